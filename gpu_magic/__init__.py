@@ -1,0 +1,88 @@
+"""gpu_magic: choose GPUs in a notebook before a framework starts, and be told when it is too late.
+
+>>> %load_ext gpu_magic
+>>> %gpus 1,3
+
+The same from Python: `gpu_magic.gpus()`, `gpu_magic.choose("1,3")`, `gpu_magic.guard()`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from gpu_magic.choice import Choice
+    from gpu_magic.cuda.guard import Guard
+    from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
+    from gpu_magic.errors import (
+        ChoiceError,
+        CudaInitializedError,
+        CudaInitializedWarning,
+        GpuMagicError,
+        SimulationError,
+    )
+    from gpu_magic.session import choose, gpus, guard
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "UNKNOWN",
+    "Choice",
+    "ChoiceError",
+    "CudaInitializedError",
+    "CudaInitializedWarning",
+    "Gpu",
+    "GpuMagicError",
+    "GpuProcess",
+    "GpuStatus",
+    "Guard",
+    "Inventory",
+    "MigInstance",
+    "SimulationError",
+    "choose",
+    "gpus",
+    "guard",
+]
+
+# Where each public name lives. Nothing is imported before it is used: `%load_ext` takes milliseconds.
+_HOMES = {
+    "gpu_magic.choice": ("Choice",),
+    "gpu_magic.devices.model": ("UNKNOWN", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance"),
+    "gpu_magic.errors": (
+        "ChoiceError",
+        "CudaInitializedError",
+        "CudaInitializedWarning",
+        "GpuMagicError",
+        "SimulationError",
+    ),
+    "gpu_magic.cuda.guard": ("Guard",),
+    "gpu_magic.session": ("choose", "gpus", "guard"),
+}
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Add the magics to a shell: `%load_ext gpu_magic`."""
+    from gpu_magic.magics import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Take them away again, and put back what they set: `%unload_ext gpu_magic`."""
+    from gpu_magic.magics import unload
+
+    unload(shell)
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'gpu_magic' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,109 @@
+"""What became of a choice, as data and as the lines that are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.model import UNKNOWN, Device, Gpu
+from gpu_magic.devices.table import bytes_text, who_uses
+
+if TYPE_CHECKING:
+    from gpu_magic.selection.choose import Selection
+
+__all__ = ["Choice"]
+
+_TEN_GIB = 10 << 30
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Choice:
+    """The answer to `%gpus 1,3`.
+
+    Parameters
+    ----------
+    selection
+        The devices, in the order of `cuda:i`, and the mask that names them.
+    is_applied
+        Whether this process has them: now set, or had before.
+    is_dry_run
+        Whether only the answer was wanted.
+    is_reset
+        Whether it goes back to what the kernel was started with.
+    refusal
+        Why it can't take effect in this process, and what works instead; empty where it can.
+    is_simulated
+        Whether these GPUs do not exist.
+
+    """
+
+    selection: Selection
+    is_applied: bool
+    is_dry_run: bool = False
+    is_reset: bool = False
+    refusal: str = ""
+    is_simulated: bool = False
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices; none where a reset led to a mask that can't be read."""
+        return () if self.selection.devices is UNKNOWN else self.selection.devices
+
+    @property
+    def mask(self) -> str | None:
+        return self.selection.mask
+
+    @property
+    def order(self) -> str | None:
+        return self.selection.order
+
+    def __repr__(self) -> str:
+        if self.refusal:
+            return "Not applied: this process keeps the GPUs that it has."
+        lines = [self._describe(place, device) for place, device in enumerate(self.devices)]
+        if self.is_reset:
+            lines.insert(0, f"As the kernel was started: {self.settings}")
+        elif not lines and self.selection.devices is not UNKNOWN:
+            lines = ["No GPU is visible to CUDA: frameworks run on the CPU."]
+        lines += [line for device in self.devices for line in _others_on(device)]
+        lines += self.selection.notes
+        if self.is_dry_run:
+            lines.append(f"Would set {self.settings}. Nothing was changed.")
+        return "\n".join(lines)
+
+    @property
+    def settings(self) -> str:
+        """The two variables, as text."""
+        pairs = {"CUDA_VISIBLE_DEVICES": self.mask, "CUDA_DEVICE_ORDER": self.order}
+        return ", ".join(
+            f"{name}={value}" if value is not None else f"{name} unset" for name, value in pairs.items()
+        )
+
+    def _describe(self, place: int, device: Device) -> str:
+        name = "name unknown" if device.name is UNKNOWN else device.name
+        mark = "SIMULATED " if self.is_simulated else ""
+        return f"cuda:{place} = {device.label} ({mark}{name}, {_free(device)})"
+
+
+def _free(device: Device) -> str:
+    free = device.status.memory_free
+    if free is UNKNOWN:
+        return "free memory unknown"
+    return f"{free / (1 << 30):.0f} GiB free" if free >= _TEN_GIB else f"{bytes_text(free)} free"
+
+
+def _others_on(device: Device) -> list[str]:
+    """Name the other people and programs on a chosen device."""
+    status = device.status
+    others = (
+        [] if status.processes is UNKNOWN else [process for process in status.processes if not process.mine]
+    )
+    if others:
+        mine_apart = type(status)(processes=tuple(others))
+        return [f"{device.label} is in use by {line}" for line in who_uses(mine_apart)]
+    hidden = not status.processes if status.processes is not UNKNOWN else True
+    if isinstance(device, Gpu) and hidden and not device.is_free and status.memory_used is not UNKNOWN:
+        return [
+            f"{device.label} has {bytes_text(status.memory_used)} in use, by whom can't be seen from here"
+        ]
+    return []

@@ -1,0 +1,136 @@
+"""Asks the CUDA driver library whether it was initialised in this process. Loads and starts nothing.
+
+The library is looked up with RTLD_NOLOAD: where nobody has loaded it, nobody has started CUDA. Where it is
+loaded, `cuDeviceGetCount` answers CUDA_ERROR_NOT_INITIALIZED (3) until cuInit was called and never after
+(CUDA driver API, "Initialization"). `cuDriverGetVersion` would not do: it answers before cuInit too.
+
+In a child forked after cuInit the answer is 3 again, and CUDA can't be used there at all; so the process
+that was seen frozen is remembered (see also triton #10443).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+import sys
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Probe", "State", "look", "probe"]
+
+_NOT_INITIALIZED = 3
+
+
+class State(enum.Enum):
+    """Whether this process can still change its mask."""
+
+    ABSENT = "absent"  # the CUDA driver is not even loaded
+    LIVE = "live"  # loaded, and not initialised
+    FROZEN = "frozen"  # initialised: the mask was read, once and for all
+    FORKED = "forked"  # a child forked after that: CUDA is unusable here
+    UNKNOWN = "unknown"  # this platform gives no way to ask
+
+    @property
+    def can_change(self) -> bool:
+        return self in (State.ABSENT, State.LIVE, State.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The driver's answer.
+
+    Parameters
+    ----------
+    state
+        Live or frozen.
+    devices
+        What the process is frozen to: for `cuda:0`, `cuda:1`, … the 16 bytes of the UUID as text,
+        without "GPU-" or "MIG-", which the driver does not give.
+    contexts
+        For each of them, whether a context holds memory on it.
+
+    """
+
+    state: State
+    devices: tuple[str, ...] = ()
+    contexts: tuple[bool, ...] = ()
+
+
+class _Driver:
+    """The loaded library, once somebody has loaded it; it is never unloaded again."""
+
+    def __init__(self) -> None:
+        self.library: ctypes.CDLL | None = None
+        self.frozen_in: int | None = None  # the process that was seen frozen
+
+    def find(self) -> ctypes.CDLL | None:
+        if self.library is None:
+            try:
+                self.library = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+            except OSError:
+                return None
+        return self.library
+
+
+_driver = _Driver()
+
+
+def probe() -> State:
+    """Tell whether CUDA was initialised in this process: 10 to 60 µs, and next to nothing once it was."""
+    me = os.getpid()
+    if _driver.frozen_in is not None:
+        return State.FROZEN if _driver.frozen_in == me else State.FORKED
+    if sys.platform == "win32":
+        return State.UNKNOWN
+    library = _driver.find()
+    if library is None:
+        return State.ABSENT
+    count = ctypes.c_int()
+    if library.cuDeviceGetCount(ctypes.byref(count)) == _NOT_INITIALIZED:
+        return State.LIVE
+    _driver.frozen_in = me
+    return State.FROZEN
+
+
+def look() -> Probe:
+    """Tell the state, and what the process is frozen to."""
+    state = probe()
+    library = _driver.library
+    if state is not State.FROZEN or library is None:
+        return Probe(state)
+    count = ctypes.c_int()
+    if library.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return Probe(state)  # initialised without any device: an empty mask
+    devices, contexts = [], []
+    for ordinal in range(count.value):
+        device = ctypes.c_int()
+        if library.cuDeviceGet(ctypes.byref(device), ordinal) != 0:
+            break
+        devices.append(_uuid(library, device))
+        contexts.append(_has_context(library, device))
+    return Probe(state, tuple(devices), tuple(contexts))
+
+
+def _uuid(library: Any, device: ctypes.c_int) -> str:
+    raw = (ctypes.c_ubyte * 16)()
+    # Version 2 (CUDA 11.4) gives a MIG instance's own UUID, version 1 its GPU's.
+    ask = getattr(library, "cuDeviceGetUuid_v2", None) or library.cuDeviceGetUuid
+    return str(uuid.UUID(bytes=bytes(raw))) if ask(ctypes.byref(raw), device) == 0 else ""
+
+
+def _has_context(library: Any, device: ctypes.c_int) -> bool:
+    flags, active = ctypes.c_uint(), ctypes.c_int()
+    asked = library.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
+    return asked == 0 and active.value != 0
+
+
+def _before_fork() -> None:
+    # A fork in the middle of a cell can come before anybody looked; the child could not tell any more.
+    # Only a loaded library can have been initialised, so a process without CUDA pays a dlopen look-up.
+    probe()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)

@@ -1,0 +1,277 @@
+"""The machine's GPUs as plain data: what `%gpus` shows and everything else decides on.
+
+Inside, memory is in bytes, power in watts, temperature in degrees Celsius, utilisation in percent of
+the last sampling period (NVML's `nvmlUtilization_t.gpu`, the figure of nvidia-smi). A figure that the
+driver would not give is `UNKNOWN`: it is never zero and never "free".
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "UNKNOWN",
+    "Device",
+    "Gpu",
+    "GpuProcess",
+    "GpuStatus",
+    "Inventory",
+    "KernelView",
+    "MigInstance",
+    "Unknown",
+]
+
+
+class Unknown(enum.Enum):
+    """The type of `UNKNOWN`, so that type checkers see `x is UNKNOWN` as a test."""
+
+    UNKNOWN = "UNKNOWN"
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+    def __bool__(self) -> bool:
+        # `if gpu.status.utilization:` would read "busy" or "idle" into a figure that is neither.
+        raise TypeError("UNKNOWN is neither true nor false: test it with `is UNKNOWN`")
+
+
+UNKNOWN: Final = Unknown.UNKNOWN
+
+# A GPU whose driver still holds this much of it, with no process and no work, is idle: an idle
+# A100 shows 0.5 to 1 GiB in use. Above it somebody is there, even where a container hides who.
+_IDLE_MEMORY_SHARE = 0.05
+_IDLE_UTILIZATION = 10
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that has memory on a GPU.
+
+    Parameters
+    ----------
+    pid
+        As the driver reports it; in a container that can be the host's number.
+    name
+        The script or module for Python programs, else the program: `train.py`, `ipykernel`.
+    owner
+        The user's name; UNKNOWN where the process can't be seen from here.
+    memory
+        Bytes on this GPU.
+    mine
+        Whether it is this very process or a descendant of it.
+
+    """
+
+    pid: int
+    name: str | Unknown
+    owner: str | Unknown
+    memory: int | Unknown
+    mine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GpuStatus:
+    """The figures of one GPU (or MIG instance) at one moment.
+
+    Parameters
+    ----------
+    memory_used, memory_free
+        Bytes. `memory_used` is nvidia-smi's: without what the driver reserves for itself, where the
+        driver tells them apart (since R510), so used + free can be less than the total.
+    utilization
+        Percent of the last sampling period in which a kernel ran.
+    temperature
+        Degrees Celsius.
+    power
+        Watts.
+    processes
+        Those that have compute memory here; UNKNOWN where the driver does not say.
+
+    """
+
+    memory_used: int | Unknown = UNKNOWN
+    memory_free: int | Unknown = UNKNOWN
+    utilization: int | Unknown = UNKNOWN
+    temperature: int | Unknown = UNKNOWN
+    power: float | Unknown = UNKNOWN
+    processes: tuple[GpuProcess, ...] | Unknown = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class MigInstance:
+    """A part of a GPU that is split by MIG: CUDA sees it as a device of its own."""
+
+    uuid: str
+    name: str | Unknown
+    gpu_index: int
+    memory_total: int | Unknown = UNKNOWN
+    status: GpuStatus = field(default_factory=GpuStatus)
+
+    @property
+    def label(self) -> str:
+        return f"{self.uuid[:8]} on GPU {self.gpu_index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A physical GPU.
+
+    Parameters
+    ----------
+    index
+        As nvidia-smi and NVML number it: PCI bus order.
+    uuid, name, bus_id
+        The driver's; UNKNOWN for a GPU that does not answer.
+    memory_total
+        Bytes.
+    mig
+        The instances it is split into; empty where it is not split, or where none was made yet.
+    is_split
+        Whether MIG mode is on. CUDA can't use a split GPU as a whole.
+    problem
+        Why it does not answer, as a sentence; empty when it does.
+
+    """
+
+    index: int
+    uuid: str | Unknown = UNKNOWN
+    name: str | Unknown = UNKNOWN
+    bus_id: str | Unknown = UNKNOWN
+    memory_total: int | Unknown = UNKNOWN
+    status: GpuStatus = field(default_factory=GpuStatus)
+    mig: tuple[MigInstance, ...] = ()
+    is_split: bool = False
+    problem: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"GPU {self.index}"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody uses it, as far as everything that could show use was read and shows none."""
+        now = self.status
+        if now.processes is UNKNOWN or now.memory_used is UNKNOWN or now.utilization is UNKNOWN:
+            return False
+        if now.processes or self.memory_total is UNKNOWN:
+            return False
+        return (
+            now.memory_used < _IDLE_MEMORY_SHARE * self.memory_total and now.utilization < _IDLE_UTILIZATION
+        )
+
+
+Device = Gpu | MigInstance
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """What this process makes of the machine.
+
+    Parameters
+    ----------
+    inherited
+        CUDA_VISIBLE_DEVICES as the process was launched; None: it was not set.
+    mask, order
+        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER now; None: not set.
+    names
+        What frameworks call a device here, by UUID: `{"GPU-8f3a…": "cuda:0"}`. UNKNOWN where that
+        can't be known.
+    state
+        Whether the choice can still change: "absent", "live", "frozen", "forked" or "unknown".
+    cuda
+        The same as a sentence: since when, by what, and with which GPUs.
+    notes
+        What is wrong with the mask, a sentence each.
+
+    """
+
+    inherited: str | None
+    mask: str | None
+    order: str | None
+    names: Mapping[str, str] | Unknown
+    state: str
+    cuda: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Inventory:
+    """All GPUs of a machine at one moment. Shows itself as a table, in notebooks and as text.
+
+    Parameters
+    ----------
+    gpus
+        In nvidia-smi's order.
+    driver, cuda
+        The driver's version and the newest CUDA version that it runs, "13.0".
+    simulated
+        The profile of the simulated machine this is; empty for a real one.
+    problem
+        Why nothing could be read (no driver, say), as a sentence.
+    kernel
+        What this process makes of it; None for the bare facts.
+
+    """
+
+    gpus: tuple[Gpu, ...] = ()
+    driver: str | Unknown = UNKNOWN
+    cuda: str | Unknown = UNKNOWN
+    simulated: str = ""
+    problem: str = ""
+    kernel: KernelView | None = None
+
+    def __iter__(self) -> Iterator[Gpu]:
+        return iter(self.gpus)
+
+    def __len__(self) -> int:
+        return len(self.gpus)
+
+    def __getitem__(self, index: int) -> Gpu:
+        return self.gpus[index]
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Every GPU and MIG instance that has a UUID."""
+        found: list[Device] = []
+        for gpu in self.gpus:
+            if gpu.uuid is not UNKNOWN:
+                found.append(gpu)
+            found.extend(gpu.mig)
+        return tuple(found)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all GPUs that answer are of one kind, so that "fastest first" is the PCI order."""
+        return len({(gpu.name, gpu.memory_total) for gpu in self.gpus if not gpu.problem}) <= 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON's types; UNKNOWN becomes None. Units as in the classes."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
+
+    def __repr__(self) -> str:
+        from gpu_magic.devices.table import as_text
+
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        from gpu_magic.devices.table import as_html
+
+        return as_html(self)
+
+
+def _plain(value: Any) -> Any:
+    if value is UNKNOWN:
+        return None
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

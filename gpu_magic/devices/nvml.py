@@ -1,0 +1,272 @@
+"""The one reader of NVML, through nvidia-ml-py (`import pynvml`).
+
+What changes is read anew for every snapshot: memory, utilisation, temperature, power and processes, six
+calls a GPU. What does not is kept for a minute: handles, names, UUIDs, how a GPU is split. None of the
+slow calls is made (`nvmlDeviceGetPcieThroughput` sleeps 20 ms).
+
+This module loads pynvml, so it is itself loaded at the first read and not before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+
+from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance, Unknown
+from gpu_magic.devices.patience import Patience
+from gpu_magic.devices.processes import Processes, ProcessTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Nvml"]
+
+# Somebody can split a GPU, or bring a lost one back, while a kernel stays open for days.
+_IDENTITY_SECONDS = 60.0
+
+_SENTENCES = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "No NVIDIA driver was found (libnvidia-ml.so.1 is not there). "
+    "To try gpu_magic without one: %env GPU_MAGIC_SIMULATE=8xA100-80GB, then %gpus.",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "The NVIDIA driver is installed and not loaded: "
+    "running nvidia-smi as an administrator, or a reboot, loads it.",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "The NVIDIA driver was updated while its old kernel module "
+    "is still loaded (driver/library version mismatch): a reboot mends it.",
+    pynvml.NVML_ERROR_NO_PERMISSION: "The NVIDIA driver refuses this user: "
+    "an administrator can give access to /dev/nvidia*.",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "not answering: the driver says this GPU is lost",
+}
+_HUNG = "not answering: a call into the driver did not come back in time"
+_HUNG_DRIVER = "The NVIDIA driver does not answer: a call into it did not come back in time."
+_NO_GPU = "The NVIDIA driver is there, and it has no GPU."
+
+
+@dataclass(slots=True)
+class _Card:
+    """A GPU as it was found: what stays, and the handles to ask for the rest."""
+
+    gpu: Gpu
+    handle: Any = None
+    mig: tuple[tuple[Any, MigInstance], ...] = ()
+
+
+class Nvml:
+    """Reads the machine's GPUs; opens the driver's library at the first read.
+
+    Parameters
+    ----------
+    patience
+        Seconds after which a read that hangs is given up.
+
+    """
+
+    def __init__(self, patience: float = 2.0) -> None:
+        self._patience = Patience(patience)
+        self._lock = threading.Lock()
+        self._library: object = None
+        self._cards: list[_Card] = []
+        self._found_at = 0.0
+        self._simulate: str | None = None
+        self._machine = Inventory()
+        self._processes: Processes = ProcessTable()
+        self._memory_version: int | None = pynvml.nvmlMemory_v2
+
+    def inventory(self) -> Inventory:
+        """Return all GPUs with their figures now.
+
+        It never raises for what a driver can do: what can't be read is UNKNOWN, and `Inventory.problem`
+        or `Gpu.problem` says why. A driver that hangs delays it by the patience, once for each step
+        (opening, finding, reading), and a GPU that is known to hang by nothing.
+        """
+        with self._lock:
+            if not self._is_open() and (problem := self._open()):
+                return replace(self._machine, problem=problem)
+            answers = self._patience.call(
+                [(f"GPU {card.gpu.index}", partial(self._read, card)) for card in self._cards]
+            )
+            gpus = tuple(
+                gpu or replace(card.gpu, problem=_HUNG)
+                for card, gpu in zip(self._cards, answers, strict=True)
+            )
+        return replace(self._machine, gpus=gpus)
+
+    def close(self) -> None:
+        """Let the driver's library go; the next read opens it again."""
+        with self._lock:
+            if self._is_ours():
+                with contextlib.suppress(pynvml.NVMLError):
+                    pynvml.nvmlShutdown()
+            self._library = None
+            self._patience.close()
+
+    def _is_ours(self) -> bool:
+        """Whether what we opened is still beneath pynvml: others can replace it, or shut it down."""
+        return pynvml.nvmlLib is not None and pynvml.nvmlLib is self._library and pynvml._nvmlLib_refcount > 0  # noqa: SLF001
+
+    def _is_open(self) -> bool:
+        return (
+            self._is_ours()
+            and time.monotonic() - self._found_at < _IDENTITY_SECONDS
+            and self._simulate == os.environ.get("GPU_MAGIC_SIMULATE")
+        )
+
+    def _open(self) -> str:
+        """Find the GPUs; return what is wrong with the machine as a whole, or nothing."""
+        known = {card.gpu.index: card.gpu for card in self._cards} if self._is_ours() else {}
+        self._machine, self._cards = Inventory(), []
+        (found,) = self._patience.call([("driver", self._open_library)])
+        if not isinstance(found, int):
+            return found or _HUNG_DRIVER
+        cards = self._patience.call([(f"GPU {index}", partial(_find, index)) for index in range(found)])
+        for index, card in enumerate(cards):
+            if card is None:
+                self._cards.append(_Card(replace(known.get(index, Gpu(index)), problem=_HUNG)))
+            elif card.handle is None and index in known:  # it is lost, and we know what it was
+                self._cards.append(_Card(replace(known[index], problem=card.gpu.problem)))
+            else:
+                self._cards.append(card)
+        self._found_at = time.monotonic()
+        return "" if self._cards else _NO_GPU
+
+    def _open_library(self) -> int | str:
+        """Return the number of GPUs, or what is wrong."""
+        self._simulate = os.environ.get("GPU_MAGIC_SIMULATE")
+        if self._simulate:
+            from gpu_magic.devices.simulated import ensure
+
+            ensure(self._simulate)
+        try:
+            if not self._is_ours():
+                pynvml.nvmlInit()
+                self._library = pynvml.nvmlLib
+                self._memory_version = pynvml.nvmlMemory_v2
+            count: int = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as error:
+            return _explain(error)
+        # A simulated machine brings its own owners; where none was imported, none is beneath.
+        simulated = sys.modules.get("gpu_magic.devices.simulated")
+        machine = simulated.machine_of(self._library) if simulated else None
+        self._processes = machine or ProcessTable()
+        version = _ask(pynvml.nvmlSystemGetCudaDriverVersion)
+        self._machine = Inventory(
+            driver=_ask(pynvml.nvmlSystemGetDriverVersion),
+            cuda=UNKNOWN if version is UNKNOWN else f"{version // 1000}.{version % 1000 // 10}",
+            simulated=machine.profile if machine else "",
+        )
+        return count
+
+    def _read(self, card: _Card) -> Gpu:
+        """Read one GPU's figures: six calls, and three for each part that it is split into."""
+        if card.handle is None:
+            found = _find(card.gpu.index)
+            if found.handle is None:
+                return replace(card.gpu, problem=found.gpu.problem)
+            card.gpu, card.handle, card.mig = found.gpu, found.handle, found.mig
+        try:
+            total, status = self._figures(card.handle)
+            mig = tuple(self._read_mig(handle, part) for handle, part in card.mig)
+        except pynvml.NVMLError as error:
+            card.handle = None
+            return replace(card.gpu, problem=_explain(error))
+        return replace(card.gpu, memory_total=total, status=status, mig=mig)
+
+    def _figures(self, handle: Any) -> tuple[int | Unknown, GpuStatus]:
+        total, used, free = self._memory(handle)
+        utilization = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        power = _ask(pynvml.nvmlDeviceGetPowerUsage, handle)
+        return total, GpuStatus(
+            memory_used=used,
+            memory_free=free,
+            utilization=UNKNOWN if utilization is UNKNOWN else utilization.gpu,
+            temperature=_ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+            power=UNKNOWN if power is UNKNOWN else power / 1000,
+            processes=self._running(handle),
+        )
+
+    def _read_mig(self, handle: Any, part: MigInstance) -> MigInstance:
+        total, used, free = self._memory(handle)
+        status = GpuStatus(memory_used=used, memory_free=free, processes=self._running(handle))
+        return replace(part, memory_total=total, status=status)
+
+    def _memory(self, handle: Any) -> tuple[int | Unknown, int | Unknown, int | Unknown]:
+        """Return total, used and free bytes.
+
+        Version 2 is what nvidia-smi shows: without the driver's own reserve. Drivers before R510 have
+        version 1 alone.
+        """
+        try:
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=self._memory_version)
+        except pynvml.NVMLError_FunctionNotFound:
+            if self._memory_version is None:
+                return UNKNOWN, UNKNOWN, UNKNOWN
+            self._memory_version = None
+            return self._memory(handle)
+        except pynvml.NVMLError_GpuIsLost:
+            raise
+        except pynvml.NVMLError:
+            return UNKNOWN, UNKNOWN, UNKNOWN
+        return memory.total, memory.used, memory.free
+
+    def _running(self, handle: Any) -> tuple[GpuProcess, ...] | Unknown:
+        """List the processes with compute memory. Graphics alone (a desktop) is not among them."""
+        running = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+        if running is UNKNOWN:
+            return UNKNOWN
+        found = []
+        for process in running:
+            memory = process.usedGpuMemory
+            name, owner, mine = self._processes.look_up(process.pid)
+            found.append(GpuProcess(process.pid, name, owner, UNKNOWN if memory is None else memory, mine))
+        return tuple(found)
+
+
+def _ask(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Make one call; UNKNOWN where the driver has no answer. A lost GPU is the caller's business."""
+    try:
+        return call(*arguments)
+    except pynvml.NVMLError_GpuIsLost:
+        raise
+    except pynvml.NVMLError:
+        return UNKNOWN
+
+
+def _find(index: int) -> _Card:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        pci = _ask(pynvml.nvmlDeviceGetPciInfo, handle)
+        mode = _ask(pynvml.nvmlDeviceGetMigMode, handle)
+        is_split = mode is not UNKNOWN and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+        gpu = Gpu(
+            index=index,
+            uuid=_ask(pynvml.nvmlDeviceGetUUID, handle),
+            name=_ask(pynvml.nvmlDeviceGetName, handle),
+            bus_id=UNKNOWN if pci is UNKNOWN else pci.busId,
+            is_split=is_split,
+        )
+        return _Card(gpu, handle, tuple(_find_mig(handle, index)) if is_split else ())
+    except pynvml.NVMLError as error:
+        return _Card(Gpu(index=index, problem=_explain(error)))
+
+
+def _find_mig(parent: Any, index: int) -> list[tuple[Any, MigInstance]]:
+    count = _ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, parent)
+    found = []
+    for place in range(0 if count is UNKNOWN else count):
+        # The places are those that could be; most are empty.
+        handle = _ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, parent, place)
+        uuid = UNKNOWN if handle is UNKNOWN else _ask(pynvml.nvmlDeviceGetUUID, handle)
+        if uuid is not UNKNOWN:
+            found.append((handle, MigInstance(uuid, _ask(pynvml.nvmlDeviceGetName, handle), index)))
+    return found
+
+
+def _explain(error: Any) -> str:
+    """Say in a sentence what an NVML error means for the person who looks at the table."""
+    return _SENTENCES.get(error.value) or f"not answering: the driver says {error}"

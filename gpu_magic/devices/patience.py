@@ -1,0 +1,139 @@
+"""Calls that may never come back, made on threads that can be left behind.
+
+An NVML call into a sick driver can hang for minutes, and no Python call can be cancelled from outside.
+So reads are made on a daemon thread. One that hangs keeps its thread; the others go on with the rest;
+and whoever asked gets an answer for everything that did answer.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+__all__ = ["Patience"]
+
+T = TypeVar("T")
+
+# After this long without progress another thread takes up the reads that follow. Longer than any
+# healthy call (milliseconds), short enough that one hanging GPU does not keep the others waiting.
+_STALL_SECONDS = 0.25
+
+
+class _Round(Generic[T]):
+    """One list of calls, handed out one by one to whichever thread asks."""
+
+    def __init__(self, calls: Sequence[Callable[[], T]]) -> None:
+        self.results: dict[int, T] = {}
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+        self._calls = calls
+        self._next = 0
+        self._lock = threading.Lock()
+
+    @property
+    def has_more(self) -> bool:
+        return self._next < len(self._calls)
+
+    def work(self) -> None:
+        while True:
+            with self._lock:
+                number = self._next
+                self._next += 1
+            if number >= len(self._calls):
+                return
+            try:
+                self.results[number] = self._calls[number]()
+            except BaseException as error:  # noqa: BLE001 - raised again where it was asked for
+                self.error = error
+                self.done.set()
+            if len(self.results) == len(self._calls):
+                self.done.set()
+
+
+class Patience:
+    """Makes calls and gives up on those that take too long.
+
+    Parameters
+    ----------
+    seconds
+        How long a whole list of calls may take.
+
+    """
+
+    def __init__(self, seconds: float = 2.0) -> None:
+        self.seconds = seconds
+        self._hanging: dict[Hashable, tuple[_Round[object], int]] = {}
+        self._forget_threads()
+
+    def _forget_threads(self) -> None:
+        self._pid = os.getpid()
+        self._rounds: queue.SimpleQueue[_Round[object] | None] = queue.SimpleQueue()
+        self._threads = 0
+        self._hanging.clear()
+
+    def call(self, calls: Sequence[tuple[Hashable, Callable[[], T]]]) -> list[T | None]:
+        """Make the calls, in order; None stands for one that did not come back in time.
+
+        Parameters
+        ----------
+        calls
+            Pairs of a key and the call. A key whose earlier call still hangs is not called again:
+            it is None at once, until that call comes back.
+
+        Raises
+        ------
+        BaseException
+            What a call raised.
+
+        """
+        if os.getpid() != self._pid:  # threads do not survive a fork
+            self._forget_threads()
+        self._hanging = {key: at for key, at in self._hanging.items() if at[1] not in at[0].results}
+        ready = [number for number, (key, _) in enumerate(calls) if key not in self._hanging]
+        round_: _Round[T] = _Round([calls[number][1] for number in ready])
+        if ready:
+            self._run(round_)
+        if round_.error is not None:
+            raise round_.error
+        answers: list[T | None] = [None] * len(calls)
+        for place, number in enumerate(ready):
+            if place in round_.results:
+                answers[number] = round_.results[place]
+            else:
+                self._hanging[calls[number][0]] = (round_, place)  # type: ignore[assignment]
+        return answers
+
+    def close(self) -> None:
+        """Let the idle threads end."""
+        for _ in range(self._threads):
+            self._rounds.put(None)
+        self._threads = 0
+
+    def _run(self, round_: _Round[T]) -> None:
+        give_up = time.monotonic() + self.seconds
+        if not self._threads:
+            self._start_thread()
+        self._rounds.put(round_)  # type: ignore[arg-type]
+        so_far = 0
+        while not round_.done.wait(min(_STALL_SECONDS, max(0.0, give_up - time.monotonic()))):
+            if time.monotonic() >= give_up:
+                return
+            if len(round_.results) == so_far and round_.has_more:
+                self._start_thread()
+                self._rounds.put(round_)  # type: ignore[arg-type]
+            so_far = len(round_.results)
+
+    def _start_thread(self) -> None:
+        self._threads += 1
+        threading.Thread(target=_work, args=(self._rounds,), name="gpu_magic-nvml", daemon=True).start()
+
+
+def _work(rounds: queue.SimpleQueue[_Round[object] | None]) -> None:
+    while (round_ := rounds.get()) is not None:
+        round_.work()

@@ -1,0 +1,281 @@
+"""The simulated machine's libnvidia-ml.so.1: the object that pynvml calls in the real library's place.
+
+pynvml looks functions up by name and passes ctypes arguments: out-parameters as `byref(x)`, whose target
+is `arg._obj`. Written against nvidia-ml-py 13.615. A function that this library does not play answers
+NOT_SUPPORTED, as a driver does for a GPU that lacks something, so that other tools run on it as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+
+from gpu_magic.devices.simulated.machine import Machine, SimulatedGpu, SimulatedMig
+from gpu_magic.errors import SimulationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["SimulatedLibrary", "ensure", "machine_of", "simulate"]
+
+_PARTS = 16  # handles are numbers: 1 + GPU * 16 + part, part 0 being the GPU itself
+
+
+class SimulatedLibrary:
+    """Answers NVML's calls for a `Machine`. `calls` counts them by name."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.calls: Counter[str] = Counter()
+        self._users = 0
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        if not name.startswith("nvml") or name in self.machine.missing:
+            raise AttributeError(name)
+        answer = getattr(type(self), f"_{name}", None)
+
+        def call(*arguments: Any) -> int:
+            self.calls[name] += 1
+            if name not in _WITHOUT_INIT and not self._users:
+                return int(pynvml.NVML_ERROR_UNINITIALIZED)
+            gpu = _gpu_number(name, arguments)
+            self.machine.wait_if_hanging(name, gpu)
+            if gpu is not None:
+                if not 0 <= gpu < len(self.machine.gpus):
+                    return int(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+                for prefix, error in self.machine.gpus[gpu].errors.items():
+                    if name.startswith(prefix):
+                        return error
+            if answer is None:
+                return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            return int(answer(self, *arguments) or pynvml.NVML_SUCCESS)
+
+        call.__name__ = name
+        return call
+
+    def _device(self, handle: Any) -> SimulatedGpu | SimulatedMig:
+        gpu, part = divmod(_number(handle) - 1, _PARTS)
+        return self.machine.gpus[gpu].mig[part - 1] if part else self.machine.gpus[gpu]
+
+    # The library as a whole
+
+    def _nvmlInitWithFlags(self, flags: Any) -> int:
+        if not self.machine.refusal:
+            self._users += 1
+        return self.machine.refusal
+
+    def _nvmlInit_v2(self) -> int:
+        return self._nvmlInitWithFlags(0)
+
+    def _nvmlShutdown(self) -> None:
+        self._users -= 1
+
+    def _nvmlErrorString(self, error: Any) -> int:
+        return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    def _nvmlSystemGetDriverVersion(self, text: Any, size: Any) -> None:
+        text.value = self.machine.driver.encode()
+
+    def _nvmlSystemGetCudaDriverVersion(self, version: Any) -> None:
+        version._obj.value = self.machine.cuda  # noqa: SLF001
+
+    _nvmlSystemGetCudaDriverVersion_v2 = _nvmlSystemGetCudaDriverVersion
+
+    def _nvmlDeviceGetCount_v2(self, count: Any) -> None:
+        count._obj.value = len(self.machine.gpus)  # noqa: SLF001
+
+    def _nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> None:
+        _point(handle, 1 + index.value * _PARTS)
+
+    # What a GPU is
+
+    def _nvmlDeviceGetIndex(self, handle: Any, index: Any) -> None:
+        index._obj.value = (_number(handle) - 1) // _PARTS  # noqa: SLF001
+
+    def _nvmlDeviceGetName(self, handle: Any, text: Any, size: Any) -> None:
+        device = self._device(handle)
+        text.value = (device.name if isinstance(device, SimulatedMig) else device.model.name).encode()
+
+    def _nvmlDeviceGetUUID(self, handle: Any, text: Any, size: Any) -> None:
+        text.value = self._device(handle).uuid.encode()
+
+    def _nvmlDeviceGetPciInfo_v3(self, handle: Any, info: Any) -> int:
+        gpu = self._device(handle)
+        if isinstance(gpu, SimulatedMig):
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        domain, bus, device = gpu.bus_id.partition(".")[0].split(":")
+        info._obj.busId = gpu.bus_id.encode()  # noqa: SLF001
+        info._obj.busIdLegacy = gpu.bus_id[4:].encode()  # noqa: SLF001
+        info._obj.domain, info._obj.bus, info._obj.device = int(domain, 16), int(bus, 16), int(device, 16)  # noqa: SLF001
+        return 0
+
+    def _nvmlDeviceGetMigMode(self, handle: Any, current: Any, pending: Any) -> int:
+        gpu = self._device(handle)
+        if isinstance(gpu, SimulatedMig) or not gpu.model.has_mig:
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        current._obj.value = pending._obj.value = int(gpu.is_split)  # noqa: SLF001
+        return 0
+
+    def _nvmlDeviceIsMigDeviceHandle(self, handle: Any, answer: Any) -> None:
+        answer._obj.value = int(isinstance(self._device(handle), SimulatedMig))  # noqa: SLF001
+
+    def _nvmlDeviceGetMaxMigDeviceCount(self, handle: Any, count: Any) -> None:
+        gpu = self._device(handle)
+        count._obj.value = 7 if isinstance(gpu, SimulatedGpu) and gpu.is_split else 0  # noqa: SLF001
+
+    def _nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, index: Any, part: Any) -> int:
+        gpu = self._device(handle)
+        if isinstance(gpu, SimulatedMig) or index.value >= len(gpu.mig):
+            return int(pynvml.NVML_ERROR_NOT_FOUND)
+        _point(part, _number(handle) + 1 + index.value)
+        return 0
+
+    def _nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, part: Any, handle: Any) -> None:
+        _point(handle, 1 + (_number(part) - 1) // _PARTS * _PARTS)
+
+    # What it does now
+
+    def _nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> None:
+        device, info = self._device(handle), memory._obj  # noqa: SLF001
+        total = device.memory if isinstance(device, SimulatedMig) else device.model.memory
+        info.total, info.used = total, device.memory_used
+        info.free = info.total - info.used
+
+    _nvmlDeviceGetMemoryInfo_v2 = _nvmlDeviceGetMemoryInfo
+
+    def _nvmlDeviceGetUtilizationRates(self, handle: Any, rates: Any) -> int:
+        gpu = self._device(handle)
+        if isinstance(gpu, SimulatedMig) or gpu.is_split:
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        rates._obj.gpu = gpu.utilization  # noqa: SLF001
+        rates._obj.memory = 100 * gpu.memory_used // gpu.model.memory  # noqa: SLF001
+        return 0
+
+    def _nvmlDeviceGetTemperature(self, handle: Any, sensor: Any, degrees: Any) -> int:
+        return self._figure(handle, "temperature", degrees)
+
+    def _nvmlDeviceGetPowerUsage(self, handle: Any, milliwatts: Any) -> int:
+        return self._figure(handle, "power", milliwatts)
+
+    def _nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, milliwatts: Any) -> int:
+        gpu = self._device(handle)
+        if isinstance(gpu, SimulatedMig):
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        milliwatts._obj.value = gpu.model.watts * 1000  # noqa: SLF001
+        return 0
+
+    _nvmlDeviceGetPowerManagementLimit = _nvmlDeviceGetEnforcedPowerLimit
+
+    def _figure(self, handle: Any, what: str, answer: Any) -> int:
+        gpu = self._device(handle)
+        if isinstance(gpu, SimulatedMig):
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        answer._obj.value = getattr(gpu, what)  # noqa: SLF001
+        return 0
+
+    def _nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, array: Any) -> int:
+        running = self._device(handle).processes
+        room, count._obj.value = count._obj.value, len(running)  # noqa: SLF001
+        if room < len(running):
+            return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+        for process, entry in zip(running, array or (), strict=False):
+            entry.pid = process.pid
+            entry.usedGpuMemory = (
+                pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value if process.memory is None else process.memory
+            )
+        return 0
+
+    def _nvmlDeviceGetGraphicsRunningProcesses_v3(self, handle: Any, count: Any, array: Any) -> None:
+        count._obj.value = 0  # noqa: SLF001
+
+
+_WITHOUT_INIT = {"nvmlInitWithFlags", "nvmlInit_v2", "nvmlErrorString"}
+
+
+def _number(handle: Any) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
+
+def _point(handle: Any, number: int) -> None:
+    """Write a number into an `nvmlDevice_t` out-parameter: an opaque pointer, to its users."""
+    ctypes.c_void_p.from_buffer(handle._obj).value = number  # noqa: SLF001
+
+
+def _gpu_number(name: str, arguments: tuple[Any, ...]) -> int | None:
+    """Tell which GPU a call is about; None for the library as a whole."""
+    if not name.startswith("nvmlDevice") or name.startswith("nvmlDeviceGetCount") or not arguments:
+        return None
+    if name.startswith("nvmlDeviceGetHandleByIndex"):
+        return int(arguments[0].value)
+    if isinstance(arguments[0], pynvml.c_nvmlDevice_t):
+        return (_number(arguments[0]) - 1) // _PARTS
+    return None
+
+
+@contextlib.contextmanager
+def simulate(profile: str | Machine = "8xA100-80GB", **options: Any) -> Iterator[Machine]:
+    """Put a simulated machine beneath pynvml for the length of a `with` block.
+
+    Parameters
+    ----------
+    profile
+        Which GPUs, or a `Machine` that was made before.
+    options
+        `Machine`'s: seed, clock, driver, cuda.
+
+    Raises
+    ------
+    SimulationError
+        For a profile that names no machine.
+
+    """
+    machine = profile if isinstance(profile, Machine) else Machine(profile, **options)
+    before = _put_beneath(SimulatedLibrary(machine), users=0)
+    try:
+        yield machine
+    finally:
+        _put_beneath(*before)
+
+
+def ensure(profile: str) -> None:
+    """Put the machine that GPU_MAGIC_SIMULATE describes beneath pynvml, for good, with people on it.
+
+    Parameters
+    ----------
+    profile
+        A profile, and options behind it: `8xA100-80GB seed=3 clock=0` (a clock that stands still).
+
+    """
+    name, *words = profile.split() or [""]
+    options: dict[str, int] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if key not in ("seed", "clock") or not value.isdigit():
+            raise SimulationError(f"GPU_MAGIC_SIMULATE={profile!r}: {word!r} is not seed=N or clock=SECONDS.")
+        options[key] = int(value)
+    beneath = machine_of(pynvml.nvmlLib)
+    if beneath and beneath.described_by in (profile, ""):  # "": a `simulate` block is in force
+        return
+    machine = Machine(name, seed=options.get("seed", 0))
+    machine.described_by = profile
+    if "clock" in options:
+        machine.clock = lambda: float(options["clock"])
+    machine.populate()
+    _put_beneath(SimulatedLibrary(machine), users=0)
+
+
+def machine_of(library: object) -> Machine | None:
+    """Return the machine behind a library, where it is a simulated one."""
+    return library.machine if isinstance(library, SimulatedLibrary) else None
+
+
+def _put_beneath(library: object, users: int) -> tuple[object, int]:
+    """Exchange the library that pynvml calls; return what was there before."""
+    before = pynvml.nvmlLib, pynvml._nvmlLib_refcount  # noqa: SLF001
+    pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
+    pynvml.nvmlLib, pynvml._nvmlLib_refcount = library, users  # noqa: SLF001
+    return before

@@ -1,0 +1,73 @@
+"""The machines that can be simulated, by name: `8xA100-80GB`, `2xRTX-4090+1xT4`."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from gpu_magic.errors import SimulationError
+
+__all__ = ["CATALOGUE", "Model", "parse_profile"]
+
+MIB = 1 << 20
+_LARGEST = 256
+
+
+class Model(NamedTuple):
+    """A kind of GPU: NVML's name for it, memory in bytes, power limit in watts, whether MIG can split it."""
+
+    name: str
+    memory: int
+    watts: int
+    has_mig: bool = False
+
+
+# Names and memory as nvidia-smi prints them for these boards.
+CATALOGUE = {
+    "A100-40GB": Model("NVIDIA A100-SXM4-40GB", 40960 * MIB, 400, has_mig=True),
+    "A100-80GB": Model("NVIDIA A100-SXM4-80GB", 81920 * MIB, 400, has_mig=True),
+    "H100-80GB": Model("NVIDIA H100 80GB HBM3", 81559 * MIB, 700, has_mig=True),
+    "H200": Model("NVIDIA H200", 143771 * MIB, 700, has_mig=True),
+    "L4": Model("NVIDIA L4", 23034 * MIB, 72),
+    "L40S": Model("NVIDIA L40S", 46068 * MIB, 350),
+    "RTX-3090": Model("NVIDIA GeForce RTX 3090", 24576 * MIB, 350),
+    "RTX-4090": Model("NVIDIA GeForce RTX 4090", 24564 * MIB, 450),
+    "RTX-A6000": Model("NVIDIA RTX A6000", 49140 * MIB, 300),
+    "T4": Model("Tesla T4", 15360 * MIB, 70),
+    "V100-32GB": Model("Tesla V100-SXM2-32GB", 32768 * MIB, 300),
+}
+
+_PART = re.compile(r"(?:(\d+)x)?([A-Za-z0-9-]+?)(?:\(([\w.,]+)\))?")
+
+
+def parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
+    """Read a profile; return a model and its MIG parts for each GPU, in order.
+
+    Parameters
+    ----------
+    profile
+        Parts joined by "+", each a count, a model, and the MIG instances it is split into, if any:
+        `2xRTX-4090+1xT4`, `1xA100-80GB(3g.40gb,4g.40gb)+7xA100-80GB`. `0xT4` is a machine without GPUs.
+
+    Raises
+    ------
+    SimulationError
+        With the models that there are.
+
+    """
+    models = []
+    for part in profile.split("+"):
+        match = _PART.fullmatch(part.strip())
+        model = CATALOGUE.get(match[2]) if match else None
+        if not match or model is None:
+            raise SimulationError(
+                f"{part.strip()!r} is no machine to simulate: write COUNTxMODEL, parts joined by '+', "
+                f"with a model of {', '.join(sorted(CATALOGUE))}."
+            )
+        parts = tuple(match[3].split(",")) if match[3] else ()
+        if parts and (not model.has_mig or not all(re.fullmatch(r"[1-7]g\.\d+gb", p) for p in parts)):
+            raise SimulationError(f"{part.strip()!r}: MIG parts are written like A100-80GB(3g.40gb,4g.40gb).")
+        models += [(model, parts)] * int(match[1] or 1)
+        if len(models) > _LARGEST:
+            raise SimulationError(f"{profile!r} has more than {_LARGEST} GPUs.")
+    return models

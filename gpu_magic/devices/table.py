@@ -1,0 +1,266 @@
+"""An inventory as a table: one layout, as text for terminals and as HTML for notebooks.
+
+Both come from the same rows, so they say the same. Names that come from the machine (a process, a user)
+are text and nothing else: escaped in HTML, without control characters in text.
+"""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpu_magic.devices.model import UNKNOWN, Gpu, GpuStatus, Inventory, MigInstance, Unknown
+from gpu_magic.devices.processes import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["as_html", "as_text", "bytes_text", "who_uses"]
+
+GIB = 1 << 30
+_HEADINGS = ("GPU", "Name", "Memory", "Util", "Temp", "Power", "Here", "Used by")
+_RIGHT = (True, False, True, True, True, True, False, False)
+_NOT_VISIBLE = "-"
+_UNKNOWN = "?"
+
+
+class _Row(NamedTuple):
+    cells: tuple[str, ...]  # all but the last column
+    users: tuple[str, ...]  # the last column, a line for each
+    kind: str  # "free", "busy", "mine", "unknown" or "problem"
+    share: float  # of the memory, in use; 0 to 1
+    is_here: bool
+
+
+def bytes_text(size: int | Unknown) -> str:
+    """Write bytes as people do: `79.2 GiB`, `512 MiB`."""
+    if size is UNKNOWN:
+        return _UNKNOWN
+    return f"{size / GIB:.1f} GiB" if size >= GIB // 10 else f"{size / (1 << 20):.0f} MiB"
+
+
+def who_uses(status: GpuStatus) -> list[str]:
+    """Name the processes of a GPU, a line each: `maria: train.py, 59.6 GiB`."""
+    if status.processes is UNKNOWN:
+        return []
+    lines = []
+    for process in status.processes:
+        owner = "this kernel" if process.mine else process.owner
+        name = f"process {process.pid}" if process.name is UNKNOWN else process.name
+        if owner is UNKNOWN:
+            owner = "owner unknown"
+        lines.append(printable_line(f"{owner}: {name}, {bytes_text(process.memory)}"))
+    return lines
+
+
+def printable_line(text: str) -> str:
+    """Return text without anything that could move the cursor or break the line."""
+    return "".join(c if c.isprintable() else "�" for c in text)
+
+
+def as_text(inventory: Inventory) -> str:
+    """Lay the inventory out for a terminal."""
+    rows = list(_rows(inventory))
+    lines = [_title(inventory)]
+    if rows:
+        table = [_HEADINGS, *(line for row in rows for line in _text_lines(row))]
+        widths = [max(len(line[column]) for line in table) for column in range(len(_HEADINGS))]
+        for line in table:
+            cells = (
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(line, widths, _RIGHT, strict=True)
+            )
+            lines.append("  ".join(cells).rstrip())
+    lines.extend(_footer_text(inventory))
+    return "\n".join(lines)
+
+
+def as_html(inventory: Inventory) -> str:
+    """Lay the inventory out for a notebook, in the front end's own colours."""
+    head = "".join(f"<th{_side(right)}>{name}</th>" for name, right in zip(_HEADINGS, _RIGHT, strict=True))
+    body = "".join(_html_row(row) for row in _rows(inventory))
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
+    title = f"<p class='gm-title'>{html.escape(_title(inventory))}</p>"
+    facts = "".join(
+        f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+        for name, text in _facts(inventory)
+    )
+    facts = f"<table class='gm-facts'><tbody>{facts}</tbody></table>" if facts else ""
+    notes = "".join(f"<p class='gm-note'>{html.escape(note)}</p>" for note in _notes(inventory))
+    return f"<div class='gpu-magic'><style>{_STYLE}</style>{title}{table}{facts}{notes}</div>"
+
+
+def _title(inventory: Inventory) -> str:
+    parts = []
+    if inventory.simulated:
+        parts.append(f"SIMULATED machine ({inventory.simulated}): these GPUs do not exist")
+    if inventory.driver is not UNKNOWN:
+        parts.append(f"driver {inventory.driver}")
+    if inventory.cuda is not UNKNOWN:
+        parts.append(f"CUDA up to {inventory.cuda}")
+    return " · ".join(parts) or "GPUs"
+
+
+def _rows(inventory: Inventory) -> Iterator[_Row]:
+    for gpu in inventory.gpus:
+        yield _gpu_row(gpu, inventory)
+        for number, part in enumerate(gpu.mig):
+            last = number == len(gpu.mig) - 1
+            yield _mig_row(part, inventory, "└" if last else "├")
+
+
+def _gpu_row(gpu: Gpu, inventory: Inventory) -> _Row:
+    now = gpu.status
+    name = _UNKNOWN if gpu.name is UNKNOWN else printable(gpu.name)
+    here = _here(gpu.uuid, inventory, is_split=gpu.is_split)
+    if gpu.problem:
+        return _Row((str(gpu.index), name, "", "", "", "", here), (gpu.problem,), "problem", 0.0, False)
+    cells = (
+        str(gpu.index),
+        name,
+        _memory(now.memory_used, gpu.memory_total),
+        _figure(now.utilization, "%"),
+        _figure(now.temperature, "°C"),
+        _figure(now.power, " W"),
+        here,
+    )
+    users, kind = _users(gpu)
+    return _Row(cells, users, kind, _share(now.memory_used, gpu.memory_total), here.startswith("cuda"))
+
+
+def _mig_row(part: MigInstance, inventory: Inventory, branch: str) -> _Row:
+    now = part.status
+    here = _here(part.uuid, inventory)
+    name = "MIG" if part.name is UNKNOWN else printable("MIG " + part.name.rpartition("MIG ")[2])
+    memory = _memory(now.memory_used, part.memory_total)
+    users = tuple(who_uses(now)) or (_UNKNOWN if now.processes is UNKNOWN else "no process",)
+    kind = _kind(now, is_free=False)
+    cells = (branch, f"{name} {part.uuid[:12]}…", memory, _UNKNOWN, "", "", here)
+    return _Row(cells, users, kind, _share(now.memory_used, part.memory_total), here.startswith("cuda"))
+
+
+def _users(gpu: Gpu) -> tuple[tuple[str, ...], str]:
+    now = gpu.status
+    if gpu.is_split:
+        return (("split by MIG" if gpu.mig else "split by MIG, with no instance made",), "unknown")
+    kind = _kind(now, is_free=gpu.is_free)
+    if kind == "free":
+        return ("free",), kind
+    if kind == "unknown":
+        return (f"{_UNKNOWN} (in use by nobody that can be seen)" if now.processes == () else _UNKNOWN,), kind
+    return tuple(who_uses(now)), kind
+
+
+def _kind(now: GpuStatus, *, is_free: bool) -> str:
+    if is_free:
+        return "free"
+    if now.processes is UNKNOWN or not now.processes:
+        return "unknown"
+    return "mine" if all(process.mine for process in now.processes) else "busy"
+
+
+def _here(uuid: str | Unknown, inventory: Inventory, *, is_split: bool = False) -> str:
+    view = inventory.kernel
+    if view is None or is_split:
+        return ""
+    if view.names is UNKNOWN:
+        return "cuda:?"
+    return _NOT_VISIBLE if uuid is UNKNOWN else view.names.get(uuid, _NOT_VISIBLE)
+
+
+def _memory(used: int | Unknown, total: int | Unknown) -> str:
+    first = _UNKNOWN if used is UNKNOWN else f"{used / GIB:.1f}"
+    second = _UNKNOWN if total is UNKNOWN else f"{total / GIB:.1f} GiB"
+    return f"{first} / {second}"
+
+
+def _figure(value: float | Unknown, unit: str) -> str:
+    return _UNKNOWN if value is UNKNOWN else f"{value:.0f}{unit}"
+
+
+def _share(used: int | Unknown, total: int | Unknown) -> float:
+    return 0.0 if used is UNKNOWN or total is UNKNOWN or not total else min(1.0, used / total)
+
+
+def _facts(inventory: Inventory) -> list[tuple[str, str]]:
+    """Return what this kernel was given, has set, and can still change."""
+    view = inventory.kernel
+    if view is None:
+        return []
+    now = _mask(view.mask)
+    if view.order:
+        now += f" (CUDA_DEVICE_ORDER={printable_line(view.order)})"
+    return [("Started with", _mask(view.inherited)), ("Now", now), ("CUDA", view.cuda)]
+
+
+def _mask(mask: str | None) -> str:
+    if mask is None:
+        return "CUDA_VISIBLE_DEVICES not set: all GPUs"
+    return f"CUDA_VISIBLE_DEVICES={printable_line(mask)}" + ("" if mask else "(empty): no GPU")
+
+
+def _notes(inventory: Inventory) -> list[str]:
+    problem = (inventory.problem,) if inventory.problem else ()
+    return [*problem, *(inventory.kernel.notes if inventory.kernel else ())]
+
+
+def _text_lines(row: _Row) -> Iterator[tuple[str, ...]]:
+    first, *others = row.users
+    yield (*row.cells, first)
+    for line in others:
+        yield (*([""] * len(row.cells)), line)
+
+
+def _footer_text(inventory: Inventory) -> Iterator[str]:
+    facts, notes = _facts(inventory), _notes(inventory)
+    if facts or notes:
+        yield ""
+    for name, text in facts:
+        yield f"{name:<13} {text}"
+    for note in notes:
+        yield f"! {printable_line(note)}"
+
+
+def _html_row(row: _Row) -> str:
+    cells = []
+    for number, (cell, right) in enumerate(zip(row.cells, _RIGHT, strict=False)):
+        text = html.escape(cell)
+        if number == 2 and cell:  # noqa: PLR2004 - the memory column carries the bar
+            text = f"{text}<i class='gm-bar'><b style='width:{row.share:.0%}'></b></i>"
+        cells.append(f"<td{_side(right)}>{text}</td>")
+    users = "<br>".join(html.escape(line) for line in row.users)
+    here = " gm-here" if row.is_here else ""
+    return f"<tr class='gm-{row.kind}{here}'>{''.join(cells)}<td>{users}</td></tr>"
+
+
+def _side(right: bool) -> str:
+    return " class='gm-right'" if right else ""
+
+
+# Colours are the front end's where it names them (JupyterLab, Notebook, VS Code's and Colab's fall back
+# to ones that read on light and dark alike); everything else inherits.
+_STYLE = """
+.gpu-magic{--gm-line:var(--jp-border-color2,#8884);--gm-soft:var(--jp-ui-font-color2,#888);
+--gm-blue:var(--jp-brand-color1,#4b8df8);--gm-green:var(--jp-success-color1,#3fa45b);
+--gm-amber:var(--jp-warn-color0,#c77f1a);font-size:13px;line-height:1.4;overflow-x:auto}
+.gpu-magic table{border-collapse:collapse;margin:4px 0;font-variant-numeric:tabular-nums}
+.gpu-magic tr,.gpu-magic tr:nth-child(even){background:none}
+.gpu-magic th,.gpu-magic td{text-align:left;padding:4px 10px;border:0;white-space:nowrap;
+vertical-align:top;max-width:none}
+.gpu-magic thead th{color:var(--gm-soft);font-weight:600}
+.gpu-magic tbody tr{border-top:1px solid var(--gm-line)}
+.gpu-magic .gm-right{text-align:right}
+.gpu-magic .gm-bar{display:block;height:3px;margin-top:2px;background:var(--gm-line);border-radius:2px}
+.gpu-magic .gm-bar b{display:block;height:3px;background:var(--gm-soft);border-radius:2px}
+.gpu-magic .gm-busy .gm-bar b{background:var(--gm-amber)}
+.gpu-magic .gm-mine .gm-bar b{background:var(--gm-blue)}
+.gpu-magic .gm-free td:last-child{color:var(--gm-green)}
+.gpu-magic .gm-busy td:last-child,.gpu-magic .gm-note{color:var(--gm-amber)}
+.gpu-magic .gm-mine td:last-child{color:var(--gm-blue)}
+.gpu-magic .gm-problem td{color:var(--gm-soft)}
+.gpu-magic .gm-here td:nth-child(7){color:var(--gm-blue);font-weight:700}
+.gpu-magic .gm-facts tr{border:0}.gpu-magic .gm-facts th,.gpu-magic .gm-facts td{padding:1px 10px}
+.gpu-magic .gm-facts th{color:var(--gm-soft);font-weight:600}
+.gpu-magic .gm-facts td{white-space:normal}
+.gpu-magic p{margin:2px 10px}.gpu-magic .gm-title{color:var(--gm-soft)}
+""".replace("\n", "")

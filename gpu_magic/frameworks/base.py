@@ -1,0 +1,32 @@
+"""What gpu_magic knows how to ask of a framework."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+__all__ = ["Framework"]
+
+
+class Framework(Protocol):
+    """A library that computes on GPUs. None of these verbs imports it, or starts its GPU side.
+
+    Parameters
+    ----------
+    name
+        As its users write it.
+
+    """
+
+    name: str
+
+    def is_imported(self) -> bool:
+        """Whether this process has imported it, itself or through another package."""
+        ...
+
+    def is_started(self) -> bool:
+        """Whether it says that it has started its devices; False where it does not say."""
+        ...
+
+    def line_for(self, ordinal: int) -> str:
+        """Return the line to type for working on `cuda:ordinal` from here on."""
+        ...

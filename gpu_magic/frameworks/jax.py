@@ -1,0 +1,25 @@
+"""JAX."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["Jax"]
+
+
+class Jax:
+    """`jax`, through its backends."""
+
+    name = "JAX"
+
+    def is_imported(self) -> bool:
+        return "jax" in sys.modules
+
+    def is_started(self) -> bool:
+        """Tell whether a backend was made (JAX 0.10, `jax._src.xla_bridge.backends_are_initialized`)."""
+        bridge = sys.modules.get("jax._src.xla_bridge")
+        ask = getattr(bridge, "backends_are_initialized", None)
+        return ask is not None and bool(ask())
+
+    def line_for(self, ordinal: int) -> str:
+        return f'jax.config.update("jax_default_device", jax.devices("gpu")[{ordinal}])'

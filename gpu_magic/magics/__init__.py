@@ -1,0 +1,44 @@
+"""What you type. Thin: parse, call the session, show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpu_magic.magics.complete import complete_gpus
+from gpu_magic.magics.gpus import GpuMagics
+from gpu_magic.session import MASK, current
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["load", "unload"]
+
+_COMPLETED = r"%gpus"
+
+
+def load(shell: InteractiveShell) -> None:
+    """Add the magics, their completion, and the watch."""
+    if _ours(shell):
+        return
+    shell.register_magics(GpuMagics)
+    shell.set_hook("complete_command", complete_gpus, str_key=_COMPLETED)
+    current().load(shell)
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take away all that `load` added, and say which variables were put back."""
+    changed = current().unload()
+    # IPython has no public way to take a magic, a configurable or a completer away.
+    for magics in _ours(shell):
+        shell.configurables.remove(magics)
+        shell.magics_manager.registry.pop("GpuMagics", None)
+        shell.magics_manager.magics["line"].pop("gpus", None)
+    commands = shell.strdispatchers.get("complete_command")
+    if commands is not None:
+        commands.strs.pop(_COMPLETED, None)
+    if MASK in changed:
+        print(f"{MASK} is back to what it was before gpu_magic set it.")
+
+
+def _ours(shell: InteractiveShell) -> list[GpuMagics]:
+    return [one for one in shell.configurables if type(one).__name__ == "GpuMagics"]

@@ -1,0 +1,216 @@
+"""Pretend NVIDIA driver libraries, for tests in other processes: subprocesses, kernels, browsers.
+
+They lie beneath the real callers (pynvml, ctypes, PyTorch), which load them by name as they load NVIDIA's:
+
+>>> native = build(folder)
+>>> driver.write(state)
+>>> subprocess.run(command, env=os.environ | environment(native, state))
+
+The libraries read the state again at every call, so `driver.losing(3).write(state)` takes GPU 3 away from a
+process that is looking at it. The file's format stands in state.h.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+SOURCES = Path(__file__).parent
+LIBRARIES = {"nvml.c": "libnvidia-ml.so.1", "cuda.c": "libcuda.so.1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A MIG instance of a card.
+
+    Parameters
+    ----------
+    uuid
+        With its prefix: ``MIG-`` and a UUID.
+    name
+        As NVML gives it, for example ``NVIDIA A100-SXM4-40GB MIG 1g.5gb``.
+    total, used
+        Memory in bytes.
+    """
+
+    uuid: str
+    name: str
+    total: int
+    used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU as the driver would describe it. A figure that is None is one that the driver does not know.
+
+    Parameters
+    ----------
+    uuid
+        With its prefix: ``GPU-`` and a UUID.
+    name
+        The product's name. It may be hostile, but it is one line.
+    bus_id
+        As NVML writes it: ``00000000:3B:00.0``.
+    total, used
+        Memory in bytes.
+    util
+        How busy the GPU is, in percent.
+    temperature
+        In degrees C.
+    milliwatts
+        Power drawn. The limit is 400 W, and unknown where this is.
+    lost
+        Whether the GPU fell off the bus: NVML then says so to every question, and CUDA leaves it out.
+    processes
+        Compute processes: pairs of a PID and its memory on this GPU in bytes.
+    mig
+        MIG instances; with at least one of them, MIG mode is on.
+    """
+
+    uuid: str
+    name: str
+    bus_id: str
+    total: int
+    used: int | None
+    util: int | None
+    temperature: int | None
+    milliwatts: int | None
+    lost: bool = False
+    processes: tuple[tuple[int, int | None], ...] = ()
+    mig: tuple[Instance, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return the card's lines of the state file."""
+        figures = (self.total, self.used, self.util, self.temperature, self.milliwatts)
+        life = "lost" if self.lost else "ok"
+        return [
+            f"gpu {self.uuid} {self.bus_id} {' '.join(map(_figure, figures))} {life} {self.name}",
+            *(f"proc {pid} {_figure(used)}" for pid, used in self.processes),
+            *(f"mig {part.uuid} {part.total} {part.used} {part.name}" for part in self.mig),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A machine with its driver.
+
+    Parameters
+    ----------
+    cards
+        In the order of their bus ids, which is how NVML numbers them.
+    version
+        The driver's version.
+    cuda
+        The newest CUDA that the driver can run: 13000 is 13.0.
+    refuse
+        The NVML error code that nvmlInit answers, or 0 for none: 18 is a driver that was updated while
+        loaded (LIB_RM_VERSION_MISMATCH), 4 is NO_PERMISSION, 9 is DRIVER_NOT_LOADED.
+    hangs
+        Calls that do not come back for a while: the library's own symbol (``nvmlDeviceGetMemoryInfo``), the
+        index of the GPU, and seconds.
+
+    Raises
+    ------
+    ValueError
+        The cards are not in the order of their bus ids: NVML and CUDA would number them differently.
+    """
+
+    cards: tuple[Card, ...]
+    version: str = "580.65.06"
+    cuda: int = 13000
+    refuse: int = 0
+    hangs: tuple[tuple[str, int, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a machine that cannot be."""
+        places = [card.bus_id.upper() for card in self.cards]
+        if places != sorted(places):
+            message = f"cards are numbered in the order of their bus ids, not as {places}"
+            raise ValueError(message)
+
+    def losing(self, *indices: int) -> Driver:
+        """Return the same machine after the GPUs with these indices fell off the bus."""
+        cards = (replace(card, lost=card.lost or i in indices) for i, card in enumerate(self.cards))
+        return replace(self, cards=tuple(cards))
+
+    def write(self, path: Path) -> None:
+        """Write the machine to a state file, at once: a reader gets the old file or the new one.
+
+        Parameters
+        ----------
+        path
+            The state file; it need not exist.
+        """
+        lines = [f"driver {self.version}", f"cuda {self.cuda}", f"refuse {self.refuse}"]
+        lines += (f"hang {function} {gpu} {seconds}" for function, gpu, seconds in self.hangs)
+        for card in self.cards:
+            lines += card.lines()
+        new = path.with_name(f"{path.name}.new")
+        new.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        new.replace(path)
+
+
+def build(folder: Path) -> Path:
+    """Compile the two libraries.
+
+    Parameters
+    ----------
+    folder
+        Where they go; made where it is missing.
+
+    Returns
+    -------
+    Path
+        The same folder.
+
+    Raises
+    ------
+    RuntimeError
+        There is no gcc, or it does not accept the source.
+    """
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        message = "the pretend driver libraries are written in C and need gcc (Debian: apt-get install gcc)"
+        raise RuntimeError(message)
+    folder.mkdir(parents=True, exist_ok=True)
+    for source, library in LIBRARIES.items():
+        # The soname is what a caller finds who asks for a library that is loaded already (RTLD_NOLOAD).
+        command = [gcc, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{library}"]
+        command += ["-o", str(folder / library), str(SOURCES / source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            message = f"gcc did not compile {source}:\n{done.stderr}"
+            raise RuntimeError(message)
+    return folder
+
+
+def environment(folder: Path, state_path: Path) -> dict[str, str]:
+    """Return the variables that a process needs to find the libraries and the machine.
+
+    They are to be set before the process starts: the loader reads LD_LIBRARY_PATH once. A mask that the
+    caller's own environment has (CUDA_VISIBLE_DEVICES) goes on to the process unless the caller removes it.
+
+    Parameters
+    ----------
+    folder
+        Where `build` put the libraries.
+    state_path
+        Where `Driver.write` put the machine.
+
+    Returns
+    -------
+    dict[str, str]
+        Variables to lay over an environment.
+    """
+    places = [str(folder.resolve()), os.environ.get("LD_LIBRARY_PATH", "")]
+    return {
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, places)),
+        "GPU_MAGIC_TEST_STATE": str(state_path.resolve()),
+    }
+
+
+def _figure(value: int | None) -> str:
+    return "-1" if value is None else str(value)

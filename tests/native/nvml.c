@@ -1,0 +1,321 @@
+/* A pretend libnvidia-ml.so.1: the part of NVML that the tests' callers use, over the machine in state.h.
+ *
+ * Layouts and codes are those of NVIDIA's nvml.h, as nvidia-ml-py's pynvml.py has them. What NVML has and
+ * this library lacks is a missing symbol, as it is with an old driver.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "state.h"
+
+enum { SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum { GPU_IS_LOST = 15, VERSION_MISMATCH = 25, UNKNOWN = 999 };
+
+/* The struct's size and version, in the way that NVML packs them into one word. */
+#define VERSION(type, number) ((unsigned)(sizeof(type) | (number) << 24))
+
+typedef void *Device;
+typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } MemoryV2;
+typedef struct { unsigned gpu, memory; } Utilization;
+typedef struct { unsigned version, sensor, temperature; } Temperature;
+typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; } Process;
+typedef struct {
+    char legacy[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+} Pci;
+
+enum { MILLIWATTS_ALLOWED = 400000, NO_INSTANCE = -1 };
+
+/* NVML counts its starts: the library answers until the last of them is shut down. */
+static atomic_int starts;
+
+/* What a device call looks at: the machine now, and the GPU, or its MIG instance, that the handle names. */
+struct view {
+    struct state state;
+    struct card *card;
+    struct instance *instance;
+    int index;
+};
+
+/* A handle is numbers in a pointer's clothes: it holds whatever becomes of the file. No valid one is NULL. */
+static Device handle(int gpu, int instance)
+{
+    return (Device)(uintptr_t)((gpu + 1) << 8 | (instance + 1));
+}
+
+static int started(struct state *state)
+{
+    if (!starts)
+        return UNINITIALIZED;
+    return read_state(state) ? SUCCESS : UNKNOWN;
+}
+
+/* Sleeps where the file says so; through signals, as a call that is stuck in the kernel does. */
+static int hangs(const struct state *state, int gpu, const char *function)
+{
+    for (int i = 0; i < state->hang_count; i++) {
+        const struct hang *hang = &state->hangs[i];
+        if (hang->gpu != gpu || strcmp(hang->function, function) != 0)
+            continue;
+        time_t whole = (time_t)hang->seconds;
+        struct timespec left = {whole, (long)((hang->seconds - (double)whole) * 1e9)};
+        while (nanosleep(&left, &left) != 0 && errno == EINTR)
+            ;
+        return 1;
+    }
+    return 0;
+}
+
+/* Every device call starts here. */
+static int look(struct view *view, Device device, const char *function)
+{
+    int gpu = (int)((uintptr_t)device >> 8) - 1, instance = (int)((uintptr_t)device & 255) - 1;
+    int code = started(&view->state);
+    if (code)
+        return code;
+    if (gpu < 0)
+        return INVALID_ARGUMENT;
+    if (hangs(&view->state, gpu, function) && !read_state(&view->state))
+        return UNKNOWN;
+    /* A handle is only given for what was there once: what left the file since is lost as well. */
+    if (gpu >= view->state.count || view->state.cards[gpu].lost)
+        return GPU_IS_LOST;
+    view->index = gpu;
+    view->card = &view->state.cards[gpu];
+    view->instance = instance == NO_INSTANCE ? NULL : &view->card->instances[instance];
+    return instance < view->card->instance_count ? SUCCESS : GPU_IS_LOST;
+}
+
+/* For calls that a MIG instance does not answer. */
+static int look_at_gpu(struct view *view, Device device, const char *function)
+{
+    int code = look(view, device, function);
+    return code == SUCCESS && view->instance ? NOT_SUPPORTED : code;
+}
+
+/* How a call about a device begins: it goes on only where the device answers. */
+#define LOOK(how)                             \
+    struct view view;                         \
+    int code = how(&view, device, __func__);  \
+    if (code)                                 \
+        return code
+
+/* And a call about the machine. */
+#define LOOK_AT_MACHINE                       \
+    struct state state;                       \
+    int code = started(&state);               \
+    if (code)                                 \
+        return code
+
+static int give_figure(long long figure, unsigned *out)
+{
+    if (figure < 0)
+        return NOT_SUPPORTED;
+    *out = (unsigned)figure;
+    return SUCCESS;
+}
+
+static int give_text(const char *text, char *out, unsigned size)
+{
+    if (strlen(text) >= size)
+        return INSUFFICIENT_SIZE;
+    strcpy(out, text);
+    return SUCCESS;
+}
+
+int nvmlInitWithFlags(unsigned flags)
+{
+    struct state state;
+    (void)flags;
+    if (!read_state(&state))
+        return UNKNOWN;
+    if (!state.refuse)
+        starts++;
+    return state.refuse;
+}
+
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+int nvmlInit(void) { return nvmlInitWithFlags(0); } /* the oldest name: torch counts devices through it */
+
+int nvmlShutdown(void)
+{
+    int before = starts;
+    while (before > 0 && !atomic_compare_exchange_weak(&starts, &before, before - 1))
+        ;
+    return before > 0 ? SUCCESS : UNINITIALIZED;
+}
+
+/* pynvml has texts of its own for the codes above, and asks for the rest. */
+const char *nvmlErrorString(int code)
+{
+    return code ? "Unknown Error" : "Success";
+}
+
+int nvmlSystemGetDriverVersion(char *out, unsigned size)
+{
+    LOOK_AT_MACHINE;
+    return give_text(state.driver, out, size);
+}
+
+int nvmlSystemGetCudaDriverVersion_v2(int *out)
+{
+    LOOK_AT_MACHINE;
+    *out = state.cuda;
+    return SUCCESS;
+}
+
+int nvmlSystemGetCudaDriverVersion(int *out) { return nvmlSystemGetCudaDriverVersion_v2(out); }
+
+/* A lost GPU is still counted: the numbers of the others stay. */
+int nvmlDeviceGetCount_v2(unsigned *out)
+{
+    LOOK_AT_MACHINE;
+    return give_figure(state.count, out);
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *out)
+{
+    LOOK_AT_MACHINE;
+    if (index >= (unsigned)state.count)
+        return INVALID_ARGUMENT;
+    struct view view;
+    Device device = handle((int)index, NO_INSTANCE);
+    code = look(&view, device, __func__);
+    if (!code)
+        *out = device;
+    return code;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, Device *out)
+{
+    LOOK_AT_MACHINE;
+    for (int gpu = 0; gpu < state.count; gpu++) {
+        const struct card *card = &state.cards[gpu];
+        int found = strcmp(card->uuid, uuid) == 0, instance = NO_INSTANCE;
+        while (!found && ++instance < card->instance_count)
+            found = strcmp(card->instances[instance].uuid, uuid) == 0;
+        if (found && card->lost)
+            return GPU_IS_LOST;
+        if (found) {
+            *out = handle(gpu, instance);
+            return SUCCESS;
+        }
+    }
+    return NOT_FOUND;
+}
+
+int nvmlDeviceGetName(Device device, char *out, unsigned size)
+{
+    LOOK(look);
+    return give_text(view.instance ? view.instance->name : view.card->name, out, size);
+}
+
+int nvmlDeviceGetUUID(Device device, char *out, unsigned size)
+{
+    LOOK(look);
+    return give_text(view.instance ? view.instance->uuid : view.card->uuid, out, size);
+}
+
+int nvmlDeviceGetPciInfo_v3(Device device, Pci *out)
+{
+    LOOK(look_at_gpu);
+    memset(out, 0, sizeof *out);
+    strcpy(out->bus_id, view.card->bus_id);
+    /* The legacy form is the same with four digits of domain instead of eight. */
+    snprintf(out->legacy, sizeof out->legacy, "%s", view.card->bus_id + 4);
+    int parts = sscanf(view.card->bus_id, "%x:%x:%x", &out->domain, &out->bus, &out->device);
+    return parts == 3 ? SUCCESS : UNKNOWN;
+}
+
+#define ONE_FIGURE(name, figure)              \
+    int name(Device device, unsigned *out)    \
+    {                                         \
+        LOOK(look_at_gpu);                    \
+        return give_figure(figure, out);      \
+    }
+ONE_FIGURE(nvmlDeviceGetIndex, view.index)
+ONE_FIGURE(nvmlDeviceGetPowerUsage, view.card->milliwatts)
+ONE_FIGURE(nvmlDeviceGetEnforcedPowerLimit, view.card->milliwatts < 0 ? -1 : MILLIWATTS_ALLOWED)
+ONE_FIGURE(nvmlDeviceGetMaxMigDeviceCount, view.card->instance_count ? INSTANCES : 0)
+
+static int give_memory(const struct view *view, MemoryV2 *out)
+{
+    long long total = view->instance ? view->instance->total : view->card->total;
+    long long used = view->instance ? view->instance->used : view->card->used;
+    if (total < 0 || used < 0)
+        return NOT_SUPPORTED;
+    *out = (MemoryV2){out->version, (uint64_t)total, 0, (uint64_t)(total - used), (uint64_t)used};
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMemoryInfo(Device device, Memory *out)
+{
+    LOOK(look);
+    MemoryV2 memory = {0};
+    code = give_memory(&view, &memory);
+    if (!code)
+        *out = (Memory){memory.total, memory.free, memory.used};
+    return code;
+}
+
+int nvmlDeviceGetMemoryInfo_v2(Device device, MemoryV2 *out)
+{
+    LOOK(look);
+    return out->version == VERSION(MemoryV2, 2) ? give_memory(&view, out) : VERSION_MISMATCH;
+}
+
+int nvmlDeviceGetUtilizationRates(Device device, Utilization *out)
+{
+    LOOK(look_at_gpu);
+    out->memory = 0; /* how busy the memory's lines are: nobody asks yet */
+    return give_figure(view.card->util, &out->gpu);
+}
+
+int nvmlDeviceGetTemperature(Device device, unsigned sensor, unsigned *out)
+{
+    LOOK(look_at_gpu);
+    return sensor == 0 ? give_figure(view.card->temperature, out) : INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetTemperatureV(Device device, Temperature *out)
+{
+    if (out->version != VERSION(Temperature, 1))
+        return VERSION_MISMATCH;
+    LOOK(look_at_gpu);
+    return out->sensor == 0 ? give_figure(view.card->temperature, &out->temperature) : INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, Process *out)
+{
+    LOOK(look_at_gpu);
+    unsigned room = *count;
+    *count = (unsigned)view.card->process_count;
+    if (room < *count)
+        return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < *count; i++) {
+        /* -1 becomes NVML_VALUE_NOT_AVAILABLE, which is what Windows and WSL are told. */
+        uint64_t bytes = (uint64_t)view.card->processes[i].bytes;
+        out[i] = (Process){view.card->processes[i].pid, bytes, ~0u, ~0u};
+    }
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigMode(Device device, unsigned *current, unsigned *pending)
+{
+    LOOK(look_at_gpu);
+    *current = *pending = view.card->instance_count > 0;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(Device device, unsigned index, Device *out)
+{
+    LOOK(look_at_gpu);
+    if (index >= (unsigned)view.card->instance_count)
+        return NOT_FOUND;
+    *out = handle(view.index, (int)index);
+    return SUCCESS;
+}

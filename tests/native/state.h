@@ -1,0 +1,153 @@
+/* The pretend machine that nvml.c and cuda.c speak of: a text file that a test writes.
+ *
+ * It is read again at every call, so that a test can lose a GPU while a kernel looks. The writer replaces
+ * the file as a whole (see __init__.py), so that one reading never mixes two machines. One line each:
+ *
+ *     driver VERSION
+ *     cuda VERSION                     as cuDriverGetVersion gives it: 13000 is CUDA 13.0
+ *     refuse CODE                      what nvmlInit answers instead of success
+ *     hang FUNCTION GPU SECONDS        this NVML symbol takes that long on the GPU with that index
+ *     gpu UUID BUS_ID TOTAL USED UTIL TEMPERATURE MILLIWATTS ok|lost NAME WITH SPACES
+ *     proc PID BYTES                   on the gpu line before it
+ *     mig UUID TOTAL USED NAME         an instance of the gpu line before it
+ *
+ * Bytes, percent, degrees C, milliwatts; -1 where the driver does not know the figure.
+ */
+#ifndef STATE_H
+#define STATE_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CARDS = 32, PROCESSES = 64, INSTANCES = 7, HANGS = 8, TEXT = 96 };
+
+struct process {
+    unsigned pid;
+    long long bytes;
+};
+
+struct instance {
+    char uuid[TEXT], name[TEXT];
+    long long total, used;
+};
+
+struct card {
+    char uuid[TEXT], bus_id[32], name[TEXT];
+    long long total, used, util, temperature, milliwatts;
+    int lost, process_count, instance_count;
+    struct process processes[PROCESSES];
+    struct instance instances[INSTANCES];
+};
+
+struct hang {
+    char function[64];
+    int gpu;
+    double seconds;
+};
+
+struct state {
+    char driver[80];
+    int cuda, refuse, hang_count, count;
+    struct hang hangs[HANGS];
+    struct card cards[CARDS];
+};
+
+/* Names hold spaces: they are the rest of the line. */
+static inline int read_name(char *name, const char *rest)
+{
+    size_t length = strcspn(rest, "\n");
+    if (length >= TEXT)
+        return 0;
+    memcpy(name, rest, length);
+    name[length] = 0;
+    return 1;
+}
+
+static inline int read_card(struct state *state, const char *rest)
+{
+    char life[8];
+    int end = 0;
+    if (state->count == CARDS)
+        return 0;
+    struct card *card = &state->cards[state->count++];
+    int got = sscanf(rest, "%95s %31s %lld %lld %lld %lld %lld %7s %n", card->uuid, card->bus_id,
+                     &card->total, &card->used, &card->util, &card->temperature, &card->milliwatts, life,
+                     &end);
+    card->lost = got == 8 && strcmp(life, "lost") == 0;
+    return got == 8 && (card->lost || strcmp(life, "ok") == 0) && read_name(card->name, rest + end);
+}
+
+static inline int read_process(struct card *card, const char *rest)
+{
+    if (!card || card->process_count == PROCESSES)
+        return 0;
+    struct process *process = &card->processes[card->process_count++];
+    return sscanf(rest, "%u %lld", &process->pid, &process->bytes) == 2;
+}
+
+static inline int read_instance(struct card *card, const char *rest)
+{
+    int end = 0;
+    if (!card || card->instance_count == INSTANCES)
+        return 0;
+    struct instance *instance = &card->instances[card->instance_count++];
+    int got = sscanf(rest, "%95s %lld %lld %n", instance->uuid, &instance->total, &instance->used, &end);
+    return got == 3 && read_name(instance->name, rest + end);
+}
+
+static inline int read_hang(struct state *state, const char *rest)
+{
+    if (state->hang_count == HANGS)
+        return 0;
+    struct hang *hang = &state->hangs[state->hang_count++];
+    return sscanf(rest, "%63s %d %lf", hang->function, &hang->gpu, &hang->seconds) == 3;
+}
+
+static inline int read_line(struct state *state, const char *line)
+{
+    char word[8];
+    int end = 0;
+    if (sscanf(line, "%7s %n", word, &end) < 1)
+        return 1; /* a blank line */
+    const char *rest = line + end;
+    struct card *card = state->count ? &state->cards[state->count - 1] : NULL;
+    if (strcmp(word, "driver") == 0)
+        return sscanf(rest, "%79s", state->driver) == 1;
+    if (strcmp(word, "cuda") == 0)
+        return sscanf(rest, "%d", &state->cuda) == 1;
+    if (strcmp(word, "refuse") == 0)
+        return sscanf(rest, "%d", &state->refuse) == 1;
+    if (strcmp(word, "hang") == 0)
+        return read_hang(state, rest);
+    if (strcmp(word, "gpu") == 0)
+        return read_card(state, rest);
+    if (strcmp(word, "proc") == 0)
+        return read_process(card, rest);
+    if (strcmp(word, "mig") == 0)
+        return read_instance(card, rest);
+    return 0;
+}
+
+/* 1 and the machine; or 0, and the reason on stderr: a test's mistake must not pass for a driver's answer. */
+static inline int read_state(struct state *state)
+{
+    const char *path = getenv("GPU_MAGIC_TEST_STATE");
+    FILE *file = path ? fopen(path, "re") : NULL;
+    char line[512];
+    int good = 1;
+    memset(state, 0, sizeof *state);
+    if (!file) {
+        fprintf(stderr, "pretend driver: GPU_MAGIC_TEST_STATE: cannot read %s\n", path ? path : "(unset)");
+        return 0;
+    }
+    while (good && fgets(line, sizeof line, file)) {
+        good = strlen(line) < sizeof line - 1 && read_line(state, line);
+        if (!good)
+            fprintf(stderr, "pretend driver: %s: not understood: %s\n", path, line);
+    }
+    fclose(file);
+    return good;
+}
+
+#endif
