@@ -106,7 +106,8 @@ class Session:
             if have := self._have_already(request, selection, guard):
                 return replace(answer, selection=have, is_applied=True, is_dry_run=False)
             lines = [(framework.name, framework.line_for) for framework in frameworks.imported()]
-            refusal = guard.refusal(_devices(selection), f"%gpus {text.strip()}", lines)
+            typed = "" if answer.is_reset else f"%gpus {text.strip()}"
+            refusal = guard.refusal(_devices(selection), typed, lines)
             return replace(answer, is_applied=False, refusal=refusal)
         if not dry_run:
             self._set(MASK, selection.mask)
@@ -153,8 +154,8 @@ class Session:
             names = {uuid: f"cuda:{place}" for place, uuid in enumerate(guard.uuids)}
             if reading.devices is not UNKNOWN and tuple(one.uuid for one in reading.devices) != guard.uuids:
                 notes.append(
-                    f"{MASK} was changed after CUDA had read it: this process stays with {guard.frozen_to}, and "
-                    "frameworks may disagree about what is there. Processes started from here see the new one."
+                    f"{MASK} was changed after CUDA had read it: this process stays with {guard.frozen_to}, "
+                    "while frameworks may go by the new one, as processes started from here will."
                 )
         elif reading.devices is not UNKNOWN:
             names = {str(device.uuid): f"cuda:{place}" for place, device in enumerate(reading.devices)}

@@ -47,12 +47,6 @@ WITH_MIG = Driver((CARDS[0], replace(CARDS[1], mig=PARTS), CARDS[2]))
 Ask: TypeAlias = Callable[..., Any]
 
 
-@pytest.fixture(scope="session")
-def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder with the two libraries."""
-    return build(tmp_path_factory.mktemp("native"))
-
-
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     """Return the path of a state file that does not exist yet."""

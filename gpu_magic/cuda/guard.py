@@ -84,19 +84,20 @@ class Guard:
         wanted
             The devices that were asked for.
         typed
-            What would choose them in a fresh kernel: `%gpus 1,3`.
+            What would choose them in a fresh kernel: `%gpus 1,3`; empty where nothing has to be typed.
         lines
             For each imported framework, its name and what to type to work on `cuda:i`.
 
         """
         if self.state is State.FORKED:
             return (
-                "CUDA was started before this process was forked off, so it can't be used here at all; nothing "
-                'was changed.\nStart workers with the "spawn" method, or fork before the first use of CUDA.'
+                f"CUDA {self.sentence}. Nothing was changed.\n"
+                'Start workers with the "spawn" method, or fork before the first use of CUDA.'
             )
         why = f"CUDA was initialised {self.seen}, and this process is frozen to {self.frozen_to}."
         wish = _labels(wanted) or "no GPU"
-        restart = f"To have {wish}: restart the kernel and run {typed} before anything starts CUDA."
+        then = f" and run {typed} before anything starts CUDA" if typed else ""
+        restart = f"To have {wish}: restart the kernel{then}."
         return "\n".join([f"{why} Nothing was changed.", *self._inside(wanted, lines), restart])
 
     def _inside(

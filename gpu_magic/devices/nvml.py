@@ -57,6 +57,49 @@ class _Card:
     mig: tuple[tuple[Any, MigInstance], ...] = ()
 
 
+class _Newest:
+    """The newest of several ways to ask for one figure that this driver and this pynvml have."""
+
+    def __init__(self, *ways: Callable[[Any], Any]) -> None:
+        self._ways = ways
+
+    def __call__(self, handle: Any) -> Any:
+        try:
+            return self._ways[0](handle)
+        # AttributeError: pynvml is older. TypeError: gpustat, once imported, has put functions of its own
+        # into pynvml, which take no version and find it themselves.
+        except (pynvml.NVMLError_FunctionNotFound, AttributeError, TypeError):
+            if len(self._ways) == 1:
+                return UNKNOWN
+            self._ways = self._ways[1:]
+            return self(handle)
+        except pynvml.NVMLError_GpuIsLost:
+            raise
+        except pynvml.NVMLError:
+            return UNKNOWN
+
+
+class _Calls:
+    """The calls that have had more than one version."""
+
+    def __init__(self) -> None:
+        gpu = pynvml.NVML_TEMPERATURE_GPU
+        # Version 2 of memory, and version 3 of processes, came with R510.
+        self.memory = _Newest(
+            lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2),
+            lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle),
+        )
+        self.processes = _Newest(
+            lambda handle: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle),
+            lambda handle: pynvml.nvmlDeviceGetComputeRunningProcesses_v2(handle),
+        )
+        # The first is deprecated, and faster than the second by a structure.
+        self.temperature = _Newest(
+            lambda handle: pynvml.nvmlDeviceGetTemperature(handle, gpu),
+            lambda handle: pynvml.nvmlDeviceGetTemperatureV(handle, gpu),
+        )
+
+
 class Nvml:
     """Reads the machine's GPUs; opens the driver's library at the first read.
 
@@ -76,7 +119,7 @@ class Nvml:
         self._simulate: str | None = None
         self._machine = Inventory()
         self._processes: Processes = ProcessTable()
-        self._memory_version: int | None = pynvml.nvmlMemory_v2
+        self._calls = _Calls()
 
     def inventory(self) -> Inventory:
         """Return all GPUs with their figures now.
@@ -146,7 +189,7 @@ class Nvml:
             if not self._is_ours():
                 pynvml.nvmlInit()
                 self._library = pynvml.nvmlLib
-                self._memory_version = pynvml.nvmlMemory_v2
+                self._calls = _Calls()
             count: int = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             return _explain(error)
@@ -185,7 +228,7 @@ class Nvml:
             memory_used=used,
             memory_free=free,
             utilization=UNKNOWN if utilization is UNKNOWN else utilization.gpu,
-            temperature=_ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+            temperature=self._calls.temperature(handle),
             power=UNKNOWN if power is UNKNOWN else power / 1000,
             processes=self._running(handle),
         )
@@ -196,30 +239,16 @@ class Nvml:
         return replace(part, memory_total=total, status=status)
 
     def _memory(self, handle: Any) -> tuple[int | Unknown, int | Unknown, int | Unknown]:
-        """Return total, used and free bytes.
-
-        Version 2 is what nvidia-smi shows: without the driver's own reserve. Drivers before R510 have
-        version 1 alone.
-        """
-        try:
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=self._memory_version)
-        except pynvml.NVMLError_FunctionNotFound:
-            if self._memory_version is None:
-                return UNKNOWN, UNKNOWN, UNKNOWN
-            self._memory_version = None
-            return self._memory(handle)
-        except pynvml.NVMLError_GpuIsLost:
-            raise
-        except pynvml.NVMLError:
-            return UNKNOWN, UNKNOWN, UNKNOWN
-        return memory.total, memory.used, memory.free
+        """Return total, used and free bytes: nvidia-smi's, without the driver's own reserve."""
+        memory = self._calls.memory(handle)
+        return (UNKNOWN,) * 3 if memory is UNKNOWN else (memory.total, memory.used, memory.free)
 
     def _running(self, handle: Any) -> tuple[GpuProcess, ...] | Unknown:
         """List the processes with compute memory. Graphics alone (a desktop) is not among them."""
-        running = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+        running = self._calls.processes(handle)
         if running is UNKNOWN:
             return UNKNOWN
-        found = []
+        found: list[GpuProcess] = []
         for process in running:
             memory = process.usedGpuMemory
             name, owner, mine = self._processes.look_up(process.pid)

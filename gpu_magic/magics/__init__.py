@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpu_magic.magics.complete import complete_gpus
 from gpu_magic.magics.gpus import GpuMagics
@@ -28,9 +28,10 @@ def load(shell: InteractiveShell) -> None:
 def unload(shell: InteractiveShell) -> None:
     """Take away all that `load` added, and say which variables were put back."""
     changed = current().unload()
+    configurables: list[Any] = shell.configurables
     # IPython has no public way to take a magic, a configurable or a completer away.
     for magics in _ours(shell):
-        shell.configurables.remove(magics)
+        configurables.remove(magics)
         shell.magics_manager.registry.pop("GpuMagics", None)
         shell.magics_manager.magics["line"].pop("gpus", None)
     commands = shell.strdispatchers.get("complete_command")
@@ -40,5 +41,6 @@ def unload(shell: InteractiveShell) -> None:
         print(f"{MASK} is back to what it was before gpu_magic set it.")
 
 
-def _ours(shell: InteractiveShell) -> list[GpuMagics]:
-    return [one for one in shell.configurables if type(one).__name__ == "GpuMagics"]
+def _ours(shell: InteractiveShell) -> list[Any]:
+    configurables: list[Any] = shell.configurables
+    return [one for one in configurables if isinstance(one, GpuMagics)]

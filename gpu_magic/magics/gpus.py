@@ -31,17 +31,16 @@ class GpuMagics(Magics):
     on_frozen = Enum(
         ["warn", "error"],
         default_value="warn",
-        help='What a different choice does once CUDA is initialised: "warn", or "error", which stops Run All.',
+        help='What a different choice does once CUDA has started: "warn", or "error", which stops Run All.',
     ).tag(config=True)
 
     @magic_arguments()
     @argument(
         "wanted",
         nargs="*",
-        help="1,3 | 2,0 (the order is kept: the first is cuda:0) | 0-2,5 | GPU-8f3a (the beginning of a "
-        "UUID) | MIG-… (one instance) | all (that this kernel may use) | none (hide every GPU) | auto, auto:2 "
-        "(the least busy: least memory in use, then least utilisation) | reset (what the kernel was started "
-        "with)",
+        help="1,3 | 2,0 (the order is kept: the first is cuda:0) | 0-2,5 | GPU-8f3a (the beginning of a UUID) "
+        "| MIG-… (one instance) | all (that this kernel may use) | none (hide every GPU) | auto | auto:2 (the "
+        "least busy: least memory in use, then least utilisation) | reset (as the kernel was started)",
     )
     @argument("--by", choices=["index", "uuid"], help="Write CUDA_VISIBLE_DEVICES as numbers or as UUIDs.")
     @argument(
@@ -101,7 +100,7 @@ def _read(magic: Any, line: str) -> Namespace:
     # argparse takes -1 for an option; the request's own reader has a better answer to it.
     numbers = [word for word in words if re.match(r"-\d", word)]
     try:
-        options = magic.parser.parse_args([word for word in words if word not in numbers])
+        options: Namespace = magic.parser.parse_args([word for word in words if word not in numbers])
     except UsageError as error:
         raise UsageError(f"{error}; the options are {_OPTIONS}. %gpus? explains them.") from None
     wanted = [*options.wanted, *numbers]

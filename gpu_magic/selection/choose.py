@@ -149,10 +149,8 @@ def _stay_inside(
     outside = [device for device in devices if device.uuid not in {one.uuid for one in allowed}]
     if outside:
         given = _labels(allowed) or "no GPU"
-        raise ChoiceError(
-            f"{outside[0].label} is outside what this kernel was given (CUDA_VISIBLE_DEVICES={mask}: {given}); "
-            "add --force if that is no allotment."
-        )
+        was_given = f"this kernel was given (CUDA_VISIBLE_DEVICES={mask}: {given})"
+        raise ChoiceError(f"{outside[0].label} is outside what {was_given}; --force takes it all the same.")
 
 
 def _allotment(inventory: Inventory, allotted: Reading, mask: str | None) -> tuple[Device, ...]:

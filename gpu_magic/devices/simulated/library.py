@@ -158,6 +158,13 @@ class SimulatedLibrary:
     def _nvmlDeviceGetTemperature(self, handle: Any, sensor: Any, degrees: Any) -> int:
         return self._figure(handle, "temperature", degrees)
 
+    def _nvmlDeviceGetTemperatureV(self, handle: Any, temperature: Any) -> int:
+        gpu = self._device(handle)
+        if isinstance(gpu, SimulatedMig):
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        temperature._obj.temperature = gpu.temperature  # noqa: SLF001
+        return 0
+
     def _nvmlDeviceGetPowerUsage(self, handle: Any, milliwatts: Any) -> int:
         return self._figure(handle, "power", milliwatts)
 
@@ -188,6 +195,8 @@ class SimulatedLibrary:
                 pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value if process.memory is None else process.memory
             )
         return 0
+
+    _nvmlDeviceGetComputeRunningProcesses_v2 = _nvmlDeviceGetComputeRunningProcesses_v3
 
     def _nvmlDeviceGetGraphicsRunningProcesses_v3(self, handle: Any, count: Any, array: Any) -> None:
         count._obj.value = 0  # noqa: SLF001

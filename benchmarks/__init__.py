@@ -1,0 +1,1 @@
+"""Measurements of gpu_magic beside the alternatives: `python -m benchmarks`."""

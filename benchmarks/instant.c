@@ -1,0 +1,59 @@
+/* The tests' pretend libnvidia-ml.so.1, answering at once.
+ *
+ * The tests change the machine under a reader's eyes, so theirs parses a file at every call: 20 to 50 us
+ * that would hide what Python costs. This one reads it once. It also has the functions that nvitop and
+ * gpustat ask for beyond the tests' callers: a symbol that is missing costs them an exception and a log line
+ * at each call, which no driver of today would.
+ */
+#include <stddef.h>
+
+#include "../tests/native/state.h"
+
+static int read_once(struct state *state)
+{
+    static struct state kept;
+    static int is_read;
+    if (!is_read)
+        is_read = read_state(&kept);
+    memcpy(state, &kept, offsetof(struct state, cards) + (size_t)kept.count * sizeof kept.cards[0]);
+    return is_read;
+}
+
+#define read_state read_once
+#include "../tests/native/nvml.c"
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(Device device, unsigned *count, Process *out)
+{
+    LOOK(look_at_gpu);
+    (void)out;
+    *count = 0;
+    return SUCCESS;
+}
+
+/* No sample since the given time, as for processes that hold memory and do not compute. */
+int nvmlDeviceGetProcessUtilization(Device device, void *out, unsigned *count, unsigned long long since)
+{
+    LOOK(look_at_gpu);
+    (void)out, (void)since;
+    *count = 0;
+    return NOT_FOUND;
+}
+
+static int give_nothing(Device device, unsigned *percent, unsigned *microseconds)
+{
+    LOOK(look_at_gpu);
+    *percent = 0;
+    *microseconds = 100000;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetEncoderUtilization(Device d, unsigned *percent, unsigned *us) { return give_nothing(d, percent, us); }
+int nvmlDeviceGetDecoderUtilization(Device d, unsigned *percent, unsigned *us) { return give_nothing(d, percent, us); }
+
+/* Cards in a server have no fan of their own. */
+int nvmlDeviceGetFanSpeed(Device device, unsigned *percent)
+{
+    LOOK(look_at_gpu);
+    (void)percent;
+    return NOT_SUPPORTED;
+}

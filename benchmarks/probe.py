@@ -1,0 +1,84 @@
+"""One guard probe: asking the CUDA driver library whether it was started, after each cell and import."""
+
+from __future__ import annotations
+
+import ctypes
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from benchmarks import timing
+from benchmarks.machine import driver_libraries
+from benchmarks.report import Row, Table
+from gpu_magic.cuda import driver
+from gpu_magic.cuda.driver import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["run", "start_cuda"]
+
+MOST = 60e-6
+TARGETS = {
+    "not loaded": "benchmarks.probe:absent",
+    "not loaded, PyTorch imported": "benchmarks.probe:absent_beside:torch",
+    "loaded, not initialised": "benchmarks.probe:live",
+    "frozen": "benchmarks.probe:frozen",
+    "frozen, seen for the first time": "benchmarks.probe:frozen_just_now",
+}
+
+
+def run() -> list[Table]:
+    targets = {
+        name: target
+        for name, target in TARGETS.items()
+        if not target.endswith(":torch") or find_spec("torch")
+    }
+    with driver_libraries() as environment:
+        seconds = timing.steady(targets, environment)
+    rows = [Row(name, value, "at most 60 µs", value <= MOST) for name, value in seconds.items()]
+    return [Table("One guard probe", rows)]
+
+
+# What follows runs in a worker.
+
+
+def absent() -> Callable[[], object]:
+    return _in(State.ABSENT)
+
+
+def absent_beside(module: str) -> Callable[[], object]:
+    """Probe in a process with many libraries, each of which the loader compares with the one asked for."""
+    __import__(module)
+    return _in(State.ABSENT)
+
+
+def live() -> Callable[[], object]:
+    ctypes.CDLL("libcuda.so.1")
+    return _in(State.LIVE)
+
+
+def frozen() -> Callable[[], object]:
+    start_cuda()
+    return _in(State.FROZEN)
+
+
+def frozen_just_now() -> Callable[[], object]:
+    start_cuda()
+
+    def forget_and_probe() -> None:
+        driver._driver.frozen_in = None  # noqa: SLF001 - else it is never asked twice
+        driver.probe()
+
+    return forget_and_probe
+
+
+def start_cuda() -> None:
+    """Do what a framework does at its first use of CUDA."""
+    answer = ctypes.CDLL("libcuda.so.1").cuInit(0)
+    assert answer == 0, answer
+
+
+def _in(expected: State) -> Callable[[], object]:
+    state = driver.probe()
+    assert state is expected, state
+    return driver.probe

@@ -1,0 +1,124 @@
+"""Reading 8 GPUs with 4 processes each, with owners and names: how long, and with how many NVML calls."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import timing
+from benchmarks.machine import GPUS, PROCESSES, driver_libraries, sleepers
+from benchmarks.report import Row, Table, calls
+from benchmarks.timing import Skipped
+from benchmarks.worker import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.readers import Plain
+
+__all__ = ["run"]
+
+READERS = {
+    "bare pynvml": "benchmarks.readers.bare:read",
+    "bare pynvml, names kept": "benchmarks.readers.bare:read_keeping_names",
+    "gpu_magic, the facts alone": "benchmarks.readers.ours:read_facts",
+    "gpu_magic.gpus()": "benchmarks.readers.ours:read",
+    "nvitop, its leanest way": "benchmarks.readers.with_nvitop:read",
+    "gpustat": "benchmarks.readers.with_gpustat:read",
+}
+BARE, KEPT, FACTS, OURS, *OTHERS = READERS
+MOST = 1.5  # times bare pynvml
+# Memory, utilisation, temperature, power; and processes twice, since NVML first wants to be asked how many.
+CALLS_NEEDED = 6 * GPUS
+
+
+def run() -> list[Table]:
+    with sleepers() as pids, driver_libraries(pids) as environment:
+        _see_that_all_read_the_same(environment)
+        steady = timing.steady(READERS, environment)
+        cold = timing.cold(READERS, environment)
+    counts = {
+        name: timing.ask(f"benchmarks.snapshot:count_calls:{target}") for name, target in READERS.items()
+    }
+    first = {name: float(count[0]) for name, count in counts.items()}
+    again = {name: float(count[1]) for name, count in counts.items()}
+    machine = f"{GPUS} GPUs, {PROCESSES} processes each"
+    return [
+        Table(f"A steady snapshot: {machine}", _steady_rows(steady), KEPT),
+        Table("Cold: import and first answer, in a fresh process", _rows(cold), KEPT),
+        Table("NVML calls of a steady snapshot", _call_rows(again), write=calls),
+        Table("NVML calls up to the first answer", [Row(*each) for each in first.items()], write=calls),
+    ]
+
+
+def _steady_rows(seconds: dict[str, float]) -> list[Row]:
+    rows = []
+    for row in _rows(seconds):
+        if row.name in (FACTS, OURS):
+            for base, where in ((BARE, "bare"), (KEPT, "bare, names kept")):
+                bound = f"at most {MOST} × {where}"
+                rows.append(Row(row.name, row.value, bound, row.value <= MOST * seconds[base]))
+        else:
+            rows.append(row)
+    return rows
+
+
+def _rows(seconds: dict[str, float]) -> list[Row]:
+    rows = []
+    for name, value in seconds.items():
+        if name in OTHERS:
+            rows.append(Row(name, value, f"slower than {OURS}", value > seconds[OURS]))
+        else:
+            rows.append(Row(name, value))
+    return rows
+
+
+def _call_rows(counts: dict[str, float]) -> list[Row]:
+    bound = f"at most {CALLS_NEEDED}: 6 a GPU"
+    return [
+        Row(name, count, bound, count <= CALLS_NEEDED) if name in (FACTS, OURS) else Row(name, count)
+        for name, count in counts.items()
+    ]
+
+
+def _see_that_all_read_the_same(environment: dict[str, str]) -> None:
+    """Stop where a contender answers something else than bare pynvml."""
+    answers = {
+        name: timing.ask(f"benchmarks.snapshot:read_plainly:{target}", environment)
+        for name, target in READERS.items()
+    }
+    if any(owner == "UNKNOWN" for gpu in answers[OURS] for _, owner, _, _ in gpu[-1]):
+        raise Skipped(
+            "in a container the driver's process numbers are not this one's, so gpu_magic would leave out "
+            "the owners that the others look up"
+        )
+    for name, answer in answers.items():
+        if answer != answers[BARE]:
+            raise AssertionError(f"{name} read {answer}\nand bare pynvml {answers[BARE]}")
+
+
+# What follows runs in a worker.
+
+
+def read_plainly(target: str) -> Plain:
+    """Return a reader's answer in the form that all can be compared in."""
+    plain: Callable[[Any], Plain] = import_module(target.partition(":")[0]).plain
+    return plain(prepare(target)())
+
+
+def count_calls(target: str) -> tuple[int, int]:
+    """Count a reader's NVML calls: up to its first answer, and for one more."""
+    import pynvml
+
+    from gpu_magic.testing import simulate
+
+    with simulate(f"{GPUS}xA100-80GB") as machine:
+        for gpu in machine.gpus:  # one process each will do: NVML lists all of them in one answer
+            gpu.run("sleep", "maria", 1 << 30, pid=os.getpid())
+        count = pynvml.nvmlLib.calls
+        read = prepare(target)
+        read()
+        first = count.total()
+        read()
+        return first, count.total() - first

@@ -1,0 +1,101 @@
+"""What the tests share: a machine to look at, the pretend driver libraries, and a check that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pynvml
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+from gpu_magic.devices.nvml import Nvml
+from tests.native import build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Every test leaves the environment, the import system and pynvml as they were."""
+    before = dict(os.environ), list(sys.meta_path), pynvml.nvmlLib
+    yield
+    after = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    assert after == {name: value for name, value in before[0].items() if name != "PYTEST_CURRENT_TEST"}
+    assert sys.meta_path == before[1]
+    assert pynvml.nvmlLib is before[2]
+
+
+@pytest.fixture(scope="session")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder with the pretend libnvidia-ml.so.1 and libcuda.so.1."""
+    return build(tmp_path_factory.mktemp("native"))
+
+
+class Fresh(Protocol):
+    """Runs code in a process of its own and returns what it printed; a failing one fails the test."""
+
+    def __call__(self, code: str, **environment: str) -> str: ...
+
+
+@pytest.fixture
+def fresh() -> Fresh:
+    """Return a way to run code in a fresh interpreter, without any mask in its environment."""
+
+    def run(code: str, **environment: str) -> str:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            env=clean | {"PYTHONPATH": str(ROOT)} | environment,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def nvml() -> Iterator[Nvml]:
+    """Return a reader; a test that lets calls hang does not wait long for them."""
+    reader = Nvml(patience=0.6)
+    yield reader
+    reader.close()
+
+
+@pytest.fixture
+def shell() -> Iterator[InteractiveShell]:
+    """Return a fresh IPython shell, and check that it is as before once the extension is unloaded."""
+    InteractiveShell.clear_instance()
+    ip = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
+    before = _traces(ip)
+    yield ip
+    if "gpu_magic" in ip.extension_manager.loaded:
+        ip.extension_manager.unload_extension("gpu_magic")
+    assert _traces(ip) == before
+    InteractiveShell.clear_instance()
+
+
+def _traces(ip: InteractiveShell) -> tuple[object, ...]:
+    """Return all of a shell that an extension could leave something in."""
+    commands = ip.strdispatchers.get("complete_command")
+    return (
+        sorted(ip.magics_manager.magics["line"]),
+        sorted(ip.magics_manager.magics["cell"]),
+        {event: list(callbacks) for event, callbacks in ip.events.callbacks.items()},
+        [type(one).__name__ for one in ip.configurables],
+        sorted(commands.strs) if commands else [],
+        list(ip.input_transformers_post),
+        sorted(ip.magics_manager.registry),
+    )

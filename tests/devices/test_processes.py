@@ -1,0 +1,78 @@
+"""Owners and names from the real /proc, of real processes."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.devices.processes import NOBODY_KNOWN, ProcessTable, printable
+
+IN_CONTAINER = str(Path("/proc/self/ns/pid").readlink()) != "pid:[4026531836]"
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> subprocess.Popen[bytes]:
+    script = tmp_path / "train.py"
+    script.write_text("print('up', flush=True)\nimport time; time.sleep(60)\n")
+    process = subprocess.Popen([sys.executable, "-u", str(script), "--token=secret"], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_process_is_named_by_its_script_and_owner(sleeper: subprocess.Popen[bytes]) -> None:
+    found = ProcessTable().look_up(sleeper.pid)
+    if IN_CONTAINER:  # the driver's numbers are the host's, so nothing may be said of them
+        assert found == NOBODY_KNOWN
+        return
+    assert found.name == "train.py"
+    assert found.owner == psutil.Process(sleeper.pid).username() == pwd.getpwuid(os.getuid()).pw_name
+    assert found.mine
+
+
+def test_a_process_that_is_gone_is_unknown(sleeper: subprocess.Popen[bytes]) -> None:
+    table = ProcessTable()
+    table.look_up(sleeper.pid)
+    sleeper.kill()
+    sleeper.wait()
+    assert table.look_up(sleeper.pid) == NOBODY_KNOWN
+
+
+def test_pid_1_is_not_ours() -> None:
+    found = ProcessTable().look_up(1)
+    assert not found.mine
+    if not IN_CONTAINER:
+        assert found.owner == psutil.Process(1).username()
+        assert found.name is not UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["-c", "print(1, flush=True); import time; time.sleep(60)"], "python"),
+        (["-u", "-X", "dev", "-m", "http.server", "0"], "http.server"),
+        (["-W", "ignore", "-u", "-c", "print(1); import time; time.sleep(60)"], "python"),
+    ],
+)
+def test_what_python_runs(arguments: list[str], name: str) -> None:
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE)
+    try:
+        process.stdout.readline()
+        found = ProcessTable().look_up(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
+    assert found.name is UNKNOWN if IN_CONTAINER else str(found.name).startswith(name)
+
+
+def test_names_can_not_move_the_cursor_or_fill_the_screen() -> None:
+    assert printable("a\x1b[31m\n\u202eb") == "a�[31m��b"
+    assert len(printable("x" * 500)) == 40

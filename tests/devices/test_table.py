@@ -1,0 +1,121 @@
+"""The table: one content, as text and as HTML."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus, Inventory, KernelView
+from gpu_magic.testing import simulate
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.nvml import Nvml
+
+GIB = 1 << 30
+
+
+class Words(HTMLParser):
+    """Collects the text of a page, as a browser would show it, and its tags."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.tags: set[str] = set()
+        self._style = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self._style = tag == "style"
+        assert not any(name.startswith("on") for name, _ in attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._style = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._style:
+            self.words += data.split()
+
+
+def test_text_and_html_say_the_same(nvml: Nvml) -> None:
+    with simulate("1xA100-80GB(3g.40gb)+7xA100-80GB", clock=lambda: 0.0) as machine:
+        machine.populate()
+        machine.gpus[6].lose()
+        view = KernelView(
+            None, "1,3", "PCI_BUS_ID", {machine.gpus[1].uuid: "cuda:0"}, "live", "not started", ("Note.",)
+        )
+        inventory = nvml.inventory()
+    shown = Inventory(inventory.gpus, inventory.driver, inventory.cuda, inventory.simulated, "", view)
+    text = repr(shown).replace("! ", "").split()
+    page = Words(shown._repr_html_()).words
+    assert sorted(text) == sorted(page)
+    assert "SIMULATED" in text
+    assert "cuda:0" in text
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_hostile_names_stay_text(name: str, owner: str) -> None:
+    status = GpuStatus(GIB, GIB, 1, 30, 50.0, (GpuProcess(1, name, owner, GIB),))
+    inventory = Inventory((Gpu(0, "GPU-1", name, "0", 80 * GIB, status),), problem=name)
+    assert Words(inventory._repr_html_()).tags <= {
+        "div", "style", "table", "thead", "tbody", "tr", "th", "td", "p", "b", "i", "br"
+    }  # fmt: skip
+    plain = Inventory((Gpu(0, "GPU-1", "A100", "0", 80 * GIB, status),))
+    assert all(line.isprintable() for line in repr(plain).split("\n"))
+    assert len(repr(plain).split("\n")) == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["<img src=x onerror=alert(1)>", "</style><script>alert(1)</script>", "' onclick='x"]
+)
+def test_a_process_called_like_a_tag(name: str) -> None:
+    status = GpuStatus(GIB, GIB, 1, 30, 50.0, (GpuProcess(1, name, name, GIB),))
+    page = Inventory((Gpu(0, "GPU-1", name, "0", 80 * GIB, status),))._repr_html_()
+    assert name not in page
+    assert "script" not in Words(page).tags
+    assert "img" not in Words(page).tags
+
+
+def test_unknown_is_shown_as_such_and_is_never_free() -> None:
+    text = repr(Inventory((Gpu(0),)))
+    assert "free" not in text
+    assert text.count("?") >= 6
+
+
+def test_memory_without_a_process_is_not_free() -> None:
+    status = GpuStatus(60 * GIB, 20 * GIB, 0, 30, 50.0, ())
+    text = repr(Inventory((Gpu(0, "GPU-1", "A100", "0", 80 * GIB, status),)))
+    assert "free" not in text
+    assert "nobody that can be seen" in text
+
+
+def test_to_dict_is_json_with_none_for_unknown(nvml: Nvml) -> None:
+    with simulate("1xA100-80GB(3g.40gb)+1xT4") as machine:
+        machine.gpus[1].run("train.py", "maria", None)
+        data = json.loads(json.dumps(nvml.inventory().to_dict()))
+    assert data["gpus"][0]["mig"][0]["gpu_index"] == 0
+    assert data["gpus"][1]["status"]["processes"][0]["memory"] is None
+    assert data["gpus"][0]["status"]["utilization"] is None
+    assert data["simulated"]
+    assert data["kernel"] is None
+
+
+def test_unknown_is_no_truth_value() -> None:
+    with pytest.raises(TypeError):
+        bool(UNKNOWN)
+    assert repr(UNKNOWN) == "UNKNOWN"
+
+
+def test_columns_line_up(nvml: Nvml) -> None:
+    with simulate("12xRTX-4090+1xT4", clock=lambda: 0.0) as machine:
+        machine.populate()
+        lines = repr(nvml.inventory()).split("\n")[1:]
+    starts = {re.search(r"(?<=GiB)\s+", line).end() for line in lines[1:]}
+    assert len(lines) == 14
+    assert max(starts) - min(starts) <= 3  # the figures that follow are right-aligned

@@ -1,0 +1,99 @@
+"""What we ask of a framework, asked of the real ones; each in a process of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_magic.frameworks import FRAMEWORKS, imported, started
+
+if TYPE_CHECKING:
+    from tests.conftest import Fresh
+
+
+@pytest.mark.parametrize(
+    ("name", "imports", "harmless", "starts"),
+    [
+        (
+            "TensorFlow",
+            "import tensorflow as tf",
+            "tf.config.list_physical_devices()",
+            "tf.constant(1)",
+        ),
+        (
+            "TensorFlow",
+            "import tensorflow as tf",
+            "tf.config.set_visible_devices([], 'GPU')",
+            "tf.device('/CPU:0').__enter__()",
+        ),
+        ("JAX", "import jax", "jax.config.update('jax_enable_x64', True)", "jax.devices()"),
+    ],
+)
+def test_started_is_what_the_framework_does(
+    fresh: Fresh, name: str, imports: str, harmless: str, starts: str
+) -> None:
+    shown = fresh(f"""
+        from gpu_magic.frameworks import imported, started
+        print([f.name for f in imported()])
+        {imports}
+        print({name!r} in [f.name for f in imported()], {name!r} in started())
+        {harmless}
+        print({name!r} in started())
+        {starts}
+        print({name!r} in started())
+    """)
+    assert shown.split("\n")[:4] == ["[]", "True False", "False", "True"]
+
+
+def test_pytorch_s_flag_is_read_and_its_cuda_not_started(fresh: Fresh) -> None:
+    shown = fresh("""
+        import torch
+        from gpu_magic.frameworks import imported, started
+        print([f.name for f in imported()], started(), torch.cuda.is_initialized())
+    """)
+    assert shown.strip() == "['PyTorch'] [] False"
+
+
+def test_nothing_is_imported_by_asking(fresh: Fresh) -> None:
+    shown = fresh("""
+        import sys
+        from gpu_magic.frameworks import FRAMEWORKS, imported, started
+        before = set(sys.modules)
+        started(), imported(), [f.line_for(1) for f in FRAMEWORKS]
+        print(set(sys.modules) - before)
+    """)
+    assert shown.strip() == "set()"
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
+def test_the_line_to_type_is_python_and_names_the_device(framework: object) -> None:
+    line = framework.line_for(3)  # type: ignore[attr-defined]
+    compile(line, "line", "exec")
+    assert "3" in line
+
+
+def test_the_lines_for_tensorflow_and_jax_run(fresh: Fresh) -> None:
+    """On logical CPU devices, as no GPU is here: the same calls with another kind of device."""
+    fresh(
+        """
+        import jax, tensorflow as tf
+        from gpu_magic.frameworks.jax import Jax
+        from gpu_magic.frameworks.tensorflow import TensorFlow
+
+        cpus = [tf.config.LogicalDeviceConfiguration()] * 4
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], cpus)
+        line = TensorFlow().line_for(2).replace("GPU", "CPU").replace("...", "x = tf.constant(1) + 1")
+        exec(line)
+        assert x.device.endswith("CPU:2"), x.device
+
+        exec(Jax().line_for(2).replace('"gpu"', '"cpu"'))
+        assert jax.numpy.zeros(1).devices() == {jax.devices("cpu")[2]}
+        """,
+        XLA_FLAGS="--xla_force_host_platform_device_count=4",
+    )
+
+
+def test_in_this_process() -> None:
+    assert {framework.name for framework in imported()} <= {framework.name for framework in FRAMEWORKS}
+    assert set(started()) <= {framework.name for framework in imported()}

@@ -1,0 +1,30 @@
+"""The machine that processes and kernels in the tests look at, through the pretend driver libraries."""
+
+from __future__ import annotations
+
+from tests.native import Card, Driver, Instance, environment
+
+__all__ = ["CARDS", "GIB", "MIG", "Card", "Driver", "Instance", "environment"]
+
+GIB = 1 << 30
+
+CARDS = tuple(
+    Card(
+        f"GPU-{number}a000000-0000-4000-8000-0123456789ab",
+        "NVIDIA A100-SXM4-80GB",
+        f"00000000:{7 + 8 * number:02X}:00.0",
+        total=80 * GIB,
+        used=GIB // 2,
+        util=0,
+        temperature=31 + number,
+        milliwatts=56_000,
+    )
+    for number in range(4)
+)
+
+MIG = tuple(
+    Instance(
+        f"MIG-{number}b000000-0000-4000-8000-0123456789ab", f"NVIDIA A100 MIG {kind}", 40 * GIB, GIB // 4
+    )
+    for number, kind in enumerate(("3g.40gb", "4g.40gb"))
+)

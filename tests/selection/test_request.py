@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_magic.errors import ChoiceError
+from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Reset, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1,3", Named((1, 3))),
+        ("2,0", Named((2, 0))),
+        ("0-2,5", Named((0, 1, 2, 5))),
+        (" 1 , 3 ", Named((1, 3))),
+        ("GPU-8f3a", Named(("GPU-8f3a",))),
+        ("gpu-8F3A", Named(("GPU-8f3a",))),
+        ("1,GPU-8f3a", Named((1, "GPU-8f3a"))),
+        ("MIG-41b7", Named(("MIG-41b7",))),
+        ("all", Everything()),
+        ("ALL", Everything()),
+        ("none", Nothing()),
+        ("reset", Reset()),
+        ("auto", Auto(1)),
+        ("auto:2", Auto(2)),
+    ],
+)
+def test_what_is_typed_is_understood(text: str, expected: object) -> None:
+    assert parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("1,1", "names 1 twice"),
+        ("0-2,1", "try 0,1,2."),
+        ("1,", "try 1."),
+        (",", "comma"),
+        ("-1", "numbered from 0"),
+        ("1;3", "try 1,3."),
+        ("1 3", "try 1,3."),
+        ("3-1", "try 1-3"),
+        ("two", "expected numbers"),
+        ("1,all", "stands alone"),
+        ("auto:0", "auto:2 picks"),
+        ("auto:x", "auto:2 picks"),
+        ("cuda:0", "framework's name"),
+        ("0-99999999999999", "no machine has that many"),
+        ("GPU-xyz", "expected numbers"),
+        ("²", "expected numbers"),
+        ("$(reboot)", "expected numbers"),
+    ],
+)
+def test_what_is_not_understood_gets_one_line_that_helps(text: str, says: str) -> None:
+    with pytest.raises(ChoiceError) as caught:
+        parse(text)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_request_or_one_line(text: str) -> None:
+    try:
+        request = parse(text)
+    except ChoiceError as error:
+        assert str(error)
+        assert "\n" not in str(error)
+    else:
+        assert isinstance(request, Named | Auto | Everything | Nothing | Reset)
+
+
+@given(st.lists(st.integers(0, 63), min_size=1, max_size=20, unique=True))
+def test_numbers_come_back_in_order(numbers: list[int]) -> None:
+    assert parse(",".join(map(str, numbers))) == Named(tuple(numbers))
