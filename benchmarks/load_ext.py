@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from ast import literal_eval
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,12 +68,14 @@ def _load(extension: str, folder: Path) -> tuple[float, list[str]]:
     """Load an extension in a fresh kernel; return seconds, and which of NEVER are loaded then."""
     environment = clean_environment()
     environment["PYTHONPATH"] += f":{folder}"
-    manager, client = start_new_kernel(env=environment, extra_arguments=["--HistoryManager.enabled=False"])
+    manager, client = start_new_kernel(
+        env=environment, extra_arguments=["--HistoryManager.enabled=False"], stderr=subprocess.DEVNULL
+    )
     try:
         reply = client.execute_interactive(
             CELL.format(extension=extension, never=NEVER),
             user_expressions={"answer": "answer"},
-            output_hook=print,
+            output_hook=lambda _: None,
             timeout=60,
         )
         answer = reply["content"]["user_expressions"]["answer"]["data"]["text/plain"]

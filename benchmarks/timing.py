@@ -26,8 +26,9 @@ class Skipped(Exception):  # noqa: N818 - it is no error
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this process's environment without what would change the figures."""
-    ours = ("CUDA_", "GPU_MAGIC_", "PYTORCH_NVML")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    # Without byte code every import compiles, which an installed package never does.
+    drop = ("CUDA_", "GPU_MAGIC_", "PYTORCH_NVML", "PYTHONDONTWRITEBYTECODE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
     path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH", "")]))
     return kept | {"PYTHONPATH": path} | dict(extra or {})
 

@@ -10,7 +10,6 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic import frameworks
 from gpu_magic.cuda.watch import Watch
 from gpu_magic.errors import CudaInitializedError, CudaInitializedWarning
 
@@ -38,7 +37,7 @@ class Session:
     def __init__(self) -> None:
         launched = _launch_environment()
         self.inherited = launched.get(MASK), launched.get(ORDER)
-        self.watch = Watch(frameworks.started)
+        self.watch = Watch(_started)
         self._nvml: Nvml | None = None
         self._before: dict[str, str | None] = {}
         self._ours: dict[str, str | None] = {}
@@ -88,6 +87,7 @@ class Session:
     ) -> Choice:
         """Choose GPUs: see `gpu_magic.choose`. A frozen process gets a refusal and keeps all as it was."""
         from gpu_magic.choice import Choice
+        from gpu_magic.frameworks import imported
         from gpu_magic.selection.choose import choose as decide
         from gpu_magic.selection.request import Reset, parse
 
@@ -105,7 +105,7 @@ class Session:
             guard = self._judge(inventory)
             if have := self._have_already(request, selection, guard):
                 return replace(answer, selection=have, is_applied=True, is_dry_run=False)
-            lines = [(framework.name, framework.line_for) for framework in frameworks.imported()]
+            lines = [(framework.name, framework.line_for) for framework in imported()]
             typed = "" if answer.is_reset else f"%gpus {text.strip()}"
             refusal = guard.refusal(_devices(selection), typed, lines)
             return replace(answer, is_applied=False, refusal=refusal)
@@ -261,6 +261,12 @@ def current() -> Session:
     if _current is None:
         _current = Session()
     return _current
+
+
+def _started() -> list[str]:
+    from gpu_magic.frameworks import started
+
+    return started()
 
 
 def _devices(selection: Selection) -> tuple[Any, ...]:

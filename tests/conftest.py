@@ -1,4 +1,4 @@
-"""What the tests share: a machine to look at, the pretend driver libraries, and a check that nothing is left."""
+"""What the tests share: the pretend driver libraries, a shell, and a check that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def shell() -> Iterator[InteractiveShell]:
 
 def _traces(ip: InteractiveShell) -> tuple[object, ...]:
     """Return all of a shell that an extension could leave something in."""
-    commands = ip.strdispatchers.get("complete_command")
     return (
         sorted(ip.magics_manager.magics["line"]),
         sorted(ip.magics_manager.magics["cell"]),
         {event: list(callbacks) for event, callbacks in ip.events.callbacks.items()},
-        [type(one).__name__ for one in ip.configurables],
-        sorted(commands.strs) if commands else [],
+        # IPython adds its own magics classes lazily, when one of them is first used.
+        [type(one).__name__ for one in ip.configurables if not type(one).__module__.startswith("IPython.")],
+        list(ip.Completer.custom_matchers),
         list(ip.input_transformers_post),
-        sorted(ip.magics_manager.registry),
+        "GpuMagics" in ip.magics_manager.registry,
     )

@@ -25,10 +25,7 @@ def plain(answer: Any) -> Plain:
             gpu.utilization,
             gpu.temperature,
             gpu.power_draw,
-            [
-                (one["pid"], one["username"], one["command"], one["gpu_memory_usage"])
-                for one in gpu.processes
-            ],
+            [(one["pid"], one["username"], one["command"], one["gpu_memory_usage"]) for one in gpu.processes],
         )
         for gpu in answer
     ]

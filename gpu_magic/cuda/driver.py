@@ -14,9 +14,7 @@ import ctypes
 import enum
 import os
 import sys
-import uuid
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Probe", "State", "look", "probe"]
 
@@ -37,8 +35,7 @@ class State(enum.Enum):
         return self in (State.ABSENT, State.LIVE, State.UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(NamedTuple):
     """The driver's answer.
 
     Parameters
@@ -114,6 +111,8 @@ def look() -> Probe:
 
 
 def _uuid(library: Any, device: ctypes.c_int) -> str:
+    import uuid
+
     raw = (ctypes.c_ubyte * 16)()
     # Version 2 (CUDA 11.4) gives a MIG instance's own UUID, version 1 its GPU's.
     ask = getattr(library, "cuDeviceGetUuid_v2", None) or library.cuDeviceGetUuid

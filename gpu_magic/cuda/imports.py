@@ -8,7 +8,6 @@ gives is a name: `import kornia`, where nothing in the cell says CUDA.
 from __future__ import annotations
 
 import sys
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["ImportLog"]
 
 
-class ImportLog(MetaPathFinder):
+class ImportLog:
     """Keeps the last import that the user's own code asked for.
 
     Parameters

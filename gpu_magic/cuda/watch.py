@@ -5,9 +5,7 @@ It looks after each cell and at each import, and stops when there is nothing lef
 
 from __future__ import annotations
 
-import ast
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.cuda.driver import State, probe
 from gpu_magic.cuda.imports import ImportLog
@@ -18,8 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Sighting", "Watch"]
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(NamedTuple):
     """When CUDA was first seen to be initialised, and through what.
 
     Parameters
@@ -33,9 +30,6 @@ class Sighting:
 
     when: str
     by: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.when} by {self.by}" if self.by else self.when
 
 
 class Watch:
@@ -90,8 +84,10 @@ class Watch:
         return state
 
     def _this_cell(self) -> str:
-        number = getattr(self._shell, "execution_count", None)
-        return "before gpu_magic looked" if number is None else f"in cell [{number}]"
+        if self._shell is None:
+            return "before gpu_magic looked"
+        # IPython 8 counts a cell up when it ends and IPython 9 when it begins; both list its input first.
+        return f"in cell [{len(self._shell.history_manager.input_hist_parsed) - 1}]"
 
     def _at_import(self, under_way: str, over: str) -> None:
         self.see(
@@ -113,6 +109,8 @@ class Watch:
 
 def _ends_with_import(cell: str, module: str) -> bool:
     """Tell whether a cell's last statement imports the module, so that nothing else can have run since."""
+    import ast
+
     lines = [line for line in cell.splitlines() if not line.lstrip().startswith(("%", "!"))]
     try:
         last = ast.parse("\n".join(lines)).body[-1]

@@ -87,11 +87,11 @@ class _Calls:
         # Version 2 of memory, and version 3 of processes, came with R510.
         self.memory = _Newest(
             lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2),
-            lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle),
+            pynvml.nvmlDeviceGetMemoryInfo,
         )
         self.processes = _Newest(
-            lambda handle: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle),
-            lambda handle: pynvml.nvmlDeviceGetComputeRunningProcesses_v2(handle),
+            pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
+            pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
         )
         # The first is deprecated, and faster than the second by a structure.
         self.temperature = _Newest(
@@ -245,7 +245,7 @@ class Nvml:
 
     def _running(self, handle: Any) -> tuple[GpuProcess, ...] | Unknown:
         """List the processes with compute memory. Graphics alone (a desktop) is not among them."""
-        running = self._calls.processes(handle)
+        running: list[Any] | Unknown = self._calls.processes(handle)
         if running is UNKNOWN:
             return UNKNOWN
         found: list[GpuProcess] = []

@@ -13,15 +13,13 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "unload"]
 
-_COMPLETED = r"%gpus"
-
 
 def load(shell: InteractiveShell) -> None:
     """Add the magics, their completion, and the watch."""
     if _ours(shell):
         return
     shell.register_magics(GpuMagics)
-    shell.set_hook("complete_command", complete_gpus, str_key=_COMPLETED)
+    shell.Completer.custom_matchers.append(complete_gpus)
     current().load(shell)
 
 
@@ -29,14 +27,13 @@ def unload(shell: InteractiveShell) -> None:
     """Take away all that `load` added, and say which variables were put back."""
     changed = current().unload()
     configurables: list[Any] = shell.configurables
-    # IPython has no public way to take a magic, a configurable or a completer away.
+    # IPython has no public way to take a magic or a configurable away.
     for magics in _ours(shell):
         configurables.remove(magics)
         shell.magics_manager.registry.pop("GpuMagics", None)
         shell.magics_manager.magics["line"].pop("gpus", None)
-    commands = shell.strdispatchers.get("complete_command")
-    if commands is not None:
-        commands.strs.pop(_COMPLETED, None)
+    if complete_gpus in shell.Completer.custom_matchers:
+        shell.Completer.custom_matchers.remove(complete_gpus)
     if MASK in changed:
         print(f"{MASK} is back to what it was before gpu_magic set it.")
 

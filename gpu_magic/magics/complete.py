@@ -1,10 +1,17 @@
-"""What Tab offers after `%gpus`: numbers, words, UUIDs, options."""
+"""What Tab offers after `%gpus`: numbers, words, UUIDs, options, and nothing that is not for it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 
 from gpu_magic import session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from IPython.core.completer import SimpleMatcherResult
 
 __all__ = ["complete_gpus"]
 
@@ -13,36 +20,33 @@ _OPTIONS = ("--by", "--order", "--dry-run", "--force", "--strict")
 _VALUES = {"--by": ("index", "uuid"), "--order": ("pci", "fastest")}
 
 
-def complete_gpus(_shell: Any, event: Any) -> list[str]:
-    """Return completions for the word under the cursor.
-
-    Parameters
-    ----------
-    _shell
-        The IPython shell.
-    event
-        With `line` up to the cursor and `symbol`, the piece of it that IPython replaces.
-
-    """
-    line, symbol = str(event.line), str(event.symbol)
-    words = line.split(" ")
-    if len(words) > 2 and words[-2] in _VALUES:  # noqa: PLR2004 - %gpus --by u
-        return _beginning(symbol, _VALUES[words[-2]])
+@context_matcher()
+def complete_gpus(context: CompletionContext) -> SimpleMatcherResult:
+    """Complete a `%gpus` line; leave every other line to IPython's own matchers."""
+    line = context.text_until_cursor
+    command, *words = line.lstrip().split(" ")
+    if command != "%gpus" or not words:
+        return {"completions": []}
+    if len(words) > 1 and words[-2] in _VALUES:
+        return _offer(words[-1], _VALUES[words[-2]], "value")
     if words[-1].startswith("-"):
-        return _beginning(symbol, _OPTIONS)
-    before, comma, piece = words[-1].rpartition(",")
-    # IPython replaces from its own word start, which may or may not lie behind the last comma.
-    head = symbol.removesuffix(piece) if symbol.endswith(piece) else ""
-    named = set(before.split(","))
+        return _offer(words[-1], _OPTIONS, "option")
+    from gpu_magic.devices.model import Gpu
+
+    named, comma, piece = words[-1].rpartition(",")
     devices = session.gpus().devices
-    numbers = [str(device.index) for device in devices if hasattr(device, "index")]
+    numbers = [str(device.index) for device in devices if isinstance(device, Gpu)]
     offers = [
-        *(number for number in numbers if number not in named),
+        *(number for number in numbers if number not in named.split(",")),
         *(() if comma else _WORDS),
         *(str(device.uuid) for device in devices),
     ]
-    return [head + offer for offer in offers if offer.lower().startswith(piece.lower())]
+    return _offer(piece, offers, "gpu")
 
 
-def _beginning(start: str, offers: tuple[str, ...]) -> list[str]:
-    return [offer for offer in offers if offer.startswith(start)]
+def _offer(start: str, offers: Iterable[str], kind: str) -> SimpleMatcherResult:
+    """Offer what begins so. Python's names, which IPython would add, mean nothing in this line."""
+    fitting = [
+        SimpleCompletion(offer, type=kind) for offer in offers if offer.lower().startswith(start.lower())
+    ]
+    return {"completions": fitting, "matched_fragment": start, "ordered": True, "suppress": True}

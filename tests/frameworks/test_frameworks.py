@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_magic.frameworks import FRAMEWORKS, imported, started
+from gpu_magic.frameworks import FRAMEWORKS
 
 if TYPE_CHECKING:
     from tests.conftest import Fresh
@@ -58,7 +58,7 @@ def test_pytorch_s_flag_is_read_and_its_cuda_not_started(fresh: Fresh) -> None:
 def test_nothing_is_imported_by_asking(fresh: Fresh) -> None:
     shown = fresh("""
         import sys
-        from gpu_magic.frameworks import FRAMEWORKS, imported, started
+        from gpu_magic.frameworks import FRAMEWORKS
         before = set(sys.modules)
         started(), imported(), [f.line_for(1) for f in FRAMEWORKS]
         print(set(sys.modules) - before)
@@ -92,8 +92,3 @@ def test_the_lines_for_tensorflow_and_jax_run(fresh: Fresh) -> None:
         """,
         XLA_FLAGS="--xla_force_host_platform_device_count=4",
     )
-
-
-def test_in_this_process() -> None:
-    assert {framework.name for framework in imported()} <= {framework.name for framework in FRAMEWORKS}
-    assert set(started()) <= {framework.name for framework in imported()}

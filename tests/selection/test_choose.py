@@ -68,7 +68,7 @@ def test_what_is_not_there_gets_one_line(text: str, says: str) -> None:
 
 
 def test_never_wider_than_inherited_without_force() -> None:
-    with pytest.raises(ChoiceError, match="outside what this kernel was given .*GPU 0, GPU 1.*--force"):
+    with pytest.raises(ChoiceError, match=r"outside what this kernel was given .*GPU 0, GPU 1.*--force"):
         ask("3", mask="0,1")
     assert ask("3", mask="0,1", force=True) == ("3", "PCI_BUS_ID")
     assert ask("1", mask="0,1") == ("1", "PCI_BUS_ID")
@@ -81,7 +81,7 @@ def test_never_wider_than_inherited_without_force() -> None:
 
 
 def test_an_inherited_mask_that_can_not_be_read_is_not_guessed() -> None:
-    with pytest.raises(ChoiceError, match="can't be known.*--force"):
+    with pytest.raises(ChoiceError, match=r"can't be known.*--force"):
         ask("0", unlike(), mask="0,1")
     assert ask("0", unlike(), "0,1", "PCI_BUS_ID") == ("0", "PCI_BUS_ID")
     assert ask("0", unlike(), mask="0,1", force=True) == ("0", "PCI_BUS_ID")
@@ -132,7 +132,7 @@ def test_mig() -> None:
         ask("MIG-41b7", there, by="index")
     assert ask("all", there) == (UUIDS[1], "PCI_BUS_ID")
     assert ask("all", there, mask=MIG[1]) == (MIG[1], "PCI_BUS_ID")
-    with pytest.raises(ChoiceError, match="outside"):
+    with pytest.raises(ChoiceError, match=r"outside"):
         ask("MIG-41b7", there, mask=MIG[1])
 
 

@@ -53,7 +53,7 @@ def test_we_read_a_mask_as_pytorch_does(mask: str, count: int) -> None:
     try:
         theirs = torch_sees(mask, UUIDS[:count])
     except ValueError:  # int("+"): PyTorch's slip
-        assume(False)  # noqa: FBT003
+        assume(False)
     ours = read(mask, machine(*(gpu(index) for index in range(count)))).devices
     assert ours is not UNKNOWN
     assert [one.index for one in ours if isinstance(one, Gpu)] == theirs

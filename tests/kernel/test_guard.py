@@ -1,0 +1,192 @@
+"""The guard in a real kernel: before cuInit, after it, and in a forked child."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.machine import CARDS, Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.kernel.conftest import Kernel
+
+CUINIT = 'import ctypes; ctypes.CDLL("libcuda.so.1").cuInit(0)'
+MASK = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
+
+
+def test_a_different_choice_after_cuinit_changes_nothing_and_says_why(kernel: Kernel) -> None:
+    kernel.run("%gpus 2,0")
+    kernel.run("import torch")
+    kernel.run(CUINIT)  # cell 4
+    reply = kernel.run("%gpus 1")
+    assert reply.status == "ok"
+    said = reply.text
+    assert said.startswith("CudaInitializedWarning: CUDA was initialised in cell [4]")
+    assert "frozen to GPU 2 (cuda:0), GPU 0 (cuda:1). Nothing was changed." in said
+    assert "restart the kernel and run %gpus 1 before" in said
+    assert "Too late" in reply.html
+    assert kernel.run(MASK).stdout == "2,0\n"
+
+
+def test_the_same_choice_again_is_fine(kernel: Kernel) -> None:
+    kernel.run("%gpus 2,0")
+    kernel.run(CUINIT)
+    for same in ("%gpus 2,0", "%gpus GPU-2a,GPU-0a", "%gpus 2,0 --by uuid", "%gpus 2,0 --strict"):
+        reply = kernel.run(same)
+        assert (reply.status, reply.text, reply.stderr) == ("ok", "", "")
+        assert reply.stdout.startswith("cuda:0 = GPU 2")
+    assert "Warning" in kernel.run("%gpus 0,2").text
+    assert kernel.run(MASK).stdout == "2,0\n"
+
+
+def test_auto_again_in_a_frozen_kernel_keeps_what_it_has(kernel: Kernel) -> None:
+    kernel.run("%gpus auto")
+    kernel.run(CUINIT)
+    kernel.change_machine(Driver((replace(CARDS[0], used=60 << 30), *CARDS[1:])))
+    assert kernel.run("%gpus auto").stdout.startswith("cuda:0 = GPU 0")
+    assert "Warning" in kernel.run("%gpus auto:2").text
+
+
+def test_a_gpu_inside_the_frozen_set_gets_the_line_to_type(kernel: Kernel) -> None:
+    kernel.run("%gpus 2,0")
+    kernel.run("import torch, jax")
+    kernel.run(CUINIT)
+    said = kernel.run("%gpus 0").text
+    assert "GPU 0 is here already, as cuda:1." in said
+    assert "PyTorch: torch.cuda.set_device(1)" in said
+    assert 'JAX: jax.config.update("jax_default_device", jax.devices("gpu")[1])' in said
+    assert "TensorFlow" not in said
+
+
+@pytest.mark.parametrize(
+    ("cell", "by"),
+    [
+        ("import json\nimport starter_pkg", "by import starter_pkg."),
+        ("import starter_pkg\nimport xdrlib", "by import starter_pkg."),
+        ("import starter_pkg\nx = 1", "by import starter_pkg."),
+        ("from starter_pkg import wave", "by import starter_pkg."),
+        ("import late_pkg", "by import late_pkg."),
+        ("import late_pkg\nx = 1", "by import late_pkg, or a line after it."),
+        ("import late_pkg\nimport xdrlib", "by import late_pkg, or a line after it."),
+        (CUINIT, "in cell [3]."),
+    ],
+)
+def test_it_names_the_import_as_far_as_it_can_be_told(kernel: Kernel, cell: str, by: str) -> None:
+    kernel.run("%gpus 3")
+    kernel.run(cell)
+    said = kernel.run("import gpu_magic; print(gpu_magic.guard())").stdout.strip().replace(";", ".")
+    assert "initialised in cell [3]" in said
+    assert by.rstrip(".") + "." in said + "."
+
+
+def test_cuda_started_before_the_extension_was_loaded(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel()
+    kernel.run(CUINIT)
+    kernel.run("%load_ext gpu_magic")
+    assert "initialised before gpu_magic was loaded" in kernel.run("%gpus").text
+    assert "GPU 0 (cuda:0), GPU 1 (cuda:1)" in kernel.run("%gpus 1").text
+
+
+def test_in_the_same_cell(kernel: Kernel) -> None:
+    said = kernel.run(f"%gpus 3\n{CUINIT}\n%gpus 1")
+    assert "initialised in cell [2]" in said.text
+
+
+@pytest.mark.parametrize("how", ["--strict", "on_frozen"])
+def test_an_error_stops_run_all(kernel: Kernel, how: str) -> None:
+    if how == "on_frozen":
+        kernel.run("%config GpuMagics.on_frozen = 'error'")
+    kernel.run(CUINIT)
+    first = kernel.client.execute("%gpus 1 --strict" if how == "--strict" else "%gpus 1")
+    second = kernel.client.execute("print('never')")
+    replies = {}
+    while len(replies) < 2:
+        reply = kernel.client.get_shell_msg(timeout=30)
+        replies[reply["parent_header"]["msg_id"]] = reply["content"]["status"]
+    assert replies == {first: "error", second: "aborted"}
+
+
+def test_on_frozen_comes_from_the_configuration_file(
+    start_kernel: Callable[..., Kernel], tmp_path: object
+) -> None:
+    profile = tmp_path / "ipython" / "profile_default"  # type: ignore[operator]
+    profile.mkdir(parents=True)
+    (profile / "ipython_kernel_config.py").write_text("c.GpuMagics.on_frozen = 'error'\n")
+    kernel = start_kernel()
+    kernel.run("%load_ext gpu_magic")
+    kernel.run(CUINIT)
+    assert kernel.run("%gpus 1").status == "error"
+
+
+def test_warning_filters_are_the_user_s(kernel: Kernel) -> None:
+    kernel.run(CUINIT)
+    kernel.run("import warnings, gpu_magic")
+    kernel.run("warnings.simplefilter('ignore', gpu_magic.CudaInitializedWarning)")
+    assert kernel.run("%gpus 1").text == ""
+    kernel.run("warnings.simplefilter('error', gpu_magic.CudaInitializedWarning)")
+    assert kernel.run("%gpus 1").status == "error"
+
+
+def test_from_python_it_is_a_warning_or_an_error(kernel: Kernel) -> None:
+    kernel.run(CUINIT)
+    kernel.run("import gpu_magic, warnings; warnings.simplefilter('always')")
+    reply = kernel.run("choice = gpu_magic.choose(1); print(choice.is_applied)")
+    assert "CudaInitializedWarning: CUDA was initialised in cell [2]" in reply.stderr
+    assert reply.stdout == "False\n"
+    reply = kernel.run("gpu_magic.choose('1', strict=True)")
+    assert reply.status == "error"
+    assert "CUDA was initialised in cell [2]" in reply.errors[0]
+
+
+def test_a_mask_changed_too_late_is_said(kernel: Kernel) -> None:
+    kernel.run("%gpus 2")
+    kernel.run(CUINIT)
+    kernel.run("%env CUDA_VISIBLE_DEVICES=0")
+    shown = kernel.run("%gpus").text
+    assert "was changed after CUDA had read it: this process stays with GPU 2 (cuda:0)" in shown
+
+
+def test_a_forked_child_is_told(kernel: Kernel) -> None:
+    kernel.run(CUINIT)
+    reply = kernel.run(
+        "import os, gpu_magic\n"
+        "if (pid := os.fork()) == 0:\n"
+        "    out = os.open('child.txt', os.O_CREAT | os.O_WRONLY)\n"
+        "    os.write(out, f'{gpu_magic.guard().state.value}|{gpu_magic.choose(\"1\").refusal}'.encode())\n"
+        "    os._exit(0)\n"
+        "os.waitpid(pid, 0)\n"
+        "print(open('child.txt').read())"
+    )
+    assert reply.stdout.startswith("forked|CUDA was started before this process was forked off")
+    assert "spawn" in reply.stdout
+
+
+def test_the_watch_ends_when_frozen_and_is_not_left_behind(kernel: Kernel) -> None:
+    watching = (
+        "import sys; ip = get_ipython(); print(len(ip.events.callbacks['post_run_cell']), "
+        "sum('gpu_magic' in type(f).__module__ for f in sys.meta_path))"
+    )
+    with_watch = kernel.run(watching).stdout.split()
+    assert with_watch[1] == "1"
+    kernel.run(CUINIT)
+    frozen = kernel.run(watching).stdout.split()
+    assert [int(frozen[0]) + 1, int(frozen[1]) + 1] == [int(number) for number in with_watch]
+
+
+def test_a_restart_makes_it_live_again(kernel: Kernel) -> None:
+    kernel.run(CUINIT)
+    kernel.restart()
+    kernel.run("%load_ext gpu_magic")
+    assert kernel.run("%gpus 1").stdout.startswith("cuda:0 = GPU 1")
+
+
+def test_reload_in_a_frozen_kernel_keeps_what_is_known(kernel: Kernel) -> None:
+    kernel.run("%gpus 2")
+    kernel.run(CUINIT)
+    assert kernel.run("%reload_ext gpu_magic").stdout == ""
+    assert "initialised in cell [3]" in kernel.run("%gpus 1").text
+    assert kernel.run(MASK).stdout == "2\n"

@@ -1,0 +1,177 @@
+"""`%gpus` as typed, in an IPython shell over a simulated machine."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from IPython.core.completer import provisionalcompleter
+
+from gpu_magic.testing import Machine, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with simulate("8xA100-80GB", clock=lambda: 0.0) as there:
+        yield there
+
+
+@pytest.fixture
+def run(shell: InteractiveShell, machine: Machine, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    yield Run(shell, capsys)
+    if "gpu_magic" in shell.extension_manager.loaded:
+        shell.extension_manager.unload_extension("gpu_magic")
+
+
+class Run:
+    """Types a line, and returns what was shown and what went wrong."""
+
+    def __init__(self, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+        self._shell, self._capsys = shell, capsys
+        self("%load_ext gpu_magic")
+
+    def __call__(self, line: str) -> tuple[str, str]:
+        self._capsys.readouterr()
+        self._shell.run_cell(line, store_history=True)
+        shown = self._capsys.readouterr()
+        return shown.out.strip(), shown.err.strip()
+
+
+def complete(shell: InteractiveShell, line: str) -> list[str]:
+    """Return what the line can become, as the notebook's Tab asks for it."""
+    with provisionalcompleter():
+        found = shell.Completer.completions(line, len(line))
+        return [line[: one.start] + one.text + line[one.end :] for one in found]
+
+
+def environment() -> tuple[str | None, str | None]:
+    return os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
+
+
+def test_the_table_is_marked_as_simulated(run: Run) -> None:
+    shown, wrong = run("%gpus")
+    assert shown.startswith("SIMULATED machine (8xA100-80GB)")
+    assert shown.count("A100-SXM4") == 8
+    assert not wrong
+
+
+def test_a_choice_prints_the_map_and_sets_the_variables(run: Run, machine: Machine) -> None:
+    machine.gpus[3].run("train.py", "maria", 60 << 30, work=90)
+    shown, _ = run("%gpus 1,3")
+    assert shown.split("\n") == [
+        "cuda:0 = GPU 1 (SIMULATED NVIDIA A100-SXM4-80GB, 79 GiB free)",
+        "cuda:1 = GPU 3 (SIMULATED NVIDIA A100-SXM4-80GB, 19 GiB free)",
+        "GPU 3 is in use by maria: train.py, 60.0 GiB",
+    ]
+    assert environment() == ("1,3", "PCI_BUS_ID")
+    assert "cuda:1" in run("%gpus")[0]
+
+
+def test_a_dry_run_changes_nothing(run: Run) -> None:
+    shown, _ = run("%gpus 2,0 --dry-run --by uuid --order fastest")
+    assert "Would set CUDA_VISIBLE_DEVICES=GPU-" in shown
+    assert "CUDA_DEVICE_ORDER=FASTEST_FIRST. Nothing was changed." in shown
+    assert environment() == (None, None)
+
+
+def test_auto(run: Run, machine: Machine) -> None:
+    for number in (0, 1, 2):
+        machine.gpus[number].run("train.py", "maria", (number + 1) << 30, work=90)
+    assert run("%gpus auto")[0].startswith("cuda:0 = GPU 3 ")
+    machine.gpus[3].fail("nvmlDeviceGetMemoryInfo", 3)
+    run("%gpus auto:5")
+    assert environment()[0] == "4,5,6,7,0"
+
+
+def test_reset_says_what_that_is(run: Run) -> None:
+    run("%gpus 1")
+    shown, _ = run("%gpus reset")
+    assert shown.startswith("As the kernel was started: CUDA_VISIBLE_DEVICES unset, CUDA_DEVICE_ORDER unset")
+    assert environment() == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("%gpus 9", "There is no GPU 9: this machine has GPUs 0 to 7."),
+        ("%gpus 1,1", "names 1 twice"),
+        ("%gpus 1,", "try 1."),
+        ("%gpus -1", "numbered from 0"),
+        ("%gpus -1,2", "numbered from 0"),
+        ("%gpus 1;3", "try 1,3."),
+        ("%gpus 1 3", "try 1,3."),
+        ("%gpus 3-1", "try 1-3"),
+        ("%gpus two", "expected numbers"),
+        ("%gpus GPU-ff00ff", "No GPU's UUID begins with"),
+        ("%gpus GPU-", "type more of it"),
+        ("%gpus MIG-0", "No GPU's UUID begins with"),
+        ("%gpus auto:9", "try auto:8"),
+        ("%gpus --frce 1", "the options are --by"),
+        ("%gpus 1 --by name", "the options are --by"),
+        ("%gpus 1 --by", "the options are --by"),
+        ("%gpus --force", "try %gpus 1,3 --force"),
+        ("%gpus {nobody}", "expected numbers"),
+    ],
+)
+def test_bad_input_gets_one_line_and_nothing_changes(run: Run, line: str, says: str) -> None:
+    run("%gpus 5")
+    before = environment()
+    shown, wrong = run(line)
+    assert wrong.startswith("UsageError: ")
+    assert says in wrong
+    assert "\n" not in wrong
+    assert not shown
+    assert environment() == before == ("5", "PCI_BUS_ID")
+
+
+def test_what_people_type_besides(run: Run) -> None:
+    for line in ("%gpus 1, 3", "%gpus '1,3'", "%gpus 1,3   # the quiet ones", "gpus 1,3"):
+        run("%gpus none")
+        run(line)
+        assert environment()[0] == "1,3", line
+
+
+@pytest.mark.parametrize(
+    ("line", "offers", "not_offered"),
+    [
+        ("%gpus ", {"0", "7", "all", "auto", "none", "reset"}, {"8"}),
+        ("%gpus a", {"all", "auto"}, {"none"}),
+        ("%gpus 1,", {"0", "2"}, {"1", "all"}),
+        ("%gpus --", {"--by", "--order", "--dry-run", "--force", "--strict"}, set()),
+        ("%gpus 1 --by ", {"index", "uuid"}, {"all"}),
+        ("%gpus 1 --order f", {"fastest"}, {"pci"}),
+    ],
+)
+def test_tab(run: Run, shell: InteractiveShell, line: str, offers: set[str], not_offered: set[str]) -> None:
+    words = {completed.rsplit(" ", 1)[1].rsplit(",", 1)[-1] for completed in complete(shell, line)}
+    assert offers <= words
+    assert not not_offered & words
+
+
+def test_tab_completes_a_uuid(run: Run, shell: InteractiveShell, machine: Machine) -> None:
+    uuid = machine.gpus[4].uuid
+    assert complete(shell, f"%gpus {uuid[:10]}") == [f"%gpus {uuid}"]
+    assert complete(shell, f"%gpus 1,{uuid[:10]}") == [f"%gpus 1,{uuid}"]
+    assert complete(shell, f"%gpus {uuid[:10].lower()}") == [f"%gpus {uuid}"]
+
+
+def test_question_mark_documents_it_all(run: Run, shell: InteractiveShell) -> None:
+    text = shell.find_line_magic("gpus").__doc__
+    for word in ("1,3", "0-2", "GPU-8f3a", "MIG-", "auto:2", "none", "reset", "--by", "--order", "--dry-run",
+                 "--force", "--strict"):  # fmt: skip
+        assert word in text
+
+
+def test_a_machine_that_is_not_understood(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xB12")
+    _, wrong = Run(shell, capsys)("%gpus")
+    assert "'8xB12' is no machine to simulate" in wrong
+    assert "\n" not in wrong

@@ -1,0 +1,76 @@
+"""What others build on: the public names, and a package that is light to import."""
+
+from __future__ import annotations
+
+import pydoc
+from typing import TYPE_CHECKING
+
+import pytest
+
+import gpu_magic
+import gpu_magic.testing
+
+if TYPE_CHECKING:
+    from tests.conftest import Fresh
+
+NAMES = [
+    "UNKNOWN",
+    "Choice",
+    "ChoiceError",
+    "CudaInitializedError",
+    "CudaInitializedWarning",
+    "Gpu",
+    "GpuMagicError",
+    "GpuProcess",
+    "GpuStatus",
+    "Guard",
+    "Inventory",
+    "MigInstance",
+    "SimulationError",
+    "choose",
+    "gpus",
+    "guard",
+]
+
+
+def test_the_public_names() -> None:
+    assert gpu_magic.__all__ == NAMES
+    assert gpu_magic.testing.__all__ == [
+        "Machine",
+        "SimulatedGpu",
+        "SimulatedMig",
+        "SimulationError",
+        "simulate",
+    ]
+    assert set(NAMES) <= set(dir(gpu_magic))
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        _ = gpu_magic.nothing_like_it
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_is_there_and_documented(name: str) -> None:
+    thing = getattr(gpu_magic, name)
+    if name != "UNKNOWN":
+        assert pydoc.getdoc(thing)
+        assert not isinstance(thing, type(gpu_magic)), "a folder hides the function of its name"
+
+
+def test_importing_it_imports_nothing(fresh: Fresh) -> None:
+    shown = fresh("""
+        import sys
+        before = set(sys.modules)
+        import gpu_magic
+        loaded = set(sys.modules) - before
+        print(sorted(name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names))
+    """)
+    assert shown.strip() == "['gpu_magic']"
+
+
+def test_a_name_stays_a_function_when_its_rooms_are_loaded(fresh: Fresh) -> None:
+    fresh("""
+        import gpu_magic
+        gpu_magic.gpus(), gpu_magic.guard()
+        assert callable(gpu_magic.gpus) and callable(gpu_magic.guard) and callable(gpu_magic.choose)
+        import gpu_magic.choice, gpu_magic.selection.choose, gpu_magic.cuda.guard
+        assert all(callable(getattr(gpu_magic, name)) for name in ("gpus", "guard", "choose"))
+    """)

@@ -1,0 +1,60 @@
+"""IPython in a real terminal: the same table as text, and Tab."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import pexpect
+import pytest
+
+from tests.conftest import ROOT
+from tests.machine import CARDS, Driver, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
+
+
+@pytest.fixture
+def terminal(native: Path, tmp_path: Path) -> Iterator[pexpect.spawn]:
+    Driver(CARDS).write(tmp_path / "machine")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "GPU_MAGIC"))}
+    variables = clean | environment(native, tmp_path / "machine")
+    variables |= {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path), "TERM": "xterm"}
+    arguments = ["-m", "IPython", "--no-banner", "--no-confirm-exit", "--colors=NoColor"]
+    child = pexpect.spawn(
+        sys.executable, arguments, env=variables, dimensions=(60, 200), encoding="utf-8", timeout=40
+    )
+    child.expect(r"In \[1\]:")
+    yield child
+    child.close(force=True)
+
+
+def say(terminal: pexpect.spawn, line: str, until: str) -> str:
+    terminal.send(f"{line}\r")
+    terminal.expect(until)
+    return ANSI.sub("", terminal.before + terminal.after)
+
+
+def test_show_and_choose_in_a_terminal(terminal: pexpect.spawn) -> None:
+    say(terminal, "%load_ext gpu_magic", r"In \[2\]:")
+    shown = say(terminal, "%gpus", "the choice can still change")
+    assert "GPU  Name" in shown
+    assert "3  NVIDIA A100-SXM4-80GB" in shown
+    assert "cuda:3" in shown
+    shown = say(terminal, "%gpus 3,1", r"cuda:1 = GPU 1 \(NVIDIA A100-SXM4-80GB, 80 GiB free\)")
+    assert "cuda:0 = GPU 3" in shown
+    terminal.expect(r"In \[4\]:")
+    shown = say(terminal, "%gpus 9", "There is no GPU 9: this machine has GPUs 0 to 3")
+    assert "Traceback" not in shown
+
+
+def test_tab_in_a_terminal(terminal: pexpect.spawn) -> None:
+    say(terminal, "%load_ext gpu_magic", r"In \[2\]:")
+    terminal.send("%gpus GPU-2\t")
+    terminal.expect(CARDS[2].uuid)
