@@ -5,22 +5,28 @@ A framework is touched only when `sys.modules` holds it. None is ever imported b
 
 from __future__ import annotations
 
-from gpu_magic.frameworks.base import Framework
-from gpu_magic.frameworks.cupy import CuPy
-from gpu_magic.frameworks.jax import Jax
-from gpu_magic.frameworks.pytorch import PyTorch
-from gpu_magic.frameworks.tensorflow import TensorFlow
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["FRAMEWORKS", "Framework", "imported", "started"]
+if TYPE_CHECKING:
+    from gpu_magic.frameworks.base import Framework
 
-FRAMEWORKS: tuple[Framework, ...] = (PyTorch(), TensorFlow(), Jax(), CuPy())
+__all__ = ["KNOWN", "imported", "started"]
+
+# A framework's own module, and the file here that knows it. A new framework is one file and one line.
+KNOWN = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax", "cupy": "cupy"}
 
 
 def imported() -> list[Framework]:
-    """Return the frameworks that this process has imported."""
-    return [framework for framework in FRAMEWORKS if framework.is_imported()]
+    """Return the frameworks that this process has imported, itself or through another package."""
+    return [
+        import_module(f"gpu_magic.frameworks.{file}").FRAMEWORK
+        for module, file in KNOWN.items()
+        if module in sys.modules
+    ]
 
 
 def started() -> list[str]:
-    """Name those that say of themselves that they have started their GPU side."""
+    """Name those that say of themselves that they have started their devices."""
     return [framework.name for framework in imported() if framework.is_started()]

@@ -19,10 +19,6 @@ class Framework(Protocol):
 
     name: str
 
-    def is_imported(self) -> bool:
-        """Whether this process has imported it, itself or through another package."""
-        ...
-
     def is_started(self) -> bool:
         """Whether it says that it has started its devices; False where it does not say."""
         ...

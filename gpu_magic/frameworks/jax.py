@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["Jax"]
+__all__ = ["FRAMEWORK"]
 
 
 class Jax:
     """`jax`, through its backends."""
 
     name = "JAX"
-
-    def is_imported(self) -> bool:
-        return "jax" in sys.modules
 
     def is_started(self) -> bool:
         """Tell whether a backend was made (JAX 0.10, `jax._src.xla_bridge.backends_are_initialized`)."""
@@ -23,3 +20,6 @@ class Jax:
 
     def line_for(self, ordinal: int) -> str:
         return f'jax.config.update("jax_default_device", jax.devices("gpu")[{ordinal}])'
+
+
+FRAMEWORK = Jax()

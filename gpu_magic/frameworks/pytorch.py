@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["PyTorch"]
+__all__ = ["FRAMEWORK"]
 
 
 class PyTorch:
     """`torch`, through `torch.cuda`."""
 
     name = "PyTorch"
-
-    def is_imported(self) -> bool:
-        return "torch" in sys.modules
 
     def is_started(self) -> bool:
         """Tell PyTorch's own flag, which misses the cuInit of `torch.cuda.is_available()`."""
@@ -22,3 +19,6 @@ class PyTorch:
 
     def line_for(self, ordinal: int) -> str:
         return f"torch.cuda.set_device({ordinal})"
+
+
+FRAMEWORK = PyTorch()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["TensorFlow"]
+__all__ = ["FRAMEWORK"]
 
 
 class TensorFlow:
     """`tensorflow`, through its eager context."""
 
     name = "TensorFlow"
-
-    def is_imported(self) -> bool:
-        return "tensorflow" in sys.modules
 
     def is_started(self) -> bool:
         """Tell whether the eager context has its devices: merely entering `tf.device` gives it them.
@@ -26,3 +23,6 @@ class TensorFlow:
 
     def line_for(self, ordinal: int) -> str:
         return f'with tf.device("/GPU:{ordinal}"): ...'
+
+
+FRAMEWORK = TensorFlow()

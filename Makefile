@@ -1,0 +1,40 @@
+# make demo   JupyterLab on the quickstart: your GPUs, or a simulated machine where there is no driver
+# make test   everything that is tested
+# make check  linter, formatter, types
+# make bench  measurements, side by side with the alternatives
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check bench clean
+
+demo: .venv-demo/installed
+	@.venv-demo/bin/python -c 'import pynvml; pynvml.nvmlInit()' 2>/dev/null || { \
+	    export GPU_MAGIC_SIMULATE="$${GPU_MAGIC_SIMULATE:-8xA100-80GB}"; \
+	    echo "No NVIDIA driver answers here: this is a SIMULATED machine, $$GPU_MAGIC_SIMULATE."; }; \
+	exec .venv-demo/bin/jupyter lab $$(test "$$(id -u)" = 0 && echo --allow-root) notebooks/quickstart.ipynb
+
+test: .venv/installed
+	$(BIN)/python -m pytest
+	GPU_MAGIC_SIMULATE="8xA100-80GB clock=0" $(BIN)/python -m pytest --nbval --nbval-current-env notebooks
+
+check: .venv/installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: .venv/installed
+	$(BIN)/python -m benchmarks
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[test,check,bench]'
+	touch $@
+
+.venv-demo/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-demo
+	.venv-demo/bin/python -m pip install --quiet --editable '.[demo]'
+	touch $@
+
+clean:
+	rm -rf .venv .venv-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
