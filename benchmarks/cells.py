@@ -92,15 +92,15 @@ def left_behind() -> list[str]:
     return [str(hook) for hook in _hooks(shell) if hook not in before]
 
 
-def _shell_in(state: str) -> InteractiveShell:
+def _shell_in(state: str) -> Any:
     config = Config()
     config.HistoryManager.enabled = False  # no database on disk, and no thread that writes it
-    shell: InteractiveShell = InteractiveShell.instance(config=config)
+    shell = InteractiveShell.instance(config=config)
     _bring_into(state, shell)
     return shell
 
 
-def _bring_into(state: str, shell: InteractiveShell) -> None:
+def _bring_into(state: str, shell: Any) -> None:
     if state != "without":
         shell.run_line_magic("load_ext", "gpu_magic")
     if state in ("live", "frozen"):
@@ -113,7 +113,7 @@ def _bring_into(state: str, shell: InteractiveShell) -> None:
     assert probe() is expected
 
 
-def _hooks(shell: InteractiveShell) -> list[Any]:
+def _hooks(shell: Any) -> list[Any]:
     callbacks = [hook for hooks in shell.events.callbacks.values() for hook in hooks]
     transformers = [*shell.ast_transformers, *shell.input_transformers_post]
     return [*callbacks, *transformers, *shell.input_transformers_cleanup, *sys.meta_path]

@@ -35,7 +35,7 @@ def text(gpus: str) -> Callable[[], str]:
 
 
 def html(gpus: str) -> Callable[[], str]:
-    return _inventory(int(gpus))._repr_html_  # noqa: SLF001 - what a notebook calls
+    return _inventory(int(gpus))._repr_html_
 
 
 def _inventory(gpus: int) -> Inventory:

@@ -57,7 +57,7 @@ def _steady_rows(seconds: dict[str, float]) -> list[Row]:
     for row in _rows(seconds):
         if row.name in (FACTS, OURS):
             for base, where in ((BARE, "bare"), (KEPT, "bare, names kept")):
-                bound = f"at most {MOST} × {where}"
+                bound = f"at most {MOST} times {where}"
                 rows.append(Row(row.name, row.value, bound, row.value <= MOST * seconds[base]))
         else:
             rows.append(row)
@@ -88,7 +88,7 @@ def _see_that_all_read_the_same(environment: dict[str, str]) -> None:
         name: timing.ask(f"benchmarks.snapshot:read_plainly:{target}", environment)
         for name, target in READERS.items()
     }
-    if any(owner == "UNKNOWN" for gpu in answers[OURS] for _, owner, _, _ in gpu[-1]):
+    if any(owner == "?" for gpu in answers[OURS] for _, owner, _, _ in gpu[-1]):
         raise Skipped(
             "in a container the driver's process numbers are not this one's, so gpu_magic would leave out "
             "the owners that the others look up"

@@ -9,13 +9,12 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from time import perf_counter
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["ROOT", "Skipped", "ask", "clean_environment", "cold", "in_turns", "steady", "turns"]
+__all__ = ["ROOT", "Skipped", "ask", "clean_environment", "cold", "steady", "turns"]
 
 ROOT = Path(__file__).parent.parent
 
@@ -90,16 +89,6 @@ def cold(
     return {name: median(values) for name, values in seconds.items()}
 
 
-def in_turns(calls: Mapping[str, Callable[[], object]], *, rounds: int = 15) -> dict[str, float]:
-    """Measure calls in this very process; median seconds."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for name in turns(list(calls), rounds + 1):
-        begun = perf_counter()
-        calls[name]()
-        seconds[name].append(perf_counter() - begun)
-    return {name: median(values[1:]) for name, values in seconds.items()}
-
-
 def ask(target: str, extra: Mapping[str, str] | None = None) -> Any:
     """Return what a function returns in a process of its own."""
     return json.loads(_run("answer", target, extra).splitlines()[-1])
@@ -128,7 +117,7 @@ class _Worker:
             text=True,
         )
 
-    def __enter__(self) -> _Worker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -23,7 +24,8 @@ def run() -> list[Table]:
         command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, str(ROOT)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            reason = (done.stdout + done.stderr).strip().splitlines()[-1]
+            lines = (done.stdout + done.stderr).strip().splitlines()
+            reason = next((line for line in reversed(lines) if re.match(r"\w+Error: ", line)), lines[-1])
             raise Skipped(f"the wheel can't be built: {reason}")
         (wheel,) = Path(folder).glob("*.whl")
         size = wheel.stat().st_size

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from gpu_magic.api import choose, gpus, guard
     from gpu_magic.choice import Choice
     from gpu_magic.cuda.guard import Guard
     from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         GpuMagicError,
         SimulationError,
     )
-    from gpu_magic.session import choose, gpus, guard
 
 __version__ = "0.1.0"
 
@@ -49,6 +49,7 @@ __all__ = [
 
 # Where each public name lives. Nothing is imported before it is used: `%load_ext` takes milliseconds.
 _HOMES = {
+    "gpu_magic.api": ("choose", "gpus", "guard"),
     "gpu_magic.choice": ("Choice",),
     "gpu_magic.devices.model": ("UNKNOWN", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance"),
     "gpu_magic.errors": (
@@ -59,7 +60,6 @@ _HOMES = {
         "SimulationError",
     ),
     "gpu_magic.cuda.guard": ("Guard",),
-    "gpu_magic.session": ("choose", "gpus", "guard"),
 }
 
 

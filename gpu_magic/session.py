@@ -6,16 +6,12 @@ Environment variables change here and nowhere else, and what was changed can be 
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.cuda.watch import Watch
-from gpu_magic.errors import CudaInitializedError, CudaInitializedWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gpu_magic.choice import Choice
     from gpu_magic.cuda.guard import Guard
     from gpu_magic.devices.model import Inventory, KernelView, Unknown
@@ -23,7 +19,7 @@ if TYPE_CHECKING:
     from gpu_magic.selection.choose import By, Order, Selection
     from gpu_magic.selection.request import Request
 
-__all__ = ["Session", "choose", "current", "gpus", "guard"]
+__all__ = ["Session", "current"]
 
 MASK, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 # PyTorch reads it at every call of torch.cuda.is_available(), which without it calls cuInit and so
@@ -167,89 +163,6 @@ class Session:
         self._before.setdefault(name, os.environ.get(name))
         self._ours[name] = value
         _put(name, value)
-
-
-def gpus() -> Inventory:
-    """Return the machine's GPUs: an `Inventory`, which shows itself as a table.
-
-    Returns
-    -------
-    Inventory
-        One `Gpu` for each physical GPU, in nvidia-smi's order, with figures of now (bytes, percent, degrees
-        Celsius, watts; UNKNOWN where the driver gives none), and what this process can see of them.
-
-    """
-    return current().gpus()
-
-
-def guard() -> Guard:
-    """Ask the CUDA driver whether a choice can still take effect in this process.
-
-    Returns
-    -------
-    Guard
-        Its `state`, and if it is too late: since when, by what, and what the process is frozen to.
-
-    """
-    return current().guard()
-
-
-def choose(
-    wanted: str | int | Iterable[int | str],
-    *,
-    by: By | None = None,
-    order: Order = "pci",
-    dry_run: bool = False,
-    force: bool = False,
-    strict: bool = False,
-) -> Choice:
-    """Choose the GPUs that CUDA will see in this process, before a framework starts it.
-
-    Parameters
-    ----------
-    wanted
-        As after `%gpus`: `"1,3"`, `"0-2,5"`, `"GPU-8f3a"`, `"auto:2"`, `"all"`, `"none"`, `"reset"`; or a
-        number; or several. The order is kept: the first is `cuda:0`.
-    by
-        Write CUDA_VISIBLE_DEVICES by "index" or "uuid"; None follows what the process was started with.
-    order
-        CUDA_DEVICE_ORDER: "pci" or "fastest".
-    dry_run
-        Decide, and change nothing.
-    force
-        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
-    strict
-        Raise where it is too late, instead of warning.
-
-    Returns
-    -------
-    Choice
-        What `cuda:0`, `cuda:1`, … are now.
-
-    Raises
-    ------
-    ChoiceError
-        For GPUs that can't be chosen; nothing was changed.
-    CudaInitializedError
-        With `strict`, where CUDA was initialised with other GPUs; nothing was changed.
-
-    Warns
-    -----
-    CudaInitializedWarning
-        The same without `strict`.
-
-    """
-    text = (
-        wanted
-        if isinstance(wanted, str)
-        else ",".join(map(str, [wanted] if isinstance(wanted, int) else wanted))
-    )
-    choice = current().choose(text, by=by, order=order, dry_run=dry_run, force=force)
-    if choice.refusal and strict:
-        raise CudaInitializedError(choice.refusal)
-    if choice.refusal:
-        warnings.warn(choice.refusal, CudaInitializedWarning, stacklevel=2)
-    return choice
 
 
 _current: Session | None = None

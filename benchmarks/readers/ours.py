@@ -33,7 +33,11 @@ def plain(answer: Any) -> Plain:
             gpu.status.utilization,
             gpu.status.temperature,
             int(gpu.status.power),
-            [(one.pid, str(one.owner), str(one.name), one.memory // MIB) for one in gpu.status.processes],
+            [(one.pid, _text(one.owner), _text(one.name), one.memory // MIB) for one in gpu.status.processes],
         )
         for gpu in answer
     ]
+
+
+def _text(name: Any) -> str:
+    return name if isinstance(name, str) else "?"

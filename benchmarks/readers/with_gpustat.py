@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.readers import Plain
-
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from benchmarks.readers import Plain
 
 __all__ = ["plain", "read"]
 
@@ -15,7 +15,8 @@ __all__ = ["plain", "read"]
 def read() -> Callable[[], Any]:
     from gpustat import new_query
 
-    return new_query
+    query: Callable[[], Any] = new_query
+    return query
 
 
 def plain(answer: Any) -> Plain:

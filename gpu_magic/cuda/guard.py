@@ -56,7 +56,7 @@ class Guard:
     def sentence(self) -> str:
         """Say it in one sentence, without its subject, CUDA."""
         if self.state is State.FROZEN:
-            return f"initialised {self.seen}; this process is frozen to {self.frozen_to}"
+            return f"{self.seen}; this process is frozen to {self.frozen_to}"
         return {
             State.ABSENT: "not started: the choice can still change",
             State.LIVE: "loaded and not started: the choice can still change",
@@ -66,7 +66,8 @@ class Guard:
 
     @property
     def seen(self) -> str:
-        return f"{self.since} by {self.by}" if self.by else self.since
+        """Say since when and by what, as far as it is known: `initialised in cell [4] by import kornia`."""
+        return " ".join(["initialised", *filter(None, [self.since, self.by and f"by {self.by}"])])
 
     @property
     def frozen_to(self) -> str:
@@ -94,7 +95,7 @@ class Guard:
                 f"CUDA {self.sentence}. Nothing was changed.\n"
                 'Start workers with the "spawn" method, or fork before the first use of CUDA.'
             )
-        why = f"CUDA was initialised {self.seen}, and this process is frozen to {self.frozen_to}."
+        why = f"CUDA was {self.seen}, and this process is frozen to {self.frozen_to}."
         wish = _labels(wanted) or "no GPU"
         then = f" and run {typed} before anything starts CUDA" if typed else ""
         restart = f"To have {wish}: restart the kernel{then}."

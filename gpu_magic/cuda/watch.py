@@ -22,7 +22,7 @@ class Sighting(NamedTuple):
     Parameters
     ----------
     when
-        `in cell [4]`, or `before gpu_magic was loaded`.
+        `in cell [4]`, or `before gpu_magic was loaded`; empty outside IPython.
     by
         `import kornia`, `PyTorch`; empty where it can't be told.
 
@@ -85,7 +85,7 @@ class Watch:
 
     def _this_cell(self) -> str:
         if self._shell is None:
-            return "before gpu_magic looked"
+            return ""
         # IPython 8 counts a cell up when it ends and IPython 9 when it begins; both list its input first.
         return f"in cell [{len(self._shell.history_manager.input_hist_parsed) - 1}]"
 

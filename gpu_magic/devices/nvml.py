@@ -16,33 +16,20 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 
+from gpu_magic.devices.calls import Calls, ask, explain
 from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance, Unknown
 from gpu_magic.devices.patience import Patience
 from gpu_magic.devices.processes import Processes, ProcessTable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["Nvml"]
 
 # Somebody can split a GPU, or bring a lost one back, while a kernel stays open for days.
 _IDENTITY_SECONDS = 60.0
 
-_SENTENCES = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "No NVIDIA driver was found (libnvidia-ml.so.1 is not there). "
-    "To try gpu_magic without one: %env GPU_MAGIC_SIMULATE=8xA100-80GB, then %gpus.",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "The NVIDIA driver is installed and not loaded: "
-    "running nvidia-smi as an administrator, or a reboot, loads it.",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "The NVIDIA driver was updated while its old kernel module "
-    "is still loaded (driver/library version mismatch): a reboot mends it.",
-    pynvml.NVML_ERROR_NO_PERMISSION: "The NVIDIA driver refuses this user: "
-    "an administrator can give access to /dev/nvidia*.",
-    pynvml.NVML_ERROR_GPU_IS_LOST: "not answering: the driver says this GPU is lost",
-}
 _HUNG = "not answering: a call into the driver did not come back in time"
 _HUNG_DRIVER = "The NVIDIA driver does not answer: a call into it did not come back in time."
 _NO_GPU = "The NVIDIA driver is there, and it has no GPU."
@@ -55,49 +42,6 @@ class _Card:
     gpu: Gpu
     handle: Any = None
     mig: tuple[tuple[Any, MigInstance], ...] = ()
-
-
-class _Newest:
-    """The newest of several ways to ask for one figure that this driver and this pynvml have."""
-
-    def __init__(self, *ways: Callable[[Any], Any]) -> None:
-        self._ways = ways
-
-    def __call__(self, handle: Any) -> Any:
-        try:
-            return self._ways[0](handle)
-        # AttributeError: pynvml is older. TypeError: gpustat, once imported, has put functions of its own
-        # into pynvml, which take no version and find it themselves.
-        except (pynvml.NVMLError_FunctionNotFound, AttributeError, TypeError):
-            if len(self._ways) == 1:
-                return UNKNOWN
-            self._ways = self._ways[1:]
-            return self(handle)
-        except pynvml.NVMLError_GpuIsLost:
-            raise
-        except pynvml.NVMLError:
-            return UNKNOWN
-
-
-class _Calls:
-    """The calls that have had more than one version."""
-
-    def __init__(self) -> None:
-        gpu = pynvml.NVML_TEMPERATURE_GPU
-        # Version 2 of memory, and version 3 of processes, came with R510.
-        self.memory = _Newest(
-            lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2),
-            pynvml.nvmlDeviceGetMemoryInfo,
-        )
-        self.processes = _Newest(
-            pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
-            pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
-        )
-        # The first is deprecated, and faster than the second by a structure.
-        self.temperature = _Newest(
-            lambda handle: pynvml.nvmlDeviceGetTemperature(handle, gpu),
-            lambda handle: pynvml.nvmlDeviceGetTemperatureV(handle, gpu),
-        )
 
 
 class Nvml:
@@ -119,7 +63,7 @@ class Nvml:
         self._simulate: str | None = None
         self._machine = Inventory()
         self._processes: Processes = ProcessTable()
-        self._calls = _Calls()
+        self._calls = Calls()
 
     def inventory(self) -> Inventory:
         """Return all GPUs with their figures now.
@@ -189,17 +133,17 @@ class Nvml:
             if not self._is_ours():
                 pynvml.nvmlInit()
                 self._library = pynvml.nvmlLib
-                self._calls = _Calls()
+                self._calls = Calls()
             count: int = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
-            return _explain(error)
+            return explain(error)
         # A simulated machine brings its own owners; where none was imported, none is beneath.
         simulated = sys.modules.get("gpu_magic.devices.simulated")
         machine = simulated.machine_of(self._library) if simulated else None
         self._processes = machine or ProcessTable()
-        version = _ask(pynvml.nvmlSystemGetCudaDriverVersion)
+        version = ask(pynvml.nvmlSystemGetCudaDriverVersion)
         self._machine = Inventory(
-            driver=_ask(pynvml.nvmlSystemGetDriverVersion),
+            driver=ask(pynvml.nvmlSystemGetDriverVersion),
             cuda=UNKNOWN if version is UNKNOWN else f"{version // 1000}.{version % 1000 // 10}",
             simulated=machine.profile if machine else "",
         )
@@ -217,13 +161,13 @@ class Nvml:
             mig = tuple(self._read_mig(handle, part) for handle, part in card.mig)
         except pynvml.NVMLError as error:
             card.handle = None
-            return replace(card.gpu, problem=_explain(error))
+            return replace(card.gpu, problem=explain(error))
         return replace(card.gpu, memory_total=total, status=status, mig=mig)
 
     def _figures(self, handle: Any) -> tuple[int | Unknown, GpuStatus]:
         total, used, free = self._memory(handle)
-        utilization = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
-        power = _ask(pynvml.nvmlDeviceGetPowerUsage, handle)
+        utilization = ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        power = ask(pynvml.nvmlDeviceGetPowerUsage, handle)
         return total, GpuStatus(
             memory_used=used,
             memory_free=free,
@@ -256,46 +200,31 @@ class Nvml:
         return tuple(found)
 
 
-def _ask(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Make one call; UNKNOWN where the driver has no answer. A lost GPU is the caller's business."""
-    try:
-        return call(*arguments)
-    except pynvml.NVMLError_GpuIsLost:
-        raise
-    except pynvml.NVMLError:
-        return UNKNOWN
-
-
 def _find(index: int) -> _Card:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        pci = _ask(pynvml.nvmlDeviceGetPciInfo, handle)
-        mode = _ask(pynvml.nvmlDeviceGetMigMode, handle)
+        pci = ask(pynvml.nvmlDeviceGetPciInfo, handle)
+        mode = ask(pynvml.nvmlDeviceGetMigMode, handle)
         is_split = mode is not UNKNOWN and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
         gpu = Gpu(
             index=index,
-            uuid=_ask(pynvml.nvmlDeviceGetUUID, handle),
-            name=_ask(pynvml.nvmlDeviceGetName, handle),
+            uuid=ask(pynvml.nvmlDeviceGetUUID, handle),
+            name=ask(pynvml.nvmlDeviceGetName, handle),
             bus_id=UNKNOWN if pci is UNKNOWN else pci.busId,
             is_split=is_split,
         )
         return _Card(gpu, handle, tuple(_find_mig(handle, index)) if is_split else ())
     except pynvml.NVMLError as error:
-        return _Card(Gpu(index=index, problem=_explain(error)))
+        return _Card(Gpu(index=index, problem=explain(error)))
 
 
 def _find_mig(parent: Any, index: int) -> list[tuple[Any, MigInstance]]:
-    count = _ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, parent)
+    count = ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, parent)
     found = []
     for place in range(0 if count is UNKNOWN else count):
         # The places are those that could be; most are empty.
-        handle = _ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, parent, place)
-        uuid = UNKNOWN if handle is UNKNOWN else _ask(pynvml.nvmlDeviceGetUUID, handle)
+        handle = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, parent, place)
+        uuid = UNKNOWN if handle is UNKNOWN else ask(pynvml.nvmlDeviceGetUUID, handle)
         if uuid is not UNKNOWN:
-            found.append((handle, MigInstance(uuid, _ask(pynvml.nvmlDeviceGetName, handle), index)))
+            found.append((handle, MigInstance(uuid, ask(pynvml.nvmlDeviceGetName, handle), index)))
     return found
-
-
-def _explain(error: Any) -> str:
-    """Say in a sentence what an NVML error means for the person who looks at the table."""
-    return _SENTENCES.get(error.value) or f"not answering: the driver says {error}"

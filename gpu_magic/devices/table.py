@@ -20,7 +20,7 @@ __all__ = ["as_html", "as_text", "bytes_text", "who_uses"]
 GIB = 1 << 30
 _HEADINGS = ("GPU", "Name", "Memory", "Util", "Temp", "Power", "Here", "Used by")
 _RIGHT = (True, False, True, True, True, True, False, False)
-_NOT_VISIBLE = "-"
+_NOT_VISIBLE = "not visible"
 _UNKNOWN = "?"
 
 
@@ -78,7 +78,9 @@ def as_text(inventory: Inventory) -> str:
 def as_html(inventory: Inventory) -> str:
     """Lay the inventory out for a notebook, in the front end's own colours."""
     head = "".join(f"<th{_side(right)}>{name}</th>" for name, right in zip(_HEADINGS, _RIGHT, strict=True))
-    body = "".join(_html_row(row) for row in _rows(inventory))
+    rows = list(_rows(inventory))
+    chosen = " gm-chosen" if not all(row.is_here for row in rows) else ""  # all of them is no choice to mark
+    body = "".join(_html_row(row, chosen) for row in rows)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
     title = f"<p class='gm-title'>{html.escape(_title(inventory))}</p>"
     facts = "".join(
@@ -221,7 +223,7 @@ def _footer_text(inventory: Inventory) -> Iterator[str]:
         yield f"! {printable_line(note)}"
 
 
-def _html_row(row: _Row) -> str:
+def _html_row(row: _Row, chosen: str) -> str:
     cells = []
     for number, (cell, right) in enumerate(zip(row.cells, _RIGHT, strict=False)):
         text = html.escape(cell)
@@ -229,7 +231,7 @@ def _html_row(row: _Row) -> str:
             text = f"{text}<i class='gm-bar'><b style='width:{row.share:.0%}'></b></i>"
         cells.append(f"<td{_side(right)}>{text}</td>")
     users = "<br>".join(html.escape(line) for line in row.users)
-    here = " gm-here" if row.is_here else ""
+    here = f" gm-here{chosen}" if row.is_here else " gm-hidden"
     return f"<tr class='gm-{row.kind}{here}'>{''.join(cells)}<td>{users}</td></tr>"
 
 
@@ -237,30 +239,30 @@ def _side(right: bool) -> str:
     return " class='gm-right'" if right else ""
 
 
-# Colours are the front end's where it names them (JupyterLab, Notebook, VS Code's and Colab's fall back
-# to ones that read on light and dark alike); everything else inherits.
+# Colours are the front end's where it names them (JupyterLab and Notebook do), else ones that read on light
+# and dark alike; everything else inherits. "&" stands for the class three times over, which outweighs
+# what front ends say about every table.
 _STYLE = """
-.gpu-magic{--gm-line:var(--jp-border-color2,#8884);--gm-soft:var(--jp-ui-font-color2,#888);
+&{--gm-line:var(--jp-border-color2,#8884);--gm-soft:var(--jp-ui-font-color2,#888);
 --gm-blue:var(--jp-brand-color1,#4b8df8);--gm-green:var(--jp-success-color1,#3fa45b);
 --gm-amber:var(--jp-warn-color0,#c77f1a);font-size:13px;line-height:1.4;overflow-x:auto}
-.gpu-magic table{border-collapse:collapse;margin:4px 0;font-variant-numeric:tabular-nums}
-.gpu-magic tr,.gpu-magic tr:nth-child(even){background:none}
-.gpu-magic th,.gpu-magic td{text-align:left;padding:4px 10px;border:0;white-space:nowrap;
-vertical-align:top;max-width:none}
-.gpu-magic thead th{color:var(--gm-soft);font-weight:600}
-.gpu-magic tbody tr{border-top:1px solid var(--gm-line)}
-.gpu-magic .gm-right{text-align:right}
-.gpu-magic .gm-bar{display:block;height:3px;margin-top:2px;background:var(--gm-line);border-radius:2px}
-.gpu-magic .gm-bar b{display:block;height:3px;background:var(--gm-soft);border-radius:2px}
-.gpu-magic .gm-busy .gm-bar b{background:var(--gm-amber)}
-.gpu-magic .gm-mine .gm-bar b{background:var(--gm-blue)}
-.gpu-magic .gm-free td:last-child{color:var(--gm-green)}
-.gpu-magic .gm-busy td:last-child,.gpu-magic .gm-note{color:var(--gm-amber)}
-.gpu-magic .gm-mine td:last-child{color:var(--gm-blue)}
-.gpu-magic .gm-problem td{color:var(--gm-soft)}
-.gpu-magic .gm-here td:nth-child(7){color:var(--gm-blue);font-weight:700}
-.gpu-magic .gm-facts tr{border:0}.gpu-magic .gm-facts th,.gpu-magic .gm-facts td{padding:1px 10px}
-.gpu-magic .gm-facts th{color:var(--gm-soft);font-weight:600}
-.gpu-magic .gm-facts td{white-space:normal}
-.gpu-magic p{margin:2px 10px}.gpu-magic .gm-title{color:var(--gm-soft)}
-""".replace("\n", "")
+& table{border-collapse:collapse;margin:4px 0;border:0;font-variant-numeric:tabular-nums}
+& tbody tr,& tbody tr:nth-child(even),& tbody tr:hover{background:none}
+& th,& td{text-align:left;padding:4px 10px;border:0;white-space:nowrap;vertical-align:top;max-width:none}
+& thead th,& .gm-facts th{color:var(--gm-soft);font-weight:600}
+& tbody tr{border:0;border-top:1px solid var(--gm-line)}
+& .gm-right{text-align:right}
+& .gm-bar{display:block;height:3px;margin-top:2px;background:var(--gm-line);border-radius:2px}
+& .gm-bar b{display:block;height:3px;background:var(--gm-soft);border-radius:2px}
+& .gm-busy .gm-bar b{background:var(--gm-amber)}
+& .gm-mine .gm-bar b{background:var(--gm-blue)}
+& .gm-free td:last-child{color:var(--gm-green)}
+& .gm-busy td:last-child,& .gm-note{color:var(--gm-amber)}
+& .gm-mine td:last-child{color:var(--gm-blue)}
+& .gm-problem td{color:var(--gm-soft)}
+& .gm-here td:nth-child(7){color:var(--gm-blue);font-weight:700}
+& .gm-hidden td:nth-child(7){color:var(--gm-soft)}
+& .gm-chosen td:first-child{box-shadow:inset 3px 0 var(--gm-blue)}
+& .gm-facts tr{border:0}& .gm-facts th,& .gm-facts td{padding:1px 10px}& .gm-facts td{white-space:normal}
+& p{margin:2px 10px}& .gm-title{color:var(--gm-soft)}
+""".replace("\n", "").replace("&", ".gpu-magic.gpu-magic.gpu-magic")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 
-from gpu_magic import session
+from gpu_magic.session import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +34,7 @@ def complete_gpus(context: CompletionContext) -> SimpleMatcherResult:
     from gpu_magic.devices.model import Gpu
 
     named, comma, piece = words[-1].rpartition(",")
-    devices = session.gpus().devices
+    devices = current().gpus().devices
     numbers = [str(device.index) for device in devices if isinstance(device, Gpu)]
     offers = [
         *(number for number in numbers if number not in named.split(",")),

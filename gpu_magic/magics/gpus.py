@@ -7,8 +7,8 @@ from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.display import display
 from traitlets import Enum
 
-from gpu_magic import session
 from gpu_magic.errors import CudaInitializedError, GpuMagicError
+from gpu_magic.session import current
 
 __all__ = ["GpuMagics"]
 
@@ -58,10 +58,10 @@ class GpuMagics(Magics):
         try:
             options = read(line)
             if not options.wanted:
-                display(session.gpus())
+                display(current().gpus())
                 return
             how = {name: getattr(options, name) for name in ("by", "order", "dry_run", "force")}
-            choice = session.current().choose(options.wanted, **how)
+            choice = current().choose(options.wanted, **how)
             if choice.refusal and (options.strict or self.on_frozen == "error"):
                 raise CudaInitializedError(choice.refusal)
         except GpuMagicError as error:

@@ -122,3 +122,8 @@ def test_a_mig_instance_is_itself(fresh: Fresh, native: Path, tmp_path: Path) ->
     code = f"{START}\nprint(json.dumps(look().devices))"
     variables = environment(native, tmp_path / "machine") | {"CUDA_VISIBLE_DEVICES": MIG[1].uuid}
     assert ask(fresh, code, **variables) == [MIG[1].uuid.removeprefix("MIG-")]
+
+
+def test_outside_ipython_it_says_as_much_as_is_known(fresh: Fresh, drivers: dict[str, str]) -> None:
+    shown = fresh(f"import gpu_magic\n{START}\nprint(gpu_magic.guard())", CUDA_VISIBLE_DEVICES="1", **drivers)
+    assert shown.strip() == "CUDA initialised; this process is frozen to GPU 1 (cuda:0)"
