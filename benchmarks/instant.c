@@ -1,6 +1,6 @@
 /* The tests' pretend libnvidia-ml.so.1, answering at once.
  *
- * The tests change the machine under a reader's eyes, so theirs parses a file at every call: 20 to 50 us
+ * The tests change the machine under a reader's eyes, so theirs parses a file at every call: some 20 us
  * that would hide what Python costs. This one reads it once. It also has the functions that nvitop and
  * gpustat ask for beyond the tests' callers: a symbol that is missing costs them an exception and a log line
  * at each call, which no driver of today would.

@@ -85,7 +85,7 @@ class Guard:
         wanted
             The devices that were asked for.
         typed
-            What would choose them in a fresh kernel: `%gpus 1,3`; empty where nothing has to be typed.
+            What would choose them in a fresh kernel: `%gpus 1,3`; empty for what it has from the start.
         lines
             For each imported framework, its name and what to type to work on `cuda:i`.
 
@@ -96,9 +96,11 @@ class Guard:
                 'Start workers with the "spawn" method, or fork before the first use of CUDA.'
             )
         why = f"CUDA was {self.seen}, and this process is frozen to {self.frozen_to}."
-        wish = _labels(wanted) or "no GPU"
-        then = f" and run {typed} before anything starts CUDA" if typed else ""
-        restart = f"To have {wish}: restart the kernel{then}."
+        if typed:
+            wish = f"To have {_labels(wanted)} alone" if wanted else "To have no GPU"
+            restart = f"{wish}: restart the kernel and run {typed} before anything starts CUDA."
+        else:
+            restart = "To go back to what the kernel was started with: restart it."
         return "\n".join([f"{why} Nothing was changed.", *self._inside(wanted, lines), restart])
 
     def _inside(

@@ -263,6 +263,7 @@ _STYLE = """
 & .gm-here td:nth-child(7){color:var(--gm-blue);font-weight:700}
 & .gm-hidden td:nth-child(7){color:var(--gm-soft)}
 & .gm-chosen td:first-child{box-shadow:inset 3px 0 var(--gm-blue)}
-& .gm-facts tr{border:0}& .gm-facts th,& .gm-facts td{padding:1px 10px}& .gm-facts td{white-space:normal}
+& tbody td:last-child{white-space:normal;min-width:12em}
+& .gm-facts tr{border:0}& .gm-facts th,& .gm-facts td{padding:1px 10px}
 & p{margin:2px 10px}& .gm-title{color:var(--gm-soft)}
 """.replace("\n", "").replace("&", ".gpu-magic.gpu-magic.gpu-magic")
