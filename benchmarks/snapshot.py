@@ -29,8 +29,8 @@ READERS = {
 }
 BARE, KEPT, FACTS, OURS, *OTHERS = READERS
 MOST = 1.5  # times bare pynvml
-# Memory, utilisation, temperature, power; and processes twice, since NVML first wants to be asked how many.
-CALLS_NEEDED = 6 * GPUS
+# Memory, utilisation, temperature, power, processes. (pynvml's own function for these makes two calls.)
+CALLS_NEEDED = 5 * GPUS
 
 
 def run() -> list[Table]:
@@ -56,7 +56,9 @@ def _steady_rows(seconds: dict[str, float]) -> list[Row]:
     rows = []
     for row in _rows(seconds):
         if row.name in (FACTS, OURS):
-            for base, where in ((BARE, "bare"), (KEPT, "bare, names kept")):
+            # gpus() also reads the mask and asks the guard, so like is compared with like in the facts alone.
+            strict = [(KEPT, "bare, names kept")] if row.name == FACTS else []
+            for base, where in ((BARE, "bare"), *strict):
                 bound = f"at most {MOST} times {where}"
                 rows.append(Row(row.name, row.value, bound, row.value <= MOST * seconds[base]))
         else:
@@ -75,7 +77,7 @@ def _rows(seconds: dict[str, float]) -> list[Row]:
 
 
 def _call_rows(counts: dict[str, float]) -> list[Row]:
-    bound = f"at most {CALLS_NEEDED}: 6 a GPU"
+    bound = f"at most {CALLS_NEEDED}: 5 a GPU"
     return [
         Row(name, count, bound, count <= CALLS_NEEDED) if name in (FACTS, OURS) else Row(name, count)
         for name, count in counts.items()

@@ -134,8 +134,7 @@ class Session:
         from gpu_magic.cuda.driver import look
         from gpu_magic.cuda.guard import judge
 
-        self.watch.see()
-        return judge(look(), self.watch.first, inventory)
+        return judge(look(self.watch.see()), self.watch.first, inventory)
 
     def _view(self, inventory: Inventory) -> KernelView:
         from gpu_magic.devices.model import UNKNOWN, KernelView

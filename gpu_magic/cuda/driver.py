@@ -16,6 +16,9 @@ import os
 import sys
 from typing import Any, NamedTuple
 
+if sys.platform != "win32":
+    from _ctypes import dlopen
+
 __all__ = ["Probe", "State", "look", "probe"]
 
 _NOT_INITIALIZED = 3
@@ -65,9 +68,11 @@ class _Driver:
     def find(self) -> ctypes.CDLL | None:
         if self.library is None:
             try:
-                self.library = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+                # CDLL would do the same, and take three times as long to find nothing.
+                handle = dlopen("libcuda.so.1", os.RTLD_NOLOAD | os.RTLD_LAZY)
             except OSError:
                 return None
+            self.library = ctypes.CDLL("libcuda.so.1", handle=handle)
         return self.library
 
 
@@ -75,7 +80,10 @@ _driver = _Driver()
 
 
 def probe() -> State:
-    """Tell whether CUDA was initialised in this process: 10 to 60 µs, and next to nothing once it was."""
+    """Tell whether CUDA was initialised in this process.
+
+    It takes about 20 µs while nobody has loaded the driver, and 1 µs once somebody has.
+    """
     me = os.getpid()
     if _driver.frozen_in is not None:
         return State.FROZEN if _driver.frozen_in == me else State.FORKED
@@ -91,9 +99,8 @@ def probe() -> State:
     return State.FROZEN
 
 
-def look() -> Probe:
-    """Tell the state, and what the process is frozen to."""
-    state = probe()
+def look(state: State) -> Probe:
+    """Tell what the process is frozen to, where `probe` says that it is."""
     library = _driver.library
     if state is not State.FROZEN or library is None:
         return Probe(state)

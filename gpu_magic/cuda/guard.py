@@ -122,6 +122,8 @@ def judge(probe: Probe, first: Sighting | None, inventory: Inventory) -> Guard:
 
     The driver gives UUIDs without "GPU-" or "MIG-"; the inventory knows which is which.
     """
+    if probe.state is not State.FROZEN:
+        return Guard(probe.state)
     known = {str(device.uuid).partition("-")[2]: device for device in inventory.devices}
     return Guard(
         probe.state,

@@ -6,16 +6,22 @@ for in the newest way that works.
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any
 
 import pynvml
 
-from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Calls", "ask", "explain"]
+__all__ = ["Calls", "ask", "bytes_or_unknown", "explain"]
+
+# Room for as many in one call; where a GPU has more, pynvml's own function is asked.
+_PROCESSES = 32
+# NVML_VALUE_NOT_AVAILABLE: what the driver writes where it does not tell a process's memory.
+_NOT_AVAILABLE = (None, pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value)
 
 _SENTENCES = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "No NVIDIA driver was found (libnvidia-ml.so.1 is not there). "
@@ -63,6 +69,7 @@ class Calls:
             pynvml.nvmlDeviceGetMemoryInfo,
         )
         self.processes = _Newest(
+            _list_processes,
             pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
             pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
         )
@@ -73,6 +80,22 @@ class Calls:
         )
 
 
+def _list_processes(handle: Any) -> Any:
+    """List a GPU's processes in one call, where there are few enough of them.
+
+    pynvml's own function asks for their number first, and turns each into an object.
+    """
+    count = ctypes.c_uint(_PROCESSES)
+    found = (pynvml.c_nvmlProcessInfo_v3_t * _PROCESSES)()
+    call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetComputeRunningProcesses_v3")  # noqa: SLF001
+    answer = call(handle, ctypes.byref(count), found)
+    if answer == pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+        return pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+    if answer != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(answer)
+    return found[: count.value]
+
+
 def ask(call: Callable[..., Any], *arguments: Any) -> Any:
     """Make one call; UNKNOWN where the driver has no answer. A lost GPU is the caller's business."""
     try:
@@ -81,6 +104,11 @@ def ask(call: Callable[..., Any], *arguments: Any) -> Any:
         raise
     except pynvml.NVMLError:
         return UNKNOWN
+
+
+def bytes_or_unknown(memory: int | None) -> int | Unknown:
+    """Return a process's memory in bytes, where the driver tells it."""
+    return UNKNOWN if memory in _NOT_AVAILABLE else memory
 
 
 def explain(error: Any) -> str:

@@ -13,6 +13,7 @@ __all__ = ["Process", "ProcessTable", "Processes", "printable"]
 # The initial PID namespace's inode is a constant of Linux (PROC_PID_INIT_INO, linux/proc_ns.h).
 _INITIAL_NAMESPACE = "pid:[4026531836]"
 _LONGEST_NAME = 40
+_MOST_KEPT = 4096
 
 
 class Process(NamedTuple):
@@ -43,7 +44,7 @@ class ProcessTable:
     """
 
     def __init__(self) -> None:
-        self._names: dict[int, tuple[int, int, str | Unknown, bool]] = {}
+        self._seen: dict[int, tuple[tuple[int, float, int], Process]] = {}
         self._owners: dict[int, str] = {}
         try:
             self._numbers_are_ours = str(Path("/proc/self/ns/pid").readlink()) == _INITIAL_NAMESPACE
@@ -58,11 +59,14 @@ class ProcessTable:
             seen = os.stat(f"/proc/{pid}")  # noqa: PTH116 - pathlib's costs twice the call itself
         except OSError:
             return NOBODY_KNOWN
-        kept = self._names.get(pid)
-        if kept is None or kept[0] != seen.st_ino or kept[1] != seen.st_ctime_ns:
-            kept = (seen.st_ino, seen.st_ctime_ns, _name(pid), _is_ours(pid))
-            self._names[pid] = kept
-        return Process(kept[2], self._owner(seen.st_uid), kept[3])
+        key = seen.st_ino, seen.st_ctime, seen.st_uid
+        kept = self._seen.get(pid)
+        if kept is None or kept[0] != key:
+            kept = key, Process(_name(pid), self._owner(seen.st_uid), _is_ours(pid))
+            if len(self._seen) >= _MOST_KEPT:  # a kernel can watch for weeks; pids come and go
+                self._seen.clear()
+            self._seen[pid] = kept
+        return kept[1]
 
     def _owner(self, uid: int) -> str:
         owner = self._owners.get(uid)

@@ -46,7 +46,7 @@ def test_looking_starts_nothing(fresh: Fresh, drivers: dict[str, str]) -> None:
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
 for _ in range(3):
-    probe(), look()
+    look(probe())
 print(json.dumps(cuda.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))))
 """
     assert ask(fresh, code, **drivers) == 3  # CUDA_ERROR_NOT_INITIALIZED
@@ -62,7 +62,7 @@ def test_frozen_to_what_the_driver_read(
 import os
 {START}
 os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-found = look()
+found = look(probe())
 print(json.dumps([found.state.value, found.devices, found.contexts]))
 """
     variables = {} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}
@@ -74,7 +74,7 @@ def test_a_context_is_seen(fresh: Fresh, drivers: dict[str, str]) -> None:
     code = f"""
 {START}
 cuda.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 1)
-print(json.dumps(look().contexts))
+print(json.dumps(look(probe()).contexts))
 """
     assert ask(fresh, code, **drivers) == [False, True, False, False]
 
@@ -119,7 +119,7 @@ def test_a_mig_instance_is_itself(fresh: Fresh, native: Path, tmp_path: Path) ->
     from tests.machine import MIG
 
     Driver((replace(CARDS[0], mig=MIG), CARDS[1])).write(tmp_path / "machine")
-    code = f"{START}\nprint(json.dumps(look().devices))"
+    code = f"{START}\nprint(json.dumps(look(probe()).devices))"
     variables = environment(native, tmp_path / "machine") | {"CUDA_VISIBLE_DEVICES": MIG[1].uuid}
     assert ask(fresh, code, **variables) == [MIG[1].uuid.removeprefix("MIG-")]
 

@@ -46,7 +46,7 @@ def test_the_figures_are_those_that_nvitop_reads(fresh: Fresh) -> None:
     """)
 
 
-def test_a_snapshot_makes_six_calls_a_gpu_and_none_of_the_slow_ones(nvml: Nvml) -> None:
+def test_a_snapshot_makes_five_calls_a_gpu_and_none_of_the_slow_ones(nvml: Nvml) -> None:
     with simulate("8xA100-80GB") as machine:
         for gpu in machine.gpus:
             gpu.run("train.py", "maria", GIB)
@@ -54,7 +54,7 @@ def test_a_snapshot_makes_six_calls_a_gpu_and_none_of_the_slow_ones(nvml: Nvml) 
         pynvml.nvmlLib.calls.clear()
         nvml.inventory()
         calls = pynvml.nvmlLib.calls
-        assert calls.total() == 8 * 6
+        assert calls.total() == 8 * 5
         assert "nvmlDeviceGetPcieThroughput" not in calls
 
 
@@ -132,6 +132,15 @@ def test_a_driver_without_any_of_the_symbols_leaves_the_figures_unknown(nvml: Nv
         assert gpu.status.memory_used is UNKNOWN
         assert gpu.status.processes is UNKNOWN
         assert gpu.status.temperature is not UNKNOWN
+
+
+def test_a_gpu_with_more_processes_than_expected(nvml: Nvml) -> None:
+    with simulate("1xA100-80GB") as machine:
+        for _ in range(70):
+            machine.gpus[0].run("worker.py", "maria", GIB >> 1)
+        processes = nvml.inventory()[0].status.processes
+        assert [process.pid for process in processes] == [one.pid for one in machine.gpus[0].processes]
+        assert {process.memory for process in processes} == {GIB >> 1}
 
 
 def test_a_process_whose_memory_is_not_told(nvml: Nvml) -> None:
