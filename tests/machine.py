@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.native import Card, Driver, Instance, environment
 
-__all__ = ["CARDS", "GIB", "MIG", "Card", "Driver", "Instance", "environment"]
+__all__ = ["CARDS", "GIB", "IN_CONTAINER", "MIG", "Card", "Driver", "Instance", "environment"]
 
 GIB = 1 << 30
+
+# There the driver's process numbers are not ours, so no owner and no name is told.
+IN_CONTAINER = str(Path("/proc/self/ns/pid").readlink()) != "pid:[4026531836]"
 
 CARDS = tuple(
     Card(

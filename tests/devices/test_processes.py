@@ -6,15 +6,17 @@ import os
 import pwd
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.devices.processes import NOBODY_KNOWN, ProcessTable, printable
+from tests.machine import IN_CONTAINER
 
-IN_CONTAINER = str(Path("/proc/self/ns/pid").readlink()) != "pid:[4026531836]"
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.machine import CARDS, GIB, Driver
+from tests.machine import CARDS, GIB, IN_CONTAINER, Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,8 +59,7 @@ def test_the_table_in_a_notebook_has_text_and_html_and_this_kernel_s_own_process
     kernel.change_machine(Driver((CARDS[0], used, *CARDS[2:])))
     reply = kernel.run("%gpus")
     assert reply.status == "ok"
-    in_container = str(Path("/proc/self/ns/pid").readlink()) != "pid:[4026531836]"
-    assert ("this kernel: ipykernel, 11.0 GiB" in reply.text) is not in_container
+    assert ("this kernel: ipykernel, 11.0 GiB" in reply.text) is not IN_CONTAINER
     for line in ("Started with  CUDA_VISIBLE_DEVICES not set: all GPUs", "cuda:3", "driver 580.65.06"):
         assert line in reply.text
     for words in ("cuda:3", "driver 580.65.06", "not started: the choice can still change"):
@@ -181,3 +180,20 @@ def test_it_imports_nothing_heavy_before_it_is_asked(start_kernel: Callable[...,
     heavy = "{'pynvml', 'ipywidgets', 'anywidget', 'torch', 'tensorflow', 'jax', 'keras', 'cupy'}"
     assert kernel.run(f"print(sorted((set(sys.modules) - before) & {heavy}))").stdout == "[]\n"
     assert kernel.run("print('libnvidia-ml' in open('/proc/self/maps').read())").stdout == "False\n"
+
+
+def test_a_process_with_html_for_a_name_stays_text(kernel: Kernel) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    process = subprocess.Popen([name, "60"], executable="/bin/sleep")
+    try:
+        used = replace(CARDS[1], used=9 * GIB, processes=((process.pid, 8 * GIB),))
+        kernel.change_machine(Driver((CARDS[0], used, *CARDS[2:])))
+        shown = kernel.run("%gpus")
+    finally:
+        process.kill()
+        process.wait()
+    assert "<img" not in shown.html
+    assert "8.0 GiB" in shown.html
+    if not IN_CONTAINER:
+        assert name in shown.text
+        assert "&lt;img src=x onerror=alert(1)&gt;" in shown.html
