@@ -1,9 +1,8 @@
-"""What can go wrong, in words for the person who typed it.
-
-Every message is one line: what is wrong, what was expected, the nearest thing that would work.
-"""
+"""What can go wrong, in words for the person who typed it."""
 
 from __future__ import annotations
+
+from gpu_magic.text import printable
 
 __all__ = [
     "ChoiceError",
@@ -18,11 +17,19 @@ class GpuMagicError(Exception):
     """Any error of gpu_magic's own."""
 
 
-class ChoiceError(GpuMagicError, ValueError):
+class _OneLineError(GpuMagicError, ValueError):
+    """One line: what is wrong, what was expected, the nearest thing that would work."""
+
+    def __init__(self, message: str) -> None:
+        # It can quote a mask or a name, and those can hold anything.
+        super().__init__(printable(message))
+
+
+class ChoiceError(_OneLineError):
     """The GPUs asked for can't be chosen; nothing was changed."""
 
 
-class SimulationError(GpuMagicError, ValueError):
+class SimulationError(_OneLineError):
     """A simulated machine was described in words that are not understood."""
 
 

@@ -43,14 +43,16 @@ class _Newest:
         self._ways = ways
 
     def __call__(self, handle: Any) -> Any:
+        ways = self._ways
         try:
-            return self._ways[0](handle)
+            return ways[0](handle)
         # AttributeError: pynvml is older. TypeError: gpustat, once imported, has put functions of its own
         # into pynvml, which take no version and find it themselves.
         except (pynvml.NVMLError_FunctionNotFound, AttributeError, TypeError):
-            if len(self._ways) == 1:
+            if len(ways) == 1:
                 return UNKNOWN
-            self._ways = self._ways[1:]
+            if self._ways is ways:  # and not another thread's finding by now
+                self._ways = ways[1:]
             return self(handle)
         except pynvml.NVMLError_GpuIsLost:
             raise
@@ -58,25 +60,29 @@ class _Newest:
             return UNKNOWN
 
 
+def _way(name: str, *arguments: Any, **options: Any) -> Callable[[Any], Any]:
+    """Return a way to call one of pynvml's functions, which an older pynvml may not have."""
+    return lambda handle: getattr(pynvml, name)(handle, *arguments, **options)
+
+
 class Calls:
     """The calls that have had more than one version."""
 
     def __init__(self) -> None:
-        gpu = pynvml.NVML_TEMPERATURE_GPU
         # Version 2 of memory, and version 3 of processes, came with R510.
         self.memory = _Newest(
-            lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2),
-            pynvml.nvmlDeviceGetMemoryInfo,
+            _way("nvmlDeviceGetMemoryInfo", version=pynvml.nvmlMemory_v2),
+            _way("nvmlDeviceGetMemoryInfo"),
         )
         self.processes = _Newest(
             _list_processes,
-            pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
-            pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
+            _way("nvmlDeviceGetComputeRunningProcesses_v3"),
+            _way("nvmlDeviceGetComputeRunningProcesses_v2"),
         )
         # The first is deprecated, and faster than the second by a structure.
         self.temperature = _Newest(
-            lambda handle: pynvml.nvmlDeviceGetTemperature(handle, gpu),
-            lambda handle: pynvml.nvmlDeviceGetTemperatureV(handle, gpu),
+            _way("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
+            _way("nvmlDeviceGetTemperatureV", pynvml.NVML_TEMPERATURE_GPU),
         )
 
 

@@ -102,6 +102,17 @@ class GpuStatus:
     processes: tuple[GpuProcess, ...] | Unknown = UNKNOWN
 
 
+def _shows_use(memory_total: int | Unknown, now: GpuStatus) -> bool | Unknown:
+    """Tell whether a figure shows that somebody is there; UNKNOWN where none does and one is missing."""
+    has_memory: bool | Unknown = UNKNOWN
+    if now.memory_used is not UNKNOWN and memory_total is not UNKNOWN:
+        has_memory = now.memory_used >= _IDLE_MEMORY_SHARE * memory_total
+    works = UNKNOWN if now.utilization is UNKNOWN else now.utilization >= _IDLE_UTILIZATION
+    runs = UNKNOWN if now.processes is UNKNOWN else bool(now.processes)
+    signs = (has_memory, works, runs)
+    return True if True in signs else UNKNOWN if UNKNOWN in signs else False
+
+
 @dataclass(frozen=True, slots=True)
 class MigInstance:
     """A part of a GPU that is split by MIG: CUDA sees it as a device of its own."""
@@ -115,6 +126,11 @@ class MigInstance:
     @property
     def label(self) -> str:
         return f"{self.uuid[:8]} on GPU {self.gpu_index}"
+
+    @property
+    def shows_use(self) -> bool | Unknown:
+        """As `Gpu.shows_use`."""
+        return _shows_use(self.memory_total, self.status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +171,12 @@ class Gpu:
     @property
     def is_free(self) -> bool:
         """Whether nobody uses it, as far as everything that could show use was read and shows none."""
-        now = self.status
-        if now.processes is UNKNOWN or now.memory_used is UNKNOWN or now.utilization is UNKNOWN:
-            return False
-        if now.processes or self.memory_total is UNKNOWN:
-            return False
-        return (
-            now.memory_used < _IDLE_MEMORY_SHARE * self.memory_total and now.utilization < _IDLE_UTILIZATION
-        )
+        return self.shows_use is False
+
+    @property
+    def shows_use(self) -> bool | Unknown:
+        """Whether anything that was read shows that somebody uses it; UNKNOWN where not all was read."""
+        return _shows_use(self.memory_total, self.status)
 
 
 Device = Gpu | MigInstance
@@ -174,13 +188,15 @@ class KernelView:
 
     Parameters
     ----------
-    inherited
-        CUDA_VISIBLE_DEVICES as the process was launched; None: it was not set.
+    inherited, inherited_order
+        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the process was launched; None: not set.
     mask, order
         CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER now; None: not set.
     names
         What frameworks call a device here, by UUID: `{"GPU-8f3a…": "cuda:0"}`. UNKNOWN where that
         can't be known.
+    given
+        The UUIDs of the devices that the inherited mask means; None where it is not set or can't be read.
     state
         Whether the choice can still change: "absent", "live", "frozen", "forked" or "unknown".
     cuda
@@ -191,9 +207,11 @@ class KernelView:
     """
 
     inherited: str | None
+    inherited_order: str | None
     mask: str | None
     order: str | None
     names: Mapping[str, str] | Unknown
+    given: tuple[str, ...] | None
     state: str
     cuda: str
     notes: tuple[str, ...] = ()
@@ -207,7 +225,7 @@ class Inventory:
     ----------
     gpus
         In nvidia-smi's order.
-    driver, cuda
+    driver_version, cuda_version
         The driver's version and the newest CUDA version that it runs, "13.0".
     simulated
         The profile of the simulated machine this is; empty for a real one.
@@ -219,8 +237,8 @@ class Inventory:
     """
 
     gpus: tuple[Gpu, ...] = ()
-    driver: str | Unknown = UNKNOWN
-    cuda: str | Unknown = UNKNOWN
+    driver_version: str | Unknown = UNKNOWN
+    cuda_version: str | Unknown = UNKNOWN
     simulated: str = ""
     problem: str = ""
     kernel: KernelView | None = None
@@ -246,8 +264,9 @@ class Inventory:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all GPUs that answer are of one kind, so that "fastest first" is the PCI order."""
-        return len({(gpu.name, gpu.memory_total) for gpu in self.gpus if not gpu.problem}) <= 1
+        """Whether all GPUs that answer are known to be alike, so that "fastest first" is the PCI order."""
+        kinds = {(gpu.name, gpu.memory_total) for gpu in self.gpus if not gpu.problem}
+        return len(self.gpus) == 1 or (len(kinds) <= 1 and not any(UNKNOWN in kind for kind in kinds))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON's types; UNKNOWN becomes None. Units as in the classes."""

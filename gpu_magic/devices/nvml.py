@@ -10,6 +10,7 @@ This module loads pynvml, so it is itself loaded at the first read and not befor
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -29,9 +30,10 @@ __all__ = ["Nvml"]
 
 # Somebody can split a GPU, or bring a lost one back, while a kernel stays open for days.
 _IDENTITY_SECONDS = 60.0
+_SIMULATED = "gpu_magic.devices.simulated"
 
 _HUNG = "not answering: a call into the driver did not come back in time"
-_HUNG_DRIVER = "The NVIDIA driver does not answer: a call into it did not come back in time."
+_HUNG_DRIVER = "The NVIDIA driver does not answer: a call did not come back in time. It may do so later."
 _NO_GPU = "The NVIDIA driver is there, and it has no GPU."
 
 
@@ -56,10 +58,10 @@ class Nvml:
 
     def __init__(self, patience: float = 2.0) -> None:
         self._patience = Patience(patience)
-        self._lock = threading.Lock()
+        self._pid, self._lock = os.getpid(), threading.Lock()
         self._library: object = None
         self._cards: list[_Card] = []
-        self._found_at = 0.0
+        self._found_at = -math.inf
         self._simulate: str | None = None
         self._machine = Inventory()
         self._processes: Processes = ProcessTable()
@@ -69,14 +71,18 @@ class Nvml:
         """Return all GPUs with their figures now.
 
         It never raises for what a driver can do: what can't be read is UNKNOWN, and `Inventory.problem`
-        or `Gpu.problem` says why. A driver that hangs delays it by the patience, once for each step
-        (opening, finding, reading), and a GPU that is known to hang by nothing.
+        or `Gpu.problem` says why. A driver that hangs delays it by the patience; a GPU that is known to
+        hang, by nothing.
         """
+        if os.getpid() != self._pid:  # a thread that held the lock did not survive the fork
+            self._pid, self._lock = os.getpid(), threading.Lock()
         with self._lock:
+            started = time.monotonic()
             if not self._is_open() and (problem := self._open()):
                 return replace(self._machine, problem=problem)
+            left = max(self._patience.seconds / 4, self._patience.seconds - (time.monotonic() - started))
             answers = self._patience.call(
-                [(f"GPU {card.gpu.index}", partial(self._read, card)) for card in self._cards]
+                [(f"GPU {card.gpu.index}", partial(self._read, card)) for card in self._cards], left
             )
             gpus = tuple(
                 gpu or replace(card.gpu, problem=_HUNG)
@@ -85,17 +91,19 @@ class Nvml:
         return replace(self._machine, gpus=gpus)
 
     def close(self) -> None:
-        """Let the driver's library go; the next read opens it again."""
+        """Let the driver's library go, a simulated one too; the next read opens it again."""
         with self._lock:
             if self._is_ours():
-                with contextlib.suppress(pynvml.NVMLError):
-                    pynvml.nvmlShutdown()
+                self._patience.call([("driver", _shut_down)])
             self._library = None
             self._patience.close()
+            _leave_simulation()
 
     def _is_ours(self) -> bool:
         """Whether what we opened is still beneath pynvml: others can replace it, or shut it down."""
-        return pynvml.nvmlLib is not None and pynvml.nvmlLib is self._library and pynvml._nvmlLib_refcount > 0  # noqa: SLF001
+        return (
+            pynvml.nvmlLib is not None and pynvml.nvmlLib is self._library and pynvml._nvmlLib_refcount > 0  # noqa: SLF001
+        )
 
     def _is_open(self) -> bool:
         return (
@@ -105,20 +113,20 @@ class Nvml:
         )
 
     def _open(self) -> str:
-        """Find the GPUs; return what is wrong with the machine as a whole, or nothing."""
-        known = {card.gpu.index: card.gpu for card in self._cards} if self._is_ours() else {}
-        self._machine, self._cards = Inventory(), []
-        (found,) = self._patience.call([("driver", self._open_library)])
-        if not isinstance(found, int):
-            return found or _HUNG_DRIVER
-        cards = self._patience.call([(f"GPU {index}", partial(_find, index)) for index in range(found)])
-        for index, card in enumerate(cards):
-            if card is None:
-                self._cards.append(_Card(replace(known.get(index, Gpu(index)), problem=_HUNG)))
-            elif card.handle is None and index in known:  # it is lost, and we know what it was
-                self._cards.append(_Card(replace(known[index], problem=card.gpu.problem)))
-            else:
-                self._cards.append(card)
+        """Open the library and count the GPUs; return what is wrong with the machine, or nothing.
+
+        The GPUs themselves are found when they are read, each on its own: one that hangs keeps no other.
+        """
+        before, self._found_at = self._library if self._is_ours() else None, -math.inf
+        (count,) = self._patience.call([("driver", self._open_library)])
+        if not isinstance(count, int):
+            self._machine, self._cards = Inventory(), []
+            return count or _HUNG_DRIVER
+        if self._library is before and count == len(self._cards):
+            for card in self._cards:  # found anew, and remembered for what they were if they are lost by now
+                card.handle = None
+        else:
+            self._cards = [_Card(Gpu(index)) for index in range(count)]
         self._found_at = time.monotonic()
         return "" if self._cards else _NO_GPU
 
@@ -129,6 +137,8 @@ class Nvml:
             from gpu_magic.devices.simulated import ensure
 
             ensure(self._simulate)
+        else:
+            _leave_simulation()
         try:
             if not self._is_ours():
                 pynvml.nvmlInit()
@@ -138,19 +148,19 @@ class Nvml:
         except pynvml.NVMLError as error:
             return explain(error)
         # A simulated machine brings its own owners; where none was imported, none is beneath.
-        simulated = sys.modules.get("gpu_magic.devices.simulated")
+        simulated = sys.modules.get(_SIMULATED)
         machine = simulated.machine_of(self._library) if simulated else None
         self._processes = machine or ProcessTable()
         version = ask(pynvml.nvmlSystemGetCudaDriverVersion)
         self._machine = Inventory(
-            driver=ask(pynvml.nvmlSystemGetDriverVersion),
-            cuda=UNKNOWN if version is UNKNOWN else f"{version // 1000}.{version % 1000 // 10}",
+            driver_version=ask(pynvml.nvmlSystemGetDriverVersion),
+            cuda_version=UNKNOWN if version is UNKNOWN else f"{version // 1000}.{version % 1000 // 10}",
             simulated=machine.profile if machine else "",
         )
         return count
 
     def _read(self, card: _Card) -> Gpu:
-        """Read one GPU's figures: five calls, and two for each part that it is split into."""
+        """Find one GPU, where that is to do, and read its figures: five calls, and two for each part."""
         if card.handle is None:
             found = _find(card.gpu.index)
             if found.handle is None:
@@ -199,6 +209,17 @@ class Nvml:
             name, owner, mine = self._processes.look_up(pid)
             found.append(GpuProcess(pid, name, owner, bytes_or_unknown(process.usedGpuMemory), mine))
         return tuple(found)
+
+
+def _shut_down() -> bool:
+    with contextlib.suppress(pynvml.NVMLError):
+        pynvml.nvmlShutdown()
+    return True
+
+
+def _leave_simulation() -> None:
+    if simulated := sys.modules.get(_SIMULATED):
+        simulated.leave()
 
 
 def _find(index: int) -> _Card:

@@ -31,14 +31,21 @@ class _Round(Generic[T]):
     def __init__(self, calls: Sequence[Callable[[], T]]) -> None:
         self.results: dict[int, T] = {}
         self.error: BaseException | None = None
+        self.failed: set[int] = set()
+        self.latest = time.monotonic()  # when something last happened
         self.done = threading.Event()
         self._calls = calls
         self._next = 0
         self._lock = threading.Lock()
 
     @property
-    def has_more(self) -> bool:
-        return self._next < len(self._calls)
+    def waiting(self) -> int:
+        """How many calls nobody has begun."""
+        return max(0, len(self._calls) - self._next)
+
+    def hangs(self, number: int) -> bool:
+        """Whether a call was begun and has not come back."""
+        return number < self._next and number not in self.results and number not in self.failed
 
     def work(self) -> None:
         while True:
@@ -49,8 +56,10 @@ class _Round(Generic[T]):
                 return
             try:
                 self.results[number] = self._calls[number]()
+                self.latest = time.monotonic()
             except BaseException as error:  # noqa: BLE001 - raised again where it was asked for
                 self.error = error
+                self.failed.add(number)
                 self.done.set()
             if len(self.results) == len(self._calls):
                 self.done.set()
@@ -77,7 +86,9 @@ class Patience:
         self._threads = 0
         self._hanging.clear()
 
-    def call(self, calls: Sequence[tuple[Hashable, Callable[[], T]]]) -> list[T | None]:
+    def call(
+        self, calls: Sequence[tuple[Hashable, Callable[[], T]]], seconds: float | None = None
+    ) -> list[T | None]:
         """Make the calls, in order; None stands for one that did not come back in time.
 
         Parameters
@@ -85,6 +96,8 @@ class Patience:
         calls
             Pairs of a key and the call. A key whose earlier call still hangs is not called again:
             it is None at once, until that call comes back.
+        seconds
+            For this list; None: as long as always.
 
         Raises
         ------
@@ -94,40 +107,47 @@ class Patience:
         """
         if os.getpid() != self._pid:  # threads do not survive a fork
             self._forget_threads()
-        self._hanging = {key: at for key, at in self._hanging.items() if at[1] not in at[0].results}
+        self._hanging = {key: at for key, at in self._hanging.items() if at[0].hangs(at[1])}
         ready = [number for number, (key, _) in enumerate(calls) if key not in self._hanging]
         round_: _Round[T] = _Round([calls[number][1] for number in ready])
-        if ready:
-            self._run(round_)
+        try:
+            if ready:
+                self._run(round_, self.seconds if seconds is None else seconds)
+        finally:  # an interrupt comes here as well, and what hangs goes on hanging
+            for place, number in enumerate(ready):
+                if round_.hangs(place):
+                    self._hanging[calls[number][0]] = (round_, place)  # type: ignore[assignment]
         if round_.error is not None:
             raise round_.error
         answers: list[T | None] = [None] * len(calls)
         for place, number in enumerate(ready):
-            if place in round_.results:
-                answers[number] = round_.results[place]
-            else:
-                self._hanging[calls[number][0]] = (round_, place)  # type: ignore[assignment]
+            answers[number] = round_.results.get(place)
         return answers
 
     def close(self) -> None:
         """Let the idle threads end."""
         for _ in range(self._threads):
             self._rounds.put(None)
+        # A thread that hangs finds its None when it comes back; new ones must not.
+        self._rounds = queue.SimpleQueue()
         self._threads = 0
 
-    def _run(self, round_: _Round[T]) -> None:
-        give_up = time.monotonic() + self.seconds
+    def _run(self, round_: _Round[T], seconds: float) -> None:
+        give_up = time.monotonic() + seconds
+        stall, helpers = min(_STALL_SECONDS, seconds / 8), 1
         if not self._threads:
             self._start_thread()
         self._rounds.put(round_)  # type: ignore[arg-type]
-        so_far = 0
-        while not round_.done.wait(min(_STALL_SECONDS, max(0.0, give_up - time.monotonic()))):
-            if time.monotonic() >= give_up:
+        while not round_.done.wait(min(stall / 2, max(0.0, give_up - time.monotonic()))):
+            now = time.monotonic()
+            if now >= give_up:
                 return
-            if len(round_.results) == so_far and round_.has_more:
-                self._start_thread()
-                self._rounds.put(round_)  # type: ignore[arg-type]
-            so_far = len(round_.results)
+            if now - round_.latest >= stall:
+                # Twice as many each time: where one call hangs, more of them may.
+                for _ in range(min(helpers, round_.waiting)):
+                    self._start_thread()
+                    self._rounds.put(round_)  # type: ignore[arg-type]
+                round_.latest, helpers = now, 2 * helpers
 
     def _start_thread(self) -> None:
         self._threads += 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path, PurePath
 from typing import NamedTuple, Protocol
 
 from gpu_magic.devices.model import UNKNOWN, Unknown
+from gpu_magic.text import shortened
 
-__all__ = ["Process", "ProcessTable", "Processes", "printable"]
+__all__ = ["NOBODY_KNOWN", "Process", "ProcessTable", "Processes", "name_text"]
 
 # The initial PID namespace's inode is a constant of Linux (PROC_PID_INIT_INO, linux/proc_ns.h).
 _INITIAL_NAMESPACE = "pid:[4026531836]"
@@ -44,7 +46,7 @@ class ProcessTable:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[tuple[int, float, int], Process]] = {}
+        self._seen: dict[int, tuple[tuple[int, float, int, int], Process]] = {}
         self._owners: dict[int, str] = {}
         try:
             self._numbers_are_ours = str(Path("/proc/self/ns/pid").readlink()) == _INITIAL_NAMESPACE
@@ -59,7 +61,7 @@ class ProcessTable:
             seen = os.stat(f"/proc/{pid}")  # noqa: PTH116 - pathlib's costs twice the call itself
         except OSError:
             return NOBODY_KNOWN
-        key = seen.st_ino, seen.st_ctime, seen.st_uid
+        key = seen.st_ino, seen.st_ctime, seen.st_uid, os.getpid()  # in a fork others are "ours"
         kept = self._seen.get(pid)
         if kept is None or kept[0] != key:
             kept = key, Process(_name(pid), self._owner(seen.st_uid), _is_ours(pid))
@@ -74,17 +76,16 @@ class ProcessTable:
             import pwd
 
             try:
-                owner = printable(pwd.getpwuid(uid).pw_name)
+                owner = name_text(pwd.getpwuid(uid).pw_name)
             except KeyError:
                 owner = f"uid {uid}"
             self._owners[uid] = owner
         return owner
 
 
-def printable(text: str) -> str:
-    """Return text that can stand in one line of a terminal: no control or direction characters."""
-    shown = "".join(c if c.isprintable() else "�" for c in text)
-    return shown if len(shown) <= _LONGEST_NAME else shown[: _LONGEST_NAME - 1] + "…"
+def name_text(name: str) -> str:
+    """Return a process's or a user's name as it is shown: printable, and not too long."""
+    return shortened(name, _LONGEST_NAME)
 
 
 def _name(pid: int) -> str | Unknown:
@@ -98,30 +99,38 @@ def _name(pid: int) -> str | Unknown:
     if not program:
         return _comm(pid)
     if program.startswith("python"):
-        return printable(_python_program(arguments[1:]) or program)
-    return printable(program)
+        return name_text(_python_program(arguments[1:]) or program)
+    return name_text(program)
 
 
 def _python_program(arguments: list[str]) -> str:
-    """Find what `python …` runs; the rest of the command line is private, and not shown."""
+    """Find what `python …` runs: a module or a script. The rest of the command line is private.
+
+    Short options can be bundled (`-Ic CODE`, `-mMODULE`): those before "c", "m", "W" or "X" take no value.
+    """
     rest = iter(arguments)
     for argument in rest:
-        if argument == "-m":
-            module = next(rest, "")
-            return "ipykernel" if module == "ipykernel_launcher" else module
-        if argument in ("-c", "-"):
-            return ""
-        if argument in ("-W", "-X"):
+        if argument == "--check-hash-based-pycs":
             next(rest, "")
+        elif argument.startswith("--"):
+            continue
         elif not argument.startswith("-"):
             return PurePath(argument).name
+        elif match := re.match(r"-[^cmWX]*([cmWX])(.*)", argument, re.DOTALL):
+            value = match[2] or next(rest, "")
+            if match[1] == "m":
+                return "ipykernel" if value == "ipykernel_launcher" else value
+            if match[1] == "c":
+                return ""
+        elif argument == "-":
+            return ""
     return ""
 
 
 def _comm(pid: int) -> str | Unknown:
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            return printable(file.read().strip()) or UNKNOWN
+            return name_text(file.read().strip()) or UNKNOWN
     except OSError:
         return UNKNOWN
 

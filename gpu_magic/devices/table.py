@@ -9,8 +9,9 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.devices.model import UNKNOWN, Gpu, GpuStatus, Inventory, MigInstance, Unknown
-from gpu_magic.devices.processes import printable
+from gpu_magic.devices.model import UNKNOWN, Device, Gpu, GpuStatus, Inventory, MigInstance, Unknown
+from gpu_magic.devices.processes import name_text
+from gpu_magic.text import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["as_html", "as_text", "bytes_text", "who_uses"]
 
 GIB = 1 << 30
-_HEADINGS = ("GPU", "Name", "Memory", "Util", "Temp", "Power", "Here", "Used by")
+_LONGEST_MASK = 400  # eight UUIDs and more
+_HEADINGS = ("GPU", "Name", "Memory", "Util", "Temp", "Power", "In this kernel", "Used by")
 _RIGHT = (True, False, True, True, True, True, False, False)
 _NOT_VISIBLE = "not visible"
+_NOT_GIVEN = "not given"  # outside the mask that the kernel was started with
 _UNKNOWN = "?"
+_NOT_TOLD = "cuda:?"
 
 
 class _Row(NamedTuple):
@@ -49,13 +53,8 @@ def who_uses(status: GpuStatus) -> list[str]:
         name = f"process {process.pid}" if process.name is UNKNOWN else process.name
         if owner is UNKNOWN:
             owner = "owner unknown"
-        lines.append(printable_line(f"{owner}: {name}, {bytes_text(process.memory)}"))
+        lines.append(printable(f"{owner}: {name}, {bytes_text(process.memory)}"))
     return lines
-
-
-def printable_line(text: str) -> str:
-    """Return text without anything that could move the cursor or break the line."""
-    return "".join(c if c.isprintable() else "�" for c in text)
 
 
 def as_text(inventory: Inventory) -> str:
@@ -96,11 +95,11 @@ def _title(inventory: Inventory) -> str:
     parts = []
     if inventory.simulated:
         parts.append(f"SIMULATED machine ({inventory.simulated}): these GPUs do not exist")
-    if inventory.driver is not UNKNOWN:
-        parts.append(f"driver {inventory.driver}")
-    if inventory.cuda is not UNKNOWN:
-        parts.append(f"CUDA up to {inventory.cuda}")
-    return " · ".join(parts) or "GPUs"
+    if inventory.driver_version is not UNKNOWN:
+        parts.append(f"driver {inventory.driver_version}")
+    if inventory.cuda_version is not UNKNOWN:
+        parts.append(f"CUDA up to {inventory.cuda_version}")
+    return printable(" · ".join(parts)) or "GPUs"
 
 
 def _rows(inventory: Inventory) -> Iterator[_Row]:
@@ -113,7 +112,7 @@ def _rows(inventory: Inventory) -> Iterator[_Row]:
 
 def _gpu_row(gpu: Gpu, inventory: Inventory) -> _Row:
     now = gpu.status
-    name = _UNKNOWN if gpu.name is UNKNOWN else printable(gpu.name)
+    name = _UNKNOWN if gpu.name is UNKNOWN else name_text(gpu.name)
     here = _here(gpu.uuid, inventory, is_split=gpu.is_split)
     if gpu.problem:
         return _Row((str(gpu.index), name, "", "", "", "", here), (gpu.problem,), "problem", 0.0, False)
@@ -127,38 +126,45 @@ def _gpu_row(gpu: Gpu, inventory: Inventory) -> _Row:
         here,
     )
     users, kind = _users(gpu)
-    return _Row(cells, users, kind, _share(now.memory_used, gpu.memory_total), here.startswith("cuda"))
+    return _Row(
+        cells,
+        users,
+        kind,
+        _share(now.memory_used, gpu.memory_total),
+        here.startswith("cuda:") and here != _NOT_TOLD,
+    )
 
 
 def _mig_row(part: MigInstance, inventory: Inventory, branch: str) -> _Row:
     now = part.status
     here = _here(part.uuid, inventory)
-    name = "MIG" if part.name is UNKNOWN else printable("MIG " + part.name.rpartition("MIG ")[2])
+    name = "MIG" if part.name is UNKNOWN else name_text("MIG " + part.name.rpartition("MIG ")[2])
     memory = _memory(now.memory_used, part.memory_total)
-    users = tuple(who_uses(now)) or (_UNKNOWN if now.processes is UNKNOWN else "no process",)
-    kind = _kind(now, is_free=False)
+    users, kind = _users(part)
     cells = (branch, f"{name} {part.uuid[:12]}…", memory, _UNKNOWN, "", "", here)
-    return _Row(cells, users, kind, _share(now.memory_used, part.memory_total), here.startswith("cuda"))
+    return _Row(
+        cells,
+        users,
+        kind,
+        _share(now.memory_used, part.memory_total),
+        here.startswith("cuda:") and here != _NOT_TOLD,
+    )
 
 
-def _users(gpu: Gpu) -> tuple[tuple[str, ...], str]:
-    now = gpu.status
-    if gpu.is_split:
-        return (("split by MIG" if gpu.mig else "split by MIG, with no instance made",), "unknown")
-    kind = _kind(now, is_free=gpu.is_free)
-    if kind == "free":
-        return ("free",), kind
-    if kind == "unknown":
-        return (f"{_UNKNOWN} (in use by nobody that can be seen)" if now.processes == () else _UNKNOWN,), kind
-    return tuple(who_uses(now)), kind
-
-
-def _kind(now: GpuStatus, *, is_free: bool) -> str:
-    if is_free:
-        return "free"
-    if now.processes is UNKNOWN or not now.processes:
-        return "unknown"
-    return "mine" if all(process.mine for process in now.processes) else "busy"
+def _users(device: Device) -> tuple[tuple[str, ...], str]:
+    """Say who uses a device, and what kind of row that makes."""
+    now = device.status
+    if isinstance(device, Gpu) and device.is_split:
+        return (("split by MIG" if device.mig else "split by MIG, with no instance made",), "unknown")
+    if lines := who_uses(now):
+        is_mine = now.processes is not UNKNOWN and all(process.mine for process in now.processes)
+        return tuple(lines), "mine" if is_mine else "busy"
+    if device.shows_use is True:
+        return ("in use, by whom can't be seen from here",), "busy"
+    if device.shows_use is False:
+        return ("free",), "free"
+    # NVML has no utilisation for a MIG instance, so it is never seen to be free.
+    return ("no process" if now.processes == () else _UNKNOWN,), "unknown"
 
 
 def _here(uuid: str | Unknown, inventory: Inventory, *, is_split: bool = False) -> str:
@@ -166,8 +172,10 @@ def _here(uuid: str | Unknown, inventory: Inventory, *, is_split: bool = False) 
     if view is None or is_split:
         return ""
     if view.names is UNKNOWN:
-        return "cuda:?"
-    return _NOT_VISIBLE if uuid is UNKNOWN else view.names.get(uuid, _NOT_VISIBLE)
+        return _NOT_TOLD
+    if uuid is UNKNOWN or uuid in view.names:
+        return _NOT_VISIBLE if uuid is UNKNOWN else view.names[uuid]
+    return _NOT_VISIBLE if view.given is None or uuid in view.given else _NOT_GIVEN
 
 
 def _memory(used: int | Unknown, total: int | Unknown) -> str:
@@ -191,14 +199,18 @@ def _facts(inventory: Inventory) -> list[tuple[str, str]]:
         return []
     now = _mask(view.mask)
     if view.order:
-        now += f" (CUDA_DEVICE_ORDER={printable_line(view.order)})"
+        now += f" (CUDA_DEVICE_ORDER={shortened(view.order, 40)})"
     return [("Started with", _mask(view.inherited)), ("Now", now), ("CUDA", view.cuda)]
 
 
 def _mask(mask: str | None) -> str:
     if mask is None:
         return "CUDA_VISIBLE_DEVICES not set: all GPUs"
-    return f"CUDA_VISIBLE_DEVICES={printable_line(mask)}" + ("" if mask else "(empty): no GPU")
+    return (
+        f"CUDA_VISIBLE_DEVICES={shortened(mask, _LONGEST_MASK)}"
+        if mask
+        else "CUDA_VISIBLE_DEVICES empty: no GPU"
+    )
 
 
 def _notes(inventory: Inventory) -> list[str]:
@@ -220,7 +232,7 @@ def _footer_text(inventory: Inventory) -> Iterator[str]:
     for name, text in facts:
         yield f"{name:<13} {text}"
     for note in notes:
-        yield f"! {printable_line(note)}"
+        yield f"! {printable(note)}"
 
 
 def _html_row(row: _Row, chosen: str) -> str:
@@ -248,7 +260,7 @@ _STYLE = """
 --gm-amber:var(--jp-warn-color0,#c77f1a);font-size:13px;line-height:1.4;overflow-x:auto}
 & table{border-collapse:collapse;margin:4px 0;border:0;font-variant-numeric:tabular-nums}
 & tbody tr,& tbody tr:nth-child(even),& tbody tr:hover{background:none}
-& th,& td{text-align:left;padding:4px 10px;border:0;white-space:nowrap;vertical-align:top;max-width:none}
+& th,& td{text-align:left;padding:4px 8px;border:0;white-space:nowrap;vertical-align:top;max-width:none}
 & thead th,& .gm-facts th{color:var(--gm-soft);font-weight:600}
 & tbody tr{border:0;border-top:1px solid var(--gm-line)}
 & .gm-right{text-align:right}
@@ -263,7 +275,7 @@ _STYLE = """
 & .gm-here td:nth-child(7){color:var(--gm-blue);font-weight:700}
 & .gm-hidden td:nth-child(7){color:var(--gm-soft)}
 & .gm-chosen td:first-child{box-shadow:inset 3px 0 var(--gm-blue)}
-& tbody td:last-child{white-space:normal;min-width:12em}
-& .gm-facts tr{border:0}& .gm-facts th,& .gm-facts td{padding:1px 10px}
-& p{margin:2px 10px}& .gm-title{color:var(--gm-soft)}
+& .gm-problem td:last-child,& .gm-facts td{white-space:normal}
+& .gm-facts tr{border:0}& .gm-facts th,& .gm-facts td{padding:1px 8px}
+& p{margin:2px 8px}& .gm-title{color:var(--gm-soft)}
 """.replace("\n", "").replace("&", ".gpu-magic.gpu-magic.gpu-magic")

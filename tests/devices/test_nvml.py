@@ -11,6 +11,7 @@ import pynvml
 import pytest
 
 from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.errors import SimulationError
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def test_the_figures_are_those_that_nvitop_reads(fresh: Fresh) -> None:
                     pid: process.gpu_memory() for pid, process in device.processes().items()
                 }
             assert sum(len(gpu.status.processes) for gpu in ours) == 3
-            assert (ours.driver, ours.cuda) == (Device.driver_version(), "13.0")
+            assert (ours.driver_version, ours.cuda_version) == (Device.driver_version(), "13.0")
     """)
 
 
@@ -241,3 +242,64 @@ def _becomes(condition: object, seconds: float = 5.0) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def test_gpus_behind_several_that_hang_are_read_the_next_time(nvml: Nvml) -> None:
+    with simulate("12xT4") as machine:
+        nvml.inventory()
+        events = [machine.hang("nvmlDeviceGetPowerUsage", number) for number in range(8)]
+        nvml.inventory()
+        for _ in range(2):
+            second = nvml.inventory()
+        assert [bool(gpu.problem) for gpu in second] == [True] * 8 + [False] * 4
+        for event in events:
+            event.set()
+        assert _becomes(lambda: not any(gpu.problem for gpu in nvml.inventory()))
+
+
+def test_one_gpu_that_hangs_when_found_and_one_when_read_cost_one_wait(nvml: Nvml) -> None:
+    with simulate("4xT4") as machine:
+        events = [machine.hang("nvmlDeviceGetName", 1), machine.hang("nvmlDeviceGetPowerUsage", 2)]
+        started = time.monotonic()
+        gpus = nvml.inventory().gpus
+        assert time.monotonic() - started < 2 * 0.6
+        assert [bool(gpu.problem) for gpu in gpus] == [False, True, True, False]
+        for event in events:
+            event.set()
+
+
+def test_closing_does_not_wait_for_a_driver_that_hangs(nvml: Nvml) -> None:
+    with simulate("2xT4") as machine:
+        nvml.inventory()
+        comes_back = machine.hang("nvmlShutdown")
+        started = time.monotonic()
+        nvml.close()
+        assert time.monotonic() - started < 3
+        comes_back.set()
+
+
+def test_a_child_forked_while_another_thread_reads_can_read(nvml: Nvml) -> None:
+    with simulate("2xT4") as machine:
+        nvml.inventory()
+        comes_back = machine.hang("nvmlDeviceGetPowerUsage", 0)
+        reader = threading.Thread(target=nvml.inventory)
+        reader.start()
+        time.sleep(0.1)
+        child = os.fork()
+        if child == 0:
+            comes_back.set()
+            os._exit(len(nvml.inventory()))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+        comes_back.set()
+        reader.join()
+
+
+def test_after_a_bad_word_the_next_read_says_it_again(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT4 clock=0")
+    assert len(nvml.inventory()) == 2
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "bogus")
+    for _ in range(2):
+        with pytest.raises(SimulationError):
+            nvml.inventory()
+    monkeypatch.delenv("GPU_MAGIC_SIMULATE")
+    assert nvml.inventory().simulated == ""

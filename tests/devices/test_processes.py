@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from gpu_magic.devices.model import UNKNOWN
-from gpu_magic.devices.processes import NOBODY_KNOWN, ProcessTable, printable
+from gpu_magic.devices.processes import NOBODY_KNOWN, ProcessTable, name_text
 from tests.machine import IN_CONTAINER
 
 if TYPE_CHECKING:
@@ -62,6 +62,10 @@ def test_pid_1_is_not_ours() -> None:
         (["-c", "print(1, flush=True); import time; time.sleep(60)"], "python"),
         (["-u", "-X", "dev", "-m", "http.server", "0"], "http.server"),
         (["-W", "ignore", "-u", "-c", "print(1); import time; time.sleep(60)"], "python"),
+        (["-uIc", "print(1); import time; time.sleep(60); password = 'hunter2'"], "python"),
+        (["-umhttp.server", "0"], "http.server"),
+        (["-uXdev", "-m", "http.server", "0"], "http.server"),
+        (["--check-hash-based-pycs", "default", "-um", "http.server", "0"], "http.server"),
     ],
 )
 def test_what_python_runs(arguments: list[str], name: str) -> None:
@@ -76,5 +80,5 @@ def test_what_python_runs(arguments: list[str], name: str) -> None:
 
 
 def test_names_can_not_move_the_cursor_or_fill_the_screen() -> None:
-    assert printable("a\x1b[31m\n\u202eb") == "a�[31m��b"
-    assert len(printable("x" * 500)) == 40
+    assert name_text("a\x1b[31m\n\u202eb") == "a�[31m��b"
+    assert len(name_text("x" * 500)) == 40

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pynvml
 import pytest
 
+import gpu_magic
 from gpu_magic.testing import SimulationError, simulate
 
 if TYPE_CHECKING:
@@ -83,8 +86,57 @@ def test_before_init_it_answers_as_the_real_one() -> None:
         ("", "with a model of"),
         ("1xT4(1g.5gb)", "MIG parts"),
         ("999xT4", "more than"),
+        ("99999999999xT4", "with a model of"),
+        ("1xA100-80GB(1g.10gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb)", "at most 7"),
+        ("1xA100-80GB(1g)", "MIG parts"),
     ],
 )
 def test_a_profile_that_names_no_machine_is_refused(profile: str, says: str) -> None:
     with pytest.raises(SimulationError, match=says), simulate(profile):
         pass
+
+
+def test_what_is_chosen_in_a_block_ends_with_it_and_the_real_mask_does_not_leak_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    with simulate("4xT4"):
+        assert gpu_magic.choose("3").mask == os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
+    with simulate("4xT4", mask="1,2"), pytest.raises(gpu_magic.ChoiceError, match="outside what this kernel"):
+        gpu_magic.choose("3")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
+
+
+def test_odd_arguments_to_choose() -> None:
+    with simulate("4xT4"):
+        gpus = gpu_magic.gpus()
+        assert gpu_magic.choose(gpus[2]).mask == "2"
+        assert gpu_magic.choose([gpus[2], gpus[0]]).mask == "2,0"
+        assert gpu_magic.choose(np.int64(1)).mask == "1"
+        assert gpu_magic.choose(range(2)).mask == "0,1"
+        for odd in ([], "", None, 1.5, b"1", [None], object()):
+            with pytest.raises(gpu_magic.ChoiceError):
+                gpu_magic.choose(odd)
+        with pytest.raises(gpu_magic.ChoiceError, match="neither 'index' nor 'uuid'"):
+            gpu_magic.choose(1, by="UUID")
+        with pytest.raises(gpu_magic.ChoiceError, match="neither 'pci' nor 'fastest'"):
+            gpu_magic.choose(1, order="FASTEST_FIRST")
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
+
+
+def test_all_says_what_it_leaves_out() -> None:
+    with simulate("3xT4") as machine:
+        machine.gpus[1].lose()
+        choice = gpu_magic.choose("all")
+        assert [device.index for device in choice.devices] == [0, 2]
+        assert "GPU 1 is left out: not answering" in repr(choice)
+
+
+def test_auto_on_a_busy_machine_says_so() -> None:
+    with simulate("2xT4") as machine:
+        machine.gpus[0].run("x.py", "bob", 9 << 30, work=80)
+        assert "free: these" not in repr(gpu_magic.choose("auto"))
+        assert "Only 1 are free: these are the least busy." in repr(gpu_magic.choose("auto:2"))
+        machine.gpus[1].run("y.py", "eve", 8 << 30, work=80)
+        assert "No GPU is free: these are the least busy." in repr(gpu_magic.choose("auto"))

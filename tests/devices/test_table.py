@@ -47,28 +47,30 @@ def test_text_and_html_say_the_same(nvml: Nvml) -> None:
     with simulate("1xA100-80GB(3g.40gb)+7xA100-80GB", clock=lambda: 0.0) as machine:
         machine.populate()
         machine.gpus[6].lose()
-        view = KernelView(
-            None, "1,3", "PCI_BUS_ID", {machine.gpus[1].uuid: "cuda:0"}, "live", "not started", ("Note.",)
-        )
+        names = {machine.gpus[1].uuid: "cuda:0"}
+        view = KernelView(None, None, "1,3", "PCI_BUS_ID", names, None, "live", "not started", ("Note.",))
         inventory = nvml.inventory()
-    shown = Inventory(inventory.gpus, inventory.driver, inventory.cuda, inventory.simulated, "", view)
+    shown = Inventory(
+        inventory.gpus, inventory.driver_version, inventory.cuda_version, inventory.simulated, "", view
+    )
     text = repr(shown).replace("! ", "").split()
     page = Words(shown._repr_html_()).words
-    assert sorted(text) == sorted(page)
+    assert text == page
     assert "SIMULATED" in text
     assert "cuda:0" in text
 
 
-@given(st.text(max_size=60), st.text(max_size=60))
-def test_hostile_names_stay_text(name: str, owner: str) -> None:
+@given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60))
+def test_hostile_names_stay_text(name: str, owner: str, mask: str) -> None:
     status = GpuStatus(GIB, GIB, 1, 30, 50.0, (GpuProcess(1, name, owner, GIB),))
-    inventory = Inventory((Gpu(0, "GPU-1", name, "0", 80 * GIB, status),), problem=name)
+    view = KernelView(mask, mask, mask, mask, {}, None, "live", "not started", (mask,))
+    inventory = Inventory((Gpu(0, "GPU-1", name, "0", 80 * GIB, status),), name, name, kernel=view)
     assert Words(inventory._repr_html_()).tags <= {
         "div", "style", "table", "thead", "tbody", "tr", "th", "td", "p", "b", "i", "br"
     }  # fmt: skip
-    plain = Inventory((Gpu(0, "GPU-1", "A100", "0", 80 * GIB, status),))
-    assert all(line.isprintable() for line in repr(plain).split("\n"))
-    assert len(repr(plain).split("\n")) == 3
+    lines = repr(inventory).split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert len(lines) == 8
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,23 @@ def test_memory_without_a_process_is_not_free() -> None:
     status = GpuStatus(60 * GIB, 20 * GIB, 0, 30, 50.0, ())
     text = repr(Inventory((Gpu(0, "GPU-1", "A100", "0", 80 * GIB, status),)))
     assert "free" not in text
-    assert "nobody that can be seen" in text
+    assert "in use, by whom can't be seen" in text
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (GpuStatus(GIB, 79 * GIB, UNKNOWN, 30, 50.0, ()), "no process"),
+        (GpuStatus(UNKNOWN, UNKNOWN, 0, 30, 50.0, ()), "no process"),
+        (GpuStatus(GIB, 79 * GIB, 0, 30, 50.0, UNKNOWN), "?"),
+        (GpuStatus(GIB, 79 * GIB, 90, 30, 50.0, UNKNOWN), "in use, by whom can't be seen from here"),
+        (GpuStatus(GIB, 79 * GIB, 0, 30, 50.0, ()), "free"),
+    ],
+)
+def test_what_was_not_read_is_neither_free_nor_in_use(status: GpuStatus, says: str) -> None:
+    gpu = Gpu(0, "GPU-1", "A100", "0", 80 * GIB, status)
+    assert repr(Inventory((gpu,))).endswith(f"  {says}")
+    assert gpu.is_free is (says == "free")
 
 
 def test_to_dict_is_json_with_none_for_unknown(nvml: Nvml) -> None:

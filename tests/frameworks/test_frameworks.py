@@ -38,13 +38,15 @@ def test_started_is_what_the_framework_does(
         from gpu_magic.frameworks import imported, started
         print([f.name for f in imported()])
         {imports}
-        print({name!r} in [f.name for f in imported()], {name!r} in started())
+        (framework,) = [f for f in imported() if f.name == {name!r}]
+        print(framework.is_started())
         {harmless}
-        print({name!r} in started())
+        print(framework.is_started())
         {starts}
-        print({name!r} in started())
+        print(framework.is_started(), framework.has_gpu(), started())
     """)
-    assert shown.split("\n")[:4] == ["[]", "True False", "False", "True"]
+    # It has started, and on a machine without a GPU that is not a GPU's start.
+    assert shown.split("\n")[:4] == ["[]", "False", "False", "True False []"]
 
 
 def test_pytorch_s_flag_is_read_and_its_cuda_not_started(fresh: Fresh) -> None:
@@ -54,6 +56,19 @@ def test_pytorch_s_flag_is_read_and_its_cuda_not_started(fresh: Fresh) -> None:
         print([f.name for f in imported()], started(), torch.cuda.is_initialized())
     """)
     assert shown.strip() == "['PyTorch'] [] False"
+
+
+def test_a_framework_that_is_half_imported_or_blocked_does_no_harm(fresh: Fresh) -> None:
+    shown = fresh("""
+        import sys, types
+        from gpu_magic.frameworks import imported, started
+        sys.modules |= {"torch": types.ModuleType("torch"), "torch.cuda": types.ModuleType("torch.cuda")}
+        sys.modules |= {"jax": types.ModuleType("jax"), "jax._src.xla_bridge": types.ModuleType("bridge")}
+        sys.modules["jax._src.xla_bridge"]._backends = 7
+        sys.modules["tensorflow"] = None
+        print([f.name for f in imported()], started())
+    """)
+    assert shown.strip() == "['PyTorch', 'JAX'] []"
 
 
 def test_nothing_is_imported_by_asking(fresh: Fresh) -> None:

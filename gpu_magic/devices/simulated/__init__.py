@@ -6,7 +6,7 @@ It is public as `gpu_magic.testing`, for other people's tests.
 
 from __future__ import annotations
 
-from gpu_magic.devices.simulated.library import ensure, machine_of, simulate
+from gpu_magic.devices.simulated.library import beneath, ensure, leave, machine_of
 from gpu_magic.devices.simulated.machine import Machine, SimulatedGpu, SimulatedMig
 
-__all__ = ["Machine", "SimulatedGpu", "SimulatedMig", "ensure", "machine_of", "simulate"]
+__all__ = ["Machine", "SimulatedGpu", "SimulatedMig", "beneath", "ensure", "leave", "machine_of"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from gpu_magic.errors import SimulationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["SimulatedLibrary", "ensure", "machine_of", "simulate"]
+__all__ = ["SimulatedLibrary", "beneath", "ensure", "leave", "machine_of"]
 
 _PARTS = 16  # handles are numbers: 1 + GPU * 16 + part, part 0 being the GPU itself
 
@@ -226,23 +227,8 @@ def _gpu_number(name: str, arguments: tuple[Any, ...]) -> int | None:
 
 
 @contextlib.contextmanager
-def simulate(profile: str | Machine = "8xA100-80GB", **options: Any) -> Iterator[Machine]:
-    """Put a simulated machine beneath pynvml for the length of a `with` block.
-
-    Parameters
-    ----------
-    profile
-        Which GPUs, or a `Machine` that was made before.
-    options
-        `Machine`'s: seed, clock, driver, cuda.
-
-    Raises
-    ------
-    SimulationError
-        For a profile that names no machine.
-
-    """
-    machine = profile if isinstance(profile, Machine) else Machine(profile, **options)
+def beneath(machine: Machine) -> Iterator[Machine]:
+    """Put a machine beneath pynvml for the length of a `with` block."""
     before = _put_beneath(SimulatedLibrary(machine), users=0)
     try:
         yield machine
@@ -250,31 +236,48 @@ def simulate(profile: str | Machine = "8xA100-80GB", **options: Any) -> Iterator
         _put_beneath(*before)
 
 
-def ensure(profile: str) -> None:
-    """Put the machine that GPU_MAGIC_SIMULATE describes beneath pynvml, for good, with people on it.
+# What lay beneath pynvml before GPU_MAGIC_SIMULATE put a machine there.
+_left: list[tuple[object, int]] = []
+
+
+def ensure(described: str) -> None:
+    """Put the machine that GPU_MAGIC_SIMULATE describes beneath pynvml, with people on it, until `leave`.
 
     Parameters
     ----------
-    profile
+    described
         A profile, and options behind it: `8xA100-80GB seed=3 clock=0` (a clock that stands still).
 
+    Raises
+    ------
+    SimulationError
+        For words that describe no machine.
+
     """
-    name, *words = profile.split() or [""]
+    profile, *words = described.split() or [""]
     options: dict[str, int] = {}
     for word in words:
-        key, _, value = word.partition("=")
-        if key not in ("seed", "clock") or not value.isdigit():
-            raise SimulationError(f"GPU_MAGIC_SIMULATE={profile!r}: {word!r} is not seed=N or clock=SECONDS.")
-        options[key] = int(value)
-    beneath = machine_of(pynvml.nvmlLib)
-    if beneath and beneath.described_by in (profile, ""):  # "": a `simulate` block is in force
+        match = re.fullmatch(r"(seed|clock)=([0-9]{1,9})", word)
+        if not match:
+            raise SimulationError(f"GPU_MAGIC_SIMULATE={described}: {word!r} is not seed=N or clock=SECONDS.")
+        options[match[1]] = int(match[2])
+    there = machine_of(pynvml.nvmlLib)
+    if there and there.described_by in (described, ""):  # "": a `with beneath` block is in force
         return
-    machine = Machine(name, seed=options.get("seed", 0))
-    machine.described_by = profile
+    machine = Machine(profile, seed=options.get("seed", 0))
+    machine.described_by = described
     if "clock" in options:
         machine.clock = lambda: float(options["clock"])
     machine.populate()
-    _put_beneath(SimulatedLibrary(machine), users=0)
+    leave()
+    _left.append(_put_beneath(SimulatedLibrary(machine), users=0))
+
+
+def leave() -> None:
+    """Take the machine of `ensure` away again, where it still lies beneath pynvml."""
+    there = machine_of(pynvml.nvmlLib)
+    if _left and there and there.described_by:
+        _put_beneath(*_left.pop())
 
 
 def machine_of(library: object) -> Machine | None:

@@ -11,6 +11,7 @@ __all__ = ["CATALOGUE", "Model", "parse_profile"]
 
 MIB = 1 << 20
 _LARGEST = 256
+_MOST_PARTS = 7
 
 
 class Model(NamedTuple):
@@ -37,7 +38,8 @@ CATALOGUE = {
     "V100-32GB": Model("Tesla V100-SXM2-32GB", 32768 * MIB, 300),
 }
 
-_PART = re.compile(r"(?:(\d+)x)?([A-Za-z0-9-]+?)(?:\(([\w.,]+)\))?")
+_PART = re.compile(r"(?:([0-9]{1,9})x)?([A-Za-z0-9-]+?)(?:\(([\w.,]+)\))?")
+_MIG_PART = re.compile(r"[1-7]g\.[0-9]{1,3}gb")
 
 
 def parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
@@ -55,7 +57,7 @@ def parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
         With the models that there are.
 
     """
-    models = []
+    models: list[tuple[Model, tuple[str, ...]]] = []
     for part in profile.split("+"):
         match = _PART.fullmatch(part.strip())
         model = CATALOGUE.get(match[2]) if match else None
@@ -64,10 +66,13 @@ def parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
                 f"{part.strip()!r} is no machine to simulate: write COUNTxMODEL, parts joined by '+', "
                 f"with a model of {', '.join(sorted(CATALOGUE))}."
             )
-        parts = tuple(match[3].split(",")) if match[3] else ()
-        if parts and (not model.has_mig or not all(re.fullmatch(r"[1-7]g\.\d+gb", p) for p in parts)):
-            raise SimulationError(f"{part.strip()!r}: MIG parts are written like A100-80GB(3g.40gb,4g.40gb).")
-        models += [(model, parts)] * int(match[1] or 1)
-        if len(models) > _LARGEST:
+        count = int(match[1] or 1)
+        if len(models) + count > _LARGEST:
             raise SimulationError(f"{profile!r} has more than {_LARGEST} GPUs.")
+        parts = tuple(match[3].split(",")) if match[3] else ()
+        fits = model.has_mig and len(parts) <= _MOST_PARTS and all(map(_MIG_PART.fullmatch, parts))
+        if parts and not fits:
+            how = f"A100-80GB(3g.40gb,4g.40gb), at most {_MOST_PARTS}"
+            raise SimulationError(f"{part.strip()!r}: MIG parts are written like {how}.")
+        models += [(model, parts)] * count
     return models

@@ -1,0 +1,16 @@
+"""Text that can be shown anywhere. Names and masks come from the machine and from others, and are hostile."""
+
+from __future__ import annotations
+
+__all__ = ["printable", "shortened"]
+
+
+def printable(text: str) -> str:
+    """Return text that can stand in one line of a terminal: no control or direction characters."""
+    return "".join(c if c.isprintable() else "�" for c in text)
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return printable text of at most so many characters."""
+    shown = printable(text[: longest + 1])
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
