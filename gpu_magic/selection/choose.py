@@ -16,6 +16,9 @@ By = Literal["index", "uuid"]
 Order = Literal["pci", "fastest"]
 
 
+_MOST_NAMED = 4  # UUIDs in one line
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """An answer to a request: the devices, and the two variables that make CUDA see exactly those.
@@ -69,6 +72,7 @@ def choose(
         One line. Never fewer GPUs than asked, never others.
 
     """
+    _check_options(request, by, order)
     allotted = read(inherited[0], inventory, inherited[1])
     if isinstance(request, Reset):
         return Selection(allotted.devices, *inherited, allotted.notes)
@@ -80,15 +84,35 @@ def choose(
     devices: tuple[Device, ...]
     if isinstance(request, Named):
         devices = _named(request, inventory)
-        if not force:
-            _stay_inside(devices, inventory, allotted, inherited[0])
+        outside = _outside(devices, allotted, inherited[0])
+        if outside and not force:
+            allowed = _allotment(inventory, allotted, inherited[0])
+            why = f"{outside[0].label} is outside what this kernel was given: {_given(inherited[0], allowed)}"
+            raise ChoiceError(f"{why}; --force overrides.")
+        notes = tuple(f"{one.label} is outside what this kernel was given." for one in outside)
     else:
         pool = inventory.devices if force else _allotment(inventory, allotted, inherited[0])
+        if not pool and inherited[0] is not None:
+            raise ChoiceError(
+                f"No GPU was given to this kernel: {_given(inherited[0], pool)}; --force overrides."
+            )
         if isinstance(request, Auto):
             devices = _least_busy(request, pool)
+            notes = _not_free(devices, pool)
         else:
-            devices, notes = _everything(pool)
+            devices = _everything(pool)
+            notes = _left_out(devices, pool if inherited[0] is not None and not force else inventory.gpus)
     return Selection(devices, *_variables(devices, inventory, allotted, by, order), notes)
+
+
+def _check_options(request: Request, by: str | None, order: str) -> None:
+    if by not in (None, "index", "uuid"):
+        raise ChoiceError(f"by={by!r} is neither 'index' nor 'uuid'.")
+    if order not in ("pci", "fastest"):
+        raise ChoiceError(f"order={order!r} is neither 'pci' nor 'fastest'.")
+    if isinstance(request, Reset | Nothing) and (by or order != "pci"):
+        word = "reset" if isinstance(request, Reset) else "none"
+        raise ChoiceError(f"{word} names no GPU, so --by and --order do not go with it; try {word}.")
 
 
 def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
@@ -113,25 +137,30 @@ def _by_number(index: int, inventory: Inventory) -> Gpu:
 
 
 def _by_uuid(prefix: str, inventory: Inventory) -> Device:
+    number = prefix.removeprefix("GPU-")
+    if number.isdecimal() and int(number) < len(inventory):
+        raise ChoiceError(
+            f"{prefix} could be GPU {number}, or a UUID that begins so; try {number}, or more of it."
+        )
     fits = [device for device in inventory.devices if str(device.uuid).startswith(prefix)]
     if not fits:
-        known = ", ".join(f"{device.label} is {str(device.uuid)[:8]}…" for device in inventory.devices[:4])
         raise ChoiceError(
-            f"No GPU's UUID begins with {prefix} ({known or 'none is known'}): %gpus lists them."
+            f"No {prefix[:3]} here has a UUID that begins with {prefix}; Tab offers those there are."
         )
     if len(fits) > 1:
         length = len(prefix) + 1
         while len({str(device.uuid)[:length] for device in fits}) < len(fits):
             length += 1
-        longer = " or ".join(str(device.uuid)[:length] for device in fits[:4])
-        raise ChoiceError(f"{prefix} fits {len(fits)} devices: type more of it, {longer}.")
+        several = [str(device.uuid)[:length] for device in fits]
+        longer = " or ".join(several[:_MOST_NAMED] + ["…"] * (len(several) > _MOST_NAMED))
+        raise ChoiceError(f"{prefix} fits {len(fits)} devices; type more of it, {longer}.")
     device = fits[0]
     return device if isinstance(device, MigInstance) else _usable(device)
 
 
 def _usable(gpu: Gpu) -> Gpu:
     if gpu.problem:
-        raise ChoiceError(f"{gpu.label} can't be chosen: {gpu.problem}.")
+        raise ChoiceError(f"{gpu.label} can't be chosen, as it is {gpu.problem}.")
     if gpu.uuid is UNKNOWN:
         raise ChoiceError(f"{gpu.label} can't be chosen: the driver does not tell its UUID.")
     if gpu.is_split:
@@ -140,43 +169,49 @@ def _usable(gpu: Gpu) -> Gpu:
     return gpu
 
 
-def _stay_inside(
-    devices: tuple[Device, ...], inventory: Inventory, allotted: Reading, mask: str | None
-) -> None:
-    if mask is None:
-        return
-    allowed = _allotment(inventory, allotted, mask)
-    outside = [device for device in devices if device.uuid not in {one.uuid for one in allowed}]
-    if outside:
-        given = _labels(allowed) or "no GPU"
-        was_given = f"this kernel was given (CUDA_VISIBLE_DEVICES={mask}: {given})"
-        raise ChoiceError(f"{outside[0].label} is outside what {was_given}; --force takes it all the same.")
+def _outside(devices: tuple[Device, ...], allotted: Reading, mask: str | None) -> tuple[Device, ...]:
+    """Return those that are not known to be inside the allotment."""
+    if mask is None or allotted.names_all:
+        return ()
+    inside = {one.uuid for one in allotted.devices} if isinstance(allotted.devices, tuple) else set()
+    return tuple(device for device in devices if device.uuid not in inside)
+
+
+def _given(mask: str | None, devices: tuple[Device, ...]) -> str:
+    value = f"with CUDA_VISIBLE_DEVICES={mask}" if mask else "with CUDA_VISIBLE_DEVICES empty"
+    return f"it was started {value} ({_labels(devices) or 'no GPU'})"
 
 
 def _allotment(inventory: Inventory, allotted: Reading, mask: str | None) -> tuple[Device, ...]:
     """Return what this kernel may use; all of the machine where it was started without a mask."""
-    if mask is None:
+    if mask is None or allotted.names_all:
         return inventory.devices
     if allotted.devices is UNKNOWN:
         raise ChoiceError(
-            f"This kernel was started with CUDA_VISIBLE_DEVICES={mask}, and which GPUs that means can't be "
-            f"known ({allotted.notes[-1].rstrip('.')}); add --force to choose all the same."
+            f"It is not known what this kernel was given: CUDA_VISIBLE_DEVICES={mask}. {allotted.notes[-1]} "
+            "Restart it with CUDA_DEVICE_ORDER=PCI_BUS_ID, or a mask of UUIDs; --force chooses from all, "
+            "whoever they were given to."
         )
     return allotted.devices
 
 
-def _everything(pool: tuple[Device, ...]) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """Take all that CUDA can use as a whole, and say what is left out."""
+def _everything(pool: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Take all that CUDA can use as a whole, or the one part that is all there is."""
     whole, parts = _whole(pool), _parts(pool)
-    if not whole and len(parts) == 1:
-        return parts, ()
-    if not whole and parts:
+    if whole or len(parts) == 1:
+        return whole or parts
+    if parts:
         hint = f"try {parts[0].uuid}"
         raise ChoiceError(f"All GPUs are split by MIG, and a process can use one instance; {hint}.")
-    if not whole:
-        raise ChoiceError("No GPU here can be used by this kernel: %gpus shows why.")
-    left_out = [gpu for gpu in pool if isinstance(gpu, Gpu) and gpu not in whole]
-    return whole, tuple(f"{gpu.label} is left out: {gpu.problem or 'split by MIG'}." for gpu in left_out)
+    raise ChoiceError("No GPU here can be used now: %gpus shows why.")
+
+
+def _left_out(devices: tuple[Device, ...], of: tuple[Device, ...]) -> tuple[str, ...]:
+    gpus = [gpu for gpu in of if isinstance(gpu, Gpu) and gpu not in devices]
+    return tuple(
+        f"{gpu.label} is left out: {gpu.problem or ('split by MIG' if gpu.is_split else 'it tells no UUID')}."
+        for gpu in gpus
+    )
 
 
 def _least_busy(request: Auto, pool: tuple[Device, ...]) -> tuple[Device, ...]:
@@ -186,10 +221,22 @@ def _least_busy(request: Auto, pool: tuple[Device, ...]) -> tuple[Device, ...]:
         candidates = _parts(pool)
     readable = [device for device in candidates if device.status.memory_used is not UNKNOWN]
     if len(readable) < request.count:
-        known = f"only {len(readable)} can be picked from" if readable else "none can be picked from"
-        hint = f"; try auto:{len(readable)}" if readable else ""
-        raise ChoiceError(f"auto:{request.count} asks for {request.count}, and {known}{hint}.")
+        if readable:
+            there = f"only {len(readable)} can be picked from; try auto:{len(readable)}"
+        elif _parts(pool):
+            there = "all are split by MIG; try auto, which takes one instance"
+        else:
+            there = "none can be picked from; %gpus shows why"
+        raise ChoiceError(f"auto:{request.count} asks for {request.count}, and {there}.")
     return tuple(sorted(readable, key=_business)[: request.count])
+
+
+def _not_free(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[str, ...]:
+    """Say so where the least busy ones are busy."""
+    if not any(device.shows_use is True for device in devices):
+        return ()
+    free = sum(device.shows_use is False for device in pool)
+    return (f"{'No GPU is' if not free else f'Only {free} are'} free: these are the least busy.",)
 
 
 def _business(device: Device) -> tuple[int, int]:
@@ -219,7 +266,9 @@ def _variables(
     if by == "index" and has_mig:
         raise ChoiceError("A MIG instance has no number: leave --by index out.")
     if by == "index" and numbers_fail:
-        why = "with --order fastest" if order == "fastest" else "while a GPU is lost or split by MIG"
+        why = (
+            "with --order fastest" if order == "fastest" else "while a GPU does not answer or is split by MIG"
+        )
         raise ChoiceError(f"CUDA's numbers can't be told {why} on this machine: leave --by index out.")
     by_uuid = by == "uuid" or (by is None and (allotted.kind in ("uuid", "mig") or has_mig or numbers_fail))
     return write(devices, by_uuid=by_uuid), FASTEST if order == "fastest" else PCI

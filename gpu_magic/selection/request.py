@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 
@@ -46,6 +47,7 @@ WORDS: dict[str, Request] = {"all": Everything(), "none": Nothing(), "auto": Aut
 _EXPECTED = "numbers (1,3), a range (0-2), a UUID prefix (GPU-8f3a), auto, auto:2, all, none or reset"
 # No machine has this many; a longer range is a slip, and would take memory for nothing.
 _HIGHEST = 4095
+_LONGEST = 8192
 
 
 def parse(text: str) -> Request:
@@ -62,14 +64,19 @@ def parse(text: str) -> Request:
         One line: what is wrong, and the nearest thing that would work.
 
     """
-    asked = text.strip()
+    asked = re.sub(r"[\[\]()'\"]", "", text).strip()  # a list or a tuple, as `{n}` writes it
+    if not asked:
+        raise ChoiceError(f"No GPU is named; expected {_EXPECTED}.")
+    if len(asked) > _LONGEST:
+        raise ChoiceError(f"{asked[:40]!r}… is too long for a list of GPUs.")
     if word := WORDS.get(asked.lower()):
         return word
     if match := re.fullmatch(r"auto:(.*)", asked, re.IGNORECASE):
         return _auto(match[1])
-    if re.search(r"[;/|&+]|\d\s+\d", asked):
-        better = ",".join(re.findall(r"[\w-]+", asked))
-        raise ChoiceError(f"{asked!r}: GPUs are separated by commas; try {better or '1,3'}.")
+    if "{" in asked:
+        raise ChoiceError(f"{asked!r} is not a variable or an expression that has a value here.")
+    if re.search(r"[;|&+]|\d\s+\d", asked):
+        raise ChoiceError(f"{asked!r}: GPUs are separated by commas; try {_with_commas(asked)}.")
     wanted: list[int | str] = []
     for part in asked.split(","):
         found = _part(part.strip(), asked)
@@ -85,9 +92,21 @@ def parse(text: str) -> Request:
     return Named(tuple(wanted))
 
 
+def _with_commas(asked: str) -> str:
+    """Return the list that was probably meant, where it is one."""
+    better = ",".join(dict.fromkeys(re.findall(r"[\w-]+", asked)))
+    try:
+        parse(better)
+    except ChoiceError:
+        return "1,3"
+    return better
+
+
 def _auto(count: str) -> Auto:
     if not re.fullmatch(r"[0-9]{1,4}", count) or int(count) == 0:
-        raise ChoiceError(f"'auto:{count}' asks for no number of GPUs; auto:2 picks the two least busy ones.")
+        raise ChoiceError(
+            f"'auto:{count}' needs a number from 1 on behind the colon; auto:2 picks the two least busy ones."
+        )
     return Auto(int(count))
 
 
@@ -98,25 +117,34 @@ def _part(part: str, asked: str) -> list[int | str]:
         raise ChoiceError(f"{asked!r} has a comma with nothing beside it; try {rest or '1,3'}.")
     if re.fullmatch(r"[0-9]+", part):
         return [_index(part)]
-    if match := re.fullmatch(r"([0-9]+)\s*-\s*([0-9]+)", part):
+    if match := re.fullmatch(r"([0-9]+)-([0-9]+)", part):
         first, last = _index(match[1]), _index(match[2])
         if first > last:
             raise ChoiceError(
                 f"{part!r} runs backwards; try {last}-{first}, or one by one to keep the order."
             )
         return list(range(first, last + 1))
-    if re.fullmatch(r"-[0-9]+", part):
-        raise ChoiceError(f"{part!r}: GPUs are numbered from 0; to hide all of them, try none.")
-    if match := re.fullmatch(r"(GPU|MIG)-([0-9a-f-]*)((?:/\d+)*)", part, re.IGNORECASE):
+    if match := re.fullmatch(r"(GPU|MIG)-([0-9a-f-]*)", part, re.IGNORECASE):
         # The driver writes "GPU-" in capitals and the rest in small letters; people paste both.
-        return [f"{match[1].upper()}-{match[2].lower()}{match[3]}"]
-    if match := re.fullmatch(r"(?:cuda|/?gpu):([0-9]+)", part, re.IGNORECASE):
-        raise ChoiceError(
-            f"{part!r} is a framework's name; %gpus takes nvidia-smi's numbers, like {match[1]}."
-        )
+        return [f"{match[1].upper()}-{match[2].lower()}"]
+    raise ChoiceError(_what_was_meant(part))
+
+
+def _what_was_meant(part: str) -> str:
+    """Say what is wrong with a piece that is no GPU, and the nearest thing that would work."""
+    if re.fullmatch(r"-[0-9]+", part):
+        return f"{part!r}: GPUs are numbered from 0; to hide all of them, try none."
+    if re.fullmatch(r"(?:cuda|/?gpu):([0-9]+)", part, re.IGNORECASE):
+        return f"{part!r} is what frameworks say; GPUs have nvidia-smi's numbers here: %gpus shows both."
     if part.lower() in WORDS or part.lower().startswith("auto:"):
-        raise ChoiceError(f"{part!r} stands alone, not in a list; try {part.lower()}.")
-    raise ChoiceError(f"{part!r} is no GPU; expected {_EXPECTED}.")
+        return f"{part!r} stands alone, not in a list; try {part.lower()}."
+    if match := re.fullmatch(r"gpu[ -]?([0-9]{1,4})", part, re.IGNORECASE):
+        return f"{part!r} is no GPU's name; try {match[1]}."
+    if match := re.fullmatch(r"([0-9]{1,4})(?:\.\.+|:)([0-9]{1,4})", part):
+        return f"{part!r} is no range; try {match[1]}-{match[2]}."
+    if close := difflib.get_close_matches(part.lower(), WORDS, n=1):
+        return f"{part!r} is no GPU; did you mean {close[0]}?"
+    return f"{part!r} is no GPU; expected {_EXPECTED}."
 
 
 def _index(digits: str) -> int:
