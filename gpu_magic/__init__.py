@@ -11,6 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import gpu_magic.cuda.fork as _fork
+
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
         GpuMagicError,
         SimulationError,
     )
+
+del _fork  # it is imported for what it does
 
 __version__ = "0.1.0"
 
@@ -85,4 +89,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, "__version__", "load_ipython_extension", "unload_ipython_extension"])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
+import sys
 import warnings
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from gpu_magic.errors import CudaInitializedError, CudaInitializedWarning
+from gpu_magic.devices.model import Gpu, MigInstance
+from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
 from gpu_magic.session import current
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gpu_magic.choice import Choice
     from gpu_magic.cuda.guard import Guard
     from gpu_magic.devices.model import Inventory
@@ -45,7 +48,7 @@ def guard() -> Guard:
 
 
 def choose(
-    wanted: str | int | Iterable[int | str],
+    wanted: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance],
     *,
     by: By | None = None,
     order: Order = "pci",
@@ -59,7 +62,7 @@ def choose(
     ----------
     wanted
         As after `%gpus`: `"1,3"`, `"0-2,5"`, `"GPU-8f3a"`, `"auto:2"`, `"all"`, `"none"`, `"reset"`; or a
-        number; or several. The order is kept: the first is `cuda:0`.
+        number, or one of `gpus()`; or several. The order is kept: the first is `cuda:0`.
     by
         Write CUDA_VISIBLE_DEVICES by "index" or "uuid"; None follows what the process was started with.
     order
@@ -89,14 +92,34 @@ def choose(
         The same without `strict`.
 
     """
-    text = (
-        wanted
-        if isinstance(wanted, str)
-        else ",".join(map(str, [wanted] if isinstance(wanted, int) else wanted))
-    )
-    choice = current().choose(text, by=by, order=order, dry_run=dry_run, force=force)
+    choice = current().choose(_as_typed(wanted), by=by, order=order, dry_run=dry_run, force=force)
     if choice.refusal and strict:
         raise CudaInitializedError(choice.refusal)
     if choice.refusal:
-        warnings.warn(choice.refusal, CudaInitializedWarning, stacklevel=2)
+        # Without a registry Python shows it at every call, and not only at the first from a line.
+        caller = sys._getframe(1)  # noqa: SLF001
+        where, line, module = caller.f_code.co_filename, caller.f_lineno, caller.f_globals.get("__name__", "")
+        warnings.warn_explicit(choice.refusal, CudaInitializedWarning, where, line, module=module)
     return choice
+
+
+def _as_typed(wanted: object) -> str:
+    """Return what one would type for it.
+
+    Raises
+    ------
+    ChoiceError
+        For what names no GPU.
+
+    """
+    if isinstance(wanted, str):
+        return wanted
+    if isinstance(wanted, Gpu):
+        return str(wanted.index)
+    if isinstance(wanted, MigInstance):
+        return wanted.uuid
+    with contextlib.suppress(TypeError):
+        return str(operator.index(wanted))  # type: ignore[arg-type] # any integer: NumPy's, too
+    if isinstance(wanted, Iterable) and not isinstance(wanted, bytes):
+        return ",".join(map(_as_typed, wanted))
+    raise ChoiceError(f"{wanted!r} names no GPU; try choose(1), choose([1, 3]) or choose('auto').")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import UNKNOWN, Device, Gpu
+from gpu_magic.devices.model import UNKNOWN, Device
 from gpu_magic.devices.table import bytes_text, who_uses
+from gpu_magic.text import printable
 
 if TYPE_CHECKING:
     from gpu_magic.selection.choose import Selection
@@ -60,23 +61,33 @@ class Choice:
     def __repr__(self) -> str:
         if self.refusal:
             return "Not applied: this process keeps the GPUs that it has."
-        lines = [self._describe(place, device) for place, device in enumerate(self.devices)]
-        if self.is_reset:
-            lines.insert(0, f"As the kernel was started: {self.settings}")
-        elif not lines and self.selection.devices is not UNKNOWN:
-            lines = ["No GPU is visible to CUDA: frameworks run on the CPU."]
-        lines += [line for device in self.devices for line in _others_on(device)]
-        lines += self.selection.notes
+        lines = [f"As the kernel was started: {self.settings}."] if self.is_reset else []
+        if not self.is_reset or self.mask is not None:  # an unset mask is every GPU as it comes: no choice
+            lines += self._map()
         if self.is_dry_run:
-            lines.append(f"Would set {self.settings}. Nothing was changed.")
-        return "\n".join(lines)
+            lines.append(
+                "Nothing was changed."
+                if self.is_reset
+                else f"Nothing was changed; it would be {self.settings}."
+            )
+        return "\n".join(map(printable, lines))
+
+    def _map(self) -> list[str]:
+        lines = [self._describe(place, device) for place, device in enumerate(self.devices)]
+        if self.selection.devices == ():
+            lines = ["No GPU is visible to CUDA: frameworks run on the CPU."]
+        return [
+            *lines,
+            *(line for device in self.devices for line in _others_on(device)),
+            *self.selection.notes,
+        ]
 
     @property
     def settings(self) -> str:
         """The two variables, as text."""
         pairs = {"CUDA_VISIBLE_DEVICES": self.mask, "CUDA_DEVICE_ORDER": self.order}
         return ", ".join(
-            f"{name}={value}" if value is not None else f"{name} unset" for name, value in pairs.items()
+            f"{name}={value}" if value is not None else f"{name} not set" for name, value in pairs.items()
         )
 
     def _describe(self, place: int, device: Device) -> str:
@@ -101,9 +112,7 @@ def _others_on(device: Device) -> list[str]:
     if others:
         mine_apart = type(status)(processes=tuple(others))
         return [f"{device.label} is in use by {line}" for line in who_uses(mine_apart)]
-    hidden = not status.processes if status.processes is not UNKNOWN else True
-    if isinstance(device, Gpu) and hidden and not device.is_free and status.memory_used is not UNKNOWN:
-        return [
-            f"{device.label} has {bytes_text(status.memory_used)} in use, by whom can't be seen from here"
-        ]
+    is_seen = status.processes is not UNKNOWN and len(status.processes) > 0  # all of them this kernel's own
+    if device.shows_use is True and not is_seen:
+        return [f"{device.label} is in use, by whom can't be seen from here"]
     return []

@@ -5,16 +5,20 @@ Environment variables change here and nowhere else, and what was changed can be 
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.cuda.watch import Watch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from gpu_magic.choice import Choice
     from gpu_magic.cuda.guard import Guard
-    from gpu_magic.devices.model import Inventory, KernelView, Unknown
+    from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.devices.nvml import Nvml
     from gpu_magic.selection.choose import By, Order, Selection
     from gpu_magic.selection.request import Request
@@ -28,10 +32,17 @@ NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 class Session:
-    """What one process was given, what it chose, and whether that can still change."""
+    """What one process was given, what it chose, and whether that can still change.
 
-    def __init__(self) -> None:
-        launched = _launch_environment()
+    Parameters
+    ----------
+    launched
+        The environment it was started with; None: find out.
+
+    """
+
+    def __init__(self, launched: Mapping[str, str] | None = None) -> None:
+        launched = _launch_environment() if launched is None else launched
         self.inherited = launched.get(MASK), launched.get(ORDER)
         self.watch = Watch(_started)
         self._nvml: Nvml | None = None
@@ -47,26 +58,35 @@ class Session:
 
     def unload(self) -> list[str]:
         """Stop watching and put back what was set; return the names of the variables that changed."""
-        self.watch.end()
         can_change = self.watch.see().can_change
-        # A mask that CUDA has read stays: taking it away would only set frameworks against each other.
-        names = [name for name in self._before if can_change or name not in (MASK, ORDER)]
-        # What somebody else has changed since is theirs.
-        names = [name for name in names if os.environ.get(name) == self._ours[name]]
+        self.watch.end()
+        # The mask and its order mean something together only. One that CUDA has read stays: taking it away
+        # would set frameworks against each other. One that somebody else has changed since is theirs.
+        pair = [name for name in (MASK, ORDER) if name in self._before]
+        if not can_change or not all(map(self._is_as_set, pair)):
+            pair = []
+        names = [*pair, *(name for name in (NVML_CHECK,) if name in self._before and self._is_as_set(name))]
         changed = [name for name in names if self._before[name] != self._ours[name]]
         for name in names:
             _put(name, self._before[name])
         self._before.clear()
         self._ours.clear()
-        self._chosen = None
+        if can_change:
+            self._chosen = None
         if self._nvml is not None:
             self._nvml.close()
         return changed
 
+    def _is_as_set(self, name: str) -> bool:
+        return os.environ.get(name) == self._ours[name]
+
     def gpus(self) -> Inventory:
         """Read the machine, and what this process makes of it."""
+        from gpu_magic.view import view
+
         inventory = self._read()
-        return replace(inventory, kernel=self._view(inventory))
+        now = os.environ.get(MASK), os.environ.get(ORDER)
+        return replace(inventory, kernel=view(inventory, self.inherited, now, self._judge(inventory)))
 
     def guard(self) -> Guard:
         """Ask whether a choice can still take effect."""
@@ -100,10 +120,11 @@ class Session:
         if not self.watch.see().can_change:
             guard = self._judge(inventory)
             if have := self._have_already(request, selection, guard):
-                return replace(answer, selection=have, is_applied=True, is_dry_run=False)
+                return replace(answer, selection=have, is_applied=True, is_dry_run=False, is_reset=False)
             lines = [(framework.name, framework.line_for) for framework in imported()]
-            typed = "" if answer.is_reset else f"%gpus {text.strip()}"
-            refusal = guard.refusal(_devices(selection), typed, lines)
+            options = f"{f' --by {by}' if by else ''}{' --order fastest' if order == 'fastest' else ''}"
+            typed = f"%gpus {text.strip()}{options}{' --force' if force else ''}"
+            refusal = guard.refusal(_devices(selection), "" if answer.is_reset else typed, lines)
             return replace(answer, is_applied=False, refusal=refusal)
         if not dry_run:
             self._set(MASK, selection.mask)
@@ -113,14 +134,17 @@ class Session:
 
     def _have_already(self, request: Request, selection: Selection, guard: Guard) -> Selection | None:
         """Return what a frozen process has, where that is what is asked for."""
+        from gpu_magic.cuda.driver import State
         from gpu_magic.selection.request import Auto
 
-        if tuple(str(device.uuid) for device in _devices(selection)) == guard.uuids:
-            return selection
         had = tuple(device for device in guard.devices if not isinstance(device, str))
+        if guard.state is not State.FROZEN or len(had) < len(guard.devices):
+            return None
+        is_same = isinstance(selection.devices, tuple) and _uuids(selection.devices) == _uuids(had)
         # "The least busy one" is another one by now; running the cell again asks for nothing new.
-        if isinstance(request, Auto) and request == self._chosen and len(had) == len(guard.devices):
-            return replace(selection, devices=had, mask=os.environ.get(MASK), order=os.environ.get(ORDER))
+        if is_same or (isinstance(request, Auto) and request == self._chosen):
+            mask, order = os.environ.get(MASK), os.environ.get(ORDER)
+            return replace(selection, devices=had, mask=mask, order=order, notes=())
         return None
 
     def _read(self) -> Inventory:
@@ -135,28 +159,6 @@ class Session:
         from gpu_magic.cuda.guard import judge
 
         return judge(look(self.watch.see()), self.watch.first, inventory)
-
-    def _view(self, inventory: Inventory) -> KernelView:
-        from gpu_magic.devices.model import UNKNOWN, KernelView
-        from gpu_magic.selection.mask import read
-
-        guard = self._judge(inventory)
-        mask, order = os.environ.get(MASK), os.environ.get(ORDER)
-        reading = read(mask, inventory, order)
-        notes = list(reading.notes)
-        names: dict[str, str] | Unknown = UNKNOWN
-        if not guard.can_change:
-            names = {uuid: f"cuda:{place}" for place, uuid in enumerate(guard.uuids)}
-            if reading.devices is not UNKNOWN and tuple(one.uuid for one in reading.devices) != guard.uuids:
-                notes.append(
-                    f"{MASK} was changed after CUDA had read it: this process stays with {guard.frozen_to}, "
-                    "while frameworks may go by the new one, as processes started from here will."
-                )
-        elif reading.devices is not UNKNOWN:
-            names = {str(device.uuid): f"cuda:{place}" for place, device in enumerate(reading.devices)}
-        return KernelView(
-            self.inherited[0], mask, order, names, guard.state.value, guard.sentence, tuple(notes)
-        )
 
     def _set(self, name: str, value: str | None) -> None:
         self._before.setdefault(name, os.environ.get(name))
@@ -175,14 +177,39 @@ def current() -> Session:
     return _current
 
 
+@contextlib.contextmanager
+def fresh(mask: str | None, order: str | None) -> Iterator[Session]:
+    """Run a block in a session of its own, as if the process had been started with this mask.
+
+    For tests: what is chosen in the block ends with it.
+    """
+    global _current  # noqa: PLW0603
+    before = _current, os.environ.get(MASK), os.environ.get(ORDER)
+    launched = {name: value for name, value in ((MASK, mask), (ORDER, order)) if value is not None}
+    _current = Session(launched)
+    _put(MASK, mask)
+    _put(ORDER, order)
+    try:
+        yield _current
+    finally:
+        _current.unload()
+        _current = before[0]
+        _put(MASK, before[1])
+        _put(ORDER, before[2])
+
+
 def _started() -> list[str]:
     from gpu_magic.frameworks import started
 
     return started()
 
 
-def _devices(selection: Selection) -> tuple[Any, ...]:
+def _devices(selection: Selection) -> tuple[Device, ...]:
     return selection.devices if isinstance(selection.devices, tuple) else ()
+
+
+def _uuids(devices: tuple[Device, ...]) -> tuple[str, ...]:
+    return tuple(str(device.uuid) for device in devices)
 
 
 def _put(name: str, value: str | None) -> None:
@@ -195,14 +222,17 @@ def _put(name: str, value: str | None) -> None:
 def _launch_environment() -> dict[str, str]:
     """Return the environment this process was started with, whatever was set since (Linux: /proc).
 
-    Elsewhere, and where a program has overwritten it (setproctitle does), it is the environment of now.
+    Elsewhere, and where a program has written its title over it (setproctitle does), it is that of now.
     """
     try:
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
             entries = file.read().split(b"\0")
     except OSError:
         return dict(os.environ)
-    pairs = [entry.partition(b"=") for entry in entries if entry]
-    if not pairs or not all(equals for _, equals, _ in pairs):
-        return dict(os.environ)
-    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+    launched: dict[str, str] = {}
+    for name, equals, value in (entry.partition(b"=") for entry in entries):
+        if equals and not re.fullmatch(rb"[^\s=]+", name):
+            return dict(os.environ)
+        if equals:
+            launched.setdefault(os.fsdecode(name), os.fsdecode(value))  # getenv takes the first, too
+    return launched or dict(os.environ)

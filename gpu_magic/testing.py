@@ -11,7 +11,49 @@ Whatever reads GPUs through nvidia-ml-py inside the block sees that machine.
 
 from __future__ import annotations
 
-from gpu_magic.devices.simulated import Machine, SimulatedGpu, SimulatedMig, simulate
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.devices.simulated import Machine, SimulatedGpu, SimulatedMig, beneath
 from gpu_magic.errors import SimulationError
+from gpu_magic.session import fresh
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["Machine", "SimulatedGpu", "SimulatedMig", "SimulationError", "simulate"]
+
+
+@contextlib.contextmanager
+def simulate(
+    profile: str | Machine = "8xA100-80GB",
+    *,
+    mask: str | None = None,
+    order: str | None = None,
+    **options: Any,
+) -> Iterator[Machine]:
+    """Put a simulated machine beneath pynvml for the length of a `with` block.
+
+    What is chosen in the block ends with it: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are as before.
+    The machine starts without processes; `populate` puts some people on it.
+
+    Parameters
+    ----------
+    profile
+        Which GPUs, `8xA100-80GB` or `2xRTX-4090+1xT4` or `1xA100-80GB(3g.40gb,4g.40gb)`; or a `Machine`
+        that was made before.
+    mask, order
+        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, as if the process had been started with them; None:
+        not set.
+    options
+        `Machine`'s: seed, clock, driver, cuda.
+
+    Raises
+    ------
+    SimulationError
+        For a profile that names no machine.
+
+    """
+    machine = profile if isinstance(profile, Machine) else Machine(profile, **options)
+    with beneath(machine), fresh(mask, order):
+        yield machine

@@ -48,14 +48,11 @@ class Probe(NamedTuple):
     devices
         What the process is frozen to: for `cuda:0`, `cuda:1`, … the 16 bytes of the UUID as text,
         without "GPU-" or "MIG-", which the driver does not give.
-    contexts
-        For each of them, whether a context holds memory on it.
 
     """
 
     state: State
     devices: tuple[str, ...] = ()
-    contexts: tuple[bool, ...] = ()
 
 
 class _Driver:
@@ -107,14 +104,13 @@ def look(state: State) -> Probe:
     count = ctypes.c_int()
     if library.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return Probe(state)  # initialised without any device: an empty mask
-    devices, contexts = [], []
+    devices = []
     for ordinal in range(count.value):
         device = ctypes.c_int()
         if library.cuDeviceGet(ctypes.byref(device), ordinal) != 0:
             break
         devices.append(_uuid(library, device))
-        contexts.append(_has_context(library, device))
-    return Probe(state, tuple(devices), tuple(contexts))
+    return Probe(state, tuple(devices))
 
 
 def _uuid(library: Any, device: ctypes.c_int) -> str:
@@ -124,19 +120,3 @@ def _uuid(library: Any, device: ctypes.c_int) -> str:
     # Version 2 (CUDA 11.4) gives a MIG instance's own UUID, version 1 its GPU's.
     ask = getattr(library, "cuDeviceGetUuid_v2", None) or library.cuDeviceGetUuid
     return str(uuid.UUID(bytes=bytes(raw))) if ask(ctypes.byref(raw), device) == 0 else ""
-
-
-def _has_context(library: Any, device: ctypes.c_int) -> bool:
-    flags, active = ctypes.c_uint(), ctypes.c_int()
-    asked = library.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
-    return asked == 0 and active.value != 0
-
-
-def _before_fork() -> None:
-    # A fork in the middle of a cell can come before anybody looked; the child could not tell any more.
-    # Only a loaded library can have been initialised, so a process without CUDA pays a dlopen look-up.
-    probe()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork)

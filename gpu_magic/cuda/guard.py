@@ -30,8 +30,6 @@ class Guard:
         Through what: `import kornia`, `PyTorch`; empty where it can't be told.
     devices
         What a frozen process has, as `cuda:0`, `cuda:1`, …; a bare UUID for one that NVML does not list.
-    has_context
-        For each of them, whether this process holds memory on it.
 
     """
 
@@ -39,7 +37,6 @@ class Guard:
     since: str = ""
     by: str = ""
     devices: tuple[Device | str, ...] = ()
-    has_context: tuple[bool, ...] = ()
 
     @property
     def can_change(self) -> bool:
@@ -130,7 +127,6 @@ def judge(probe: Probe, first: Sighting | None, inventory: Inventory) -> Guard:
         since=first.when if first else "",
         by=first.by if first else "",
         devices=tuple(known.get(bare, f"GPU-{bare}") for bare in probe.devices),
-        has_context=probe.contexts,
     )
 
 

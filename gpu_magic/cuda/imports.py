@@ -7,6 +7,7 @@ gives is a name: `import kornia`, where nothing in the cell says CUDA.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,17 +19,16 @@ __all__ = ["ImportLog"]
 
 
 class ImportLog:
-    """Keeps the last import that the user's own code asked for.
+    """Keeps the last import that the user's own code began.
 
     Parameters
     ----------
     check
-        Called at the start of each top-level import with two names: of the user's import that is under
-        way, and of one that is over. One of them is empty; both are before a cell's first.
+        Called at the start of each top-level import.
 
     """
 
-    def __init__(self, check: Callable[[str, str], None]) -> None:
+    def __init__(self, check: Callable[[], None]) -> None:
         self.latest = ""
         self._check = check
 
@@ -37,11 +37,23 @@ class ImportLog:
         del target
         if path is not None:  # a submodule
             return
-        if _is_users(sys._getframe(1)):  # noqa: SLF001
-            self._check("", self.latest)
+        with contextlib.suppress(Exception):  # whatever goes wrong here is no reason to fail their import
+            self._check()
+        if _is_users(_importer(sys._getframe(1))):  # noqa: SLF001
             self.latest = fullname
-        else:
-            self._check(self.latest, "")
+
+    def under_way(self) -> str:
+        """Name the user's own import that is running its module's code right now; empty where none is."""
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+        module, depth = "", 0
+        while frame is not None:
+            if frame.f_code.co_name == "_find_and_load" and _is_importlib(frame):
+                module, depth = str(frame.f_locals.get("name", "")), depth + 1
+                if _is_users(_importer(frame)):
+                    # The innermost one is only being looked for: none of its code has run.
+                    return module.partition(".")[0] if depth > 1 else ""
+            frame = frame.f_back
+        return ""
 
     def attach(self) -> None:
         if self not in sys.meta_path:
@@ -52,8 +64,18 @@ class ImportLog:
             sys.meta_path.remove(self)
 
 
-def _is_users(frame: FrameType | None) -> bool:
-    """Tell whether the import stands in the notebook itself, and not in a package."""
-    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+def _importer(frame: FrameType | None) -> FrameType | None:
+    """Return the frame that asked for an import, given one of the import system's own."""
+    while frame is not None and _is_importlib(frame):
         frame = frame.f_back
+    return frame
+
+
+def _is_importlib(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return name.startswith("<frozen importlib") or name.endswith("importlib/__init__.py")
+
+
+def _is_users(frame: FrameType | None) -> bool:
+    """Tell whether code stands in the notebook itself, and not in a package."""
     return frame is not None and frame.f_globals.get("__name__") == "__main__"

@@ -5,12 +5,14 @@ It looks after each cell and at each import, and stops when there is nothing lef
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.cuda.driver import State, probe
 from gpu_magic.cuda.imports import ImportLog
 
 if TYPE_CHECKING:
+    import ast
     from collections.abc import Callable, Sequence
 
 __all__ = ["Sighting", "Watch"]
@@ -38,7 +40,7 @@ class Watch:
     Parameters
     ----------
     started
-        Names the frameworks that say of themselves that they have started their devices.
+        Names the frameworks that say of themselves that they have started a GPU.
 
     """
 
@@ -61,6 +63,7 @@ class Watch:
         self._imports.detach()
         if self._shell is not None and self._after_cell in self._shell.events.callbacks["post_run_cell"]:
             self._shell.events.unregister("post_run_cell", self._after_cell)
+        self._shell = None
 
     def see(self, when: str = "", *, surely: str = "", perhaps: str = "") -> State:
         """Look now, and note it if this is the first time that CUDA is seen to have started.
@@ -84,38 +87,56 @@ class Watch:
         return state
 
     def _this_cell(self) -> str:
-        if self._shell is None:
+        if self._shell is None:  # nobody was watching when it happened
             return ""
         # IPython 8 counts a cell up when it ends and IPython 9 when it begins; both list its input first.
         return f"in cell [{len(self._shell.history_manager.input_hist_parsed) - 1}]"
 
-    def _at_import(self, under_way: str, over: str) -> None:
-        self.see(
-            surely=f"import {under_way}" if under_way else "",
-            perhaps=f"import {over}, or a line after it" if over else "",
-        )
+    def _at_import(self) -> None:
+        if probe() is State.FROZEN:
+            under_way = self._imports.under_way()
+            self.see(surely=f"import {under_way}" if under_way else "", perhaps=self._perhaps())
 
     def _after_cell(self, result: Any) -> None:
-        latest, self._imports.latest = self._imports.latest, ""
-        number = result.execution_count
+        number, latest = result.execution_count, self._imports.latest
+        is_sure = latest in sys.modules and _imports_to_the_end(result.info.raw_cell, latest)
         state = self.see(
             "in an unnumbered cell" if number is None else f"in cell [{number}]",
-            surely=f"import {latest}" if latest and _ends_with_import(result.info.raw_cell, latest) else "",
-            perhaps=f"import {latest}, or a line after it" if latest else "",
+            surely=f"import {latest}" if is_sure else "",
+            perhaps=self._perhaps(),
         )
+        self._imports.latest = ""
         if state.can_change:
             self._started_before = self._started()
 
+    def _perhaps(self) -> str:
+        """Name the last import that the cell has made: it, or what came after it."""
+        latest = self._imports.latest
+        return f"import {latest}, or a line after it" if latest in sys.modules else ""
 
-def _ends_with_import(cell: str, module: str) -> bool:
-    """Tell whether a cell's last statement imports the module, so that nothing else can have run since."""
+
+def _imports_to_the_end(cell: str, module: str) -> bool:
+    """Tell whether a cell, from where it first imports the module, does nothing else than import.
+
+    What stands before was looked at when that import began.
+    """
     import ast
 
     lines = [line for line in cell.splitlines() if not line.lstrip().startswith(("%", "!"))]
     try:
-        last = ast.parse("\n".join(lines)).body[-1]
-    except (SyntaxError, IndexError, ValueError):
+        statements = ast.parse("\n".join(lines)).body
+    except (SyntaxError, ValueError):
         return False
-    if isinstance(last, ast.ImportFrom):
-        return (last.module or "").partition(".")[0] == module
-    return isinstance(last, ast.Import) and last.names[-1].name.partition(".")[0] == module
+    first = next((place for place, one in enumerate(statements) if module in _imported_by(one)), None)
+    return first is not None and all(map(_imported_by, statements[first:]))
+
+
+def _imported_by(statement: ast.stmt) -> list[str]:
+    """Return the top-level modules that a statement imports; none where it is not an import."""
+    import ast
+
+    if isinstance(statement, ast.ImportFrom):
+        return [(statement.module or "").partition(".")[0]]
+    if isinstance(statement, ast.Import):
+        return [name.name.partition(".")[0] for name in statement.names]
+    return []

@@ -23,10 +23,17 @@ def imported() -> list[Framework]:
     return [
         import_module(f"gpu_magic.frameworks.{file}").FRAMEWORK
         for module, file in KNOWN.items()
-        if module in sys.modules
+        if sys.modules.get(module) is not None  # None is how people block an import
     ]
 
 
 def started() -> list[str]:
-    """Name those that say of themselves that they have started their devices."""
-    return [framework.name for framework in imported() if framework.is_started()]
+    """Name those that say of themselves that they have started a GPU."""
+    return [framework.name for framework in imported() if _holds(framework)]
+
+
+def _holds(framework: Framework) -> bool:
+    try:
+        return framework.has_gpu()
+    except Exception:  # noqa: BLE001 - a framework can be half imported, or have changed inside
+        return False

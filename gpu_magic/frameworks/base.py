@@ -20,7 +20,11 @@ class Framework(Protocol):
     name: str
 
     def is_started(self) -> bool:
-        """Whether it says that it has started its devices; False where it does not say."""
+        """Whether it says that it has started its devices, the CPU too; False where it does not say."""
+        ...
+
+    def has_gpu(self) -> bool:
+        """Whether it says that a GPU is among the devices that it has started."""
         ...
 
     def line_for(self, ordinal: int) -> str:

@@ -14,6 +14,9 @@ class CuPy:
         """Tell nothing: CuPy keeps no flag that can be read without starting CUDA."""
         return False
 
+    def has_gpu(self) -> bool:
+        return False
+
     def line_for(self, ordinal: int) -> str:
         return f"cupy.cuda.Device({ordinal}).use()"
 

@@ -15,7 +15,11 @@ class PyTorch:
     def is_started(self) -> bool:
         """Tell PyTorch's own flag, which misses the cuInit of `torch.cuda.is_available()`."""
         cuda = sys.modules.get("torch.cuda")
-        return cuda is not None and bool(cuda.is_initialized())
+        ask = getattr(cuda, "is_initialized", None)
+        return ask is not None and bool(ask())
+
+    def has_gpu(self) -> bool:
+        return self.is_started()
 
     def line_for(self, ordinal: int) -> str:
         return f"torch.cuda.set_device({ordinal})"

@@ -63,20 +63,11 @@ import os
 {START}
 os.environ["CUDA_VISIBLE_DEVICES"] = "1"
 found = look(probe())
-print(json.dumps([found.state.value, found.devices, found.contexts]))
+print(json.dumps([found.state.value, found.devices]))
 """
     variables = {} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}
     expected = [CARDS[number].uuid.removeprefix("GPU-") for number in sees]
-    assert ask(fresh, code, **drivers, **variables) == ["frozen", expected, [False] * len(sees)]
-
-
-def test_a_context_is_seen(fresh: Fresh, drivers: dict[str, str]) -> None:
-    code = f"""
-{START}
-cuda.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 1)
-print(json.dumps(look(probe()).contexts))
-"""
-    assert ask(fresh, code, **drivers) == [False, True, False, False]
+    assert ask(fresh, code, **drivers, **variables) == ["frozen", expected]
 
 
 @pytest.mark.parametrize("looked", [True, False])
@@ -97,6 +88,27 @@ os.wait()
 print(json.dumps([probe().value, os.read(reader, 100).decode()]))
 """
     assert ask(fresh, code, **drivers) == ["frozen", "forked"]
+
+
+def test_importing_the_package_is_enough_to_know_a_forked_child(
+    fresh: Fresh, drivers: dict[str, str]
+) -> None:
+    shown = fresh(
+        f"""
+import os, gpu_magic
+{START}
+reader, writer = os.pipe()
+if os.fork() == 0:
+    gpus, choice = gpu_magic.gpus(), gpu_magic.session.current().choose("none")
+    said = gpu_magic.guard().state.value, gpus.kernel.notes, bool(choice.refusal)
+    os.write(writer, repr(said).encode())
+    os._exit(0)
+os.wait()
+print(os.read(reader, 1000).decode())
+""",
+        **drivers,
+    )
+    assert shown.strip() == "('forked', (), True)"
 
 
 def test_a_child_forked_before_is_free(fresh: Fresh, drivers: dict[str, str]) -> None:

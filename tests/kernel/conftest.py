@@ -84,6 +84,7 @@ def start_kernel(native: Path, tmp_path: Path) -> Iterator[Callable[..., Kernel]
     managers: list[KernelManager] = []
     (tmp_path / "starter_pkg.py").write_text(STARTER)
     (tmp_path / "late_pkg.py").write_text(LATE)
+    (tmp_path / "lazy_pkg.py").write_text("def helper():\n    import sndhdr\n")
 
     def start(driver: Driver | None = None, **variables: str) -> Kernel:
         state = tmp_path / "machine"

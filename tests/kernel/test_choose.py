@@ -85,7 +85,7 @@ def test_reset_and_unload_put_back_what_was_there(start_kernel: Callable[..., Ke
     assert kernel.run("%gpus reset").status == "ok"
     assert kernel.run(variables).stdout.replace(", 'PYTORCH_NVML_BASED_CUDA_CHECK': '1'", "") == before
     kernel.run("%gpus 1")
-    assert "is back to what it was" in kernel.run("%unload_ext gpu_magic").stdout
+    assert "CUDA_VISIBLE_DEVICES is '3,1,0' again" in kernel.run("%unload_ext gpu_magic").stdout
     assert kernel.run(variables).stdout == before
 
 
@@ -197,3 +197,31 @@ def test_a_process_with_html_for_a_name_stays_text(kernel: Kernel) -> None:
     if not IN_CONTAINER:
         assert name in shown.text
         assert "&lt;img src=x onerror=alert(1)&gt;" in shown.html
+
+
+def test_the_allotment_is_shown_and_leaving_it_is_said(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel(CUDA_VISIBLE_DEVICES="1,2")
+    kernel.run("%load_ext gpu_magic")
+    kernel.run("%gpus 1")
+    rows = kernel.run("%gpus").text.split("\n")[2:6]
+    assert ["not given" in row for row in rows] == [True, False, False, True]
+    assert "not visible" in rows[2]
+    assert "GPU 0 is outside what this kernel was given." in kernel.run("%gpus 0 --force").stdout
+
+
+@pytest.mark.parametrize("title", ["worker --rank=3 " * 60, "kernel"])
+def test_a_program_that_wrote_its_title_over_the_environment(
+    start_kernel: Callable[..., Kernel], title: str
+) -> None:
+    """What setproctitle does: the memory behind /proc/self/environ is reused for the title."""
+    kernel = start_kernel(CUDA_VISIBLE_DEVICES="2,3")
+    kernel.run(
+        "import ctypes\n"
+        "stat = open('/proc/self/stat').read().rpartition(')')[2].split()\n"
+        "start, end = int(stat[47]), int(stat[48])\n"
+        f"title = {title.encode()!r}\n"
+        "ctypes.memmove(start, title + bytes(1), min(len(title) + 1, end - start))"
+    )
+    kernel.run("%load_ext gpu_magic")
+    assert "Started with  CUDA_VISIBLE_DEVICES=2,3" in kernel.run("%gpus").text
+    assert "outside" in kernel.run("%gpus 0").stderr

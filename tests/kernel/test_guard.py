@@ -72,6 +72,14 @@ def test_a_gpu_inside_the_frozen_set_gets_the_line_to_type(kernel: Kernel) -> No
         ("import late_pkg", "by import late_pkg."),
         ("import late_pkg\nx = 1", "by import late_pkg, or a line after it."),
         ("import late_pkg\nimport xdrlib", "by import late_pkg, or a line after it."),
+        # An import that had ended long before is not to blame for what a line after it did.
+        (f"import wave\n{CUINIT}\nimport lazy_pkg; lazy_pkg.helper()", "by import wave, or a line after it."),
+        (f"import lazy_pkg\n{CUINIT}\nlazy_pkg.helper()", "by import lazy_pkg, or a line after it."),
+        (f"import wave\n{CUINIT}\nimport wave", "by import wave, or a line after it."),
+        (f"try:\n    import not_there\nexcept ImportError:\n    pass\n{CUINIT}", "in cell [3]."),
+        ("import importlib; importlib.import_module('starter_pkg')\nx = 1", "by import starter_pkg."),
+        # Frameworks that run on the CPU have not started CUDA.
+        (f"import jax.numpy as jnp; x = jnp.ones(3) + 1\n{CUINIT}", "by import jax, or a line after it."),
         (CUINIT, "in cell [3]."),
     ],
 )
@@ -147,7 +155,7 @@ def test_a_mask_changed_too_late_is_said(kernel: Kernel) -> None:
     kernel.run(CUINIT)
     kernel.run("%env CUDA_VISIBLE_DEVICES=0")
     shown = kernel.run("%gpus").text
-    assert "was changed after CUDA had read it: this process stays with GPU 2 (cuda:0)" in shown
+    assert "now means other GPUs than CUDA has read: this process stays with GPU 2 (cuda:0)" in shown
 
 
 def test_a_forked_child_is_told(kernel: Kernel) -> None:
@@ -190,3 +198,51 @@ def test_reload_in_a_frozen_kernel_keeps_what_is_known(kernel: Kernel) -> None:
     assert kernel.run("%reload_ext gpu_magic").stdout == ""
     assert "initialised in cell [3]" in kernel.run("%gpus 1").text
     assert kernel.run(MASK).stdout == "2\n"
+
+
+def test_nobody_is_blamed_for_what_happened_while_nobody_watched(kernel: Kernel) -> None:
+    kernel.run("%unload_ext gpu_magic")
+    kernel.run(CUINIT)
+    kernel.run("x = 1")
+    said = kernel.run("import gpu_magic; print(gpu_magic.guard())").stdout
+    assert said.startswith("CUDA initialised; this process is frozen to GPU 0 (cuda:0)")
+
+
+def test_auto_again_after_a_reload_keeps_what_it_has(kernel: Kernel) -> None:
+    kernel.run("%gpus auto")
+    kernel.run(CUINIT)
+    kernel.change_machine(Driver((replace(CARDS[0], used=60 << 30), *CARDS[1:])))
+    kernel.run("%reload_ext gpu_magic")
+    assert kernel.run("%gpus auto").stdout.startswith("cuda:0 = GPU 0")
+
+
+def test_a_frozen_answer_tells_the_variables_as_they_are(kernel: Kernel) -> None:
+    kernel.run("%gpus all")
+    kernel.run(CUINIT)
+    assert "As the kernel was started" not in kernel.run("%gpus reset").stdout
+    reply = kernel.run(
+        "import gpu_magic; c = gpu_magic.choose('0-3', by='uuid'); print(c.mask, c.is_applied)"
+    )
+    assert reply.stdout == "0,1,2,3 True\n"
+
+
+def test_the_advice_is_what_was_typed(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel(CUDA_VISIBLE_DEVICES="0")
+    kernel.run("%load_ext gpu_magic")
+    kernel.run(CUINIT)
+    assert "run %gpus 1 --by uuid --force before" in kernel.run("%gpus 1 --force --by uuid").text
+
+
+def test_nothing_is_claimed_of_a_mask_where_nvml_does_not_answer(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel(Driver(CARDS, refuse=18), CUDA_VISIBLE_DEVICES="1")
+    kernel.run("%load_ext gpu_magic")
+    kernel.run(CUINIT)
+    shown = kernel.run("%gpus").text
+    assert "is no GPU of this machine" not in shown
+    assert "now means other GPUs" not in shown
+
+
+def test_a_refusal_in_a_loop_is_said_each_time(kernel: Kernel) -> None:
+    kernel.run(CUINIT)
+    reply = kernel.run("import gpu_magic\nfor _ in range(3):\n    gpu_magic.choose(1)")
+    assert reply.stderr.count("CudaInitializedWarning") >= 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import pynvml
 import pytest
 from IPython.core.completer import provisionalcompleter
 
@@ -75,8 +76,8 @@ def test_a_choice_prints_the_map_and_sets_the_variables(run: Run, machine: Machi
 
 def test_a_dry_run_changes_nothing(run: Run) -> None:
     shown, _ = run("%gpus 2,0 --dry-run --by uuid --order fastest")
-    assert "Would set CUDA_VISIBLE_DEVICES=GPU-" in shown
-    assert "CUDA_DEVICE_ORDER=FASTEST_FIRST. Nothing was changed." in shown
+    assert "Nothing was changed; it would be CUDA_VISIBLE_DEVICES=GPU-" in shown
+    assert shown.endswith("CUDA_DEVICE_ORDER=FASTEST_FIRST.")
     assert environment() == (None, None)
 
 
@@ -92,7 +93,9 @@ def test_auto(run: Run, machine: Machine) -> None:
 def test_reset_says_what_that_is(run: Run) -> None:
     run("%gpus 1")
     shown, _ = run("%gpus reset")
-    assert shown.startswith("As the kernel was started: CUDA_VISIBLE_DEVICES unset, CUDA_DEVICE_ORDER unset")
+    assert shown.startswith(
+        "As the kernel was started: CUDA_VISIBLE_DEVICES not set, CUDA_DEVICE_ORDER not set."
+    )
     assert environment() == (None, None)
 
 
@@ -108,15 +111,21 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus 1 3", "try 1,3."),
         ("%gpus 3-1", "try 1-3"),
         ("%gpus two", "expected numbers"),
-        ("%gpus GPU-ff00ff", "No GPU's UUID begins with"),
+        ("%gpus GPU-ff00ff", "No GPU here has a UUID"),
         ("%gpus GPU-", "type more of it"),
-        ("%gpus MIG-0", "No GPU's UUID begins with"),
+        ("%gpus MIG-0", "No MIG here has a UUID"),
         ("%gpus auto:9", "try auto:8"),
-        ("%gpus --frce 1", "the options are --by"),
-        ("%gpus 1 --by name", "the options are --by"),
-        ("%gpus 1 --by", "the options are --by"),
+        ("%gpus --frce 1", "did you mean --force?"),
+        ("%gpus --xyz 1", "the options are --by"),
+        ("%gpus 1 --by name", "choose from"),
+        ("%gpus 1 --by", "expected one argument"),
         ("%gpus --force", "try %gpus 1,3 --force"),
-        ("%gpus {nobody}", "expected numbers"),
+        ("%gpus {nobody}", "has a value here"),
+        ("%gpus 0 -1", "is no GPU"),
+        ("%gpus -1 0", "separated by commas"),
+        ('%gpus "1 2', "try 1,2"),
+        ("%gpus GPU-1", "could be GPU 1"),
+        ("%gpus reset --by uuid", "do not go with it"),
     ],
 )
 def test_bad_input_gets_one_line_and_nothing_changes(run: Run, line: str, says: str) -> None:
@@ -146,6 +155,10 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%gpus --", {"--by", "--order", "--dry-run", "--force", "--strict"}, set()),
         ("%gpus 1 --by ", {"index", "uuid"}, {"all"}),
         ("%gpus 1 --order f", {"fastest"}, {"pci"}),
+        ("%gpus 1 --by=u", {"--by=uuid"}, set()),
+        ("%gpus auto:", {"auto:1", "auto:8"}, {"abs", "auto:9"}),
+        ("%gpus 2-", {"2-3", "2-7"}, {"abs", "2-1"}),
+        ("gpus al", {"all"}, set()),
     ],
 )
 def test_tab(run: Run, shell: InteractiveShell, line: str, offers: set[str], not_offered: set[str]) -> None:
@@ -175,3 +188,75 @@ def test_a_machine_that_is_not_understood(
     _, wrong = Run(shell, capsys)("%gpus")
     assert "'8xB12' is no machine to simulate" in wrong
     assert "\n" not in wrong
+
+
+def test_tab_on_a_machine_that_is_not_understood(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Run(shell, capsys)
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xB12")
+    assert not any("GPU-" in line for line in complete(shell, "%gpus "))
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_simulation_can_be_left(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, before = Run(shell, capsys), pynvml.nvmlLib
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT4")
+    assert "SIMULATED" in run("%gpus")[0]
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT5")
+    for _ in range(2):
+        assert "'2xT5' is no machine to simulate" in run("%gpus")[1]
+    monkeypatch.delenv("GPU_MAGIC_SIMULATE")
+    assert "SIMULATED" not in run("%gpus")[0]
+    assert pynvml.nvmlLib is before
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT4")
+    assert "SIMULATED" in run("%gpus")[0]
+    run("%unload_ext gpu_magic")
+    assert pynvml.nvmlLib is before
+
+
+def test_a_magic_of_that_name_comes_back(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    shell.register_magic_function(lambda line: print("theirs"), "line", "gpus")
+    run = Run(shell, capsys)
+    run("%unload_ext gpu_magic")
+    assert run("%gpus")[0] == "theirs"
+    shell.magics_manager.magics["line"].pop("gpus")
+
+
+def test_a_bad_configuration_is_said_each_time(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell.config.GpuMagics.on_frozen = "explode"
+    run = Run(shell, capsys)
+    assert "on_frozen" in "".join(run("%load_ext gpu_magic"))
+    assert not [one for one in shell.configurables if type(one).__name__ == "GpuMagics"]
+
+
+def test_a_mask_changed_by_the_user_stays_theirs(run: Run) -> None:
+    run("%gpus 2")
+    run("%env CUDA_VISIBLE_DEVICES=3")
+    run("%unload_ext gpu_magic")
+    assert environment() == ("3", "PCI_BUS_ID")
+
+
+def test_an_undone_choice_is_said(run: Run) -> None:
+    run("%gpus 2")
+    shown, _ = run("%reload_ext gpu_magic")
+    assert shown.startswith(
+        "Your choice is undone: CUDA_VISIBLE_DEVICES is not set again: all GPUs are visible."
+    )
+
+
+def test_a_mask_with_anything_in_it_is_shown_and_put_back(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with simulate("2xT4", mask="0\n\x1b[31m1\udcff"):
+        run = Run(shell, capsys)
+        for line in ("%gpus", "%gpus reset", "%gpus 1"):
+            shown, wrong = run(line)
+            assert "\x1b" not in shown + wrong
+            assert "\udcff" not in shown + wrong
+        assert "\n" not in wrong
+        run("%unload_ext gpu_magic")
