@@ -16,8 +16,8 @@ demo: .venv-demo/installed
 
 test: .venv/installed
 	$(BIN)/python -m pytest
-	GPU_MAGIC_SIMULATE="8xA100-80GB clock=0" $(BIN)/python -m pytest --nbval --nbval-current-env \
-	    --nbval-sanitize-with tests/nbval.cfg notebooks
+	env -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER GPU_MAGIC_SIMULATE="8xA100-80GB clock=0" \
+	    $(BIN)/python -m pytest --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg notebooks
 
 check: .venv/installed
 	$(BIN)/ruff check
