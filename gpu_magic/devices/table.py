@@ -25,7 +25,6 @@ _RIGHT = (True, False, True, True, True, True, False, False)
 _NOT_VISIBLE = "not visible"
 _NOT_GIVEN = "not given"  # outside the mask that the kernel was started with
 _UNKNOWN = "?"
-_NOT_TOLD = "cuda:?"
 
 
 class _Row(NamedTuple):
@@ -131,7 +130,7 @@ def _gpu_row(gpu: Gpu, inventory: Inventory) -> _Row:
         users,
         kind,
         _share(now.memory_used, gpu.memory_total),
-        here.startswith("cuda:") and here != _NOT_TOLD,
+        here.startswith("cuda:"),
     )
 
 
@@ -147,7 +146,7 @@ def _mig_row(part: MigInstance, inventory: Inventory, branch: str) -> _Row:
         users,
         kind,
         _share(now.memory_used, part.memory_total),
-        here.startswith("cuda:") and here != _NOT_TOLD,
+        here.startswith("cuda:"),
     )
 
 
@@ -172,7 +171,7 @@ def _here(uuid: str | Unknown, inventory: Inventory, *, is_split: bool = False) 
     if view is None or is_split:
         return ""
     if view.names is UNKNOWN:
-        return _NOT_TOLD
+        return _UNKNOWN
     if uuid is UNKNOWN or uuid in view.names:
         return _NOT_VISIBLE if uuid is UNKNOWN else view.names[uuid]
     return _NOT_VISIBLE if view.given is None or uuid in view.given else _NOT_GIVEN

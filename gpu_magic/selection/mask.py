@@ -158,7 +158,8 @@ def _numbered(
     if order != PCI and not inventory.is_uniform:
         why = (
             f"{setting} and CUDA_DEVICE_ORDER is {order or 'not set'}, CUDA may count this machine's GPUs "
-            "in another order than nvidia-smi, as they differ: which is cuda:0 can't be known."
+            "in another order than nvidia-smi, as they differ: which is cuda:0 can't be known"
+            f"{' until you choose' if kind == 'unset' else ''}."
         )
         return Reading(kind, UNKNOWN, (*notes, why), names_all=len(numbers) == len(inventory))
     split = [gpu.index for gpu in inventory if gpu.is_split]
