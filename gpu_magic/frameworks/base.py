@@ -19,12 +19,8 @@ class Framework(Protocol):
 
     name: str
 
-    def is_started(self) -> bool:
-        """Whether it says that it has started its devices, the CPU too; False where it does not say."""
-        ...
-
     def has_gpu(self) -> bool:
-        """Whether it says that a GPU is among the devices that it has started."""
+        """Whether it says that a GPU is among the devices it has started; False where it does not say."""
         ...
 
     def line_for(self, ordinal: int) -> str:

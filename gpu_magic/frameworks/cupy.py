@@ -10,11 +10,8 @@ class CuPy:
 
     name = "CuPy"
 
-    def is_started(self) -> bool:
-        """Tell nothing: CuPy keeps no flag that can be read without starting CUDA."""
-        return False
-
     def has_gpu(self) -> bool:
+        """Tell nothing: CuPy keeps no flag that can be read without starting CUDA."""
         return False
 
     def line_for(self, ordinal: int) -> str:

@@ -12,12 +12,6 @@ class Jax:
 
     name = "JAX"
 
-    def is_started(self) -> bool:
-        """Tell whether a backend was made (JAX 0.10, `jax._src.xla_bridge.backends_are_initialized`)."""
-        bridge = sys.modules.get("jax._src.xla_bridge")
-        ask = getattr(bridge, "backends_are_initialized", None)
-        return ask is not None and bool(ask())
-
     def has_gpu(self) -> bool:
         """Tell whether one of its backends is a GPU's (JAX 0.10, `xla_bridge._backends`, by platform)."""
         backends = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", {})

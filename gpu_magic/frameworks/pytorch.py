@@ -12,14 +12,10 @@ class PyTorch:
 
     name = "PyTorch"
 
-    def is_started(self) -> bool:
-        """Tell PyTorch's own flag, which misses the cuInit of `torch.cuda.is_available()`."""
-        cuda = sys.modules.get("torch.cuda")
-        ask = getattr(cuda, "is_initialized", None)
-        return ask is not None and bool(ask())
-
     def has_gpu(self) -> bool:
-        return self.is_started()
+        """Tell PyTorch's own flag, which misses the cuInit of `torch.cuda.is_available()`."""
+        ask = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)
+        return ask is not None and bool(ask())
 
     def line_for(self, ordinal: int) -> str:
         return f"torch.cuda.set_device({ordinal})"
