@@ -118,8 +118,10 @@ def _as_typed(wanted: object) -> str:
         return str(wanted.index)
     if isinstance(wanted, MigInstance):
         return wanted.uuid
+    if isinstance(wanted, bool | set | frozenset | bytes):  # neither a number nor an order is meant by these
+        raise ChoiceError(f"{wanted!r} names no GPUs in an order; try choose(1) or choose([1, 3]).")
     with contextlib.suppress(TypeError):
         return str(operator.index(wanted))  # type: ignore[arg-type] # any integer: NumPy's, too
-    if isinstance(wanted, Iterable) and not isinstance(wanted, bytes):
+    if isinstance(wanted, Iterable):
         return ",".join(map(_as_typed, wanted))
     raise ChoiceError(f"{wanted!r} names no GPU; try choose(1), choose([1, 3]) or choose('auto').")

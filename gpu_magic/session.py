@@ -89,8 +89,11 @@ class Session:
         return replace(inventory, kernel=view(inventory, self.inherited, now, self._judge(inventory)))
 
     def guard(self) -> Guard:
-        """Ask whether a choice can still take effect."""
-        return self._judge(self._read())
+        """Ask whether a choice can still take effect; GPUs are read only to name what it is frozen to."""
+        from gpu_magic.cuda.driver import State
+        from gpu_magic.devices.model import Inventory
+
+        return self._judge(self._read() if self.watch.see() is State.FROZEN else Inventory())
 
     def choose(
         self,
@@ -135,12 +138,14 @@ class Session:
     def _have_already(self, request: Request, selection: Selection, guard: Guard) -> Selection | None:
         """Return what a frozen process has, where that is what is asked for."""
         from gpu_magic.cuda.driver import State
-        from gpu_magic.selection.request import Auto
+        from gpu_magic.selection.request import Auto, Reset
 
         had = tuple(device for device in guard.devices if not isinstance(device, str))
         if guard.state is not State.FROZEN or len(had) < len(guard.devices):
             return None
         is_same = isinstance(selection.devices, tuple) and _uuids(selection.devices) == _uuids(had)
+        if isinstance(request, Reset) and self._chosen is None:  # nothing was ever chosen
+            is_same = is_same or (os.environ.get(MASK), os.environ.get(ORDER)) == self.inherited
         # "The least busy one" is another one by now; running the cell again asks for nothing new.
         if is_same or (isinstance(request, Auto) and request == self._chosen):
             mask, order = os.environ.get(MASK), os.environ.get(ORDER)

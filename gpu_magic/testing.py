@@ -54,6 +54,8 @@ def simulate(
         For a profile that names no machine.
 
     """
+    if isinstance(profile, Machine) and options:
+        raise TypeError(f"{', '.join(options)}: a machine that was made before has its own")
     machine = profile if isinstance(profile, Machine) else Machine(profile, **options)
     with beneath(machine), fresh(mask, order):
         yield machine

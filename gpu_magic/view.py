@@ -59,4 +59,6 @@ def view(inventory: Inventory, inherited: _Variables, now: _Variables, guard: Gu
 
 def _uuids(reading: Reading) -> tuple[str, ...] | None:
     """Return what is visible; None where it can't be told."""
-    return None if reading.devices is UNKNOWN else tuple(str(device.uuid) for device in reading.devices)
+    if reading.devices is UNKNOWN or any(device.uuid is UNKNOWN for device in reading.devices):
+        return None
+    return tuple(str(device.uuid) for device in reading.devices)

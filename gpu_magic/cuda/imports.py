@@ -24,7 +24,7 @@ class ImportLog:
     Parameters
     ----------
     check
-        Called at the start of each top-level import.
+        Called at the start of each top-level import, and of each that the user's own code asks for.
 
     """
 
@@ -35,12 +35,13 @@ class ImportLog:
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         """Look on; Python then asks the next finder."""
         del target
-        if path is not None:  # a submodule
+        is_users = _is_users(_importer(sys._getframe(1)))  # noqa: SLF001
+        if path is not None and not is_users:  # a package's own submodule
             return
         with contextlib.suppress(Exception):  # whatever goes wrong here is no reason to fail their import
             self._check()
-        if _is_users(_importer(sys._getframe(1))):  # noqa: SLF001
-            self.latest = fullname
+        if is_users:
+            self.latest = fullname.partition(".")[0]
 
     def under_way(self) -> str:
         """Name the user's own import that is running its module's code right now; empty where none is."""

@@ -5,6 +5,7 @@ It looks after each cell and at each import, and stops when there is nothing lef
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -83,7 +84,6 @@ class Watch:
             own_up = " and ".join(name for name in self._started() if name not in self._started_before)
             by = f"{surely} (through {own_up})" if surely and own_up else surely or own_up or perhaps
             self.first = Sighting(when or self._this_cell(), by)
-            self.end()
         return state
 
     def _this_cell(self) -> str:
@@ -108,6 +108,8 @@ class Watch:
         self._imports.latest = ""
         if state.can_change:
             self._started_before = self._started()
+        else:  # and not before: an import that is under way is going through the list that we stand in
+            self.end()
 
     def _perhaps(self) -> str:
         """Name the last import that the cell has made: it, or what came after it."""
@@ -122,9 +124,10 @@ def _imports_to_the_end(cell: str, module: str) -> bool:
     """
     import ast
 
-    lines = [line for line in cell.splitlines() if not line.lstrip().startswith(("%", "!"))]
+    # A magic or a shell command can do anything; it counts as a statement that is no import.
+    python = re.sub(r"^([ \t]*)[%!].*", r"\1...", cell, flags=re.MULTILINE)
     try:
-        statements = ast.parse("\n".join(lines)).body
+        statements = ast.parse(python).body
     except (SyntaxError, ValueError):
         return False
     first = next((place for place, one in enumerate(statements) if module in _imported_by(one)), None)

@@ -108,7 +108,7 @@ def ask(call: Callable[..., Any], *arguments: Any) -> Any:
         return call(*arguments)
     except pynvml.NVMLError_GpuIsLost:
         raise
-    except pynvml.NVMLError:
+    except (pynvml.NVMLError, UnicodeDecodeError):
         return UNKNOWN
 
 

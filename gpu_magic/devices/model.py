@@ -264,9 +264,13 @@ class Inventory:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all GPUs that answer are known to be alike, so that "fastest first" is the PCI order."""
-        kinds = {(gpu.name, gpu.memory_total) for gpu in self.gpus if not gpu.problem}
-        return len(self.gpus) == 1 or (len(kinds) <= 1 and not any(UNKNOWN in kind for kind in kinds))
+        """Whether all GPUs are known to be alike, so that "fastest first" is the PCI order.
+
+        One that does not answer still counts for CUDA: it has to be known by its name at least.
+        """
+        names = {gpu.name for gpu in self.gpus}
+        sizes = {gpu.memory_total for gpu in self.gpus if not gpu.problem}
+        return len(self.gpus) == 1 or (len(names) <= 1 and len(sizes) <= 1 and UNKNOWN not in names | sizes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON's types; UNKNOWN becomes None. Units as in the classes."""

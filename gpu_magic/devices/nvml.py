@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -46,6 +46,17 @@ class _Card:
     mig: tuple[tuple[Any, MigInstance], ...] = ()
 
 
+@dataclass(slots=True)
+class _Opened:
+    """What opening the library has found, or why it could not."""
+
+    library: object = None
+    count: int = 0
+    machine: Inventory = field(default_factory=Inventory)
+    processes: Processes = field(default_factory=ProcessTable)
+    problem: str = ""
+
+
 class Nvml:
     """Reads the machine's GPUs; opens the driver's library at the first read.
 
@@ -74,15 +85,14 @@ class Nvml:
         or `Gpu.problem` says why. A driver that hangs delays it by the patience; a GPU that is known to
         hang, by nothing.
         """
-        if os.getpid() != self._pid:  # a thread that held the lock did not survive the fork
-            self._pid, self._lock = os.getpid(), threading.Lock()
-        with self._lock:
+        with self._locked():
             started = time.monotonic()
             if not self._is_open() and (problem := self._open()):
                 return replace(self._machine, problem=problem)
             left = max(self._patience.seconds / 4, self._patience.seconds - (time.monotonic() - started))
             answers = self._patience.call(
-                [(f"GPU {card.gpu.index}", partial(self._read, card)) for card in self._cards], left
+                [((id(self._library), card.gpu.index), partial(self._read, card)) for card in self._cards],
+                left,
             )
             gpus = tuple(
                 gpu or replace(card.gpu, problem=_HUNG)
@@ -92,12 +102,17 @@ class Nvml:
 
     def close(self) -> None:
         """Let the driver's library go, a simulated one too; the next read opens it again."""
-        with self._lock:
+        with self._locked():
             if self._is_ours():
-                self._patience.call([("driver", _shut_down)])
+                self._patience.call([(("shut down", id(self._library)), _shut_down)])
             self._library = None
             self._patience.close()
             _leave_simulation()
+
+    def _locked(self) -> threading.Lock:
+        if os.getpid() != self._pid:  # a thread that held the lock did not survive the fork
+            self._pid, self._lock = os.getpid(), threading.Lock()
+        return self._lock
 
     def _is_ours(self) -> bool:
         """Whether what we opened is still beneath pynvml: others can replace it, or shut it down."""
@@ -118,46 +133,23 @@ class Nvml:
         The GPUs themselves are found when they are read, each on its own: one that hangs keeps no other.
         """
         before, self._found_at = self._library if self._is_ours() else None, -math.inf
-        (count,) = self._patience.call([("driver", self._open_library)])
-        if not isinstance(count, int):
+        self._simulate = os.environ.get("GPU_MAGIC_SIMULATE")
+        # What a hanging call finds when it comes back at last is nobody's any more, so it only returns it.
+        (opened,) = self._patience.call(
+            [(("open", self._simulate), partial(_open_library, before, self._simulate))]
+        )
+        if opened is None or opened.problem:
             self._machine, self._cards = Inventory(), []
-            return count or _HUNG_DRIVER
-        if self._library is before and count == len(self._cards):
+            return opened.problem if opened else _HUNG_DRIVER
+        if opened.library is before and opened.count == len(self._cards):
             for card in self._cards:  # found anew, and remembered for what they were if they are lost by now
                 card.handle = None
         else:
-            self._cards = [_Card(Gpu(index)) for index in range(count)]
+            self._cards = [_Card(Gpu(index)) for index in range(opened.count)]
+            self._calls = Calls()
+        self._library, self._machine, self._processes = opened.library, opened.machine, opened.processes
         self._found_at = time.monotonic()
         return "" if self._cards else _NO_GPU
-
-    def _open_library(self) -> int | str:
-        """Return the number of GPUs, or what is wrong."""
-        self._simulate = os.environ.get("GPU_MAGIC_SIMULATE")
-        if self._simulate:
-            from gpu_magic.devices.simulated import ensure
-
-            ensure(self._simulate)
-        else:
-            _leave_simulation()
-        try:
-            if not self._is_ours():
-                pynvml.nvmlInit()
-                self._library = pynvml.nvmlLib
-                self._calls = Calls()
-            count: int = pynvml.nvmlDeviceGetCount()
-        except pynvml.NVMLError as error:
-            return explain(error)
-        # A simulated machine brings its own owners; where none was imported, none is beneath.
-        simulated = sys.modules.get(_SIMULATED)
-        machine = simulated.machine_of(self._library) if simulated else None
-        self._processes = machine or ProcessTable()
-        version = ask(pynvml.nvmlSystemGetCudaDriverVersion)
-        self._machine = Inventory(
-            driver_version=ask(pynvml.nvmlSystemGetDriverVersion),
-            cuda_version=UNKNOWN if version is UNKNOWN else f"{version // 1000}.{version % 1000 // 10}",
-            simulated=machine.profile if machine else "",
-        )
-        return count
 
     def _read(self, card: _Card) -> Gpu:
         """Find one GPU, where that is to do, and read its figures: five calls, and two for each part."""
@@ -209,6 +201,32 @@ class Nvml:
             name, owner, mine = self._processes.look_up(pid)
             found.append(GpuProcess(pid, name, owner, bytes_or_unknown(process.usedGpuMemory), mine))
         return tuple(found)
+
+
+def _open_library(ours: object, simulate: str | None) -> _Opened:
+    """Open the library, unless it is still open, and count the GPUs."""
+    if simulate:
+        from gpu_magic.devices.simulated import ensure
+
+        ensure(simulate)
+    else:
+        _leave_simulation()
+    try:
+        if ours is None or pynvml.nvmlLib is not ours:
+            pynvml.nvmlInit()
+        library, count = pynvml.nvmlLib, pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        return _Opened(problem=explain(error))
+    # A simulated machine brings its own owners; where none was imported, none is beneath.
+    simulated = sys.modules.get(_SIMULATED)
+    machine = simulated.machine_of(library) if simulated else None
+    version = ask(pynvml.nvmlSystemGetCudaDriverVersion)
+    inventory = Inventory(
+        driver_version=ask(pynvml.nvmlSystemGetDriverVersion),
+        cuda_version=UNKNOWN if version is UNKNOWN else f"{version // 1000}.{version % 1000 // 10}",
+        simulated=machine.profile if machine else "",
+    )
+    return _Opened(library, count, inventory, machine or ProcessTable())
 
 
 def _shut_down() -> bool:

@@ -11,7 +11,7 @@ import os
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -32,6 +32,7 @@ class _Round(Generic[T]):
         self.results: dict[int, T] = {}
         self.error: BaseException | None = None
         self.failed: set[int] = set()
+        self.is_given_up = False
         self.latest = time.monotonic()  # when something last happened
         self.done = threading.Event()
         self._calls = calls
@@ -52,7 +53,7 @@ class _Round(Generic[T]):
             with self._lock:
                 number = self._next
                 self._next += 1
-            if number >= len(self._calls):
+            if number >= len(self._calls) or self.is_given_up:
                 return
             try:
                 self.results[number] = self._calls[number]()
@@ -63,6 +64,33 @@ class _Round(Generic[T]):
                 self.done.set()
             if len(self.results) == len(self._calls):
                 self.done.set()
+
+
+class _Worker:
+    """A thread that waits for rounds, so that a steady reader starts none of its own each time."""
+
+    def __init__(self) -> None:
+        self.is_busy = False
+        self._rounds: queue.SimpleQueue[_Round[Any] | None] = queue.SimpleQueue()
+        _start(self._work)
+
+    def take(self, round_: _Round[Any]) -> None:
+        self.is_busy = True
+        self._rounds.put(round_)
+
+    def retire(self) -> None:
+        """Let it end, as soon as what it does comes back."""
+        self._rounds.put(None)
+
+    def _work(self) -> None:
+        while (round_ := self._rounds.get()) is not None:
+            round_.work()
+            del round_  # and what it holds, while there is nothing to do
+            self.is_busy = False
+
+
+def _start(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="gpu_magic-nvml", daemon=True).start()
 
 
 class Patience:
@@ -77,13 +105,12 @@ class Patience:
 
     def __init__(self, seconds: float = 2.0) -> None:
         self.seconds = seconds
-        self._hanging: dict[Hashable, tuple[_Round[object], int]] = {}
+        self._hanging: dict[Hashable, tuple[_Round[Any], int]] = {}
         self._forget_threads()
 
     def _forget_threads(self) -> None:
         self._pid = os.getpid()
-        self._rounds: queue.SimpleQueue[_Round[object] | None] = queue.SimpleQueue()
-        self._threads = 0
+        self._worker: _Worker | None = None
         self._hanging.clear()
 
     def call(
@@ -116,7 +143,7 @@ class Patience:
         finally:  # an interrupt comes here as well, and what hangs goes on hanging
             for place, number in enumerate(ready):
                 if round_.hangs(place):
-                    self._hanging[calls[number][0]] = (round_, place)  # type: ignore[assignment]
+                    self._hanging[calls[number][0]] = (round_, place)
         if round_.error is not None:
             raise round_.error
         answers: list[T | None] = [None] * len(calls)
@@ -125,35 +152,27 @@ class Patience:
         return answers
 
     def close(self) -> None:
-        """Let the idle threads end."""
-        for _ in range(self._threads):
-            self._rounds.put(None)
-        # A thread that hangs finds its None when it comes back; new ones must not.
-        self._rounds = queue.SimpleQueue()
-        self._threads = 0
+        """Let the waiting thread end."""
+        if self._worker is not None and os.getpid() == self._pid:
+            self._worker.retire()
+        self._worker = None
 
     def _run(self, round_: _Round[T], seconds: float) -> None:
         give_up = time.monotonic() + seconds
         stall, helpers = min(_STALL_SECONDS, seconds / 8), 1
-        if not self._threads:
-            self._start_thread()
-        self._rounds.put(round_)  # type: ignore[arg-type]
-        while not round_.done.wait(min(stall / 2, max(0.0, give_up - time.monotonic()))):
-            now = time.monotonic()
-            if now >= give_up:
-                return
-            if now - round_.latest >= stall:
-                # Twice as many each time: where one call hangs, more of them may.
-                for _ in range(min(helpers, round_.waiting)):
-                    self._start_thread()
-                    self._rounds.put(round_)  # type: ignore[arg-type]
-                round_.latest, helpers = now, 2 * helpers
-
-    def _start_thread(self) -> None:
-        self._threads += 1
-        threading.Thread(target=_work, args=(self._rounds,), name="gpu_magic-nvml", daemon=True).start()
-
-
-def _work(rounds: queue.SimpleQueue[_Round[object] | None]) -> None:
-    while (round_ := rounds.get()) is not None:
-        round_.work()
+        if self._worker is None or self._worker.is_busy:  # it hangs in an earlier round
+            self.close()
+            self._worker = _Worker()
+        self._worker.take(round_)
+        try:
+            while not round_.done.wait(min(stall / 2, max(0.0, give_up - time.monotonic()))):
+                now = time.monotonic()
+                if now >= give_up:
+                    return
+                if now - round_.latest >= stall:
+                    # Twice as many each time: where one call hangs, more may. They end with the round.
+                    for _ in range(min(helpers, round_.waiting)):
+                        _start(round_.work)
+                    round_.latest, helpers = now, 2 * helpers
+        finally:
+            round_.is_given_up = True

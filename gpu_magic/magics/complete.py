@@ -25,7 +25,7 @@ _VALUES = {"--by": ("index", "uuid"), "--order": ("pci", "fastest")}
 def complete_gpus(context: CompletionContext) -> SimpleMatcherResult:
     """Complete a `%gpus` line; leave every other line to IPython's own matchers."""
     command, *words = context.text_until_cursor.lstrip().split(" ")
-    if command.removeprefix("%") != "gpus" or not words:
+    if command != "%gpus" or not words:
         return {"completions": []}
     option, equals, value = words[-1].partition("=")
     if equals and option in _VALUES:

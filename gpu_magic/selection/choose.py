@@ -17,6 +17,7 @@ Order = Literal["pci", "fastest"]
 
 
 _MOST_NAMED = 4  # UUIDs in one line
+_UUID_LENGTH = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,10 @@ def choose(
             allowed = _allotment(inventory, allotted, inherited[0])
             why = f"{outside[0].label} is outside what this kernel was given: {_given(inherited[0], allowed)}"
             raise ChoiceError(f"{why}; --force overrides.")
-        notes = tuple(f"{one.label} is outside what this kernel was given." for one in outside)
+        known = "is outside what this kernel was given"
+        if outside and allotted.devices is UNKNOWN:
+            known = "may be outside what this kernel was given, which is not known"
+        notes = tuple(f"{one.label} {known}." for one in outside)
     else:
         pool = inventory.devices if force else _allotment(inventory, allotted, inherited[0])
         if not pool and inherited[0] is not None:
@@ -101,7 +105,8 @@ def choose(
             notes = _not_free(devices, pool)
         else:
             devices = _everything(pool)
-            notes = _left_out(devices, pool if inherited[0] is not None and not force else inventory.gpus)
+            is_all_of_them = force or inherited[0] is None or allotted.names_all
+            notes = _left_out(devices, inventory.gpus if is_all_of_them else pool)
     return Selection(devices, *_variables(devices, inventory, allotted, by, order), notes)
 
 
@@ -138,7 +143,7 @@ def _by_number(index: int, inventory: Inventory) -> Gpu:
 
 def _by_uuid(prefix: str, inventory: Inventory) -> Device:
     number = prefix.removeprefix("GPU-")
-    if number.isdecimal() and int(number) < len(inventory):
+    if number.isdecimal() and number in {str(gpu.index) for gpu in inventory}:
         raise ChoiceError(
             f"{prefix} could be GPU {number}, or a UUID that begins so; try {number}, or more of it."
         )
@@ -149,7 +154,7 @@ def _by_uuid(prefix: str, inventory: Inventory) -> Device:
         )
     if len(fits) > 1:
         length = len(prefix) + 1
-        while len({str(device.uuid)[:length] for device in fits}) < len(fits):
+        while length < _UUID_LENGTH and len({str(device.uuid)[:length] for device in fits}) < len(fits):
             length += 1
         several = [str(device.uuid)[:length] for device in fits]
         longer = " or ".join(several[:_MOST_NAMED] + ["…"] * (len(several) > _MOST_NAMED))
@@ -189,8 +194,7 @@ def _allotment(inventory: Inventory, allotted: Reading, mask: str | None) -> tup
     if allotted.devices is UNKNOWN:
         raise ChoiceError(
             f"It is not known what this kernel was given: CUDA_VISIBLE_DEVICES={mask}. {allotted.notes[-1]} "
-            "Restart it with CUDA_DEVICE_ORDER=PCI_BUS_ID, or a mask of UUIDs; --force chooses from all, "
-            "whoever they were given to."
+            "Restart it with a mask of UUIDs; --force chooses from all, whoever they were given to."
         )
     return allotted.devices
 
@@ -232,11 +236,13 @@ def _least_busy(request: Auto, pool: tuple[Device, ...]) -> tuple[Device, ...]:
 
 
 def _not_free(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[str, ...]:
-    """Say so where the least busy ones are busy."""
-    if not any(device.shows_use is True for device in devices):
+    """Say so where the least busy ones are busy, as far as that is known of all."""
+    use = [device.shows_use for device in pool]
+    free = use.count(False)
+    if not any(device.shows_use is True for device in devices) or UNKNOWN in use or free >= len(devices):
         return ()
-    free = sum(device.shows_use is False for device in pool)
-    return (f"{'No GPU is' if not free else f'Only {free} are'} free: these are the least busy.",)
+    there = "No GPU is" if not free else "Only one GPU is" if free == 1 else f"Only {free} GPUs are"
+    return (f"{there} free: these are the least busy.",)
 
 
 def _business(device: Device) -> tuple[int, int]:
@@ -247,7 +253,11 @@ def _business(device: Device) -> tuple[int, int]:
 
 
 def _whole(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
-    return tuple(one for one in pool if isinstance(one, Gpu) and not one.is_split and not one.problem)
+    return tuple(gpu for gpu in pool if isinstance(gpu, Gpu) and _is_usable(gpu))
+
+
+def _is_usable(gpu: Gpu) -> bool:
+    return not gpu.problem and not gpu.is_split and gpu.uuid is not UNKNOWN
 
 
 def _parts(pool: tuple[Device, ...]) -> tuple[MigInstance, ...]:

@@ -155,24 +155,25 @@ def _numbered(
     )
     if not numbers:
         return Reading(kind, (), notes)
+    names_all = len(numbers) == len(inventory)
     if order != PCI and not inventory.is_uniform:
         why = (
             f"{setting} and CUDA_DEVICE_ORDER is {order or 'not set'}, CUDA may count this machine's GPUs "
             "in another order than nvidia-smi, as they differ: which is cuda:0 can't be known"
             f"{' until you choose' if kind == 'unset' else ''}."
         )
-        return Reading(kind, UNKNOWN, (*notes, why), names_all=len(numbers) == len(inventory))
+        return Reading(kind, UNKNOWN, (*notes, why), names_all=names_all)
     split = [gpu.index for gpu in inventory if gpu.is_split]
     if split:
         why = f"{setting}, what CUDA sees can't be known from here: {_list(split)} {_is(split)} split by MIG."
-        return Reading(kind, UNKNOWN, (*notes, why))
+        return Reading(kind, UNKNOWN, (*notes, why), names_all=names_all)
     silent = [gpu.index for gpu in inventory if gpu.problem]
     if silent and max(numbers) >= silent[0]:
         # A GPU that fell off the bus may be left out of CUDA's numbers, and still counts in NVML's.
         # Which way it goes is not documented, so nothing is said of the numbers behind it.
         why = f"{setting}, what CUDA sees can't be known while {_list(silent)} {_does(silent)} not answer."
-        return Reading(kind, UNKNOWN, (*notes, why))
-    return Reading(kind, tuple(inventory[number] for number in numbers), notes)
+        return Reading(kind, UNKNOWN, (*notes, why), names_all=names_all)
+    return Reading(kind, tuple(inventory[number] for number in numbers), notes, names_all=names_all)
 
 
 def _by_uuid(mask: str, inventory: Inventory) -> Reading:

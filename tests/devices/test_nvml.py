@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pynvml
 import pytest
 
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import SimulationError
-from gpu_magic.testing import simulate
+from gpu_magic.testing import Machine, simulate
 
 if TYPE_CHECKING:
     from gpu_magic.devices.nvml import Nvml
@@ -25,7 +25,7 @@ def test_the_figures_are_those_that_nvitop_reads(fresh: Fresh) -> None:
     fresh("""
         from nvitop import Device
         from gpu_magic.devices.nvml import Nvml
-        from gpu_magic.testing import simulate
+        from gpu_magic.testing import Machine, simulate
 
         with simulate("8xA100-80GB", seed=4, clock=lambda: 0.0) as machine:
             machine.populate()
@@ -162,6 +162,7 @@ def test_a_call_that_hangs_is_given_up_and_the_others_are_read(nvml: Nvml) -> No
         assert "did not come back" in gpus[1].problem
         assert [gpu.problem for gpu in gpus if gpu.index != 1] == [""] * 3
         # It is not called again while it hangs, so nobody waits a second time, and no thread is lost to it.
+        nvml.inventory()
         threads = threading.active_count()
         for _ in range(5):
             assert "did not come back" in nvml.inventory()[1].problem
@@ -303,3 +304,62 @@ def test_after_a_bad_word_the_next_read_says_it_again(nvml: Nvml, monkeypatch: p
             nvml.inventory()
     monkeypatch.delenv("GPU_MAGIC_SIMULATE")
     assert nvml.inventory().simulated == ""
+
+
+def test_gpus_that_are_slow_and_well_leave_no_threads_behind(nvml: Nvml) -> None:
+    class Slow(Machine):
+        def wait_if_hanging(self, call: str, gpu: int | None) -> None:
+            time.sleep(0.1 if call == "nvmlDeviceGetPowerUsage" else 0)
+
+    with simulate(Slow("4xT4")):
+        nvml.inventory()
+        threads = threading.active_count()
+        for _ in range(4):
+            assert not any(gpu.problem for gpu in nvml.inventory())
+        assert _becomes(lambda: threading.active_count() <= threads)
+
+
+def test_a_driver_that_hangs_does_not_keep_the_simulated_one_away(
+    nvml: Nvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with simulate("2xT4") as machine:
+        comes_back = machine.hang("nvmlInitWithFlags")
+        assert "does not answer" in nvml.inventory().problem
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "3xL4")
+    assert len(nvml.inventory()) == 3
+    comes_back.set()
+    time.sleep(0.1)
+    assert nvml.inventory()[0].name == "NVIDIA L4"
+    monkeypatch.delenv("GPU_MAGIC_SIMULATE")
+    nvml.inventory()
+
+
+def test_a_gpu_that_hangs_on_one_machine_is_well_on_another(nvml: Nvml) -> None:
+    with simulate("2xT4") as machine:
+        nvml.inventory()
+        comes_back = machine.hang("nvmlDeviceGetPowerUsage", 0)
+        assert nvml.inventory()[0].problem
+        with simulate("2xL4"):
+            assert not nvml.inventory()[0].problem
+        comes_back.set()
+
+
+def test_a_name_that_is_no_text_is_unknown(nvml: Nvml) -> None:
+    with simulate("1xT4") as machine:
+        machine.gpus[0].model = machine.gpus[0].model._replace(name=_Raw(b"T\xff4"))
+        assert nvml.inventory()[0].name is UNKNOWN
+        assert nvml.inventory()[0].problem == ""
+
+
+class _Raw(str):
+    """A name as bytes that are no UTF-8, which is how a driver could give it."""
+
+    __slots__ = ("raw",)
+
+    def __new__(cls, raw: bytes) -> Self:
+        self = super().__new__(cls, "raw")
+        self.raw = raw
+        return self
+
+    def encode(self, *_: object) -> bytes:
+        return self.raw

@@ -115,7 +115,7 @@ def test_odd_arguments_to_choose() -> None:
         assert gpu_magic.choose([gpus[2], gpus[0]]).mask == "2,0"
         assert gpu_magic.choose(np.int64(1)).mask == "1"
         assert gpu_magic.choose(range(2)).mask == "0,1"
-        for odd in ([], "", None, 1.5, b"1", [None], object()):
+        for odd in ([], "", None, 1.5, b"1", [None], object(), True, {1, 0}):
             with pytest.raises(gpu_magic.ChoiceError):
                 gpu_magic.choose(odd)
         with pytest.raises(gpu_magic.ChoiceError, match="neither 'index' nor 'uuid'"):
@@ -137,6 +137,6 @@ def test_auto_on_a_busy_machine_says_so() -> None:
     with simulate("2xT4") as machine:
         machine.gpus[0].run("x.py", "bob", 9 << 30, work=80)
         assert "free: these" not in repr(gpu_magic.choose("auto"))
-        assert "Only 1 are free: these are the least busy." in repr(gpu_magic.choose("auto:2"))
+        assert "Only one GPU is free: these are the least busy." in repr(gpu_magic.choose("auto:2"))
         machine.gpus[1].run("y.py", "eve", 8 << 30, work=80)
         assert "No GPU is free: these are the least busy." in repr(gpu_magic.choose("auto"))

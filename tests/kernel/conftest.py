@@ -84,6 +84,10 @@ def start_kernel(native: Path, tmp_path: Path) -> Iterator[Callable[..., Kernel]
     managers: list[KernelManager] = []
     (tmp_path / "starter_pkg.py").write_text(STARTER)
     (tmp_path / "late_pkg.py").write_text(LATE)
+    (tmp_path / "start_cuda.py").write_text(LATE)
+    (tmp_path / "late_parent").mkdir()
+    (tmp_path / "late_parent" / "__init__.py").write_text("")
+    (tmp_path / "late_parent" / "part.py").write_text("import sndhdr\n")
     (tmp_path / "lazy_pkg.py").write_text("def helper():\n    import sndhdr\n")
 
     def start(driver: Driver | None = None, **variables: str) -> Kernel:

@@ -78,6 +78,12 @@ def test_a_gpu_inside_the_frozen_set_gets_the_line_to_type(kernel: Kernel) -> No
         (f"import wave\n{CUINIT}\nimport wave", "by import wave, or a line after it."),
         (f"try:\n    import not_there\nexcept ImportError:\n    pass\n{CUINIT}", "in cell [3]."),
         ("import importlib; importlib.import_module('starter_pkg')\nx = 1", "by import starter_pkg."),
+        # Nor is one that a magic stands behind, or that had not yet run any code.
+        ("import colorsys\n%run start_cuda.py", "by import colorsys, or a line after it."),
+        (
+            f"import late_parent\n{CUINIT}\nimport late_parent.part",
+            "by import late_parent, or a line after it.",
+        ),
         # Frameworks that run on the CPU have not started CUDA.
         (f"import jax.numpy as jnp; x = jnp.ones(3) + 1\n{CUINIT}", "by import jax, or a line after it."),
         (CUINIT, "in cell [3]."),
@@ -246,3 +252,27 @@ def test_a_refusal_in_a_loop_is_said_each_time(kernel: Kernel) -> None:
     kernel.run(CUINIT)
     reply = kernel.run("import gpu_magic\nfor _ in range(3):\n    gpu_magic.choose(1)")
     assert reply.stderr.count("CudaInitializedWarning") >= 3
+
+
+def test_the_import_that_finds_cuda_started_goes_on_to_the_next_finder(kernel: Kernel) -> None:
+    """A finder that takes itself away in the middle of an import makes Python skip the one behind it."""
+    kernel.run("import sys\nfinders = [f for f in sys.meta_path if 'gpu_magic' in type(f).__module__]")
+    kernel.run(
+        "class Asked:\n    names = []\n"
+        "    def find_spec(self, name, path=None, target=None): self.names.append(name)\n"
+        "sys.meta_path.insert(1, Asked())"
+    )
+    assert kernel.run(f"{CUINIT}\nimport sndhdr\nprint('sndhdr' in Asked.names)").stdout == "True\n"
+
+
+def test_reset_of_what_was_never_changed_is_fine(start_kernel: Callable[..., Kernel]) -> None:
+    unlike = (CARDS[0], replace(CARDS[1], name="Tesla T4", total=16 << 30), *CARDS[2:])
+    kernel = start_kernel(Driver(unlike))
+    kernel.run("%load_ext gpu_magic")
+    kernel.run(CUINIT)
+    assert kernel.run("%gpus reset").text == ""
+
+
+def test_the_guard_asks_no_gpu_where_it_needs_none(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel(GPU_MAGIC_SIMULATE="bogus")
+    assert kernel.run("import gpu_magic; print(gpu_magic.guard().state.value)").stdout == "absent\n"

@@ -158,7 +158,6 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%gpus 1 --by=u", {"--by=uuid"}, set()),
         ("%gpus auto:", {"auto:1", "auto:8"}, {"abs", "auto:9"}),
         ("%gpus 2-", {"2-3", "2-7"}, {"abs", "2-1"}),
-        ("gpus al", {"all"}, set()),
     ],
 )
 def test_tab(run: Run, shell: InteractiveShell, line: str, offers: set[str], not_offered: set[str]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -174,3 +175,34 @@ def test_nothing_is_said_of_a_mask_on_a_machine_that_can_not_be_read() -> None:
     broken = Inventory(problem="No NVIDIA driver was found.")
     assert read("0,1", broken) == Reading("index", UNKNOWN)
     assert read("", broken).devices == ()
+
+
+def test_a_gpu_without_a_uuid_is_never_written_by_one() -> None:
+    there = machine(replace(gpu(0), uuid=UNKNOWN), gpu(1), lost(gpu(2)))
+    selection = choose(parse("all"), there, ("0,1,2", "PCI_BUS_ID"))
+    assert selection.mask == UUIDS[1]
+    assert selection.notes[0] == "GPU 0 is left out: it tells no UUID."
+    with pytest.raises(ChoiceError, match="only 1 can be picked from"):
+        ask("auto:2", there, "0,1,2", "PCI_BUS_ID")
+
+
+def test_a_gpu_that_does_not_answer_makes_no_riddle_a_guess() -> None:
+    there = machine(gpu(0, name="Tesla T4"), gpu(1, name="Tesla T4"), lost(gpu(2)))
+    assert read("0", there).devices is UNKNOWN
+    with pytest.raises(ChoiceError, match="not known what this kernel was given"):
+        ask("all", there, mask="0")
+
+
+def test_one_lost_gpu_does_not_block_a_kernel_that_was_given_them_all() -> None:
+    there = machine(gpu(0), gpu(1), lost(gpu(2)))
+    assert ask("0", there, "0,1,2", "PCI_BUS_ID") == (UUIDS[0], "PCI_BUS_ID")
+
+
+def test_two_devices_with_one_uuid_end_in_a_line() -> None:
+    with pytest.raises(ChoiceError, match="type more of it"):
+        ask("GPU-1a2b", machine(gpu(0), replace(gpu(1), uuid=UUIDS[0])))
+
+
+def test_a_very_long_number_for_a_uuid() -> None:
+    with pytest.raises(ChoiceError, match="No GPU here has a UUID"):
+        ask("GPU-" + "1" * 6000)
