@@ -255,7 +255,7 @@ def test_a_refusal_in_a_loop_is_said_each_time(kernel: Kernel) -> None:
 
 
 def test_the_import_that_finds_cuda_started_goes_on_to_the_next_finder(kernel: Kernel) -> None:
-    """A finder that takes itself away in the middle of an import makes Python skip the one behind it."""
+    """A finder that takes itself away in the middle of an import hides the one behind it from Python."""
     kernel.run("import sys\nfinders = [f for f in sys.meta_path if 'gpu_magic' in type(f).__module__]")
     kernel.run(
         "class Asked:\n    names = []\n"
