@@ -62,6 +62,7 @@ class _Round(Generic[T]):
                 self.error = error
                 self.failed.add(number)
                 self.done.set()
+                return
             if len(self.results) == len(self._calls):
                 self.done.set()
 
@@ -70,12 +71,17 @@ class _Worker:
     """A thread that waits for rounds, so that a steady reader starts none of its own each time."""
 
     def __init__(self) -> None:
-        self.is_busy = False
+        self._latest: _Round[Any] | None = None
         self._rounds: queue.SimpleQueue[_Round[Any] | None] = queue.SimpleQueue()
         _start(self._work)
 
+    @property
+    def hangs(self) -> bool:
+        """Whether what it was last given has not been done, by it or by its helpers."""
+        return self._latest is not None and not self._latest.done.is_set()
+
     def take(self, round_: _Round[Any]) -> None:
-        self.is_busy = True
+        self._latest = round_
         self._rounds.put(round_)
 
     def retire(self) -> None:
@@ -86,7 +92,6 @@ class _Worker:
         while (round_ := self._rounds.get()) is not None:
             round_.work()
             del round_  # and what it holds, while there is nothing to do
-            self.is_busy = False
 
 
 def _start(work: Callable[[], None]) -> None:
@@ -160,7 +165,7 @@ class Patience:
     def _run(self, round_: _Round[T], seconds: float) -> None:
         give_up = time.monotonic() + seconds
         stall, helpers = min(_STALL_SECONDS, seconds / 8), 1
-        if self._worker is None or self._worker.is_busy:  # it hangs in an earlier round
+        if self._worker is None or self._worker.hangs:
             self.close()
             self._worker = _Worker()
         self._worker.take(round_)
