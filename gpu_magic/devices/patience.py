@@ -71,17 +71,17 @@ class _Worker:
     """A thread that waits for rounds, so that a steady reader starts none of its own each time."""
 
     def __init__(self) -> None:
-        self._latest: _Round[Any] | None = None
+        self._done: threading.Event | None = None  # of the round it was last given
         self._rounds: queue.SimpleQueue[_Round[Any] | None] = queue.SimpleQueue()
         _start(self._work)
 
     @property
     def hangs(self) -> bool:
         """Whether what it was last given has not been done, by it or by its helpers."""
-        return self._latest is not None and not self._latest.done.is_set()
+        return self._done is not None and not self._done.is_set()
 
     def take(self, round_: _Round[Any]) -> None:
-        self._latest = round_
+        self._done = round_.done
         self._rounds.put(round_)
 
     def retire(self) -> None:
