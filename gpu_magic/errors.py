@@ -9,6 +9,8 @@ __all__ = [
     "CudaInitializedError",
     "CudaInitializedWarning",
     "GpuMagicError",
+    "PlacementError",
+    "PlacementWarning",
     "SimulationError",
 ]
 
@@ -29,6 +31,10 @@ class ChoiceError(_OneLineError):
     """The GPUs asked for can't be chosen; nothing was changed."""
 
 
+class PlacementError(_OneLineError):
+    """Code can't run on, or variables not go to, the device asked for; nothing was run."""
+
+
 class SimulationError(_OneLineError):
     """A simulated machine was described in words that are not understood."""
 
@@ -39,3 +45,7 @@ class CudaInitializedError(GpuMagicError, RuntimeError):
 
 class CudaInitializedWarning(UserWarning):
     """A different choice came after CUDA had been initialised; nothing was changed."""
+
+
+class PlacementWarning(UserWarning):
+    """Something of a cell that was to run on one device ran elsewhere."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["printable", "shortened"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["listed", "printable", "shortened"]
 
 
 def printable(text: str) -> str:
@@ -14,3 +19,9 @@ def shortened(text: str, longest: int) -> str:
     """Return printable text of at most so many characters."""
     shown = printable(text[: longest + 1])
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def listed(names: Iterable[str], none: str = "") -> str:
+    """Return `a, b and c`; `none` where there are none."""
+    *first, last = list(names) or [none]
+    return f"{', '.join(first)} and {last}" if first else last

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpu_magic.cuda.driver import Probe, State
+from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -94,7 +95,9 @@ class Guard:
             )
         why = f"CUDA was {self.seen}, and this process is frozen to {self.frozen_to}."
         if typed:
-            wish = f"To have {_labels(wanted)} alone" if wanted else "To have no GPU"
+            wish = (
+                f"To have {listed(device.label for device in wanted)} alone" if wanted else "To have no GPU"
+            )
             restart = f"{wish}: restart the kernel and run {typed} before anything starts CUDA."
         else:
             restart = "To go back to what the kernel was started with: restart it."
@@ -132,8 +135,3 @@ def judge(probe: Probe, first: Sighting | None, inventory: Inventory) -> Guard:
 
 def _label(device: Device | str) -> str:
     return f"{device[:12]}…" if isinstance(device, str) else device.label
-
-
-def _labels(devices: Sequence[Device]) -> str:
-    *first, last = [device.label for device in devices] or [""]
-    return f"{', '.join(first)} and {last}" if first else last

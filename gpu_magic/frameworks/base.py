@@ -1,28 +1,101 @@
-"""What gpu_magic knows how to ask of a framework."""
+"""What gpu_magic knows how to ask of a framework, and to tell it."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-__all__ = ["Framework"]
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+    from contextlib import AbstractContextManager
+
+    from gpu_magic.selection.target import Place
+
+__all__ = ["Framework", "Holding"]
+
+
+class Holding(NamedTuple):
+    """A piece of memory that a variable holds.
+
+    Parameters
+    ----------
+    device
+        As the framework names it where it is no GPU or CPU of ours; else a `Place`.
+    nbytes
+        Its size.
+    key
+        The same for two variables that share it (views, tied weights).
+
+    """
+
+    device: Place | str
+    nbytes: int
+    key: Hashable
 
 
 class Framework(Protocol):
-    """A library that computes on GPUs. None of these verbs imports it, or starts its GPU side.
+    """A library that computes on GPUs. None of these verbs imports it.
+
+    `has_gpu`, `is_started` and `scope` do not start it; the others are asked for what it is about to be used for.
 
     Parameters
     ----------
     name
         As its users write it.
+    module
+        What they import.
 
     """
 
     name: str
+    module: str
 
     def has_gpu(self) -> bool:
         """Whether it says that a GPU is among the devices it has started; False where it does not say."""
         ...
 
+    def is_started(self) -> bool:
+        """Whether it has its devices already, so that asking for them takes no memory and no time."""
+        ...
+
     def line_for(self, ordinal: int) -> str:
         """Return the line to type for working on `cuda:ordinal` from here on."""
+        ...
+
+    def backend(self) -> str:
+        """Return the module of the framework that it computes with; empty for itself."""
+        ...
+
+    def problem(self, place: Place) -> str:
+        """Say why it can't compute there: a clause; empty where it can."""
+        ...
+
+    def name_of(self, place: Place) -> str:
+        """Return what it calls the place."""
+        ...
+
+    def scope(self, place: Place) -> AbstractContextManager[Any]:
+        """Make the place its default in this thread, for as long as the block runs.
+
+        One that has not started is placed without being started, and gets the place when it does.
+        """
+        ...
+
+    def memory(self, thing: Any) -> Sequence[Holding] | None:
+        """Return what one of its arrays occupies, on each device; None for anything else."""
+        ...
+
+    def parts(self, thing: Any) -> Iterable[Any] | None:
+        """Return what one of its objects (a model, an optimizer) is made of; None for anything else."""
+        ...
+
+    def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
+        """Make these GPUs the ones it uses from here on, in a process that CUDA was started in.
+
+        Returns
+        -------
+        tuple
+            A clause that says what it now uses, or why it could not be told; and what undoes it at its exit,
+            None where nothing was changed.
+
+        """
         ...

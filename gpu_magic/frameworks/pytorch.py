@@ -3,22 +3,144 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.frameworks.base import Holding
+from gpu_magic.selection.target import Place
+from gpu_magic.text import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
 __all__ = ["FRAMEWORK"]
 
 
 class PyTorch:
-    """`torch`, through `torch.cuda`."""
+    """`torch`: its accelerator, whichever kind it is, and `torch.cuda`."""
 
     name = "PyTorch"
+    module = "torch"
 
     def has_gpu(self) -> bool:
         """Tell PyTorch's own flag, which misses the cuInit of `torch.cuda.is_available()`."""
         ask = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)
         return ask is not None and bool(ask())
 
+    def is_started(self) -> bool:
+        return self.has_gpu()
+
+    def backend(self) -> str:
+        return ""
+
     def line_for(self, ordinal: int) -> str:
         return f"torch.cuda.set_device({ordinal})"
+
+    def problem(self, place: Place) -> str:
+        """Count its accelerator's devices; CUDA's are counted through NVML where PyTorch can."""
+        if place.kind == "cpu":
+            return ""  # it has one CPU, whichever logical one others are told
+        torch: Any = sys.modules["torch"]
+        kind = _accelerator()
+        asked = place.type or "cuda"
+        if kind is None or (place.type and place.type != kind):
+            return f"PyTorch {torch.__version__} {f'has no {asked}' if kind else 'is built without CUDA'}"
+        count = torch.accelerator.device_count()
+        if place.index < count:
+            return ""
+        return f"PyTorch sees {listed((f'{kind}:{index}' for index in range(count)), 'no GPU')}"
+
+    def name_of(self, place: Place) -> str:
+        return "cpu" if place.kind == "cpu" else f"{place.type or _accelerator() or 'cuda'}:{place.index}"
+
+    def scope(self, place: Place) -> AbstractContextManager[Any]:
+        from gpu_magic.frameworks.pytorch_mode import DeviceMode, RefusingMode
+
+        if why := self.problem(place):
+            return RefusingMode(f"This is to run on {place}, and {why}.")
+        device = sys.modules["torch"].device(self.name_of(place))
+        return DeviceMode(device) if device.type == "cpu" else _Current(DeviceMode(device), device)
+
+    def memory(self, thing: Any) -> Sequence[Holding] | None:
+        """Return a tensor's storage, which its views share."""
+        torch: Any = sys.modules["torch"]
+        if not isinstance(thing, torch.Tensor):
+            return None
+        where = thing.device
+        device = where.type if where.type == "meta" else _place(where)
+        try:
+            storage = thing.untyped_storage()
+            return [Holding(device, storage.nbytes(), (device, storage.data_ptr() or id(thing)))]
+        except (RuntimeError, NotImplementedError, ValueError):  # sparse, not yet initialised, and the like
+            return None if thing.layout != torch.strided else [Holding(device, 0, id(thing))]
+
+    def parts(self, thing: Any) -> Iterable[Any] | None:
+        torch: Any = sys.modules["torch"]
+        if isinstance(thing, torch.nn.Module):
+            return [*thing.parameters(), *thing.buffers()]
+        if isinstance(thing, torch.optim.Optimizer):
+            return [thing.param_groups, *thing.state.values()]
+        if isinstance(thing, torch.Tensor) and thing.layout == torch.sparse_coo:
+            return [thing._indices(), thing._values()]  # noqa: SLF001 - the others raise on uncoalesced ones
+        if isinstance(thing, torch.Tensor) and thing.layout != torch.strided:
+            return [
+                getattr(thing, name)()
+                for name in ("values", "crow_indices", "col_indices", "ccol_indices", "row_indices")
+                if _has(thing, name)
+            ]
+        return None
+
+    def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
+        """Set the current device; PyTorch can't hide the others once CUDA has started."""
+        torch: Any = sys.modules["torch"]
+        place = Place("gpu", ordinals[0], "cuda")
+        if why := self.problem(place):
+            return why, None
+        current = torch.cuda.device(place.index)
+        current.__enter__()
+        return f"its current device is {place}; the others can still be named", current
+
+
+class _Current:
+    """Makes a device the default one, and the current one, which `"cuda"` without a number means."""
+
+    def __init__(self, mode: AbstractContextManager[Any], device: Any) -> None:
+        torch: Any = sys.modules["torch"]
+        switch = torch.cuda.device if device.type == "cuda" else torch.accelerator.device_index
+        self._mode, self._current = mode, switch(device.index)
+
+    def __enter__(self) -> None:
+        self._current.__enter__()
+        try:
+            self._mode.__enter__()
+        except BaseException:
+            self._current.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *exc_info: Any) -> None:
+        try:
+            self._mode.__exit__(*exc_info)
+        finally:
+            self._current.__exit__(*exc_info)
+
+
+def _accelerator() -> str | None:
+    """Return what PyTorch calls its accelerator: "cuda" (ROCm, too), "xpu", "mps"; None for a CPU build."""
+    device = sys.modules["torch"].accelerator.current_accelerator()
+    return None if device is None else str(device.type)
+
+
+def _place(device: Any) -> Place:
+    index = device.index or 0
+    return Place("cpu", 0) if device.type == "cpu" else Place("gpu", index, device.type)
+
+
+def _has(tensor: Any, name: str) -> bool:
+    try:
+        getattr(tensor, name)()
+    except RuntimeError:
+        return False
+    return True
 
 
 FRAMEWORK = PyTorch()

@@ -3,26 +3,210 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.errors import PlacementWarning
+from gpu_magic.frameworks.base import Holding
+from gpu_magic.selection.target import Place
+from gpu_magic.text import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
 __all__ = ["FRAMEWORK"]
 
+_HERE = "/job:localhost/replica:0/task:0"
+
 
 class TensorFlow:
-    """`tensorflow`, through its eager context."""
+    """`tensorflow`, through its eager context (TensorFlow 2.21, python/eager/context.py)."""
 
     name = "TensorFlow"
+    module = "tensorflow"
 
     def has_gpu(self) -> bool:
-        """Tell whether a GPU is among its context's devices (TensorFlow 2.21, python/eager/context.py).
+        """Tell whether a GPU is among its context's devices.
 
         The context has none until it is initialised, which merely entering `tf.device` does.
         """
-        context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
-        devices = getattr(context, "_logical_devices", None) or ()
+        devices = getattr(_context(), "_logical_devices", None) or ()
         return any(device.device_type == "GPU" for device in devices)
+
+    def is_started(self) -> bool:
+        return getattr(_context(), "_context_handle", None) is not None
+
+    def backend(self) -> str:
+        return ""
 
     def line_for(self, ordinal: int) -> str:
         return f'with tf.device("/GPU:{ordinal}"): ...'
+
+    def problem(self, place: Place) -> str:
+        """Count its devices; left to itself TensorFlow puts what names a missing one on the CPU, in silence."""
+        tf: Any = sys.modules["tensorflow"]
+        if place.type not in ("", "cuda"):
+            return f"TensorFlow has no {place.type}"
+        kind = place.kind.upper()
+        there = _ordinals(kind)
+        if place.index in there:
+            return ""
+        if kind == "CPU":
+            return f"TensorFlow has {listed(f'cpu:{index}' for index in there)}"
+        if not tf.test.is_built_with_gpu_support():
+            return f"TensorFlow {tf.__version__} is built without CUDA"
+        names = [f"cuda:{ordinal} (as /GPU:{index})" for index, ordinal in enumerate(there)]
+        return f"TensorFlow sees {listed(names, 'no GPU')}"
+
+    def name_of(self, place: Place) -> str:
+        """Return `/GPU:i`; i counts the devices it sees, fewer than CUDA's where it was told of some only."""
+        if place.kind == "cpu":
+            return f"/CPU:{place.index}"
+        there = _ordinals("GPU")
+        return f"/GPU:{there.index(place.index) if place.index in there else place.index}"
+
+    def scope(self, place: Place) -> AbstractContextManager[Any]:
+        if self.is_started() and self.problem(place):
+            return _Absent(place)
+        if self.is_started() or not hasattr(_make_context(), "_set_device"):
+            return sys.modules["tensorflow"].device(self.name_of(place))  # type: ignore[no-any-return]
+        return _Waiting(self, place)
+
+    def memory(self, thing: Any) -> Sequence[Holding] | None:
+        tf: Any = sys.modules["tensorflow"]
+        if not isinstance(thing, tf.Tensor | tf.Variable) or not hasattr(thing, "device"):
+            return None
+        if isinstance(thing, tf.distribute.DistributedValues):
+            return None
+        try:
+            size = (thing.shape.num_elements() or 0) * thing.dtype.size
+            return [Holding(_place(thing.device), size, ("TensorFlow", id(thing)))]
+        except (AttributeError, ValueError):  # symbolic ones of a graph hold nothing
+            return []
+
+    def parts(self, thing: Any) -> Iterable[Any] | None:
+        tf: Any = sys.modules["tensorflow"]
+        if isinstance(thing, tf.distribute.DistributedValues):  # a mirrored variable
+            return thing.values  # type: ignore[no-any-return]
+        if isinstance(thing, tf.Module):
+            return thing.variables  # type: ignore[no-any-return]
+        if isinstance(thing, tf.RaggedTensor | tf.SparseTensor | tf.IndexedSlices):
+            return tf.nest.flatten(thing, expand_composites=True)  # type: ignore[no-any-return]
+        return None
+
+    def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
+        """Set the visible devices, as long as it has not started; TensorFlow refuses after that."""
+        tf: Any = sys.modules["tensorflow"]
+        if self.is_started():
+            return "it has started and keeps the devices that it has", None
+        physical = {_number(one): one for one in tf.config.list_physical_devices("GPU")}
+        if not physical and not tf.test.is_built_with_gpu_support():
+            return f"TensorFlow {tf.__version__} is built without CUDA", None
+        missing = [f"cuda:{ordinal}" for ordinal in ordinals if ordinal not in physical]
+        if missing:
+            return f"it does not list {listed(missing)}", None
+        before = tf.config.get_visible_devices("GPU")
+        tf.config.set_visible_devices([physical[ordinal] for ordinal in ordinals], "GPU")
+        names = [f"cuda:{ordinal} as /GPU:{index}" for index, ordinal in enumerate(_ordinals("GPU"))]
+        return f"it sees {listed(names, 'no GPU')}", _Visible(before)
+
+
+class _Waiting:
+    """Gives a context that has not started the device that it is to start with.
+
+    `tf.device` would start it, and that takes nearly all the memory of every GPU it sees, also for somebody
+    whose TensorBoard has imported TensorFlow and who will never use it.
+    """
+
+    def __init__(self, framework: TensorFlow, place: Place) -> None:
+        self._framework, self._place = framework, place
+
+    def __enter__(self) -> None:
+        tf: Any = sys.modules["tensorflow"]
+        self._context = context = _context()
+        self._before = context.device_name, context.device_spec
+        # What it is to be called once there are devices: asking for them now would start CUDA.
+        kind, index = self._place.kind.upper(), self._place.index
+        name = f"{_HERE}/device:{kind}:{index}"
+        if self._context._physical_devices is not None:  # noqa: SLF001
+            name = _HERE + self._framework.name_of(self._place).replace("/", "/device:")
+        context._set_device(name, tf.DeviceSpec.from_string(name))  # noqa: SLF001
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._context._set_device(*self._before)  # noqa: SLF001
+        if self._framework.is_started() and (why := self._framework.problem(self._place)):
+            warnings.warn(
+                f"TensorFlow was started by this code and not on {self._place}: {why}.",
+                PlacementWarning,
+                stacklevel=2,
+            )
+
+
+class _Absent:
+    """Names a device that is not there, and keeps TensorFlow from taking the CPU instead: using it raises."""
+
+    def __init__(self, place: Place) -> None:
+        self._name = f"/{place.kind.upper()}:{place.index}"
+
+    def __enter__(self) -> None:
+        tf: Any = sys.modules["tensorflow"]
+        self._was_soft = tf.config.get_soft_device_placement()
+        self._device = tf.device(self._name)
+        self._device.__enter__()
+        tf.config.set_soft_device_placement(False)
+
+    def __exit__(self, *exc_info: object) -> None:
+        sys.modules["tensorflow"].config.set_soft_device_placement(self._was_soft)
+        self._device.__exit__(*exc_info)
+
+
+class _Visible:
+    """Puts the visible devices back at its exit, as long as TensorFlow lets them be changed."""
+
+    def __init__(self, before: list[Any]) -> None:
+        self._before = before
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exc_info: object) -> None:
+        if not FRAMEWORK.is_started():
+            sys.modules["tensorflow"].config.set_visible_devices(self._before, "GPU")
+
+
+def _context() -> Any:
+    return getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
+
+
+def _make_context() -> Any:
+    """Return the context, made where there is none yet; that starts nothing."""
+    return sys.modules["tensorflow.python.eager.context"].context()
+
+
+def _number(device: Any) -> int:
+    return int(device.name.rpartition(":")[2])
+
+
+def _ordinals(kind: str) -> list[int]:
+    """Return, for each logical device of a kind, the number CUDA gives it; for CPUs its own.
+
+    TensorFlow makes them in the order of its physical devices, whatever order they were made visible in.
+    """
+    tf: Any = sys.modules["tensorflow"]
+    found: list[int] = []
+    for physical in sorted(tf.config.get_visible_devices(kind), key=_number):
+        parts = tf.config.get_logical_device_configuration(physical)
+        found += [_number(physical)] * (len(parts) if parts else 1)
+    return found if kind == "GPU" else list(range(len(found)))
+
+
+def _place(device: str) -> Place | str:
+    kind, _, index = device.rpartition("device:")[2].partition(":")
+    if kind not in ("CPU", "GPU") or not index.isdecimal():
+        return device
+    if kind == "CPU":
+        return Place("cpu", int(index))
+    return Place("gpu", _ordinals("GPU")[int(index)], "cuda")
 
 
 FRAMEWORK = TensorFlow()

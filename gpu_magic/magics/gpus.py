@@ -56,7 +56,7 @@ class GpuMagics(Magics):
         from gpu_magic.magics.options import read
 
         try:
-            options = read(line)
+            options = read("%gpus", line)
             if not options.wanted:
                 display(current().gpus())
                 return

@@ -1,4 +1,4 @@
-"""Reads the line behind `%gpus`: its options. What is wanted is read by `selection.request`."""
+"""Reads the options in a magic's line. What is wanted is read by `selection`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,30 @@ from IPython.core.magic_arguments import MagicArgumentParser
 if TYPE_CHECKING:
     from argparse import Namespace
 
-__all__ = ["read"]
+__all__ = ["OPTIONS", "read"]
 
 _GUARD = "\x00"
-_OPTIONS = ("--by", "--order", "--dry-run", "--force", "--strict")
+
+# For each magic its options, and their values: some words, any text (None), or none at all for a flag.
+OPTIONS: dict[str, dict[str, tuple[str, ...] | None]] = {
+    "%gpus": {
+        "--by": ("index", "uuid"),
+        "--order": ("pci", "fastest"),
+        "--growth": (),
+        "--memory-limit": None,
+        "--in-process": (),
+        "--dry-run": (),
+        "--force": (),
+        "--strict": (),
+    },
+    "%%on_gpu": {"--only": None, "--or-cpu": (), "--mirror": (), "--verbose": ()},
+}
+_DEFAULTS = {"--order": "pci"}
+_EXAMPLES = {"%gpus": "%gpus 1,3", "%%on_gpu": "%%on_gpu 0"}
 
 
-def read(line: str) -> Namespace:
-    """Read a line into `wanted` (one text, empty for none), `by`, `order`, `dry_run`, `force`, `strict`.
+def read(magic: str, line: str) -> Namespace:
+    """Read a line into `wanted` (one text, empty for none), and its options by their names.
 
     Raises
     ------
@@ -32,32 +48,36 @@ def read(line: str) -> Namespace:
     words = [word.strip("'\"") for word in typed.split()]
     # argparse takes -1 for an option; the request's own reader has a better answer to it.
     guarded = [f"{_GUARD}{word}" if re.match(r"-\d", word) else word for word in words if word]
-    unknown = next((word for word in words if word.startswith("--") and not _known(word)), None)
+    known = OPTIONS[magic]
+    unknown = next((word for word in words if word.startswith("--") and not _is_among(known, word)), None)
+    help_ = f"{magic.replace('%%', '%')}? explains"
     if unknown:
-        close = difflib.get_close_matches(unknown, _OPTIONS, n=1, cutoff=0.7)
-        hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(_OPTIONS)}."
-        raise UsageError(f"There is no {unknown}; {hint} %gpus? explains them.")
+        close = difflib.get_close_matches(unknown, known, n=1, cutoff=0.7)
+        hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(known)}."
+        raise UsageError(f"There is no {unknown}; {hint} {help_} them.")
     try:
-        options: Namespace = _parser().parse_args(guarded)
+        options: Namespace = _parser(magic).parse_args(guarded)
     except UsageError as error:
-        raise UsageError(f"{error}. %gpus? explains the options.".replace(_GUARD, "")) from None
+        raise UsageError(f"{error}. {help_} the options.".replace(_GUARD, "")) from None
     options.wanted = " ".join(options.wanted).replace(_GUARD, "")
     if guarded and not options.wanted:
-        raise UsageError(f"{typed} goes with GPUs; try %gpus 1,3 {typed}")
+        raise UsageError(f"{typed} goes with GPUs; try {_EXAMPLES[magic]} {typed}")
     return options
 
 
-def _known(word: str) -> bool:
+def _is_among(known: dict[str, tuple[str, ...] | None], word: str) -> bool:
     """Tell whether a word is an option, or the beginning of one, as argparse takes it."""
-    return any(option.startswith(word.partition("=")[0]) for option in _OPTIONS)
+    return any(option.startswith(word.partition("=")[0]) for option in known)
 
 
 @cache
-def _parser() -> MagicArgumentParser:
-    parser = MagicArgumentParser("%gpus", add_help=False)
+def _parser(magic: str) -> MagicArgumentParser:
+    parser = MagicArgumentParser(magic, add_help=False)
     parser.add_argument("wanted", nargs="*")
-    parser.add_argument("--by", choices=["index", "uuid"])
-    parser.add_argument("--order", choices=["pci", "fastest"], default="pci")
-    for flag in ("--dry-run", "--force", "--strict"):
-        parser.add_argument(flag, action="store_true")
+    for option, values in OPTIONS[magic].items():
+        if values == ():
+            short = ["-v"] if option == "--verbose" else []
+            parser.add_argument(*short, option, action="store_true")
+        else:
+            parser.add_argument(option, choices=values, default=_DEFAULTS.get(option))
     return parser

@@ -10,7 +10,7 @@ from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.mask import FASTEST, PCI, Reading, read, write
 from gpu_magic.selection.request import Auto, Named, Nothing, Request, Reset
 
-__all__ = ["By", "Order", "Selection", "choose"]
+__all__ = ["By", "Order", "Selection", "choose", "find"]
 
 By = Literal["index", "uuid"]
 Order = Literal["pci", "fastest"]
@@ -123,7 +123,7 @@ def _check_options(request: Request, by: str | None, order: str) -> None:
 def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
     devices: list[Device] = []
     for wanted in request.wanted:
-        device = _by_number(wanted, inventory) if isinstance(wanted, int) else _by_uuid(wanted, inventory)
+        device = find(wanted, inventory)
         if device in devices:
             raise ChoiceError(f"{wanted} is {device.label}, which is named already: name each GPU once.")
         devices.append(device)
@@ -133,6 +133,20 @@ def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
             f"One process can use one MIG instance and no other GPU beside it; try {parts[0].uuid}."
         )
     return tuple(devices)
+
+
+def find(wanted: int | str, inventory: Inventory) -> Device:
+    """Return the device with this number of nvidia-smi's, or whose UUID begins so.
+
+    Raises
+    ------
+    ChoiceError
+        Where there is none that can be used, or several.
+
+    """
+    if inventory.problem:
+        raise ChoiceError(inventory.problem)
+    return _by_number(wanted, inventory) if isinstance(wanted, int) else _by_uuid(wanted, inventory)
 
 
 def _by_number(index: int, inventory: Inventory) -> Gpu:

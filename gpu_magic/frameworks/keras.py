@@ -1,0 +1,79 @@
+"""Keras 3: on TensorFlow and JAX it takes their device; on PyTorch it has one of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
+
+    from gpu_magic.frameworks.base import Holding
+    from gpu_magic.selection.target import Place
+
+__all__ = ["FRAMEWORK"]
+
+
+class Keras:
+    """`keras`, on its backend."""
+
+    name = "Keras"
+    module = "keras"
+
+    def has_gpu(self) -> bool:
+        """Tell nothing: its backend does."""
+        return False
+
+    def is_started(self) -> bool:
+        return False
+
+    def backend(self) -> str:
+        """Return "tensorflow", "jax", "torch", "numpy" or "openvino"."""
+        return str(sys.modules["keras"].config.backend())
+
+    def line_for(self, ordinal: int) -> str:
+        return f'with keras.device("gpu:{ordinal}"): ...'
+
+    def problem(self, place: Place) -> str:
+        backend = self.backend()
+        if place.kind == "gpu" and backend not in ("tensorflow", "jax", "torch"):
+            return f"Keras runs on its {backend} backend, which has no GPU"
+        return ""  # else its backend says so
+
+    def name_of(self, place: Place) -> str:
+        return f"{place.type or place.kind}:{place.index}"
+
+    def scope(self, place: Place) -> AbstractContextManager[Any]:
+        """On PyTorch, name the device to it: Keras 3.15 does not ask for PyTorch's default device."""
+        if self.backend() != "torch":
+            return contextlib.nullcontext()
+        from gpu_magic.frameworks.pytorch import FRAMEWORK as PYTORCH
+
+        return sys.modules["keras"].device(PYTORCH.name_of(place))  # type: ignore[no-any-return]
+
+    def memory(self, thing: Any) -> Sequence[Holding] | None:
+        """Return nothing: its variables hold their backend's tensors."""
+        del thing
+        return None
+
+    def parts(self, thing: Any) -> Iterable[Any] | None:
+        keras: Any = sys.modules["keras"]
+        if isinstance(thing, keras.Variable):
+            return [thing.value]
+        if isinstance(thing, keras.Layer | keras.optimizers.Optimizer | keras.metrics.Metric):
+            return [
+                *thing.variables,
+                *(getattr(thing, "metrics", None) or []),
+                getattr(thing, "optimizer", None),
+            ]
+        return None
+
+    def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
+        """Leave it to its backend."""
+        del ordinals
+        return f"it follows its backend, {self.backend()}", None
+
+
+FRAMEWORK = Keras()

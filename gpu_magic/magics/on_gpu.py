@@ -1,0 +1,105 @@
+"""`%%on_gpu`: run a cell on one GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, magics_class
+
+from gpu_magic.errors import GpuMagicError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from gpu_magic.placement.on_gpu import OnGpu
+    from gpu_magic.placement.scope import Scope
+
+__all__ = ["OnGpuMagics"]
+
+
+@magics_class
+class OnGpuMagics(Magics):
+    """The magic that runs a cell on a device."""
+
+    @cell_magic
+    def on_gpu(self, line: str, cell: str) -> Any:
+        """Run a cell on one GPU, in every framework that it uses.
+
+        %%on_gpu 0         on cuda:0, the first of the GPUs that this kernel chose; also written cuda:0,
+                           gpu:0 or /GPU:0
+        %%on_gpu smi:3     on GPU 3 of nvidia-smi
+        %%on_gpu GPU-8f3a  on the GPU whose UUID begins so
+        %%on_gpu cpu       on the CPU; cpu:2 is TensorFlow's and JAX's third logical CPU
+        %%on_gpu xpu:0     on another accelerator that PyTorch knows
+        %%on_gpu {n}       a variable, or any expression
+        %%on_gpu 0,1 --mirror
+                           in the scope of a tf.distribute.MirroredStrategy over exactly these
+
+        --only torch,tensorflow
+                           tell these frameworks, and leave the others as they are
+        --or-cpu           where the GPU can't be used, run the cell on the CPU and say so
+        -v, --verbose      say where the cell ran
+
+        PyTorch's default and current device, TensorFlow's, JAX's and CuPy's are set for the cell, also in a
+        framework that the cell itself imports, and set back at its end. Where one that the cell uses can't
+        run there, the cell does not run. Else it is a cell like any other.
+        """
+        __tracebackhide__ = True
+        from gpu_magic.cells import run
+        from gpu_magic.magics.options import read
+        from gpu_magic.placement.on_gpu import OnGpu, read_only
+
+        options = read("%%on_gpu", line)
+        try:
+            block = OnGpu(
+                options.wanted,
+                only=read_only(options.only) if options.only is not None else None,
+                or_cpu=options.or_cpu,
+                mirror=options.mirror,
+                code=cell,
+                namespace=self.shell.user_ns,
+            )
+        except GpuMagicError as error:
+            raise UsageError(str(error)) from None
+        around = _Around(block, is_verbose=options.verbose)
+        return run(self.shell, cell, around, around.check)
+
+
+class _Around:
+    """The block around a cell, which tells what it has to tell as a magic does."""
+
+    def __init__(self, block: OnGpu, *, is_verbose: bool) -> None:
+        self._block, self._is_verbose = block, is_verbose
+        self._scope: Scope
+
+    def __enter__(self) -> None:
+        __tracebackhide__ = True
+        try:
+            self._scope = self._block.__enter__()
+        except GpuMagicError as error:
+            way = "; --or-cpu runs it on the CPU" if self._block.wants_gpu else ""
+            raise UsageError(f"{error} The cell has not run{way}.") from None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        __tracebackhide__ = True
+        names = self._scope.names() if self._is_verbose else []
+        try:
+            self._block.__exit__(kind, error, trace)
+        except GpuMagicError as problem:
+            raise UsageError(str(problem)) from None
+        if self._is_verbose and kind is None:
+            from gpu_magic.placement.physical import described
+
+            through = f": {', '.join(names)}" if names else ""
+            print(f"Ran on {', '.join(described(self._scope.places))}{through}.")
+
+    def check(self) -> None:
+        """Stop the cell behind the import of a framework that can't run there."""
+        __tracebackhide__ = True
+        try:
+            self._scope.check()
+        except GpuMagicError as error:
+            raise UsageError(f"{error} The cell was stopped there.") from None

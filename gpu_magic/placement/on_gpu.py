@@ -1,0 +1,148 @@
+"""`on_gpu(0)`: a context manager and a decorator, for scripts; `%%on_gpu` is the same around a cell."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gpu_magic.errors import PlacementError
+from gpu_magic.frameworks import known
+from gpu_magic.placement.physical import locate, problem_of
+from gpu_magic.placement.scope import Scope
+from gpu_magic.placement.uses import names_in, packages
+from gpu_magic.selection.target import Place, Target, parse_targets
+from gpu_magic.text import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from types import CodeType, TracebackType
+
+__all__ = ["OnGpu", "read_only"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+# What people call a framework that is imported by another name.
+_SPOKEN = {"pytorch": "torch", "tf": "tensorflow", "jnp": "jax"}
+
+
+class OnGpu:
+    """Runs a block, or a function, on one device in every framework.
+
+    Parameters
+    ----------
+    wanted
+        As after `%%on_gpu`.
+    only
+        The modules of the frameworks that are meant; None for all.
+    or_cpu
+        Run it on the CPU where the device can't be used, and say so.
+    mirror
+        Mirror over several devices (TensorFlow).
+    code
+        What is to run: a cell's text, or the code of a function.
+    namespace
+        Where its names are looked up.
+
+    """
+
+    def __init__(
+        self,
+        wanted: str,
+        *,
+        only: Collection[str] | None = None,
+        or_cpu: bool = False,
+        mirror: bool = False,
+        code: str | CodeType = "",
+        namespace: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._wanted, self._only, self._or_cpu, self._mirror = wanted, only, or_cpu, mirror
+        self._code, self._namespace = code, namespace or {}
+        self._targets = parse_targets(wanted)
+        if len(self._targets) > 1 and not mirror:
+            raise PlacementError(
+                f"A cell runs on one device. For {wanted}: --mirror (TensorFlow, Keras on it), "
+                f"torch.nn.DataParallel(model, device_ids=[{_numbers(self._targets)}]), or a launcher (torchrun)."
+            )
+        self._entered = threading.local()  # one object can be entered in several threads, and in itself
+
+    @property
+    def wants_gpu(self) -> bool:
+        return any(not isinstance(target, Place) or target.kind == "gpu" for target in self._targets)
+
+    def __enter__(self) -> Scope:
+        scope = Scope(
+            tuple(map(locate, self._targets)),
+            mirror=self._mirror,
+            only=self._only,
+            or_cpu=self._or_cpu,
+            uses=packages(names_in(self._code), self._namespace),
+            machine_problem=problem_of,
+            say=print,
+        )
+        entered = scope.__enter__()
+        self._entered.__dict__.setdefault("stack", []).append(scope)
+        return entered
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered.stack.pop().__exit__(kind, error, trace)
+
+    def __call__(self, function: _Function) -> _Function:
+        """Decorate a function, or a coroutine function: each call is a block of its own."""
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise PlacementError(
+                "on_gpu can't decorate a generator: its caller would run on the GPU, too, between two values. "
+                "Write with on_gpu(...): around what the generator computes."
+            )
+        block = OnGpu(
+            self._wanted,
+            only=self._only,
+            or_cpu=self._or_cpu,
+            mirror=self._mirror,
+            code=getattr(function, "__code__", ""),
+            namespace=getattr(function, "__globals__", None),
+        )
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def wrapped(*args: Any, **kwargs: Any) -> Any:
+                with block:
+                    return await function(*args, **kwargs)
+
+        else:
+
+            @functools.wraps(function)
+            def wrapped(*args: Any, **kwargs: Any) -> Any:
+                with block:
+                    return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+
+def read_only(text: str) -> tuple[str, ...]:
+    """Read the frameworks of `--only torch,tensorflow` into their modules.
+
+    Raises
+    ------
+    PlacementError
+        For one that is not known.
+
+    """
+    found = []
+    for name in filter(None, (part.strip().lower() for part in text.split(","))):
+        module = _SPOKEN.get(name, name)
+        if module not in known():
+            raise PlacementError(
+                f"--only {name}: there is no framework of that name; it can be {listed(known())}."
+            )
+        found.append(module)
+    if not found:
+        raise PlacementError(f"--only needs a framework: {listed(known())}.")
+    return tuple(found)
+
+
+def _numbers(targets: Sequence[Target]) -> str:
+    return ", ".join(str(target.index if isinstance(target, Place) else target.wanted) for target in targets)

@@ -1,0 +1,92 @@
+"""Which physical GPU is behind `cuda:i` in this process, and the other way round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.model import UNKNOWN, Gpu
+from gpu_magic.errors import ChoiceError, PlacementError
+from gpu_magic.selection.choose import find
+from gpu_magic.selection.target import Place, Target
+from gpu_magic.session import current
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_magic.devices.model import Device, Inventory
+
+__all__ = ["described", "locate", "problem_of"]
+
+
+def locate(target: Target) -> Place:
+    """Return what this process calls a device.
+
+    Raises
+    ------
+    PlacementError
+        For a GPU that is not there, or that this process can't see.
+
+    """
+    if isinstance(target, Place):
+        return target
+    inventory = current().gpus()
+    try:
+        device = find(target.wanted, inventory)
+    except ChoiceError as error:
+        raise PlacementError(str(error)) from None
+    here = _visible(inventory)
+    if here is None:
+        raise PlacementError("Which GPUs this process sees is not known: %gpus says why. Try cuda:0.")
+    for index, one in enumerate(here):
+        if one is not None and one.uuid == device.uuid:
+            return Place("gpu", index)
+    choice = f"%gpus {device.index if isinstance(device, Gpu) else device.uuid}"
+    raise PlacementError(
+        f"{device.label} is not among the GPUs of this process ({_map(here)}); {choice} chooses it, before CUDA "
+        "is started."
+    )
+
+
+def problem_of(place: Place) -> str:
+    """Say why the machine, or this process, has no such GPU; empty where it has, or where that can't be told."""
+    if place.type not in ("", "cuda"):
+        return f"{place} can't be used: no framework that is imported has such a device."
+    inventory = current().gpus()
+    here = _visible(inventory)
+    if inventory.problem:
+        return f"{place} can't be used: {inventory.problem.partition('. ')[0].rstrip('.')}."  # not how to simulate
+    if here is not None and place.index >= len(here):
+        return f"{place} can't be used: this process sees {_map(here)}."
+    if inventory.simulated:
+        return f"{place} can't be used: the GPUs here are SIMULATED, and nothing runs on them."
+    return ""
+
+
+def described(places: Sequence[Place]) -> list[str]:
+    """Return each place with its physical GPU: `cuda:0 = GPU 1 (NVIDIA A100 80GB)`, as far as that is known."""
+    is_cuda = any(place.kind == "gpu" and place.type in ("", "cuda") for place in places)
+    here = (_visible(current().gpus()) if is_cuda else None) or []
+    return [_described(place, here) for place in places]
+
+
+def _described(place: Place, here: Sequence[Device | None]) -> str:
+    is_cuda = place.kind == "gpu" and place.type in ("", "cuda")
+    device = here[place.index] if is_cuda and place.index < len(here) else None
+    if device is None:
+        return str(place)
+    name = "" if device.name is UNKNOWN else f" ({device.name})"
+    return f"{place} = {device.label}{name}"
+
+
+def _visible(inventory: Inventory) -> list[Device | None] | None:
+    """Return what `cuda:0`, `cuda:1`, … are; None where that is not known."""
+    names = inventory.kernel.names if inventory.kernel else UNKNOWN
+    if names is UNKNOWN:
+        return None
+    devices = {str(device.uuid): device for device in inventory.devices}
+    return [devices.get(uuid) for uuid in names]  # they stand in the order of cuda:i
+
+
+def _map(here: Sequence[Device | None]) -> str:
+    pairs = (f"cuda:{index} = {one.label if one else 'unknown'}" for index, one in enumerate(here))
+    return ", ".join(pairs) or "no GPU"
