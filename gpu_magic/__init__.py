@@ -2,8 +2,10 @@
 
 >>> %load_ext gpu_magic
 >>> %gpus 1,3
+>>> %%on_gpu 0
+... model = torch.nn.Linear(4, 2)
 
-The same from Python: `gpu_magic.gpus()`, `gpu_magic.choose("1,3")`, `gpu_magic.guard()`.
+The same from Python: `gpu_magic.gpus()`, `.choose("1,3")`, `.guard()`, `.on_gpu(0)`, `.devices_of(model)`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import gpu_magic.cuda.fork as _fork
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from gpu_magic.api import choose, gpus, guard
+    from gpu_magic.api import choose, devices_of, gpus, guard, on_gpu
     from gpu_magic.choice import Choice
     from gpu_magic.cuda.guard import Guard
     from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
@@ -25,8 +27,12 @@ if TYPE_CHECKING:
         CudaInitializedError,
         CudaInitializedWarning,
         GpuMagicError,
+        PlacementError,
+        PlacementWarning,
         SimulationError,
     )
+    from gpu_magic.placement.devices import Devices
+    from gpu_magic.placement.on_gpu import OnGpu
 
 del _fork  # it is imported for what it does
 
@@ -38,6 +44,7 @@ __all__ = [
     "ChoiceError",
     "CudaInitializedError",
     "CudaInitializedWarning",
+    "Devices",
     "Gpu",
     "GpuMagicError",
     "GpuProcess",
@@ -45,15 +52,20 @@ __all__ = [
     "Guard",
     "Inventory",
     "MigInstance",
+    "OnGpu",
+    "PlacementError",
+    "PlacementWarning",
     "SimulationError",
     "choose",
+    "devices_of",
     "gpus",
     "guard",
+    "on_gpu",
 ]
 
 # Where each public name lives. Nothing is imported before it is used: `%load_ext` takes milliseconds.
 _HOMES = {
-    "gpu_magic.api": ("choose", "gpus", "guard"),
+    "gpu_magic.api": ("choose", "devices_of", "gpus", "guard", "on_gpu"),
     "gpu_magic.choice": ("Choice",),
     "gpu_magic.devices.model": ("UNKNOWN", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance"),
     "gpu_magic.errors": (
@@ -61,8 +73,12 @@ _HOMES = {
         "CudaInitializedError",
         "CudaInitializedWarning",
         "GpuMagicError",
+        "PlacementError",
+        "PlacementWarning",
         "SimulationError",
     ),
+    "gpu_magic.placement.devices": ("Devices",),
+    "gpu_magic.placement.on_gpu": ("OnGpu",),
     "gpu_magic.cuda.guard": ("Guard",),
 }
 

@@ -6,20 +6,24 @@ import contextlib
 import operator
 import sys
 import warnings
+from collections import ChainMap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Gpu, MigInstance
-from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
+from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning, PlacementError
+from gpu_magic.selection.choose import Options
 from gpu_magic.session import current
 
 if TYPE_CHECKING:
     from gpu_magic.choice import Choice
     from gpu_magic.cuda.guard import Guard
     from gpu_magic.devices.model import Inventory
+    from gpu_magic.placement.devices import Devices
+    from gpu_magic.placement.on_gpu import OnGpu
     from gpu_magic.selection.choose import By, Order
 
-__all__ = ["choose", "gpus", "guard"]
+__all__ = ["choose", "devices_of", "gpus", "guard", "on_gpu"]
 
 
 def gpus() -> Inventory:
@@ -54,6 +58,9 @@ def choose(
     order: Order = "pci",
     dry_run: bool = False,
     force: bool = False,
+    growth: bool = False,
+    memory_limit: str | None = None,
+    in_process: bool = False,
     strict: bool = False,
 ) -> Choice:
     """Choose the GPUs that CUDA will see in this process, before a framework starts it.
@@ -71,6 +78,14 @@ def choose(
         Decide, and change nothing.
     force
         Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
+    growth
+        Have TensorFlow and JAX take memory as they need it, and not most of a GPU at once.
+    memory_limit
+        The most of each GPU's memory that TensorFlow, JAX and PyTorch take: "8GB" (10 to the 9th bytes each),
+        "8GiB" (2 to the 30th).
+    in_process
+        Once CUDA has started: tell the frameworks that are imported to use these from here on, among those
+        that the process has. It goes with no other option but `dry_run`.
     strict
         Raise where it is too late, instead of warning.
 
@@ -92,7 +107,10 @@ def choose(
         The same without `strict`.
 
     """
-    choice = current().choose(_as_typed(wanted), by=by, order=order, dry_run=dry_run, force=force)
+    options = Options(by, order, force, growth, memory_limit)
+    if in_process:
+        return current().narrow(_as_typed(wanted), options, dry_run=dry_run)
+    choice = current().choose(_as_typed(wanted), options, dry_run=dry_run)
     if choice.refusal and strict:
         raise CudaInitializedError(choice.refusal)
     if choice.refusal:
@@ -101,6 +119,96 @@ def choose(
         where, line, module = caller.f_code.co_filename, caller.f_lineno, caller.f_globals.get("__name__", "")
         warnings.warn_explicit(choice.refusal, CudaInitializedWarning, where, line, module=module)
     return choice
+
+
+def on_gpu(
+    wanted: str | int | Gpu | MigInstance | Iterable[str | int],
+    *,
+    only: str | Iterable[str] | None = None,
+    or_cpu: bool = False,
+    mirror: bool = False,
+) -> OnGpu:
+    """Run a block, or a function, on one GPU in every framework that it uses.
+
+    >>> with gpu_magic.on_gpu(0):
+    ...     model = torch.nn.Linear(4, 2)
+
+    >>> @gpu_magic.on_gpu("cuda:1")
+    ... def train(): ...
+
+    Parameters
+    ----------
+    wanted
+        As after `%%on_gpu`: `0`, `"cuda:0"`, `"/GPU:0"`, `"smi:3"`, `"GPU-8f3a"`, `"cpu"`, `"cpu:2"`; a
+        `torch.device` with its number; one of `gpus()`.
+    only
+        The frameworks to tell: `"torch"`, `"torch,tensorflow"` or `["torch"]`; None for all.
+    or_cpu
+        Where it can't be used, run on the CPU and say so.
+    mirror
+        With several devices: the scope of a `tf.distribute.MirroredStrategy` over exactly these.
+
+    Returns
+    -------
+    OnGpu
+        A context manager, which can be used several times and within itself, and a decorator for functions
+        and coroutine functions.
+
+    Raises
+    ------
+    PlacementError
+        For what names no device; at the block's beginning, where a framework that the code uses can't run
+        there, and the block has not run.
+
+    """
+    from gpu_magic.placement.on_gpu import OnGpu, read_only
+
+    names = only if only is None or isinstance(only, str) else ",".join(only)
+    caller = sys._getframe(1)  # noqa: SLF001 - what the block will use stands in its own code
+    return OnGpu(
+        _device_as_typed(wanted),
+        only=None if names is None else read_only(names),
+        or_cpu=or_cpu,
+        mirror=mirror,
+        code=caller.f_code,
+        namespace=ChainMap(caller.f_locals, caller.f_globals),
+    )
+
+
+def devices_of(*things: object) -> Devices:
+    """Say on which devices variables live, in every framework, and how many bytes they take there.
+
+    Parameters
+    ----------
+    things
+        Tensors and arrays, models, optimizers, and containers of them, however nested. What shares memory
+        (views, tied weights) is counted once.
+
+    Returns
+    -------
+    Devices
+        A mapping from a device's name (`"cuda:0"`, `"cpu"`) to bytes, which shows itself with the physical
+        GPUs.
+
+    """
+    from gpu_magic.placement.devices import devices_of
+
+    return devices_of(things)
+
+
+def _device_as_typed(wanted: object) -> str:
+    """Return what one would type behind `%%on_gpu` for it."""
+    if isinstance(wanted, Gpu):
+        return f"smi:{wanted.index}"
+    if isinstance(wanted, bool):
+        raise PlacementError(f"{wanted!r} names no device; try on_gpu(0) or on_gpu('cpu').")
+    if isinstance(wanted, str | MigInstance):
+        return _as_typed(wanted)
+    with contextlib.suppress(TypeError):
+        return str(operator.index(wanted))  # type: ignore[arg-type] # any integer: NumPy's, too
+    if isinstance(wanted, Iterable):
+        return ",".join(map(_device_as_typed, wanted))
+    return str(wanted)  # a torch.device is written as it is typed
 
 
 def _as_typed(wanted: object) -> str:

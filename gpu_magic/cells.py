@@ -1,30 +1,26 @@
 """Runs the body of a cell magic as IPython would have run it as a cell of its own. Knows nothing of GPUs.
 
-`shell.run_cell` inside a magic is not that: its errors do not reach the reply, so "Run All" goes on; hooks run
-twice; `await` fails. So the body takes the steps of IPython's own run_cell (9.18, core/interactiveshell.py):
-transform, cache its source for tracebacks, parse, transform the tree, compile and run statement by statement.
-The last value goes back to the outer cell, whose display it then is.
+`shell.run_cell` inside a magic is not that: its errors do not reach the reply, so "Run All" goes on; hooks
+run twice; `await` fails. So the body takes the steps of IPython's own run_cell (9.18,
+core/interactiveshell.py): transform, cache its source for tracebacks, parse, transform the tree, compile and
+run statement by statement. The last value goes back to the outer cell, whose display it then is.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
-
-    from IPython.core.interactiveshell import InteractiveShell
+    from types import CodeType
 
 __all__ = ["await_magics", "run"]
 
 
-def run(
-    shell: InteractiveShell, body: str, around: AbstractContextManager[Any], between: Callable[[], None]
-) -> Any:
+def run(shell: Any, body: str, around: AbstractContextManager[Any], between: Callable[[], None]) -> Any:
     """Run a body.
 
     Parameters
@@ -59,7 +55,7 @@ def run(
 
 
 async def _run_awaiting(
-    shell: InteractiveShell,
+    shell: Any,
     steps: list[tuple[CodeType, bool]],
     around: AbstractContextManager[Any],
     between: Callable[[], None],
@@ -76,7 +72,7 @@ async def _run_awaiting(
     return value
 
 
-def await_magics(shell: InteractiveShell, name: str) -> Callable[[list[str]], list[str]]:
+def await_magics(shell: Any, name: str) -> Callable[[list[str]], list[str]]:
     """Return a transformer for `shell.input_transformers_post` that awaits a cell magic whose body awaits."""
     start = f"get_ipython().run_cell_magic({name!r},"
 
@@ -92,7 +88,7 @@ def await_magics(shell: InteractiveShell, name: str) -> Callable[[list[str]], li
     return transform
 
 
-def _body_awaits(shell: InteractiveShell, body: str) -> bool:
+def _body_awaits(shell: Any, body: str) -> bool:
     try:
         source = shell.transform_cell(body)
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -105,7 +101,7 @@ def _awaits(code: CodeType) -> bool:
     return bool(code.co_flags & inspect.CO_COROUTINE)
 
 
-def _compile(shell: InteractiveShell, body: str) -> Iterator[tuple[CodeType, bool]]:
+def _compile(shell: Any, body: str) -> Iterator[tuple[CodeType, bool]]:
     """Compile a body, statement by statement; tell of each whether it leaves a value behind."""
     __tracebackhide__ = True
     # The lines above the body count, so that tracebacks have the notebook's line numbers, and show its lines.
@@ -125,9 +121,7 @@ def _compile(shell: InteractiveShell, body: str) -> Iterator[tuple[CodeType, boo
                 yield shell.compile(ast.Module([node], []), name, "exec"), False
 
 
-def _shown(
-    shell: InteractiveShell, nodes: list[ast.stmt], source: str
-) -> Iterator[tuple[ast.stmt, bool, bool]]:
+def _shown(shell: Any, nodes: list[ast.stmt], source: str) -> Iterator[tuple[ast.stmt, bool, bool]]:
     """Tell of each statement whether its value is shown, and whether it is the body's own value.
 
     `ast_node_interactivity` decides, as for any cell (IPython, `run_ast_nodes`).
@@ -152,12 +146,12 @@ def _assigned(node: ast.stmt) -> str:
     return target.id if is_assignment and isinstance(target, ast.Name) else ""
 
 
-def _cell_number(shell: InteractiveShell) -> int:
+def _cell_number(shell: Any) -> int:
     # IPython 8 counts a cell up when it ends and IPython 9 when it begins; both list its input first.
     return len(shell.history_manager.input_hist_parsed) - 1
 
 
-def _above(shell: InteractiveShell, body: str) -> str:
+def _above(shell: Any, body: str) -> str:
     """Return the lines of the cell above the body: the magic's own, and more inside another magic."""
     typed, inside = shell.history_manager.input_hist_raw[-1].rstrip(), body.rstrip()
     return typed[: len(typed) - len(inside)] if inside and typed.endswith(inside) else "\n"

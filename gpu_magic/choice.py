@@ -35,6 +35,12 @@ class Choice:
         Why it can't take effect in this process, and what works instead; empty where it can.
     is_simulated
         Whether these GPUs do not exist.
+    memory
+        What frameworks are told of memory, as a sentence; empty for nothing.
+    ordinals
+        The i of each device's `cuda:i`, where that is not its place in the selection.
+    told
+        What became of telling the frameworks, within a process that can't change its mask: a sentence each.
 
     """
 
@@ -44,6 +50,9 @@ class Choice:
     is_reset: bool = False
     refusal: str = ""
     is_simulated: bool = False
+    memory: str = ""
+    ordinals: tuple[int, ...] | None = None
+    told: tuple[str, ...] = ()
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -64,13 +73,26 @@ class Choice:
         lines = [f"As the kernel was started: {self.settings}."] if self.is_reset else []
         if not self.is_reset or self.mask is not None:  # an unset mask is every GPU as it comes: no choice
             lines += self._map()
-        if self.is_dry_run:
+        if self.ordinals is not None:
+            lines = [*self._within(), *self.told]
+        if self.memory:
+            lines.append(self.memory)
+        if self.is_dry_run and self.ordinals is not None:
+            lines.append("Nothing was changed.")
+        elif self.is_dry_run:
             lines.append(
                 "Nothing was changed."
                 if self.is_reset
                 else f"Nothing was changed; it would be {self.settings}."
             )
         return "\n".join(map(printable, lines))
+
+    def _within(self) -> list[str]:
+        pairs = zip(self.ordinals or (), self.devices, strict=True)
+        lines = [self._describe(place, device) for place, device in pairs]
+        if not self.told and not self.is_dry_run:
+            lines.append("No framework is imported that could be told." if lines else "Nothing was narrowed.")
+        return lines
 
     def _map(self) -> list[str]:
         lines = [self._describe(place, device) for place, device in enumerate(self.devices)]

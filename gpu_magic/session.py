@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.cuda.watch import Watch
+from gpu_magic.launched import launch_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from gpu_magic.cuda.guard import Guard
     from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.devices.nvml import Nvml
-    from gpu_magic.selection.choose import By, Order, Selection
+    from gpu_magic.frameworks.told import Told
+    from gpu_magic.selection.choose import Options, Selection
+    from gpu_magic.selection.memory import Memory
     from gpu_magic.selection.request import Request
 
 __all__ = ["Session", "current"]
@@ -42,13 +44,14 @@ class Session:
     """
 
     def __init__(self, launched: Mapping[str, str] | None = None) -> None:
-        launched = _launch_environment() if launched is None else launched
+        launched = launch_environment() if launched is None else launched
         self.inherited = launched.get(MASK), launched.get(ORDER)
         self.watch = Watch(_started)
         self._nvml: Nvml | None = None
         self._before: dict[str, str | None] = {}
         self._ours: dict[str, str | None] = {}
         self._chosen: Request | None = None
+        self._told: Told | None = None
 
     def load(self, shell: Any) -> None:
         """Begin to watch an IPython shell's cells."""
@@ -65,7 +68,8 @@ class Session:
         pair = [name for name in (MASK, ORDER) if name in self._before]
         if not can_change or not all(map(self._is_as_set, pair)):
             pair = []
-        names = [*pair, *(name for name in (NVML_CHECK,) if name in self._before and self._is_as_set(name))]
+        others = [name for name in self._before if name not in (MASK, ORDER)]
+        names = [*pair, *filter(self._is_as_set, others)]
         changed = [name for name in names if self._before[name] != self._ours[name]]
         for name in names:
             _put(name, self._before[name])
@@ -73,6 +77,8 @@ class Session:
         self._ours.clear()
         if can_change:
             self._chosen = None
+        if self._told is not None:
+            self._told.forget()
         if self._nvml is not None:
             self._nvml.close()
         return changed
@@ -95,45 +101,108 @@ class Session:
 
         return self._judge(self._read() if self.watch.see() is State.FROZEN else Inventory())
 
-    def choose(
-        self,
-        text: str,
-        *,
-        by: By | None = None,
-        order: Order = "pci",
-        dry_run: bool = False,
-        force: bool = False,
-    ) -> Choice:
+    def choose(self, text: str, options: Options | None = None, *, dry_run: bool = False) -> Choice:
         """Choose GPUs: see `gpu_magic.choose`. A frozen process gets a refusal and keeps all as it was."""
         from gpu_magic.choice import Choice
         from gpu_magic.frameworks import imported
+        from gpu_magic.selection.choose import Options
         from gpu_magic.selection.choose import choose as decide
+        from gpu_magic.selection.memory import plan
         from gpu_magic.selection.request import Reset, parse
 
-        request = parse(text)
+        request, options = parse(text), options or Options()
         inventory = self._read()
-        selection = decide(request, inventory, self.inherited, by=by, order=order, force=force)
+        selection = decide(request, inventory, self.inherited, options)
+        memory = plan(_devices(selection), growth=options.growth, limit=options.memory_limit)
+        if memory:
+            self.told.check(memory)
         answer = Choice(
             selection,
             is_applied=not dry_run,
             is_dry_run=dry_run,
             is_reset=isinstance(request, Reset),
             is_simulated=bool(inventory.simulated),
+            memory=str(memory),
         )
         if not self.watch.see().can_change:
             guard = self._judge(inventory)
             if have := self._have_already(request, selection, guard):
-                return replace(answer, selection=have, is_applied=True, is_dry_run=False, is_reset=False)
+                answer = replace(answer, selection=have, is_applied=True, is_reset=False)
+                if not dry_run:
+                    self._set_memory(memory)
+                return replace(answer, is_dry_run=dry_run and bool(memory))
             lines = [(framework.name, framework.line_for) for framework in imported()]
-            options = f"{f' --by {by}' if by else ''}{' --order fastest' if order == 'fastest' else ''}"
-            typed = f"%gpus {text.strip()}{options}{' --force' if force else ''}"
-            refusal = guard.refusal(_devices(selection), "" if answer.is_reset else typed, lines)
-            return replace(answer, is_applied=False, refusal=refusal)
+            typed = "" if answer.is_reset else f"%gpus {text.strip()}{options}"
+            return replace(
+                answer, is_applied=False, refusal=guard.refusal(_devices(selection), typed, lines), memory=""
+            )
         if not dry_run:
+            self._set_memory(memory)
             self._set(MASK, selection.mask)
             self._set(ORDER, selection.order)
             self._chosen = request
         return answer
+
+    def narrow(self, text: str, options: Options, *, dry_run: bool = False) -> Choice:
+        """Tell the imported frameworks to use some of the GPUs that a frozen process has: `--in-process`."""
+        from gpu_magic.choice import Choice
+        from gpu_magic.cuda.driver import State
+        from gpu_magic.errors import ChoiceError
+        from gpu_magic.selection.choose import Options, Selection
+        from gpu_magic.selection.choose import choose as decide
+        from gpu_magic.selection.request import Reset, parse
+
+        request = parse(text)
+        if options != Options():
+            raise ChoiceError(f"--in-process changes no mask and no memory: leave{options} out.")
+        if self.watch.see() is not State.FROZEN:
+            raise ChoiceError(
+                f"CUDA was not started here yet, so %gpus {text} chooses for every framework; --in-process "
+                "is for later."
+            )
+        inventory = self._read()
+        guard = self._judge(inventory)
+        wanted = _devices(decide(request, inventory, self.inherited))
+        is_reset = isinstance(request, Reset)
+        ordinals = tuple(
+            guard.uuids.index(str(one.uuid))
+            for one in wanted
+            if not is_reset and str(one.uuid) in guard.uuids
+        )
+        if not is_reset and (not wanted or len(ordinals) < len(wanted)):
+            raise ChoiceError(
+                f"CUDA was {guard.seen}, and this process can use {guard.frozen_to} and no other."
+            )
+        said: list[str] = []
+        if is_reset and not dry_run:
+            said = self.told.widen()
+        elif not dry_run:
+            said = self.told.narrow(ordinals)
+        selection = Selection(() if is_reset else wanted, os.environ.get(MASK), os.environ.get(ORDER))
+        return Choice(
+            selection, is_applied=not dry_run, is_dry_run=dry_run, ordinals=ordinals, told=tuple(said)
+        )
+
+    @property
+    def told(self) -> Told:
+        """What frameworks were told for good."""
+        if self._told is None:
+            from gpu_magic.frameworks.told import Told
+
+            self._told = Told()
+        return self._told
+
+    def _set_memory(self, memory: Memory) -> None:
+        """Say how much memory to take: each choice says all of it, so what an earlier one said ends."""
+        if not memory and self._told is None:
+            return
+        variables = self.told.limit(memory)
+        for name in [name for name in self._before if name not in (MASK, ORDER, NVML_CHECK, *variables)]:
+            before, ours = self._before.pop(name), self._ours.pop(name)
+            if os.environ.get(name) == ours:
+                _put(name, before)
+        for name, value in variables.items():
+            self._set(name, value)
 
     def _have_already(self, request: Request, selection: Selection, guard: Guard) -> Selection | None:
         """Return what a frozen process has, where that is what is asked for."""
@@ -222,22 +291,3 @@ def _put(name: str, value: str | None) -> None:
         os.environ.pop(name, None)
     else:
         os.environ[name] = value
-
-
-def _launch_environment() -> dict[str, str]:
-    """Return the environment this process was started with, whatever was set since (Linux: /proc).
-
-    Elsewhere, and where a program has written its title over it (setproctitle does), it is that of now.
-    """
-    try:
-        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
-            entries = file.read().split(b"\0")
-    except OSError:
-        return dict(os.environ)
-    launched: dict[str, str] = {}
-    for name, equals, value in (entry.partition(b"=") for entry in entries):
-        if equals and not re.fullmatch(rb"[^\s=]+", name):
-            return dict(os.environ)
-        if equals:
-            launched.setdefault(os.fsdecode(name), os.fsdecode(value))  # getenv takes the first, too
-    return launched or dict(os.environ)

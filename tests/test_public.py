@@ -19,6 +19,7 @@ NAMES = [
     "ChoiceError",
     "CudaInitializedError",
     "CudaInitializedWarning",
+    "Devices",
     "Gpu",
     "GpuMagicError",
     "GpuProcess",
@@ -26,10 +27,15 @@ NAMES = [
     "Guard",
     "Inventory",
     "MigInstance",
+    "OnGpu",
+    "PlacementError",
+    "PlacementWarning",
     "SimulationError",
     "choose",
+    "devices_of",
     "gpus",
     "guard",
+    "on_gpu",
 ]
 
 
@@ -70,7 +76,8 @@ def test_a_name_stays_a_function_when_its_rooms_are_loaded(fresh: Fresh) -> None
     fresh("""
         import gpu_magic
         gpu_magic.gpus(), gpu_magic.guard()
-        assert callable(gpu_magic.gpus) and callable(gpu_magic.guard) and callable(gpu_magic.choose)
+        gpu_magic.on_gpu("cpu").__enter__(), gpu_magic.devices_of([])
         import gpu_magic.choice, gpu_magic.selection.choose, gpu_magic.cuda.guard
-        assert all(callable(getattr(gpu_magic, name)) for name in ("gpus", "guard", "choose"))
+        names = ("gpus", "guard", "choose", "on_gpu", "devices_of")
+        assert all(callable(getattr(gpu_magic, name)) for name in names)
     """)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpu_magic.cuda.driver import Probe, State
+from gpu_magic.devices.model import Gpu
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -112,9 +113,12 @@ class Guard:
         if not places:
             return []
         place = places[0]
+        device = self.devices[place]
+        number = device.index if isinstance(device, Gpu) else self.uuids[place]
         has = f"{_label(self.devices[place])} is here already, as cuda:{place}."
         ways = [f"  {name}: {line_for(place)}" for name, line_for in lines]
-        return [f"{has} To work on it without a restart:", *ways] if ways else [has]
+        for_all = f"  any of them: %%on_gpu {place} for a cell, %gpus {number} --in-process from here on"
+        return [f"{has} To work on it without a restart:", *ways, for_all] if ways else [has]
 
 
 def judge(probe: Probe, first: Sighting | None, inventory: Inventory) -> Guard:

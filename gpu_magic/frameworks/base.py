@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from gpu_magic.selection.memory import Memory
     from gpu_magic.selection.target import Place
 
 __all__ = ["Framework", "Holding"]
@@ -19,9 +20,9 @@ class Holding(NamedTuple):
     Parameters
     ----------
     device
-        As the framework names it where it is no GPU or CPU of ours; else a `Place`.
+        Where it is; a framework's own name where that is no CPU or GPU.
     nbytes
-        Its size.
+        Its size in bytes.
     key
         The same for two variables that share it (views, tied weights).
 
@@ -33,9 +34,9 @@ class Holding(NamedTuple):
 
 
 class Framework(Protocol):
-    """A library that computes on GPUs. None of these verbs imports it.
+    """A library that computes on GPUs. No verb imports it; those with a body here are optional.
 
-    `has_gpu`, `is_started` and `scope` do not start it; the others are asked for what it is about to be used for.
+    `problem`, `name_of` and `narrow` ask it for its devices, which can start it; no other verb does.
 
     Parameters
     ----------
@@ -51,18 +52,18 @@ class Framework(Protocol):
 
     def has_gpu(self) -> bool:
         """Whether it says that a GPU is among the devices it has started; False where it does not say."""
-        ...
+        return False
 
     def is_started(self) -> bool:
         """Whether it has its devices already, so that asking for them takes no memory and no time."""
-        ...
-
-    def line_for(self, ordinal: int) -> str:
-        """Return the line to type for working on `cuda:ordinal` from here on."""
-        ...
+        return False
 
     def backend(self) -> str:
         """Return the module of the framework that it computes with; empty for itself."""
+        return ""
+
+    def line_for(self, ordinal: int) -> str:
+        """Return the line to type for working on `cuda:ordinal` from here on."""
         ...
 
     def problem(self, place: Place) -> str:
@@ -76,16 +77,9 @@ class Framework(Protocol):
     def scope(self, place: Place) -> AbstractContextManager[Any]:
         """Make the place its default in this thread, for as long as the block runs.
 
-        One that has not started is placed without being started, and gets the place when it does.
+        One that has not started is placed without being started, and gets the place when it does. Where it
+        can't compute there, using it within the block raises.
         """
-        ...
-
-    def memory(self, thing: Any) -> Sequence[Holding] | None:
-        """Return what one of its arrays occupies, on each device; None for anything else."""
-        ...
-
-    def parts(self, thing: Any) -> Iterable[Any] | None:
-        """Return what one of its objects (a model, an optimizer) is made of; None for anything else."""
         ...
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
@@ -99,3 +93,22 @@ class Framework(Protocol):
 
         """
         ...
+
+    def memory_variables(self, memory: Memory) -> Mapping[str, str]:
+        """Return the environment variables that it reads when it starts, and that say this to it."""
+        del memory
+        return {}
+
+    def limit_memory(self, memory: Memory) -> None:
+        """Say it to one that is imported and has not started; an empty `Memory` takes back what was said."""
+        del memory
+
+    def memory(self, thing: Any) -> Sequence[Holding] | None:
+        """Return what one of its arrays occupies, on each device; None for anything else."""
+        del thing
+        return None
+
+    def parts(self, thing: Any) -> Iterable[Any] | None:
+        """Return what one of its objects (a model, an optimizer) is made of; None for anything else."""
+        del thing
+        return None

@@ -6,32 +6,22 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks.base import Holding
+from gpu_magic.frameworks.base import Framework, Holding
 from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
 __all__ = ["FRAMEWORK"]
 
 
-class CuPy:
-    """`cupy`, through `cupy.cuda`."""
+class CuPy(Framework):
+    """`cupy`, through `cupy.cuda`. It keeps no flag that can be read without starting CUDA."""
 
     name = "CuPy"
     module = "cupy"
-
-    def has_gpu(self) -> bool:
-        """Tell nothing: CuPy keeps no flag that can be read without starting CUDA."""
-        return False
-
-    def is_started(self) -> bool:
-        return False
-
-    def backend(self) -> str:
-        return ""
 
     def line_for(self, ordinal: int) -> str:
         return f"cupy.cuda.Device({ordinal}).use()"
@@ -66,11 +56,6 @@ class CuPy:
             return None
         whole = thing.data.mem  # what its views share
         return [Holding(Place("gpu", thing.device.id, "cuda"), whole.size, ("CuPy", whole.ptr))]
-
-    def parts(self, thing: Any) -> Iterable[Any] | None:
-        """Return nothing: CuPy's users keep arrays in Python's own containers."""
-        del thing
-        return None
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the current device; CuPy can't hide the others once CUDA has started."""

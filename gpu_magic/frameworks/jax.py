@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementWarning
-from gpu_magic.frameworks.base import Holding
+from gpu_magic.frameworks.base import Framework, Holding
 from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
+
+    from gpu_magic.selection.memory import Memory
 
 __all__ = ["FRAMEWORK"]
 
 
-class Jax:
+class Jax(Framework):
     """`jax`, through its backends (JAX 0.10, `xla_bridge._backends`, by platform)."""
 
     name = "JAX"
@@ -30,9 +34,6 @@ class Jax:
 
     def is_started(self) -> bool:
         return bool(_backends())
-
-    def backend(self) -> str:
-        return ""
 
     def line_for(self, ordinal: int) -> str:
         return f'jax.config.update("jax_default_device", jax.devices("gpu")[{ordinal}])'
@@ -72,9 +73,9 @@ class Jax:
         ]
 
     def parts(self, thing: Any) -> Iterable[Any] | None:
-        """Return the leaves of what is registered as a pytree: Flax's and Equinox's modules, Optax's states."""
+        """Return the leaves of a registered pytree: Flax's and Equinox's modules, Optax's states."""
         leaves = sys.modules["jax"].tree_util.tree_leaves(thing)
-        return None if len(leaves) == 1 and leaves[0] is thing else leaves  # type: ignore[no-any-return]
+        return None if len(leaves) == 1 and leaves[0] is thing else leaves
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the default device; JAX can't hide the others once CUDA has started."""
@@ -85,6 +86,18 @@ class Jax:
         undo = _Default(jax.config.jax_default_device)
         jax.config.update("jax_default_device", _devices(place)[place.index])
         return f"its default device is {place}; the others can still be named", undo
+
+    def memory_variables(self, memory: Memory) -> Mapping[str, str]:
+        """Return what its GPU client reads when it is made (jaxlib 0.10, `generate_pjrt_gpu_plugin_options`).
+
+        It refuses to start with both names of the fraction, so the one that is set already is taken.
+        """
+        said = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if memory.growth else {}
+        if memory.fraction is not None:
+            new = "XLA_CLIENT_MEM_FRACTION"
+            name = new if new in os.environ else "XLA_PYTHON_CLIENT_MEM_FRACTION"
+            said[name] = f"{math.floor(memory.fraction * 10_000) / 10_000}"  # never more than asked
+        return said
 
 
 class _Waiting:
@@ -152,7 +165,7 @@ def _devices(place: Place) -> dict[int, Any]:
 
 
 def _number(device: Any, index: int) -> int:
-    """Return the number CUDA gives it: another than JAX's where `jax_cuda_visible_devices` has left some out."""
+    """Return the number CUDA gives it: not JAX's where `jax_cuda_visible_devices` has left some out."""
     number = getattr(device, "local_hardware_id", None)
     return index if device.platform == "cpu" or number is None or number < 0 else int(number)
 

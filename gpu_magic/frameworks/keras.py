@@ -6,28 +6,22 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.frameworks.base import Framework
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.frameworks.base import Holding
     from gpu_magic.selection.target import Place
 
 __all__ = ["FRAMEWORK"]
 
 
-class Keras:
+class Keras(Framework):
     """`keras`, on its backend."""
 
     name = "Keras"
     module = "keras"
-
-    def has_gpu(self) -> bool:
-        """Tell nothing: its backend does."""
-        return False
-
-    def is_started(self) -> bool:
-        return False
 
     def backend(self) -> str:
         """Return "tensorflow", "jax", "torch", "numpy" or "openvino"."""
@@ -52,11 +46,6 @@ class Keras:
         from gpu_magic.frameworks.pytorch import FRAMEWORK as PYTORCH
 
         return sys.modules["keras"].device(PYTORCH.name_of(place))  # type: ignore[no-any-return]
-
-    def memory(self, thing: Any) -> Sequence[Holding] | None:
-        """Return nothing: its variables hold their backend's tensors."""
-        del thing
-        return None
 
     def parts(self, thing: Any) -> Iterable[Any] | None:
         keras: Any = sys.modules["keras"]

@@ -5,18 +5,21 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks.base import Holding
+from gpu_magic.frameworks.base import Framework, Holding
 from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from gpu_magic.selection.memory import Memory
 
 __all__ = ["FRAMEWORK"]
 
 
-class PyTorch:
+class PyTorch(Framework):
     """`torch`: its accelerator, whichever kind it is, and `torch.cuda`."""
 
     name = "PyTorch"
@@ -30,8 +33,9 @@ class PyTorch:
     def is_started(self) -> bool:
         return self.has_gpu()
 
-    def backend(self) -> str:
-        return ""
+    # What its CUDA side is told when it starts, in bytes; None: no limit.
+    _limit: int | None = None
+    _was_limited = False
 
     def line_for(self, ordinal: int) -> str:
         return f"torch.cuda.set_device({ordinal})"
@@ -92,22 +96,38 @@ class PyTorch:
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the current device; PyTorch can't hide the others once CUDA has started."""
-        torch: Any = sys.modules["torch"]
-        place = Place("gpu", ordinals[0], "cuda")
+        place = Place("gpu", ordinals[0])
         if why := self.problem(place):
             return why, None
-        current = torch.cuda.device(place.index)
+        name = self.name_of(place)
+        current = _switch(sys.modules["torch"].device(name))
         current.__enter__()
-        return f"its current device is {place}; the others can still be named", current
+        return f"its current device is {name}; the others can still be named", current
+
+    def limit_memory(self, memory: Memory) -> None:
+        """Set the fraction of each GPU's memory that its allocator may take, as soon as its CUDA side starts.
+
+        `torch.cuda.set_per_process_memory_fraction` would start it; `_lazy_call` is how PyTorch itself keeps
+        what was said before, a seed for example (PyTorch 2.13, torch/cuda/__init__.py).
+        """
+        if memory.limit is None and not self._was_limited:
+            return
+        self._limit, self._was_limited = memory.limit, True
+        sys.modules["torch"].cuda._lazy_call(self._set_fractions)  # noqa: SLF001
+
+    def _set_fractions(self) -> None:
+        cuda: Any = sys.modules["torch"].cuda
+        for index in range(cuda.device_count()):
+            total = cuda.get_device_properties(index).total_memory
+            fraction = 1.0 if self._limit is None else min(1.0, self._limit / total)
+            cuda.set_per_process_memory_fraction(fraction, index)
 
 
 class _Current:
     """Makes a device the default one, and the current one, which `"cuda"` without a number means."""
 
     def __init__(self, mode: AbstractContextManager[Any], device: Any) -> None:
-        torch: Any = sys.modules["torch"]
-        switch = torch.cuda.device if device.type == "cuda" else torch.accelerator.device_index
-        self._mode, self._current = mode, switch(device.index)
+        self._mode, self._current = mode, _switch(device)
 
     def __enter__(self) -> None:
         self._current.__enter__()
@@ -117,17 +137,26 @@ class _Current:
             self._current.__exit__(None, None, None)
             raise
 
-    def __exit__(self, *exc_info: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
-            self._mode.__exit__(*exc_info)
+            self._mode.__exit__(kind, error, trace)
         finally:
-            self._current.__exit__(*exc_info)
+            self._current.__exit__(kind, error, trace)
 
 
 def _accelerator() -> str | None:
     """Return what PyTorch calls its accelerator: "cuda" (ROCm, too), "xpu", "mps"; None for a CPU build."""
     device = sys.modules["torch"].accelerator.current_accelerator()
     return None if device is None else str(device.type)
+
+
+def _switch(device: Any) -> AbstractContextManager[Any]:
+    """Return what makes an accelerator's device the current one, and at its exit the one before."""
+    torch: Any = sys.modules["torch"]
+    switch = torch.cuda.device if device.type == "cuda" else torch.accelerator.device_index
+    return switch(device.index)  # type: ignore[no-any-return]
 
 
 def _place(device: Any) -> Place:

@@ -35,7 +35,7 @@ _SAMPLERS = frozenset(
 _entered: list[DeviceMode] = []
 
 
-class DeviceMode(DeviceContext):
+class DeviceMode(DeviceContext):  # type: ignore[misc] # PyTorch is not there for the type checker
     """`torch.device` as a context, except that a generator of another device is listened to.
 
     A subclass, because torch.compile knows this one and how to go on beneath it.
@@ -69,7 +69,7 @@ class DeviceMode(DeviceContext):
         return func(*args, **kwargs)
 
 
-class RefusingMode(TorchFunctionMode):
+class RefusingMode(TorchFunctionMode):  # type: ignore[misc]
     """Lets nothing be made on the default device, as that is to be one that is not there.
 
     Parameters
@@ -87,7 +87,11 @@ class RefusingMode(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _device_constructors() and kwargs.get("device") is None and kwargs.get("generator") is None:
+        if (
+            func in _device_constructors()
+            and kwargs.get("device") is None
+            and kwargs.get("generator") is None
+        ):
             raise PlacementError(self._why)
         return func(*args, **kwargs)
 

@@ -7,24 +7,29 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementWarning
-from gpu_magic.frameworks.base import Holding
+from gpu_magic.frameworks.base import Framework, Holding
 from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
+
+    from gpu_magic.selection.memory import Memory
 
 __all__ = ["FRAMEWORK"]
 
 _HERE = "/job:localhost/replica:0/task:0"
 
 
-class TensorFlow:
+class TensorFlow(Framework):
     """`tensorflow`, through its eager context (TensorFlow 2.21, python/eager/context.py)."""
 
     name = "TensorFlow"
     module = "tensorflow"
+
+    # The GPUs that were made logical devices of a size.
+    _limited: Sequence[Any] = ()
 
     def has_gpu(self) -> bool:
         """Tell whether a GPU is among its context's devices.
@@ -37,14 +42,11 @@ class TensorFlow:
     def is_started(self) -> bool:
         return getattr(_context(), "_context_handle", None) is not None
 
-    def backend(self) -> str:
-        return ""
-
     def line_for(self, ordinal: int) -> str:
         return f'with tf.device("/GPU:{ordinal}"): ...'
 
     def problem(self, place: Place) -> str:
-        """Count its devices; left to itself TensorFlow puts what names a missing one on the CPU, in silence."""
+        """Count its devices: TensorFlow itself takes the CPU, in silence, where a missing one is named."""
         tf: Any = sys.modules["tensorflow"]
         if place.type not in ("", "cuda"):
             return f"TensorFlow has no {place.type}"
@@ -110,6 +112,36 @@ class TensorFlow:
         tf.config.set_visible_devices([physical[ordinal] for ordinal in ordinals], "GPU")
         names = [f"cuda:{ordinal} as /GPU:{index}" for index, ordinal in enumerate(_ordinals("GPU"))]
         return f"it sees {listed(names, 'no GPU')}", _Visible(before)
+
+    def memory_variables(self, memory: Memory) -> Mapping[str, str]:
+        return {"TF_FORCE_GPU_ALLOW_GROWTH": "true"} if memory.growth else {}
+
+    def limit_memory(self, memory: Memory) -> None:
+        """Make each GPU one logical device of that size; set growth where its devices are listed already.
+
+        Listing them starts CUDA, so where they are not listed yet the context is given the logical devices
+        beforehand, under the names that the GPUs will have. For growth the variable is enough until then.
+        """
+        tf: Any = sys.modules["tensorflow"]
+        context = _make_context()
+        if self.is_started():
+            return
+        kind = sys.modules["tensorflow.python.eager.context"].PhysicalDevice
+        is_listed = context._physical_devices is not None  # noqa: SLF001
+        gpus = [kind(f"/physical_device:GPU:{index}", "GPU") for index in range(memory.gpus)]
+        if is_listed:
+            gpus = tf.config.list_physical_devices("GPU")
+        for gpu in self._limited:
+            context._virtual_device_map.pop(gpu, None)  # noqa: SLF001
+        self._limited = gpus if memory.limit is not None else []
+        for gpu in self._limited:
+            size = memory.limit / (1 << 20) if memory.limit is not None else None
+            context._virtual_device_map[gpu] = [  # noqa: SLF001
+                tf.config.LogicalDeviceConfiguration(memory_limit=size)
+            ]
+        if is_listed and not self._limited:  # TensorFlow refuses both at once; the variable does it then
+            for gpu in gpus:
+                tf.config.experimental.set_memory_growth(gpu, memory.growth)
 
 
 class _Waiting:

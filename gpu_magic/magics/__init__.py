@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.magics.complete import complete_gpus
 from gpu_magic.magics.gpus import GpuMagics
 from gpu_magic.magics.on_gpu import OnGpuMagics
+from gpu_magic.magics.where import WhereMagics
 from gpu_magic.session import MASK, current
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = ["load", "unload"]
 _MAGICS: tuple[tuple[type, str, str], ...] = (
     (GpuMagics, "line", "gpus"),
     (OnGpuMagics, "cell", "on_gpu"),
+    (WhereMagics, "line", "where"),
 )
 # Magics of these names that a user had before, to be put back.
 _theirs: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What Tab offers after `%gpus`: numbers, words, UUIDs, options, and nothing that is not for it."""
+"""What Tab offers after `%gpus` and `%%on_gpu`: numbers, words, UUIDs, options, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,25 +17,51 @@ if TYPE_CHECKING:
 __all__ = ["complete_gpus"]
 
 _WORDS = ("all", "auto", "none", "reset")
-_OPTIONS = ("--by", "--order", "--dry-run", "--force", "--strict")
-_VALUES = {"--by": ("index", "uuid"), "--order": ("pci", "fastest")}
 
 
 @context_matcher()
 def complete_gpus(context: CompletionContext) -> SimpleMatcherResult:
-    """Complete a `%gpus` line; leave every other line to IPython's own matchers."""
+    """Complete a `%gpus` or `%%on_gpu` line; leave every other line to IPython's own matchers."""
     command, *words = context.text_until_cursor.lstrip().split(" ")
-    if command != "%gpus" or not words:
+    if command not in ("%gpus", "%%on_gpu") or not words:
         return {"completions": []}
+    from gpu_magic.magics.options import OPTIONS
+
+    options = OPTIONS[command]
     option, equals, value = words[-1].partition("=")
-    if equals and option in _VALUES:
-        return _offer(value, _VALUES[option], "value")
-    if len(words) > 1 and words[-2] in _VALUES:
-        return _offer(words[-1], _VALUES[words[-2]], "value")
+    if equals and option in options:
+        return _offer(value, _values(option, options), "value")
+    if len(words) > 1 and options.get(words[-2], ()) != ():
+        return _offer(words[-1], _values(words[-2], options), "value")
     if words[-1].startswith("-"):
-        return _offer(words[-1], _OPTIONS, "option")
+        return _offer(words[-1], options, "option")
     named, comma, piece = words[-1].rpartition(",")
-    return _offer(piece, _gpus(named.split(","), piece, is_first=not comma), "gpu")
+    offers = _gpus if command == "%gpus" else _places
+    return _offer(piece, offers(named.split(","), piece, is_first=not comma), "gpu")
+
+
+def _values(option: str, options: dict[str, tuple[str, ...] | None]) -> tuple[str, ...]:
+    if option == "--only":
+        from gpu_magic.frameworks import known
+
+        return known()
+    return options[option] or ()
+
+
+def _places(named: list[str], piece: str, *, is_first: bool) -> list[str]:
+    """Return what a cell can run on: what this kernel calls its GPUs, and the other ways to name them."""
+    from gpu_magic.devices.model import UNKNOWN
+
+    try:
+        inventory = current().gpus()
+    except GpuMagicError:
+        return []
+    names = inventory.kernel.names if inventory.kernel else UNKNOWN
+    here = {} if names is UNKNOWN else dict(names)
+    offers = [name.partition(":")[2] for name in here.values()] + list(here.values())
+    offers += [f"smi:{gpu.index}" for gpu in inventory if str(gpu.uuid) in here] + list(here)
+    del piece
+    return [offer for offer in [*offers, *(["cpu"] if is_first else [])] if offer not in named]
 
 
 def _gpus(named: list[str], piece: str, *, is_first: bool) -> list[str]:

@@ -45,6 +45,10 @@ class GpuMagics(Magics):
                            when the kernel started
         --order pci|fastest
                            CUDA_DEVICE_ORDER: PCI_BUS_ID, nvidia-smi's order, is the default
+        --growth           have TensorFlow and JAX take memory as they need it, not most of a GPU at once
+        --memory-limit 8GB the most that TensorFlow, JAX and PyTorch take of each GPU
+        --in-process       once CUDA has started: tell the frameworks that are imported to use these,
+                           among those that the kernel has; reset --in-process takes it back
         --dry-run          say what would be set, and change nothing
         --force            allow GPUs outside the mask that the kernel was started with
         --strict           where it is too late: an error, which stops Run All
@@ -54,14 +58,16 @@ class GpuMagics(Magics):
         in IPython's configuration makes that an error everywhere.
         """
         from gpu_magic.magics.options import read
+        from gpu_magic.selection.choose import Options
 
         try:
             options = read("%gpus", line)
             if not options.wanted:
                 display(current().gpus())
                 return
-            how = {name: getattr(options, name) for name in ("by", "order", "dry_run", "force")}
-            choice = current().choose(options.wanted, **how)
+            how = Options(options.by, options.order, options.force, options.growth, options.memory_limit)
+            choose = current().narrow if options.in_process else current().choose
+            choice = choose(options.wanted, how, dry_run=options.dry_run)
             if choice.refusal and (options.strict or self.on_frozen == "error"):
                 raise CudaInitializedError(choice.refusal)
         except GpuMagicError as error:

@@ -12,6 +12,8 @@ from gpu_magic.errors import GpuMagicError
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from IPython.core.interactiveshell import InteractiveShell
+
     from gpu_magic.placement.on_gpu import OnGpu
     from gpu_magic.placement.scope import Scope
 
@@ -21,6 +23,8 @@ __all__ = ["OnGpuMagics"]
 @magics_class
 class OnGpuMagics(Magics):
     """The magic that runs a cell on a device."""
+
+    shell: InteractiveShell
 
     @cell_magic
     def on_gpu(self, line: str, cell: str) -> Any:

@@ -62,8 +62,8 @@ class OnGpu:
         self._targets = parse_targets(wanted)
         if len(self._targets) > 1 and not mirror:
             raise PlacementError(
-                f"A cell runs on one device. For {wanted}: --mirror (TensorFlow, Keras on it), "
-                f"torch.nn.DataParallel(model, device_ids=[{_numbers(self._targets)}]), or a launcher (torchrun)."
+                f"A cell runs on one device. For {wanted}: --mirror (TensorFlow, Keras on it), torch.nn."
+                f"DataParallel(model, device_ids=[{_numbers(self._targets)}]), or a launcher (torchrun)."
             )
         self._entered = threading.local()  # one object can be entered in several threads, and in itself
 
@@ -94,8 +94,8 @@ class OnGpu:
         """Decorate a function, or a coroutine function: each call is a block of its own."""
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise PlacementError(
-                "on_gpu can't decorate a generator: its caller would run on the GPU, too, between two values. "
-                "Write with on_gpu(...): around what the generator computes."
+                "on_gpu can't decorate a generator, as its caller, too, would run on the GPU between two "
+                "values. Write with on_gpu(...): around what it computes."
             )
         block = OnGpu(
             self._wanted,

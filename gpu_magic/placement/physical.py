@@ -42,19 +42,20 @@ def locate(target: Target) -> Place:
             return Place("gpu", index)
     choice = f"%gpus {device.index if isinstance(device, Gpu) else device.uuid}"
     raise PlacementError(
-        f"{device.label} is not among the GPUs of this process ({_map(here)}); {choice} chooses it, before CUDA "
-        "is started."
+        f"{device.label} is not among the GPUs of this process ({_map(here)}); {choice} chooses it, before "
+        "CUDA is started."
     )
 
 
 def problem_of(place: Place) -> str:
-    """Say why the machine, or this process, has no such GPU; empty where it has, or where that can't be told."""
+    """Say why the machine, or this process, has no such GPU; empty where it has, or it can't be told."""
     if place.type not in ("", "cuda"):
         return f"{place} can't be used: no framework that is imported has such a device."
     inventory = current().gpus()
     here = _visible(inventory)
     if inventory.problem:
-        return f"{place} can't be used: {inventory.problem.partition('. ')[0].rstrip('.')}."  # not how to simulate
+        why = inventory.problem.partition(". ")[0].rstrip(".")  # not how to simulate one, which runs nothing
+        return f"{place} can't be used: {why}."
     if here is not None and place.index >= len(here):
         return f"{place} can't be used: this process sees {_map(here)}."
     if inventory.simulated:
@@ -63,7 +64,7 @@ def problem_of(place: Place) -> str:
 
 
 def described(places: Sequence[Place]) -> list[str]:
-    """Return each place with its physical GPU: `cuda:0 = GPU 1 (NVIDIA A100 80GB)`, as far as that is known."""
+    """Return each place with its physical GPU, where that is known: `cuda:0 = GPU 1 (NVIDIA A100 80GB)`."""
     is_cuda = any(place.kind == "gpu" and place.type in ("", "cuda") for place in places)
     here = (_visible(current().gpus()) if is_cuda else None) or []
     return [_described(place, here) for place in places]
@@ -73,7 +74,7 @@ def _described(place: Place, here: Sequence[Device | None]) -> str:
     is_cuda = place.kind == "gpu" and place.type in ("", "cuda")
     device = here[place.index] if is_cuda and place.index < len(here) else None
     if device is None:
-        return str(place)
+        return "the CPU" if str(place) == "cpu" else str(place)
     name = "" if device.name is UNKNOWN else f" ({device.name})"
     return f"{place} = {device.label}{name}"
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self
 
 from gpu_magic.errors import PlacementError, PlacementWarning
 from gpu_magic.frameworks import get, imported, known
-from gpu_magic.placement.arrivals import Arrivals
+from gpu_magic.frameworks.arrivals import Arrivals
 from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+    from types import TracebackType
 
     from gpu_magic.frameworks.base import Framework
 
@@ -68,7 +70,7 @@ class Scope:
         self._problem = ""
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Scope:
+    def __enter__(self) -> Self:
         there = [framework for framework in imported() if self._means(framework.module)]
         if problem := self._problem_of(there):
             if not self._or_cpu:
@@ -79,15 +81,17 @@ class Scope:
             for framework in there:
                 self._tell(framework, self.places, stack)
             absent = [one for one in known() if self._means(one) and one not in sys.modules]
-            arrivals = Arrivals(absent, self._arrived)
+            arrivals = Arrivals(absent, self._arrived, thread=threading.get_ident())
             stack.callback(self._look_again, absent)
             stack.callback(arrivals.detach)
             arrivals.attach()
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *exc_info: Any) -> None:
-        self._stack.__exit__(kind, *exc_info)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
         if kind is None:
             self.check()
 
@@ -181,8 +185,8 @@ class Scope:
             framework = get(module) if sys.modules.get(module) is not None else None
             if framework is not None and module not in self.told:
                 warnings.warn(
-                    f"{framework.name} was first imported in another thread, or by an unusual loader, and was "
-                    f"not told of {self}. Import it before.",
+                    f"{framework.name} was first imported in another thread, or by an unusual loader, and "
+                    f"was not told of {self}. Import it before.",
                     PlacementWarning,
                     stacklevel=2,
                 )

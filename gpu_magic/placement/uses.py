@@ -18,7 +18,7 @@ _OWN = ("__main__", "builtins")
 
 
 def names_in(code: str | CodeType) -> set[str]:
-    """Return the names in code: of a cell's text all words outside comments, of a function those it looks up."""
+    """Return the names in code: all words of a text outside comments, those that a function looks up."""
     if isinstance(code, str):
         return set(re.findall(r"[^\W\d]\w*", re.sub(r"#.*", "", code)))
     found = {part for name in code.co_names for part in name.split(".")}  # `import torch.nn` is one name

@@ -10,7 +10,7 @@ from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.mask import FASTEST, PCI, Reading, read, write
 from gpu_magic.selection.request import Auto, Named, Nothing, Request, Reset
 
-__all__ = ["By", "Order", "Selection", "choose", "find"]
+__all__ = ["By", "Options", "Order", "Selection", "choose", "find"]
 
 By = Literal["index", "uuid"]
 Order = Literal["pci", "fastest"]
@@ -18,6 +18,40 @@ Order = Literal["pci", "fastest"]
 
 _MOST_NAMED = 4  # UUIDs in one line
 _UUID_LENGTH = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to choose, whichever GPUs; written as the options of `%gpus`.
+
+    Parameters
+    ----------
+    by
+        Write numbers or UUIDs; None follows the inherited mask.
+    order
+        CUDA_DEVICE_ORDER: by PCI bus, or the fastest first.
+    force
+        Allow GPUs outside the inherited mask.
+    growth, memory_limit
+        What frameworks are told of memory: see `selection.memory`.
+
+    """
+
+    by: By | None = None
+    order: Order = "pci"
+    force: bool = False
+    growth: bool = False
+    memory_limit: str | None = None
+
+    def __str__(self) -> str:
+        given = {
+            f" --by {self.by}": self.by,
+            f" --order {self.order}": self.order != "pci",
+            " --force": self.force,
+            " --growth": self.growth,
+            f" --memory-limit {self.memory_limit}": self.memory_limit,
+        }
+        return "".join(option for option, is_given in given.items() if is_given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +75,14 @@ class Selection:
     notes: tuple[str, ...] = ()
 
 
+_PLAIN = Options()
+
+
 def choose(
     request: Request,
     inventory: Inventory,
     inherited: tuple[str | None, str | None],
-    *,
-    by: By | None = None,
-    order: Order = "pci",
-    force: bool = False,
+    options: Options = _PLAIN,
 ) -> Selection:
     """Decide on the devices and on the mask that names them.
 
@@ -60,12 +94,8 @@ def choose(
         The machine, with figures of now.
     inherited
         CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the kernel was started: its allotment.
-    by
-        Write numbers or UUIDs; None follows the inherited mask.
-    order
-        CUDA_DEVICE_ORDER: by PCI bus, or the fastest first.
-    force
-        Allow GPUs outside the inherited mask.
+    options
+        How.
 
     Raises
     ------
@@ -73,7 +103,8 @@ def choose(
         One line. Never fewer GPUs than asked, never others.
 
     """
-    _check_options(request, by, order)
+    by, order, force = options.by, options.order, options.force
+    _check_options(request, options)
     allotted = read(inherited[0], inventory, inherited[1])
     if isinstance(request, Reset):
         return Selection(allotted.devices, *inherited, allotted.notes)
@@ -110,7 +141,8 @@ def choose(
     return Selection(devices, *_variables(devices, inventory, allotted, by, order), notes)
 
 
-def _check_options(request: Request, by: str | None, order: str) -> None:
+def _check_options(request: Request, options: Options) -> None:
+    by, order = options.by, options.order
     if by not in (None, "index", "uuid"):
         raise ChoiceError(f"by={by!r} is neither 'index' nor 'uuid'.")
     if order not in ("pci", "fastest"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gpu_magic.errors import PlacementError
 
@@ -17,7 +17,8 @@ _SPELLING = re.compile(
 _LONE = ("cpu", "mps")  # what there is one of
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Place:
     """A device as this process's frameworks number it.
 
     Parameters
@@ -37,11 +38,12 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         if self.kind == "cpu":
-            return f"cpu:{self.index}" if self.index else "the CPU"
+            return f"cpu:{self.index}" if self.index else "cpu"
         return f"{self.type or 'cuda'}:{self.index}"
 
 
-class Physical(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Physical:
     """A device of the machine: nvidia-smi's number, or the beginning of a UUID."""
 
     wanted: int | str

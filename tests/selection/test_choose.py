@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpu_magic.devices.model import UNKNOWN, Inventory
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.choose import choose
+from gpu_magic.selection.choose import Options, choose
 from gpu_magic.selection.mask import Reading, read
 from gpu_magic.selection.request import parse
 from tests.selection.machines import MIG, UUIDS, gpu, lost, machine, split, unlike, unreadable
@@ -22,7 +22,7 @@ def ask(
     inherited_order: str | None = None,
     **options: Any,
 ) -> tuple[str | None, str | None]:
-    selection = choose(parse(text), machine() if there is None else there, (mask, inherited_order), **options)
+    selection = choose(parse(text), machine() if there is None else there, (mask, inherited_order), Options(**options))
     return selection.mask, selection.order
 
 
@@ -112,11 +112,11 @@ def test_a_lost_gpu_can_not_be_chosen_and_the_rest_can_by_uuid() -> None:
 
 
 def test_fastest_first_on_unlike_gpus_is_written_by_uuid() -> None:
-    selection = choose(parse("2,0"), unlike(), (None, None), order="fastest")
+    selection = choose(parse("2,0"), unlike(), (None, None), Options(order="fastest"))
     assert (selection.mask, selection.order) == (f"{UUIDS[2]},{UUIDS[0]}", "FASTEST_FIRST")
     with pytest.raises(ChoiceError, match="leave --by index out"):
-        choose(parse("2,0"), unlike(), (None, None), order="fastest", by="index")
-    selection = choose(parse("2,0"), machine(), (None, None), order="fastest")
+        choose(parse("2,0"), unlike(), (None, None), Options(order="fastest", by="index"))
+    selection = choose(parse("2,0"), machine(), (None, None), Options(order="fastest"))
     assert (selection.mask, selection.order) == ("2,0", "FASTEST_FIRST")
 
 
@@ -155,7 +155,7 @@ def test_a_machine_that_can_not_be_read_says_why() -> None:
 def test_a_choice_is_a_promise(text: str, by: Any, order: Any, used: list[int]) -> None:
     """Whatever is chosen, CUDA's own reading of the two variables gives those devices in that order."""
     there = machine(*(gpu(index, memory) for index, memory in enumerate(used)))
-    selection = choose(parse(text), there, (None, None), by=by, order=order)
+    selection = choose(parse(text), there, (None, None), Options(by=by, order=order))
     assert selection.devices is not UNKNOWN
     assert read(selection.mask, there, selection.order).devices == selection.devices
 

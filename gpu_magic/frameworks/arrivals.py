@@ -1,4 +1,4 @@
-"""Notices the end of an import, for a framework that is first imported by the code that is to be placed."""
+"""Notices the end of an import, for a framework that is to be told something as soon as it is there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Arrivals"]
 
 
 class Arrivals:
-    """Calls back when one of some modules has been imported in this thread.
+    """Calls back when one of some modules has been imported.
 
     It lets the finders behind it in `sys.meta_path` find the module, and lends the module's loader another
     `exec_module` for this once; the loader is as it was before the module's code runs.
@@ -28,19 +28,23 @@ class Arrivals:
     arrived
         Called with the module's name, in the thread that imports it. It must not raise: an import that
         fails at its end can't be tried again.
+    thread
+        Listen to imports in this thread alone; None: in any.
 
     """
 
-    def __init__(self, modules: Collection[str], arrived: Callable[[str], None]) -> None:
+    def __init__(
+        self, modules: Collection[str], arrived: Callable[[str], None], *, thread: int | None = None
+    ) -> None:
         self._modules = frozenset(modules)
         self._arrived = arrived
-        self._thread = threading.get_ident()
+        self._thread = thread
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Find one of the modules as the others do, and listen to its loader."""
-        if fullname not in self._modules or threading.get_ident() != self._thread:
+        if fullname not in self._modules or self._thread not in (None, threading.get_ident()):
             return None
         finders = list(sys.meta_path)
         for finder in finders[finders.index(self) + 1 :] if self in finders else ():
@@ -71,8 +75,8 @@ class Arrivals:
     def attach(self) -> None:
         """Stand before the finder of files, and behind those that only look on."""
         place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else 0
-        sys.meta_path.insert(place, self)  # type: ignore[arg-type] # typed for importlib.abc's own classes
+        sys.meta_path.insert(place, self)
 
     def detach(self) -> None:
         if self in sys.meta_path:
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
