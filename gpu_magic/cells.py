@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -106,6 +107,9 @@ def _compile(shell: Any, body: str) -> Iterator[tuple[CodeType, bool]]:
     __tracebackhide__ = True
     # The lines above the body count, so that tracebacks have the notebook's line numbers, and show its lines.
     above = _above(shell, body)
+    blank = re.match(r"(?:[ \t]*\n)*", body)[0]  # type: ignore[index] # it matches nothing, too
+    above += blank  # IPython drops them
+    body = body[len(blank) :]
     transformed = shell.transform_cell(body)
     name = shell.compile.cache(above + transformed, _cell_number(shell), raw_code=above + body)
     source = "\n" * above.count("\n") + transformed

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from gpu_magic.devices.nvml import Nvml
-from tests.native import build
+from tests.native import PRETEND, build, build_pretend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,13 @@ def nothing_left_behind() -> Iterator[None]:
 def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder with the pretend libnvidia-ml.so.1 and libcuda.so.1."""
     return build(tmp_path_factory.mktemp("native"))
+
+
+@pytest.fixture(scope="session")
+def pretend(pytestconfig: pytest.Config) -> dict[str, str]:
+    """Return the variables with which PyTorch has an accelerator of four devices."""
+    folder = build_pretend(pytestconfig.cache.mkdir(f"pretend-{version('torch')}"))
+    return {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, folder, PRETEND)))}
 
 
 class Fresh(Protocol):

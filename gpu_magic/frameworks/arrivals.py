@@ -73,9 +73,15 @@ class Arrivals:
         loader.exec_module = exec_module
 
     def attach(self) -> None:
-        """Stand before the finder of files, and behind those that only look on."""
-        place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else 0
-        sys.meta_path.insert(place, self)
+        """Stand before the finder of files, and behind those that only look on.
+
+        An inner block's stands before an outer one's: what is asked last is told first, and the inner block
+        has the last word.
+        """
+        before = (
+            place for place, one in enumerate(sys.meta_path) if one is PathFinder or type(one) is Arrivals
+        )
+        sys.meta_path.insert(next(before, 0), self)
 
     def detach(self) -> None:
         if self in sys.meta_path:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import known
 from gpu_magic.placement.physical import locate, problem_of
-from gpu_magic.placement.scope import Scope
+from gpu_magic.placement.scope import CPU, Scope
 from gpu_magic.placement.uses import names_in, packages
 from gpu_magic.selection.target import Place, Target, parse_targets
 from gpu_magic.text import listed
@@ -72,9 +72,16 @@ class OnGpu:
         return any(not isinstance(target, Place) or target.kind == "gpu" for target in self._targets)
 
     def __enter__(self) -> Scope:
+        try:
+            places = tuple(map(locate, self._targets))
+        except PlacementError as error:
+            if not self._or_cpu:
+                raise
+            print(f"Running on the CPU: {error}")
+            places = (CPU,)
         scope = Scope(
-            tuple(map(locate, self._targets)),
-            mirror=self._mirror,
+            places,
+            mirror=self._mirror and places != (CPU,),
             only=self._only,
             or_cpu=self._or_cpu,
             uses=packages(names_in(self._code), self._namespace),

@@ -30,6 +30,8 @@ def locate(target: Target) -> Place:
     if isinstance(target, Place):
         return target
     inventory = current().gpus()
+    if inventory.problem:
+        raise PlacementError(_without_hint(inventory.problem))
     try:
         device = find(target.wanted, inventory)
     except ChoiceError as error:
@@ -54,8 +56,7 @@ def problem_of(place: Place) -> str:
     inventory = current().gpus()
     here = _visible(inventory)
     if inventory.problem:
-        why = inventory.problem.partition(". ")[0].rstrip(".")  # not how to simulate one, which runs nothing
-        return f"{place} can't be used: {why}."
+        return f"{place} can't be used: {_without_hint(inventory.problem)}"
     if here is not None and place.index >= len(here):
         return f"{place} can't be used: this process sees {_map(here)}."
     if inventory.simulated:
@@ -68,6 +69,11 @@ def described(places: Sequence[Place]) -> list[str]:
     is_cuda = any(place.kind == "gpu" and place.type in ("", "cuda") for place in places)
     here = (_visible(current().gpus()) if is_cuda else None) or []
     return [_described(place, here) for place in places]
+
+
+def _without_hint(problem: str) -> str:
+    """Leave out how to simulate a machine: nothing would run on it."""
+    return problem.partition(". ")[0].rstrip(".") + "."
 
 
 def _described(place: Place, here: Sequence[Device | None]) -> str:

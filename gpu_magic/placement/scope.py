@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.frameworks.base import Framework
 
-__all__ = ["Scope"]
+__all__ = ["CPU", "Scope"]
 
 CPU = Place("cpu", 0)
 
@@ -126,6 +126,8 @@ class Scope:
 
     def _uses(self, module: str) -> bool:
         """Tell whether the code evidently uses a framework, itself or through one that stands on it."""
+        if self._mirror and module == "tensorflow":
+            return True
         through = (one.module for one in imported() if one.backend() == module)
         return module in self._evident or any(one in self._evident for one in through)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,9 @@ ctypes.CDLL("libcuda.so.1").cuInit(0)
 """
 
 
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
 @dataclass
 class Reply:
     """What a cell answered."""
@@ -40,6 +44,7 @@ class Reply:
     text: str = ""
     html: str = ""
     errors: list[str] = field(default_factory=list)
+    traceback: str = ""
 
 
 class Kernel:
@@ -64,14 +69,27 @@ class Kernel:
                 reply.html += content["data"].get("text/html", "")
             elif message["msg_type"] == "error":
                 reply.errors.append(content["evalue"])
+                reply.traceback += _ANSI.sub("", "\n".join(content["traceback"]))
 
         reply.status = self.client.execute_interactive(code, output_hook=hear, timeout=90)["content"][
             "status"
         ]
         return reply
 
+    def run_all(self, *cells: str) -> list[Reply]:
+        """Run cells until one of them fails, as "Run All" does."""
+        replies: list[Reply] = []
+        for cell in cells:
+            replies.append(self.run(cell))
+            if replies[-1].status != "ok":
+                break
+        return replies
+
     def change_machine(self, driver: Driver) -> None:
         driver.write(self._state)
+
+    def interrupt(self) -> None:
+        self._manager.interrupt_kernel()
 
     def restart(self) -> None:
         self._manager.restart_kernel(now=True)
@@ -90,13 +108,14 @@ def start_kernel(native: Path, tmp_path: Path) -> Iterator[Callable[..., Kernel]
     (tmp_path / "late_parent" / "part.py").write_text("import sndhdr\n")
     (tmp_path / "lazy_pkg.py").write_text("def helper():\n    import sndhdr\n")
 
-    def start(driver: Driver | None = None, **variables: str) -> Kernel:
+    def start(driver: Driver | None = None, /, **variables: str) -> Kernel:
         state = tmp_path / "machine"
         (driver or Driver(CARDS)).write(state)
         clean = {
             name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "GPU_MAGIC"))
         }
-        paths = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "IPYTHONDIR": str(tmp_path / "ipython")}
+        paths = {"IPYTHONDIR": str(tmp_path / "ipython"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        variables["PYTHONPATH"] = f"{variables.get('PYTHONPATH', ROOT)}:{tmp_path}"
         manager = KernelManager(kernel_name="python3")
         manager.start_kernel(env=clean | environment(native, state) | paths | variables, cwd=str(tmp_path))
         managers.append(manager)

@@ -15,10 +15,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
+PRETEND = SOURCES / "pretend"
 LIBRARIES = {"nvml.c": "libnvidia-ml.so.1", "cuda.c": "libcuda.so.1"}
 
 
@@ -184,6 +186,44 @@ def build(folder: Path) -> Path:
         if done.returncode:
             message = f"gcc did not compile {source}:\n{done.stderr}"
             raise RuntimeError(message)
+    return folder
+
+
+def build_pretend(folder: Path) -> Path:
+    """Compile PyTorch's pretend accelerator, where it is not there yet: half a minute.
+
+    Parameters
+    ----------
+    folder
+        Where it is kept from one run of the tests to the next; two processes can ask for it at once.
+
+    Returns
+    -------
+    Path
+        The same folder. With it and `PRETEND` in PYTHONPATH, PyTorch has the accelerator when it is imported.
+
+    Raises
+    ------
+    RuntimeError
+        There is no C++ compiler, or it does not accept the source.
+    """
+    code = (
+        "from torch.utils.cpp_extension import load\n"
+        f"load('pretend_native', [{str(PRETEND / 'pretend.cpp')!r}], build_directory={str(folder)!r}, "
+        "extra_cflags=['-O0'], is_python_module=False)"
+    )
+    # ninja is a program that pip puts beside Python.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": path},
+    )
+    if done.returncode:
+        message = f"PyTorch's pretend accelerator did not compile:\n{done.stdout}\n{done.stderr}"
+        raise RuntimeError(message)
     return folder
 
 

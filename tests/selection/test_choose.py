@@ -22,7 +22,9 @@ def ask(
     inherited_order: str | None = None,
     **options: Any,
 ) -> tuple[str | None, str | None]:
-    selection = choose(parse(text), machine() if there is None else there, (mask, inherited_order), Options(**options))
+    selection = choose(
+        parse(text), machine() if there is None else there, (mask, inherited_order), Options(**options)
+    )
     return selection.mask, selection.order
 
 

@@ -1,4 +1,7 @@
-"""Importing it gives PyTorch an accelerator called "pretend", with four devices."""
+"""Gives PyTorch an accelerator called "pretend", with four devices.
+
+PyTorch imports it by itself, at the end of its own import: the entry point beside this file says so.
+"""
 
 import sys
 import types
@@ -22,3 +25,7 @@ device.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
 torch._register_device_module("pretend", device)
 sys.modules["torch.pretend"] = device
 torch.utils.generate_methods_for_privateuse1_backend()
+
+
+def load() -> None:
+    """Be called by PyTorch; all is done by then."""

@@ -1,0 +1,53 @@
+"""`%where`: on which devices variables live."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["WhereMagics"]
+
+
+@magics_class
+class WhereMagics(Magics):
+    """The magic that finds variables."""
+
+    shell: InteractiveShell
+
+    @line_magic
+    def where(self, line: str) -> None:
+        """Say on which devices variables live, and how many bytes they take there.
+
+        %where             every variable of this notebook that holds arrays
+        %where x model     these; models, optimizers and containers are looked into
+        %where batch["x"]  an expression, without spaces
+
+        What shares memory (views, tied weights) is counted once.
+        """
+        import gpu_magic
+
+        space, hidden = self.shell.user_ns, self.shell.user_ns_hidden
+        words = line.split()
+        if words:
+            found = {word: gpu_magic.devices_of(self._value(word)) for word in words}
+        else:
+            own = {name: value for name, value in space.items() if name not in hidden and name[0] != "_"}
+            found = {name: gpu_magic.devices_of(value) for name, value in own.items()}
+            found = {name: devices for name, devices in found.items() if devices}
+        width = max(map(len, found), default=0)
+        for name, devices in found.items():
+            for place, shown in enumerate(devices.lines or ["no arrays"]):
+                print(f"{'' if place else name:{width}}  {shown}")
+        if not found:
+            print("No variable here holds arrays of a framework that is imported.")
+
+    def _value(self, expression: str) -> object:
+        try:
+            return self.shell.ev(expression)
+        except Exception as error:  # noqa: BLE001 - whatever the user's expression raises
+            raise UsageError(f"{expression}: {type(error).__name__}: {error}") from None
