@@ -80,7 +80,7 @@ class Jax(Framework):
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the default device; JAX can't hide the others once CUDA has started."""
         jax: Any = sys.modules["jax"]
-        place = Place("gpu", ordinals[0], "cuda")
+        place = Place("gpu", ordinals[0])
         if why := self.problem(place):
             return why, None
         undo = _Default(jax.config.jax_default_device)

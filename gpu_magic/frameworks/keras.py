@@ -62,7 +62,7 @@ class Keras(Framework):
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Leave it to its backend."""
         del ordinals
-        return f"it follows its backend, {self.backend()}", None
+        return f"it follows {self.backend()}", None
 
 
 FRAMEWORK = Keras()

@@ -65,11 +65,13 @@ class Told:
         self.widen()
         said = []
         for framework in imported():
+            if framework.backend():  # it follows the one that it stands on
+                continue
             what, undo = framework.narrow(ordinals)
             if undo is not None:
                 self._narrowed.push(undo)
                 self._names.append(framework.name)
-            said.append(f"{framework.name}: {what}.")
+            said.append(f"{what}." if what.startswith(framework.name) else f"{framework.name}: {what}.")
         return said
 
     def widen(self) -> list[str]:

@@ -77,7 +77,7 @@ class OnGpu:
         except PlacementError as error:
             if not self._or_cpu:
                 raise
-            print(f"Running on the CPU: {error}")
+            print(f"Running on the CPU: {error}")  # noqa: T201 - what `or_cpu` promises
             places = (CPU,)
         scope = Scope(
             places,

@@ -59,15 +59,16 @@ def _look_at(value: object, found: set[str]) -> list[FunctionType]:
 
     The value itself is asked nothing: it can be anything.
     """
-    if isinstance(value, ModuleType):
-        found.add(_top(value.__dict__.get("__name__")))
+    # Its type, and not isinstance, which asks the value for its __class__.
+    if issubclass(type(value), ModuleType):
+        found.add(_top(ModuleType.__getattribute__(value, "__dict__").get("__name__")))
         return []
-    if isinstance(value, MethodType):
+    if type(value) is MethodType:
         value = value.__func__
-    if isinstance(value, FunctionType):
+    if type(value) is FunctionType:
         found.add(_top(value.__module__))
         return [value] if _top(value.__module__) in _OWN else []
-    kind = value if isinstance(value, type) else type(value)
+    kind = value if issubclass(type(value), type) else type(value)
     found.update(_top(base.__module__) for base in kind.__mro__)
     own = [base for base in kind.__mro__ if base.__module__ == "__main__"]
     return [one for base in own for one in vars(base).values() if isinstance(one, FunctionType)]

@@ -7,7 +7,7 @@ import os
 import threading
 import types
 
-import numpy
+import numpy as np
 
 _here = threading.local()
 
@@ -47,19 +47,19 @@ class Device:
 
 
 class ndarray:  # noqa: N801
-    def __init__(self, array, memory=None):
+    def __init__(self, array, memory=None, device=None):
         self._array = array
-        self.device = Device()
+        self.device = device or Device()
         self.nbytes = array.nbytes
         memory = memory or types.SimpleNamespace(size=array.nbytes, ptr=id(array))
         self.data = types.SimpleNamespace(mem=memory)
 
     def __getitem__(self, key):
-        return ndarray(self._array[key], self.data.mem)
+        return ndarray(self._array[key], self.data.mem, self.device)
 
 
 def ones(shape):
-    return ndarray(numpy.ones(shape))
+    return ndarray(np.ones(shape))
 
 
 runtime = types.SimpleNamespace(

@@ -1,0 +1,90 @@
+"""Which packages code evidently uses."""
+
+from __future__ import annotations
+
+import sys
+import types
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from gpu_magic.placement.uses import names_in, packages
+
+
+def _module(name: str, **content: Any) -> types.ModuleType:
+    module = types.ModuleType(name)
+    vars(module).update(content)
+    return module
+
+
+def _notebook(code: str) -> dict[str, Any]:
+    """Return a namespace in which code was run as a notebook's is."""
+    space: dict[str, Any] = {"__name__": "__main__", "fractions": sys.modules["fractions"]}
+    exec(code, space)
+    return space
+
+
+@pytest.mark.parametrize(
+    ("cell", "uses"),
+    [
+        ("fractions.Fraction(1)", True),
+        ("import fractions", True),
+        ("from fractions import Fraction", True),
+        ("half + 1", True),
+        ("train()", True),
+        ("outer()", True),
+        ("Trainer().fit()", True),
+        ("trainer.fit()", True),
+        ("child.fit()", True),
+        ("# fractions", False),
+        ("nothing()", False),
+        ("fractional = 1", False),
+        ("", False),
+    ],
+)
+def test_by_the_names_in_a_cell(cell: str, uses: bool) -> None:
+    space = _notebook("""
+import fractions as f
+half = f.Fraction(1, 2)
+def train(): return f.Fraction(2)
+def outer():
+    def inner(): return train()
+    return inner()
+def nothing(): return nothing
+class Trainer:
+    def fit(self): return f.Fraction(3)
+class Child(Trainer): ...
+trainer, child = Trainer(), Child()
+""")
+    assert ("fractions" in packages(names_in(cell), space)) is uses
+
+
+def test_a_function_s_own_names_are_those_it_looks_up() -> None:
+    def uses() -> object:
+        return [Fraction(1) for _ in range(2)]
+
+    def mentions() -> str:
+        return "Fraction"
+
+    here = {"Fraction": Fraction}
+    assert "fractions" in packages(names_in(uses.__code__), here)
+    assert "fractions" not in packages(names_in(mentions.__code__), here)
+
+
+def test_a_value_is_asked_nothing() -> None:
+    class Touchy:
+        def __getattribute__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    class Lazy(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    space = {"touchy": Touchy(), "lazy": Lazy("lazy"), "tensor": type("T", (), {"__module__": "jaxlib.x"})()}
+    assert {"lazy", "jax"} <= packages(["touchy", "lazy", "tensor"], space)
+
+
+def test_functions_that_call_each_other_come_to_an_end() -> None:
+    space = _notebook("def a(): return b()\ndef b(): return a()")
+    assert "a" in packages(["a"], space)

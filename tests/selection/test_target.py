@@ -1,0 +1,127 @@
+"""What is typed after `%%on_gpu`, and how much memory is asked for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_magic.errors import ChoiceError, GpuMagicError, PlacementError
+from gpu_magic.selection.memory import plan
+from gpu_magic.selection.target import Physical, Place, parse_targets
+from tests.selection.machines import machine
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("0", Place("gpu", 0)),
+        ("12", Place("gpu", 12)),
+        ("gpu:1", Place("gpu", 1)),
+        ("GPU:1", Place("gpu", 1)),
+        ("/GPU:1", Place("gpu", 1)),
+        ("/gpu:1", Place("gpu", 1)),
+        ("/device:GPU:1", Place("gpu", 1)),
+        ("/job:localhost/replica:0/task:0/device:GPU:1", Place("gpu", 1)),
+        ("cuda:1", Place("gpu", 1, "cuda")),
+        ("xpu:1", Place("gpu", 1, "xpu")),
+        ("mps", Place("gpu", 0, "mps")),
+        ("cpu", Place("cpu", 0)),
+        ("CPU", Place("cpu", 0)),
+        ("/CPU:2", Place("cpu", 2)),
+        ("cpu:2", Place("cpu", 2)),
+        ("smi:3", Physical(3)),
+        ("GPU-8F3A", Physical("GPU-8f3a")),
+        ("mig-41b7", Physical("MIG-41b7")),
+        ('"cuda:1"', Place("gpu", 1, "cuda")),
+    ],
+)
+def test_every_way_to_name_a_device(text: str, target: Place | Physical) -> None:
+    assert parse_targets(text) == (target,)
+
+
+def test_several() -> None:
+    assert parse_targets("[0, cpu:1]") == (Place("gpu", 0), Place("cpu", 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "No device is named; expected 0, cuda:0"),
+        ("foo", "'foo' is no device; expected 0, cuda:0"),
+        ("-1", "numbered from 0; cpu is the CPU"),
+        ("cuda", "try cuda:0"),
+        ("gpu1", "try gpu:1"),
+        ("smi", "smi:0 is GPU 0 of nvidia-smi"),
+        ("smi-2", "smi:2 is GPU 2 of nvidia-smi"),
+        ("{n}", "not a variable"),
+        ("0 1", "try 0,1"),
+        ("0;1", "try 0,1"),
+        ("0,,1", "try 0,1"),
+        ("0,0", "names a device twice; try 0"),
+        ("99999", "is no device"),
+        ("GPU-xyz", "is no device"),
+    ],
+)
+def test_anything_else_gets_one_line_that_says_what_would_work(text: str, said: str) -> None:
+    with pytest.raises(PlacementError) as caught:
+        parse_targets(text)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=30))
+def test_whatever_is_typed_is_read_or_refused_in_a_printable_line(text: str) -> None:
+    try:
+        assert parse_targets(text)
+    except GpuMagicError as error:
+        assert str(error).isprintable()
+
+
+@given(st.sampled_from(["gpu", "cpu", "cuda", "xpu"]), st.integers(0, 9999))
+def test_a_place_is_read_as_it_is_written(kind: str, index: int) -> None:
+    place = Place("cpu", index) if kind == "cpu" else Place("gpu", index, kind.replace("gpu", "cuda"))
+    assert parse_targets(str(place)) == (place,)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("8GB", 8 * 10**9),
+        ("8gb", 8 * 10**9),
+        ("8G", 8 * 10**9),
+        ("8GiB", 8 << 30),
+        ("0.5GiB", 1 << 29),
+        ("512MB", 512 * 10**6),
+        ("8 GB", 8 * 10**9),
+        ("1000000000", 10**9),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    device = machine()[0]
+    memory = plan((device,), growth=False, limit=text)
+    assert (memory.limit, memory.gpus) == (size, 1)
+    assert memory.fraction == size / device.memory_total  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("8GBs", "try --memory-limit 8GB"),
+        ("-8GB", "try --memory-limit 8GB"),
+        ("lots", "try --memory-limit 8GB"),
+        ("8iB", "try --memory-limit 8GB"),
+        ("1KB", "less than any framework starts with"),
+        ("999TB", "more than GPU 0 has"),
+    ],
+)
+def test_what_is_no_size_or_too_much(text: str, said: str) -> None:
+    with pytest.raises(ChoiceError, match=said):
+        plan((machine()[0],), growth=False, limit=text)
+
+
+def test_no_gpu_no_limit() -> None:
+    assert not plan((), growth=False, limit=None)
+    with pytest.raises(ChoiceError, match="go with GPUs"):
+        plan((), growth=True, limit=None)
+    assert plan(tuple(machine().gpus[:2]), growth=True, limit=None).gpus == 2
