@@ -32,7 +32,7 @@ OPTIONS: dict[str, dict[str, tuple[str, ...] | None]] = {
     "%%on_gpu": {"--only": None, "--or-cpu": (), "--mirror": (), "--verbose": ()},
 }
 _DEFAULTS = {"--order": "pci"}
-_EXAMPLES = {"%gpus": "%gpus 1,3", "%%on_gpu": "%%on_gpu 0"}
+_EXAMPLES = {"%gpus": ("GPUs", "%gpus 1,3"), "%%on_gpu": ("a device", "%%on_gpu 0")}
 
 
 def read(magic: str, line: str) -> Namespace:
@@ -61,7 +61,8 @@ def read(magic: str, line: str) -> Namespace:
         raise UsageError(f"{error}. {help_} the options.".replace(_GUARD, "")) from None
     options.wanted = " ".join(options.wanted).replace(_GUARD, "")
     if guarded and not options.wanted:
-        raise UsageError(f"{typed} goes with GPUs; try {_EXAMPLES[magic]} {typed}")
+        what, example = _EXAMPLES[magic]
+        raise UsageError(f"{typed} goes with {what}; try {example} {typed}")
     return options
 
 

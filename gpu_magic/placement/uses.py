@@ -68,7 +68,7 @@ def _look_at(value: object, found: set[str]) -> list[FunctionType]:
     if type(value) is FunctionType:
         found.add(_top(value.__module__))
         return [value] if _top(value.__module__) in _OWN else []
-    kind = value if issubclass(type(value), type) else type(value)
+    kind: Any = value if issubclass(type(value), type) else type(value)
     found.update(_top(base.__module__) for base in kind.__mro__)
     own = [base for base in kind.__mro__ if base.__module__ == "__main__"]
     return [one for base in own for one in vars(base).values() if isinstance(one, FunctionType)]

@@ -158,6 +158,11 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%gpus 1 --by=u", {"--by=uuid"}, set()),
         ("%gpus auto:", {"auto:1", "auto:8"}, {"abs", "auto:9"}),
         ("%gpus 2-", {"2-3", "2-7"}, {"abs", "2-1"}),
+        ("%%on_gpu ", {"0", "cuda:7", "smi:3", "cpu"}, {"8", "smi:8", "all"}),
+        ("%%on_gpu s", {"smi:0", "smi:7"}, {"sum", "sorted"}),
+        ("%%on_gpu 0,", {"1", "cuda:1"}, {"0", "cpu"}),
+        ("%%on_gpu 0 --", {"--only", "--or-cpu", "--mirror", "--verbose"}, {"--by"}),
+        ("%%on_gpu 0 --only t", {"torch", "tensorflow"}, {"jax", "tuple"}),
     ],
 )
 def test_tab(run: Run, shell: InteractiveShell, line: str, offers: set[str], not_offered: set[str]) -> None:

@@ -1,0 +1,126 @@
+"""`%%on_gpu`, `%where` and the options of `%gpus` that frameworks are told, in a real kernel on four A100s.
+
+PyTorch's devices are the pretend accelerator's: a cell that runs, runs there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.kernel.conftest import Kernel
+
+
+@pytest.fixture
+def kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kernel:
+    kernel = start_kernel(**pretend)
+    assert kernel.run("%load_ext gpu_magic").status == "ok"
+    return kernel
+
+
+@pytest.fixture
+def bare(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kernel:
+    """Return a kernel whose PyTorch has no accelerator: the build without CUDA."""
+    kernel = start_kernel(**pretend, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert kernel.run("%load_ext gpu_magic").status == "ok"
+    return kernel
+
+
+@pytest.mark.parametrize("target", ["smi:3", "GPU-3a", "1", "gpu:1", "{place}"])
+def test_the_physical_gpu_behind_it_is_named(kernel: Kernel, target: str) -> None:
+    kernel.run("%gpus 2,3")
+    kernel.run("import torch; place = 1")
+    reply = kernel.run(f"%%on_gpu {target} -v\ntorch.ones(1).device")
+    assert reply.text == "device(type='pretend', index=1)"
+    assert reply.stdout == "Ran on cuda:1 = GPU 3 (NVIDIA A100-SXM4-80GB): PyTorch on pretend:1.\n"
+
+
+def test_a_gpu_that_is_not_there_is_one_line_and_the_body_has_not_run(bare: Kernel) -> None:
+    bare.run("%gpus 2,3")
+    cases = {
+        "%%on_gpu 2": "cuda:2 can't be used: this process sees cuda:0 = GPU 2, cuda:1 = GPU 3. ",
+        "%%on_gpu smi:0": "GPU 0 is not among the GPUs of this process (cuda:0 = GPU 2, cuda:1 = GPU 3); "
+        "%gpus 0 chooses it, before CUDA is started. ",
+        "%%on_gpu smi:9": "There is no GPU 9: this machine has GPUs 0 to 3. ",
+        "%%on_gpu GPU-ffff": "No GPU here has a UUID that begins with GPU-ffff; Tab offers those there are. ",
+        "%%on_gpu xpu:0": "xpu:0 can't be used: no framework that is imported has such a device. ",
+    }
+    for line, said in cases.items():
+        reply = bare.run(f"{line}\nprint('ran')")
+        assert (reply.status, reply.stdout) == ("error", "")
+        assert reply.stderr == f"UsageError: {said}The cell has not run; --or-cpu runs it on the CPU.\n"
+    bare.run("import torch")
+    reply = bare.run("%%on_gpu 0\nprint('ran')\ntorch.ones(1)")
+    assert (reply.status, reply.stdout) == ("error", "")
+    assert "PyTorch 2.13.0+cpu is built without CUDA. The cell has not run; --or-cpu" in reply.stderr
+    reply = bare.run("%%on_gpu 0 --or-cpu\ntorch.ones(1).device")
+    assert reply.text == "device(type='cpu')"
+    assert reply.stdout == (
+        "Running on the CPU, as cuda:0 can't be used: PyTorch 2.13.0+cpu is built without CUDA.\n"
+    )
+
+
+def test_a_cell_stops_behind_the_import_of_what_can_not_run_there(bare: Kernel) -> None:
+    reply = bare.run("%%on_gpu 0\nx = 1\nimport torch\nx = torch.ones(1)")
+    assert reply.status == "error"
+    assert reply.stderr == (
+        "UsageError: cuda:0 can't be used: PyTorch 2.13.0+cpu is built without CUDA. "
+        "The cell was stopped there.\n"
+    )
+    assert bare.run("print(x, torch.ones(1).device)").stdout == "1 cpu\n"
+    reply = bare.run("%%on_gpu 0\nprint('not again')\ntorch")
+    assert (reply.status, reply.stdout) == ("error", "")
+
+
+def test_or_cpu_places_what_the_cell_imports_on_the_cpu(bare: Kernel) -> None:
+    reply = bare.run("%%on_gpu 0 --or-cpu\nimport torch\ntorch.ones(1).device")
+    assert (reply.status, reply.text) == ("ok", "device(type='cpu')")
+    assert reply.stdout == "PyTorch runs on the CPU: PyTorch 2.13.0+cpu is built without CUDA.\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%%on_gpu", "No device is named; expected 0, cuda:0"),
+        ("%%on_gpu foo", "'foo' is no device; expected 0"),
+        (
+            "%%on_gpu 0,1",
+            "A cell runs on one device. For 0,1: --mirror (TensorFlow, Keras on it), torch.nn.Data",
+        ),
+        ("%%on_gpu 0 --orcpu", "There is no --orcpu; did you mean --or-cpu? %on_gpu? explains them."),
+        ("%%on_gpu --or-cpu", "--or-cpu goes with a device; try %%on_gpu 0 --or-cpu"),
+        ("%%on_gpu 0 --only jaxx", "--only jaxx: there is no framework of that name"),
+        ("%%on_gpu 0 --only", "--only"),
+        ("%gpus 1 --memory-limit lots", "--memory-limit lots is no size; try --memory-limit 8GB"),
+        ("%gpus 1 --in-process", "CUDA was not started here yet, so %gpus 1 chooses for every framework"),
+        ("%gpus --growth", "--growth goes with GPUs; try %gpus 1,3 --growth"),
+        ("%where nothing", "nothing: NameError"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_runs(kernel: Kernel, line: str, said: str) -> None:
+    reply = kernel.run(f"{line}\nprint('ran')" if line.startswith("%%") else line)
+    assert (reply.status, reply.stdout) == ("error", "")
+    assert said in reply.stderr
+    assert reply.stderr.count("\n") == 1
+
+
+def test_where_lists_what_holds_arrays(kernel: Kernel) -> None:
+    assert kernel.run("%where").stdout == "No variable here holds arrays of a framework that is imported.\n"
+    kernel.run("%%on_gpu 2\nimport torch\nmodel, x, n = torch.nn.Linear(4, 4), torch.ones(300), 3")
+    assert kernel.run("%where").stdout == (
+        "model  pretend:2: 80 bytes in 2 arrays\nx      pretend:2: 1.2 KiB\n"
+    )
+    assert kernel.run("%where n [x,x]").stdout == "n      no arrays\n[x,x]  pretend:2: 1.2 KiB\n"
+
+
+def test_unloading_takes_all_of_it_away(kernel: Kernel) -> None:
+    kernel.run("%unload_ext gpu_magic")
+    for line in ("%%on_gpu 0\n1", "%where"):
+        assert "not found" in kernel.run(line).stderr
+    assert kernel.run("print(get_ipython().input_transformers_post)").stdout == "[]\n"
+    kernel.run("%load_ext gpu_magic")
+    assert kernel.run("%%on_gpu cpu\nimport asyncio\nawait asyncio.sleep(0, result=1)").text == "1"
