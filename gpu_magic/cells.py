@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +21,21 @@ if TYPE_CHECKING:
     from types import CodeType
 
 __all__ = ["await_magics", "run"]
+
+# What IPython makes of a cell that begins with a cell magic.
+_CALLS = ("get_ipython().run_cell_magic(", "await get_ipython().run_cell_magic(")
+_BLANK = re.compile(r"(?:[ \t]*\n)*")
+# Statements that import nothing themselves.
+_SIMPLE = (
+    ast.Assign,
+    ast.AnnAssign,
+    ast.AugAssign,
+    ast.Delete,
+    ast.Expr,
+    ast.FunctionDef,
+    ast.ClassDef,
+    ast.Pass,
+)
 
 
 def run(shell: Any, body: str, around: AbstractContextManager[Any], between: Callable[[], None]) -> Any:
@@ -33,7 +50,7 @@ def run(shell: Any, body: str, around: AbstractContextManager[Any], between: Cal
     around
         Entered before the body runs, in the thread that runs it, and left at its end however it ends.
     between
-        Called after each statement; what it raises ends the body.
+        Called after each step of the body, at least behind each import; what it raises ends the body.
 
     Returns
     -------
@@ -82,7 +99,7 @@ def await_magics(shell: Any, name: str) -> Callable[[list[str]], list[str]]:
             return lines
         call = ast.parse(lines[0]).body[0]
         body = call.value.args[2].value  # type: ignore[attr-defined] # the line's form is IPython's own
-        if ("await" in body or "async" in body) and _body_awaits(shell, body):
+        if _body_awaits(shell, body):
             return [f"await {lines[0]}", *lines[1:]]
         return lines
 
@@ -107,40 +124,77 @@ def _compile(shell: Any, body: str) -> Iterator[tuple[CodeType, bool]]:
     __tracebackhide__ = True
     # The lines above the body count, so that tracebacks have the notebook's line numbers, and show its lines.
     above = _above(shell, body)
-    blank = re.match(r"(?:[ \t]*\n)*", body)[0]  # type: ignore[index] # it matches nothing, too
+    blank = _BLANK.match(body)[0]  # type: ignore[index] # it matches nothing, too
     above += blank  # IPython drops them
     body = body[len(blank) :]
     transformed = shell.transform_cell(body)
-    name = shell.compile.cache(above + transformed, _cell_number(shell), raw_code=above + body)
+    name = _file_name(shell, above, body, transformed)
     source = "\n" * above.count("\n") + transformed
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0
     with shell.compile.extra_flags(flags):
         tree = shell.transform_ast(shell.compile.ast_parse(source, name))
-        for node, is_shown, is_value in _shown(shell, tree.body, source):
-            if is_value:
-                yield shell.compile(ast.Expression(node.value), name, "eval"), True  # type: ignore[attr-defined]
-            elif is_shown:
-                yield shell.compile(ast.Interactive([node]), name, "single"), False
-            else:
-                yield shell.compile(ast.Module([node], []), name, "exec"), False
+        for nodes, how in _steps(shell, tree.body, transformed):
+            whole = {"eval": _value, "single": ast.Interactive, "exec": _module}[how](nodes)
+            yield shell.compile(whole, name, how), how == "eval"
 
 
-def _shown(shell: Any, nodes: list[ast.stmt], source: str) -> Iterator[tuple[ast.stmt, bool, bool]]:
-    """Tell of each statement whether its value is shown, and whether it is the body's own value.
+def _file_name(shell: Any, above: str, body: str, transformed: str) -> str:
+    """Return the name of the file that the body is in for tracebacks, debuggers and `inspect.getsource`.
 
-    `ast_node_interactivity` decides, as for any cell (IPython, `run_ast_nodes`).
+    It is the cell's own, so that there is one file a cell, which then shows what stands in the notebook
+    instead of the call that IPython makes of it. Where there is no such cell, the body gets one for itself.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if frame.f_globals is shell.user_global_ns and name in linecache.cache:
+            lines = linecache.getlines(name)
+            if len(lines) == 1 and lines[0].startswith(_CALLS) and above.strip():
+                shown = above + transformed
+                linecache.cache[name] = len(shown), None, shown.splitlines(keepends=True), name
+                return name
+            break
+        frame = frame.f_back  # type: ignore[assignment]
+    cached: str = shell.compile.cache(above + transformed, _cell_number(shell), raw_code=above + body)
+    return cached
+
+
+def _module(nodes: list[ast.stmt]) -> ast.Module:
+    return ast.Module(nodes, [])
+
+
+def _value(nodes: list[ast.stmt]) -> ast.Expression:
+    (node,) = nodes
+    return ast.Expression(node.value)  # type: ignore[attr-defined] # an ast.Expr
+
+
+def _steps(shell: Any, nodes: list[ast.stmt], source: str) -> Iterator[tuple[list[ast.stmt], str]]:
+    """Divide a body into what is compiled together, and how: "exec", "single" (shown), "eval" (its value).
+
+    `ast_node_interactivity` decides what is shown, as for any cell (IPython, `run_ast_nodes`). A step ends
+    behind whatever can import, so that `between` is called before the next statement.
     """
     mode = shell.ast_node_interactivity
     if mode == "last_expr_or_assign" and nodes and (name := _assigned(nodes[-1])):
         shown = ast.Expr(ast.Name(name, ast.Load()))
         nodes = [*nodes, ast.fix_missing_locations(ast.copy_location(shown, nodes[-1]))]
-    is_quiet = shell.displayhook.semicolon_at_end_of_expression(source) if source.strip() else True
+    together: list[ast.stmt] = []
     for place, node in enumerate(nodes):
         is_last, is_expression = place == len(nodes) - 1, isinstance(node, ast.Expr)
+        how = "exec"
         if is_last and is_expression and mode != "none":
-            yield node, False, not is_quiet
-        else:
-            yield node, mode == "all" or (mode == "last" and is_last), False
+            # ";" is looked for as IPython's display does, which takes longer than running a short cell.
+            is_quiet = ";" in source and shell.displayhook.semicolon_at_end_of_expression(source)
+            how = "exec" if is_quiet else "eval"
+        elif mode == "all" or (mode == "last" and is_last):
+            how = "single"
+        if how == "exec":
+            together.append(node)
+        if together and (how != "exec" or is_last or not isinstance(node, _SIMPLE)):
+            yield together, "exec"
+            together = []
+        if how != "exec":
+            yield [node], how
 
 
 def _assigned(node: ast.stmt) -> str:

@@ -30,6 +30,7 @@ def imported() -> list[Framework]:
     return [framework for framework in found if framework is not None]
 
 
+@cache
 def known() -> tuple[str, ...]:
     """Return the modules of all frameworks that can be told: ours, and those of entry points."""
     return (*KNOWN, *(module for module in _entry_points() if module not in KNOWN))

@@ -60,10 +60,12 @@ class PyTorch(Framework):
     def scope(self, place: Place) -> AbstractContextManager[Any]:
         from gpu_magic.frameworks.pytorch_mode import DeviceMode, RefusingMode
 
+        if place.kind == "cpu":
+            return DeviceMode("cpu")
         if why := self.problem(place):
             return RefusingMode(f"This is to run on {place}, and {why}.")
         device = sys.modules["torch"].device(self.name_of(place))
-        return DeviceMode(device) if device.type == "cpu" else _Current(DeviceMode(device), device)
+        return _Current(DeviceMode(device), device)
 
     def memory(self, thing: Any) -> Sequence[Holding] | None:
         """Return a tensor's storage, which its views share."""

@@ -11,13 +11,14 @@ import os
 from typing import Any
 
 import torch  # noqa: TID251 - it is there already
-from torch.overrides import TorchFunctionMode  # noqa: TID251
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack  # noqa: TID251
 from torch.utils._device import DeviceContext, _device_constructors  # noqa: TID251
 
 from gpu_magic.errors import PlacementError
 
 __all__ = ["DeviceMode", "RefusingMode"]
 
+_global = torch._GLOBAL_DEVICE_CONTEXT  # noqa: SLF001 - what torch.set_default_device sets, for each thread
 # In-place sampling takes a generator's numbers on the tensor's own device.
 _SAMPLERS = frozenset(
     getattr(torch.Tensor, name)
@@ -32,7 +33,6 @@ _SAMPLERS = frozenset(
         "uniform_",
     )
 )
-_entered: list[DeviceMode] = []
 
 
 class DeviceMode(DeviceContext):  # type: ignore[misc] # PyTorch is not there for the type checker
@@ -43,14 +43,12 @@ class DeviceMode(DeviceContext):  # type: ignore[misc] # PyTorch is not there fo
 
     def __enter__(self) -> Any:
         # torch.set_default_device inside the block would stay behind in our place.
-        self._default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # noqa: SLF001
-        super().__enter__()
-        _entered.append(self)
+        self._default = getattr(_global, "device_context", None)
+        DeviceContext.__enter__(self)
 
     def __exit__(self, *exc_info: object) -> None:
-        _entered.remove(self)
-        super().__exit__(*exc_info)
-        torch._GLOBAL_DEVICE_CONTEXT.device_context = self._default  # noqa: SLF001
+        DeviceContext.__exit__(self, *exc_info)
+        _global.device_context = self._default
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -98,8 +96,9 @@ class RefusingMode(TorchFunctionMode):  # type: ignore[misc]
 
 def _make_on_the_cpu() -> None:
     """Let a forked child, such as a DataLoader's worker, make its tensors on the CPU: it can't use CUDA."""
-    for mode in _entered:
-        mode.device = torch.device("cpu")
+    for mode in _get_current_function_mode_stack():
+        if isinstance(mode, DeviceMode):
+            mode.device = torch.device("cpu")
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementWarning
 from gpu_magic.frameworks.base import Framework, Holding
-from gpu_magic.selection.target import Place
+from gpu_magic.selection.target import CPU, Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class TensorFlow(Framework):
         return f"/GPU:{there.index(place.index) if place.index in there else place.index}"
 
     def scope(self, place: Place) -> AbstractContextManager[Any]:
+        if self.is_started() and place == CPU:
+            return sys.modules["tensorflow"].device("/CPU:0")  # type: ignore[no-any-return]
         if self.is_started() and self.problem(place):
             return _Absent(place)
         if self.is_started() or not hasattr(_make_context(), "_set_device"):

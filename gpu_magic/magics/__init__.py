@@ -68,7 +68,8 @@ def _await_on_gpu(shell: InteractiveShell) -> Callable[[list[str]], list[str]]:
     """Return a transformer that reads what it needs when the first cell that awaits comes along."""
 
     def transform(lines: list[str]) -> list[str]:
-        if not lines or not lines[0].startswith(("get_ipython().run_cell_magic('on_gpu'",)):
+        is_ours = bool(lines) and lines[0].startswith("get_ipython().run_cell_magic('on_gpu',")
+        if not is_ours or not ("await" in lines[0] or "async" in lines[0]):
             return lines
         from gpu_magic.cells import await_magics
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, magics_class, no_var_expand
 
 from gpu_magic.errors import GpuMagicError
 
@@ -26,6 +26,7 @@ class OnGpuMagics(Magics):
 
     shell: InteractiveShell
 
+    @no_var_expand  # it takes longer than all else here, and most lines have no variable
     @cell_magic
     def on_gpu(self, line: str, cell: str) -> Any:
         """Run a cell on one GPU, in every framework that it uses.
@@ -54,6 +55,8 @@ class OnGpuMagics(Magics):
         from gpu_magic.magics.options import read
         from gpu_magic.placement.on_gpu import OnGpu, read_only
 
+        if "{" in line or "$" in line:
+            line = self.shell.var_expand(line, depth=2)  # as IPython does: in the frame that calls the magic
         options = read("%%on_gpu", line)
         try:
             block = OnGpu(

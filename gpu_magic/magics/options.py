@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
+from argparse import Namespace
 from functools import cache
-from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
-
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 __all__ = ["OPTIONS", "read"]
 
@@ -48,6 +45,8 @@ def read(magic: str, line: str) -> Namespace:
     words = [word.strip("'\"") for word in typed.split()]
     # argparse takes -1 for an option; the request's own reader has a better answer to it.
     guarded = [f"{_GUARD}{word}" if re.match(r"-\d", word) else word for word in words if word]
+    if not any(word.startswith("-") for word in words):  # argparse takes as long as running a short cell
+        return Namespace(**_defaults(magic), wanted=" ".join(words))
     known = OPTIONS[magic]
     unknown = next((word for word in words if word.startswith("--") and not _is_among(known, word)), None)
     help_ = f"{magic.replace('%%', '%')}? explains"
@@ -69,6 +68,16 @@ def read(magic: str, line: str) -> Namespace:
 def _is_among(known: dict[str, tuple[str, ...] | None], word: str) -> bool:
     """Tell whether a word is an option, or the beginning of one, as argparse takes it."""
     return any(option.startswith(word.partition("=")[0]) for option in known)
+
+
+@cache
+def _defaults(magic: str) -> dict[str, object]:
+    """Return each option's name and value where it is not given."""
+    options = OPTIONS[magic].items()
+    return {
+        name[2:].replace("-", "_"): _DEFAULTS.get(name, None if values != () else False)
+        for name, values in options
+    }
 
 
 @cache

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import known
 from gpu_magic.placement.physical import locate, problem_of
-from gpu_magic.placement.scope import CPU, Scope
-from gpu_magic.placement.uses import names_in, packages
-from gpu_magic.selection.target import Place, Target, parse_targets
+from gpu_magic.placement.scope import Scope
+from gpu_magic.placement.uses import Evidence
+from gpu_magic.selection.target import CPU, Place, Target, parse_targets
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class OnGpu:
             mirror=self._mirror and places != (CPU,),
             only=self._only,
             or_cpu=self._or_cpu,
-            uses=packages(names_in(self._code), self._namespace),
+            uses=Evidence(self._code, self._namespace),
             machine_problem=problem_of,
             say=print,
         )

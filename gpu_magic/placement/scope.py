@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Self
 from gpu_magic.errors import PlacementError, PlacementWarning
 from gpu_magic.frameworks import get, imported, known
 from gpu_magic.frameworks.arrivals import Arrivals
-from gpu_magic.selection.target import Place
+from gpu_magic.selection.target import CPU, Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Container, Sequence
     from types import TracebackType
 
     from gpu_magic.frameworks.base import Framework
 
-__all__ = ["CPU", "Scope"]
-
-CPU = Place("cpu", 0)
+__all__ = ["Scope"]
 
 
 class Scope:
@@ -58,40 +56,44 @@ class Scope:
         mirror: bool,
         only: Collection[str] | None,
         or_cpu: bool,
-        uses: Collection[str],
+        uses: Container[str],
         machine_problem: Callable[[Place], str],
         say: Callable[[str], None],
     ) -> None:
         self.places = places
         # What was told, by its module, and of which places.
         self.told: dict[str, tuple[Framework, tuple[Place, ...]]] = {}
-        self._mirror, self._only, self._or_cpu = mirror, only, or_cpu
+        self._mirror, self._or_cpu = mirror, or_cpu
+        self._meant = ("tensorflow",) if mirror else known() if only is None else only
         self._evident, self._machine_problem, self._say = uses, machine_problem, say
         self._problem = ""
+        self._absent = [module for module in self._meant if module not in sys.modules]
+        self._arrivals = Arrivals(self._absent, self._arrived, thread=threading.get_ident())
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        there = [framework for framework in imported() if self._means(framework.module)]
-        if problem := self._problem_of(there):
+        there = [framework for framework in imported() if framework.module in self._meant]
+        is_sure = self.places == (CPU,) and not self._mirror  # every framework has one CPU
+        if not is_sure and (problem := self._problem_of(there)):
             if not self._or_cpu:
                 raise PlacementError(problem)
             self._say(f"Running on the CPU, as {problem}")
             self.places, self._mirror = (CPU,), False
-        with contextlib.ExitStack() as stack:  # what was entered is left again if the next one fails
+        try:
             for framework in there:
-                self._tell(framework, self.places, stack)
-            absent = [one for one in known() if self._means(one) and one not in sys.modules]
-            arrivals = Arrivals(absent, self._arrived, thread=threading.get_ident())
-            stack.callback(self._look_again, absent)
-            stack.callback(arrivals.detach)
-            arrivals.attach()
-            self._stack = stack.pop_all()
+                self._tell(framework, self.places)
+            self._arrivals.attach()
+        except BaseException:
+            self._stack.close()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._arrivals.detach()
         self._stack.__exit__(kind, error, trace)
+        self._look_again()
         if kind is None:
             self.check()
 
@@ -118,11 +120,6 @@ class Scope:
             for framework, places in self.told.values()
             if framework.is_started() or self._uses(framework.module)
         ]
-
-    def _means(self, module: str) -> bool:
-        if self._mirror:
-            return module == "tensorflow"
-        return self._only is None or module in self._only
 
     def _uses(self, module: str) -> bool:
         """Tell whether the code evidently uses a framework, itself or through one that stands on it."""
@@ -153,13 +150,13 @@ class Scope:
             return ""
         return next(filter(None, map(self._machine_problem, self.places)), "")
 
-    def _tell(self, framework: Framework, places: tuple[Place, ...], stack: contextlib.ExitStack) -> None:
+    def _tell(self, framework: Framework, places: tuple[Place, ...]) -> None:
         if self._mirror:
             from gpu_magic.frameworks.tensorflow_mirror import mirrored
 
-            stack.enter_context(mirrored(places))
+            self._stack.enter_context(mirrored(places))
         else:
-            stack.enter_context(framework.scope(places[0]))
+            self._stack.enter_context(framework.scope(places[0]))
         self.told[framework.module] = framework, places
 
     def _arrived(self, module: str) -> None:
@@ -177,13 +174,13 @@ class Scope:
                     self._problem = f"{self} can't be used: {problem}."
                     if self._mirror:
                         return
-            self._tell(framework, places, self._stack)
+            self._tell(framework, places)
         except Exception as error:  # noqa: BLE001 - an import that fails at its end can't be tried again
             self._problem = f"{framework.name} can't be told of {self}: {error}"
 
-    def _look_again(self, absent: Sequence[str]) -> None:
+    def _look_again(self) -> None:
         """Warn of what was imported where it can't be placed from."""
-        for module in absent:
+        for module in self._absent:
             framework = get(module) if sys.modules.get(module) is not None else None
             if framework is not None and module not in self.told:
                 warnings.warn(

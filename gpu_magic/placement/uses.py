@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["names_in", "packages"]
+__all__ = ["Evidence", "names_in", "packages"]
 
 # A package's other half, whose types its users' variables have.
 _HALVES = {"jaxlib": "jax", "tf_keras": "tensorflow"}
 # Code of the user's own, which is looked into.
 _OWN = ("__main__", "builtins")
+
+
+class Evidence:
+    """The packages that code evidently uses, found when they are first asked for.
+
+    Parameters
+    ----------
+    code
+        A cell's text, or the code of a function.
+    namespace
+        Where its names are looked up.
+
+    """
+
+    def __init__(self, code: str | CodeType, namespace: Mapping[str, Any]) -> None:
+        self._code, self._namespace = code, namespace
+
+    @cached_property
+    def _packages(self) -> set[str]:
+        return packages(names_in(self._code), self._namespace)
+
+    def __contains__(self, package: object) -> bool:
+        return package in self._packages
 
 
 def names_in(code: str | CodeType) -> set[str]:

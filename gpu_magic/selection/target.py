@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gpu_magic.errors import PlacementError
 
-__all__ = ["Physical", "Place", "Target", "parse_targets"]
+__all__ = ["CPU", "Physical", "Place", "Target", "parse_targets"]
 
 _EXPECTED = "0, cuda:0, /GPU:0, gpu:0, smi:3 (nvidia-smi's number), a UUID prefix (GPU-8f3a), cpu or cpu:2"
 # TensorFlow's spelling may have a job in front, and "device:" within.
@@ -42,6 +43,9 @@ class Place:
         return f"{self.type or 'cuda'}:{self.index}"
 
 
+CPU = Place("cpu", 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Physical:
     """A device of the machine: nvidia-smi's number, or the beginning of a UUID."""
@@ -52,6 +56,7 @@ class Physical:
 Target = Place | Physical
 
 
+@lru_cache(maxsize=64)
 def parse_targets(text: str) -> tuple[Target, ...]:
     """Read one target, or several with commas between.
 

@@ -62,6 +62,7 @@ def test_one_traceback_with_the_notebook_s_lines(kernel: Kernel) -> None:
     assert "1 %%on_gpu 2" in reply.traceback
     assert reply.traceback.count("Traceback (most recent call last)") == 1
     assert "gpu_magic" not in reply.traceback  # our own frames are hidden
+    assert "run_cell_magic('on_gpu'" not in reply.traceback  # the notebook's line is shown instead
     assert kernel.run(STATE).stdout == BEFORE
 
 
@@ -184,7 +185,12 @@ def test_names_are_the_notebook_s(kernel: Kernel) -> None:
     kernel.run("%%on_gpu 2\nfrom math import tau\nclass A: ...\ny = [tau for _ in range(2)]")
     assert kernel.run("print(A.__module__, y == [tau, tau], __name__)").stdout == "__main__ True __main__\n"
     assert kernel.run("%%on_gpu 2\n# only a comment").status == "ok"
+    local = (
+        "def f(n):\n    return get_ipython().run_cell_magic('on_gpu', '{n}', 'torch.ones(1).device')\nf(2)"
+    )
+    assert kernel.run(local).text == "device(type='pretend', index=2)"
     kernel.run("d = 3")
+    assert kernel.run("%%on_gpu $d\ntorch.ones(1).device").text == "device(type='pretend', index=3)"
     assert kernel.run("%%on_gpu {d}\ntorch.ones(1).device").text == "device(type='pretend', index=3)"
 
 
