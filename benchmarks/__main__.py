@@ -13,6 +13,7 @@ TOPICS = {
     "snapshot": "snapshot",
     "probe": "probe",
     "cells": "cells",
+    "run": "on_gpu",
     "table": "rendering",
     "wheel": "wheel",
 }

@@ -6,7 +6,6 @@ import contextlib
 import operator
 import sys
 import warnings
-from collections import ChainMap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -59,7 +58,7 @@ def choose(
     dry_run: bool = False,
     force: bool = False,
     growth: bool = False,
-    memory_limit: str | None = None,
+    memory_limit: str | int | None = None,
     in_process: bool = False,
     strict: bool = False,
 ) -> Choice:
@@ -82,7 +81,7 @@ def choose(
         Have TensorFlow and JAX take memory as they need it, and not most of a GPU at once.
     memory_limit
         The most of each GPU's memory that TensorFlow, JAX and PyTorch take: "8GB" (10 to the 9th bytes each),
-        "8GiB" (2 to the 30th).
+        "8GiB" (2 to the 30th), or a number of bytes.
     in_process
         Once CUDA has started: tell the frameworks that are imported to use these from here on, among those
         that the process has. It goes with no other option but `dry_run`.
@@ -158,12 +157,14 @@ def on_gpu(
     ------
     PlacementError
         For what names no device; at the block's beginning, where a framework that the code uses can't run
-        there, and the block has not run.
+        there, and the block has not run; at its end, for one that the block itself was the first to import.
 
     """
     from gpu_magic.placement.on_gpu import OnGpu, read_only
 
-    names = only if only is None or isinstance(only, str) else ",".join(only)
+    if only is not None and not isinstance(only, str | Iterable):
+        raise PlacementError(f"only={only!r:.40} names no frameworks; try only='torch'.")
+    names = only if only is None or isinstance(only, str) else ",".join(map(str, only))
     caller = sys._getframe(1)  # noqa: SLF001 - what the block will use stands in its own code
     return OnGpu(
         _device_as_typed(wanted),
@@ -171,7 +172,7 @@ def on_gpu(
         or_cpu=or_cpu,
         mirror=mirror,
         code=caller.f_code,
-        namespace=ChainMap(caller.f_locals, caller.f_globals),
+        namespace={**caller.f_globals, **caller.f_locals},
     )
 
 
@@ -200,8 +201,8 @@ def _device_as_typed(wanted: object) -> str:
     """Return what one would type behind `%%on_gpu` for it."""
     if isinstance(wanted, Gpu):
         return f"smi:{wanted.index}"
-    if isinstance(wanted, bool):
-        raise PlacementError(f"{wanted!r} names no device; try on_gpu(0) or on_gpu('cpu').")
+    if isinstance(wanted, bool | bytes | set | frozenset | dict) or callable(wanted):
+        raise PlacementError(f"{wanted!r:.40} names no device; try on_gpu(0) or on_gpu('cpu').")
     if isinstance(wanted, str | MigInstance):
         return _as_typed(wanted)
     with contextlib.suppress(TypeError):

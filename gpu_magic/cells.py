@@ -13,32 +13,44 @@ import inspect
 import linecache
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gpu_magic.pausing import Pausable, Pausing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from types import CodeType
+    from types import CodeType, TracebackType
 
 __all__ = ["await_magics", "run"]
 
 # What IPython makes of a cell that begins with a cell magic.
 _CALLS = ("get_ipython().run_cell_magic(", "await get_ipython().run_cell_magic(")
 _BLANK = re.compile(r"(?:[ \t]*\n)*")
-# Statements that import nothing themselves.
-_SIMPLE = (
-    ast.Assign,
-    ast.AnnAssign,
-    ast.AugAssign,
-    ast.Delete,
-    ast.Expr,
-    ast.FunctionDef,
-    ast.ClassDef,
-    ast.Pass,
-)
 
 
-def run(shell: Any, body: str, around: AbstractContextManager[Any], between: Callable[[], None]) -> Any:
+class Around(Pausable, Protocol):
+    """What a body runs within: entered before it in the thread that runs it, and left however it ends.
+
+    Parameters
+    ----------
+    is_watching
+        Whether `between` has to be called.
+
+    """
+
+    is_watching: bool
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def between(self) -> None:
+        """Be called after each statement; what it raises ends the body."""
+
+
+def run(shell: Any, body: str, around: Around) -> Any:
     """Run a body.
 
     Parameters
@@ -48,9 +60,7 @@ def run(shell: Any, body: str, around: AbstractContextManager[Any], between: Cal
     body
         As the magic was given it.
     around
-        Entered before the body runs, in the thread that runs it, and left at its end however it ends.
-    between
-        Called after each step of the body, at least behind each import; what it raises ends the body.
+        What it runs within.
 
     Returns
     -------
@@ -60,34 +70,37 @@ def run(shell: Any, body: str, around: AbstractContextManager[Any], between: Cal
 
     """
     __tracebackhide__ = True
-    steps = list(_compile(shell, body))
+    try:
+        steps = list(_compile(shell, body, one_by_one=around.is_watching))
+    except SyntaxError as error:
+        raise error.with_traceback(None) from None
     if any(_awaits(code) for code, _ in steps):
-        return _run_awaiting(shell, steps, around, between)
+        return _run_awaiting(shell, steps, around)
     with around:
         value = None
         for code, is_value in steps:
             found = eval(code, shell.user_global_ns, shell.user_ns)  # noqa: S307 - it is the user's own cell
             value = found if is_value else None
-            between()
+            around.between()
     return value
 
 
-async def _run_awaiting(
-    shell: Any,
-    steps: list[tuple[CodeType, bool]],
-    around: AbstractContextManager[Any],
-    between: Callable[[], None],
-) -> Any:
+async def _run_awaiting(shell: Any, steps: list[tuple[CodeType, bool]], around: Around) -> Any:
     __tracebackhide__ = True
-    with around:
-        value = None
-        for code, is_value in steps:
-            found = eval(code, shell.user_global_ns, shell.user_ns)  # noqa: S307 - it is the user's own cell
-            if _awaits(code):
-                found = await found
-            value = found if is_value else None
-            between()
-    return value
+
+    async def inside() -> Any:
+        __tracebackhide__ = True
+        with around:
+            value = None
+            for code, is_value in steps:
+                found = eval(code, shell.user_global_ns, shell.user_ns)  # noqa: S307 - the user's own cell
+                if _awaits(code):
+                    found = await found
+                value = found if is_value else None
+                around.between()
+        return value
+
+    return await Pausing(inside(), around)
 
 
 def await_magics(shell: Any, name: str) -> Callable[[list[str]], list[str]]:
@@ -95,7 +108,8 @@ def await_magics(shell: Any, name: str) -> Callable[[list[str]], list[str]]:
     start = f"get_ipython().run_cell_magic({name!r},"
 
     def transform(lines: list[str]) -> list[str]:
-        if not lines or not lines[0].startswith(start) or not shell.autoawait:
+        is_it = bool(lines) and lines[0].startswith(start) and shell.autoawait
+        if not is_it or not ("await" in lines[0] or "async" in lines[0]):
             return lines
         call = ast.parse(lines[0]).body[0]
         body = call.value.args[2].value  # type: ignore[attr-defined] # the line's form is IPython's own
@@ -119,7 +133,7 @@ def _awaits(code: CodeType) -> bool:
     return bool(code.co_flags & inspect.CO_COROUTINE)
 
 
-def _compile(shell: Any, body: str) -> Iterator[tuple[CodeType, bool]]:
+def _compile(shell: Any, body: str, *, one_by_one: bool) -> Iterator[tuple[CodeType, bool]]:
     """Compile a body, statement by statement; tell of each whether it leaves a value behind."""
     __tracebackhide__ = True
     # The lines above the body count, so that tracebacks have the notebook's line numbers, and show its lines.
@@ -133,7 +147,7 @@ def _compile(shell: Any, body: str) -> Iterator[tuple[CodeType, bool]]:
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0
     with shell.compile.extra_flags(flags):
         tree = shell.transform_ast(shell.compile.ast_parse(source, name))
-        for nodes, how in _steps(shell, tree.body, transformed):
+        for nodes, how in _steps(shell, tree.body, transformed, one_by_one=one_by_one):
             whole = {"eval": _value, "single": ast.Interactive, "exec": _module}[how](nodes)
             yield shell.compile(whole, name, how), how == "eval"
 
@@ -149,7 +163,7 @@ def _file_name(shell: Any, above: str, body: str, transformed: str) -> str:
         name = frame.f_code.co_filename
         if frame.f_globals is shell.user_global_ns and name in linecache.cache:
             lines = linecache.getlines(name)
-            if len(lines) == 1 and lines[0].startswith(_CALLS) and above.strip():
+            if len(lines) == 1 and lines[0].startswith(_CALLS):
                 shown = above + transformed
                 linecache.cache[name] = len(shown), None, shown.splitlines(keepends=True), name
                 return name
@@ -168,29 +182,30 @@ def _value(nodes: list[ast.stmt]) -> ast.Expression:
     return ast.Expression(node.value)  # type: ignore[attr-defined] # an ast.Expr
 
 
-def _steps(shell: Any, nodes: list[ast.stmt], source: str) -> Iterator[tuple[list[ast.stmt], str]]:
+def _steps(
+    shell: Any, nodes: list[ast.stmt], source: str, *, one_by_one: bool
+) -> Iterator[tuple[list[ast.stmt], str]]:
     """Divide a body into what is compiled together, and how: "exec", "single" (shown), "eval" (its value).
 
-    `ast_node_interactivity` decides what is shown, as for any cell (IPython, `run_ast_nodes`). A step ends
-    behind whatever can import, so that `between` is called before the next statement.
+    `ast_node_interactivity` decides what is shown, as for any cell (IPython, `run_ast_nodes`).
     """
     mode = shell.ast_node_interactivity
     if mode == "last_expr_or_assign" and nodes and (name := _assigned(nodes[-1])):
         shown = ast.Expr(ast.Name(name, ast.Load()))
         nodes = [*nodes, ast.fix_missing_locations(ast.copy_location(shown, nodes[-1]))]
+    # ";" is looked for as IPython's display does, which takes longer than running a short cell.
+    is_quiet = ";" in source and shell.displayhook.semicolon_at_end_of_expression(source)
     together: list[ast.stmt] = []
     for place, node in enumerate(nodes):
         is_last, is_expression = place == len(nodes) - 1, isinstance(node, ast.Expr)
         how = "exec"
         if is_last and is_expression and mode != "none":
-            # ";" is looked for as IPython's display does, which takes longer than running a short cell.
-            is_quiet = ";" in source and shell.displayhook.semicolon_at_end_of_expression(source)
             how = "exec" if is_quiet else "eval"
-        elif mode == "all" or (mode == "last" and is_last):
+        elif (mode == "all" and not is_quiet) or (mode == "last" and is_last):
             how = "single"
         if how == "exec":
             together.append(node)
-        if together and (how != "exec" or is_last or not isinstance(node, _SIMPLE)):
+        if together and (how != "exec" or is_last or one_by_one):
             yield together, "exec"
             together = []
         if how != "exec":
@@ -198,10 +213,11 @@ def _steps(shell: Any, nodes: list[ast.stmt], source: str) -> Iterator[tuple[lis
 
 
 def _assigned(node: ast.stmt) -> str:
-    """Return the plain name that a statement assigns to; empty where it does something else."""
-    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-    is_assignment = isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
-    return target.id if is_assignment and isinstance(target, ast.Name) else ""
+    """Return the one plain name that a statement assigns to; empty where it does something else."""
+    target = getattr(node, "target", None) if isinstance(node, ast.AugAssign | ast.AnnAssign) else None
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target = node.targets[0]
+    return target.id if isinstance(target, ast.Name) else ""
 
 
 def _cell_number(shell: Any) -> int:

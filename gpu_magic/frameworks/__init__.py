@@ -27,7 +27,7 @@ GROUP = "gpu_magic.frameworks"
 def imported() -> list[Framework]:
     """Return the frameworks that this process has imported, itself or through another package."""
     found = (get(module) for module in known() if _is_whole(module))
-    return [framework for framework in found if framework is not None]
+    return [framework for framework in found if framework is not None and _is_it(framework)]
 
 
 @cache
@@ -52,7 +52,7 @@ def get(module: str) -> Framework | None:
 
 def started() -> list[str]:
     """Name those that say of themselves that they have started a GPU. Asked after each cell: ours alone."""
-    ours = (get(module) for module in KNOWN if sys.modules.get(module) is not None)
+    ours = (get(module) for module in KNOWN if _is_whole(module))
     return [framework.name for framework in ours if framework is not None and _holds(framework)]
 
 
@@ -67,6 +67,12 @@ def _is_whole(module: str) -> bool:
     """Tell whether a module is there, and not only in the middle of being imported."""
     found = sys.modules.get(module)  # None is how people block an import
     return found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False)
+
+
+def _is_it(framework: Framework) -> bool:
+    """Tell whether a module is the framework that is known here, and not a namesake or another generation."""
+    module = sys.modules.get(framework.module)
+    return all(hasattr(module, name) for name in framework.needs)
 
 
 def _holds(framework: Framework) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+    from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -18,8 +19,8 @@ __all__ = ["Arrivals"]
 class Arrivals:
     """Calls back when one of some modules has been imported.
 
-    It lets the finders behind it in `sys.meta_path` find the module, and lends the module's loader another
-    `exec_module` for this once; the loader is as it was before the module's code runs.
+    It lets the finders behind it in `sys.meta_path` find the module, and stands in for the module's loader
+    until the module's code runs: from then on the module has its own, and nothing shows that we were here.
 
     Parameters
     ----------
@@ -39,6 +40,7 @@ class Arrivals:
         self._modules = frozenset(modules)
         self._arrived = arrived
         self._thread = thread
+        self._is_attached = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -51,26 +53,15 @@ class Arrivals:
             find = getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = find(fullname, path, target) if find else None
             if spec is not None:
-                self._listen(fullname, spec.loader)
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = cast("Loader", _Listening(spec.loader, self._run))
                 return spec
         return None
 
-    def _listen(self, name: str, loader: Any) -> None:
-        own = getattr(loader, "__dict__", None)
-        run = getattr(loader, "exec_module", None)
-        if own is None or run is None:  # a loader that lends nothing; the end of the block sees the module
-            return
-        before = own.get("exec_module")  # an outer block's, which listens too
-
-        def exec_module(module: ModuleType) -> None:
-            if before is None:
-                del loader.exec_module
-            else:
-                loader.exec_module = before
-            run(module)
-            self._arrived(name)
-
-        loader.exec_module = exec_module
+    def _run(self, module: ModuleType) -> None:
+        # A spec can outlive us: a lazy loader's runs when the module is first used.
+        if self._is_attached:
+            self._arrived(module.__name__)
 
     def attach(self) -> None:
         """Stand before the finder of files, and behind those that only look on.
@@ -82,7 +73,30 @@ class Arrivals:
             place for place, one in enumerate(sys.meta_path) if one is PathFinder or type(one) is Arrivals
         )
         sys.meta_path.insert(next(before, 0), self)
+        self._is_attached = True
 
     def detach(self) -> None:
+        self._is_attached = False
         if self in sys.meta_path:
             sys.meta_path.remove(self)
+
+
+class _Listening:
+    """A loader that hears when its module has been run, and has left by then."""
+
+    def __init__(self, loader: Any, ran: Callable[[ModuleType], None]) -> None:
+        self._loader, self._ran = loader, ran
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        create = getattr(self._loader, "create_module", None)
+        return create(spec) if create else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._ran(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)

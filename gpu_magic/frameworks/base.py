@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from gpu_magic.selection.memory import Memory
@@ -44,11 +44,14 @@ class Framework(Protocol):
         As its users write it.
     module
         What they import.
+    needs
+        Attributes that the module has, unless it is another one of that name, or too old.
 
     """
 
     name: str
     module: str
+    needs: tuple[str, ...] = ()
 
     def has_gpu(self) -> bool:
         """Whether it says that a GPU is among the devices it has started; False where it does not say."""
@@ -74,11 +77,17 @@ class Framework(Protocol):
         """Return what it calls the place."""
         ...
 
-    def scope(self, place: Place) -> AbstractContextManager[Any]:
+    def speaks_up(self, place: Place) -> bool:
+        """Whether within `scope` it raises by itself, in plain words, where it can't compute there."""
+        del place
+        return False
+
+    def scope(self, place: Place, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """Make the place its default in this thread, for as long as the block runs.
 
-        One that has not started is placed without being started, and gets the place when it does. Where it
-        can't compute there, using it within the block raises.
+        One that has not started is placed without being started, and gets the place when it does; where only
+        a started one can be told, `is_used` says whether it is going to be used and may be started. Where it
+        can't compute there, using it within the block raises, or the end of the block does.
         """
         ...
 

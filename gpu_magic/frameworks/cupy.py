@@ -11,7 +11,7 @@ from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
 __all__ = ["FRAMEWORK"]
@@ -22,6 +22,7 @@ class CuPy(Framework):
 
     name = "CuPy"
     module = "cupy"
+    needs = ("cuda", "ndarray")
 
     def line_for(self, ordinal: int) -> str:
         return f"cupy.cuda.Device({ordinal}).use()"
@@ -46,13 +47,14 @@ class CuPy(Framework):
     def name_of(self, place: Place) -> str:
         return f"Device({place.index})" if place.kind == "gpu" else "its current device (it has no CPU)"
 
-    def scope(self, place: Place) -> AbstractContextManager[Any]:
+    def scope(self, place: Place, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+        del is_used
         if place.kind == "cpu" or self.problem(place):  # without a GPU CuPy itself raises wherever it is used
             return contextlib.nullcontext()
         return sys.modules["cupy"].cuda.Device(place.index)  # type: ignore[no-any-return]
 
     def memory(self, thing: Any) -> Sequence[Holding] | None:
-        if not isinstance(thing, sys.modules["cupy"].ndarray):
+        if not issubclass(type(thing), sys.modules["cupy"].ndarray):
             return None
         whole = thing.data.mem  # what its views share
         return [Holding(Place("gpu", thing.device.id, "cuda"), whole.size, ("CuPy", whole.ptr))]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import os
 import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.errors import PlacementWarning
+from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.base import Framework, Holding
 from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from gpu_magic.selection.memory import Memory
@@ -27,6 +26,7 @@ class Jax(Framework):
 
     name = "JAX"
     module = "jax"
+    needs = ("Array", "default_device", "local_devices", "tree_util")
 
     def has_gpu(self) -> bool:
         """Tell whether one of its backends is a GPU's."""
@@ -51,24 +51,36 @@ class Jax(Framework):
     def name_of(self, place: Place) -> str:
         return f"{place.type or place.kind}:{place.index}"
 
-    def scope(self, place: Place) -> AbstractContextManager[Any]:
-        is_asked = self.is_started() or (place.index > 0 and not _is_keras_guest())
-        device = _devices(place).get(place.index) if is_asked else None
-        if device is None:
-            return _Waiting(self, place)
-        return sys.modules["jax"].default_device(device)  # type: ignore[no-any-return]
+    def speaks_up(self, place: Place) -> bool:
+        """Tell whether it is left unstarted: then it raises by itself where it lacks the platform."""
+        return place.index == 0 and not self.is_started()
+
+    def scope(self, place: Place, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+        """Name a device, or its platform where it has not started: that stands for its first device.
+
+        Asking for its devices starts it, and that can take three quarters of the memory of every GPU it sees,
+        also for somebody whose Keras has imported it and who will never use it.
+        """
+        if self.speaks_up(place):
+            return _Default(place.type or place.kind)
+        if self.is_started() or is_used():
+            why = self.problem(place)
+            return _Default(_AbsentDevice(place, f"{why}.") if why else _devices(place)[place.index])
+        why = "only its first device can be named before it starts. It has started now: run it again."
+        return _Default(_AbsentDevice(place, why))
 
     def memory(self, thing: Any) -> Sequence[Holding] | None:
         """Return an array's shards, one for each device; a replicated one is there several times."""
         jax: Any = sys.modules["jax"]
-        if not isinstance(thing, jax.Array):
+        # Not isinstance: jax.Array's own answer goes by the value's __class__, which anything can claim.
+        if not _is_array(type(thing)):
             return None
         if isinstance(thing, jax.core.Tracer) or thing.is_deleted():
             return []
         if jax.dtypes.issubdtype(thing.dtype, jax.dtypes.prng_key):
             return self.memory(jax.random.key_data(thing))
         return [
-            Holding(_place(shard.device), shard.data.nbytes, ("JAX", id(thing), shard.device.id))
+            Holding(_place(shard.device), shard.data.nbytes, _key(shard))
             for shard in thing.addressable_shards
         ]
 
@@ -83,7 +95,7 @@ class Jax(Framework):
         place = Place("gpu", ordinals[0])
         if why := self.problem(place):
             return why, None
-        undo = _Default(jax.config.jax_default_device)
+        undo = _Undo(_global_default())
         jax.config.update("jax_default_device", _devices(place)[place.index])
         return f"its default device is {place}; the others can still be named", undo
 
@@ -100,39 +112,42 @@ class Jax(Framework):
         return said
 
 
-class _Waiting:
-    """Gives JAX a platform as its default, which stands for its first device, before it has any device.
+class _Default:
+    """`jax.default_device`, except that `jax.config.update` within the block ends with it as well."""
 
-    Asking for its devices would start it, and that can take three quarters of the memory of every GPU it
-    sees, also for somebody whose Keras has imported it and who will never use it. Another device than the
-    first can't be named before JAX has started. Where it lacks the platform, whatever uses it raises.
-    """
-
-    def __init__(self, framework: Jax, place: Place) -> None:
-        self._framework, self._place = framework, place
-        self._was_started = framework.is_started()
+    def __init__(self, device: Any) -> None:
+        self._scope = sys.modules["jax"].default_device(device)
 
     def __enter__(self) -> None:
-        jax: Any = sys.modules["jax"]
-        self._default = jax.default_device(self._place.kind)
-        self._default.__enter__()
+        self._before = _global_default()
+        self._scope.__enter__()
 
     def __exit__(self, *exc_info: object) -> None:
-        self._default.__exit__(*exc_info)
-        if self._was_started or not self._framework.is_started():
-            return
-        why = self._framework.problem(self._place)
-        if self._place.index and not why:
-            why = "only its first device can be named before it starts; run it again, now that it has"
-        if why:
-            place = self._place
-            warnings.warn(
-                f"JAX was started by this code and not on {place}: {why}.", PlacementWarning, stacklevel=2
-            )
+        self._scope.__exit__(*exc_info)
+        if _global_default() is not self._before:
+            sys.modules["jax"].config.update("jax_default_device", self._before)
 
 
-class _Default:
-    """Puts the default device back at its exit."""
+class _AbsentDevice:
+    """Stands for a device that JAX can't use: whatever computes on it raises.
+
+    JAX takes any object whose type is called a device (JAX 0.10, `_validate_default_device`), and looks at it
+    when it makes the first array.
+    """
+
+    def __init__(self, place: Place, why: str) -> None:
+        self.__dict__["_why"] = f"This is to run on {place}, and JAX could not: {why}"
+        self.__dict__["_place"] = place
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _devices(self._place)  # starts it: the code uses it
+        raise PlacementError(self._why)
+
+
+class _Undo:
+    """Puts the default device of all threads back at its exit."""
 
     def __init__(self, before: Any) -> None:
         self._before = before
@@ -143,16 +158,14 @@ class _Default:
         sys.modules["jax"].config.update("jax_default_device", self._before)
 
 
+def _global_default() -> Any:
+    """Return the default device of all threads (JAX 0.10, `State.get_global`)."""
+    return sys.modules["jax._src.config"].default_device.get_global()
+
+
 def _backends() -> dict[str, Any]:
     found: dict[str, Any] = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", {})
     return found
-
-
-def _is_keras_guest() -> bool:
-    """Tell whether JAX may be here only because Keras imports it, whatever Keras computes with."""
-    keras = sys.modules.get("keras")
-    config = getattr(keras, "config", None)  # it has none yet while it is being imported
-    return keras is not None and (config is None or config.backend() != "jax")
 
 
 def _devices(place: Place) -> dict[int, Any]:
@@ -168,6 +181,16 @@ def _number(device: Any, index: int) -> int:
     """Return the number CUDA gives it: not JAX's where `jax_cuda_visible_devices` has left some out."""
     number = getattr(device, "local_hardware_id", None)
     return index if device.platform == "cpu" or number is None or number < 0 else int(number)
+
+
+def _is_array(kind: type) -> bool:
+    return issubclass(kind, sys.modules["jax"].Array | sys.modules["jax"].core.Tracer)
+
+
+def _key(shard: Any) -> tuple[str, int]:
+    """Return what is the same for arrays that share memory: NumPy's views of it, too."""
+    where = "address" if shard.device.platform == "cpu" else str(shard.device)
+    return where, shard.data.unsafe_buffer_pointer()
 
 
 def _place(device: Any) -> Place | str:

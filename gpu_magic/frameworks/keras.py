@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.frameworks.base import Framework
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from gpu_magic.selection.target import Place
@@ -22,6 +22,7 @@ class Keras(Framework):
 
     name = "Keras"
     module = "keras"
+    needs = ("Layer", "Variable", "config", "device")
 
     def backend(self) -> str:
         """Return "tensorflow", "jax", "torch", "numpy" or "openvino"."""
@@ -39,8 +40,9 @@ class Keras(Framework):
     def name_of(self, place: Place) -> str:
         return f"{place.type or place.kind}:{place.index}"
 
-    def scope(self, place: Place) -> AbstractContextManager[Any]:
+    def scope(self, place: Place, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """On PyTorch, name the device to it: Keras 3.15 does not ask for PyTorch's default device."""
+        del is_used
         if self.backend() != "torch":
             return contextlib.nullcontext()
         from gpu_magic.frameworks.pytorch import FRAMEWORK as PYTORCH
@@ -49,9 +51,9 @@ class Keras(Framework):
 
     def parts(self, thing: Any) -> Iterable[Any] | None:
         keras: Any = sys.modules["keras"]
-        if isinstance(thing, keras.Variable):
+        if issubclass(type(thing), keras.Variable):
             return [thing.value]
-        if isinstance(thing, keras.Layer | keras.optimizers.Optimizer | keras.metrics.Metric):
+        if issubclass(type(thing), keras.Layer | keras.optimizers.Optimizer | keras.metrics.Metric):
             return [
                 *thing.variables,
                 *(getattr(thing, "metrics", None) or []),

@@ -6,11 +6,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.frameworks.base import Framework, Holding
+from gpu_magic.frameworks.nesting import Nesting
 from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -18,12 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["FRAMEWORK"]
 
+_nesting = Nesting()
+
 
 class PyTorch(Framework):
     """`torch`: its accelerator, whichever kind it is, and `torch.cuda`."""
 
     name = "PyTorch"
     module = "torch"
+    needs = ("Tensor", "accelerator", "device", "nn", "optim")
 
     def has_gpu(self) -> bool:
         """Tell PyTorch's own flag, which misses the cuInit of `torch.cuda.is_available()`."""
@@ -57,9 +61,10 @@ class PyTorch(Framework):
     def name_of(self, place: Place) -> str:
         return "cpu" if place.kind == "cpu" else f"{place.type or _accelerator() or 'cuda'}:{place.index}"
 
-    def scope(self, place: Place) -> AbstractContextManager[Any]:
+    def scope(self, place: Place, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         from gpu_magic.frameworks.pytorch_mode import DeviceMode, RefusingMode
 
+        del is_used  # a device mode starts nothing
         if place.kind == "cpu":
             return DeviceMode("cpu")
         if why := self.problem(place):
@@ -70,30 +75,34 @@ class PyTorch(Framework):
     def memory(self, thing: Any) -> Sequence[Holding] | None:
         """Return a tensor's storage, which its views share."""
         torch: Any = sys.modules["torch"]
-        if not isinstance(thing, torch.Tensor):
+        if not issubclass(type(thing), torch.Tensor):
             return None
         where = thing.device
         device = where.type if where.type == "meta" else _place(where)
         try:
             storage = thing.untyped_storage()
-            return [Holding(device, storage.nbytes(), (device, storage.data_ptr() or id(thing)))]
+            address = storage.data_ptr()
+            key = ("address", address) if where.type == "cpu" and address else (device, address or id(thing))
+            return [Holding(device, storage.nbytes(), key)]
         except (RuntimeError, NotImplementedError, ValueError):  # sparse, not yet initialised, and the like
             return None if thing.layout != torch.strided else [Holding(device, 0, id(thing))]
 
     def parts(self, thing: Any) -> Iterable[Any] | None:
         torch: Any = sys.modules["torch"]
-        if isinstance(thing, torch.nn.Module):
-            return [*thing.parameters(), *thing.buffers()]
-        if isinstance(thing, torch.optim.Optimizer):
+        kind = type(thing)
+        if issubclass(kind, torch.nn.Module):
+            return [vars(one) for one in thing.modules()]  # plain tensors as attributes, too
+        if issubclass(kind, torch.optim.Optimizer):
             return [thing.param_groups, *thing.state.values()]
-        if isinstance(thing, torch.Tensor) and thing.layout == torch.sparse_coo:
+        if issubclass(
+            kind, torch.utils.data.Dataset | torch.utils.data.DataLoader | torch.utils.data.Sampler
+        ):
+            return list(vars(thing).values())
+        if issubclass(kind, torch.Tensor) and thing.layout == torch.sparse_coo:
             return [thing._indices(), thing._values()]  # noqa: SLF001 - the others raise on uncoalesced ones
-        if isinstance(thing, torch.Tensor) and thing.layout != torch.strided:
-            return [
-                getattr(thing, name)()
-                for name in ("values", "crow_indices", "col_indices", "ccol_indices", "row_indices")
-                if _has(thing, name)
-            ]
+        if issubclass(kind, torch.Tensor) and thing.layout != torch.strided:
+            names = ("values", "crow_indices", "col_indices", "ccol_indices", "row_indices")
+            return [getattr(thing, name)() for name in names if _has(thing, name)]
         return None
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
@@ -129,15 +138,25 @@ class _Current:
     """Makes a device the default one, and the current one, which `"cuda"` without a number means."""
 
     def __init__(self, mode: AbstractContextManager[Any], device: Any) -> None:
-        self._mode, self._current = mode, _switch(device)
+        self._mode, self._switch = mode, _switch(device)
+
+    @property
+    def before(self) -> int:
+        """The current device before it, which PyTorch's own switch keeps."""
+        return int(self._switch.prev_idx)
+
+    @before.setter
+    def before(self, index: int) -> None:
+        self._switch.prev_idx = index
 
     def __enter__(self) -> None:
-        self._current.__enter__()
+        self._switch.__enter__()
         try:
             self._mode.__enter__()
         except BaseException:
-            self._current.__exit__(None, None, None)
+            self._switch.__exit__(None, None, None)
             raise
+        _nesting.enter(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -145,7 +164,8 @@ class _Current:
         try:
             self._mode.__exit__(kind, error, trace)
         finally:
-            self._current.__exit__(kind, error, trace)
+            if _nesting.leave(self):
+                self._switch.__exit__(kind, error, trace)
 
 
 def _accelerator() -> str | None:
@@ -154,11 +174,11 @@ def _accelerator() -> str | None:
     return None if device is None else str(device.type)
 
 
-def _switch(device: Any) -> AbstractContextManager[Any]:
+def _switch(device: Any) -> Any:
     """Return what makes an accelerator's device the current one, and at its exit the one before."""
     torch: Any = sys.modules["torch"]
     switch = torch.cuda.device if device.type == "cuda" else torch.accelerator.device_index
-    return switch(device.index)  # type: ignore[no-any-return]
+    return switch(device.index)
 
 
 def _place(device: Any) -> Place:

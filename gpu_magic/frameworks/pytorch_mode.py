@@ -8,10 +8,18 @@ can shuffle; and the forked workers of a DataLoader inherit it, and can't use CU
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import Any
 
 import torch  # noqa: TID251 - it is there already
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack  # noqa: TID251
+from torch import _C  # noqa: TID251
+from torch.overrides import (  # noqa: TID251
+    TorchFunctionMode,
+    _get_current_function_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
+from torch.utils import _device  # noqa: TID251
 from torch.utils._device import DeviceContext, _device_constructors  # noqa: TID251
 
 from gpu_magic.errors import PlacementError
@@ -19,6 +27,7 @@ from gpu_magic.errors import PlacementError
 __all__ = ["DeviceMode", "RefusingMode"]
 
 _global = torch._GLOBAL_DEVICE_CONTEXT  # noqa: SLF001 - what torch.set_default_device sets, for each thread
+_normal = torch.normal
 # In-place sampling takes a generator's numbers on the tensor's own device.
 _SAMPLERS = frozenset(
     getattr(torch.Tensor, name)
@@ -42,12 +51,42 @@ class DeviceMode(DeviceContext):  # type: ignore[misc] # PyTorch is not there fo
     """
 
     def __enter__(self) -> Any:
-        # torch.set_default_device inside the block would stay behind in our place.
         self._default = getattr(_global, "device_context", None)
         DeviceContext.__enter__(self)
 
     def __exit__(self, *exc_info: object) -> None:
-        DeviceContext.__exit__(self, *exc_info)
+        is_as_set = getattr(_global, "device_context", None) is self._default
+        is_alone = _C._len_torch_function_stack() == 1 and _C._get_function_stack_at(0) is self  # noqa: SLF001
+        if is_as_set and is_alone:
+            DeviceContext.__exit__(self, *exc_info)
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Leave in disorder: `torch.set_default_device` within the block, or contexts that are still open.
+
+        PyTorch keeps one device mode, at the bottom of the stack, and each knows the one that it replaced. We
+        take ourselves out of that chain, and what `set_default_device` put there; what others have entered
+        and not left stays theirs, and comes back to what was before us.
+        """
+        modes = [_pop_mode() for _ in range(_C._len_torch_function_stack())][::-1]  # noqa: SLF001
+        chain: list[Any] = []
+        mode = modes.pop(0) if modes and isinstance(modes[0], DeviceContext) else None
+        while mode is not None and not any(one is mode for one in chain):
+            chain.append(mode)
+            mode = mode.prev_mode
+        inside = getattr(_global, "device_context", None)
+        gone = (self, inside) if inside is not self._default else (self,)
+        chain = [one for one in chain if not any(one is other for other in gone)]
+        if self.prev_mode is not None and not any(one is self.prev_mode for one in chain):
+            chain.append(self.prev_mode)
+        for one, before in pairwise(chain):
+            one.prev_mode = before
+        if chain and chain[-1] is not self.prev_mode:
+            chain[-1].prev_mode = None
+        for mode in [*chain[:1], *modes]:
+            _push_mode(mode)
+        _device.CURRENT_DEVICE = chain[0].device if chain else None
         _global.device_context = self._default
 
     def __torch_function__(
@@ -64,6 +103,8 @@ class DeviceMode(DeviceContext):  # type: ignore[misc] # PyTorch is not there fo
                 with torch.no_grad():  # as these functions have it
                     there = torch.empty_like(args[0], device=generator.device)
                     return args[0].copy_(func(there, *args[1:], **kwargs))
+        elif func is _normal and kwargs.get("device") is None and _has_no_tensor(args, kwargs):
+            kwargs["device"] = self.device  # PyTorch's list leaves it out, as not every form takes a device
         return func(*args, **kwargs)
 
 
@@ -92,6 +133,11 @@ class RefusingMode(TorchFunctionMode):  # type: ignore[misc]
         ):
             raise PlacementError(self._why)
         return func(*args, **kwargs)
+
+
+def _has_no_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    given = (*args, kwargs.get("mean"), kwargs.get("std"), kwargs.get("generator"))
+    return not any(isinstance(one, torch.Tensor | torch.Generator) for one in given)
 
 
 def _make_on_the_cpu() -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.errors import PlacementWarning
+from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.base import Framework, Holding
+from gpu_magic.frameworks.nesting import Nesting
 from gpu_magic.selection.target import CPU, Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from gpu_magic.selection.memory import Memory
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["FRAMEWORK"]
 
 _HERE = "/job:localhost/replica:0/task:0"
+_nesting = Nesting()
 
 
 class TensorFlow(Framework):
@@ -27,6 +28,7 @@ class TensorFlow(Framework):
 
     name = "TensorFlow"
     module = "tensorflow"
+    needs = ("Module", "config", "device", "distribute")
 
     # The GPUs that were made logical devices of a size.
     _limited: Sequence[Any] = ()
@@ -68,20 +70,19 @@ class TensorFlow(Framework):
         there = _ordinals("GPU")
         return f"/GPU:{there.index(place.index) if place.index in there else place.index}"
 
-    def scope(self, place: Place) -> AbstractContextManager[Any]:
-        if self.is_started() and place == CPU:
-            return sys.modules["tensorflow"].device("/CPU:0")  # type: ignore[no-any-return]
-        if self.is_started() and self.problem(place):
-            return _Absent(place)
-        if self.is_started() or not hasattr(_make_context(), "_set_device"):
-            return sys.modules["tensorflow"].device(self.name_of(place))  # type: ignore[no-any-return]
-        return _Waiting(self, place)
+    def scope(self, place: Place, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+        del is_used  # it can be placed without being started
+        context = _make_context()
+        if not self.is_started():
+            return _Waiting(self, context, place)
+        if place != CPU and self.problem(place):
+            return _Absent(context, f"/{place.kind.upper()}:{place.index}")
+        return _Placed(context, self.name_of(place))
 
     def memory(self, thing: Any) -> Sequence[Holding] | None:
         tf: Any = sys.modules["tensorflow"]
-        if not isinstance(thing, tf.Tensor | tf.Variable) or not hasattr(thing, "device"):
-            return None
-        if isinstance(thing, tf.distribute.DistributedValues):
+        kind = type(thing)
+        if not issubclass(kind, tf.Tensor | tf.Variable) or issubclass(kind, tf.distribute.DistributedValues):
             return None
         try:
             size = (thing.shape.num_elements() or 0) * thing.dtype.size
@@ -91,11 +92,12 @@ class TensorFlow(Framework):
 
     def parts(self, thing: Any) -> Iterable[Any] | None:
         tf: Any = sys.modules["tensorflow"]
-        if isinstance(thing, tf.distribute.DistributedValues):  # a mirrored variable
+        kind = type(thing)
+        if issubclass(kind, tf.distribute.DistributedValues):  # a mirrored variable
             return thing.values  # type: ignore[no-any-return]
-        if isinstance(thing, tf.Module):
+        if issubclass(kind, tf.Module):
             return thing.variables  # type: ignore[no-any-return]
-        if isinstance(thing, tf.RaggedTensor | tf.SparseTensor | tf.IndexedSlices):
+        if issubclass(kind, tf.RaggedTensor | tf.SparseTensor | tf.IndexedSlices):
             return tf.nest.flatten(thing, expand_composites=True)  # type: ignore[no-any-return]
         return None
 
@@ -146,6 +148,22 @@ class TensorFlow(Framework):
                 tf.config.experimental.set_memory_growth(gpu, memory.growth)
 
 
+class _Placed:
+    """`tf.device`, except that it sets back what was before also where the block has left others open."""
+
+    def __init__(self, context: Any, name: str) -> None:
+        self._context, self._name = context, name
+
+    def __enter__(self) -> None:
+        self.before = self._context.device_name, self._context.device_spec
+        self._context.device(self._name).__enter__()
+        _nesting.enter(self)
+
+    def __exit__(self, *exc_info: object) -> None:
+        if _nesting.leave(self):
+            self._context._set_device(*self.before)  # noqa: SLF001
+
+
 class _Waiting:
     """Gives a context that has not started the device that it is to start with.
 
@@ -153,46 +171,38 @@ class _Waiting:
     whose TensorBoard has imported TensorFlow and who will never use it.
     """
 
-    def __init__(self, framework: TensorFlow, place: Place) -> None:
-        self._framework, self._place = framework, place
+    def __init__(self, framework: TensorFlow, context: Any, place: Place) -> None:
+        self._framework, self._context, self._place = framework, context, place
 
     def __enter__(self) -> None:
-        tf: Any = sys.modules["tensorflow"]
-        self._context = context = _context()
-        self._before = context.device_name, context.device_spec
+        context = self._context
+        self.before = context.device_name, context.device_spec
         # What it is to be called once there are devices: asking for them now would start CUDA.
-        kind, index = self._place.kind.upper(), self._place.index
-        name = f"{_HERE}/device:{kind}:{index}"
-        if self._context._physical_devices is not None:  # noqa: SLF001
+        name = f"{_HERE}/device:{self._place.kind.upper()}:{self._place.index}"
+        if context._physical_devices is not None:  # noqa: SLF001
             name = _HERE + self._framework.name_of(self._place).replace("/", "/device:")
-        context._set_device(name, tf.DeviceSpec.from_string(name))  # noqa: SLF001
+        context._set_device(name, sys.modules["tensorflow"].DeviceSpec.from_string(name))  # noqa: SLF001
+        _nesting.enter(self)
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._context._set_device(*self._before)  # noqa: SLF001
-        if self._framework.is_started() and (why := self._framework.problem(self._place)):
-            warnings.warn(
-                f"TensorFlow was started by this code and not on {self._place}: {why}.",
-                PlacementWarning,
-                stacklevel=2,
-            )
+    def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
+        if _nesting.leave(self):
+            self._context._set_device(*self.before)  # noqa: SLF001
+        is_asked = kind is None and self._place != CPU and self._framework.is_started()
+        if is_asked and (why := self._framework.problem(self._place)):
+            raise PlacementError(f"TensorFlow was used here and ran on the CPU, not on {self._place}: {why}.")
 
 
-class _Absent:
+class _Absent(_Placed):
     """Names a device that is not there, and keeps TensorFlow from taking the CPU instead: using it raises."""
 
-    def __init__(self, place: Place) -> None:
-        self._name = f"/{place.kind.upper()}:{place.index}"
-
     def __enter__(self) -> None:
-        tf: Any = sys.modules["tensorflow"]
-        self._was_soft = tf.config.get_soft_device_placement()
-        self._device = tf.device(self._name)
-        self._device.__enter__()
-        tf.config.set_soft_device_placement(False)
+        super().__enter__()
+        self._was_soft = self._context.soft_device_placement
+        self._context.soft_device_placement = False
 
     def __exit__(self, *exc_info: object) -> None:
-        sys.modules["tensorflow"].config.set_soft_device_placement(self._was_soft)
-        self._device.__exit__(*exc_info)
+        self._context.soft_device_placement = self._was_soft
+        super().__exit__(*exc_info)
 
 
 class _Visible:

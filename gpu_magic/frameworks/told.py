@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -87,8 +88,11 @@ class Told:
 
     def _arrived(self, module: str) -> None:
         framework = get(module)
-        if framework is not None:
-            framework.limit_memory(self._memory)
+        try:
+            if framework is not None:
+                framework.limit_memory(self._memory)
+        except Exception as error:  # noqa: BLE001 - an import that fails at its end can't be tried again
+            warnings.warn(f"{module} could not be told of --memory-limit: {error!r}", stacklevel=2)
 
     def _stop_waiting(self) -> None:
         if self._arrivals is not None:

@@ -36,7 +36,7 @@ class OnGpuMagics(Magics):
         %%on_gpu smi:3     on GPU 3 of nvidia-smi
         %%on_gpu GPU-8f3a  on the GPU whose UUID begins so
         %%on_gpu cpu       on the CPU; cpu:2 is TensorFlow's and JAX's third logical CPU
-        %%on_gpu xpu:0     on another accelerator that PyTorch knows
+        %%on_gpu xpu:0     on another accelerator that PyTorch knows; mps
         %%on_gpu {n}       a variable, or any expression
         %%on_gpu 0,1 --mirror
                            in the scope of a tf.distribute.MirroredStrategy over exactly these
@@ -64,13 +64,13 @@ class OnGpuMagics(Magics):
                 only=read_only(options.only) if options.only is not None else None,
                 or_cpu=options.or_cpu,
                 mirror=options.mirror,
-                code=cell,
+                code=lambda: str(self.shell.transform_cell(cell)),
                 namespace=self.shell.user_ns,
             )
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
         around = _Around(block, is_verbose=options.verbose)
-        return run(self.shell, cell, around, around.check)
+        return run(self.shell, cell, around)
 
 
 class _Around:
@@ -79,11 +79,12 @@ class _Around:
     def __init__(self, block: OnGpu, *, is_verbose: bool) -> None:
         self._block, self._is_verbose = block, is_verbose
         self._scope: Scope
+        self.is_watching = block.can_stop
 
     def __enter__(self) -> None:
         __tracebackhide__ = True
         try:
-            self._scope = self._block.__enter__()
+            self._scope = self._block.scope().__enter__()
         except GpuMagicError as error:
             way = "; --or-cpu runs it on the CPU" if self._block.wants_gpu else ""
             raise UsageError(f"{error} The cell has not run{way}.") from None
@@ -94,7 +95,7 @@ class _Around:
         __tracebackhide__ = True
         names = self._scope.names() if self._is_verbose else []
         try:
-            self._block.__exit__(kind, error, trace)
+            self._scope.__exit__(kind, error, trace)
         except GpuMagicError as problem:
             raise UsageError(str(problem)) from None
         if self._is_verbose and kind is None:
@@ -103,7 +104,13 @@ class _Around:
             through = f": {', '.join(names)}" if names else ""
             print(f"Ran on {', '.join(described(self._scope.places))}{through}.")
 
-    def check(self) -> None:
+    def pause(self) -> None:
+        self._scope.pause()
+
+    def resume(self) -> None:
+        self._scope.resume()
+
+    def between(self) -> None:
         """Stop the cell behind the import of a framework that can't run there."""
         __tracebackhide__ = True
         try:

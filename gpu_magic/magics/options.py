@@ -41,6 +41,8 @@ def read(magic: str, line: str) -> Namespace:
         One line that names the options there are.
 
     """
+    if line.isalnum():
+        return Namespace(**_defaults(magic), wanted=line)
     typed = re.sub(r"(^|\s)#.*", "", line).strip()  # a comment behind a magic is part of its line, to IPython
     words = [word.strip("'\"") for word in typed.split()]
     # argparse takes -1 for an option; the request's own reader has a better answer to it.
@@ -49,7 +51,7 @@ def read(magic: str, line: str) -> Namespace:
         return Namespace(**_defaults(magic), wanted=" ".join(words))
     known = OPTIONS[magic]
     unknown = next((word for word in words if word.startswith("--") and not _is_among(known, word)), None)
-    help_ = f"{magic.replace('%%', '%')}? explains"
+    help_ = f"{magic}? explains"
     if unknown:
         close = difflib.get_close_matches(unknown, known, n=1, cutoff=0.7)
         hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(known)}."
@@ -58,7 +60,9 @@ def read(magic: str, line: str) -> Namespace:
         options: Namespace = _parser(magic).parse_args(guarded)
     except UsageError as error:
         raise UsageError(f"{error}. {help_} the options.".replace(_GUARD, "")) from None
-    options.wanted = " ".join(options.wanted).replace(_GUARD, "")
+    for name, value in vars(options).items():
+        if isinstance(value, list):
+            setattr(options, name, " ".join(value).replace(_GUARD, ""))
     if guarded and not options.wanted:
         what, example = _EXAMPLES[magic]
         raise UsageError(f"{typed} goes with {what}; try {example} {typed}")
@@ -89,5 +93,7 @@ def _parser(magic: str) -> MagicArgumentParser:
             short = ["-v"] if option == "--verbose" else []
             parser.add_argument(*short, option, action="store_true")
         else:
-            parser.add_argument(option, choices=values, default=_DEFAULTS.get(option))
+            # Free text may have a space in it: `--only torch, jax`, `--memory-limit 8 GB`.
+            many = {"nargs": "+"} if values is None else {"choices": values}
+            parser.add_argument(option, default=_DEFAULTS.get(option), **many)
     return parser

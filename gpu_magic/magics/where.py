@@ -32,7 +32,7 @@ class WhereMagics(Magics):
         import gpu_magic
 
         space, hidden = self.shell.user_ns, self.shell.user_ns_hidden
-        words = line.split()
+        words = line.partition("#")[0].split()
         if words:
             found = {word: gpu_magic.devices_of(self._value(word)) for word in words}
         else:
@@ -49,5 +49,10 @@ class WhereMagics(Magics):
     def _value(self, expression: str) -> object:
         try:
             return self.shell.ev(expression)
+        except SyntaxError:
+            why = "is no expression; several are separated by spaces, and have none inside"
+        except NameError as error:
+            why = f"{error}" if expression != error.name else "is not a variable here"
         except Exception as error:  # noqa: BLE001 - whatever the user's expression raises
-            raise UsageError(f"{expression}: {type(error).__name__}: {error}") from None
+            why = f"raises {type(error).__name__}: {error}"
+        raise UsageError(f"{expression} {why}. %where alone lists all.")

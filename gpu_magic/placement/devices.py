@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import UserDict, UserList, deque
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.table import bytes_text
@@ -14,7 +17,7 @@ from gpu_magic.placement.physical import described
 from gpu_magic.selection.target import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from gpu_magic.frameworks.base import Framework
 
@@ -22,6 +25,7 @@ __all__ = ["Devices", "devices_of"]
 
 # What holds nothing, and is met most often.
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
+_CONTAINERS: tuple[type, ...] = (list, tuple, set, frozenset, deque, type({}.values()))
 
 
 class Devices(Mapping[str, int]):
@@ -66,16 +70,23 @@ def devices_of(things: Iterable[object]) -> Devices:
     frameworks = imported()
     held: dict[Hashable, Holding] = {}
     seen: dict[int, object] = {}  # kept, so that no two objects have the same id
+    strangers: set[type] = set()  # types that nobody knows
     open_: list[Any] = list(things)
     while open_:
         thing = open_.pop()
-        if isinstance(thing, _PLAIN) or id(thing) in seen:
+        kind = type(thing)
+        if kind in strangers or issubclass(kind, _PLAIN) or id(thing) in seen:
             continue
         seen[id(thing)] = thing
-        memory, parts = _ask(thing, frameworks)
-        for holding in memory:
+        try:
+            memory, parts = _ask(thing, kind, frameworks)
+        except Exception:  # noqa: BLE001, S112 - variables can be anything, and one must not hide the others
+            continue
+        if memory is None and parts is None:
+            strangers.add(kind)
+        for holding in memory or ():
             held.setdefault(holding.key, holding)
-        open_.extend(parts)
+        open_.extend(parts or ())
     sizes: dict[Place | str, tuple[int, int]] = {}
     for device, size, _ in held.values():
         total, count = sizes.get(device, (0, 0))
@@ -83,34 +94,49 @@ def devices_of(things: Iterable[object]) -> Devices:
     return Devices(sizes)
 
 
-def _ask(thing: Any, frameworks: list[Framework]) -> tuple[Iterable[Holding], Iterable[Any]]:
-    """Return what an object holds itself, and what it is made of."""
-    if isinstance(thing, Mapping):
-        return (), thing.values()
-    if isinstance(thing, list | tuple | set | frozenset):
-        return (), thing
+def _ask(
+    thing: Any, kind: type, frameworks: list[Framework]
+) -> tuple[Sequence[Holding] | None, list[Any] | None]:
+    """Return what an object holds itself, or else what it is made of; neither for what nobody knows.
+
+    It goes by types: an object can claim to be of another class, and can raise whatever it is asked.
+    """
+    if issubclass(kind, dict):
+        return None, list(dict.values(thing))
+    if issubclass(kind, _CONTAINERS):
+        return None, [*kind.__iter__(thing)]  # type: ignore[attr-defined] # they have one
     for framework in frameworks:
         memory = framework.memory(thing)
         if memory is not None:
-            return memory, ()
+            return memory, None
     for framework in frameworks:
         parts = framework.parts(thing)
         if parts is not None:
-            return (), parts
+            return None, list(parts)
     numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(thing, numpy.ndarray):
-        whole = thing
-        while isinstance(whole.base, numpy.ndarray):  # what its views share
-            whole = whole.base
-        return (Holding(Place("cpu", 0), whole.nbytes, ("NumPy", id(whole))),), (whole,)
-    return (), _attributes(thing)
+    if numpy is not None and issubclass(kind, numpy.ndarray):
+        return [_numpy(thing, numpy)], list(thing.flat) if thing.dtype == object else None
+    return None, _attributes(thing, kind)
 
 
-def _attributes(thing: Any) -> Iterable[Any]:
+def _numpy(array: Any, numpy: Any) -> Holding:
+    """Return what an array occupies, and where that begins: what its views share, PyTorch's and JAX's too."""
+    while isinstance(array.base, numpy.ndarray):
+        array = array.base
+    low, high = numpy.lib.array_utils.byte_bounds(array)  # a view can repeat itself
+    return Holding(Place("cpu", 0), high - low, ("address", low))
+
+
+def _attributes(thing: Any, kind: type) -> list[Any] | None:
     """Return what a dataclass, or an object of the user's own class (a trainer, a batch), keeps."""
-    if is_dataclass(thing):
-        return [getattr(thing, field.name, None) for field in fields(thing)]
-    return getattr(thing, "__dict__", {}).values() if type(thing).__module__ == "__main__" else ()
+    if issubclass(kind, partial):
+        return [thing.args, thing.keywords]
+    if is_dataclass(kind):
+        return [getattr(thing, field.name, None) for field in fields(kind)]
+    if kind.__module__ != "__main__" and not issubclass(kind, SimpleNamespace | UserDict | UserList):
+        return None
+    slots = [name for base in kind.__mro__ for name in vars(base).get("__slots__", ())]
+    return [*getattr(thing, "__dict__", {}).values(), *(getattr(thing, name, None) for name in slots)]
 
 
 def _size(size: int) -> str:

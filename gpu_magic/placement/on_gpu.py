@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import known
+from gpu_magic.pausing import Pausing
 from gpu_magic.placement.physical import locate, problem_of
 from gpu_magic.placement.scope import Scope
 from gpu_magic.placement.uses import Evidence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["OnGpu", "read_only"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+# Which blocks are entered: in each thread, and in each task, its own.
+_entered: ContextVar[tuple[tuple[OnGpu, Scope], ...]] = ContextVar("gpu_magic_entered", default=())
 # What people call a framework that is imported by another name.
 _SPOKEN = {"pytorch": "torch", "tf": "tensorflow", "jnp": "jax"}
 
@@ -41,7 +44,7 @@ class OnGpu:
     mirror
         Mirror over several devices (TensorFlow).
     code
-        What is to run: a cell's text, or the code of a function.
+        What is to run: the code of a function, or what returns a cell's text as Python.
     namespace
         Where its names are looked up.
 
@@ -54,7 +57,7 @@ class OnGpu:
         only: Collection[str] | None = None,
         or_cpu: bool = False,
         mirror: bool = False,
-        code: str | CodeType = "",
+        code: CodeType | Callable[[], str] = str,
         namespace: Mapping[str, Any] | None = None,
     ) -> None:
         self._wanted, self._only, self._or_cpu, self._mirror = wanted, only, or_cpu, mirror
@@ -65,13 +68,25 @@ class OnGpu:
                 f"A cell runs on one device. For {wanted}: --mirror (TensorFlow, Keras on it), torch.nn."
                 f"DataParallel(model, device_ids=[{_numbers(self._targets)}]), or a launcher (torchrun)."
             )
-        self._entered = threading.local()  # one object can be entered in several threads, and in itself
 
     @property
     def wants_gpu(self) -> bool:
         return any(not isinstance(target, Place) or target.kind == "gpu" for target in self._targets)
 
-    def __enter__(self) -> Scope:
+    @property
+    def can_stop(self) -> bool:
+        """Whether a framework could turn out not to be able to run there; all have a CPU."""
+        return self._targets != (CPU,)
+
+    def scope(self) -> Scope:
+        """Return a new run of the block, to be entered once.
+
+        Raises
+        ------
+        PlacementError
+            For a physical GPU that this process can't see.
+
+        """
         try:
             places = tuple(map(locate, self._targets))
         except PlacementError as error:
@@ -79,8 +94,9 @@ class OnGpu:
                 raise
             print(f"Running on the CPU: {error}")  # noqa: T201 - what `or_cpu` promises
             places = (CPU,)
-        scope = Scope(
+        return Scope(
             places,
+            name=self._name(places),
             mirror=self._mirror and places != (CPU,),
             only=self._only,
             or_cpu=self._or_cpu,
@@ -88,18 +104,36 @@ class OnGpu:
             machine_problem=problem_of,
             say=print,
         )
-        entered = scope.__enter__()
-        self._entered.__dict__.setdefault("stack", []).append(scope)
-        return entered
+
+    def _name(self, places: tuple[Place, ...]) -> str:
+        """Return what the user called it, and what that is in this process: `smi:3 (cuda:1)`."""
+        if len(places) < len(self._targets):
+            return listed(map(str, places))
+        pairs = zip(self._targets, places, strict=True)
+        return listed(str(place) if target == place else f"{target} ({place})" for target, place in pairs)
+
+    def __enter__(self) -> Scope:
+        scope = self.scope().__enter__()
+        _entered.set((*_entered.get(), (self, scope)))
+        return scope
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._entered.stack.pop().__exit__(kind, error, trace)
+        entered = _entered.get()
+        last = max(place for place, (block, _) in enumerate(entered) if block is self)
+        _entered.set(entered[:last] + entered[last + 1 :])
+        entered[last][1].__exit__(kind, error, trace)
 
     def __call__(self, function: _Function) -> _Function:
-        """Decorate a function, or a coroutine function: each call is a block of its own."""
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        """Decorate a function, or a coroutine function: each call is a block of its own.
+
+        While a coroutine waits, every framework has the device that it had before.
+        """
+        if isinstance(function, type) or not callable(function):
+            raise PlacementError(f"on_gpu decorates functions, and {function!r:.60} is none.")
+        what = function if inspect.isroutine(function) else type(function).__call__
+        if inspect.isgeneratorfunction(what) or inspect.isasyncgenfunction(what):
             raise PlacementError(
                 "on_gpu can't decorate a generator, as its caller, too, would run on the GPU between two "
                 "values. Write with on_gpu(...): around what it computes."
@@ -109,21 +143,26 @@ class OnGpu:
             only=self._only,
             or_cpu=self._or_cpu,
             mirror=self._mirror,
-            code=getattr(function, "__code__", ""),
+            code=getattr(function, "__code__", str),
             namespace=getattr(function, "__globals__", None),
         )
-        if inspect.iscoroutinefunction(function):
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(what):
 
             @functools.wraps(function)
             async def wrapped(*args: Any, **kwargs: Any) -> Any:
-                with block:
-                    return await function(*args, **kwargs)
+                scope = block.scope()
+
+                async def inside() -> Any:
+                    with scope:
+                        return await function(*args, **kwargs)
+
+                return await Pausing(inside(), scope)
 
         else:
 
             @functools.wraps(function)
             def wrapped(*args: Any, **kwargs: Any) -> Any:
-                with block:
+                with block.scope():
                     return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]
@@ -138,7 +177,7 @@ def read_only(text: str) -> tuple[str, ...]:
         For one that is not known.
 
     """
-    found = []
+    found: list[str] = []
     for name in filter(None, (part.strip().lower() for part in text.split(","))):
         module = _SPOKEN.get(name, name)
         if module not in known():

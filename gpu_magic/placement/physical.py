@@ -67,8 +67,10 @@ def problem_of(place: Place) -> str:
 def described(places: Sequence[Place]) -> list[str]:
     """Return each place with its physical GPU, where that is known: `cuda:0 = GPU 1 (NVIDIA A100 80GB)`."""
     is_cuda = any(place.kind == "gpu" and place.type in ("", "cuda") for place in places)
-    here = (_visible(current().gpus()) if is_cuda else None) or []
-    return [_described(place, here) for place in places]
+    inventory = current().gpus() if is_cuda else None
+    here = (_visible(inventory) if inventory else None) or []
+    mark = "SIMULATED " if inventory is not None and inventory.simulated else ""
+    return [_described(place, here, mark) for place in places]
 
 
 def _without_hint(problem: str) -> str:
@@ -76,12 +78,12 @@ def _without_hint(problem: str) -> str:
     return problem.partition(". ")[0].rstrip(".") + "."
 
 
-def _described(place: Place, here: Sequence[Device | None]) -> str:
+def _described(place: Place, here: Sequence[Device | None], mark: str) -> str:
     is_cuda = place.kind == "gpu" and place.type in ("", "cuda")
     device = here[place.index] if is_cuda and place.index < len(here) else None
     if device is None:
         return "the CPU" if str(place) == "cpu" else str(place)
-    name = "" if device.name is UNKNOWN else f" ({device.name})"
+    name = "" if device.name is UNKNOWN else f" ({mark}{device.name})"
     return f"{place} = {device.label}{name}"
 
 

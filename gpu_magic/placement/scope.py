@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 import warnings
@@ -28,12 +29,14 @@ class Scope:
 
     Where a framework that the code evidently uses can't run there, the block does not begin. Others that
     happen to be imported (TensorFlow by TensorBoard, JAX by Keras) are told as well, and neither asked nor
-    started by it; one that is used after all, and can't run there, raises or warns then.
+    started by it; one that is used after all, and can't run there, raises: where it is used, or at the end.
 
     Parameters
     ----------
     places
         Where to: one, or with `mirror` several.
+    name
+        What the user called it.
     mirror
         Mirror over them with TensorFlow, and tell no other framework.
     only
@@ -53,6 +56,7 @@ class Scope:
         self,
         places: tuple[Place, ...],
         *,
+        name: str,
         mirror: bool,
         only: Collection[str] | None,
         or_cpu: bool,
@@ -60,19 +64,19 @@ class Scope:
         machine_problem: Callable[[Place], str],
         say: Callable[[str], None],
     ) -> None:
-        self.places = places
-        # What was told, by its module, and of which places.
-        self.told: dict[str, tuple[Framework, tuple[Place, ...]]] = {}
-        self._mirror, self._or_cpu = mirror, or_cpu
-        self._meant = ("tensorflow",) if mirror else known() if only is None else only
+        self.places, self._name = places, name
+        self._mirror, self._only, self._or_cpu = mirror, only, or_cpu
         self._evident, self._machine_problem, self._say = uses, machine_problem, say
+        # What was told, by its module, and of which places.
+        self._told: dict[str, tuple[Framework, tuple[Place, ...]]] = {}
         self._problem = ""
-        self._absent = [module for module in self._meant if module not in sys.modules]
+        self._is_running = self._is_paused = False
+        self._absent = [module for module in known() if module not in sys.modules]
         self._arrivals = Arrivals(self._absent, self._arrived, thread=threading.get_ident())
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        there = [framework for framework in imported() if framework.module in self._meant]
+        there = [framework for framework in imported() if self._means(framework)]
         is_sure = self.places == (CPU,) and not self._mirror  # every framework has one CPU
         if not is_sure and (problem := self._problem_of(there)):
             if not self._or_cpu:
@@ -86,40 +90,82 @@ class Scope:
         except BaseException:
             self._stack.close()
             raise
+        self._is_running = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._arrivals.detach()
+        self._is_running = self._is_paused = False
+        untold = [] if kind is not None else self._untold()
         self._stack.__exit__(kind, error, trace)
-        self._look_again()
+        for framework in untold:
+            warnings.warn_explicit(
+                f"{framework.name} was first imported in another thread, or by an unusual loader, and was "
+                f"not told of {self._name}. Import it before.",
+                PlacementWarning,
+                "on_gpu",
+                1,
+                module="gpu_magic",
+            )
         if kind is None:
-            self.check()
+            self._raise()
+
+    def pause(self) -> None:
+        """Set everything back while the block waits for something else."""
+        if self._is_running:
+            self._arrivals.detach()
+            self._is_running, self._is_paused = False, True
+            self._stack.close()
+
+    def resume(self) -> None:
+        """Set everything again, in the thread that goes on."""
+        if not self._is_paused:
+            return
+        for framework, places in list(self._told.values()):
+            self._tell(framework, places)
+        self._arrivals.attach()
+        self._is_running, self._is_paused = True, False
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether `check` could ever raise: not where the CPU is meant, which all have."""
+        return self.places != (CPU,)
 
     def check(self) -> None:
-        """Raise where a framework that the block itself has imported can't run there.
+        """Stop the block where a framework that it has just imported can't run there.
 
         Raises
         ------
         PlacementError
-            What it can't.
+            What can't.
 
         """
+        for framework in self._untold():  # imported in another thread, or by an unusual loader
+            self._arrived(framework.module)
+        self._raise()
+
+    def _raise(self) -> None:
         if problem := self._problem:
             self._problem = ""
             raise PlacementError(problem)
 
-    def __str__(self) -> str:
-        return listed(map(str, self.places))
-
     def names(self) -> list[str]:
-        """Say what ran, or could have, and what it calls the place: `PyTorch on cuda:0`."""
+        """Say what the code evidently uses, and what that calls the place: `PyTorch on cuda:0`."""
         return [
             f"{framework.name} on {listed(map(framework.name_of, places))}"
-            for framework, places in self.told.values()
-            if framework.is_started() or self._uses(framework.module)
+            for framework, places in self._told.values()
+            if self._uses(framework.module)
         ]
+
+    def _means(self, framework: Framework) -> bool:
+        if self._mirror:
+            return framework.module == "tensorflow"
+        if self._only is None or framework.module in self._only:
+            return True
+        # Keras alone is Keras and what it computes with.
+        return any(one.backend() == framework.module for one in imported() if one.module in self._only)
 
     def _uses(self, module: str) -> bool:
         """Tell whether the code evidently uses a framework, itself or through one that stands on it."""
@@ -129,20 +175,14 @@ class Scope:
         return module in self._evident or any(one in self._evident for one in through)
 
     def _problem_of(self, there: Sequence[Framework]) -> str:
-        # One that has GPUs can be asked at no cost whether it has this one.
-        used = [one for one in there if self._uses(one.module) or one.has_gpu()]
+        used = [one for one in there if self._uses(one.module)]
         problems = {one.module: problem for one in used if (problem := _problem(one, self.places))}
         if self._mirror:
-            others = [one for one in imported() if one.backend() not in ("", "tensorflow")]
-            problems |= {
-                one.module: f"--mirror is TensorFlow's, and {one.name} runs on {one.backend()}"
-                for one in others
-                if one.module in self._evident
-            }
+            problems |= self._not_tensorflow()
         if problems:
-            rest = [one.module for one in used if one.module not in problems]
+            rest = [one.module for one in used if not {one.module, one.backend()} & problems.keys()]
             way = f" --only {','.join(rest)} leaves the others out." if rest else ""
-            return f"{self} can't be used: {'; '.join(problems.values())}.{way}"
+            return f"{self._name} can't be used: {'; '.join(problems.values())}.{way}"
         if used or all(place.kind == "cpu" for place in self.places):
             return ""
         torch = [one for one in there if one.module == "torch"]  # its devices can be counted at no cost
@@ -150,45 +190,62 @@ class Scope:
             return ""
         return next(filter(None, map(self._machine_problem, self.places)), "")
 
+    def _not_tensorflow(self) -> dict[str, str]:
+        others = [one for one in imported() if one.backend() not in ("", "tensorflow")]
+        wrong = {
+            one.module: f"--mirror is TensorFlow's, and {one.name} runs on {one.backend()}"
+            for one in others
+            if one.module in self._evident
+        }
+        may_use = "tensorflow" in sys.modules or "tensorflow" in self._evident or "keras" in self._evident
+        if not may_use or (self._only is not None and "tensorflow" not in self._only):
+            wrong["tensorflow"] = "--mirror is TensorFlow's, and this does not use it"
+        return wrong
+
     def _tell(self, framework: Framework, places: tuple[Place, ...]) -> None:
         if self._mirror:
             from gpu_magic.frameworks.tensorflow_mirror import mirrored
 
             self._stack.enter_context(mirrored(places))
         else:
-            self._stack.enter_context(framework.scope(places[0]))
-        self.told[framework.module] = framework, places
+            is_used = functools.partial(self._uses, framework.module)
+            self._stack.enter_context(framework.scope(places[0], is_used))
+        self._told[framework.module] = framework, places
 
     def _arrived(self, module: str) -> None:
         """Place a framework at the end of its import."""
         framework = get(module)
-        if framework is None or module in self.told:
+        if framework is None or module in self._told or not self._is_running or not self._means(framework):
             return
         places = self.places
         try:
-            if self._uses(module) and (problem := _problem(framework, places)):
-                if self._or_cpu:
+            if problem := self._problem_of_new(framework):
+                if not self._or_cpu:
+                    self._problem = f"{self._name} can't be used: {problem}."
+                    if self._mirror:
+                        self._told[module] = framework, places
+                        return
+                else:
                     self._say(f"{framework.name} runs on the CPU: {problem}.")
                     places = (CPU,)
-                else:
-                    self._problem = f"{self} can't be used: {problem}."
-                    if self._mirror:
-                        return
             self._tell(framework, places)
         except Exception as error:  # noqa: BLE001 - an import that fails at its end can't be tried again
-            self._problem = f"{framework.name} can't be told of {self}: {error}"
+            self._problem = f"{framework.name} can't be told of {self._name}: {error}"
 
-    def _look_again(self) -> None:
-        """Warn of what was imported where it can't be placed from."""
-        for module in self._absent:
-            framework = get(module) if sys.modules.get(module) is not None else None
-            if framework is not None and module not in self.told:
-                warnings.warn(
-                    f"{framework.name} was first imported in another thread, or by an unusual loader, and "
-                    f"was not told of {self}. Import it before.",
-                    PlacementWarning,
-                    stacklevel=2,
-                )
+    def _problem_of_new(self, framework: Framework) -> str:
+        """Ask one that was just imported, and what it stands on, which is in use only now."""
+        if not self._uses(framework.module):
+            return ""
+        standing_on = get(framework.backend()) if framework.backend() in self._told else None
+        for one in (framework, standing_on):
+            asked = one is not None and not all(map(one.speaks_up, self.places))
+            if one is not None and asked and (problem := _problem(one, self.places)):
+                return problem
+        return ""
+
+    def _untold(self) -> list[Framework]:
+        new = [module for module in self._absent if module in sys.modules and module not in self._told]
+        return [one for one in imported() if one.module in new and self._means(one)] if new else []
 
 
 def _problem(framework: Framework, places: Sequence[Place]) -> str:

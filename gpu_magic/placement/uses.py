@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 from functools import cached_property
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.frameworks import known
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["Evidence", "names_in", "packages"]
 
 # A package's other half, whose types its users' variables have.
 _HALVES = {"jaxlib": "jax", "tf_keras": "tensorflow"}
+# What IPython makes of a magic, and the calls that import by name.
+_MAGICS = ("run_cell_magic", "run_line_magic")
+_IMPORTS = ("__import__", "import_module")
 # Code of the user's own, which is looked into.
 _OWN = ("__main__", "builtins")
 
@@ -24,29 +31,70 @@ class Evidence:
     Parameters
     ----------
     code
-        A cell's text, or the code of a function.
+        The code of a function, or what returns a cell's text as Python.
     namespace
         Where its names are looked up.
 
     """
 
-    def __init__(self, code: str | CodeType, namespace: Mapping[str, Any]) -> None:
+    def __init__(self, code: CodeType | Callable[[], str], namespace: Mapping[str, Any]) -> None:
         self._code, self._namespace = code, namespace
 
     @cached_property
     def _packages(self) -> set[str]:
-        return packages(names_in(self._code), self._namespace)
+        code = self._code if isinstance(self._code, CodeType) else self._code()
+        return packages(names_in(code), self._namespace)
 
     def __contains__(self, package: object) -> bool:
-        return package in self._packages
+        if package in self._packages:
+            return True
+        through = self._packages - set(known())  # a framework that refers to another does not use it
+        return any(_imports(one, package) for one in through)
+
+
+def _imports(package: str, other: object) -> bool:
+    """Tell whether a package, as far as it is imported, has another one in hand."""
+    target = sys.modules.get(str(other))
+    if target is None or package not in sys.modules or package in sys.stdlib_module_names:
+        return False
+    start = f"{package}."
+    for name, module in list(sys.modules.items()):
+        if (name == package or name.startswith(start)) and isinstance(module, ModuleType):
+            for value in list(vars(module).values()):
+                if value is target or (type(value) is ModuleType and _top(value.__name__) == other):
+                    return True
+    return False
 
 
 def names_in(code: str | CodeType) -> set[str]:
-    """Return the names in code: all words of a text outside comments, those that a function looks up."""
-    if isinstance(code, str):
-        return set(re.findall(r"[^\W\d]\w*", re.sub(r"#.*", "", code)))
-    found = {part for name in code.co_names for part in name.split(".")}  # `import torch.nn` is one name
-    return found.union(*(names_in(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+    """Return the names in code: those a cell reads or imports, those that a function looks up."""
+    if isinstance(code, CodeType):
+        found = {part for name in code.co_names for part in name.split(".")}  # `import torch.nn` is one name
+        return found.union(*(names_in(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError):
+        return set(re.findall(r"[^\W\d]\w*", code))
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Import):
+            found.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").partition(".")[0])
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _MAGICS:
+            # The body of another magic, or a line of one, is a text here.
+            texts = [one.value for one in node.args if isinstance(one, ast.Constant)]
+            found.update(re.findall(r"[^\W\d]\w*", " ".join(map(str, texts))))
+        elif (
+            isinstance(node, ast.Call)
+            and getattr(node.func, "id", getattr(node.func, "attr", "")) in _IMPORTS
+        ):
+            found.update(
+                str(one.value).partition(".")[0] for one in node.args if isinstance(one, ast.Constant)
+            )
+    return found
 
 
 def packages(names: Iterable[str], namespace: Mapping[str, Any]) -> set[str]:
@@ -91,11 +139,21 @@ def _look_at(value: object, found: set[str]) -> list[FunctionType]:
         value = value.__func__
     if type(value) is FunctionType:
         found.add(_top(value.__module__))
-        return [value] if _top(value.__module__) in _OWN else []
+        # Behind a decorator, the function itself stands in the wrapper's closure.
+        inner = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+        own = [one for one in inner if type(one) is FunctionType and _top(one.__module__) in _OWN]
+        return [value, *own] if _top(value.__module__) in _OWN else own
     kind: Any = value if issubclass(type(value), type) else type(value)
     found.update(_top(base.__module__) for base in kind.__mro__)
     own = [base for base in kind.__mro__ if base.__module__ == "__main__"]
     return [one for base in own for one in vars(base).values() if isinstance(one, FunctionType)]
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
 
 
 def _top(module: object) -> str:

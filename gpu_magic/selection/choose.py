@@ -41,7 +41,7 @@ class Options:
     order: Order = "pci"
     force: bool = False
     growth: bool = False
-    memory_limit: str | None = None
+    memory_limit: str | int | None = None
 
     def __str__(self) -> str:
         given = {

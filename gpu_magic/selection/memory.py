@@ -48,7 +48,7 @@ class Memory:
         return f"{'; '.join(said)}." if said else ""
 
 
-def plan(devices: tuple[Device, ...], *, growth: bool, limit: str | None) -> Memory:
+def plan(devices: tuple[Device, ...], *, growth: bool, limit: str | int | None) -> Memory:
     """Read what is wanted for some devices.
 
     Raises
@@ -74,9 +74,10 @@ def plan(devices: tuple[Device, ...], *, growth: bool, limit: str | None) -> Mem
     return Memory(growth=growth, limit=size, fraction=size / largest, gpus=len(devices))
 
 
-def _size(text: str) -> int:
-    """Read `8GB` (10 to the 9th bytes each), `8GiB` (2 to the 30th) or `512MB`."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", text.strip(), re.IGNORECASE)
+def _size(asked: str | int) -> int:
+    """Read `8GB` (10 to the 9th bytes each), `8GiB` (2 to the 30th) or `512MB`; a number is bytes."""
+    text = str(asked)
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(i?)B?", text.strip(), re.IGNORECASE)
     if not match or (match[3] and not match[2]):
         raise ChoiceError(f"--memory-limit {text} is no size; try --memory-limit 8GB, or 8GiB.")
     unit = match[2].upper()

@@ -74,7 +74,12 @@ def parse(text: str) -> Request:
     if match := re.fullmatch(r"auto:(.*)", asked, re.IGNORECASE):
         return _auto(match[1])
     if "{" in asked:
-        raise ChoiceError(f"{asked!r} is not a variable or an expression that has a value here.")
+        raise ChoiceError(f"{text.strip()!r} is not a variable or an expression that has a value here.")
+    if "Gpuindex=" in asked:
+        raise ChoiceError(
+            "gpu_magic.choose(...) takes GPU objects; %gpus takes numbers, such as {gpu.index}."
+        )
+    asked = re.sub(r"\bsmi:(?=\d)", "", asked, flags=re.IGNORECASE)  # what %%on_gpu calls nvidia-smi's number
     if re.search(r"[;|&+]|\d\s+\d", asked):
         raise ChoiceError(f"{asked!r}: GPUs are separated by commas; try {_with_commas(asked)}.")
     wanted: list[int | str] = []

@@ -52,6 +52,9 @@ class Physical:
 
     wanted: int | str
 
+    def __str__(self) -> str:
+        return f"smi:{self.wanted}" if isinstance(self.wanted, int) else self.wanted
+
 
 Target = Place | Physical
 
@@ -70,7 +73,7 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     if not asked:
         raise PlacementError(f"No device is named; expected {_EXPECTED}.")
     if "{" in asked:
-        raise PlacementError(f"{asked!r} is not a variable or an expression that has a value here.")
+        raise PlacementError(f"{text.strip()!r} is not a variable or an expression that has a value here.")
     parts = [part.strip() for part in asked.split(",")]
     if not all(parts):
         rest = ",".join(filter(None, parts)) or "0"
@@ -112,5 +115,7 @@ def _what_was_meant(part: str) -> str:
         return f"{part!r} needs its number behind a colon; try {match[1].lower()}:{match[2] or 0}."
     if re.search(r"[;|&+\s]", part):
         better = ",".join(re.split(r"[;|&+\s]+", part))
-        return f"{part!r}: devices are separated by commas; try {better}."
-    return f"{part!r} is no device; expected {_EXPECTED}."
+        return f"{part!r} is no device. One is expected, or with --mirror several, with commas: {better}."
+    if part.lower().startswith("auto"):
+        return f"{part!r} chooses GPUs: try %gpus {part}, and then 0 here."
+    return f"{part!r} is no device; expected {_EXPECTED}. Other accelerators have a number, too: xpu:0."

@@ -49,6 +49,8 @@ def test_the_shell_s_interactivity_is_kept(kernel: Kernel, mode: str, shown: str
     kernel.run(f"get_ipython().ast_node_interactivity = {mode!r}")
     assert kernel.run("%%on_gpu 2\n1\n2\n3").text == shown
     assert kernel.run("1\n2\n3").text == shown  # as a plain cell has it
+    for cell in ("1\n2;", "a = b = 4", "1\nx = 5;"):
+        assert kernel.run(f"%%on_gpu 2\n{cell}").text == kernel.run(cell).text, cell
     expected = "7" if mode == "last_expr_or_assign" else ""
     assert kernel.run("%%on_gpu 2\nx = 7").text == expected == kernel.run("x = 7").text
 
@@ -79,6 +81,7 @@ def test_a_syntax_error_is_told_once_with_its_line(kernel: Kernel) -> None:
     assert (reply.status, reply.stdout) == ("error", "")
     assert "line 3" in reply.traceback
     assert reply.traceback.count("SyntaxError") == 1
+    assert "cells.py" not in reply.traceback.replace("gpu_magic/cells.py", "", 1)  # IPython shows no less
 
 
 def test_an_error_stops_run_all(kernel: Kernel) -> None:
@@ -199,3 +202,32 @@ def test_futures_stay_as_in_a_plain_cell(kernel: Kernel) -> None:
         "%%on_gpu 2\nfrom __future__ import annotations\ndef f(a: nothing): ...\nf.__annotations__"
     )
     assert reply.text == "{'a': 'nothing'}"
+
+
+def test_a_background_task_is_not_moved_while_the_cell_waits(kernel: Kernel) -> None:
+    kernel.run(
+        "seen = set()\nasync def watch():\n    for _ in range(200):\n        seen.add(str(torch.ones(1).device))\n"
+        "        await asyncio.sleep(0.001)\ntask = asyncio.create_task(watch())"
+    )
+    reply = kernel.run("%%on_gpu 3\nawait asyncio.sleep(0.05)\ntorch.ones(1).device")
+    assert reply.text == "device(type='pretend', index=3)"
+    assert kernel.run("await task; seen").text == "{'cpu'}"
+
+
+def test_a_cell_that_is_not_stored_has_its_lines(kernel: Kernel) -> None:
+    kernel.run(
+        "try:\n    get_ipython().run_cell('%%on_gpu 2\\nx = 1\\n1/0', store_history=False)\nfinally: pass"
+    )
+    reply = kernel.run("%%on_gpu 2\nx = 1\n1/0")
+    assert "----> 3 1/0" in reply.traceback
+
+
+def test_two_shells_can_have_it(kernel: Kernel) -> None:
+    reply = kernel.run(
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "one, two = InteractiveShell(), InteractiveShell()\n"
+        "for shell in (one, two):\n    shell.run_line_magic('load_ext', 'gpu_magic')\n"
+        "for shell in (two, one):\n    shell.run_line_magic('unload_ext', 'gpu_magic')\n"
+        "print(one.input_transformers_post, two.input_transformers_post)"
+    )
+    assert (reply.status, reply.stdout) == ("ok", "[] []\n")

@@ -125,3 +125,75 @@ def test_cupy(run: Run) -> None:  # noqa: F811
         print(dict(devices_of(x, x[:2])), devices_of(x))
         """,
     ) == ["{'cuda:3': 80} cuda:3: 80 bytes"]
+
+
+def test_what_shares_memory_across_frameworks_is_counted_once(run: Run) -> None:  # noqa: F811
+    assert run(
+        TORCH + JAX,
+        """
+        import numpy as np
+        from gpu_magic import devices_of
+        a = np.ones(1000)
+        print(dict(devices_of(a, torch.from_numpy(a), a[10:20])), dict(devices_of(torch.from_numpy(a).numpy())))
+        j = jnp.ones(1000)
+        print(dict(devices_of(j, np.asarray(j))))
+        print(dict(devices_of(np.lib.stride_tricks.as_strided(np.ones(1), (10**6,), (0,)))))
+        """,
+    ) == ["{'cpu': 8000} {'cpu': 8000}", "{'cpu': 4000}", "{'cpu': 8}"]
+
+
+def test_containers_of_all_kinds_are_looked_into(run: Run) -> None:  # noqa: F811
+    assert run(
+        TORCH,
+        """
+        import collections, dataclasses, functools, types
+        import numpy as np
+        from gpu_magic import devices_of
+        from torch.utils.data import DataLoader, TensorDataset
+        x = torch.ones(10, device="pretend:1")
+
+        @dataclasses.dataclass
+        class Batch:
+            x: object
+        class Slotted:
+            __slots__ = ("x",)
+            def __init__(self):
+                self.x = x
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.plain = [x]
+        things = [collections.deque([x]), types.SimpleNamespace(x=x), collections.UserList([x]), {1: x}.values(),
+                  collections.UserDict({1: x}), functools.partial(print, x), Batch(x), Slotted(), Net(),
+                  np.array([x, None], dtype=object), TensorDataset(x), DataLoader(TensorDataset(x)), (x, {x})]
+        print([devices_of(thing).get("pretend:1") for thing in things] == [40] * len(things))
+        """,
+    ) == ["True"]
+
+
+def test_odd_objects_are_passed_over(run: Run) -> None:  # noqa: F811
+    assert run(
+        TF + "import torch, jax\n",
+        """
+        import unittest.mock, shelve, tempfile, dataclasses
+        from gpu_magic import devices_of
+        class Raising:
+            def __getattribute__(self, name):
+                raise RuntimeError(name)
+        class Len(list):
+            def __len__(self): raise RuntimeError
+            def __iter__(self): raise RuntimeError
+        class Dict(dict):
+            def values(self): raise RuntimeError
+        @dataclasses.dataclass
+        class Data:
+            x: int
+            def __getattribute__(self, name): raise RuntimeError(name)
+        class Net(torch.nn.Module):
+            def modules(self): raise RuntimeError
+        closed = shelve.open(tempfile.mktemp()); closed.close()
+        odd = [Raising(), Len([1]), Dict(a=1), Data(1), Net(), closed, unittest.mock.MagicMock(spec=torch.Tensor),
+               unittest.mock.MagicMock(spec=jax.Array), unittest.mock.MagicMock(spec=tf.Tensor)]
+        print(dict(devices_of(odd, torch.ones(1))))
+        """,
+    ) == ["{'cpu': 4}"]

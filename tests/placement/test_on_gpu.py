@@ -50,11 +50,13 @@ JAX = START + "import jax, jax.numpy as jnp\n"
 def run(fresh: Fresh, pretend: dict[str, str], tmp_path: Path) -> Callable[..., list[str]]:
     """Return a way to run code with all of the pretended devices; its lines.
 
-    `helper` is the source of a module of that name: another package, which uses what the block does not name.
+    `helper` is the source of a module that the module of that name takes what it has from: other packages,
+    which use what the block does not name.
     """
 
     def lines(start: str, code: str, *, helper: str = "", **variables: str) -> list[str]:
-        (tmp_path / "helper.py").write_text(helper)
+        (tmp_path / "inner.py").write_text(helper)
+        (tmp_path / "helper.py").write_text("from inner import make\n" if "make" in helper else helper)
         path = os.pathsep.join([pretend["PYTHONPATH"], str(SOURCES / "standin"), str(tmp_path)])
         shown = fresh(start + textwrap.dedent(code), **{**FOUR, "PYTHONPATH": path, **variables})
         return shown.strip().split("\n")
@@ -291,10 +293,8 @@ def test_tensorflow_that_is_used_after_all_does_not_fall_back_in_silence(run: Ru
             with on_gpu(1):
                 print(torch.ones(1).device)
                 return helper.make()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            hidden()
-        print([(one.category.__name__, str(one.message)) for one in caught if "gpu_magic" in one.category.__module__])
+        warnings.simplefilter("ignore")
+        print(error(hidden))
         try:
             hidden()
         except Exception as problem:
@@ -306,7 +306,7 @@ def test_tensorflow_that_is_used_after_all_does_not_fall_back_in_silence(run: Ru
     built = f"TensorFlow {_version('tensorflow-cpu')} is built without CUDA"
     assert shown == [
         "pretend:1",
-        f"[('PlacementWarning', 'TensorFlow was started by this code and not on cuda:1: {built}.')]",
+        f"TensorFlow was used here and ran on the CPU, not on cuda:1: {built}.",
         "pretend:1",
         "InvalidArgumentError True",
         "CPU:0",
@@ -380,19 +380,38 @@ def test_jax_is_not_started_by_a_block_that_does_not_use_it_and_never_falls_back
         def hidden(place):
             with on_gpu(place):
                 return helper.make()
-        try:
-            hidden(0)
-        except RuntimeError as problem:
-            print(str(problem)[:30])
-        print(helper.make(), hidden("cpu:3"))
+        print(unrelated(2), FRAMEWORK.is_started())
+        print(error(hidden, "cpu:3"))  # JAX can't be told of its fourth device before it starts
+        print(hidden("cpu:3"), helper.make())
+        print(error(hidden, 0))
         """,
         helper=_helper("jax", "jax.numpy.ones(1).devices()"),
     )
     assert shown == [
         "pretend:0 False",
-        "Unknown backend: 'gpu' request",
-        "{CpuDevice(id=0)} {CpuDevice(id=3)}",
+        "pretend:2 False",
+        "This is to run on cpu:3, and JAX could not: only its first device can be named before it starts. It has "
+        "started now: run it again.",
+        "{CpuDevice(id=3)} {CpuDevice(id=0)}",
+        f"This is to run on cuda:0, and JAX could not: JAX {_version('jax')} has no GPU here.",
     ]
+
+
+def test_jax_that_has_not_started_raises_by_itself_where_it_has_no_gpu(run: Run) -> None:
+    assert run(
+        TORCH,
+        """
+        import helper
+        def hidden():
+            with on_gpu(0):
+                return helper.make()
+        try:
+            hidden()
+        except RuntimeError as problem:
+            print(str(problem)[:30])
+        """,
+        helper=_helper("jax", "jax.numpy.ones(1).devices()"),
+    ) == ["Unknown backend: 'gpu' request"]
 
 
 # Keras
@@ -567,7 +586,7 @@ def test_an_import_that_fails_can_be_tried_again_and_one_in_a_thread_is_told(run
         START + "import cupy\n",
         """
         import threading, pathlib
-        broken = pathlib.Path(sys.path[-1] if False else __import__("helper").__file__).parent / "keras.py"
+        broken = pathlib.Path(__import__("helper").__file__).parent / "keras.py"
         broken.write_text("raise ImportError('broken')")
         sys.path.insert(0, str(broken.parent))
         with on_gpu(2):
@@ -590,6 +609,203 @@ def test_an_import_that_fails_can_be_tried_again_and_one_in_a_thread_is_told(run
         "broken False",
         "['PyTorch was first imported in another thread, or by']",
     ]
+
+
+def test_what_the_code_reaches_is_looked_into(run: Run) -> None:
+    """A package of its own that imports the framework; a function behind a decorator; not a mere word."""
+    assert run(
+        TORCH + JAX,
+        """
+        import functools, pathlib
+        def logged(function):
+            @functools.wraps(function)
+            def inner(*args):
+                return function(*args)
+            return inner
+        @logged
+        def compute():
+            return jnp.ones(1)
+        def decorated():
+            with on_gpu(1):
+                print("ran", compute())
+        def word():
+            with on_gpu(1):
+                print(torch.ones(1).device, "no jax here")
+        print(error(decorated))
+        word()
+        """,
+    ) == [
+        f"cuda:1 can't be used: JAX {_version('jax')} has no GPU here. --only torch leaves the others out.",
+        "pretend:1 no jax here",
+    ]
+
+
+def test_keras_that_the_block_imports_brings_its_backend_into_use(run: Run) -> None:
+    shown = run(
+        START,
+        """
+        def go():
+            with on_gpu("cpu:3"):
+                import keras
+                print("imported")
+        print(error(go))
+        import keras
+        def only():
+            with on_gpu("cpu:3", only="keras"):
+                keras.ops.ones(1)
+        print(error(only))
+        """,
+        KERAS_BACKEND="tensorflow",
+    )
+    assert shown == [
+        "imported",
+        "cpu:3 can't be used: TensorFlow has cpu:0.",
+        "cpu:3 can't be used: TensorFlow has cpu:0.",
+    ]
+
+
+def test_namesakes_and_other_generations_of_a_framework_are_left_alone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "keras.py").write_text("class Model: ...\n")
+    assert run(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import keras\n" + TORCH,
+        """
+        with on_gpu(1):
+            print(torch.ones(1).device, keras.Model)
+        print(gpu_magic.devices_of(keras.Model()))
+        """,
+    ) == ["pretend:1 <class 'keras.Model'>", "No arrays."]
+
+
+# What the block leaves open, and what overlaps
+
+
+def test_coroutines_that_overlap_have_each_their_own_device(run: Run) -> None:
+    assert run(
+        TORCH + JAX,
+        """
+        import asyncio, tensorflow as tf
+        tf.constant(1)
+
+        def decorate(place):
+            @on_gpu(place, only="torch")
+            async def work(turns):
+                seen = set()
+                for _ in range(turns):
+                    seen.add(str(torch.ones(1).device))
+                    await asyncio.sleep(0.001)
+                return seen
+            return work
+
+        async def main():
+            outside = asyncio.create_task(watch())
+            found = await asyncio.gather(decorate(1)(5), decorate(2)(3), decorate(1)(9), decorate("cpu")(2))
+            print(found, await outside)
+
+        async def watch():
+            seen = set()
+            for _ in range(9):
+                seen.add(str(torch.ones(1).device))
+                await asyncio.sleep(0.001)
+            return seen
+
+        asyncio.run(main())
+        print(torch.ones(1).device, torch.accelerator.current_device_index())
+
+        @on_gpu("cpu:1", only="jax")
+        async def cancelled():
+            try:
+                await asyncio.sleep(10)
+            finally:
+                print(jnp.ones(1).devices())
+
+        async def stop():
+            task = asyncio.create_task(cancelled())
+            await asyncio.sleep(0.01)
+            print(jnp.ones(1).devices())
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError:
+                print("cancelled", jnp.ones(1).devices())
+        asyncio.run(stop())
+        """,
+    ) == [
+        "[{'pretend:1'}, {'pretend:2'}, {'pretend:1'}, {'cpu'}] {'cpu'}",
+        "cpu 0",
+        "{CpuDevice(id=0)}",
+        "{CpuDevice(id=1)}",
+        "cancelled {CpuDevice(id=0)}",
+    ]
+
+
+def test_blocks_that_overlap_in_tasks_leave_nothing_behind(run: Run) -> None:
+    assert run(
+        TF + "import torch, jax, jax.numpy as jnp\n",
+        """
+        import asyncio
+        block = on_gpu("cpu:1", only="tf")
+        async def a():
+            with on_gpu(1, only="torch"), block:
+                await asyncio.sleep(0.01)
+        async def b():
+            with on_gpu(2, only="torch"), block:
+                await asyncio.sleep(0.03)
+        async def main():
+            await asyncio.gather(a(), b())
+        asyncio.run(main())
+        print(torch.ones(1).device, torch.accelerator.current_device_index(), where())
+        """,
+    ) == ["cpu 0 CPU:0"]
+
+
+def test_contexts_that_the_block_leaves_open_do_not_stay(run: Run) -> None:
+    assert run(
+        TF + "import torch, jax, jax.numpy as jnp\n",
+        """
+        def state():
+            return str(torch.ones(1).device), torch.accelerator.current_device_index(), where()
+        before = state()
+        with on_gpu(2, only="torch"):
+            stray = torch.device("pretend:1")
+            stray.__enter__()
+        stray.__exit__(None, None, None)
+        print(state() == before)
+        def generator():
+            with on_gpu(3, only="torch"):
+                yield
+        suspended = generator()
+        with on_gpu(2, only="torch"):
+            next(suspended)
+        suspended.close()
+        print(torch.ones(1).device, torch.get_default_device(), torch.accelerator.current_device_index())
+        with on_gpu("cpu:1", only="tensorflow"):
+            tf.device("/CPU:3").__enter__()
+        print(where())
+        with on_gpu("cpu", only="jax"):
+            jax.config.update("jax_default_device", jax.devices()[3])
+            with on_gpu("cpu:1", only="jax"):
+                print(jnp.ones(1).devices())
+        print(jnp.ones(1).devices())
+        """,
+    ) == ["True", "cpu cpu 0", "CPU:0", "{CpuDevice(id=1)}", "{CpuDevice(id=0)}"]
+
+
+def test_lazy_loaders_and_libraries_that_only_look_for_a_framework_find_nothing_of_ours(run: Run) -> None:
+    assert run(
+        START,
+        """
+        import importlib.util
+        with on_gpu("cpu:2", only="jax"):
+            spec = importlib.util.find_spec("jax")
+            loader = importlib.util.LazyLoader(spec.loader)
+            spec.loader = loader
+            module = importlib.util.module_from_spec(spec)
+            sys.modules["jax"] = module
+            loader.exec_module(module)
+        import jax
+        print(jax.numpy.ones(1).devices(), type(jax.__loader__).__name__, type(jax.__spec__.loader).__name__)
+        """,
+    ) == ["{CpuDevice(id=0)} SourceFileLoader SourceFileLoader"]
 
 
 # The block itself
@@ -631,6 +847,15 @@ def test_a_decorator_for_functions_and_coroutines_and_one_object_used_often(run:
         def numbers():
             yield 1
         print(error(on_gpu(1), numbers))
+        class Caller:
+            async def __call__(self):
+                return torch.ones(1).device
+        print(asyncio.run(on_gpu(1)(Caller())()))
+        for wrong in (Caller, 3, "x"):
+            print(error(on_gpu(1), wrong))
+        for wrong in (b"1", {0, 1}, True, print):
+            assert "names no device" in error(on_gpu, wrong)
+        assert "only=3 names no frameworks" in error(on_gpu, 0, only=3)
         print(torch.ones(1).device, torch.accelerator.current_device_index())
         """,
     ) == [
@@ -640,6 +865,10 @@ def test_a_decorator_for_functions_and_coroutines_and_one_object_used_often(run:
         "cpu pretend:1 cpu pretend:1",
         "on_gpu can't decorate a generator, as its caller, too, would run on the GPU between two values. "
         "Write with on_gpu(...): around what it computes.",
+        "pretend:1",
+        "on_gpu decorates functions, and <class '__main__.Caller'> is none.",
+        "on_gpu decorates functions, and 3 is none.",
+        "on_gpu decorates functions, and 'x' is none.",
         "cpu 0",
     ]
 
@@ -738,7 +967,7 @@ class Abacus(Framework):
     def name_of(self, place): return f"rod {place.index}"
     def narrow(self, ordinals): return "it can't be narrowed", None
     @contextlib.contextmanager
-    def scope(self, place):
+    def scope(self, place, is_used):
         abacus = sys.modules["abacus"]
         before, abacus.device = abacus.device, self.name_of(place)
         try:
