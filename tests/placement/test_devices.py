@@ -163,9 +163,11 @@ def test_containers_of_all_kinds_are_looked_into(run: Run) -> None:  # noqa: F81
             def __init__(self):
                 super().__init__()
                 self.plain = [x]
+        objects = np.empty(2, object)
+        objects[0] = x
         things = [collections.deque([x]), types.SimpleNamespace(x=x), collections.UserList([x]), {1: x}.values(),
                   collections.UserDict({1: x}), functools.partial(print, x), Batch(x), Slotted(), Net(),
-                  np.array([x, None], dtype=object), TensorDataset(x), DataLoader(TensorDataset(x)), (x, {x})]
+                  objects, TensorDataset(x), DataLoader(TensorDataset(x)), (x, {x})]
         print([devices_of(thing).get("pretend:1") for thing in things] == [40] * len(things))
         """,
     ) == ["True"]
