@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import timing
@@ -97,10 +97,10 @@ def bare() -> Callable[[], object]:
 
 
 def ours() -> Callable[[], object]:
-    _scope()
+    scope = _scope()
 
     def enter() -> None:
-        with _scope():
+        with scope():
             pass
 
     return enter
@@ -109,18 +109,20 @@ def ours() -> Callable[[], object]:
 def inside(whose: str) -> Callable[[], object]:
     import torch
 
+    scope = partial(torch.device, "cpu") if whose == "bare" else _scope()
+
     def work() -> None:
-        with torch.device("cpu") if whose == "bare" else _scope():
+        with scope():
             for _ in range(INSIDE):
                 torch.ones(1)
 
     return work
 
 
-def _scope() -> Any:
-    if "torch" not in sys.modules:
-        import torch  # noqa: F401
+def _scope() -> Callable[[], Any]:
+    import torch  # noqa: F401 - before what knows it
+
     from gpu_magic.frameworks.pytorch import FRAMEWORK
     from gpu_magic.selection.target import CPU
 
-    return FRAMEWORK.scope(CPU, bool)
+    return partial(FRAMEWORK.scope, CPU, bool)

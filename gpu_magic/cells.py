@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gpu_magic.pausing import Pausable, Pausing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from types import CodeType, TracebackType
 
-__all__ = ["await_magics", "run"]
+__all__ = ["run"]
 
 # What IPython makes of a cell that begins with a cell magic.
 _CALLS = ("get_ipython().run_cell_magic(", "await get_ipython().run_cell_magic(")
@@ -66,7 +66,7 @@ def run(shell: Any, body: str, around: Around) -> Any:
     -------
     object
         The value of the last expression, to be returned by the magic; None where there is none or a
-        semicolon silences it. A coroutine of that where the body awaits: see `await_magics`.
+        semicolon silences it. A coroutine of that where the body awaits: see `magics.awaiting`.
 
     """
     __tracebackhide__ = True
@@ -101,32 +101,6 @@ async def _run_awaiting(shell: Any, steps: list[tuple[CodeType, bool]], around: 
         return value
 
     return await Pausing(inside(), around)
-
-
-def await_magics(shell: Any, name: str) -> Callable[[list[str]], list[str]]:
-    """Return a transformer for `shell.input_transformers_post` that awaits a cell magic whose body awaits."""
-    start = f"get_ipython().run_cell_magic({name!r},"
-
-    def transform(lines: list[str]) -> list[str]:
-        is_it = bool(lines) and lines[0].startswith(start) and shell.autoawait
-        if not is_it or not ("await" in lines[0] or "async" in lines[0]):
-            return lines
-        call = ast.parse(lines[0]).body[0]
-        body = call.value.args[2].value  # type: ignore[attr-defined] # the line's form is IPython's own
-        if _body_awaits(shell, body):
-            return [f"await {lines[0]}", *lines[1:]]
-        return lines
-
-    return transform
-
-
-def _body_awaits(shell: Any, body: str) -> bool:
-    try:
-        source = shell.transform_cell(body)
-        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        return _awaits(compile(source, "<cell>", "exec", flags=flags, dont_inherit=True))
-    except (SyntaxError, ValueError, OverflowError):  # it is told once, when the body is run
-        return False
 
 
 def _awaits(code: CodeType) -> bool:

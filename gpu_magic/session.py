@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.cuda.watch import Watch
-from gpu_magic.launched import launch_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,14 +44,21 @@ class Session:
     """
 
     def __init__(self, launched: Mapping[str, str] | None = None) -> None:
-        launched = launch_environment() if launched is None else launched
-        self.inherited = launched.get(MASK), launched.get(ORDER)
+        self._launched = launched
         self.watch = Watch(_started)
         self._nvml: Nvml | None = None
         self._before: dict[str, str | None] = {}
         self._ours: dict[str, str | None] = {}
         self._chosen: Request | None = None
         self._told: Told | None = None
+
+    @cached_property
+    def inherited(self) -> tuple[str | None, str | None]:
+        """The mask and its order as this process was started with; they do not change any more."""
+        from gpu_magic.launched import launch_environment
+
+        launched = launch_environment() if self._launched is None else self._launched
+        return launched.get(MASK), launched.get(ORDER)
 
     def load(self, shell: Any) -> None:
         """Begin to watch an IPython shell's cells."""

@@ -21,6 +21,9 @@ __all__ = ["KNOWN", "imported", "known", "started"]
 # A framework's own module, and the file here that knows it. A new framework is one file and one line.
 KNOWN = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax", "cupy": "cupy", "keras": "keras"}
 
+# Modules that were looked at, and are what they seem.
+_recognised: dict[str, Any] = {}
+
 GROUP = "gpu_magic.frameworks"
 
 
@@ -72,7 +75,12 @@ def _is_whole(module: str) -> bool:
 def _is_it(framework: Framework) -> bool:
     """Tell whether a module is the framework that is known here, and not a namesake or another generation."""
     module = sys.modules.get(framework.module)
-    return all(hasattr(module, name) for name in framework.needs)
+    if _recognised.get(framework.module) is module:  # TensorFlow answers each question in microseconds
+        return True
+    if not all(hasattr(module, name) for name in framework.needs):
+        return False
+    _recognised[framework.module] = module
+    return True
 
 
 def _holds(framework: Framework) -> bool:

@@ -64,8 +64,8 @@ class Jax(Framework):
         if self.speaks_up(place):
             return _Default(place.type or place.kind)
         if self.is_started() or is_used():
-            why = self.problem(place)
-            return _Default(_AbsentDevice(place, f"{why}.") if why else _devices(place)[place.index])
+            device = _devices(place).get(place.index)
+            return _Default(device or _AbsentDevice(place, f"{self.problem(place)}."))
         why = "only its first device can be named before it starts. It has started now: run it again."
         return _Default(_AbsentDevice(place, why))
 

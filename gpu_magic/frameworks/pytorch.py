@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.frameworks.base import Framework, Holding
@@ -62,15 +64,19 @@ class PyTorch(Framework):
         return "cpu" if place.kind == "cpu" else f"{place.type or _accelerator() or 'cuda'}:{place.index}"
 
     def scope(self, place: Place, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
-        from gpu_magic.frameworks.pytorch_mode import DeviceMode, RefusingMode
-
         del is_used  # a device mode starts nothing
+        modes = self._modes
         if place.kind == "cpu":
-            return DeviceMode("cpu")
+            return modes.DeviceMode("cpu")  # type: ignore[no-any-return]
         if why := self.problem(place):
-            return RefusingMode(f"This is to run on {place}, and {why}.")
+            return modes.RefusingMode(f"This is to run on {place}, and {why}.")  # type: ignore[no-any-return]
         device = sys.modules["torch"].device(self.name_of(place))
-        return _Current(DeviceMode(device), device)
+        return _Current(modes.DeviceMode(device), device)
+
+    @cached_property
+    def _modes(self) -> Any:
+        """The file that needs PyTorch itself."""
+        return import_module("gpu_magic.frameworks.pytorch_mode")
 
     def memory(self, thing: Any) -> Sequence[Holding] | None:
         """Return a tensor's storage, which its views share."""

@@ -51,11 +51,11 @@ class DeviceMode(DeviceContext):  # type: ignore[misc] # PyTorch is not there fo
     """
 
     def __enter__(self) -> Any:
-        self._default = getattr(_global, "device_context", None)
+        self._default = _global.__dict__.get("device_context")
         DeviceContext.__enter__(self)
 
     def __exit__(self, *exc_info: object) -> None:
-        is_as_set = getattr(_global, "device_context", None) is self._default
+        is_as_set = _global.__dict__.get("device_context") is self._default
         is_alone = _C._len_torch_function_stack() == 1 and _C._get_function_stack_at(0) is self  # noqa: SLF001
         if is_as_set and is_alone:
             DeviceContext.__exit__(self, *exc_info)
@@ -75,7 +75,7 @@ class DeviceMode(DeviceContext):  # type: ignore[misc] # PyTorch is not there fo
         while mode is not None and not any(one is mode for one in chain):
             chain.append(mode)
             mode = mode.prev_mode
-        inside = getattr(_global, "device_context", None)
+        inside = _global.__dict__.get("device_context")
         gone = (self, inside) if inside is not self._default else (self,)
         chain = [one for one in chain if not any(one is other for other in gone)]
         if self.prev_mode is not None and not any(one is self.prev_mode for one in chain):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, cell_magic, magics_class, no_var_expand
+from IPython.core.magic import no_var_expand
 
 from gpu_magic.errors import GpuMagicError
 
@@ -17,17 +17,16 @@ if TYPE_CHECKING:
     from gpu_magic.placement.on_gpu import OnGpu
     from gpu_magic.placement.scope import Scope
 
-__all__ = ["OnGpuMagics"]
+__all__ = ["OnGpuMagic"]
 
 
-@magics_class
-class OnGpuMagics(Magics):
+class OnGpuMagic:
     """The magic that runs a cell on a device."""
 
-    shell: InteractiveShell
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.shell: Any = shell
 
     @no_var_expand  # it takes longer than all else here, and most lines have no variable
-    @cell_magic
     def on_gpu(self, line: str, cell: str) -> Any:
         """Run a cell on one GPU, in every framework that it uses.
 

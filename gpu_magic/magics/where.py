@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["WhereMagics"]
+__all__ = ["WhereMagic"]
 
 
-@magics_class
-class WhereMagics(Magics):
+class WhereMagic:
     """The magic that finds variables."""
 
-    shell: InteractiveShell
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.shell: Any = shell
 
-    @line_magic
     def where(self, line: str) -> None:
         """Say on which devices variables live, and how many bytes they take there.
 

@@ -96,7 +96,7 @@ class OnGpu:
             places = (CPU,)
         return Scope(
             places,
-            name=self._name(places),
+            name=functools.partial(self._name, places),
             mirror=self._mirror and places != (CPU,),
             only=self._only,
             or_cpu=self._or_cpu,

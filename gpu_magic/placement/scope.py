@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from gpu_magic.errors import PlacementError, PlacementWarning
 from gpu_magic.frameworks import get, imported, known
@@ -17,6 +16,7 @@ from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from gpu_magic.frameworks.base import Framework
@@ -36,7 +36,7 @@ class Scope:
     places
         Where to: one, or with `mirror` several.
     name
-        What the user called it.
+        Tells what the user called it.
     mirror
         Mirror over them with TensorFlow, and tell no other framework.
     only
@@ -56,7 +56,7 @@ class Scope:
         self,
         places: tuple[Place, ...],
         *,
-        name: str,
+        name: Callable[[], str],
         mirror: bool,
         only: Collection[str] | None,
         or_cpu: bool,
@@ -64,7 +64,7 @@ class Scope:
         machine_problem: Callable[[Place], str],
         say: Callable[[str], None],
     ) -> None:
-        self.places, self._name = places, name
+        self.places, self._called = places, name
         self._mirror, self._only, self._or_cpu = mirror, only, or_cpu
         self._evident, self._machine_problem, self._say = uses, machine_problem, say
         # What was told, by its module, and of which places.
@@ -73,7 +73,7 @@ class Scope:
         self._is_running = self._is_paused = False
         self._absent = [module for module in known() if module not in sys.modules]
         self._arrivals = Arrivals(self._absent, self._arrived, thread=threading.get_ident())
-        self._stack = contextlib.ExitStack()
+        self._entered: list[AbstractContextManager[Any]] = []
 
     def __enter__(self) -> Self:
         there = [framework for framework in imported() if self._means(framework)]
@@ -88,7 +88,7 @@ class Scope:
                 self._tell(framework, self.places)
             self._arrivals.attach()
         except BaseException:
-            self._stack.close()
+            self._leave(None, None, None)
             raise
         self._is_running = True
         return self
@@ -99,7 +99,7 @@ class Scope:
         self._arrivals.detach()
         self._is_running = self._is_paused = False
         untold = [] if kind is not None else self._untold()
-        self._stack.__exit__(kind, error, trace)
+        self._leave(kind, error, trace)
         for framework in untold:
             warnings.warn_explicit(
                 f"{framework.name} was first imported in another thread, or by an unusual loader, and was "
@@ -117,7 +117,7 @@ class Scope:
         if self._is_running:
             self._arrivals.detach()
             self._is_running, self._is_paused = False, True
-            self._stack.close()
+            self._leave(None, None, None)
 
     def resume(self) -> None:
         """Set everything again, in the thread that goes on."""
@@ -145,6 +145,23 @@ class Scope:
         for framework in self._untold():  # imported in another thread, or by an unusual loader
             self._arrived(framework.module)
         self._raise()
+
+    @property
+    def _name(self) -> str:
+        return self._called()
+
+    def _leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Tell all of them back, the last one first, whatever one of them raises."""
+        problem: BaseException | None = None
+        while self._entered:
+            try:
+                self._entered.pop().__exit__(kind, error, trace)
+            except BaseException as raised:  # noqa: BLE001 - it is raised below, when all are told
+                problem = problem or raised
+        if problem is not None:
+            raise problem
 
     def _raise(self) -> None:
         if problem := self._problem:
@@ -206,10 +223,11 @@ class Scope:
         if self._mirror:
             from gpu_magic.frameworks.tensorflow_mirror import mirrored
 
-            self._stack.enter_context(mirrored(places))
+            scope = mirrored(places)
         else:
-            is_used = functools.partial(self._uses, framework.module)
-            self._stack.enter_context(framework.scope(places[0], is_used))
+            scope = framework.scope(places[0], functools.partial(self._uses, framework.module))
+        scope.__enter__()
+        self._entered.append(scope)
         self._told[framework.module] = framework, places
 
     def _arrived(self, module: str) -> None:
