@@ -94,3 +94,62 @@ def test_an_empty_mask_leaves_nothing(fresh: Fresh) -> None:
         print(torch.cuda.is_available(), torch.cuda.device_count())
     """)
     assert shown.strip() == "False 0"
+
+
+def test_a_block_runs_on_the_gpu_in_pytorch_and_jax(fresh: Fresh) -> None:
+    """On the last GPU, chosen alone; JAX only where its CUDA plugin is installed."""
+    shown = fresh("""
+        import gpu_magic
+        last = len(gpu_magic.gpus()) - 1
+        gpu_magic.choose(last, growth=True, memory_limit="2GiB")
+        import torch
+        with gpu_magic.on_gpu(f"smi:{last}"):
+            x = torch.ones(1000, requires_grad=True)
+            (x * 2).sum().backward()
+            print(x.device, x.grad.device, torch.cuda.current_device())
+            seeded = torch.randperm(8, generator=torch.Generator().manual_seed(0))
+        print(seeded.device, torch.ones(1).device, gpu_magic.devices_of(x))
+        try:
+            torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
+        except torch.cuda.OutOfMemoryError:
+            print("limited")
+        def past():
+            with gpu_magic.on_gpu(1):
+                torch.ones(1)
+        try:
+            past()
+        except gpu_magic.PlacementError as error:
+            print(error)
+        import jax
+        try:
+            jax.devices("gpu")
+        except RuntimeError:
+            print("no JAX for CUDA")
+        else:
+            with gpu_magic.on_gpu(0):
+                print(jax.numpy.ones(1).devices().pop().platform)
+    """)
+    lines = shown.strip().split("\n")
+    assert lines[0] == "cuda:0 cuda:0 0"
+    assert lines[1].startswith("cpu cpu cuda:0 = GPU ")
+    assert lines[2:] in (
+        ["limited", "cuda:1 can't be used: PyTorch sees cuda:0.", "no JAX for CUDA"],
+        ["limited", "cuda:1 can't be used: PyTorch sees cuda:0.", "gpu"],
+    )
+
+
+def test_two_gpus_are_told_apart(fresh: Fresh) -> None:
+    if len(_smi("index")) < 2:
+        pytest.skip("one GPU here")
+    shown = fresh("""
+        import gpu_magic, torch
+        gpu_magic.choose("1,0")
+        for place in (0, 1):
+            with gpu_magic.on_gpu(place):
+                print(torch.ones(1).device, torch.empty(1, device="cuda").device)
+        gpu_magic.choose("0", in_process=True)
+        print(torch.cuda.current_device())
+        gpu_magic.choose("reset", in_process=True)
+        print(torch.cuda.current_device())
+    """)
+    assert shown.split("\n")[:4] == ["cuda:0 cuda:0", "cuda:1 cuda:1", "1", "0"]
