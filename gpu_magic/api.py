@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning, PlacementError
-from gpu_magic.selection.choose import Options
+from gpu_magic.selection.options import Options
 from gpu_magic.session import current
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory
     from gpu_magic.placement.devices import Devices
     from gpu_magic.placement.on_gpu import OnGpu
-    from gpu_magic.selection.choose import By, Order
+    from gpu_magic.selection.options import By, Order
 
 __all__ = ["choose", "devices_of", "gpus", "guard", "on_gpu"]
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.devices.nvml import Nvml
     from gpu_magic.frameworks.told import Told
-    from gpu_magic.selection.choose import Options, Selection
+    from gpu_magic.selection.choose import Selection
     from gpu_magic.selection.memory import Memory
+    from gpu_magic.selection.options import Options
     from gpu_magic.selection.request import Request
 
 __all__ = ["Session", "current"]
@@ -112,9 +113,9 @@ class Session:
         """Choose GPUs: see `gpu_magic.choose`. A frozen process gets a refusal and keeps all as it was."""
         from gpu_magic.choice import Choice
         from gpu_magic.frameworks import imported
-        from gpu_magic.selection.choose import Options
         from gpu_magic.selection.choose import choose as decide
         from gpu_magic.selection.memory import plan
+        from gpu_magic.selection.options import Options
         from gpu_magic.selection.request import Reset, parse
 
         request, options = parse(text), options or Options()
@@ -155,8 +156,9 @@ class Session:
         from gpu_magic.choice import Choice
         from gpu_magic.cuda.driver import State
         from gpu_magic.errors import ChoiceError
-        from gpu_magic.selection.choose import Options, Selection
+        from gpu_magic.selection.choose import Selection
         from gpu_magic.selection.choose import choose as decide
+        from gpu_magic.selection.options import Options
         from gpu_magic.selection.request import Reset, parse
 
         request = parse(text)

@@ -58,7 +58,7 @@ class GpuMagics(Magics):
         in IPython's configuration makes that an error everywhere.
         """
         from gpu_magic.magics.options import read
-        from gpu_magic.selection.choose import Options
+        from gpu_magic.selection.options import Options
 
         try:
             options = read("%gpus", line)

@@ -3,55 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Inventory, MigInstance, Unknown
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.mask import FASTEST, PCI, Reading, read, write
+from gpu_magic.selection.options import By, Options, Order
 from gpu_magic.selection.request import Auto, Named, Nothing, Request, Reset
 
-__all__ = ["By", "Options", "Order", "Selection", "choose", "find"]
-
-By = Literal["index", "uuid"]
-Order = Literal["pci", "fastest"]
-
+__all__ = ["Selection", "choose", "find"]
 
 _MOST_NAMED = 4  # UUIDs in one line
 _UUID_LENGTH = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to choose, whichever GPUs; written as the options of `%gpus`.
-
-    Parameters
-    ----------
-    by
-        Write numbers or UUIDs; None follows the inherited mask.
-    order
-        CUDA_DEVICE_ORDER: by PCI bus, or the fastest first.
-    force
-        Allow GPUs outside the inherited mask.
-    growth, memory_limit
-        What frameworks are told of memory: see `selection.memory`.
-
-    """
-
-    by: By | None = None
-    order: Order = "pci"
-    force: bool = False
-    growth: bool = False
-    memory_limit: str | int | None = None
-
-    def __str__(self) -> str:
-        given = {
-            f" --by {self.by}": self.by,
-            f" --order {self.order}": self.order != "pci",
-            " --force": self.force,
-            " --growth": self.growth,
-            f" --memory-limit {self.memory_limit}": self.memory_limit,
-        }
-        return "".join(option for option, is_given in given.items() if is_given)
 
 
 @dataclass(frozen=True, slots=True)

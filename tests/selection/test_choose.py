@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from gpu_magic.devices.model import UNKNOWN, Inventory
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.choose import Options, choose
+from gpu_magic.selection.choose import choose
 from gpu_magic.selection.mask import Reading, read
+from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import parse
 from tests.selection.machines import MIG, UUIDS, gpu, lost, machine, split, unlike, unreadable
 
