@@ -150,8 +150,7 @@ def on_gpu(
     Returns
     -------
     OnGpu
-        A context manager, which can be used several times and within itself, and a decorator for functions
-        and coroutine functions.
+        A context manager, which can be used several times and within itself, and a decorator for functions.
 
     Raises
     ------

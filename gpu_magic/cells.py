@@ -15,8 +15,6 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gpu_magic.pausing import Pausable, Pausing
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType, TracebackType
@@ -28,7 +26,7 @@ _CALLS = ("get_ipython().run_cell_magic(", "await get_ipython().run_cell_magic("
 _BLANK = re.compile(r"(?:[ \t]*\n)*")
 
 
-class Around(Pausable, Protocol):
+class Around(Protocol):
     """What a body runs within: entered before it in the thread that runs it, and left however it ends.
 
     Parameters
@@ -87,20 +85,15 @@ def run(shell: Any, body: str, around: Around) -> Any:
 
 async def _run_awaiting(shell: Any, steps: list[tuple[CodeType, bool]], around: Around) -> Any:
     __tracebackhide__ = True
-
-    async def inside() -> Any:
-        __tracebackhide__ = True
-        with around:
-            value = None
-            for code, is_value in steps:
-                found = eval(code, shell.user_global_ns, shell.user_ns)  # noqa: S307 - the user's own cell
-                if _awaits(code):
-                    found = await found
-                value = found if is_value else None
-                around.between()
-        return value
-
-    return await Pausing(inside(), around)
+    with around:
+        value = None
+        for code, is_value in steps:
+            found = eval(code, shell.user_global_ns, shell.user_ns)  # noqa: S307 - it is the user's own cell
+            if _awaits(code):
+                found = await found
+            value = found if is_value else None
+            around.between()
+    return value
 
 
 def _awaits(code: CodeType) -> bool:

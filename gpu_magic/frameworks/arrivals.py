@@ -99,4 +99,6 @@ class _Listening:
         self._ran(module)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # a copy of us has no loader yet when it is asked for these
+            raise AttributeError(name)
         return getattr(self._loader, name)

@@ -136,7 +136,7 @@ class RefusingMode(TorchFunctionMode):  # type: ignore[misc]
 
 
 def _has_no_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    given = (*args, kwargs.get("mean"), kwargs.get("std"), kwargs.get("generator"))
+    given = (*args, *kwargs.values())  # mean, std, out, generator
     return not any(isinstance(one, torch.Tensor | torch.Generator) for one in given)
 
 

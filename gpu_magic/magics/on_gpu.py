@@ -103,12 +103,6 @@ class _Around:
             through = f": {', '.join(names)}" if names else ""
             print(f"Ran on {', '.join(described(self._scope.places))}{through}.")
 
-    def pause(self) -> None:
-        self._scope.pause()
-
-    def resume(self) -> None:
-        self._scope.resume()
-
     def between(self) -> None:
         """Stop the cell behind the import of a framework that can't run there."""
         __tracebackhide__ = True

@@ -45,6 +45,8 @@ def read(magic: str, line: str) -> Namespace:
         return Namespace(**_defaults(magic), wanted=line)
     typed = re.sub(r"(^|\s)#.*", "", line).strip()  # a comment behind a magic is part of its line, to IPython
     words = [word.strip("'\"") for word in typed.split()]
+    # `--option=value` as two words, so that free text with a space in it is read as one.
+    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
     # argparse takes -1 for an option; the request's own reader has a better answer to it.
     guarded = [f"{_GUARD}{word}" if re.match(r"-\d", word) else word for word in words if word]
     if not any(word.startswith("-") for word in words):  # argparse takes as long as running a short cell

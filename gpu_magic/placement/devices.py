@@ -7,7 +7,7 @@ from collections import UserDict, UserList, deque
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
-from types import SimpleNamespace
+from types import MemberDescriptorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.table import bytes_text
@@ -135,8 +135,17 @@ def _attributes(thing: Any, kind: type) -> list[Any] | None:
         return [getattr(thing, field.name, None) for field in fields(kind)]
     if kind.__module__ != "__main__" and not issubclass(kind, SimpleNamespace | UserDict | UserList):
         return None
-    slots = [name for base in kind.__mro__ for name in vars(base).get("__slots__", ())]
-    return [*getattr(thing, "__dict__", {}).values(), *(getattr(thing, name, None) for name in slots)]
+    slots = [one for base in kind.__mro__ for one in vars(base).values() if type(one) is MemberDescriptorType]
+    filled = [slot.__get__(thing) for slot in slots if _is_filled(slot, thing)]
+    return [*getattr(thing, "__dict__", {}).values(), *filled]
+
+
+def _is_filled(slot: MemberDescriptorType, thing: Any) -> bool:
+    try:
+        slot.__get__(thing)
+    except AttributeError:
+        return False
+    return True
 
 
 def _size(size: int) -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import known
-from gpu_magic.pausing import Pausing
 from gpu_magic.placement.physical import locate, problem_of
 from gpu_magic.placement.scope import Scope
 from gpu_magic.placement.uses import Evidence
@@ -126,17 +125,15 @@ class OnGpu:
         entered[last][1].__exit__(kind, error, trace)
 
     def __call__(self, function: _Function) -> _Function:
-        """Decorate a function, or a coroutine function: each call is a block of its own.
-
-        While a coroutine waits, every framework has the device that it had before.
-        """
+        """Decorate a function: each call is a block of its own."""
         if isinstance(function, type) or not callable(function):
             raise PlacementError(f"on_gpu decorates functions, and {function!r:.60} is none.")
         what = function if inspect.isroutine(function) else type(function).__call__
-        if inspect.isgeneratorfunction(what) or inspect.isasyncgenfunction(what):
+        waits = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        if any(is_one(function) or is_one(what) for is_one in waits):
             raise PlacementError(
-                "on_gpu can't decorate a generator, as its caller, too, would run on the GPU between two "
-                "values. Write with on_gpu(...): around what it computes."
+                "on_gpu can't decorate a coroutine or a generator: what else runs while it waits would be on "
+                "that device, too. Write with on_gpu(...): around what it computes."
             )
         block = OnGpu(
             self._wanted,
@@ -146,24 +143,11 @@ class OnGpu:
             code=getattr(function, "__code__", str),
             namespace=getattr(function, "__globals__", None),
         )
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(what):
 
-            @functools.wraps(function)
-            async def wrapped(*args: Any, **kwargs: Any) -> Any:
-                scope = block.scope()
-
-                async def inside() -> Any:
-                    with scope:
-                        return await function(*args, **kwargs)
-
-                return await Pausing(inside(), scope)
-
-        else:
-
-            @functools.wraps(function)
-            def wrapped(*args: Any, **kwargs: Any) -> Any:
-                with block.scope():
-                    return function(*args, **kwargs)
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with block.scope():
+                return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]
 

@@ -70,7 +70,7 @@ class Scope:
         # What was told, by its module, and of which places.
         self._told: dict[str, tuple[Framework, tuple[Place, ...]]] = {}
         self._problem = ""
-        self._is_running = self._is_paused = False
+        self._is_running = False
         self._absent = [module for module in known() if module not in sys.modules]
         self._arrivals = Arrivals(self._absent, self._arrived, thread=threading.get_ident())
         self._entered: list[AbstractContextManager[Any]] = []
@@ -97,7 +97,7 @@ class Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._arrivals.detach()
-        self._is_running = self._is_paused = False
+        self._is_running = False
         untold = [] if kind is not None else self._untold()
         self._leave(kind, error, trace)
         for framework in untold:
@@ -111,22 +111,6 @@ class Scope:
             )
         if kind is None:
             self._raise()
-
-    def pause(self) -> None:
-        """Set everything back while the block waits for something else."""
-        if self._is_running:
-            self._arrivals.detach()
-            self._is_running, self._is_paused = False, True
-            self._leave(None, None, None)
-
-    def resume(self) -> None:
-        """Set everything again, in the thread that goes on."""
-        if not self._is_paused:
-            return
-        for framework, places in list(self._told.values()):
-            self._tell(framework, places)
-        self._arrivals.attach()
-        self._is_running, self._is_paused = True, False
 
     @property
     def can_stop(self) -> bool:

@@ -22,7 +22,7 @@ _HALVES = {"jaxlib": "jax", "tf_keras": "tensorflow"}
 _MAGICS = ("run_cell_magic", "run_line_magic")
 _IMPORTS = ("__import__", "import_module")
 # Code of the user's own, which is looked into.
-_OWN = ("__main__", "builtins")
+_OWN = ("__main__", "__mp_main__", "builtins")
 
 
 class Evidence:
@@ -48,7 +48,8 @@ class Evidence:
     def __contains__(self, package: object) -> bool:
         if package in self._packages:
             return True
-        through = self._packages - set(known())  # a framework that refers to another does not use it
+        # A framework that refers to another does not use it; the user's own code is followed by its names.
+        through = self._packages - set(known()) - set(_OWN)
         return any(_imports(one, package) for one in through)
 
 
@@ -61,7 +62,9 @@ def _imports(package: str, other: object) -> bool:
     for name, module in list(sys.modules.items()):
         if (name == package or name.startswith(start)) and isinstance(module, ModuleType):
             for value in list(vars(module).values()):
-                if value is target or (type(value) is ModuleType and _top(value.__name__) == other):
+                if value is target or (
+                    type(value) is ModuleType and _top(vars(value).get("__name__")) == other
+                ):
                     return True
     return False
 
@@ -77,7 +80,7 @@ def names_in(code: str | CodeType) -> set[str]:
         return set(re.findall(r"[^\W\d]\w*", code))
     found = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
             found.add(node.id)
         elif isinstance(node, ast.Import):
             found.update(alias.name.partition(".")[0] for alias in node.names)

@@ -88,6 +88,12 @@ class Kernel:
     def change_machine(self, driver: Driver) -> None:
         driver.write(self._state)
 
+    def end(self) -> None:
+        """End it, and close every socket: a test run has hundreds of kernels, and 1024 file descriptors."""
+        self.client.stop_channels()
+        self._manager.shutdown_kernel(now=True)
+        self.client.context.destroy(linger=0)
+
     def interrupt(self) -> None:
         self._manager.interrupt_kernel()
 
@@ -99,7 +105,7 @@ class Kernel:
 @pytest.fixture
 def start_kernel(native: Path, tmp_path: Path) -> Iterator[Callable[..., Kernel]]:
     """Return a way to start kernels; they end with the test."""
-    managers: list[KernelManager] = []
+    kernels: list[Kernel] = []
     (tmp_path / "starter_pkg.py").write_text(STARTER)
     (tmp_path / "late_pkg.py").write_text(LATE)
     (tmp_path / "start_cuda.py").write_text(LATE)
@@ -118,12 +124,12 @@ def start_kernel(native: Path, tmp_path: Path) -> Iterator[Callable[..., Kernel]
         variables["PYTHONPATH"] = f"{variables.get('PYTHONPATH', ROOT)}:{tmp_path}"
         manager = KernelManager(kernel_name="python3")
         manager.start_kernel(env=clean | environment(native, state) | paths | variables, cwd=str(tmp_path))
-        managers.append(manager)
-        return Kernel(manager, state)
+        kernels.append(Kernel(manager, state))
+        return kernels[-1]
 
     yield start
-    for manager in managers:
-        manager.shutdown_kernel(now=True)
+    for kernel in kernels:
+        kernel.end()
 
 
 @pytest.fixture

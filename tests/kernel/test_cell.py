@@ -204,14 +204,16 @@ def test_futures_stay_as_in_a_plain_cell(kernel: Kernel) -> None:
     assert reply.text == "{'a': 'nothing'}"
 
 
-def test_a_background_task_is_not_moved_while_the_cell_waits(kernel: Kernel) -> None:
-    kernel.run(
-        "seen = set()\nasync def watch():\n    for _ in range(200):\n        seen.add(str(torch.ones(1).device))\n"
-        "        await asyncio.sleep(0.001)\ntask = asyncio.create_task(watch())"
+def test_tasks_and_contexts_in_an_awaiting_cell(kernel: Kernel) -> None:
+    kernel.run("async def make():\n    await asyncio.sleep(0)\n    return str(torch.ones(1).device)")
+    reply = kernel.run("%%on_gpu 3\nawait asyncio.gather(make(), make())")
+    assert reply.text == "['pretend:3', 'pretend:3']"
+    reply = kernel.run(
+        "%%on_gpu 1\nwith torch.device('pretend:3'):\n    await asyncio.sleep(0)\n    a = torch.ones(1).device\n"
+        "a, torch.ones(1).device"
     )
-    reply = kernel.run("%%on_gpu 3\nawait asyncio.sleep(0.05)\ntorch.ones(1).device")
-    assert reply.text == "device(type='pretend', index=3)"
-    assert kernel.run("await task; seen").text == "{'cpu'}"
+    assert reply.text == "(device(type='pretend', index=3), device(type='pretend', index=1))"
+    assert kernel.run(STATE).stdout == BEFORE
 
 
 def test_a_cell_that_is_not_stored_has_its_lines(kernel: Kernel) -> None:

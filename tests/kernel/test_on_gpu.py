@@ -112,6 +112,13 @@ def test_bad_input_is_one_line_and_nothing_runs(kernel: Kernel, line: str, said:
     assert reply.stderr.count("\n") == 1
 
 
+def test_options_with_spaces_and_equals_signs(kernel: Kernel) -> None:
+    assert kernel.run("%gpus 1,3 --memory-limit=8 GB --growth").status == "ok"
+    kernel.run("import torch")
+    reply = kernel.run("%%on_gpu 1 -v --only torch, keras  # both\ntorch.ones(1).device")
+    assert reply.text == "device(type='pretend', index=1)"
+
+
 def test_where_lists_what_holds_arrays(kernel: Kernel) -> None:
     assert kernel.run("%where").stdout == "No variable here holds arrays of a framework that is imported.\n"
     kernel.run("%%on_gpu 2\nimport torch\nmodel, x, n = torch.nn.Linear(4, 4), torch.ones(300), 3")

@@ -156,9 +156,9 @@ def test_containers_of_all_kinds_are_looked_into(run: Run) -> None:  # noqa: F81
         class Batch:
             x: object
         class Slotted:
-            __slots__ = ("x",)
+            __slots__ = ("__x", "empty")
             def __init__(self):
-                self.x = x
+                self.__x = x
         class Net(torch.nn.Module):
             def __init__(self):
                 super().__init__()

@@ -39,6 +39,8 @@ def _notebook(code: str) -> dict[str, Any]:
         ("child.fit()", True),
         ("# fractions", False),
         ("nothing()", False),
+        ("double(1)", False),  # the notebook itself has it, and that is no evidence
+        ("f = 1", False),
         ("fractional = 1", False),
         ("", False),
     ],
@@ -52,6 +54,7 @@ def outer():
     def inner(): return train()
     return inner()
 def nothing(): return nothing
+def double(x): return 2 * x
 class Trainer:
     def fit(self): return f.Fraction(3)
 class Child(Trainer): ...
