@@ -18,6 +18,8 @@ __all__ = ["Evidence", "names_in", "packages"]
 
 # A package's other half, whose types its users' variables have.
 _HALVES = {"jaxlib": "jax", "tf_keras": "tensorflow"}
+# Whether a package imports another, and how many modules were loaded when that was found.
+_answers: dict[tuple[str, str], tuple[int, bool]] = {}
 # What IPython makes of a magic, and the calls that import by name.
 _MAGICS = ("run_cell_magic", "run_line_magic")
 _IMPORTS = ("__import__", "import_module")
@@ -55,10 +57,17 @@ class Evidence:
 
 def _imports(package: str, other: object) -> bool:
     """Tell whether a package, as far as it is imported, has another one in hand."""
-    target = sys.modules.get(str(other))
-    if target is None or package not in sys.modules or package in sys.stdlib_module_names:
+    if str(other) not in sys.modules or package not in sys.modules or package in sys.stdlib_module_names:
         return False
-    start = f"{package}."
+    loaded, answer = _answers.get((package, str(other)), (0, False))
+    if loaded != len(sys.modules):  # looking takes milliseconds where thousands of modules are loaded
+        answer = _has_in_hand(package, str(other))
+        _answers[package, str(other)] = len(sys.modules), answer
+    return answer
+
+
+def _has_in_hand(package: str, other: str) -> bool:
+    target, start = sys.modules[other], f"{package}."
     for name, module in list(sys.modules.items()):
         if (name == package or name.startswith(start)) and isinstance(module, ModuleType):
             for value in list(vars(module).values()):
