@@ -171,7 +171,7 @@ def on_gpu(
         or_cpu=or_cpu,
         mirror=mirror,
         code=caller.f_code,
-        namespace={**caller.f_globals, **caller.f_locals},
+        namespace=caller.f_globals,  # no copy and no locals: a block can be kept, and would keep those
     )
 
 

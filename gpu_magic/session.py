@@ -171,23 +171,17 @@ class Session:
             )
         inventory = self._read()
         guard = self._judge(inventory)
-        wanted = _devices(decide(request, inventory, self.inherited))
         is_reset = isinstance(request, Reset)
-        ordinals = tuple(
-            guard.uuids.index(str(one.uuid))
-            for one in wanted
-            if not is_reset and str(one.uuid) in guard.uuids
-        )
+        wanted = () if is_reset else _devices(decide(request, inventory, self.inherited))
+        ordinals = guard.ordinals(wanted)
         if not is_reset and (not wanted or len(ordinals) < len(wanted)):
             raise ChoiceError(
                 f"CUDA was {guard.seen}, and this process can use {guard.frozen_to} and no other."
             )
         said: list[str] = []
-        if is_reset and not dry_run:
-            said = self.told.widen()
-        elif not dry_run:
-            said = self.told.narrow(ordinals)
-        selection = Selection(() if is_reset else wanted, os.environ.get(MASK), os.environ.get(ORDER))
+        if not dry_run:
+            said = self.told.widen() if is_reset else self.told.narrow(ordinals)
+        selection = Selection(wanted, os.environ.get(MASK), os.environ.get(ORDER))
         return Choice(
             selection, is_applied=not dry_run, is_dry_run=dry_run, ordinals=ordinals, told=tuple(said)
         )

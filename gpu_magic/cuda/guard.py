@@ -48,6 +48,11 @@ class Guard:
     def uuids(self) -> tuple[str, ...]:
         return tuple(device if isinstance(device, str) else str(device.uuid) for device in self.devices)
 
+    def ordinals(self, devices: Sequence[Device]) -> tuple[int, ...]:
+        """Return the i of `cuda:i` of each device that a frozen process has, in the order of the devices."""
+        places = {uuid: place for place, uuid in enumerate(self.uuids)}
+        return tuple(places[str(one.uuid)] for one in devices if str(one.uuid) in places)
+
     def __repr__(self) -> str:
         return f"CUDA {self.sentence}"
 
@@ -108,11 +113,9 @@ class Guard:
         self, wanted: Sequence[Device], lines: Sequence[tuple[str, Callable[[int], str]]]
     ) -> list[str]:
         """Say which of the wanted GPUs it has already, and how to work on it."""
-        asked = {str(device.uuid) for device in wanted}
-        places = [place for place, uuid in enumerate(self.uuids) if uuid in asked]
-        if not places:
+        place = min(self.ordinals(wanted), default=None)
+        if place is None:
             return []
-        place = places[0]
         device = self.devices[place]
         number = device.index if isinstance(device, Gpu) else self.uuids[place]
         has = f"{_label(self.devices[place])} is here already, as cuda:{place}."

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpu_magic.frameworks.base import Framework
 
-__all__ = ["KNOWN", "imported", "known", "started"]
+__all__ = ["KNOWN", "get", "imported", "known", "started"]
 
 # A framework's own module, and the file here that knows it. A new framework is one file and one line.
 KNOWN = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax", "cupy": "cupy", "keras": "keras"}

@@ -36,7 +36,8 @@ class Holding(NamedTuple):
 class Framework(Protocol):
     """A library that computes on GPUs. No verb imports it; those with a body here are optional.
 
-    `problem`, `name_of` and `narrow` ask it for its devices, which can start it; no other verb does.
+    `problem`, `name_of` and `narrow` ask it for its devices, which can start it; so can `scope` where it is
+    going to be used.
 
     Parameters
     ----------
@@ -45,20 +46,19 @@ class Framework(Protocol):
     module
         What they import.
     needs
-        Attributes that the module has, unless it is another one of that name, or too old.
+        Attributes that the module has, unless it is another one of that name.
+    takes_memory
+        Whether it takes most of each GPU's memory when it starts: asking it for its devices can cost that.
 
     """
 
     name: str
     module: str
     needs: tuple[str, ...] = ()
+    takes_memory: bool = False
 
     def has_gpu(self) -> bool:
         """Whether it says that a GPU is among the devices it has started; False where it does not say."""
-        return False
-
-    def is_started(self) -> bool:
-        """Whether it has its devices already, so that asking for them takes no memory and no time."""
         return False
 
     def backend(self) -> str:

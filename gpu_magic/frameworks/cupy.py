@@ -38,11 +38,9 @@ class CuPy(Framework):
             count = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as error:
             return f"CuPy can't use CUDA here ({error})"
-        return (
-            ""
-            if place.index < count
-            else f"CuPy sees {listed((f'cuda:{i}' for i in range(count)), 'no GPU')}"
-        )
+        if place.index < count:
+            return ""
+        return f"CuPy sees {listed((f'cuda:{index}' for index in range(count)), 'no GPU')}"
 
     def name_of(self, place: Place) -> str:
         return f"Device({place.index})" if place.kind == "gpu" else "its current device (it has no CPU)"

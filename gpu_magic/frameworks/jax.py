@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FRAMEWORK"]
 
+# What it takes as a default device before it has any (JAX 0.10, `_validate_default_device`).
+_PLATFORMS = ("cpu", "gpu", "tpu")
+
 
 class Jax(Framework):
     """`jax`, through its backends (JAX 0.10, `xla_bridge._backends`, by platform)."""
@@ -27,6 +30,7 @@ class Jax(Framework):
     name = "JAX"
     module = "jax"
     needs = ("Array", "default_device", "local_devices", "tree_util")
+    takes_memory = True
 
     def has_gpu(self) -> bool:
         """Tell whether one of its backends is a GPU's."""
@@ -44,7 +48,7 @@ class Jax(Framework):
             return ""
         jax: Any = sys.modules["jax"]
         if place.kind == "gpu" and not there:
-            return f"JAX {jax.__version__} has no {place.type or 'GPU'} here"
+            return f"JAX {jax.__version__} has no {'GPU' if _platform(place) == 'gpu' else place.type} here"
         kind = "cpu" if place.kind == "cpu" else place.type or "cuda"
         return f"JAX has {listed(f'{kind}:{index}' for index in there)}"
 
@@ -53,7 +57,7 @@ class Jax(Framework):
 
     def speaks_up(self, place: Place) -> bool:
         """Tell whether it is left unstarted: then it raises by itself where it lacks the platform."""
-        return place.index == 0 and not self.is_started()
+        return place.index == 0 and not self.is_started() and _platform(place) in _PLATFORMS
 
     def scope(self, place: Place, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """Name a device, or its platform where it has not started: that stands for its first device.
@@ -62,7 +66,9 @@ class Jax(Framework):
         also for somebody whose Keras has imported it and who will never use it.
         """
         if self.speaks_up(place):
-            return _Default(place.type or place.kind)
+            return _Default(_platform(place))
+        if _platform(place) not in _PLATFORMS:
+            return _Default(_AbsentDevice(place, f"it has no {place.type}."))
         if self.is_started() or is_used():
             device = _devices(place).get(place.index)
             return _Default(device or _AbsentDevice(place, f"{self.problem(place)}."))
@@ -159,8 +165,15 @@ class _Undo:
 
 
 def _global_default() -> Any:
-    """Return the default device of all threads (JAX 0.10, `State.get_global`)."""
-    return sys.modules["jax._src.config"].default_device.get_global()
+    """Return the default device of all threads (JAX 0.10, `State.get_global`), as far as it tells."""
+    state = getattr(sys.modules.get("jax._src.config"), "default_device", None)
+    ask = getattr(state, "get_global", None)
+    return ask() if ask else None
+
+
+def _platform(place: Place) -> str:
+    """Return what JAX calls the kind of device: "gpu" for whichever is here, CUDA's or ROCm's."""
+    return {"": place.kind, "cuda": "gpu"}.get(place.type, place.type)
 
 
 def _backends() -> dict[str, Any]:
@@ -171,7 +184,7 @@ def _backends() -> dict[str, Any]:
 def _devices(place: Place) -> dict[int, Any]:
     """Return this process's devices of a kind; GPUs by the number CUDA gives them (`local_hardware_id`)."""
     try:
-        devices = sys.modules["jax"].local_devices(backend=place.type or place.kind)
+        devices = sys.modules["jax"].local_devices(backend=_platform(place))
     except RuntimeError:  # there is no such platform here
         return {}
     return {_number(device, index): device for index, device in enumerate(devices)}

@@ -29,19 +29,16 @@ class PyTorch(Framework):
 
     name = "PyTorch"
     module = "torch"
-    needs = ("Tensor", "accelerator", "device", "nn", "optim")
+    needs = ("Tensor", "device", "nn", "optim")
+
+    # What its CUDA side is told when it starts, in bytes; None: no limit.
+    _limit: int | None = None
+    _was_limited = False
 
     def has_gpu(self) -> bool:
         """Tell PyTorch's own flag, which misses the cuInit of `torch.cuda.is_available()`."""
         ask = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)
         return ask is not None and bool(ask())
-
-    def is_started(self) -> bool:
-        return self.has_gpu()
-
-    # What its CUDA side is told when it starts, in bytes; None: no limit.
-    _limit: int | None = None
-    _was_limited = False
 
     def line_for(self, ordinal: int) -> str:
         return f"torch.cuda.set_device({ordinal})"
@@ -51,6 +48,8 @@ class PyTorch(Framework):
         if place.kind == "cpu":
             return ""  # it has one CPU, whichever logical one others are told
         torch: Any = sys.modules["torch"]
+        if not hasattr(getattr(torch, "accelerator", None), "device_index"):
+            return f"PyTorch {torch.__version__} is too old for it: 2.8 is needed"
         kind = _accelerator()
         asked = place.type or "cuda"
         if kind is None or (place.type and place.type != kind):

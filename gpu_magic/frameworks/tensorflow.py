@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
@@ -29,9 +30,10 @@ class TensorFlow(Framework):
     name = "TensorFlow"
     module = "tensorflow"
     needs = ("Module", "config", "device", "distribute")
+    takes_memory = True
 
-    # The GPUs that were made logical devices of a size.
-    _limited: Sequence[Any] = ()
+    def __init__(self) -> None:
+        self._limits = ExitStack()  # undoes what `limit_memory` has told
 
     def has_gpu(self) -> bool:
         """Tell whether a GPU is among its context's devices.
@@ -126,26 +128,32 @@ class TensorFlow(Framework):
         Listing them starts CUDA, so where they are not listed yet the context is given the logical devices
         beforehand, under the names that the GPUs will have. For growth the variable is enough until then.
         """
-        tf: Any = sys.modules["tensorflow"]
         context = _make_context()
         if self.is_started():
+            self._limits.pop_all()  # nothing of it can change any more
             return
-        kind = sys.modules["tensorflow.python.eager.context"].PhysicalDevice
+        self._limits.close()
+        tf: Any = sys.modules["tensorflow"]
         is_listed = context._physical_devices is not None  # noqa: SLF001
-        gpus = [kind(f"/physical_device:GPU:{index}", "GPU") for index in range(memory.gpus)]
-        if is_listed:
-            gpus = tf.config.list_physical_devices("GPU")
-        for gpu in self._limited:
-            context._virtual_device_map.pop(gpu, None)  # noqa: SLF001
-        self._limited = gpus if memory.limit is not None else []
-        for gpu in self._limited:
-            size = memory.limit / (1 << 20) if memory.limit is not None else None
-            context._virtual_device_map[gpu] = [  # noqa: SLF001
-                tf.config.LogicalDeviceConfiguration(memory_limit=size)
-            ]
-        if is_listed and not self._limited:  # TensorFlow refuses both at once; the variable does it then
+        kind = sys.modules["tensorflow.python.eager.context"].PhysicalDevice
+        named = [kind(f"/physical_device:GPU:{index}", "GPU") for index in range(memory.gpus)]
+        gpus = tf.config.list_physical_devices("GPU") if is_listed else named
+        if memory.limit is not None:  # TensorFlow refuses growth beside it; the variable does that then
+            parts = [tf.config.LogicalDeviceConfiguration(memory_limit=memory.limit / (1 << 20))]
+            sizes = context._virtual_device_map  # noqa: SLF001
+            self._limits.callback(_put_back, sizes, dict(sizes), gpus)
+            sizes.update(dict.fromkeys(gpus, parts))
+        elif memory.growth and is_listed:
+            growth = context._memory_growth_map  # noqa: SLF001 - its own setter takes no None, as it begins with
+            self._limits.callback(_put_back, growth, dict(growth), gpus)
             for gpu in gpus:
-                tf.config.experimental.set_memory_growth(gpu, memory.growth)
+                tf.config.experimental.set_memory_growth(gpu, enable=True)
+
+
+def _put_back(told: dict[Any, Any], before: dict[Any, Any], gpus: Sequence[Any]) -> None:
+    for gpu in gpus:
+        told.pop(gpu, None)
+        told.update({gpu: before[gpu]} if gpu in before else {})
 
 
 class _Placed:

@@ -11,6 +11,7 @@ from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks import get, imported, known
 from gpu_magic.frameworks.arrivals import Arrivals
 from gpu_magic.selection.memory import Memory
+from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,11 +38,11 @@ class Told:
             One that takes its memory when it starts has a GPU already.
 
         """
-        late = [one.name for one in imported() if one.has_gpu() and one.memory_variables(memory)]
+        late = [one.name for one in imported() if one.takes_memory and one.has_gpu()]
         if late:
             option = "--memory-limit" if memory.limit is not None else "--growth"
             raise ChoiceError(
-                f"{option} comes too late: {' and '.join(late)} took its memory when it started on a GPU. "
+                f"{option} comes too late: {listed(late)} took its memory when it started on a GPU. "
                 "Restart the kernel and choose before that; nothing was changed."
             )
 

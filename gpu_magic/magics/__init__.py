@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from gpu_magic.magics.complete import complete_gpus
+from gpu_magic.magics.complete import complete_magics
 from gpu_magic.magics.gpus import GpuMagics
 from gpu_magic.magics.on_gpu import OnGpuMagic
 from gpu_magic.magics.where import WhereMagic
@@ -40,7 +40,7 @@ def load(shell: InteractiveShell) -> None:
     manager: Any = shell.magics_manager
     manager.register_function(OnGpuMagic(shell).on_gpu, "cell", "on_gpu")
     manager.register_function(WhereMagic(shell).where, "line", "where")
-    shell.Completer.custom_matchers.append(complete_gpus)
+    shell.Completer.custom_matchers.append(complete_magics)
     _transformers[shell] = _awaiting(shell)
     shell.input_transformers_post.append(_transformers[shell])
     current().load(shell)
@@ -48,9 +48,9 @@ def load(shell: InteractiveShell) -> None:
 
 def unload(shell: InteractiveShell) -> None:
     """Take away all that `load` added; say so where that undoes a choice."""
-    if complete_gpus not in shell.Completer.custom_matchers:
+    if complete_magics not in shell.Completer.custom_matchers:
         return
-    shell.Completer.custom_matchers.remove(complete_gpus)
+    shell.Completer.custom_matchers.remove(complete_magics)
     transformer = _transformers.pop(shell, None)
     if transformer in shell.input_transformers_post:
         shell.input_transformers_post.remove(transformer)

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from IPython.core.completer import SimpleMatcherResult
 
-__all__ = ["complete_gpus"]
+__all__ = ["complete_magics"]
 
 _WORDS = ("all", "auto", "none", "reset")
 
 
 @context_matcher()
-def complete_gpus(context: CompletionContext) -> SimpleMatcherResult:
+def complete_magics(context: CompletionContext) -> SimpleMatcherResult:
     """Complete a `%gpus` or `%%on_gpu` line; leave every other line to IPython's own matchers."""
     command, *words = context.text_until_cursor.lstrip().split(" ")
     if command not in ("%gpus", "%%on_gpu") or not words:
@@ -31,13 +31,15 @@ def complete_gpus(context: CompletionContext) -> SimpleMatcherResult:
     option, equals, value = words[-1].partition("=")
     if equals and option in options:
         return _offer(value, _values(option, options), "value")
-    if len(words) > 1 and options.get(words[-2], ()) != ():
-        return _offer(words[-1], _values(words[-2], options), "value")
     if words[-1].startswith("-"):
         return _offer(words[-1], options, "option")
     named, comma, piece = words[-1].rpartition(",")
-    offers = _gpus if command == "%gpus" else _places
-    return _offer(piece, offers(named.split(","), piece, is_first=not comma), "gpu")
+    if len(words) > 1 and options.get(words[-2], ()) != ():
+        offers = [value for value in _values(words[-2], options) if value not in named.split(",")]
+        return _offer(piece, offers, "value")
+    if command == "%gpus":
+        return _offer(piece, _gpus(named.split(","), piece, is_first=not comma), "gpu")
+    return _offer(piece, _places(named.split(","), is_first=not comma), "gpu")
 
 
 def _values(option: str, options: dict[str, tuple[str, ...] | None]) -> tuple[str, ...]:
@@ -48,7 +50,7 @@ def _values(option: str, options: dict[str, tuple[str, ...] | None]) -> tuple[st
     return options[option] or ()
 
 
-def _places(named: list[str], piece: str, *, is_first: bool) -> list[str]:
+def _places(named: list[str], *, is_first: bool) -> list[str]:
     """Return what a cell can run on: what this kernel calls its GPUs, and the other ways to name them."""
     from gpu_magic.devices.model import UNKNOWN
 
@@ -60,7 +62,6 @@ def _places(named: list[str], piece: str, *, is_first: bool) -> list[str]:
     here = {} if names is UNKNOWN else dict(names)
     offers = [name.partition(":")[2] for name in here.values()] + list(here.values())
     offers += [f"smi:{gpu.index}" for gpu in inventory if str(gpu.uuid) in here] + list(here)
-    del piece
     return [offer for offer in [*offers, *(["cpu"] if is_first else [])] if offer not in named]
 
 

@@ -41,8 +41,6 @@ def read(magic: str, line: str) -> Namespace:
         One line that names the options there are.
 
     """
-    if line.isalnum():
-        return Namespace(**_defaults(magic), wanted=line)
     typed = re.sub(r"(^|\s)#.*", "", line).strip()  # a comment behind a magic is part of its line, to IPython
     words = [word.strip("'\"") for word in typed.split()]
     # `--option=value` as two words, so that free text with a space in it is read as one.

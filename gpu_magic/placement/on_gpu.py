@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import known
-from gpu_magic.placement.physical import locate, problem_of
+from gpu_magic.placement.physical import locate
 from gpu_magic.placement.scope import Scope
 from gpu_magic.placement.uses import Evidence
 from gpu_magic.selection.target import CPU, Place, Target, parse_targets
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["OnGpu", "read_only"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-# Which blocks are entered: in each thread, and in each task, its own.
-_entered: ContextVar[tuple[tuple[OnGpu, Scope], ...]] = ContextVar("gpu_magic_entered", default=())
 # What people call a framework that is imported by another name.
 _SPOKEN = {"pytorch": "torch", "tf": "tensorflow", "jnp": "jax"}
 
@@ -62,6 +60,7 @@ class OnGpu:
         self._wanted, self._only, self._or_cpu, self._mirror = wanted, only, or_cpu, mirror
         self._code, self._namespace = code, namespace or {}
         self._targets = parse_targets(wanted)
+        self._entered = _Entered()
         if len(self._targets) > 1 and not mirror:
             raise PlacementError(
                 f"A cell runs on one device. For {wanted}: --mirror (TensorFlow, Keras on it), torch.nn."
@@ -100,8 +99,6 @@ class OnGpu:
             only=self._only,
             or_cpu=self._or_cpu,
             uses=Evidence(self._code, self._namespace),
-            machine_problem=problem_of,
-            say=print,
         )
 
     def _name(self, places: tuple[Place, ...]) -> str:
@@ -113,16 +110,13 @@ class OnGpu:
 
     def __enter__(self) -> Scope:
         scope = self.scope().__enter__()
-        _entered.set((*_entered.get(), (self, scope)))
+        self._entered.scopes.append(scope)
         return scope
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        entered = _entered.get()
-        last = max(place for place, (block, _) in enumerate(entered) if block is self)
-        _entered.set(entered[:last] + entered[last + 1 :])
-        entered[last][1].__exit__(kind, error, trace)
+        self._entered.scopes.pop().__exit__(kind, error, trace)
 
     def __call__(self, function: _Function) -> _Function:
         """Decorate a function: each call is a block of its own."""
@@ -150,6 +144,13 @@ class OnGpu:
                 return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]
+
+
+class _Entered(threading.local):
+    """The runs of one block that are under way in this thread: it can be entered within itself."""
+
+    def __init__(self) -> None:
+        self.scopes: list[Scope] = []
 
 
 def read_only(text: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from gpu_magic.errors import PlacementError, PlacementWarning
 from gpu_magic.frameworks import get, imported, known
 from gpu_magic.frameworks.arrivals import Arrivals
+from gpu_magic.placement.physical import problem_of
 from gpu_magic.selection.target import CPU, Place
 from gpu_magic.text import listed
 
@@ -45,10 +46,6 @@ class Scope:
         Whether the CPU will do.
     uses
         The packages that the code evidently uses.
-    machine_problem
-        Says why the machine has no such device; asked where no framework can tell.
-    say
-        Shows a line to the user.
 
     """
 
@@ -61,16 +58,13 @@ class Scope:
         only: Collection[str] | None,
         or_cpu: bool,
         uses: Container[str],
-        machine_problem: Callable[[Place], str],
-        say: Callable[[str], None],
     ) -> None:
         self.places, self._called = places, name
         self._mirror, self._only, self._or_cpu = mirror, only, or_cpu
-        self._evident, self._machine_problem, self._say = uses, machine_problem, say
+        self._evident = uses
         # What was told, by its module, and of which places.
         self._told: dict[str, tuple[Framework, tuple[Place, ...]]] = {}
         self._problem = ""
-        self._is_running = False
         self._absent = [module for module in known() if module not in sys.modules]
         self._arrivals = Arrivals(self._absent, self._arrived, thread=threading.get_ident())
         self._entered: list[AbstractContextManager[Any]] = []
@@ -81,7 +75,7 @@ class Scope:
         if not is_sure and (problem := self._problem_of(there)):
             if not self._or_cpu:
                 raise PlacementError(problem)
-            self._say(f"Running on the CPU, as {problem}")
+            print(f"Running on the CPU, as {problem}")  # noqa: T201 - what `or_cpu` promises
             self.places, self._mirror = (CPU,), False
         try:
             for framework in there:
@@ -90,14 +84,12 @@ class Scope:
         except BaseException:
             self._leave(None, None, None)
             raise
-        self._is_running = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._arrivals.detach()
-        self._is_running = False
         untold = [] if kind is not None else self._untold()
         self._leave(kind, error, trace)
         for framework in untold:
@@ -111,11 +103,6 @@ class Scope:
             )
         if kind is None:
             self._raise()
-
-    @property
-    def can_stop(self) -> bool:
-        """Whether `check` could ever raise: not where the CPU is meant, which all have."""
-        return self.places != (CPU,)
 
     def check(self) -> None:
         """Stop the block where a framework that it has just imported can't run there.
@@ -186,10 +173,11 @@ class Scope:
             return f"{self._name} can't be used: {'; '.join(problems.values())}.{way}"
         if used or all(place.kind == "cpu" for place in self.places):
             return ""
-        torch = [one for one in there if one.module == "torch"]  # its devices can be counted at no cost
-        if torch and not _problem(torch[0], self.places):
+        # Nothing is named: a framework that can be asked at no cost knows, or else the machine.
+        free = [one for one in there if not one.takes_memory and not one.backend()]
+        if any(not _problem(one, self.places) for one in free):
             return ""
-        return next(filter(None, map(self._machine_problem, self.places)), "")
+        return next(filter(None, map(problem_of, self.places)), "")
 
     def _not_tensorflow(self) -> dict[str, str]:
         others = [one for one in imported() if one.backend() not in ("", "tensorflow")]
@@ -204,20 +192,24 @@ class Scope:
         return wrong
 
     def _tell(self, framework: Framework, places: tuple[Place, ...]) -> None:
-        if self._mirror:
-            from gpu_magic.frameworks.tensorflow_mirror import mirrored
+        try:
+            if self._mirror:
+                from gpu_magic.frameworks.tensorflow_mirror import mirrored
 
-            scope = mirrored(places)
-        else:
-            scope = framework.scope(places[0], functools.partial(self._uses, framework.module))
-        scope.__enter__()
+                scope = mirrored(places)
+            else:
+                scope = framework.scope(places[0], functools.partial(self._uses, framework.module))
+            scope.__enter__()
+        except Exception as error:  # another version of it, with other insides
+            why = f"{framework.name} can't be told of {self._name}: {type(error).__name__}: {error}."
+            raise PlacementError(why) from error
         self._entered.append(scope)
         self._told[framework.module] = framework, places
 
     def _arrived(self, module: str) -> None:
         """Place a framework at the end of its import."""
         framework = get(module)
-        if framework is None or module in self._told or not self._is_running or not self._means(framework):
+        if framework is None or module in self._told or not self._means(framework):
             return
         places = self.places
         try:
@@ -228,11 +220,11 @@ class Scope:
                         self._told[module] = framework, places
                         return
                 else:
-                    self._say(f"{framework.name} runs on the CPU: {problem}.")
+                    print(f"{framework.name} runs on the CPU: {problem}.")  # noqa: T201
                     places = (CPU,)
             self._tell(framework, places)
         except Exception as error:  # noqa: BLE001 - an import that fails at its end can't be tried again
-            self._problem = f"{framework.name} can't be told of {self._name}: {error}"
+            self._problem = str(error)
 
     def _problem_of_new(self, framework: Framework) -> str:
         """Ask one that was just imported, and what it stands on, which is in use only now."""

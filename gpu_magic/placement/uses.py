@@ -24,7 +24,7 @@ _answers: dict[tuple[str, str], tuple[int, bool]] = {}
 _MAGICS = ("run_cell_magic", "run_line_magic")
 _IMPORTS = ("__import__", "import_module")
 # Code of the user's own, which is looked into.
-_OWN = ("__main__", "__mp_main__", "builtins")
+_OWN = ("__main__", "__mp_main__")
 
 
 class Evidence:
@@ -157,8 +157,8 @@ def _look_at(value: object, found: set[str]) -> list[FunctionType]:
         return [value, *own] if _top(value.__module__) in _OWN else own
     kind: Any = value if issubclass(type(value), type) else type(value)
     found.update(_top(base.__module__) for base in kind.__mro__)
-    own = [base for base in kind.__mro__ if base.__module__ == "__main__"]
-    return [one for base in own for one in vars(base).values() if isinstance(one, FunctionType)]
+    mine = (vars(base).values() for base in kind.__mro__ if base.__module__ in _OWN)
+    return [one for values in mine for one in values if isinstance(one, FunctionType)]
 
 
 def _is_filled(cell: CellType) -> bool:

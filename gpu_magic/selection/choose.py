@@ -138,8 +138,6 @@ def find(wanted: int | str, inventory: Inventory) -> Device:
         Where there is none that can be used, or several.
 
     """
-    if inventory.problem:
-        raise ChoiceError(inventory.problem)
     return _by_number(wanted, inventory) if isinstance(wanted, int) else _by_uuid(wanted, inventory)
 
 

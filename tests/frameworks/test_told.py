@@ -177,6 +177,58 @@ def test_it_is_too_late_once_a_framework_has_a_gpu(machine: Run) -> None:
     ]
 
 
+def test_a_limit_is_too_late_for_tensorflow_as_well(machine: Run) -> None:
+    assert machine(
+        """
+        import tensorflow as tf
+        tf.constant(1)
+        devices = sys.modules["tensorflow.python.eager.context"]._context._logical_devices
+        devices.append(type(devices[0])("/device:GPU:0", "GPU"))  # as TensorFlow writes it
+        print(error(choose, "1", memory_limit="8GB"))
+        """
+    ) == [
+        "--memory-limit comes too late: TensorFlow took its memory when it started on a GPU. Restart the kernel and "
+        "choose before that; nothing was changed."
+    ]
+
+
+def test_tensorflow_that_has_listed_its_gpus_is_told_of_each_and_gets_back_what_it_had(machine: Run) -> None:
+    """With GPUs in its real context's lists, as it writes them: this build can't find any."""
+    assert machine(
+        """
+        import tensorflow as tf
+        tf.config.list_physical_devices()
+        module = sys.modules["tensorflow.python.eager.context"]
+        context, gpus = module.context(), [module.PhysicalDevice(f"/physical_device:GPU:{i}", "GPU") for i in (0, 1)]
+        context._physical_devices += gpus
+        context._visible_device_list += gpus
+        context._memory_growth_map |= {gpu: None for gpu in gpus}
+        def told():
+            sizes = [tf.config.get_logical_device_configuration(gpu) for gpu in gpus]
+            return ([tf.config.experimental.get_memory_growth(gpu) for gpu in gpus],
+                    [parts and [part.memory_limit for part in parts] for parts in sizes])
+        tf.config.experimental.set_memory_growth(gpus[1], True)
+        print(told())
+        choose("1,2", growth=True)
+        print(told())
+        choose("1,2")
+        print(told())
+        tf.config.experimental.set_memory_growth(gpus[1], False)
+        tf.config.set_logical_device_configuration(gpus[1], [tf.config.LogicalDeviceConfiguration(100)])
+        choose("1,2", memory_limit="8GiB")
+        print(told()[1])
+        choose("reset")
+        print(told()[1])
+        """
+    ) == [
+        "([None, True], [None, None])",
+        "([True, True], [None, None])",
+        "([None, True], [None, None])",
+        "[[8192.0], [8192.0]]",
+        "[None, [100]]",
+    ]
+
+
 def test_the_same_choice_of_a_frozen_process_can_still_say_memory(machine: Run) -> None:
     assert machine(
         """

@@ -112,6 +112,26 @@ def test_bad_input_is_one_line_and_nothing_runs(kernel: Kernel, line: str, said:
     assert reply.stderr.count("\n") == 1
 
 
+def test_in_process_in_a_frozen_kernel(kernel: Kernel) -> None:
+    kernel.run("%gpus 1,2,3")
+    kernel.run("import torch")
+    kernel.run('import ctypes; ctypes.CDLL("libcuda.so.1").cuInit(0)')
+    assert (
+        "any of them: %%on_gpu 1 for a cell, %gpus 2 --in-process from here on" in kernel.run("%gpus 2").text
+    )
+    assert kernel.run("%gpus 2 --in-process").stdout == (
+        "cuda:1 = GPU 2 (NVIDIA A100-SXM4-80GB, 80 GiB free)\n"
+        "PyTorch: its current device is pretend:1; the others can still be named.\n"
+    )
+    where = "torch.accelerator.current_device_index()"
+    assert kernel.run(where).text == "1"
+    assert kernel.run(f"%%on_gpu 2\n{where}").text == "2"
+    assert kernel.run(where).text == "1"
+    assert kernel.run("%gpus reset --in-process").stdout == "PyTorch: as it was.\n"
+    assert kernel.run(where).text == "0"
+    assert "and no other" in kernel.run("%gpus 0 --in-process").stderr
+
+
 def test_options_with_spaces_and_equals_signs(kernel: Kernel) -> None:
     assert kernel.run("%gpus 1,3 --memory-limit=8 GB --growth").status == "ok"
     kernel.run("import torch")

@@ -163,6 +163,7 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%%on_gpu 0,", {"1", "cuda:1"}, {"0", "cpu"}),
         ("%%on_gpu 0 --", {"--only", "--or-cpu", "--mirror", "--verbose"}, {"--by"}),
         ("%%on_gpu 0 --only t", {"torch", "tensorflow"}, {"jax", "tuple"}),
+        ("%%on_gpu 0 --only torch,j", {"jax"}, {"torch"}),
     ],
 )
 def test_tab(run: Run, shell: InteractiveShell, line: str, offers: set[str], not_offered: set[str]) -> None:

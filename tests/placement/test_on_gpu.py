@@ -414,6 +414,36 @@ def test_jax_that_has_not_started_raises_by_itself_where_it_has_no_gpu(run: Run)
     ) == ["Unknown backend: 'gpu' request"]
 
 
+@pytest.mark.parametrize("place", ["pretend:0", "pretend:2"])
+def test_jax_that_is_only_imported_is_no_hindrance_to_a_device_that_it_does_not_know(
+    run: Run, place: str
+) -> None:
+    assert run(
+        TORCH + JAX,
+        f"""
+        def work():
+            with on_gpu({place!r}):
+                print(torch.ones(1).device)
+        work()
+        from gpu_magic.frameworks.jax import FRAMEWORK
+        print(FRAMEWORK.is_started())
+        """,
+    ) == [place, "False"]
+
+
+def test_cuda_0_is_told_to_a_jax_that_has_not_started(run: Run) -> None:
+    assert run(
+        JAX,
+        """
+        import cupy
+        def work():  # which does not name JAX
+            with on_gpu("cuda:0"):
+                print(cupy.ones(1).device.id, sys.modules["jax"].config.jax_default_device)
+        work()
+        """,
+    ) == ["0 gpu"]
+
+
 # Keras
 
 
@@ -817,6 +847,72 @@ def test_a_decorator_for_functions_and_one_object_used_often(run: Run) -> None:
         "on_gpu decorates functions, and <class '__main__.Caller'> is none.",
         "on_gpu decorates functions, and 3 is none.",
         "on_gpu decorates functions, and 'x' is none.",
+        "cpu 0",
+    ]
+
+
+def test_a_block_is_left_where_it_was_not_entered_from(run: Run) -> None:
+    """A cell that awaits runs in a task of its own."""
+    assert run(
+        TORCH,
+        """
+        import asyncio
+        block = on_gpu(2)
+        async def enter():
+            block.__enter__()
+        asyncio.run(enter())
+        print(torch.ones(1).device)
+        block.__exit__(None, None, None)
+        print(torch.ones(1).device, torch.accelerator.current_device_index())
+        """,
+    ) == ["pretend:2", "cpu 0"]
+
+
+def test_a_block_that_is_kept_does_not_keep_variables(run: Run) -> None:
+    assert run(
+        TORCH,
+        """
+        import gc, weakref
+        x = torch.ones(10)
+        def make(y):
+            return on_gpu(1), on_gpu(1)(lambda: None)
+        blocks, seen = [on_gpu(1), make(x)], weakref.ref(x)
+        del x
+        gc.collect()
+        print(seen())
+        """,
+    ) == ["None"]
+
+
+def test_a_pytorch_that_is_too_old_is_told_so(run: Run) -> None:
+    assert run(
+        TORCH,
+        """
+        del torch.accelerator.device_index  # as before 2.8
+        def use():
+            with on_gpu(1):
+                print(torch.ones(1))
+        print(error(use))
+        with on_gpu("cpu"):
+            print(torch.ones(1).device)
+        """,
+    ) == [f"cuda:1 can't be used: PyTorch {_version('torch')} is too old for it: 2.8 is needed.", "cpu"]
+
+
+def test_a_framework_that_fails_to_be_told_is_one_line_and_the_others_are_told_back(run: Run) -> None:
+    """Another version of it, with other insides."""
+    assert run(
+        TORCH + "import tensorflow as tf\n",
+        """
+        def use():
+            with on_gpu(1):
+                print("ran")
+        del type(sys.modules["tensorflow.python.eager.context"].context())._set_device
+        print(error(use))
+        print(torch.ones(1).device, torch.accelerator.current_device_index())
+        """,
+    ) == [
+        "TensorFlow can't be told of cuda:1: AttributeError: 'Context' object has no attribute '_set_device'.",
         "cpu 0",
     ]
 
