@@ -7,7 +7,7 @@ import operator
 import sys
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning, PlacementError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpu_magic.placement.on_gpu import OnGpu
     from gpu_magic.selection.options import By, Order
 
-__all__ = ["choose", "devices_of", "gpus", "guard", "on_gpu"]
+__all__ = ["choose", "devices_of", "gpus", "guard", "on_gpu", "to_cpu", "to_gpu"]
 
 
 def gpus() -> Inventory:
@@ -194,6 +194,47 @@ def devices_of(*things: object) -> Devices:
     from gpu_magic.placement.devices import devices_of
 
     return devices_of(things)
+
+
+def to_gpu(thing: Any, device: str | int = 0, *, numpy: str | None = None) -> Any:
+    """Move a variable to a device, with all that it holds and all that ties that together, or nothing of it.
+
+    >>> model, optimizer, batch = gpu_magic.to_gpu((model, optimizer, batch), 1)
+
+    Parameters
+    ----------
+    thing
+        A tensor or array of PyTorch, TensorFlow, JAX or CuPy; a PyTorch module or optimizer; an object with a
+        `.to(device)`; lists, tuples, dicts, dataclasses and the like of these, to any depth. What hangs
+        together is moved together: tied weights stay tied, views stay views.
+    device
+        As for `on_gpu`.
+    numpy
+        Make NumPy's arrays those of "torch", "jax" or "cupy"; None leaves them.
+
+    Returns
+    -------
+    Any
+        What was moved. Modules, optimizers, parameters, lists, dicts and objects that can be changed are the
+        same ones, changed in place; tensors, arrays and tuples are new.
+
+    Raises
+    ------
+    PlacementError
+        It can't be moved, does not fit, or a copy failed. All is as it was.
+
+    """
+    from gpu_magic.moving.move import Move, read_place
+
+    move = Move(read_place(_device_as_typed(device)), numpy)
+    move.add("", thing)
+    move.check()
+    return move.carry_out()[0]
+
+
+def to_cpu(thing: Any, *, numpy: str | None = None) -> Any:
+    """Move a variable to the CPU: see `to_gpu`. CuPy's arrays become NumPy's."""
+    return to_gpu(thing, "cpu", numpy=numpy)
 
 
 def _device_as_typed(wanted: object) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from gpu_magic.errors import PlacementError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from gpu_magic.selection.memory import Memory
     from gpu_magic.selection.target import Place
 
-__all__ = ["Framework", "Holding"]
+__all__ = ["Framework", "Holding", "Load", "Parts", "Transfer"]
 
 
 class Holding(NamedTuple):
@@ -31,6 +33,79 @@ class Holding(NamedTuple):
     device: Place | str
     nbytes: int
     key: Hashable
+
+
+class Parts(NamedTuple):
+    """What an object is made of, and how others are put in their place.
+
+    Parameters
+    ----------
+    things
+        The objects that it holds.
+    put
+        Takes as many things and returns the object with them; None: it can't be changed.
+    is_kept
+        Whether that is the same object, changed in place, and no new one.
+
+    """
+
+    things: Sequence[Any]
+    put: Callable[[Sequence[Any]], Any] | None = None
+    is_kept: bool = True
+
+
+class Load(NamedTuple):
+    """What there is to move.
+
+    Parameters
+    ----------
+    arrays
+        How many are elsewhere.
+    nbytes
+        What they will take, in bytes: what shares memory counts once.
+    origins
+        Where they are now, as users call it.
+
+    """
+
+    arrays: int = 0
+    nbytes: int = 0
+    origins: Collection[str] = ()
+
+
+class Transfer(Protocol):
+    """Moves a framework's arrays to one device, all or none: `add`, `copy`, `commit`, and maybe `undo`."""
+
+    def add(self, things: Sequence[Any]) -> Load:
+        """Take arrays along, and say what that adds. Nothing is allocated.
+
+        Raises
+        ------
+        PlacementError
+            One of them can't be moved: it names it by its shape and says why.
+
+        """
+        ...
+
+    def copy(self) -> Iterator[int]:
+        """Make the copies, and tell after each piece how many bytes it had. The arrays stay as they are."""
+        ...
+
+    def commit(self) -> None:
+        """Have those that stay the same objects take their copy for their own."""
+        ...
+
+    def replacement(self, thing: Any) -> Any:
+        """Return what is to stand where a thing stood: itself where it is moved in place. After `commit`."""
+        ...
+
+    def undo(self) -> None:
+        """Take back what was committed, as far as it was."""
+        ...
+
+    def before(self) -> Iterable[Any]:
+        """Return arrays over all the memory that the moved ones had before."""
+        ...
 
 
 class Framework(Protocol):
@@ -77,6 +152,10 @@ class Framework(Protocol):
         """Return what it calls the place."""
         ...
 
+    def resolved(self, place: Place) -> Place:
+        """Return the place with the type of its own GPUs, where none was named and they are not CUDA's."""
+        return place
+
     def speaks_up(self, place: Place) -> bool:
         """Whether within `scope` it raises by itself, in plain words, where it can't compute there."""
         del place
@@ -112,12 +191,44 @@ class Framework(Protocol):
         """Say it to one that is imported and has not started; an empty `Memory` takes back what was said."""
         del memory
 
-    def memory(self, thing: Any) -> Sequence[Holding] | None:
-        """Return what one of its arrays occupies, on each device; None for anything else."""
+    def is_array(self, kind: type) -> bool:
+        """Whether objects of this type are its arrays."""
+        del kind
+        return False
+
+    def memory(self, thing: Any) -> Sequence[Holding]:
+        """Return what one of its arrays occupies, on each device."""
         del thing
+        return ()
+
+    def parts(self, thing: Any, to: Place | None = None) -> Parts | None:
+        """Return what one of its objects (a model, an optimizer) is made of; None for anything else.
+
+        With a place, only what has to be there with it: an optimizer's step count stays on the CPU.
+        """
+        del thing, to
         return None
 
-    def parts(self, thing: Any) -> Iterable[Any] | None:
-        """Return what one of its objects (a model, an optimizer) is made of; None for anything else."""
+    def fixed(self, kind: type) -> str:
+        """Say why objects of this type can't be moved, and what to do: a sentence; empty where they can."""
+        del kind
+        return ""
+
+    def moves_itself(self, thing: Any) -> bool:
+        """Whether an object that is no array of its has arrays of its, and a way of its own to move them."""
         del thing
+        return False
+
+    def transfer(self, place: Place) -> Transfer:
+        """Begin to move arrays there. Where it has not started, this starts it: it is going to be used."""
+        del place
+        raise PlacementError(f"{self.name}'s arrays can't be moved.")
+
+    def settle(self, things: Iterable[Any]) -> None:
+        """Do what has to be done to objects once their arrays are on another device."""
+        del things
+
+    def free_bytes(self, place: Place) -> int | None:
+        """Return how much more it can allocate there; None where it can't tell without being started."""
+        del place
         return None

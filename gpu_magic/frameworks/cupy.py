@@ -7,12 +7,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.frameworks.base import Framework, Holding
+from gpu_magic.frameworks.copies import Copies, Way
 from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
+
+    from gpu_magic.frameworks.base import Transfer
 
 __all__ = ["FRAMEWORK"]
 
@@ -51,11 +54,55 @@ class CuPy(Framework):
             return contextlib.nullcontext()
         return sys.modules["cupy"].cuda.Device(place.index)  # type: ignore[no-any-return]
 
-    def memory(self, thing: Any) -> Sequence[Holding] | None:
-        if not issubclass(type(thing), sys.modules["cupy"].ndarray):
-            return None
+    def is_array(self, kind: type) -> bool:
+        return issubclass(kind, sys.modules["cupy"].ndarray)
+
+    def memory(self, thing: Any) -> Sequence[Holding]:
         whole = thing.data.mem  # what its views share
         return [Holding(Place("gpu", thing.device.id, "cuda"), whole.size, ("CuPy", whole.ptr))]
+
+    def transfer(self, place: Place) -> Transfer:
+        """Copy each piece of memory once, with the views in it; on the CPU it is NumPy's."""
+        cupy: Any = sys.modules["cupy"]
+        copies: dict[int, Any] = {}  # by where the old memory begins
+
+        def origin(array: Any) -> str:
+            if not isinstance(array, cupy.ndarray):
+                return "NumPy"
+            return "" if (place.kind, place.index) == ("gpu", array.device.id) else f"cuda:{array.device.id}"
+
+        def copy(array: Any) -> Any:
+            if place.kind == "cpu":
+                return cupy.asnumpy(array)
+            with cupy.cuda.Device(place.index):
+                if not isinstance(array, cupy.ndarray):
+                    return cupy.asarray(array)
+                whole = array.data.mem
+                if whole.ptr not in copies:
+                    pointer = cupy.cuda.MemoryPointer(whole, 0)
+                    copies[whole.ptr] = cupy.asarray(cupy.ndarray((whole.size,), cupy.uint8, pointer)).data
+                here = copies[whole.ptr] + (array.data.ptr - whole.ptr)
+                return cupy.ndarray(array.shape, array.dtype, here, array.strides)
+
+        sizes: set[int] = set()
+
+        def nbytes(array: Any) -> int:
+            if place.kind == "cpu" or not isinstance(array, cupy.ndarray):
+                return int(array.nbytes)
+            is_new = array.data.mem.ptr not in sizes
+            sizes.add(array.data.mem.ptr)
+            return int(array.data.mem.size) if is_new else 0
+
+        return Copies(Way(origin, nbytes, copy))
+
+    def free_bytes(self, place: Place) -> int | None:
+        """Ask the driver, and its own pool for what that keeps."""
+        if place.kind == "cpu":
+            return None
+        cupy: Any = sys.modules["cupy"]
+        with cupy.cuda.Device(place.index):
+            free, _ = cupy.cuda.runtime.memGetInfo()
+            return int(free + cupy.get_default_memory_pool().free_bytes())
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the current device; CuPy can't hide the others once CUDA has started."""

@@ -8,14 +8,16 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.base import Framework, Holding
+from gpu_magic.frameworks.base import Framework, Holding, Parts
+from gpu_magic.frameworks.copies import Copies, Way
 from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from gpu_magic.frameworks.base import Transfer
     from gpu_magic.selection.memory import Memory
 
 __all__ = ["FRAMEWORK"]
@@ -75,12 +77,13 @@ class Jax(Framework):
         why = "only its first device can be named before it starts. It has started now: run it again."
         return _Default(_AbsentDevice(place, why))
 
-    def memory(self, thing: Any) -> Sequence[Holding] | None:
+    def is_array(self, kind: type) -> bool:
+        # Not isinstance: jax.Array's own answer goes by the value's __class__, which anything can claim.
+        return _is_array(kind)
+
+    def memory(self, thing: Any) -> Sequence[Holding]:
         """Return an array's shards, one for each device; a replicated one is there several times."""
         jax: Any = sys.modules["jax"]
-        # Not isinstance: jax.Array's own answer goes by the value's __class__, which anything can claim.
-        if not _is_array(type(thing)):
-            return None
         if isinstance(thing, jax.core.Tracer) or thing.is_deleted():
             return []
         if jax.dtypes.issubdtype(thing.dtype, jax.dtypes.prng_key):
@@ -90,10 +93,42 @@ class Jax(Framework):
             for shard in thing.addressable_shards
         ]
 
-    def parts(self, thing: Any) -> Iterable[Any] | None:
-        """Return the leaves of a registered pytree: Flax's and Equinox's modules, Optax's states."""
-        leaves = sys.modules["jax"].tree_util.tree_leaves(thing)
-        return None if len(leaves) == 1 and leaves[0] is thing else leaves
+    def parts(self, thing: Any, to: Place | None = None) -> Parts | None:
+        """Return the children of a registered pytree: Flax's and Equinox's modules, Optax's states."""
+        del to
+        tree = sys.modules["jax"].tree_util
+        children, shape = tree.tree_flatten(thing, is_leaf=lambda one: one is not thing)
+        if len(children) == 1 and children[0] is thing:
+            return None
+        return Parts(children, shape.unflatten, is_kept=False)
+
+    def transfer(self, place: Place) -> Transfer:
+        jax: Any = sys.modules["jax"]
+
+        def origin(array: Any) -> str:
+            if not _is_array(type(array)):
+                return "NumPy"
+            if isinstance(array, jax.core.Tracer) or array.is_deleted():
+                why = (
+                    "is traced" if isinstance(array, jax.core.Tracer) else "was donated, and deleted by that"
+                )
+                raise PlacementError(f"A JAX array of shape {array.shape} {why}: it has no data to move.")
+            where = {str(_place(device)) for device in array.devices()}
+            return "" if where == {str(_place(_devices(place)[place.index]))} else listed(sorted(where))
+
+        def copy(array: Any) -> Any:
+            return jax.device_put(array, _devices(place)[place.index]).block_until_ready()
+
+        return Copies(Way(origin, lambda array: int(array.nbytes), copy))
+
+    def free_bytes(self, place: Place) -> int | None:
+        """Ask its own pool, which has taken its part of the GPU; none is kept of the CPU."""
+        if place.kind == "cpu" or not self.is_started():
+            return None
+        stats = _devices(place)[place.index].memory_stats() or {}
+        if "bytes_limit" not in stats:
+            return None
+        return int(stats["bytes_limit"] - stats["bytes_in_use"])
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the default device; JAX can't hide the others once CUDA has started."""

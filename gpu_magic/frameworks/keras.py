@@ -6,10 +6,10 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks.base import Framework
+from gpu_magic.frameworks.base import Framework, Parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from gpu_magic.selection.target import Place
@@ -49,17 +49,29 @@ class Keras(Framework):
 
         return sys.modules["keras"].device(PYTORCH.name_of(place))  # type: ignore[no-any-return]
 
-    def parts(self, thing: Any) -> Iterable[Any] | None:
+    def parts(self, thing: Any, to: Place | None = None) -> Parts | None:
+        del to
         keras: Any = sys.modules["keras"]
         if issubclass(type(thing), keras.Variable):
-            return [thing.value]
-        if issubclass(type(thing), keras.Layer | keras.optimizers.Optimizer | keras.metrics.Metric):
-            return [
-                *thing.variables,
-                *(getattr(thing, "metrics", None) or []),
-                getattr(thing, "optimizer", None),
-            ]
+            return Parts([thing.value])
+        if issubclass(type(thing), self._kinds):
+            inner = [*(getattr(thing, "metrics", None) or []), getattr(thing, "optimizer", None)]
+            return Parts([*thing.variables, *inner])
         return None
+
+    def fixed(self, kind: type) -> str:
+        """Its variables keep to a device of their own; PyTorch's they go back to whenever they are used."""
+        if not issubclass(kind, (sys.modules["keras"].Variable, *self._kinds)):
+            return ""
+        return (
+            f"Keras can't move a {kind.__name__}: make it anew in a cell with %%on_gpu, then "
+            "new.set_weights(old.get_weights())."
+        )
+
+    @property
+    def _kinds(self) -> tuple[type, ...]:
+        keras: Any = sys.modules["keras"]
+        return keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Leave it to its backend."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.frameworks.base import Framework, Holding
 from gpu_magic.frameworks.nesting import Nesting
+from gpu_magic.frameworks.pytorch_parts import parts_of
+from gpu_magic.frameworks.pytorch_transfer import TensorTransfer, tensors_in
 from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
 
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
+    from gpu_magic.frameworks.base import Parts, Transfer
     from gpu_magic.selection.memory import Memory
 
 __all__ = ["FRAMEWORK"]
@@ -62,6 +67,11 @@ class PyTorch(Framework):
     def name_of(self, place: Place) -> str:
         return "cpu" if place.kind == "cpu" else f"{place.type or _accelerator() or 'cuda'}:{place.index}"
 
+    def resolved(self, place: Place) -> Place:
+        kind = _accelerator()
+        is_other = place.kind == "gpu" and not place.type and kind is not None and kind != "cuda"
+        return replace(place, type=str(kind)) if is_other else place
+
     def scope(self, place: Place, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         del is_used  # a device mode starts nothing
         modes = self._modes
@@ -77,11 +87,11 @@ class PyTorch(Framework):
         """The file that needs PyTorch itself."""
         return import_module("gpu_magic.frameworks.pytorch_mode")
 
-    def memory(self, thing: Any) -> Sequence[Holding] | None:
-        """Return a tensor's storage, which its views share."""
-        torch: Any = sys.modules["torch"]
-        if not issubclass(type(thing), torch.Tensor):
-            return None
+    def is_array(self, kind: type) -> bool:
+        return issubclass(kind, sys.modules["torch"].Tensor)
+
+    def memory(self, thing: Any) -> Sequence[Holding]:
+        """Return a tensor's storage, which its views share; a sparse one has several."""
         where = thing.device
         device = where.type if where.type == "meta" else _place(where)
         try:
@@ -90,25 +100,41 @@ class PyTorch(Framework):
             key = ("address", address) if where.type == "cpu" and address else (device, address or id(thing))
             return [Holding(device, storage.nbytes(), key)]
         except (RuntimeError, NotImplementedError, ValueError):  # sparse, not yet initialised, and the like
-            return None if thing.layout != torch.strided else [Holding(device, 0, id(thing))]
+            inner = parts_of(thing.detach(), None)
+            return [one for part in inner.things for one in self.memory(part)] if inner else []
 
-    def parts(self, thing: Any) -> Iterable[Any] | None:
+    def parts(self, thing: Any, to: Place | None = None) -> Parts | None:
+        return parts_of(thing, to)
+
+    def moves_itself(self, thing: Any) -> bool:
+        return callable(getattr(type(thing), "to", None)) and bool(tensors_in(thing))
+
+    def transfer(self, place: Place) -> Transfer:
+        return TensorTransfer(sys.modules["torch"].device(self.name_of(place)), _converted)
+
+    def settle(self, things: Iterable[Any]) -> None:
+        """Lay each RNN's weights into one piece, as `Module.to` does: cuDNN wants them so.
+
+        Where there is no room for that, PyTorch does it at every call instead, and warns.
+        """
+        kind = sys.modules["torch"].nn.RNNBase
+        for thing in things:
+            if isinstance(thing, kind):
+                with contextlib.suppress(RuntimeError):
+                    thing.flatten_parameters()
+
+    def free_bytes(self, place: Place) -> int | None:
+        """Ask the driver, and its own allocator for what that keeps; not a CUDA that has not started."""
         torch: Any = sys.modules["torch"]
-        kind = type(thing)
-        if issubclass(kind, torch.nn.Module):
-            return [vars(one) for one in thing.modules()]  # plain tensors as attributes, too
-        if issubclass(kind, torch.optim.Optimizer):
-            return [thing.param_groups, *thing.state.values()]
-        if issubclass(
-            kind, torch.utils.data.Dataset | torch.utils.data.DataLoader | torch.utils.data.Sampler
-        ):
-            return list(vars(thing).values())
-        if issubclass(kind, torch.Tensor) and thing.layout == torch.sparse_coo:
-            return [thing._indices(), thing._values()]  # noqa: SLF001 - the others raise on uncoalesced ones
-        if issubclass(kind, torch.Tensor) and thing.layout != torch.strided:
-            names = ("values", "crow_indices", "col_indices", "ccol_indices", "row_indices")
-            return [getattr(thing, name)() for name in names if _has(thing, name)]
-        return None
+        name = self.name_of(place)
+        if place.kind == "cpu" or (name.startswith("cuda") and not self.has_gpu()):
+            return None
+        try:
+            free, _ = torch.accelerator.get_memory_info(name)
+            kept = torch.accelerator.memory_reserved(name) - torch.accelerator.memory_allocated(name)
+        except (AttributeError, RuntimeError):  # before PyTorch 2.9; an accelerator that does not count
+            return None
+        return int(free + kept)
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the current device; PyTorch can't hide the others once CUDA has started."""
@@ -191,12 +217,12 @@ def _place(device: Any) -> Place:
     return Place("cpu", 0) if device.type == "cpu" else Place("gpu", index, device.type)
 
 
-def _has(tensor: Any, name: str) -> bool:
-    try:
-        getattr(tensor, name)()
-    except RuntimeError:
-        return False
-    return True
+def _converted(thing: Any) -> Any:
+    """Return the tensor over a NumPy array's memory; None for anything else."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or not isinstance(thing, numpy.ndarray):
+        return None
+    return sys.modules["torch"].from_numpy(thing)
 
 
 FRAMEWORK = PyTorch()

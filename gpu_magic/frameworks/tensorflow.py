@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.base import Framework, Holding
+from gpu_magic.frameworks.base import Framework, Holding, Parts
+from gpu_magic.frameworks.copies import Copies, Way
 from gpu_magic.frameworks.nesting import Nesting
 from gpu_magic.selection.target import CPU, Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from gpu_magic.frameworks.base import Transfer
     from gpu_magic.selection.memory import Memory
 
 __all__ = ["FRAMEWORK"]
@@ -81,27 +84,57 @@ class TensorFlow(Framework):
             return _Absent(context, f"/{place.kind.upper()}:{place.index}")
         return _Placed(context, self.name_of(place))
 
-    def memory(self, thing: Any) -> Sequence[Holding] | None:
+    def is_array(self, kind: type) -> bool:
         tf: Any = sys.modules["tensorflow"]
-        kind = type(thing)
-        if not issubclass(kind, tf.Tensor | tf.Variable) or issubclass(kind, tf.distribute.DistributedValues):
-            return None
+        is_one = issubclass(kind, tf.Tensor | tf.Variable)
+        return is_one and not issubclass(kind, tf.distribute.DistributedValues)
+
+    def memory(self, thing: Any) -> Sequence[Holding]:
         try:
             size = (thing.shape.num_elements() or 0) * thing.dtype.size
             return [Holding(_place(thing.device), size, ("TensorFlow", id(thing)))]
         except (AttributeError, ValueError):  # symbolic ones of a graph hold nothing
             return []
 
-    def parts(self, thing: Any) -> Iterable[Any] | None:
+    def parts(self, thing: Any, to: Place | None = None) -> Parts | None:
+        del to
         tf: Any = sys.modules["tensorflow"]
         kind = type(thing)
         if issubclass(kind, tf.distribute.DistributedValues):  # a mirrored variable
-            return thing.values  # type: ignore[no-any-return]
+            return Parts(thing.values)
         if issubclass(kind, tf.Module):
-            return thing.variables  # type: ignore[no-any-return]
+            return Parts(thing.variables)
         if issubclass(kind, tf.RaggedTensor | tf.SparseTensor | tf.IndexedSlices):
-            return tf.nest.flatten(thing, expand_composites=True)  # type: ignore[no-any-return]
+            inner = tf.nest.flatten(thing, expand_composites=True)
+            pack = partial(tf.nest.pack_sequence_as, thing, expand_composites=True)
+            return Parts(inner, pack, is_kept=False)
         return None
+
+    def fixed(self, kind: type) -> str:
+        tf: Any = sys.modules["tensorflow"]
+        for one, name in ((tf.Variable, "tf.Variable"), (tf.Module, "tf.Module")):
+            if issubclass(kind, one):
+                return (
+                    f"TensorFlow can't move a {name}: make it anew in a cell with %%on_gpu, and assign to it."
+                )
+        return ""
+
+    def transfer(self, place: Place) -> Transfer:
+        """Copy with `tf.identity`; strings live on the CPU."""
+        tf: Any = sys.modules["tensorflow"]
+
+        def origin(tensor: Any) -> str:
+            if not hasattr(tensor, "numpy"):
+                raise PlacementError("A symbolic TensorFlow tensor has no data to move.")
+            here = "" if tensor.dtype == tf.string else str(_place(tensor.device))
+            there = Place("gpu", place.index, "cuda") if place.kind == "gpu" else place
+            return "" if here == str(there) else here
+
+        def copy(tensor: Any) -> Any:
+            with tf.device(self.name_of(place)):
+                return tf.identity(tensor)
+
+        return Copies(Way(origin, lambda tensor: self.memory(tensor)[0].nbytes, copy))
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the visible devices, as long as it has not started; TensorFlow refuses after that."""

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from gpu_magic.magics.complete import complete_magics
 from gpu_magic.magics.gpus import GpuMagics
 from gpu_magic.magics.on_gpu import OnGpuMagic
+from gpu_magic.magics.to_gpu import ToGpuMagics
 from gpu_magic.magics.where import WhereMagic
 from gpu_magic.session import MASK, current
 
@@ -21,7 +22,13 @@ __all__ = ["load", "unload"]
 
 # A new magic is one new file, and a line here. `%gpus` has a configuration, so its class is one of IPython's;
 # the others are plain ones, which take a fifth of the time to add.
-_NAMES = (("line", "gpus"), ("cell", "on_gpu"), ("line", "where"))
+_NAMES = (
+    ("line", "gpus"),
+    ("cell", "on_gpu"),
+    ("line", "where"),
+    ("line", "to_gpu"),
+    ("line", "to_cpu"),
+)
 # For each shell: magics of these names that a user had before, to be put back; what awaits a %%on_gpu cell.
 _theirs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 _transformers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -40,6 +47,9 @@ def load(shell: InteractiveShell) -> None:
     manager: Any = shell.magics_manager
     manager.register_function(OnGpuMagic(shell).on_gpu, "cell", "on_gpu")
     manager.register_function(WhereMagic(shell).where, "line", "where")
+    moving = ToGpuMagics(shell)
+    manager.register_function(moving.to_gpu, "line", "to_gpu")
+    manager.register_function(moving.to_cpu, "line", "to_cpu")
     shell.Completer.custom_matchers.append(complete_magics)
     _transformers[shell] = _awaiting(shell)
     shell.input_transformers_post.append(_transformers[shell])

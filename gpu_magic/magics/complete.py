@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from IPython.core.completer import SimpleMatcherResult
 
+    from gpu_magic.magics.options import Options
+
 __all__ = ["complete_magics"]
 
 _WORDS = ("all", "auto", "none", "reset")
@@ -42,12 +44,13 @@ def complete_magics(context: CompletionContext) -> SimpleMatcherResult:
     return _offer(piece, _places(named.split(","), is_first=not comma), "gpu")
 
 
-def _values(option: str, options: dict[str, tuple[str, ...] | None]) -> tuple[str, ...]:
+def _values(option: str, options: Options) -> tuple[str, ...]:
     if option == "--only":
         from gpu_magic.frameworks import known
 
         return known()
-    return options[option] or ()
+    values = options[option]
+    return values if isinstance(values, tuple) else ()
 
 
 def _places(named: list[str], *, is_first: bool) -> list[str]:

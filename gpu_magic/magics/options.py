@@ -10,12 +10,16 @@ from functools import cache
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
-__all__ = ["OPTIONS", "read"]
+__all__ = ["OPTIONS", "Options", "read"]
 
 _GUARD = "\x00"
 
-# For each magic its options, and their values: some words, any text (None), or none at all for a flag.
-OPTIONS: dict[str, dict[str, tuple[str, ...] | None]] = {
+_ARRAYS = ("torch", "jax", "cupy")
+
+# For each magic its options, and their values: some words, any one word (1), any text (None), or none at all
+# for a flag.
+Options = dict[str, tuple[str, ...] | int | None]
+OPTIONS: dict[str, Options] = {
     "%gpus": {
         "--by": ("index", "uuid"),
         "--order": ("pci", "fastest"),
@@ -27,8 +31,11 @@ OPTIONS: dict[str, dict[str, tuple[str, ...] | None]] = {
         "--strict": (),
     },
     "%%on_gpu": {"--only": None, "--or-cpu": (), "--mirror": (), "--verbose": ()},
+    "%to_gpu": {"--device": 1, "--numpy": _ARRAYS, "--all": (), "--dry-run": ()},
+    "%to_cpu": {"--all": (), "--dry-run": ()},
 }
 _DEFAULTS = {"--order": "pci"}
+# What the options go with, where they can't stand alone.
 _EXAMPLES = {"%gpus": ("GPUs", "%gpus 1,3"), "%%on_gpu": ("a device", "%%on_gpu 0")}
 
 
@@ -63,13 +70,13 @@ def read(magic: str, line: str) -> Namespace:
     for name, value in vars(options).items():
         if isinstance(value, list):
             setattr(options, name, " ".join(value).replace(_GUARD, ""))
-    if guarded and not options.wanted:
+    if guarded and not options.wanted and magic in _EXAMPLES:
         what, example = _EXAMPLES[magic]
         raise UsageError(f"{typed} goes with {what}; try {example} {typed}")
     return options
 
 
-def _is_among(known: dict[str, tuple[str, ...] | None], word: str) -> bool:
+def _is_among(known: Options, word: str) -> bool:
     """Tell whether a word is an option, or the beginning of one, as argparse takes it."""
     return any(option.startswith(word.partition("=")[0]) for option in known)
 
@@ -94,6 +101,6 @@ def _parser(magic: str) -> MagicArgumentParser:
             parser.add_argument(*short, option, action="store_true")
         else:
             # Free text may have a space in it: `--only torch, jax`, `--memory-limit 8 GB`.
-            many = {"nargs": "+"} if values is None else {"choices": values}
+            many = {"nargs": "+"} if values is None else {} if values == 1 else {"choices": values}
             parser.add_argument(option, default=_DEFAULTS.get(option), **many)
     return parser

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections import UserDict, UserList, deque
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from functools import partial
-from types import MemberDescriptorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.table import bytes_text
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import Holding
+from gpu_magic.placement.parts import COMMON, PLAIN, attributes_of, items_of
 from gpu_magic.placement.physical import described
 from gpu_magic.selection.target import Place
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-    from gpu_magic.frameworks.base import Framework
+    from gpu_magic.frameworks.base import Framework, Parts
 
-__all__ = ["Devices", "devices_of"]
-
-# What holds nothing, and is met most often.
-_PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
-_CONTAINERS: tuple[type, ...] = (list, tuple, set, frozenset, deque, type({}.values()))
+__all__ = ["Devices", "devices_of", "holdings_of", "size_text"]
 
 
 class Devices(Mapping[str, int]):
@@ -56,7 +49,7 @@ class Devices(Mapping[str, int]):
         places = [place for place in self._sizes if isinstance(place, Place)]
         names = dict(zip(places, described(places), strict=True))
         return [
-            f"{names[place] if isinstance(place, Place) else place}: {_size(size)}"
+            f"{names[place] if isinstance(place, Place) else place}: {size_text(size)}"
             f"{f' in {count} arrays' if count > 1 else ''}"
             for place, (size, count) in self._sizes.items()
         ]
@@ -67,6 +60,15 @@ class Devices(Mapping[str, int]):
 
 def devices_of(things: Iterable[object]) -> Devices:
     """See `gpu_magic.devices_of`."""
+    sizes: dict[Place | str, tuple[int, int]] = {}
+    for device, size, _ in holdings_of(things).values():
+        total, count = sizes.get(device, (0, 0))
+        sizes[device] = total + size, count + 1
+    return Devices(sizes)
+
+
+def holdings_of(things: Iterable[object]) -> dict[Hashable, Holding]:
+    """Return the memory that variables hold, by what is the same for those that share it."""
     frameworks = imported()
     held: dict[Hashable, Holding] = {}
     seen: dict[int, object] = {}  # kept, so that no two objects have the same id
@@ -75,7 +77,7 @@ def devices_of(things: Iterable[object]) -> Devices:
     while open_:
         thing = open_.pop()
         kind = type(thing)
-        if kind in strangers or issubclass(kind, _PLAIN) or id(thing) in seen:
+        if kind in strangers or issubclass(kind, PLAIN) or id(thing) in seen:
             continue
         seen[id(thing)] = thing
         try:
@@ -86,37 +88,24 @@ def devices_of(things: Iterable[object]) -> Devices:
             strangers.add(kind)
         for holding in memory or ():
             held.setdefault(holding.key, holding)
-        open_.extend(parts or ())
-    sizes: dict[Place | str, tuple[int, int]] = {}
-    for device, size, _ in held.values():
-        total, count = sizes.get(device, (0, 0))
-        sizes[device] = total + size, count + 1
-    return Devices(sizes)
+        open_.extend(parts.things if parts else ())
+    return held
 
 
 def _ask(
     thing: Any, kind: type, frameworks: list[Framework]
-) -> tuple[Sequence[Holding] | None, list[Any] | None]:
-    """Return what an object holds itself, or else what it is made of; neither for what nobody knows.
-
-    It goes by types: an object can claim to be of another class, and can raise whatever it is asked.
-    """
-    if issubclass(kind, dict):
-        return None, list(dict.values(thing))
-    if issubclass(kind, _CONTAINERS):
-        return None, [*kind.__iter__(thing)]  # type: ignore[attr-defined] # they have one
+) -> tuple[Sequence[Holding] | None, Parts | None]:
+    """Return what an object holds itself, or else what it is made of; neither for what nobody knows."""
     for framework in frameworks:
-        memory = framework.memory(thing)
-        if memory is not None:
-            return memory, None
-    for framework in frameworks:
-        parts = framework.parts(thing)
-        if parts is not None:
-            return None, list(parts)
+        if framework.is_array(kind):
+            return framework.memory(thing), None
+    if kind not in COMMON:
+        for framework in frameworks:
+            if parts := framework.parts(thing):
+                return None, parts
     numpy = sys.modules.get("numpy")
-    if numpy is not None and issubclass(kind, numpy.ndarray):
-        return [_numpy(thing, numpy)], list(thing.flat) if thing.dtype == object else None
-    return None, _attributes(thing, kind)
+    own = [_numpy(thing, numpy)] if numpy is not None and issubclass(kind, numpy.ndarray) else None
+    return own, items_of(thing, kind) or attributes_of(thing, kind)
 
 
 def _numpy(array: Any, numpy: Any) -> Holding:
@@ -127,28 +116,7 @@ def _numpy(array: Any, numpy: Any) -> Holding:
     return Holding(Place("cpu", 0), high - low, ("address", low))
 
 
-def _attributes(thing: Any, kind: type) -> list[Any] | None:
-    """Return what a dataclass, or an object of the user's own class (a trainer, a batch), keeps."""
-    if issubclass(kind, partial):
-        return [thing.args, thing.keywords]
-    if is_dataclass(kind):
-        return [getattr(thing, field.name, None) for field in fields(kind)]
-    if kind.__module__ != "__main__" and not issubclass(kind, SimpleNamespace | UserDict | UserList):
-        return None
-    slots = [one for base in kind.__mro__ for one in vars(base).values() if type(one) is MemberDescriptorType]
-    filled = [slot.__get__(thing) for slot in slots if _is_filled(slot, thing)]
-    return [*getattr(thing, "__dict__", {}).values(), *filled]
-
-
-def _is_filled(slot: MemberDescriptorType, thing: Any) -> bool:
-    try:
-        slot.__get__(thing)
-    except AttributeError:
-        return False
-    return True
-
-
-def _size(size: int) -> str:
+def size_text(size: int) -> str:
     """Write small sizes, too: a figure of 0 MiB says nothing."""
     if size < 1 << 10:
         return f"{size} bytes"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, Gpu
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Device, Inventory
 
-__all__ = ["described", "locate", "problem_of"]
+__all__ = ["described", "free_bytes", "locate", "problem_of"]
 
 
 def locate(target: Target) -> Place:
@@ -71,6 +73,29 @@ def described(places: Sequence[Place]) -> list[str]:
     here = (_visible(inventory) if inventory else None) or []
     mark = "SIMULATED " if inventory is not None and inventory.simulated else ""
     return [_described(place, here, mark) for place in places]
+
+
+def free_bytes(place: Place) -> int | None:
+    """Return how much memory the machine has left there, as the driver or Linux says; None for unknown."""
+    if place.kind == "cpu":
+        return _available()
+    if place.type not in ("", "cuda"):
+        return None
+    inventory = current().gpus()
+    here = _visible(inventory) or []
+    device = here[place.index] if place.index < len(here) else None
+    if device is None or inventory.simulated or device.status.memory_free is UNKNOWN:
+        return None
+    return device.status.memory_free
+
+
+def _available() -> int | None:
+    """Read what Linux could give to a process: free memory, and caches that can be dropped (proc(5))."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        return int(line.split()[1]) << 10
+    return None
 
 
 def _without_hint(problem: str) -> str:

@@ -9,13 +9,24 @@
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/_coalesced_native.h>
+#include <ATen/ops/_indices_native.h>
+#include <ATen/ops/_nnz_native.h>
+#include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors_native.h>
+#include <ATen/ops/_values_native.h>
+#include <ATen/ops/dense_dim_native.h>
+#include <ATen/ops/is_coalesced_native.h>
 #include <ATen/ops/set_native.h>
+#include <ATen/ops/sparse_dim_native.h>
 #include <ATen/ops/view_native.h>
-#include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
 
 namespace {
 
@@ -28,14 +39,84 @@ c10::DeviceIndex checked(c10::DeviceIndex index) {
   return index;
 }
 
-struct Allocator final : c10::Allocator {
+// Keeps what is freed, as CUDA's does, until it is told to give it back; a device can be full, and an allocation
+// can be told to fail.
+struct Allocator final : c10::DeviceAllocator {
+  struct Device {
+    size_t allocated = 0, cached = 0, peak = 0, total = size_t(1) << 34, count = 0;
+    std::unordered_multimap<size_t, void*> free;
+  } devices[kCount];
+  struct Block {
+    size_t size;
+    c10::DeviceIndex device;
+  };
+  std::unordered_map<void*, Block> blocks;
+  std::mutex mutex;
+  size_t until_failure = 0;  // 1: the next allocation fails; 0: none does
+
   c10::DataPtr allocate(size_t size) override {
-    void* data = size ? std::malloc(size) : nullptr;
-    return {data, data, &std::free, c10::Device(kType, current)};
+    if (!size) return {nullptr, nullptr, &free, c10::Device(kType, current)};
+    std::lock_guard<std::mutex> lock(mutex);
+    auto& device = devices[current];
+    const bool fails = until_failure && !--until_failure;
+    TORCH_CHECK_WITH(OutOfMemoryError, !fails && device.allocated + size <= device.total,
+                     "pretend out of memory. Tried to allocate ", size, " bytes.");
+    auto found = device.free.find(size);
+    void* data = found == device.free.end() ? std::malloc(size) : found->second;
+    if (found != device.free.end()) device.free.erase(found), device.cached -= size;
+    device.allocated += size, device.count++;
+    device.peak = std::max(device.peak, device.allocated);
+    blocks[data] = {size, current};
+    return {data, data, &free, c10::Device(kType, current)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
+  static void free(void* data);
+  void release(void* data) {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto block = blocks.at(data);
+    auto& device = devices[block.device];
+    blocks.erase(data);
+    device.allocated -= block.size, device.cached += block.size;
+    device.free.emplace(block.size, data);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free; }
   void copy_data(void* to, const void* from, std::size_t size) const override { std::memcpy(to, from, size); }
+
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {
+    std::lock_guard<std::mutex> lock(mutex);
+    for (auto& device : devices) {
+      for (auto& [size, data] : device.free) std::free(data);
+      device.free.clear(), device.cached = 0;
+    }
+  }
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
+    auto& device = devices[checked(index)];
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.allocated_bytes[0].current = device.allocated, stats.allocated_bytes[0].peak = device.peak;
+    stats.reserved_bytes[0].current = device.allocated + device.cached;
+    stats.allocation[0].allocated = device.count;
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex index) override { devices[checked(index)].count = 0; }
+  void resetPeakStats(c10::DeviceIndex index) override {
+    devices[checked(index)].peak = devices[index].allocated;
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    auto& device = devices[checked(index)];
+    return {device.total - device.allocated - device.cached, device.total};
+  }
 } allocator;
+
+void Allocator::free(void* data) {
+  if (data) allocator.release(data);
+}
+
+// Whether a tensor can take another device's memory for its own and stay the same object, as CUDA's can.
+bool is_like_cuda = true;
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  return is_like_cuda || self.key_set() == from.key_set();
+}
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kType; }
@@ -106,8 +187,11 @@ at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
 // A tensor of the CPU's over the same memory.
 at::Tensor on_cpu(const at::Tensor& tensor) {
   if (tensor.device().type() != kType) return tensor;
-  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), [tensor](void*) {},
-                       tensor.options().device(c10::kCPU));
+  auto same = at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), [tensor](void*) {},
+                            tensor.options().device(c10::kCPU));
+  same._set_conj(tensor.is_conj());
+  same._set_neg(tensor.is_neg());
+  return same;
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
@@ -118,6 +202,27 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
   if (self.sizes() != to.sizes()) at::native::resize_(to, self.sizes());
   return copy_from(self, to, false);
+}
+
+// PyTorch asks for these two where a device has no convolution that it knows.
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                       at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                       at::IntArrayRef output_padding, int64_t groups) {
+  auto cpu_bias = bias && bias->defined() ? std::make_optional(on_cpu(*bias)) : std::nullopt;
+  return at::convolution(on_cpu(input), on_cpu(weight), cpu_bias, stride, padding, dilation, transposed,
+                         output_padding, groups)
+      .to(input.device());
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef stride,
+    at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding,
+    int64_t groups, std::array<bool, 3> mask) {
+  auto [a, b, c] = at::convolution_backward(on_cpu(grad), on_cpu(input), on_cpu(weight),
+                                            at::IntArrayRef{weight.size(0)}, stride, padding, dilation, transposed,
+                                            output_padding, groups, mask);
+  auto there = [&](const at::Tensor& one) { return one.defined() ? one.to(input.device()) : one; };
+  return {there(a), there(b), there(c)};
 }
 
 at::Tensor view(const at::Tensor& self, c10::SymIntArrayRef size) {
@@ -142,10 +247,30 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty_strided", empty_strided);
   m.impl("_copy_from", copy_from);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
+  m.impl("convolution_overrideable", convolution);
+  m.impl("convolution_backward_overrideable", convolution_backward);
   m.impl("view", view);
   m.impl("as_strided", at::native::as_strided_tensorimpl);
   m.impl("set_.source_Storage_storage_offset", at::native::set_storage_cpu_);
+  m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
   m.impl("resize_", torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+// Enough to make a sparse tensor, and to take it apart again.
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  m.impl("_sparse_coo_tensor_with_dims_and_tensors", at::native::new_with_dims_and_tensor_sparse_symint);
+  m.impl("_indices", at::native::_indices_sparse);
+  m.impl("_values", at::native::_values_sparse);
+  m.impl("_nnz", at::native::_nnz_sparse);
+  m.impl("_coalesced_", at::native::_coalesced_sparse_);
+  m.impl("is_coalesced", at::native::is_coalesced_sparse);
+  m.impl("sparse_dim", at::native::sparse_dim_sparse);
+  m.impl("dense_dim", at::native::dense_dim_sparse);
+}
+
+// Asked of the tensor that takes the memory, which can be the CPU's.
+TORCH_LIBRARY_IMPL(aten, CPU, m) {
+  m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
@@ -156,5 +281,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   c10::SetAllocator(kType, &allocator);
   at::RegisterPrivateUse1HooksInterface(&hooks);
   m.def("current", [] { return int(current); });
+  m.def("fail_after", [](size_t count) { allocator.until_failure = count; });
+  m.def("set_total", [](int index, size_t bytes) { allocator.devices[checked(index)].total = bytes; });
+  m.def("be_like_cuda", [](bool is) { is_like_cuda = is; });
   m.def("set_current", [](int index) { current = checked(static_cast<c10::DeviceIndex>(index)); });
 }

@@ -46,23 +46,78 @@ class Device:
         return self
 
 
+class Memory:
+    def __init__(self, buffer, device):
+        self.buffer, self.size, self.device = buffer, buffer.nbytes, device
+        self.ptr = buffer.__array_interface__["data"][0]
+
+
+class MemoryPointer:
+    def __init__(self, mem, offset):
+        self.mem, self.ptr, self.device = mem, mem.ptr + offset, mem.device
+
+    def __add__(self, offset):
+        return MemoryPointer(self.mem, self.ptr - self.mem.ptr + offset)
+
+
 class ndarray:  # noqa: N801
-    def __init__(self, array, memory=None, device=None):
-        self._array = array
-        self.device = device or Device()
-        self.nbytes = array.nbytes
-        memory = memory or types.SimpleNamespace(size=array.nbytes, ptr=id(array))
-        self.data = types.SimpleNamespace(mem=memory)
+    def __init__(self, shape, dtype=float, memptr=None, strides=None):
+        if memptr is None:
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            memptr = MemoryPointer(Memory(np.empty(size, np.uint8), Device()), 0)
+        self.data, self.device = memptr, memptr.device
+        offset = memptr.ptr - memptr.mem.ptr
+        self._array = np.ndarray(shape, dtype, memptr.mem.buffer, offset, strides)
+        self.shape, self.dtype, self.strides = self._array.shape, self._array.dtype, self._array.strides
+        self.nbytes = self._array.nbytes
 
     def __getitem__(self, key):
-        return ndarray(self._array[key], self.data.mem, self.device)
+        part = self._array[key]
+        offset = part.__array_interface__["data"][0] - self.data.mem.ptr
+        return ndarray(part.shape, part.dtype, MemoryPointer(self.data.mem, offset), part.strides)
+
+
+def asarray(array):
+    if isinstance(array, ndarray) and array.device.id == getDevice():
+        return array
+    source = array._array if isinstance(array, ndarray) else np.asarray(array)
+    made = ndarray(source.shape, source.dtype)
+    made._array[...] = source
+    return made
+
+
+def asnumpy(array):
+    return array._array.copy()
 
 
 def ones(shape):
-    return ndarray(np.ones(shape))
+    return asarray(np.ones(shape))
 
 
+class _Pool:
+    def free_bytes(self):
+        return 0
+
+    def free_all_blocks(self):
+        pass
+
+
+_pool = _Pool()
+
+
+def get_default_memory_pool():
+    return _pool
+
+
+def get_default_pinned_memory_pool():
+    return _pool
+
+
+uint8 = np.uint8
 runtime = types.SimpleNamespace(
-    getDeviceCount=getDeviceCount, getDevice=getDevice, CUDARuntimeError=CUDARuntimeError
+    getDeviceCount=getDeviceCount,
+    getDevice=getDevice,
+    CUDARuntimeError=CUDARuntimeError,
+    memGetInfo=lambda: (1 << 33, 1 << 34),
 )
-cuda = types.SimpleNamespace(Device=Device, runtime=runtime)
+cuda = types.SimpleNamespace(Device=Device, runtime=runtime, MemoryPointer=MemoryPointer)

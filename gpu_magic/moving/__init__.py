@@ -1,0 +1,1 @@
+"""Move variables to a device, and give memory back."""

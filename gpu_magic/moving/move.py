@@ -1,0 +1,314 @@
+"""Moves variables to one device: a plan first, then all of it or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from gpu_magic.errors import PlacementError
+from gpu_magic.frameworks import get, imported
+from gpu_magic.frameworks.base import Load
+from gpu_magic.moving.graph import Graph
+from gpu_magic.placement.devices import holdings_of, size_text
+from gpu_magic.placement.physical import described, free_bytes, locate
+from gpu_magic.selection.target import parse_targets
+from gpu_magic.text import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpu_magic.frameworks.base import Framework, Transfer
+    from gpu_magic.moving.graph import Found
+    from gpu_magic.moving.names import Names
+    from gpu_magic.selection.target import Place
+
+__all__ = ["Move", "Row", "read_place"]
+
+
+_FROM_NUMPY = ("torch", "jax", "cupy")
+
+
+class Row(NamedTuple):
+    """One variable of a plan; what it shares with one before it is counted there.
+
+    Parameters
+    ----------
+    name
+        As it was named.
+    kind
+        Its type.
+    load
+        What is to be moved.
+    left
+        The number of NumPy arrays in it that stay.
+    holds
+        Whether it has arrays of its own that can be moved, elsewhere or there already.
+    is_shared
+        Whether it has some of a variable before it.
+
+    """
+
+    name: str
+    kind: str
+    load: Load
+    left: int
+    holds: bool
+    is_shared: bool
+
+
+class Move:
+    """The way of some variables to a device.
+
+    Parameters
+    ----------
+    place
+        Where to.
+    converts
+        The module of the framework that NumPy arrays become arrays of; None: they stay.
+
+    """
+
+    def __init__(self, place: Place, converts: str | None = None) -> None:
+        if converts is not None:
+            _can_convert(converts)
+        self.place = place
+        self.rows: list[Row] = []
+        self.seconds = 0.0
+        self._converts = converts
+        self._graph = Graph(place, converts)
+        self._transfers: dict[str, Transfer] = {}
+        self._needs: dict[str, int] = {}
+        self._named: dict[str, Any] = {}
+        self._undo: list[Callable[[], None]] = []
+
+    def add(self, name: str, value: Any) -> None:
+        """Take a variable along.
+
+        Raises
+        ------
+        PlacementError
+            It can't be moved: why, and what to do.
+
+        """
+        found = self._graph.add(value)
+        kind = type(value).__name__
+        whose = f"{name}: " if name else ""
+        if found.fixed:
+            raise PlacementError(f"{whose}{found.fixed[0]}")
+        if found.left and not found.arrays and self.place.kind == "gpu":
+            raise PlacementError(
+                f"{name or 'It'} is NumPy's, which knows no device: --numpy torch makes it PyTorch's there, "
+                "or jax, or cupy."
+            )
+        try:
+            load = self._loaded(found)
+        except PlacementError as error:
+            raise PlacementError(f"{whose}{error}") from None
+        self._named[name] = value
+        self.rows.append(Row(name, kind, load, len(found.left), bool(found.arrays), bool(found.shared)))
+
+    def add_if_possible(self, name: str, value: Any) -> str:
+        """Take a variable along if it has arrays that can be moved; else say why one that has them can't."""
+        alone = Graph(self.place, self._converts)  # the plan's own would hold it from then on
+        found = alone.add(value)
+        if not found.fixed and found.arrays:
+            self.add(name, value)
+        return next(iter(found.fixed), "")
+
+    def _loaded(self, found: Found) -> Load:
+        arrays, nbytes, origins = 0, 0, set[str]()
+        for module, things in found.arrays.items():
+            load = self._transfer(module).add(things)
+            self._needs[module] = self._needs.get(module, 0) + load.nbytes
+            arrays, nbytes = arrays + load.arrays, nbytes + load.nbytes
+            origins.update(load.origins)
+        return Load(arrays, nbytes, sorted(origins))
+
+    def _transfer(self, module: str) -> Transfer:
+        transfer = self._transfers.get(module)
+        if transfer is None:
+            framework = _framework(module)
+            if why := framework.problem(self.place):
+                raise PlacementError(f"{self.place} can't be used: {why}.")
+            transfer = self._transfers[module] = framework.transfer(self.place)
+            if len(self._transfers) == 1:
+                self.place = framework.resolved(self.place)
+        return transfer
+
+    @property
+    def nbytes(self) -> int:
+        """What is to be allocated there, in bytes."""
+        return sum(self._needs.values())
+
+    @property
+    def free(self) -> int | None:
+        """How much is free there, in bytes, as far as it is known: the least that a framework can take."""
+        found = (_framework(module).free_bytes(self.place) for module, need in self._needs.items() if need)
+        known = [one for one in found if one is not None]
+        if not known and (left := free_bytes(self.place)) is not None:
+            known.append(left)
+        return min(known, default=None)
+
+    def check(self) -> None:
+        """Refuse what does not fit, or is nothing.
+
+        Raises
+        ------
+        PlacementError
+            Why; nothing was changed.
+
+        """
+        if not any(row.holds for row in self.rows):
+            names = listed((f"{row.name or 'it'} ({row.kind})" for row in self.rows), "the variables here")
+            raise PlacementError(f"There is nothing to move in {names}: no framework's arrays.")
+        free = self.free
+        if free is not None and self.nbytes > free:
+            raise PlacementError(
+                f"{size_text(self.nbytes)} do not fit on {described([self.place])[0]}, where "
+                f"{size_text(free)} are free. Nothing was changed. Move fewer, or see what %gpu_free gives "
+                "back."
+            )
+
+    def carry_out(self, names: Names | None = None, tell: Callable[[int], object] = id) -> list[Any]:
+        """Copy, then put the copies in place.
+
+        Parameters
+        ----------
+        names
+            Where the variables stand.
+        tell
+            Told how many bytes are done, after each piece.
+
+        Returns
+        -------
+        list
+            The variables as they are now.
+
+        Raises
+        ------
+        PlacementError
+            It failed, out of memory for example; all is as it was, and what was allocated is freed.
+
+        """
+        begun = time.monotonic()
+        done, why = 0, ""
+        is_interrupted = False
+        try:
+            for transfer in self._transfers.values():
+                for nbytes in transfer.copy():
+                    done += nbytes
+                    tell(done)
+            with _uninterrupted() as came:
+                self._commit(names, came)
+        except KeyboardInterrupt:
+            is_interrupted = True
+        except PlacementError as error:
+            why = f"{error} Nothing was changed."
+        except Exception as error:  # noqa: BLE001 - each framework has its own for being out of memory
+            why = self._why(error, done)
+        self.seconds = time.monotonic() - begun
+        if is_interrupted or why:  # outside of the handlers, whose frames hold on to the copies
+            self._give_up()
+        if is_interrupted:
+            raise KeyboardInterrupt
+        if why:
+            raise PlacementError(why)
+        for module in self._transfers:
+            _framework(module).settle(self._graph.objects())
+        return [self._graph.now(value) for value in self._named.values()]
+
+    def _commit(self, names: Names | None, came: list[int]) -> None:
+        try:
+            for transfer in self._transfers.values():
+                self._undo.append(transfer.undo)
+                transfer.commit()
+            for change in self._graph.rebuild(self._replacement):
+                self._undo.append(change.undo)
+                change.make()
+            if names is not None:
+                self._undo.append(names.undo)
+                names.put({name: self._graph.now(value) for name, value in self._named.items()})
+            if came:
+                raise KeyboardInterrupt  # noqa: TRY301 - undone like any other
+        except BaseException:
+            while self._undo:
+                self._undo.pop()()
+            raise
+
+    def _replacement(self, thing: Any) -> Any:
+        for transfer in self._transfers.values():
+            if (new := transfer.replacement(thing)) is not thing:
+                return new
+        return thing
+
+    def _why(self, error: Exception, done: int) -> str:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        ran_out = any(word in said.lower() for word in ("out of memory", "outofmemory", "resource_exhausted"))
+        if ran_out:
+            return (
+                f"{self.place} ran out of memory after {size_text(done)} of {size_text(self.nbytes)}. All is "
+                "as it was. Move fewer, or see what %gpu_free gives back."
+            )
+        return f"Moving to {self.place} failed, and all is as it was: {said[:300]}"
+
+    def _give_up(self) -> None:
+        self._transfers.clear()
+        self._undo.clear()
+        gc.collect()
+
+    def old_keys(self) -> set[Any]:
+        """Return the keys of all memory that the moved arrays had, as in `Holding`."""
+        found: set[Any] = set()
+        for transfer in self._transfers.values():
+            found.update(holdings_of(transfer.before()))
+        return found
+
+
+def read_place(text: str) -> Place:
+    """Return the one device that is named.
+
+    Raises
+    ------
+    PlacementError
+        For none, for several, or for a GPU that this process can't see.
+
+    """
+    first, *others = parse_targets(text)
+    if others:
+        raise PlacementError(f"Variables go to one device, and {text} names {len(others) + 1}.")
+    return locate(first)
+
+
+def _can_convert(module: str) -> None:
+    if module not in _FROM_NUMPY:
+        raise PlacementError(
+            f"NumPy's arrays can become those of {' or '.join(_FROM_NUMPY)}, and not of {module}."
+        )
+    framework = _framework(module)
+    if framework not in imported():
+        raise PlacementError(
+            f"NumPy's arrays can't become {framework.name}'s before it is imported: import {module}."
+        )
+
+
+def _framework(module: str) -> Framework:
+    return cast("Framework", get(module))  # its arrays are here, so it is, too
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[list[int]]:
+    """Let interrupts wait, and collect them: neither a commit nor its undoing must be left half-way."""
+    came: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:  # not ours to change
+        yield came
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))  # noqa: ARG005
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, before)
