@@ -19,7 +19,7 @@ import gpu_magic.cuda.fork as _fork
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from gpu_magic.api import choose, devices_of, gpus, guard, on_gpu, to_cpu, to_gpu
+    from gpu_magic.api import choose, devices_of, gpu_free, gpus, guard, on_gpu, to_cpu, to_gpu
     from gpu_magic.choice import Choice
     from gpu_magic.cuda.guard import Guard
     from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         PlacementWarning,
         SimulationError,
     )
+    from gpu_magic.moving.free import Freed
     from gpu_magic.placement.devices import Devices
     from gpu_magic.placement.on_gpu import OnGpu
 
@@ -46,6 +47,7 @@ __all__ = [
     "CudaInitializedError",
     "CudaInitializedWarning",
     "Devices",
+    "Freed",
     "Gpu",
     "GpuMagicError",
     "GpuProcess",
@@ -59,6 +61,7 @@ __all__ = [
     "SimulationError",
     "choose",
     "devices_of",
+    "gpu_free",
     "gpus",
     "guard",
     "on_gpu",
@@ -68,7 +71,7 @@ __all__ = [
 
 # Where each public name lives. Nothing is imported before it is used: `%load_ext` takes milliseconds.
 _HOMES = {
-    "gpu_magic.api": ("choose", "devices_of", "gpus", "guard", "on_gpu", "to_cpu", "to_gpu"),
+    "gpu_magic.api": ("choose", "devices_of", "gpu_free", "gpus", "guard", "on_gpu", "to_cpu", "to_gpu"),
     "gpu_magic.choice": ("Choice",),
     "gpu_magic.devices.model": ("UNKNOWN", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance"),
     "gpu_magic.errors": (
@@ -80,6 +83,7 @@ _HOMES = {
         "PlacementWarning",
         "SimulationError",
     ),
+    "gpu_magic.moving.free": ("Freed",),
     "gpu_magic.placement.devices": ("Devices",),
     "gpu_magic.placement.on_gpu": ("OnGpu",),
     "gpu_magic.cuda.guard": ("Guard",),

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from gpu_magic.choice import Choice
     from gpu_magic.cuda.guard import Guard
     from gpu_magic.devices.model import Inventory
+    from gpu_magic.moving.free import Freed
     from gpu_magic.placement.devices import Devices
     from gpu_magic.placement.on_gpu import OnGpu
     from gpu_magic.selection.options import By, Order
 
-__all__ = ["choose", "devices_of", "gpus", "guard", "on_gpu", "to_cpu", "to_gpu"]
+__all__ = ["choose", "devices_of", "gpu_free", "gpus", "guard", "on_gpu", "to_cpu", "to_gpu"]
 
 
 def gpus() -> Inventory:
@@ -235,6 +236,20 @@ def to_gpu(thing: Any, device: str | int = 0, *, numpy: str | None = None) -> An
 def to_cpu(thing: Any, *, numpy: str | None = None) -> Any:
     """Move a variable to the CPU: see `to_gpu`. CuPy's arrays become NumPy's."""
     return to_gpu(thing, "cpu", numpy=numpy)
+
+
+def gpu_free() -> Freed:
+    """Give memory back: collect garbage, and empty the cache of each framework that is imported.
+
+    Returns
+    -------
+    Freed
+        What each GPU had in use before and after, which shows itself as text.
+
+    """
+    from gpu_magic.moving.free import free
+
+    return free()
 
 
 def _device_as_typed(wanted: object) -> str:

@@ -20,6 +20,7 @@ NAMES = [
     "CudaInitializedError",
     "CudaInitializedWarning",
     "Devices",
+    "Freed",
     "Gpu",
     "GpuMagicError",
     "GpuProcess",
@@ -33,9 +34,12 @@ NAMES = [
     "SimulationError",
     "choose",
     "devices_of",
+    "gpu_free",
     "gpus",
     "guard",
     "on_gpu",
+    "to_cpu",
+    "to_gpu",
 ]
 
 
@@ -78,6 +82,6 @@ def test_a_name_stays_a_function_when_its_rooms_are_loaded(fresh: Fresh) -> None
         gpu_magic.gpus(), gpu_magic.guard()
         gpu_magic.on_gpu("cpu").__enter__(), gpu_magic.devices_of([])
         import gpu_magic.choice, gpu_magic.selection.choose, gpu_magic.cuda.guard
-        names = ("gpus", "guard", "choose", "on_gpu", "devices_of")
+        names = ("gpus", "guard", "choose", "on_gpu", "devices_of", "to_gpu", "to_cpu", "gpu_free")
         assert all(callable(getattr(gpu_magic, name)) for name in names)
     """)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpu_magic.selection.memory import Memory
     from gpu_magic.selection.target import Place
 
-__all__ = ["Framework", "Holding", "Load", "Parts", "Transfer"]
+__all__ = ["Framework", "Holding", "Load", "Parts", "Pool", "Transfer"]
 
 
 class Holding(NamedTuple):
@@ -71,6 +71,22 @@ class Load(NamedTuple):
     arrays: int = 0
     nbytes: int = 0
     origins: Collection[str] = ()
+
+
+class Pool(NamedTuple):
+    """A framework's memory on one GPU, in bytes.
+
+    Parameters
+    ----------
+    used
+        What its arrays take.
+    kept
+        What it has from the driver, used or not.
+
+    """
+
+    used: int
+    kept: int
 
 
 class Transfer(Protocol):
@@ -232,3 +248,11 @@ class Framework(Protocol):
         """Return how much more it can allocate there; None where it can't tell without being started."""
         del place
         return None
+
+    def pools(self) -> Mapping[Place, Pool]:
+        """Return what it has of each GPU, as it counts; nothing where it has not started or can't tell."""
+        return {}
+
+    def give_back(self) -> str:
+        """Give memory that it keeps and does not use back to the driver; say why it can't: a sentence."""
+        return ""

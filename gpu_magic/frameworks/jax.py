@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.base import Framework, Holding, Parts
+from gpu_magic.frameworks.base import Framework, Holding, Parts, Pool
 from gpu_magic.frameworks.copies import Copies, Way
 from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
@@ -129,6 +129,20 @@ class Jax(Framework):
         if "bytes_limit" not in stats:
             return None
         return int(stats["bytes_limit"] - stats["bytes_in_use"])
+
+    def pools(self) -> Mapping[Place, Pool]:
+        devices = _devices(Place("gpu", 0)) if self.has_gpu() else {}
+        stats = {index: device.memory_stats() or {} for index, device in devices.items()}
+        return {
+            Place("gpu", index, "cuda"): Pool(one["bytes_in_use"], one.get("pool_bytes", one["bytes_in_use"]))
+            for index, one in stats.items()
+            if "bytes_in_use" in one
+        }
+
+    def give_back(self) -> str:
+        if not self.has_gpu():
+            return ""
+        return "JAX keeps what it took of a GPU until the kernel ends; %gpus ... --growth takes less."
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the default device; JAX can't hide the others once CUDA has started."""

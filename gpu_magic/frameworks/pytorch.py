@@ -9,7 +9,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks.base import Framework, Holding
+from gpu_magic.frameworks.base import Framework, Holding, Pool
 from gpu_magic.frameworks.nesting import Nesting
 from gpu_magic.frameworks.pytorch_parts import parts_of
 from gpu_magic.frameworks.pytorch_transfer import TensorTransfer, tensors_in
@@ -17,7 +17,7 @@ from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -135,6 +135,23 @@ class PyTorch(Framework):
         except (AttributeError, RuntimeError):  # before PyTorch 2.9; an accelerator that does not count
             return None
         return int(free + kept)
+
+    def pools(self) -> Mapping[Place, Pool]:
+        torch: Any = sys.modules["torch"]
+        kind = _accelerator()
+        if kind is None or (kind == "cuda" and not self.has_gpu()):
+            return {}
+        found = {}
+        with contextlib.suppress(AttributeError, RuntimeError):  # before PyTorch 2.9; one that does not count
+            for index in range(torch.accelerator.device_count()):
+                used = torch.accelerator.memory_allocated(index)
+                found[Place("gpu", index, kind)] = Pool(used, torch.accelerator.memory_reserved(index))
+        return found
+
+    def give_back(self) -> str:
+        if self.pools():
+            sys.modules["torch"].accelerator.empty_cache()
+        return ""
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the current device; PyTorch can't hide the others once CUDA has started."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.base import Framework, Holding, Parts
+from gpu_magic.frameworks.base import Framework, Holding, Parts, Pool
 from gpu_magic.frameworks.copies import Copies, Way
 from gpu_magic.frameworks.nesting import Nesting
 from gpu_magic.selection.target import CPU, Place
@@ -135,6 +135,19 @@ class TensorFlow(Framework):
                 return tf.identity(tensor)
 
         return Copies(Way(origin, lambda tensor: self.memory(tensor)[0].nbytes, copy))
+
+    def pools(self) -> Mapping[Place, Pool]:
+        tf: Any = sys.modules["tensorflow"]
+        found = {}
+        for index, ordinal in enumerate(_ordinals("GPU") if self.has_gpu() else ()):
+            used = tf.config.experimental.get_memory_info(f"GPU:{index}")["current"]
+            found[Place("gpu", ordinal, "cuda")] = Pool(used, used)  # it does not say what it keeps
+        return found
+
+    def give_back(self) -> str:
+        if not self.has_gpu():
+            return ""
+        return "TensorFlow keeps what it took of a GPU until the kernel ends; %gpus ... --growth takes less."
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the visible devices, as long as it has not started; TensorFlow refuses after that."""

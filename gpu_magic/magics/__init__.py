@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from gpu_magic.magics.complete import complete_magics
+from gpu_magic.magics.gpu_free import GpuFreeMagic
 from gpu_magic.magics.gpus import GpuMagics
 from gpu_magic.magics.on_gpu import OnGpuMagic
 from gpu_magic.magics.to_gpu import ToGpuMagics
@@ -28,6 +29,7 @@ _NAMES = (
     ("line", "where"),
     ("line", "to_gpu"),
     ("line", "to_cpu"),
+    ("line", "gpu_free"),
 )
 # For each shell: magics of these names that a user had before, to be put back; what awaits a %%on_gpu cell.
 _theirs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
@@ -47,6 +49,7 @@ def load(shell: InteractiveShell) -> None:
     manager: Any = shell.magics_manager
     manager.register_function(OnGpuMagic(shell).on_gpu, "cell", "on_gpu")
     manager.register_function(WhereMagic(shell).where, "line", "where")
+    manager.register_function(GpuFreeMagic(shell).gpu_free, "line", "gpu_free")
     moving = ToGpuMagics(shell)
     manager.register_function(moving.to_gpu, "line", "to_gpu")
     manager.register_function(moving.to_cpu, "line", "to_cpu")

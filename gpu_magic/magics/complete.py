@@ -1,4 +1,4 @@
-"""What Tab offers after `%gpus` and `%%on_gpu`: numbers, words, UUIDs, options, and nothing else."""
+"""What Tab offers after our magics: numbers, words, UUIDs and options, and nothing else of Python's."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["complete_magics"]
 
 _WORDS = ("all", "auto", "none", "reset")
+_MOVING = ("%to_gpu", "%to_cpu", "%gpu_free")
+_COMMANDS = ("%gpus", "%%on_gpu", *_MOVING)
 
 
 @context_matcher()
 def complete_magics(context: CompletionContext) -> SimpleMatcherResult:
-    """Complete a `%gpus` or `%%on_gpu` line; leave every other line to IPython's own matchers."""
+    """Complete a line of ours; leave every other line to IPython's own matchers."""
     command, *words = context.text_until_cursor.lstrip().split(" ")
-    if command not in ("%gpus", "%%on_gpu") or not words:
+    if not words or command not in _COMMANDS:  # most lines: nothing is imported for those
         return {"completions": []}
     from gpu_magic.magics.options import OPTIONS
 
@@ -39,12 +41,16 @@ def complete_magics(context: CompletionContext) -> SimpleMatcherResult:
     if len(words) > 1 and options.get(words[-2], ()) != ():
         offers = [value for value in _values(words[-2], options) if value not in named.split(",")]
         return _offer(piece, offers, "value")
+    if command in _MOVING:  # variables, which IPython's own matchers know
+        return {"completions": []}
     if command == "%gpus":
         return _offer(piece, _gpus(named.split(","), piece, is_first=not comma), "gpu")
     return _offer(piece, _places(named.split(","), is_first=not comma), "gpu")
 
 
 def _values(option: str, options: Options) -> tuple[str, ...]:
+    if option == "--device":
+        return tuple(_places([], is_first=True))
     if option == "--only":
         from gpu_magic.frameworks import known
 

@@ -33,6 +33,7 @@ OPTIONS: dict[str, Options] = {
     "%%on_gpu": {"--only": None, "--or-cpu": (), "--mirror": (), "--verbose": ()},
     "%to_gpu": {"--device": 1, "--numpy": _ARRAYS, "--all": (), "--dry-run": ()},
     "%to_cpu": {"--all": (), "--dry-run": ()},
+    "%gpu_free": {"--dry-run": ()},
 }
 _DEFAULTS = {"--order": "pci"}
 # What the options go with, where they can't stand alone.

@@ -78,6 +78,7 @@ class Move:
         self.place = place
         self.rows: list[Row] = []
         self.seconds = 0.0
+        self._done = 0  # bytes
         self._converts = converts
         self._graph = Graph(place, converts)
         self._transfers: dict[str, Transfer] = {}
@@ -195,13 +196,10 @@ class Move:
 
         """
         begun = time.monotonic()
-        done, why = 0, ""
+        why = ""
         is_interrupted = False
         try:
-            for transfer in self._transfers.values():
-                for nbytes in transfer.copy():
-                    done += nbytes
-                    tell(done)
+            self._copy(tell)
             with _uninterrupted() as came:
                 self._commit(names, came)
         except KeyboardInterrupt:
@@ -209,7 +207,7 @@ class Move:
         except PlacementError as error:
             why = f"{error} Nothing was changed."
         except Exception as error:  # noqa: BLE001 - each framework has its own for being out of memory
-            why = self._why(error, done)
+            why = self._why(error)
         self.seconds = time.monotonic() - begun
         if is_interrupted or why:  # outside of the handlers, whose frames hold on to the copies
             self._give_up()
@@ -220,6 +218,12 @@ class Move:
         for module in self._transfers:
             _framework(module).settle(self._graph.objects())
         return [self._graph.now(value) for value in self._named.values()]
+
+    def _copy(self, tell: Callable[[int], object]) -> None:
+        for transfer in self._transfers.values():
+            for nbytes in transfer.copy():
+                self._done += nbytes
+                tell(self._done)
 
     def _commit(self, names: Names | None, came: list[int]) -> None:
         try:
@@ -245,20 +249,23 @@ class Move:
                 return new
         return thing
 
-    def _why(self, error: Exception, done: int) -> str:
+    def _why(self, error: Exception) -> str:
         said = " ".join(f"{type(error).__name__}: {error}".split())
         ran_out = any(word in said.lower() for word in ("out of memory", "outofmemory", "resource_exhausted"))
         if ran_out:
             return (
-                f"{self.place} ran out of memory after {size_text(done)} of {size_text(self.nbytes)}. All is "
-                "as it was. Move fewer, or see what %gpu_free gives back."
+                f"{self.place} ran out of memory after {size_text(self._done)} of {size_text(self.nbytes)}. All "
+                "is as it was. Move fewer, or see what %gpu_free gives back."
             )
         return f"Moving to {self.place} failed, and all is as it was: {said[:300]}"
 
     def _give_up(self) -> None:
+        """Free what was allocated, and have the frameworks keep none of it."""
+        used = [_framework(module) for module in self._transfers]
         self._transfers.clear()
-        self._undo.clear()
         gc.collect()
+        for framework in used:
+            framework.give_back()
 
     def old_keys(self) -> set[Any]:
         """Return the keys of all memory that the moved arrays had, as in `Holding`."""

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import UNKNOWN, Gpu
+from gpu_magic.devices.model import UNKNOWN, Gpu, Unknown
 from gpu_magic.errors import ChoiceError, PlacementError
 from gpu_magic.selection.choose import find
 from gpu_magic.selection.target import Place, Target
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Device, Inventory
 
-__all__ = ["described", "free_bytes", "locate", "problem_of"]
+__all__ = ["described", "free_bytes", "locate", "problem_of", "used_by_us"]
 
 
 def locate(target: Target) -> Place:
@@ -79,14 +79,28 @@ def free_bytes(place: Place) -> int | None:
     """Return how much memory the machine has left there, as the driver or Linux says; None for unknown."""
     if place.kind == "cpu":
         return _available()
+    device = _device(place)
+    left = UNKNOWN if device is None else device.status.memory_free
+    return None if left is UNKNOWN else left
+
+
+def used_by_us(place: Place) -> int | Unknown:
+    """Return how much memory this process has there, as the driver says."""
+    device = _device(place)
+    processes = UNKNOWN if device is None else device.status.processes
+    if processes is UNKNOWN:
+        return UNKNOWN
+    mine = [process.memory for process in processes if process.mine]
+    known = [size for size in mine if size is not UNKNOWN]
+    return sum(known) if mine and len(known) == len(mine) else UNKNOWN
+
+
+def _device(place: Place) -> Device | None:
     if place.type not in ("", "cuda"):
         return None
     inventory = current().gpus()
     here = _visible(inventory) or []
-    device = here[place.index] if place.index < len(here) else None
-    if device is None or inventory.simulated or device.status.memory_free is UNKNOWN:
-        return None
-    return device.status.memory_free
+    return here[place.index] if place.index < len(here) and not inventory.simulated else None
 
 
 def _available() -> int | None:

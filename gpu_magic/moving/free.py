@@ -1,0 +1,96 @@
+"""Gives memory back, and says what still holds the rest."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.frameworks import imported
+from gpu_magic.placement.devices import holdings_of, size_text
+from gpu_magic.placement.physical import described, used_by_us
+from gpu_magic.selection.target import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["Freed", "free", "held", "holders", "nameless"]
+
+_LONGEST = 10  # names
+
+
+class Freed(NamedTuple):
+    """What was in use on each GPU, before and after. Shows itself as text.
+
+    Parameters
+    ----------
+    before, after
+        Bytes that this process has of each GPU: the driver's figure, else the frameworks' own.
+    notes
+        What a framework does not give back.
+
+    """
+
+    before: Mapping[Place, int]
+    after: Mapping[Place, int]
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        places = [place for place in self.before if self.before[place] or self.after.get(place)]
+        if not places:
+            return "This process has no memory on a GPU."
+        lines = [
+            f"{name}: {size_text(self.before[place])} → {size_text(self.after.get(place, 0))} in use"
+            for name, place in zip(described(places), places, strict=True)
+        ]
+        return "\n".join([*lines, *self.notes])
+
+
+def free(drop: Callable[[], None] | None = None) -> Freed:
+    """See `gpu_magic.gpu_free`.
+
+    Parameters
+    ----------
+    drop
+        Drops references first; what they held counts as in use before.
+
+    """
+    before = _in_use()
+    if drop is not None:
+        drop()
+    gc.collect()
+    notes = tuple(filter(None, (framework.give_back() for framework in imported())))
+    return Freed(before, _in_use(), notes)
+
+
+def held(value: object) -> int:
+    """Return how many bytes a variable holds on GPUs."""
+    holdings = holdings_of([value]).values()
+    return sum(one.nbytes for one in holdings if isinstance(one.device, Place) and one.device.kind == "gpu")
+
+
+def holders(variables: Iterable[tuple[str, object]]) -> str:
+    """Say what still holds memory on GPUs: names by size, and what has none; empty for nothing."""
+    sizes = {name: size for name, value in variables if (size := held(value))}
+    first = sorted(sizes, key=lambda name: -sizes[name])
+    named = [f"{name} ({size_text(sizes[name])})" for name in first[:_LONGEST]]
+    more = [f"{len(first) - _LONGEST} more"] * (len(first) > _LONGEST)
+    return f"Still held by {', '.join([*named, *more])}." if named else ""
+
+
+def nameless(variables: Iterable[object]) -> int:
+    """Return how many bytes the frameworks count on GPUs that no variable leads to."""
+    used = sum(pool.used for framework in imported() for pool in framework.pools().values())
+    return max(0, used - held(list(variables)))
+
+
+def _in_use() -> dict[Place, int]:
+    found: dict[Place, int] = {}
+    for framework in imported():
+        for place, pool in framework.pools().items():
+            found[place] = found.get(place, 0) + pool.kept
+    for place in found:
+        ours = used_by_us(place)
+        if ours is not UNKNOWN:
+            found[place] = ours
+    return found

@@ -1,0 +1,219 @@
+"""`%to_gpu`, `%to_cpu` and `%gpu_free` in a real kernel, on PyTorch's pretend accelerator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.kernel.conftest import Kernel
+
+SETUP = """
+import torch
+from types import SimpleNamespace
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Embedding(100, 32), torch.nn.Linear(32, 100, bias=False))
+model[1].weight = model[0].weight
+optimizer = torch.optim.Adam(model.parameters())
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+x = torch.arange(8)
+batch = {"x": x, "rows": [x[2:4]]}
+def step():
+    loss = model(batch["x"]).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    return loss.item()
+step();
+"""
+
+
+@pytest.fixture
+def kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kernel:
+    """Return a kernel whose PyTorch has an accelerator, with variables to move."""
+    kernel = start_kernel(**pretend)
+    assert [reply.status for reply in kernel.run_all("%load_ext gpu_magic", SETUP)] == ["ok", "ok"]
+    return kernel
+
+
+def test_there_and_back(kernel: Kernel) -> None:
+    plan = kernel.run("%to_gpu model optimizer batch scheduler --dry-run").stdout
+    assert plan == (
+        "model      Sequential: 2 arrays  25.0 KiB  cpu → pretend:0\n"
+        "optimizer  Adam: 2 arrays        25.0 KiB  cpu → pretend:0\n"
+        "batch      dict: 2 arrays        64 bytes  cpu → pretend:0\n"
+        "scheduler  StepLR                          nothing to move\n"
+        "50.1 KiB would move to pretend:0, where 16.0 GiB are free. Nothing was changed.\n"
+    )
+    assert kernel.run("model[0].weight.device, batch['x'] is x").text == "(device(type='cpu'), True)"
+    moved = kernel.run("%to_gpu model optimizer batch scheduler").stdout
+    assert moved.splitlines()[:4] == plan.splitlines()[:4]
+    assert moved.splitlines()[4:] == [
+        "50.1 KiB moved to pretend:0.",
+        "The old copy is not freed, as other names still hold it: x (64 bytes on cpu).",
+    ]
+    assert kernel.run("model[1].weight is model[0].weight, batch['x'].device, x.device").text == (
+        "(True, device(type='pretend', index=0), device(type='cpu'))"
+    )
+    assert kernel.run("step();").status == "ok"
+    assert "All of it is on pretend:0 already." in kernel.run("%to_gpu model").stdout
+    assert "pretend:0 → pretend:2" in kernel.run("%to_gpu model optimizer batch --device 2").stdout
+    assert kernel.run("%to_cpu model optimizer batch").stdout.splitlines()[-1] == "50.1 KiB moved to the CPU."
+    assert kernel.run("step();").status == "ok"
+
+
+def test_names_attributes_and_items(kernel: Kernel) -> None:
+    kernel.run("state = SimpleNamespace(x=x, pair=(x, x)); key = 'x'; rows = [x, x + 1]")
+    assert kernel.run("%to_gpu state.x batch['x'] rows[1]").stdout == (
+        "state.x     Tensor: 1 array  64 bytes  cpu → pretend:0\n"
+        "batch['x']  Tensor                     with what is above\n"
+        "rows[1]     Tensor: 1 array  64 bytes  cpu → pretend:0\n"
+        "128 bytes moved to pretend:0.\n"
+        "The old copy is not freed, as other names still hold it: x (64 bytes on cpu), batch (64 bytes on cpu), "
+        "state (64 bytes on cpu), rows (64 bytes on cpu).\n"
+    )
+    assert (
+        kernel.run("state.x is batch['x'], rows[0] is x, rows[1].device.type").text
+        == "(True, True, 'pretend')"
+    )
+    assert kernel.run('%to_gpu batch[key] data["x y"]').stderr == "UsageError: data is not a variable here\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%to_gpu modle", "modle is not a variable here; did you mean model?"),
+        ("%to_gpu", "Which variables? %to_gpu model batch names them, --all is every one."),
+        ("%to_gpu model.weigth", "model.weigth raises AttributeError: 'Sequential' object has no attribute 'weigth'"),
+        ("%to_gpu batch['z']", "batch['z'] raises KeyError: 'z'"),
+        ("%to_gpu model.parameters()", "model.parameters() is no variable, attribute or item, so it can't be given "),
+        ("%to_gpu x[1]", "x[1] is a part of a Tensor: move x."),
+        ("%to_gpu pair[0]", "pair is a tuple, which can't be changed in part: move pair."),
+        ("%to_gpu a+b", "a+b is no variable, attribute or item, so it can't be given another value."),
+        ("%to_gpu model[", "'model[' is no variable."),
+        ("%to_gpu n", "There is nothing to move in n (int): no framework's arrays."),
+        ("%to_gpu a", "a is NumPy's, which knows no device: --numpy torch makes it PyTorch's there, or jax, or cupy."),
+        ("%to_gpu x --device 7", "x: cuda:7 can't be used: PyTorch sees pretend:0, pretend:1, pretend:2 and pretend:3."),
+        ("%to_gpu x --device 0,1", "Variables go to one device, and 0,1 names 2."),
+        ("%to_gpu x --device nowhere", "'nowhere' is no device"),
+        ("%to_gpu x --device", "--device"),
+        ("%to_gpu x --numpy jax", "NumPy's arrays can't become JAX's before it is imported: import jax."),
+        ("%to_gpu x --numpy pandas", "--numpy"),
+        ("%to_gpu x --all", "--all is every variable, and x is named besides: leave out one."),
+        ("%to_gpu x --dryrun", "There is no --dryrun; did you mean --dry-run?"),
+        ("%gpu_free x", "%gpu_free takes no names: del x drops a variable, then %gpu_free."),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(kernel: Kernel, line: str, said: str) -> None:
+    kernel.run("n, pair, a = 3, (x, x), __import__('numpy').ones(2)")
+    reply = kernel.run(line)
+    assert said in reply.stderr
+    assert reply.stderr.count("\n") == 1
+    assert (
+        kernel.run(
+            "{t.device.type for t in [x, *pair, *batch.values(), *model.parameters()] if hasattr(t, 'device')}"
+        ).text
+        == "{'cpu'}"
+    )
+
+
+def test_all_of_them_and_what_stays(kernel: Kernel) -> None:
+    kernel.run(
+        "import tensorflow as tf; v = tf.Variable([1.0]); a = __import__('numpy').ones(2); n = 3; y = x"
+    )
+    reply = kernel.run("%to_gpu --all")
+    assert reply.stdout.splitlines() == [
+        "model      Sequential: 2 arrays  25.0 KiB  cpu → pretend:0",
+        "optimizer  Adam: 2 arrays        25.0 KiB  cpu → pretend:0",
+        "x          Tensor: 1 array       64 bytes  cpu → pretend:0",
+        "batch      dict: 1 array          0 bytes  cpu → pretend:0",
+        "y          Tensor                          with what is above",
+        "50.1 KiB moved to pretend:0.",
+        "v stays: TensorFlow can't move a tf.Variable: make it anew in a cell with %%on_gpu, and assign to it.",
+    ]
+    assert kernel.run("y is x, batch['x'] is x, x.device.type").text == "(True, True, 'pretend')"
+    assert "tf.Variable" in kernel.run("%to_gpu x v").stderr
+
+
+def test_out_of_memory_loses_nothing(kernel: Kernel) -> None:
+    kernel.run("import pretend_native; pretend_native.fail_after(3)")
+    reply = kernel.run("%to_gpu model optimizer batch")
+    assert "UsageError: pretend:0 ran out of memory after " in reply.stderr
+    assert "All is as it was." in reply.stderr
+    assert (
+        kernel.run("torch.accelerator.memory_reserved(0), model[0].weight.device.type").text == "(0, 'cpu')"
+    )
+    kernel.run("pretend_native.fail_after(0); pretend_native.set_total(0, 1000)")
+    assert (
+        "50.1 KiB do not fit on pretend:0, where 1000 bytes are free."
+        in kernel.run("%to_gpu model optimizer batch").stderr
+    )
+
+
+def test_an_interrupt_half_way_loses_nothing(kernel: Kernel) -> None:
+    """A thing that takes its time to move itself, after the model has been copied."""
+    kernel.run(
+        "class Slow:\n"
+        "    def __init__(self): self.x = torch.ones(2)\n"
+        "    def to(self, device):\n"
+        "        import os, signal, time\n"
+        "        os.kill(os.getpid(), signal.SIGINT); time.sleep(5)\n"
+        "slow = Slow()"
+    )
+    reply = kernel.run("%to_gpu model batch slow")
+    assert reply.status == "error"
+    assert "KeyboardInterrupt" in reply.traceback
+    assert kernel.run(
+        "model[0].weight.device.type, batch['x'] is x, torch.accelerator.memory_allocated(0)"
+    ).text == ("('cpu', True, 0)")
+
+
+def test_a_bar_shows_what_takes_over_a_second(kernel: Kernel) -> None:
+    kernel.run(
+        "class Slow:\n"
+        "    def __init__(self): self.x = torch.ones(2)\n"
+        "    def to(self, device):\n"
+        "        import time; time.sleep(0.6)\n"
+        "        self.x = self.x.to(device)\n"
+        "slow = [Slow() for _ in range(3)]"
+    )
+    reply = kernel.run("%to_gpu model slow")
+    assert "<progress" in reply.html
+    assert "<progress" not in kernel.run("%to_gpu batch").html
+
+
+def test_a_physical_gpu_can_be_named(kernel: Kernel) -> None:
+    kernel.run("%gpus 2,0")
+    assert "moved to pretend:1" in kernel.run("%to_gpu x --device smi:0").stdout
+
+
+def test_memory_is_given_back(kernel: Kernel) -> None:
+    kernel.run("%to_gpu model")
+    kernel.run("torch.ones(1 << 20, device='pretend:1')")
+    kernel.run("torch.ones(1 << 18, device='pretend:1')")
+    kernel.run("def f():\n    big = torch.ones(1 << 22, device='pretend:2')\n    1 / 0")
+    kernel.run("f()")
+    assert kernel.run("%gpu_free --dry-run").stdout == (
+        "Would drop the last error's traceback (16 MiB), Out[4] (4 MiB), Out[5] (1 MiB).\n"
+        "Still held by model (12.5 KiB), optimizer (12.5 KiB).\n"
+    )
+    assert kernel.run("torch.accelerator.memory_allocated(2) >> 20").text == "16"
+    assert kernel.run("%gpu_free").stdout == (
+        "Dropped the last error's traceback (16 MiB), Out[4] (4 MiB), Out[5] (1 MiB).\n"
+        "pretend:0: 25.0 KiB → 25.0 KiB in use\n"
+        "pretend:1: 5 MiB → 0 bytes in use\n"
+        "pretend:2: 16 MiB → 0 bytes in use\n"
+        "Still held by model (12.5 KiB), optimizer (12.5 KiB).\n"
+        "12.5 KiB more by what no variable leads to: a graph (of a loss), another library.\n"
+    )
+    assert kernel.run("4 in Out, '_4' in globals()").text == "(False, False)"
+    assert "No output and no traceback holds GPU memory." in kernel.run("%gpu_free --dry-run").stdout
+    kernel.run("%to_cpu model\ndel model, optimizer, scheduler")
+    assert "12.5 KiB more" not in kernel.run("%gpu_free").stdout
+
+
+def test_nothing_to_give_back(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel()
+    kernel.run("%load_ext gpu_magic")
+    assert kernel.run("%gpu_free").stdout == "This process has no memory on a GPU.\n"
