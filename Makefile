@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 
 .PHONY: demo test check bench clean
 
@@ -17,7 +18,8 @@ demo: .venv-demo/installed
 test: .venv/installed
 	$(BIN)/python -m pytest
 	env -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER GPU_MAGIC_SIMULATE="8xA100-80GB clock=0" \
-	    $(BIN)/python -m pytest --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg notebooks
+	    $(BIN)/python -m pytest $(NBVAL) notebooks --ignore notebooks/moving.ipynb
+	PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/moving.ipynb
 
 check: .venv/installed
 	$(BIN)/ruff check

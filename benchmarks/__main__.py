@@ -14,6 +14,7 @@ TOPICS = {
     "probe": "probe",
     "cells": "cells",
     "run": "on_gpu",
+    "move": "move",
     "table": "rendering",
     "wheel": "wheel",
 }

@@ -197,7 +197,7 @@ def devices_of(*things: object) -> Devices:
     return devices_of(things)
 
 
-def to_gpu(thing: Any, device: str | int = 0, *, numpy: str | None = None) -> Any:
+def to_gpu(thing: Any, device: str | int | None = None, *, numpy: str | None = None) -> Any:
     """Move a variable to a device, with all that it holds and all that ties that together, or nothing of it.
 
     >>> model, optimizer, batch = gpu_magic.to_gpu((model, optimizer, batch), 1)
@@ -209,7 +209,7 @@ def to_gpu(thing: Any, device: str | int = 0, *, numpy: str | None = None) -> An
         `.to(device)`; lists, tuples, dicts, dataclasses and the like of these, to any depth. What hangs
         together is moved together: tied weights stay tied, views stay views.
     device
-        As for `on_gpu`.
+        As for `on_gpu`; None is the GPU of the `on_gpu` block around, or else `cuda:0`.
     numpy
         Make NumPy's arrays those of "torch", "jax" or "cupy"; None leaves them.
 
@@ -227,7 +227,14 @@ def to_gpu(thing: Any, device: str | int = 0, *, numpy: str | None = None) -> An
     """
     from gpu_magic.moving.move import Move, read_place
 
-    move = Move(read_place(_device_as_typed(device)), numpy)
+    if isinstance(thing, str):
+        raise PlacementError(f"to_gpu moves a variable, and {thing!r:.40} is a text: leave the quotes away.")
+    if not _can_name_device(device):
+        raise PlacementError(
+            f"to_gpu moves one thing, and behind it stands the device, not a {type(device).__name__}: "
+            "to_gpu((model, optimizer), 1) moves several."
+        )
+    move = Move(read_place(None if device is None else _device_as_typed(device)), numpy)
     move.add("", thing)
     move.check()
     return move.carry_out()[0]
@@ -265,6 +272,11 @@ def _device_as_typed(wanted: object) -> str:
     if isinstance(wanted, Iterable):
         return ",".join(map(_device_as_typed, wanted))
     return str(wanted)  # a torch.device is written as it is typed
+
+
+def _can_name_device(device: object) -> bool:
+    is_plain = isinstance(device, str | int | Gpu | MigInstance) and not isinstance(device, bool)
+    return device is None or is_plain or type(device).__name__ == "device"  # PyTorch's
 
 
 def _as_typed(wanted: object) -> str:

@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from gpu_magic.devices.nvml import Nvml
-from tests.native import PRETEND, build, build_pretend
+from tests.native import build, pretend_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +44,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def pretend(pytestconfig: pytest.Config) -> dict[str, str]:
     """Return the variables with which PyTorch has an accelerator of four devices."""
-    folder = build_pretend(pytestconfig.cache.mkdir(f"pretend-{version('torch')}"))
-    return {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, folder, PRETEND)))}
+    return {"PYTHONPATH": pretend_path(pytestconfig.cache.mkdir(f"pretend-{version('torch')}"))}
 
 
 class Fresh(Protocol):

@@ -43,14 +43,15 @@ class Parts(NamedTuple):
     things
         The objects that it holds.
     put
-        Takes as many things and returns the object with them; None: it can't be changed.
+        Takes the things it has and as many others, and returns the object with those; one that is changed in
+        place is written to only where they differ. None: it can't be changed.
     is_kept
         Whether that is the same object, changed in place, and no new one.
 
     """
 
     things: Sequence[Any]
-    put: Callable[[Sequence[Any]], Any] | None = None
+    put: Callable[[Sequence[Any], Sequence[Any]], Any] | None = None
     is_kept: bool = True
 
 

@@ -100,13 +100,18 @@ class Jax(Framework):
         children, shape = tree.tree_flatten(thing, is_leaf=lambda one: one is not thing)
         if len(children) == 1 and children[0] is thing:
             return None
-        return Parts(children, shape.unflatten, is_kept=False)
+        return Parts(children, lambda _, new: shape.unflatten(new), is_kept=False)
 
     def transfer(self, place: Place) -> Transfer:
         jax: Any = sys.modules["jax"]
 
         def origin(array: Any) -> str:
             if not _is_array(type(array)):
+                if (there := jax.dtypes.canonicalize_dtype(array.dtype)) != array.dtype:
+                    raise PlacementError(
+                        f"JAX would make {there} of {array.dtype}, as jax_enable_x64 is not set: "
+                        f'convert it yourself, with .astype("{there}").'
+                    )
                 return "NumPy"
             if isinstance(array, jax.core.Tracer) or array.is_deleted():
                 why = (

@@ -63,10 +63,10 @@ class Keras(Framework):
         """Its variables keep to a device of their own; PyTorch's they go back to whenever they are used."""
         if not issubclass(kind, (sys.modules["keras"].Variable, *self._kinds)):
             return ""
-        return (
-            f"Keras can't move a {kind.__name__}: make it anew in a cell with %%on_gpu, then "
-            "new.set_weights(old.get_weights())."
-        )
+        way = "make it anew in a cell with %%on_gpu"
+        if issubclass(kind, sys.modules["keras"].Layer):
+            way += ", then new.set_weights(old.get_weights())"
+        return f"Keras can't move what it has made ({kind.__name__}): {way}."
 
     @property
     def _kinds(self) -> tuple[type, ...]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.base import Framework, Holding, Pool
 from gpu_magic.frameworks.nesting import Nesting
 from gpu_magic.frameworks.pytorch_parts import parts_of
@@ -91,20 +93,27 @@ class PyTorch(Framework):
         return issubclass(kind, sys.modules["torch"].Tensor)
 
     def memory(self, thing: Any) -> Sequence[Holding]:
-        """Return a tensor's storage, which its views share; a sparse one has several."""
+        """Return a tensor's storage, which its views share, and its gradient's; a sparse one has several."""
+        grad = self.memory(thing.grad) if thing.is_leaf and thing.grad is not None else []
         where = thing.device
         device = where.type if where.type == "meta" else _place(where)
         try:
             storage = thing.untyped_storage()
             address = storage.data_ptr()
             key = ("address", address) if where.type == "cpu" and address else (device, address or id(thing))
-            return [Holding(device, storage.nbytes(), key)]
+            return [Holding(device, storage.nbytes(), key), *grad]
         except (RuntimeError, NotImplementedError, ValueError):  # sparse, not yet initialised, and the like
             inner = parts_of(thing.detach(), None)
-            return [one for part in inner.things for one in self.memory(part)] if inner else []
+            parts = [one for part in inner.things for one in self.memory(part)] if inner else []
+            return [*parts, *grad]
 
     def parts(self, thing: Any, to: Place | None = None) -> Parts | None:
         return parts_of(thing, to)
+
+    def fixed(self, kind: type) -> str:
+        if issubclass(kind, sys.modules["torch"].jit.ScriptModule):
+            return "A scripted module has its tensors out of Python's sight: use its own .to(device)."
+        return ""
 
     def moves_itself(self, thing: Any) -> bool:
         return callable(getattr(type(thing), "to", None)) and bool(tensors_in(thing))
@@ -239,7 +248,14 @@ def _converted(thing: Any) -> Any:
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or not isinstance(thing, numpy.ndarray):
         return None
-    return sys.modules["torch"].from_numpy(thing)
+    torch: Any = sys.modules["torch"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the array is read-only: the tensor is copied at once
+        with contextlib.suppress(TypeError, ValueError):
+            return torch.from_numpy(thing)
+        with contextlib.suppress(TypeError, ValueError):  # it goes backwards, or has another byte order
+            return torch.from_numpy(numpy.ascontiguousarray(thing, thing.dtype.newbyteorder("=")))
+    raise PlacementError(f"PyTorch has no tensors of NumPy's {thing.dtype}.")
 
 
 FRAMEWORK = PyTorch()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["parts_of"]
 
+_DICTS = ("_parameters", "_buffers", "_modules")  # often empty
 # What an optimizer has besides, and is no tensor of its.
 _OPTIMIZERS_OWN = ("defaults", "param_groups", "state")
 
@@ -27,20 +28,18 @@ def parts_of(thing: Any, to: Place | None) -> Parts | None:
         is_sparse = thing.layout != torch.strided and not thing.requires_grad
         return _sparse(torch, thing) if is_sparse else None
     if issubclass(kind, torch.nn.Module):
-        mine = vars(thing)
-        names = [name for name in mine if name not in _hooks(torch)]
-        return Parts([mine[name] for name in names], partial(_put_items, thing, mine, names))
+        mine, hooks = vars(thing), _hooks(torch)
+        names = [name for name in mine if name not in hooks and not (name in _DICTS and not mine[name])]
+        return Parts([mine[name] for name in names], partial(_put_items, thing, names))
     if issubclass(kind, torch.optim.Optimizer):
         return _optimizer(thing, to)
     if issubclass(kind, torch.nn.utils.rnn.PackedSequence):
         return Parts(
             [thing.data, thing.sorted_indices, thing.unsorted_indices], partial(_packed, thing), False
         )
-    if issubclass(kind, torch.utils.data.Dataset):
-        return Parts([vars(thing)])
     data, optim = torch.utils.data, torch.optim
-    if issubclass(kind, data.DataLoader | data.Sampler):
-        # Its workers could not use what is on a GPU; the batches are what is moved.
+    if issubclass(kind, data.Dataset | data.DataLoader | data.Sampler):
+        # A loader's workers could not use what is on a GPU; the batches are what is moved.
         return Parts([] if to else list(vars(thing).values()))
     if issubclass(kind, optim.lr_scheduler.LRScheduler | torch.amp.GradScaler):
         return Parts([])  # they hold on to the optimizer, and that stays the same object
@@ -50,11 +49,14 @@ def parts_of(thing: Any, to: Place | None) -> Parts | None:
 @cache
 def _hooks(torch: Any) -> frozenset[str]:
     """Return the attributes that every module has, but for those that have tensors in them."""
-    return frozenset(vars(torch.nn.Module())) - {"_parameters", "_buffers", "_modules"}
+    return frozenset(vars(torch.nn.Module())) - set(_DICTS)
 
 
-def _put_items(thing: Any, items: dict[Any, Any], keys: Sequence[Any], new: Sequence[Any]) -> Any:
-    items.update(zip(keys, new, strict=True))
+def _put_items(thing: Any, keys: Sequence[Any], old: Sequence[Any], new: Sequence[Any]) -> Any:
+    mine = vars(thing)
+    for key, before, value in zip(keys, old, new, strict=True):
+        if value is not before:
+            mine[key] = value
     return thing
 
 
@@ -64,6 +66,7 @@ def _optimizer(thing: Any, to: Place | None) -> Parts:
     As `Optimizer.load_state_dict` does (PyTorch 2.13): where neither capturable nor fused is set, Adam and
     the like refuse a step count that is not on the CPU.
     """
+    torch: Any = sys.modules["torch"]
     groups = {id(tensor): group for group in thing.param_groups for tensor in group["params"]}
 
     def has_to_move(group: Any) -> bool:
@@ -81,16 +84,27 @@ def _optimizer(thing: Any, to: Place | None) -> Parts:
     mine = vars(thing)
     others = [name for name in mine if name not in _OPTIMIZERS_OWN and not name.startswith("_optimizer")]
     slots += [(mine, name) for name in others]
-    return Parts([items[key] for items, key in slots], partial(_put_slots, thing, slots))
+    # Parameters stay the same objects, and so the keys of their states; other tensors do not.
+    plain = [one for one in thing.state if isinstance(one, torch.Tensor) and not _is_kept(torch, one)]
+    return Parts([*(items[key] for items, key in slots), *plain], partial(_put_slots, thing, slots))
 
 
-def _put_slots(thing: Any, slots: Sequence[tuple[Any, Any]], new: Sequence[Any]) -> Any:
-    for (items, key), value in zip(slots, new, strict=True):
-        items[key] = value
+def _is_kept(torch: Any, tensor: Any) -> bool:
+    return bool(tensor.requires_grad) or isinstance(tensor, torch.nn.Parameter)
+
+
+def _put_slots(thing: Any, slots: Sequence[tuple[Any, Any]], old: Sequence[Any], new: Sequence[Any]) -> Any:
+    for (items, key), before, value in zip(slots, old, new, strict=False):
+        if value is not before:
+            items[key] = value
+    for before, value in zip(old[len(slots) :], new[len(slots) :], strict=True):
+        if value is not before:
+            thing.state[value] = thing.state.pop(before)
     return thing
 
 
-def _packed(thing: Any, new: Sequence[Any]) -> Any:
+def _packed(thing: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+    del old
     data, sorted_indices, unsorted_indices = new  # the batch sizes are read by the CPU
     return type(thing)(data, thing.batch_sizes, sorted_indices, unsorted_indices)
 
@@ -108,10 +122,12 @@ def _sparse(torch: Any, thing: Any) -> Parts | None:
     return Parts(inner, partial(_compressed, torch, thing), False)
 
 
-def _coo(torch: Any, thing: Any, new: Sequence[Any]) -> Any:
+def _coo(torch: Any, thing: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+    del old
     is_coalesced = thing.is_coalesced()
     return torch.sparse_coo_tensor(*new, thing.size(), is_coalesced=is_coalesced, check_invariants=False)
 
 
-def _compressed(torch: Any, thing: Any, new: Sequence[Any]) -> Any:
+def _compressed(torch: Any, thing: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+    del old
     return torch.sparse_compressed_tensor(*new, thing.size(), layout=thing.layout, check_invariants=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
 import weakref
@@ -25,6 +26,8 @@ _ALIGNED = 16
 class _Span:
     """The part of a storage that is moved: from the first byte of the tensors that lie in it to the last."""
 
+    __slots__ = ("high", "low", "storage", "tensors")
+
     def __init__(self, storage: Any) -> None:
         self.storage, self.low, self.high = storage, storage.nbytes(), 0
         self.tensors: list[Any] = []
@@ -35,13 +38,16 @@ class _Span:
 
     def include(self, tensor: Any) -> None:
         self.tensors.append(tensor)
-        if not tensor.numel():
+        count = tensor.numel()
+        if not count:
             return
         size, first = tensor.element_size(), tensor.storage_offset()
-        strides = zip(tensor.size(), tensor.stride(), strict=True)
-        last = first + sum((length - 1) * stride for length, stride in strides)
+        end = first + count
+        if not tensor.is_contiguous():
+            strides = zip(tensor.size(), tensor.stride(), strict=True)
+            end = first + 1 + sum((length - 1) * stride for length, stride in strides)
         self.low = min(self.low, first * size // _ALIGNED * _ALIGNED)
-        self.high = max(self.high, (last + 1) * size)
+        self.high = max(self.high, end * size)
 
 
 class TensorTransfer:
@@ -71,10 +77,11 @@ class TensorTransfer:
         self._objects: list[Any] = []  # what moves itself
         self._copies: dict[int, Any] = {}
         self._undo: list[Callable[[], None]] = []
+        self._compatible: dict[tuple[Any, ...], bool] = {}  # what `_takes` has found, by kinds of tensors
 
     def add(self, things: Sequence[Any]) -> Load:
         torch: Any = sys.modules["torch"]
-        count, nbytes, origins = 0, 0, set()
+        count, nbytes, origins = 0, 0, set[str]()
         last: list[Any] = []  # views, so that their leaves are known
         open_, is_last = list(things), False
         while open_ or not is_last:
@@ -90,7 +97,10 @@ class TensorTransfer:
                 tensor = self._convert(thing)
                 if tensor is None:
                     self._objects.append(thing)
-                    open_ += tensors_in(thing)
+                    inside = [one for one in tensors_in(thing) if one.device != self._device]
+                    count += len(inside)
+                    nbytes += sum(int(one.nbytes) for one in inside if one.layout == torch.strided)
+                    origins.update(str(one.device) for one in inside)
                     continue
                 self._converted[id(thing)] = self._seen[id(tensor)] = tensor
             if tensor.device == self._device:
@@ -112,7 +122,7 @@ class TensorTransfer:
         """Decide how a tensor is moved, and return how many bytes that adds."""
         if tensor.grad_fn is not None:
             leaf = _leaf_beneath(tensor)
-            if id(leaf) in self._kept:
+            if id(leaf) in self._kept and _is_same_kind(tensor, leaf):
                 self._views.append((tensor, leaf))
                 return 0
             self._others.append(tensor)
@@ -129,6 +139,8 @@ class TensorTransfer:
             span = self._spans[key] = _Span(storage)
         before = span.nbytes
         span.include(tensor)
+        if span.high > storage.nbytes():
+            raise PlacementError(f"{_shape(tensor)} has no memory at present (its storage was resized).")
         return span.nbytes - before
 
     def copy(self) -> Iterator[int]:
@@ -156,17 +168,29 @@ class TensorTransfer:
                 self._copies[id(tensor)] = old.to(self._device)
             yield int(tensor.nbytes) if tensor.layout == torch.strided else 0
         for thing in self._objects:
-            twin = copy.copy(thing)
-            moved = twin.to(self._device)
-            if moved is twin or moved is None:
-                self._kept[id(thing)] = thing
-            self._copies[id(thing)] = twin if moved is None else moved
+            self._move_itself(thing)
             yield 0
+
+    def _move_itself(self, thing: Any) -> None:
+        """Have an object's twin move itself; the object gets what that has become.
+
+        What both hold, a module for example, can be changed by it: then it is told to go back.
+        """
+        homes = {tensor.device for tensor in tensors_in(thing)}
+        self._undo.append(partial(_send_home, thing, homes))
+        twin = copy.copy(thing)
+        for name, value in vars(thing).items():
+            if type(value) in (dict, list, set):
+                vars(twin)[name] = copy.copy(value)
+        moved = twin.to(self._device)
+        if moved is twin or moved is None:
+            self._kept[id(thing)] = thing
+        self._copies[id(thing)] = twin if moved is None else moved
 
     def _refuse(self, torch: Any) -> None:
         """Say so before anything is copied where a tensor can't stay the same object."""
         for tensor in self._kept.values():
-            if self._takes(torch, tensor):
+            if not isinstance(tensor, torch.Tensor) or self._takes(torch, tensor):
                 continue
             # As torch.utils.swap_tensors has it (PyTorch 2.13), which finds out half-way.
             is_used = tensor._use_count() > 2 or weakref.getweakrefs(tensor) or tensor._backward_hooks  # noqa: SLF001, PLR2004
@@ -178,12 +202,16 @@ class TensorTransfer:
 
     def _takes(self, torch: Any, tensor: Any) -> bool:
         """Tell whether a tensor can take the device's memory for its own, as CPU's and CUDA's can."""
-        if _is_wrapper(torch, tensor):
-            return False
-        if tensor.device.type == self._device.type or tensor.layout != torch.strided:
-            return True
-        like = torch.empty(0, device=self._device)
-        return bool(torch._has_compatible_shallow_copy_type(tensor, like))  # noqa: SLF001
+        kind = type(tensor), tensor.layout, tensor.device
+        found = self._compatible.get(kind)
+        if found is None:
+            is_plain = tensor.device.type != self._device.type and tensor.layout == torch.strided
+            like = torch.empty(0, device=self._device)
+            found = not _is_wrapper(torch, tensor) and (
+                not is_plain or bool(torch._has_compatible_shallow_copy_type(tensor, like))  # noqa: SLF001
+            )
+            self._compatible[kind] = found
+        return found
 
     def _copy_whole(self, torch: Any, spans: Sequence[_Span]) -> None:
         """Copy tensors that have their storage to themselves, many at once."""
@@ -226,6 +254,10 @@ class TensorTransfer:
                 before, mine = dict(vars(one)), vars(one)
                 self._undo.append(partial(_restore, mine, before))
                 mine.update(vars(self._copies[id(one)]))
+        for tensor in self._seen.values():
+            is_new = id(tensor) in self._copies and id(tensor) not in self._kept
+            if is_new and isinstance(tensor, torch.Tensor) and tensor.is_leaf and tensor.grad is not None:
+                self._copies[id(tensor)].grad = self.replacement(tensor.grad)
         with torch.enable_grad():
             for view, leaf in self._views:
                 span = self._spans[view.untyped_storage()._cdata]  # noqa: SLF001
@@ -260,7 +292,8 @@ class TensorTransfer:
 
     def undo(self) -> None:
         while self._undo:
-            self._undo.pop()()
+            with contextlib.suppress(Exception):  # the others are undone all the same
+                self._undo.pop()()
 
     def before(self) -> Iterable[Any]:
         torch: Any = sys.modules["torch"]
@@ -269,8 +302,13 @@ class TensorTransfer:
         yield from (one for one in self._others if id(one) not in self._kept)
 
 
+def _send_home(thing: Any, homes: set[Any]) -> None:
+    if len(homes) == 1 and {tensor.device for tensor in tensors_in(thing)} - homes:
+        thing.to(next(iter(homes)))
+
+
 def tensors_in(thing: Any) -> list[Any]:
-    """Return the tensors that an object has as attributes, or in plain containers there."""
+    """Return the tensors that an object has: as attributes, in plain containers and modules there."""
     torch: Any = sys.modules["torch"]
     found: list[Any] = []
     open_, seen = [getattr(thing, "__dict__", {})], set()
@@ -281,6 +319,8 @@ def tensors_in(thing: Any) -> list[Any]:
         seen.add(id(one))
         if isinstance(one, torch.Tensor):
             found.append(one)
+        elif isinstance(one, torch.nn.Module):
+            open_ += [*one.parameters(), *one.buffers()]
         elif isinstance(one, dict):
             open_ += one.values()
         elif isinstance(one, list | tuple):
@@ -296,6 +336,12 @@ def _leaf_beneath(view: Any) -> Any:
     leaf = step.variable if step is not None else None
     is_same = leaf is not None and leaf.untyped_storage()._cdata == view.untyped_storage()._cdata  # noqa: SLF001
     return leaf if is_same else None
+
+
+def _is_same_kind(view: Any, leaf: Any) -> bool:
+    """Tell whether a view shows a leaf's elements as they are, and not as another dtype."""
+    bits = view.is_conj() == leaf.is_conj() and view.is_neg() == leaf.is_neg()
+    return bool(view.dtype == leaf.dtype and bits)
 
 
 def _is_odd(torch: Any, tensor: Any) -> bool:

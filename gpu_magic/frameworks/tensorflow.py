@@ -106,8 +106,7 @@ class TensorFlow(Framework):
             return Parts(thing.variables)
         if issubclass(kind, tf.RaggedTensor | tf.SparseTensor | tf.IndexedSlices):
             inner = tf.nest.flatten(thing, expand_composites=True)
-            pack = partial(tf.nest.pack_sequence_as, thing, expand_composites=True)
-            return Parts(inner, pack, is_kept=False)
+            return Parts(inner, partial(_packed, thing), is_kept=False)
         return None
 
     def fixed(self, kind: type) -> str:
@@ -194,6 +193,11 @@ class TensorFlow(Framework):
             self._limits.callback(_put_back, growth, dict(growth), gpus)
             for gpu in gpus:
                 tf.config.experimental.set_memory_growth(gpu, enable=True)
+
+
+def _packed(thing: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+    del old
+    return sys.modules["tensorflow"].nest.pack_sequence_as(thing, new, expand_composites=True)
 
 
 def _put_back(told: dict[Any, Any], before: dict[Any, Any], gpus: Sequence[Any]) -> None:

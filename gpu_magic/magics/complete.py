@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
+from IPython.core.getipython import get_ipython
 
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.session import current
@@ -41,8 +42,9 @@ def complete_magics(context: CompletionContext) -> SimpleMatcherResult:
     if len(words) > 1 and options.get(words[-2], ()) != ():
         offers = [value for value in _values(words[-2], options) if value not in named.split(",")]
         return _offer(piece, offers, "value")
-    if command in _MOVING:  # variables, which IPython's own matchers know
-        return {"completions": []}
+    if command in _MOVING:
+        is_name = words[-1].isidentifier()  # attributes and items are left to IPython's own matchers
+        return _offer(words[-1], _variables(words), "variable") if is_name else {"completions": []}
     if command == "%gpus":
         return _offer(piece, _gpus(named.split(","), piece, is_first=not comma), "gpu")
     return _offer(piece, _places(named.split(","), is_first=not comma), "gpu")
@@ -57,6 +59,12 @@ def _values(option: str, options: Options) -> tuple[str, ...]:
         return known()
     values = options[option]
     return values if isinstance(values, tuple) else ()
+
+
+def _variables(named: list[str]) -> list[str]:
+    """Return the user's variables; IPython's own matchers do the rest: attributes, items."""
+    shell: Any = get_ipython()
+    return [name for name in shell.user_ns if name not in shell.user_ns_hidden and name not in named]
 
 
 def _places(named: list[str], *, is_first: bool) -> list[str]:

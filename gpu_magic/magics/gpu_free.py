@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -35,20 +36,19 @@ class GpuFreeMagic:
         """
         from gpu_magic.magics.options import read
         from gpu_magic.moving.free import free, held, holders, nameless
-        from gpu_magic.placement.devices import size_text
+        from gpu_magic.placement.devices import holdings_of, size_text
 
         options = read("%gpu_free", line)
         if options.wanted:
-            raise UsageError(
-                f"%gpu_free takes no names: del {options.wanted} drops a variable, then %gpu_free."
-            )
-        outputs = {name: size for name, value in self._outputs() if (size := held(value))}
-        traceback = held([list(self._variables(frame)) for frame in self._frames()])
+            raise UsageError("%gpu_free takes no names, and means all GPUs: del x drops a variable.")
+        own = [(name, value) for name, value in self.shell.user_ns.items() if self._is_own(name)]
+        stays = holdings_of(value for _, value in own)  # what is also a variable's is not given back by it
+        outputs = {name: size for name, value in self._outputs() if (size := held(value, stays))}
+        traceback = held([list(self._variables(frame)) for frame in self._frames()], stays)
         dropped = [f"{name} ({size_text(size)})" for name, size in outputs.items()]
         if traceback:
             dropped.insert(0, f"the last error's traceback ({size_text(traceback)})")
         said = ", ".join(dropped)
-        own = [(name, value) for name, value in self.shell.user_ns.items() if self._is_own(name)]
         if options.dry_run:
             print(f"Would drop {said}." if said else "No output and no traceback holds GPU memory.")
             if told := holders(own):
@@ -63,12 +63,15 @@ class GpuFreeMagic:
 
         freed = free(drop)
         rest = nameless([value for _, value in own])
-        more = f"{size_text(rest)} more by what no variable leads to: a graph (of a loss), another library."
+        more = (
+            f"{size_text(rest)} more where no variable was seen to lead: the graph of a loss, a saved "
+            "exception, another library."
+        )
         lines = [f"Dropped {said}." if said else "", repr(freed), holders(own), more if rest else ""]
         print(*filter(None, lines), sep="\n")
 
     def _is_own(self, name: str) -> bool:
-        return name not in self.shell.user_ns_hidden and not name.startswith("_")
+        return name not in self.shell.user_ns_hidden
 
     def _outputs(self) -> Iterator[tuple[str, object]]:
         space = self.shell.user_ns
@@ -83,7 +86,9 @@ class GpuFreeMagic:
         space, hook = self.shell.user_ns, self.shell.displayhook
         value = space[name] if name in _UNDERSCORES else space["_oh"].pop(int(name[4:-1]))
         for names in (space, self.shell.user_ns_hidden):  # the second has values, too: _4
-            for key in [key for key, one in names.items() if one is value and key.startswith("_")]:
+            for key in [
+                key for key, one in names.items() if one is value and re.fullmatch(r"_{1,3}|_\d+", key)
+            ]:
                 if key in _UNDERSCORES:
                     names[key] = ""
                 else:

@@ -36,6 +36,8 @@ OPTIONS: dict[str, Options] = {
     "%gpu_free": {"--dry-run": ()},
 }
 _DEFAULTS = {"--order": "pci"}
+# Their lines name variables, as Python code does.
+_CODE = ("%to_gpu", "%to_cpu")
 # What the options go with, where they can't stand alone.
 _EXAMPLES = {"%gpus": ("GPUs", "%gpus 1,3"), "%%on_gpu": ("a device", "%%on_gpu 0")}
 
@@ -50,7 +52,8 @@ def read(magic: str, line: str) -> Namespace:
 
     """
     typed = re.sub(r"(^|\s)#.*", "", line).strip()  # a comment behind a magic is part of its line, to IPython
-    words = [word.strip("'\"") for word in typed.split()]
+    is_code = magic in _CODE  # quotes belong to it
+    words = typed.split() if is_code else [word.strip("'\"") for word in typed.split()]
     # `--option=value` as two words, so that free text with a space in it is read as one.
     words = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
     # argparse takes -1 for an option; the request's own reader has a better answer to it.
@@ -65,12 +68,13 @@ def read(magic: str, line: str) -> Namespace:
         hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(known)}."
         raise UsageError(f"There is no {unknown}; {hint} {help_} them.")
     try:
-        options: Namespace = _parser(magic).parse_args(guarded)
+        options: Namespace = _parser(magic).parse_intermixed_args(guarded)
     except UsageError as error:
         raise UsageError(f"{error}. {help_} the options.".replace(_GUARD, "")) from None
     for name, value in vars(options).items():
-        if isinstance(value, list):
-            setattr(options, name, " ".join(value).replace(_GUARD, ""))
+        if isinstance(value, list | str):
+            text = value if isinstance(value, str) else " ".join(value)
+            setattr(options, name, text.replace(_GUARD, ""))
     if guarded and not options.wanted and magic in _EXAMPLES:
         what, example = _EXAMPLES[magic]
         raise UsageError(f"{typed} goes with {what}; try {example} {typed}")

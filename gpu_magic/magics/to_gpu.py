@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from gpu_magic.errors import GpuMagicError
+from gpu_magic.errors import GpuMagicError, PlacementError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -45,7 +45,7 @@ class ToGpuMagics:
         from gpu_magic.magics.options import read
 
         options = read("%to_gpu", line)
-        self._move(options, options.device or "0", options.numpy)
+        self._move(options, options.device, options.numpy)
 
     def to_cpu(self, line: str) -> None:
         """Move variables to the CPU: %to_cpu model optimizer. See %to_gpu?; CuPy's arrays become NumPy's.
@@ -56,25 +56,34 @@ class ToGpuMagics:
 
         self._move(read("%to_cpu", line), "cpu", None)
 
-    def _move(self, options: Namespace, device: str, converts: str | None) -> None:
+    def _move(self, options: Namespace, device: str | None, converts: str | None) -> None:
+        problem = ""
+        try:
+            lines = self._lines(options, device, converts)
+        except GpuMagicError as error:
+            problem = str(error)
+        if problem:  # not within the handler: the last error would keep its frames, and all variables in them
+            raise UsageError(problem)
+        print(*filter(None, lines), sep="\n")
+
+    def _lines(self, options: Namespace, device: str | None, converts: str | None) -> list[str]:
+        """Do what is asked, and return what is to be said of it."""
         from gpu_magic.magics.progress import Progress
         from gpu_magic.moving.move import Move, read_place
         from gpu_magic.moving.names import Names
-        from gpu_magic.moving.report import moved, planned, still_held
+        from gpu_magic.moving.report import left_behind, moved, planned, still_held
 
         names = Names(self.shell.user_ns, self.shell.user_ns_hidden)
-        try:
-            move = Move(read_place(device), converts)
-            skipped = self._add(move, names, options)
-            move.check()
-            if not options.dry_run:
-                with Progress(move.nbytes) as progress:
-                    move.carry_out(names, progress.tell)
-        except GpuMagicError as error:
-            raise UsageError(str(error)) from None
-        print(*(planned(move) if options.dry_run else moved(move)), *skipped, sep="\n")
-        if not options.dry_run and (told := still_held(move.old_keys(), self._others())):
-            print(told)
+        move = Move(read_place(device), converts)
+        skipped = self._add(move, names, options)
+        move.check()
+        if options.dry_run:
+            return [*planned(move), *skipped]
+        with Progress(move.nbytes) as progress:
+            move.carry_out(names, progress.tell)
+        behind = left_behind(move.left_behind(self._others()))
+        told = still_held(move.old_keys(), self._others()) if move.nbytes else ""
+        return [*moved(move), *skipped, told, *behind]
 
     def _add(self, move: Move, names: Names, options: Namespace) -> list[str]:
         """Take along what is named, or all that can be; return what has to be said of the rest."""
@@ -87,11 +96,11 @@ class ToGpuMagics:
                 move.add(name, value)
             return []
         if not options.all:
-            raise UsageError("Which variables? %to_gpu model batch names them, --all is every one.")
+            raise PlacementError("Which variables? %to_gpu model batch names them, --all is every one.")
         skipped = []
         for name, value in names.read_all().items():
             if why := move.add_if_possible(name, value):
-                skipped.append(f"{name} stays: {why}")
+                skipped.append(f"{name} stays: {why.removeprefix(f'{name}: ')}")
         return skipped
 
     def _others(self) -> Iterator[tuple[str, object]]:

@@ -12,7 +12,9 @@ from gpu_magic.placement.physical import described, used_by_us
 from gpu_magic.selection.target import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Container, Hashable, Iterable, Mapping
+
+    from gpu_magic.frameworks.base import Holding
 
 __all__ = ["Freed", "free", "held", "holders", "nameless"]
 
@@ -63,14 +65,18 @@ def free(drop: Callable[[], None] | None = None) -> Freed:
     return Freed(before, _in_use(), notes)
 
 
-def held(value: object) -> int:
-    """Return how many bytes a variable holds on GPUs."""
-    holdings = holdings_of([value]).values()
-    return sum(one.nbytes for one in holdings if isinstance(one.device, Place) and one.device.kind == "gpu")
+def held(value: object, besides: Container[Hashable] = ()) -> int:
+    """Return how many bytes a variable holds on GPUs, besides memory of these keys."""
+    found = holdings_of([value]).items()
+    return sum(one.nbytes for key, one in found if key not in besides and _is_on_gpu(one))
+
+
+def _is_on_gpu(holding: Holding) -> bool:
+    return isinstance(holding.device, Place) and holding.device.kind == "gpu"
 
 
 def holders(variables: Iterable[tuple[str, object]]) -> str:
-    """Say what still holds memory on GPUs: names by size, and what has none; empty for nothing."""
+    """Say what still holds memory on GPUs: names by size; empty for nothing."""
     sizes = {name: size for name, value in variables if (size := held(value))}
     first = sorted(sizes, key=lambda name: -sizes[name])
     named = [f"{name} ({size_text(sizes[name])})" for name in first[:_LONGEST]]

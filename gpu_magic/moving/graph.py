@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import imported
-from gpu_magic.placement.parts import COMMON, PLAIN, attributes_of, items_of
+from gpu_magic.placement.devices import holdings_of
+from gpu_magic.placement.parts import COMMON, PLAIN, attributes_of, can_change, items_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,14 +31,14 @@ class Found(NamedTuple):
     left
         NumPy's arrays that stay as they are.
     shared
-        What a variable before it holds as well.
+        The numbers of variables before it that hold something of it as well, from 1.
 
     """
 
     arrays: dict[str, list[Any]]
     fixed: list[str]
     left: list[Any]
-    shared: list[Any]
+    shared: set[int]
 
 
 class Change(NamedTuple):
@@ -48,11 +49,11 @@ class Change(NamedTuple):
 
     def make(self) -> None:
         if self.parts.put:
-            self.parts.put(self.new)
+            self.parts.put(self.parts.things, self.new)
 
     def undo(self) -> None:
         if self.parts.put:
-            self.parts.put(self.parts.things)
+            self.parts.put(self.new, self.parts.things)
 
 
 class _Kind(NamedTuple):
@@ -87,7 +88,7 @@ class Graph:
 
     def add(self, root: Any) -> Found:
         """Look at all that hangs off a variable."""
-        found = Found({}, [], [], [])
+        found = Found({}, [], [], set())
         self._count += 1
         open_ = [root]
         while open_:
@@ -96,35 +97,42 @@ class Graph:
             if kind in self._strangers or issubclass(kind, PLAIN):
                 continue
             if id(thing) in self._seen:
-                if self._first[id(thing)] < self._count:
-                    found.shared.append(thing)
+                found.shared.add(self._first[id(thing)])
                 continue
             self._seen[id(thing)] = thing
             self._first[id(thing)] = self._count
-            if (parts := self._take(thing, kind, found)) is not None:
+            try:
+                parts = self._take(thing, kind, found)
+            except PlacementError:
+                raise
+            except Exception:  # noqa: BLE001, S112 - objects can raise whatever they are asked, and are left then
+                continue
+            if parts is not None:
                 self._parts[id(thing)] = parts
                 open_ += parts.things
+        found.shared.discard(self._count)
         return found
 
     def _take(self, thing: Any, kind: type, found: Found) -> Parts | None:
         """Sort an object in, or return what it is made of."""
         known = self._kinds.get(kind) or self._know(kind)
         if known.fixed:
-            found.fixed.append(known.fixed)
+            if {one.device for one in holdings_of([thing]).values()} != {self._place}:
+                found.fixed.append(known.fixed)
             return None
         if (parts := self._made_of(thing, kind, known.owner)) is not None:
             return parts
-        owner = known.owner or self._mover(thing, kind)
-        if owner is not None:
-            found.arrays.setdefault(owner.module, []).append(thing)
+        if known.owner is not None:
+            found.arrays.setdefault(known.owner.module, []).append(thing)
         elif _is_numpy(kind):
-            if self._converts is not None and thing.dtype.kind in "biufc":
+            if self._converts is not None and _is_plain_numpy(kind) and thing.dtype.kind in "biufc":
                 found.arrays.setdefault(self._converts, []).append(thing)
             else:
                 found.left.append(thing)
-        else:
-            parts = attributes_of(thing, kind)
-            if parts is None and not hasattr(kind, "to"):
+        elif (parts := attributes_of(thing, kind)) is None:
+            if (mover := self._mover(thing, kind)) is not None:
+                found.arrays.setdefault(mover.module, []).append(thing)
+            elif not hasattr(kind, "to"):
                 self._strangers.add(kind)
         return parts
 
@@ -137,9 +145,10 @@ class Graph:
     def _made_of(self, thing: Any, kind: type, owner: Framework | None) -> Parts | None:
         if owner is not None:
             return owner.parts(thing, self._place)
-        if kind not in COMMON:
+        if not issubclass(kind, COMMON):
             for framework in self._frameworks:
-                if (parts := framework.parts(thing, self._place)) is not None:
+                parts = framework.parts(thing, self._place)
+                if parts is not None and (parts.is_kept or not can_change(kind)):
                     return parts
         return items_of(thing, kind)
 
@@ -164,7 +173,7 @@ class Graph:
         while ready:
             key = ready.pop()
             parts = self._parts[key]
-            self._now[key] = parts.put(self._current(parts)) if parts.put else self._seen[key]
+            self._now[key] = parts.put(parts.things, self._current(parts)) if parts.put else self._seen[key]
             for holder in holders.get(key, set()) & anew:
                 waits[holder] -= 1
                 if not waits[holder]:
@@ -173,6 +182,10 @@ class Graph:
             odd = next(type(self._seen[key]).__name__ for key, count in waits.items() if count)
             raise PlacementError(f"A {odd} that can't be changed holds itself, and can't be built anew.")
         return [Change(self._parts[key], self._current(self._parts[key])) for key in touched - anew]
+
+    def leaves(self) -> set[int]:
+        """Return the ids of all that is not made of other things, and still stands where it stood."""
+        return self._seen.keys() - self._parts.keys() - self._now.keys()
 
     def objects(self) -> Iterator[Any]:
         """Return all that is made of other things."""
@@ -210,3 +223,9 @@ def _above(start: Iterable[int], holders: dict[int, set[int]], goes_on: Callable
 def _is_numpy(kind: type) -> bool:
     numpy = sys.modules.get("numpy")
     return numpy is not None and issubclass(kind, numpy.ndarray)
+
+
+def _is_plain_numpy(kind: type) -> bool:
+    """Tell whether an array is nothing more: a mask, or units, would be lost."""
+    numpy: Any = sys.modules["numpy"]
+    return kind in (numpy.ndarray, numpy.memmap)

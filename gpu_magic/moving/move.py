@@ -15,16 +15,16 @@ from gpu_magic.frameworks.base import Load
 from gpu_magic.moving.graph import Graph
 from gpu_magic.placement.devices import holdings_of, size_text
 from gpu_magic.placement.physical import described, free_bytes, locate
-from gpu_magic.selection.target import parse_targets
+from gpu_magic.placement.scope import innermost
+from gpu_magic.selection.target import Place, parse_targets
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from gpu_magic.frameworks.base import Framework, Transfer
     from gpu_magic.moving.graph import Found
     from gpu_magic.moving.names import Names
-    from gpu_magic.selection.target import Place
 
 __all__ = ["Move", "Row", "read_place"]
 
@@ -40,15 +40,15 @@ class Row(NamedTuple):
     name
         As it was named.
     kind
-        Its type.
+        Its type, and an array's shape.
     load
         What is to be moved.
     left
         The number of NumPy arrays in it that stay.
     holds
         Whether it has arrays of its own that can be moved, elsewhere or there already.
-    is_shared
-        Whether it has some of a variable before it.
+    shared
+        A variable before it that has something of it.
 
     """
 
@@ -57,7 +57,7 @@ class Row(NamedTuple):
     load: Load
     left: int
     holds: bool
-    is_shared: bool
+    shared: str
 
 
 class Move:
@@ -95,30 +95,46 @@ class Move:
             It can't be moved: why, and what to do.
 
         """
-        found = self._graph.add(value)
-        kind = type(value).__name__
+        with _uncollected():
+            found = self._graph.add(value)
+        shape = getattr(value, "shape", None) if found.arrays or found.left or found.shared else None
+        kind = f"{type(value).__name__}{f' {tuple(shape)}' if isinstance(shape, tuple) else ''}"
         whose = f"{name}: " if name else ""
         if found.fixed:
             raise PlacementError(f"{whose}{found.fixed[0]}")
         if found.left and not found.arrays and self.place.kind == "gpu":
-            raise PlacementError(
-                f"{name or 'It'} is NumPy's, which knows no device: --numpy torch makes it PyTorch's there, "
-                "or jax, or cupy."
-            )
+            raise PlacementError(self._why_left(name or "it", found))
         try:
-            load = self._loaded(found)
+            with _uncollected():
+                load = self._loaded(found)
         except PlacementError as error:
             raise PlacementError(f"{whose}{error}") from None
+        shared = self.rows[min(found.shared) - 1].name if found.shared else ""
         self._named[name] = value
-        self.rows.append(Row(name, kind, load, len(found.left), bool(found.arrays), bool(found.shared)))
+        self.rows.append(Row(name, kind, load, len(found.left), bool(found.arrays), shared))
 
     def add_if_possible(self, name: str, value: Any) -> str:
         """Take a variable along if it has arrays that can be moved; else say why one that has them can't."""
-        alone = Graph(self.place, self._converts)  # the plan's own would hold it from then on
-        found = alone.add(value)
-        if not found.fixed and found.arrays:
+        found = Graph(self.place, self._converts).add(value)
+        if not found.arrays and not found.fixed:
+            return ""
+        probe = Move(self.place, self._converts)  # the plan's own graph would hold it from then on
+        try:
+            probe.add(name, value)
+        except PlacementError as error:
+            return str(error)
+        if probe.rows[0].holds:
             self.add(name, value)
-        return next(iter(found.fixed), "")
+        return ""
+
+    def _why_left(self, name: str, found: Found) -> str:
+        if self._converts is not None:
+            kinds = listed(sorted({str(array.dtype) for array in found.left}))
+            return f"{name} is NumPy's, and no framework has arrays of {kinds}."
+        return (
+            f"{name} is NumPy's, which knows no device: --numpy torch (or numpy='torch') makes it PyTorch's "
+            "there; jax and cupy will do, too."
+        )
 
     def _loaded(self, found: Found) -> Load:
         arrays, nbytes, origins = 0, 0, set[str]()
@@ -133,8 +149,8 @@ class Move:
         transfer = self._transfers.get(module)
         if transfer is None:
             framework = _framework(module)
-            if why := framework.problem(self.place):
-                raise PlacementError(f"{self.place} can't be used: {why}.")
+            if module != self._converts:
+                self._refuse_what_is_absent(framework)
             transfer = self._transfers[module] = framework.transfer(self.place)
             if len(self._transfers) == 1:
                 self.place = framework.resolved(self.place)
@@ -155,23 +171,33 @@ class Move:
         return min(known, default=None)
 
     def check(self) -> None:
-        """Refuse what does not fit, or is nothing.
+        """Refuse what is nothing.
 
         Raises
         ------
         PlacementError
-            Why; nothing was changed.
+            None of the variables holds anything that could be moved.
 
         """
         if not any(row.holds for row in self.rows):
             names = listed((f"{row.name or 'it'} ({row.kind})" for row in self.rows), "the variables here")
             raise PlacementError(f"There is nothing to move in {names}: no framework's arrays.")
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits, as far as is known."""
+        return self.free is None or self.nbytes <= self.free
+
+    def _refuse_what_is_absent(self, framework: Framework) -> None:
+        if why := framework.problem(self.place):
+            raise PlacementError(f"{self.place} can't be used: {why}.")
+
+    def _refuse_what_is_too_much(self) -> None:
         free = self.free
         if free is not None and self.nbytes > free:
             raise PlacementError(
                 f"{size_text(self.nbytes)} do not fit on {described([self.place])[0]}, where "
-                f"{size_text(free)} are free. Nothing was changed. Move fewer, or see what %gpu_free gives "
-                "back."
+                f"{size_text(free)} are free. Move fewer, or see what %gpu_free gives back."
             )
 
     def carry_out(self, names: Names | None = None, tell: Callable[[int], object] = id) -> list[Any]:
@@ -199,9 +225,13 @@ class Move:
         why = ""
         is_interrupted = False
         try:
-            self._copy(tell)
-            with _uninterrupted() as came:
-                self._commit(names, came)
+            with _uncollected():
+                if self._converts in self._transfers:  # asking it before would start it for a dry run
+                    self._refuse_what_is_absent(_framework(self._converts))
+                self._refuse_what_is_too_much()
+                self._copy(tell)
+                with _uninterrupted() as came:
+                    self._commit(names, came)
         except KeyboardInterrupt:
             is_interrupted = True
         except PlacementError as error:
@@ -215,8 +245,6 @@ class Move:
             raise KeyboardInterrupt
         if why:
             raise PlacementError(why)
-        for module in self._transfers:
-            _framework(module).settle(self._graph.objects())
         return [self._graph.now(value) for value in self._named.values()]
 
     def _copy(self, tell: Callable[[int], object]) -> None:
@@ -226,22 +254,18 @@ class Move:
                 tell(self._done)
 
     def _commit(self, names: Names | None, came: list[int]) -> None:
-        try:
-            for transfer in self._transfers.values():
-                self._undo.append(transfer.undo)
-                transfer.commit()
-            for change in self._graph.rebuild(self._replacement):
-                self._undo.append(change.undo)
-                change.make()
-            if names is not None:
-                self._undo.append(names.undo)
-                names.put({name: self._graph.now(value) for name, value in self._named.items()})
-            if came:
-                raise KeyboardInterrupt  # noqa: TRY301 - undone like any other
-        except BaseException:
-            while self._undo:
-                self._undo.pop()()
-            raise
+        for transfer in self._transfers.values():
+            transfer.commit()
+        for change in self._graph.rebuild(self._replacement):
+            self._undo.append(change.undo)
+            change.make()
+        if names is not None:
+            self._undo.append(names.undo)
+            names.put({name: self._graph.now(value) for name, value in self._named.items()})
+        if came:
+            raise KeyboardInterrupt
+        for module in self._transfers:
+            _framework(module).settle(self._graph.objects())
 
     def _replacement(self, thing: Any) -> Any:
         for transfer in self._transfers.values():
@@ -253,19 +277,46 @@ class Move:
         said = " ".join(f"{type(error).__name__}: {error}".split())
         ran_out = any(word in said.lower() for word in ("out of memory", "outofmemory", "resource_exhausted"))
         if ran_out:
+            done = f"{size_text(self._done)} of {size_text(self.nbytes)}"
             return (
-                f"{self.place} ran out of memory after {size_text(self._done)} of {size_text(self.nbytes)}. All "
-                "is as it was. Move fewer, or see what %gpu_free gives back."
+                f"{self.place} ran out of memory after {done}. All is as it was. Move fewer, or see what "
+                "%gpu_free gives back."
             )
         return f"Moving to {self.place} failed, and all is as it was: {said[:300]}"
 
     def _give_up(self) -> None:
-        """Free what was allocated, and have the frameworks keep none of it."""
+        """Put all back, whatever one step of that raises; free what was allocated, the frameworks' too."""
+        with _uninterrupted():
+            while self._undo:
+                with contextlib.suppress(Exception):
+                    self._undo.pop()()
+            for module in reversed(self._transfers):
+                with contextlib.suppress(Exception):
+                    self._transfers[module].undo()
         used = [_framework(module) for module in self._transfers]
         self._transfers.clear()
         gc.collect()
         for framework in used:
             framework.give_back()
+
+    def left_behind(self, others: Iterable[tuple[str, object]]) -> Iterator[tuple[str, int]]:
+        """Name variables that share what was moved in place and have more elsewhere, with its bytes.
+
+        An optimizer whose model was moved has its state where the model was; a model whose parameters were
+        moved, its buffers.
+        """
+        moved = self._graph.leaves()
+        for name, value in others:
+            graph = Graph(self.place)
+            found = graph.add(value)
+            if found.fixed or name in self._named or not graph.leaves() & moved:
+                continue
+            try:
+                sizes = [_framework(one).transfer(self.place).add(found.arrays[one]) for one in found.arrays]
+            except PlacementError:
+                continue
+            if size := sum(load.nbytes for load in sizes):
+                yield name, size
 
     def old_keys(self) -> set[Any]:
         """Return the keys of all memory that the moved arrays had, as in `Holding`."""
@@ -275,8 +326,8 @@ class Move:
         return found
 
 
-def read_place(text: str) -> Place:
-    """Return the one device that is named.
+def read_place(text: str | None) -> Place:
+    """Return the one device that is named; for None the GPU of the block around, or else cuda:0.
 
     Raises
     ------
@@ -284,6 +335,9 @@ def read_place(text: str) -> Place:
         For none, for several, or for a GPU that this process can't see.
 
     """
+    if text is None:
+        around = innermost()
+        return around if around is not None and around.kind == "gpu" else Place("gpu", 0)
     first, *others = parse_targets(text)
     if others:
         raise PlacementError(f"Variables go to one device, and {text} names {len(others) + 1}.")
@@ -304,6 +358,18 @@ def _can_convert(module: str) -> None:
 
 def _framework(module: str) -> Framework:
     return cast("Framework", get(module))  # its arrays are here, so it is, too
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep Python from looking for garbage: it would go through all that is made here, and find nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.errors import PlacementError
+from gpu_magic.placement.parts import is_frozen
+from gpu_magic.selection.target import parse_targets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, MutableMapping
@@ -65,8 +67,8 @@ class Names:
         """Give them values; `undo` gives back those that they had."""
         for name, value in values.items():
             if value is not self._before[name]:
-                self._changed.append(name)
                 self._slots[name].put(value)
+                self._changed.append(name)
 
     def undo(self) -> None:
         while self._changed:
@@ -74,6 +76,8 @@ class Names:
             self._slots[name].put(self._before[name])
 
     def _slot(self, word: str) -> _Slot:
+        if word not in self._space:
+            _refuse_devices(word)
         try:
             node = ast.parse(word, mode="eval").body
         except SyntaxError:
@@ -85,23 +89,21 @@ class Names:
             return self._variable(node.id)
         if not isinstance(node, ast.Attribute | ast.Subscript):
             raise PlacementError(
-                f"{word} is no variable, attribute or item, so it can't be given another value."
+                f"{word} is no variable, attribute or item: what is moved needs a name that it keeps. Assign "
+                "it first, or use gpu_magic.to_gpu(...)."
             )
         owner = self._value(node.value, word)
-        if isinstance(owner, tuple | frozenset | str):
-            of = ast.unparse(node.value)
-            raise PlacementError(
-                f"{of} is a {type(owner).__name__}, which can't be changed in part: move {of}."
-            )
+        of, kind = ast.unparse(node.value), type(owner)
+        if isinstance(owner, tuple | frozenset | str) or is_frozen(kind):
+            raise PlacementError(f"{of} is a {kind.__name__}, which can't be changed in part: move {of}.")
+        is_item = isinstance(node, ast.Subscript)
+        if hasattr(kind, "__array__") or (is_item and not hasattr(kind, "__setitem__")):
+            raise PlacementError(f"{word} is a part of a {kind.__name__}: move {of}.")
+        self._value(node, word)
         if isinstance(node, ast.Attribute):
-            self._value(node, word)
             name = node.attr
             return _Slot(lambda: getattr(owner, name), lambda value: setattr(owner, name, value))
-        if not hasattr(type(owner), "__setitem__") or hasattr(type(owner), "__array__"):
-            of = ast.unparse(node.value)
-            raise PlacementError(f"{word} is a part of a {type(owner).__name__}: move {of}.")
         key = self._value(node.slice, word)
-        self._value(node, word)
         return _Slot(lambda: owner[key], lambda value: owner.__setitem__(key, value))
 
     def _variable(self, name: str) -> _Slot:
@@ -109,7 +111,8 @@ class Names:
             close = difflib.get_close_matches(name, self._own(), n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise PlacementError(f"{name} is not a variable here{hint}")
-        return _Slot(lambda: self._space[name], lambda value: self._space.__setitem__(name, value))
+        space = self._space  # not through self: that would be a cycle, and keep the old values
+        return _Slot(lambda: space[name], lambda value: space.__setitem__(name, value))
 
     def _value(self, node: ast.expr, word: str) -> Any:
         """Evaluate a name, an attribute or an item; calls are refused, as they could do anything."""
@@ -126,7 +129,23 @@ class Names:
             raise PlacementError(f"{word} raises {type(error).__name__}: {error}") from None
 
 
+def _refuse_devices(word: str) -> None:
+    """Tell where a device belongs, to whoever has put it among the names."""
+    if word in ("all", "*"):
+        raise PlacementError("Every variable is --all: %to_gpu --all.")
+    if word in ("to", "on"):
+        raise PlacementError(f"{word} is not a variable here. The device stands behind --device: --device 1.")
+    try:
+        parse_targets(word)
+    except PlacementError:
+        return
+    raise PlacementError(f"{word} is not a variable here. A device stands behind --device: --device {word}.")
+
+
 def _words(text: str) -> list[str]:
     """Split at spaces and commas that stand in no brackets and no quotes; each name once."""
+    text = text.strip().rstrip(";")
+    if text[:1] + text[-1:] in ("()", "[]", "''", '""'):  # as one would write them in Python
+        text = text[1:-1]
     found = re.findall(r"""(?:"[^"]*"|'[^']*'|\[(?:[^\[\]"']|"[^"]*"|'[^']*'|\[[^\]]*\])*\]|[^\s,])+""", text)
     return list(dict.fromkeys(found))

@@ -11,17 +11,21 @@ from gpu_magic.text import listed
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable
 
+    from gpu_magic.frameworks.base import Holding
     from gpu_magic.moving.move import Move, Row
 
-__all__ = ["moved", "planned", "still_held"]
+__all__ = ["left_behind", "moved", "planned", "still_held"]
 
 
 def planned(move: Move) -> list[str]:
     """Say what would move, and whether it fits."""
     there = described([move.place])[0]
-    free = move.free
-    room = "how much is free there is not known" if free is None else f"where {size_text(free)} are free"
-    return [*_table(move), f"{size_text(move.nbytes)} would move to {there}, {room}. Nothing was changed."]
+    if not move.nbytes:
+        return [*_table(move), f"All of it is on {there} already."]
+    free = "an unknown amount is" if move.free is None else f"{size_text(move.free)} are"
+    verb = "would move to" if move.fits else "do not fit on"
+    plan = f"{size_text(move.nbytes)} {verb} {there}, where {free} free. Nothing was changed."
+    return [*_table(move), plan]
 
 
 def moved(move: Move) -> list[str]:
@@ -44,13 +48,28 @@ def still_held(old: Collection[Hashable], others: Iterable[tuple[str, object]]) 
         Names and values to look through.
 
     """
-    found: list[str] = []
+    names: list[str] = []
+    found: dict[Hashable, Holding] = {}
     for name, value in others:
-        held = [holding for key, holding in holdings_of([value]).items() if key in old]
-        if held:
-            where = listed(sorted({str(one.device) for one in held}))
-            found.append(f"{name} ({size_text(sum(one.nbytes for one in held))} on {where})")
-    return f"The old copy is not freed, as other names still hold it: {', '.join(found)}." if found else ""
+        held = {key: one for key, one in holdings_of([value]).items() if key in old}
+        names += [name] * bool(held)
+        found |= held
+    if not names:
+        return ""
+    where = listed(sorted({str(one.device) for one in found.values()}))
+    size = size_text(sum(one.nbytes for one in found.values()))
+    return (
+        f"Not named, and not tied to what has moved: {', '.join(names)}, with the old copy ({size} on "
+        f"{where}). Names that belong together move together in one line."
+    )
+
+
+def left_behind(parts: Iterable[tuple[str, int]]) -> list[str]:
+    """Say which variables are in two places now."""
+    return [
+        f"{name} has some of what has moved, and {size_text(size)} elsewhere: move {name} as well."
+        for name, size in parts
+    ]
 
 
 def _table(move: Move) -> list[str]:
@@ -65,8 +84,15 @@ def _table(move: Move) -> list[str]:
 def _cells(row: Row, there: str) -> tuple[str, str, str, str]:
     count = row.load.arrays
     what = f"{row.kind}: {count} array{'s' if count > 1 else ''}" if count else row.kind
-    left = f"; {row.left} NumPy array{'s' if row.left > 1 else ''} stay: --numpy torch" if row.left else ""
+    left = "" if there.startswith("cpu") else _left(row.left)
     if not count:
-        shared = "with what is above" if row.is_shared else "nothing to move"
+        shared = f"shared with {row.shared}" if row.shared else "nothing to move"
         return row.name, what, "", (f"on {there} already" if row.holds else shared) + left
     return row.name, what, size_text(row.load.nbytes), f"{', '.join(row.load.origins)} → {there}{left}"
+
+
+def _left(count: int) -> str:
+    if not count:
+        return ""
+    what = "a NumPy array stays" if count == 1 else f"{count} NumPy arrays stay"
+    return f"; {what} (--numpy torch makes tensors of them)"

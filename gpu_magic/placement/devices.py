@@ -99,7 +99,7 @@ def _ask(
     for framework in frameworks:
         if framework.is_array(kind):
             return framework.memory(thing), None
-    if kind not in COMMON:
+    if not issubclass(kind, COMMON):
         for framework in frameworks:
             if parts := framework.parts(thing):
                 return None, parts
@@ -120,4 +120,6 @@ def size_text(size: int) -> str:
     """Write small sizes, too: a figure of 0 MiB says nothing."""
     if size < 1 << 10:
         return f"{size} bytes"
-    return f"{size / (1 << 10):.1f} KiB" if size < 1 << 20 else bytes_text(size)
+    if size < 1 << 20:
+        return f"{size / (1 << 10):.1f} KiB"
+    return f"{size / (1 << 20):.{1 if size < 10 << 20 else 0}f} MiB" if size < 1 << 30 else bytes_text(size)

@@ -22,7 +22,23 @@ if TYPE_CHECKING:
 
     from gpu_magic.frameworks.base import Framework
 
-__all__ = ["Scope"]
+__all__ = ["Scope", "innermost"]
+
+
+class _Here(threading.local):
+    """The places of the blocks that this thread is in, the innermost last."""
+
+    def __init__(self) -> None:
+        self.places: list[tuple[Place, ...]] = []
+
+
+_here = _Here()
+
+
+def innermost() -> Place | None:
+    """Return the device of the block that this thread is in; None outside of one, or in one over several."""
+    places = _here.places[-1] if _here.places else ()
+    return places[0] if len(places) == 1 else None
 
 
 class Scope:
@@ -84,12 +100,15 @@ class Scope:
         except BaseException:
             self._leave(None, None, None)
             raise
+        _here.places.append(self.places)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._arrivals.detach()
+        if self.places in _here.places:  # blocks of tasks can end in any order
+            _here.places.remove(self.places)
         untold = [] if kind is not None else self._untold()
         self._leave(kind, error, trace)
         for framework in untold:

@@ -79,7 +79,8 @@ def test_tensorflow_tensors(run: Run) -> None:  # noqa: F811
         "RaggedTensor CPU:3 [[1], [2, 3]]",
         "SparseTensor CPU:3",
         "TensorFlow can't move a tf.Variable: make it anew in a cell with %%on_gpu, and assign to it.",
-        "Keras can't move a Dense: make it anew in a cell with %%on_gpu, then new.set_weights(old.get_weights()).",
+        "Keras can't move what it has made (Dense): make it anew in a cell with %%on_gpu, then "
+        "new.set_weights(old.get_weights()).",
         "cuda:1 can't be used: TensorFlow 2.21.0 is built without CUDA.",
     ]
 
@@ -94,7 +95,7 @@ def test_keras_on_pytorch_is_refused_too(run: Run) -> None:  # noqa: F811
         """,
         KERAS_BACKEND="torch",
     )
-    assert said.startswith("Keras can't move a Dense: ")
+    assert said.startswith("Keras can't move what it has made (Dense): ")
 
 
 def test_cupy_arrays_keep_their_views(run: Run) -> None:  # noqa: F811
@@ -128,7 +129,8 @@ def test_numpy_stays_unless_it_is_asked_for(run: Run) -> None:  # noqa: F811
         """,
     ) == [
         "True pretend:0 pretend:0",
-        "It is NumPy's, which knows no device: --numpy torch makes it PyTorch's there, or jax, or cupy.",
+        "it is NumPy's, which knows no device: --numpy torch (or numpy='torch') makes it PyTorch's there; jax and cupy "
+        "will do, too.",
         "pretend:0 [3.0, 4.0, 5.0] ndarray",
         "cpu NumPy's arrays can become those of torch or jax or cupy, and not of pandas.",
         "NumPy's arrays can't become JAX's before it is imported: import jax.",

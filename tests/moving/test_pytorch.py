@@ -332,12 +332,14 @@ def test_containers_of_all_kinds(run: Run) -> None:  # noqa: F811
                 return self
 
         class Graph:  # as PyTorch Geometric's Data: it moves itself, and makes a new one
+            __module__ = "torch"  # another package's class, whose insides are its own
             def __init__(self, x):
                 self.x = x
             def to(self, device):
                 return type(self)(self.x.to(device))
 
         class Sparse:  # moves itself in place
+            __module__ = "torch"
             def __init__(self, x):
                 self.x = x
             def to(self, device):
@@ -476,8 +478,8 @@ def test_what_does_not_fit_is_not_begun(run: Run) -> None:  # noqa: F811
         print(to_gpu(x, 1).device)
         """,
     ) == [
-        "4 MiB do not fit on pretend:1, where 3 MiB are free. Nothing was changed. Move fewer, or see what %gpu_free "
-        "gives back.",
+        "4.0 MiB do not fit on pretend:1, where 3.0 MiB are free. Move fewer, or see what %gpu_free gives back. Nothing "
+        "was changed.",
         "0 cpu",
         "pretend:1",
     ]

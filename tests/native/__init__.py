@@ -227,6 +227,11 @@ def build_pretend(folder: Path) -> Path:
     return folder
 
 
+def pretend_path(folder: Path) -> str:
+    """Return the PYTHONPATH with which PyTorch has the accelerator, built in a folder where it is not yet."""
+    return os.pathsep.join(map(str, (SOURCES.parent.parent, build_pretend(folder), PRETEND)))
+
+
 def environment(folder: Path, state_path: Path) -> dict[str, str]:
     """Return the variables that a process needs to find the libraries and the machine.
 

@@ -40,7 +40,7 @@ def test_pytorch(run: Run) -> None:  # noqa: F811
     ) == [
         "{'pretend:1': 40} {'pretend:1': 40} pretend:1: 40 bytes",
         "{'cpu': 12, 'pretend:2': 480}",
-        str(480 * 3),
+        str(480 * 4),  # with the gradients
         "{'cpu': 80, 'meta': 8}",
         "No arrays. {}",
         "{'pretend:1': 40}",
@@ -111,7 +111,7 @@ def test_jax_and_numpy(run: Run) -> None:  # noqa: F811
         "No arrays.",
         "{}",
         "{'cpu': 16}",
-        "{'cpu': 800} the CPU: 8 MiB in 2 arrays",
+        "{'cpu': 800} the CPU: 8.0 MiB in 2 arrays",
     ]
 
 

@@ -104,7 +104,8 @@ struct Allocator final : c10::DeviceAllocator {
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
     auto& device = devices[checked(index)];
-    return {device.total - device.allocated - device.cached, device.total};
+    const auto used = device.allocated + device.cached;
+    return {used < device.total ? device.total - used : 0, device.total};
   }
 } allocator;
 
