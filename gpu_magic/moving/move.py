@@ -75,7 +75,8 @@ class Move:
     def __init__(self, place: Place, converts: str | None = None) -> None:
         if converts is not None:
             _can_convert(converts)
-        self.place = place
+        self.place = place  # with the type of the frameworks' own GPUs, once that is known
+        self._asked = place
         self.rows: list[Row] = []
         self.seconds = 0.0
         self._done = 0  # bytes
@@ -115,10 +116,10 @@ class Move:
 
     def add_if_possible(self, name: str, value: Any) -> str:
         """Take a variable along if it has arrays that can be moved; else say why one that has them can't."""
-        found = Graph(self.place, self._converts).add(value)
+        found = Graph(self._asked, self._converts).add(value)
         if not found.arrays and not found.fixed:
             return ""
-        probe = Move(self.place, self._converts)  # the plan's own graph would hold it from then on
+        probe = Move(self._asked, self._converts)  # the plan's own graph would hold it from then on
         try:
             probe.add(name, value)
         except PlacementError as error:
@@ -151,7 +152,7 @@ class Move:
             framework = _framework(module)
             if module != self._converts:
                 self._refuse_what_is_absent(framework)
-            transfer = self._transfers[module] = framework.transfer(self.place)
+            transfer = self._transfers[module] = framework.transfer(self._asked)
             if len(self._transfers) == 1:
                 self.place = framework.resolved(self.place)
         return transfer
@@ -164,7 +165,7 @@ class Move:
     @property
     def free(self) -> int | None:
         """How much is free there, in bytes, as far as it is known: the least that a framework can take."""
-        found = (_framework(module).free_bytes(self.place) for module, need in self._needs.items() if need)
+        found = (_framework(module).free_bytes(self._asked) for module, need in self._needs.items() if need)
         known = [one for one in found if one is not None]
         if not known and (left := free_bytes(self.place)) is not None:
             known.append(left)
@@ -189,8 +190,8 @@ class Move:
         return self.free is None or self.nbytes <= self.free
 
     def _refuse_what_is_absent(self, framework: Framework) -> None:
-        if why := framework.problem(self.place):
-            raise PlacementError(f"{self.place} can't be used: {why}.")
+        if why := framework.problem(self._asked):
+            raise PlacementError(f"{self._asked} can't be used: {why}.")
 
     def _refuse_what_is_too_much(self) -> None:
         free = self.free
@@ -307,12 +308,12 @@ class Move:
         """
         moved = self._graph.leaves()
         for name, value in others:
-            graph = Graph(self.place)
+            graph = Graph(self._asked)
             found = graph.add(value)
             if found.fixed or name in self._named or not graph.leaves() & moved:
                 continue
             try:
-                sizes = [_framework(one).transfer(self.place).add(found.arrays[one]) for one in found.arrays]
+                sizes = [_framework(one).transfer(self._asked).add(found.arrays[one]) for one in found.arrays]
             except PlacementError:
                 continue
             if size := sum(load.nbytes for load in sizes):

@@ -222,3 +222,104 @@ def test_nothing_to_give_back(start_kernel: Callable[..., Kernel]) -> None:
     kernel = start_kernel()
     kernel.run("%load_ext gpu_magic")
     assert kernel.run("%gpu_free").stdout == "This process has no memory on a GPU.\n"
+
+
+def test_it_says_what_belongs_to_it_and_was_left_behind(kernel: Kernel) -> None:
+    told = kernel.run("%to_gpu model").stdout.splitlines()
+    assert told[1:] == [
+        "25.0 KiB moved to pretend:0.",
+        "optimizer has some of what has moved, and 25.0 KiB elsewhere: move optimizer as well.",
+    ]
+    assert kernel.run("%to_gpu optimizer").stdout.splitlines()[1:] == ["25.0 KiB moved to pretend:0."]
+    kernel.run(
+        "net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)); params = list(net.parameters())"
+    )
+    assert (
+        "net has some of what has moved, and 24 bytes elsewhere: move net as well."
+        in kernel.run("%to_gpu params").stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%to_gpu x --device 1 model", "pretend:1"),
+        ("%to_gpu --device=1 x model", "pretend:1"),
+        ("%to_gpu (x, model) --device 1", "pretend:1"),
+        ("%to_gpu [x, model]; --device 1", "pretend:1"),
+        ("%to_gpu x, model --device 1  # both", "pretend:1"),
+        ("%%on_gpu 1\n%to_gpu x model", "pretend:1"),
+    ],
+)
+def test_ways_to_write_it(kernel: Kernel, line: str, said: str) -> None:
+    kernel.run(line)
+    assert kernel.run("f'{x.device} {model[0].weight.device}'").text == f"'{said} {said}'"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "%to_gpu model cuda:1",
+            "cuda:1 is not a variable here. A device stands behind --device: --device cuda:1.",
+        ),
+        ("%to_gpu 0 x", "0 is not a variable here. A device stands behind --device: --device 0."),
+        ("%to_gpu model to 1", "to is not a variable here. The device stands behind --device: --device 1."),
+        ("%to_gpu all", "Every variable is --all: %to_gpu --all."),
+        ("%to_gpu x --device -1", "'-1': devices are numbered from 0; cpu is the CPU."),
+        ("%to_gpu x.T", "x.T is a part of a Tensor: move x."),
+        ("%to_gpu frozen.x", "frozen is a Frozen, which can't be changed in part: move frozen."),
+        ('%to_gpu batch[ "y" ]', "raises KeyError: 'y'"),
+    ],
+)
+def test_what_people_try_first(kernel: Kernel, line: str, said: str) -> None:
+    kernel.run(
+        "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Frozen:\n    x: object\nfrozen = Frozen(x)"
+    )
+    reply = kernel.run(line)
+    assert said in reply.stderr
+    assert reply.stderr.count("\n") == 1
+
+
+def test_all_moves_what_can_be_moved_and_names_the_rest(kernel: Kernel) -> None:
+    kernel.run(
+        "import tensorflow as tf; t = tf.ones(3); meta = torch.ones(2, device='meta'); a = __import__('numpy').ones(1)"
+    )
+    said = kernel.run("%to_gpu --all").stdout
+    assert "t stays: " in said
+    assert "built without CUDA" in said
+    assert "meta stays: A Tensor of shape (2,) is on the meta device" in said
+    assert "\na stays" not in said
+    assert kernel.run("model[0].weight.device.type").text == "'pretend'"
+
+
+def test_a_dry_run_shows_what_does_not_fit(kernel: Kernel) -> None:
+    kernel.run("import pretend_native; pretend_native.set_total(0, 1000)")
+    said = kernel.run("%to_gpu model batch --dry-run").stdout
+    assert said.splitlines()[-1] == (
+        "25.1 KiB do not fit on pretend:0, where 1000 bytes are free. Nothing was changed."
+    )
+    assert len(said.splitlines()) == 3
+
+
+def test_memory_is_free_behind_a_move_and_an_error(kernel: Kernel) -> None:
+    kernel.run(
+        "import gc; gc.disable(); big = torch.ones(1 << 20, device='pretend:1'); allocated = torch.accelerator.memory_allocated"
+    )
+    kernel.run("%to_gpu big nothing")
+    kernel.run("%to_cpu big --dry-run")
+    kernel.run("%to_cpu big")
+    assert kernel.run("allocated(1)").text == "0"
+
+
+def test_only_what_nobody_else_holds_is_dropped(kernel: Kernel) -> None:
+    kernel.run(
+        "_cache = torch.ones(1 << 18, device='pretend:1')\nkept = torch.ones(1 << 18, device='pretend:1')"
+    )
+    kernel.run("_cache")
+    kernel.run("kept")
+    kernel.run("kept * 2")
+    said = kernel.run("%gpu_free").stdout.splitlines()
+    assert said[0] == "Dropped Out[6] (1.0 MiB)."
+    assert "pretend:1: 3.0 MiB → 2.0 MiB in use" in said
+    assert kernel.run("_cache.device.type, kept is Out[5]").text == "('pretend', True)"
