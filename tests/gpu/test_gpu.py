@@ -153,3 +153,68 @@ def test_two_gpus_are_told_apart(fresh: Fresh) -> None:
         print(torch.cuda.current_device())
     """)
     assert shown.split("\n")[:4] == ["cuda:0 cuda:0", "cuda:1 cuda:1", "1", "0"]
+
+
+def test_variables_move_and_stay_tied(fresh: Fresh) -> None:
+    """A model with tied weights, an LSTM and Adam's state to the GPU and back, with a step at each place."""
+    shown = fresh("""
+        import warnings
+        import gpu_magic, torch
+        from torch import nn
+        warnings.simplefilter("error")  # cuDNN warns of an RNN whose weights lie apart
+        torch.manual_seed(0)
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed, self.rnn = nn.Embedding(50, 16), nn.LSTM(16, 16, batch_first=True)
+                self.head = nn.Linear(16, 50, bias=False)
+                self.head.weight = self.embed.weight
+            def forward(self, x):
+                return self.head(self.rnn(self.embed(x))[0])
+        net, x = Net(), torch.arange(40).view(4, 10)
+        optimizer = torch.optim.Adam(net.parameters())
+        whole = torch.arange(12.0).view(3, 4)
+        batch = {"whole": whole, "row": whole[1]}
+        def step(x):
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+        loss = step(x)  # which keeps its graph
+        ids = [id(p) for p in net.parameters()]
+        gpu_magic.to_gpu([net, optimizer, batch])
+        step(x.cuda())
+        print(ids == [id(p) for p in net.parameters()], net.head.weight is net.embed.weight, net.rnn.weight_hh_l0.device)
+        print({s["exp_avg"].device.type for s in optimizer.state.values()}, {s["step"].device.type for s in optimizer.state.values()})
+        print(batch["row"].untyped_storage().data_ptr() == batch["whole"].untyped_storage().data_ptr(), batch["row"].tolist())
+        gpu_magic.to_cpu([net, optimizer, batch])
+        step(x)
+        print(net.rnn.weight_hh_l0.device, net.head.weight is net.embed.weight)
+    """)
+    assert shown.strip().split("\n") == [
+        "True True cuda:0",
+        "{'cuda'} {'cpu'}",
+        "True [4.0, 5.0, 6.0, 7.0]",
+        "cpu True",
+    ]
+
+
+def test_real_out_of_memory_loses_nothing(fresh: Fresh) -> None:
+    """The allocator is given a part of the GPU: the driver says that there is room, and then there is none."""
+    shown = fresh("""
+        import gpu_magic, torch
+        torch.cuda.set_per_process_memory_fraction((256 << 20) / torch.cuda.get_device_properties(0).total_memory)
+        model = torch.nn.ModuleList(torch.nn.Linear(1024, 1024) for _ in range(100))  # 400 MiB
+        try:
+            gpu_magic.to_gpu(model)
+        except gpu_magic.PlacementError as error:
+            print(str(error).partition(" after")[0])
+        print({p.device.type for p in model.parameters()}, torch.cuda.memory_allocated(), torch.cuda.memory_reserved())
+        kept = torch.ones(16 << 20, device="cuda")
+        del kept
+        freed = gpu_magic.gpu_free()
+        (place,) = freed.before
+        print(freed.before[place] - freed.after[place] >= 64 << 20, torch.cuda.memory_reserved())
+    """)
+    assert shown.strip().split("\n") == ["cuda:0 ran out of memory", "{'cpu'} 0 0", "True 0"]
