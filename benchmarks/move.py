@@ -91,7 +91,8 @@ def ours() -> Callable[[], object]:
 
 
 def plan() -> Callable[[], object]:
-    from gpu_magic.moving.move import Move, read_place
+    from gpu_magic.moving.move import Move
+    from gpu_magic.moving.wanted import read_place
 
     model = _model(COUNT, 8)
 

@@ -225,7 +225,8 @@ def to_gpu(thing: Any, device: str | int | None = None, *, numpy: str | None = N
         It can't be moved, does not fit, or a copy failed. All is as it was.
 
     """
-    from gpu_magic.moving.move import Move, read_place
+    from gpu_magic.moving.move import Move
+    from gpu_magic.moving.wanted import read_place
 
     if isinstance(thing, str):
         raise PlacementError(f"to_gpu moves a variable, and {thing!r:.40} is a text: leave the quotes away.")

@@ -14,7 +14,8 @@ from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.base import Framework, Holding, Pool
 from gpu_magic.frameworks.nesting import Nesting
 from gpu_magic.frameworks.pytorch_parts import parts_of
-from gpu_magic.frameworks.pytorch_transfer import TensorTransfer, tensors_in
+from gpu_magic.frameworks.pytorch_tensors import tensors_in
+from gpu_magic.frameworks.pytorch_transfer import TensorTransfer
 from gpu_magic.selection.target import Place
 from gpu_magic.text import listed
 

@@ -11,11 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.base import Load
+from gpu_magic.frameworks.pytorch_tensors import (
+    is_dense,
+    is_odd,
+    is_same_kind,
+    is_wrapper,
+    leaf_beneath,
+    over,
+    shape_of,
+    tensors_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["TensorTransfer", "tensors_in"]
+__all__ = ["TensorTransfer"]
 
 # Bytes between two looks at the clock, and at an interrupt.
 _PIECE = 64 << 20
@@ -110,7 +120,7 @@ class TensorTransfer:
                 last.append(tensor)
                 continue
             if tensor.device.type == "meta":
-                raise PlacementError(f"{_shape(tensor)} is on the meta device and has no data to move.")
+                raise PlacementError(f"{shape_of(tensor)} is on the meta device and has no data to move.")
             if tensor.is_leaf and tensor.grad is not None:
                 open_.append(tensor.grad)
             count += 1
@@ -121,15 +131,15 @@ class TensorTransfer:
     def _take(self, torch: Any, tensor: Any) -> int:
         """Decide how a tensor is moved, and return how many bytes that adds."""
         if tensor.grad_fn is not None:
-            leaf = _leaf_beneath(tensor)
-            if id(leaf) in self._kept and _is_same_kind(tensor, leaf):
+            leaf = leaf_beneath(tensor)
+            if id(leaf) in self._kept and is_same_kind(tensor, leaf):
                 self._views.append((tensor, leaf))
                 return 0
             self._others.append(tensor)
             return int(tensor.nbytes)
         if tensor.requires_grad or isinstance(tensor, torch.nn.Parameter):
             self._kept[id(tensor)] = tensor
-        if _is_odd(torch, tensor):
+        if is_odd(torch, tensor):
             self._others.append(tensor)
             return int(tensor.nbytes) if tensor.layout == torch.strided else 0
         storage = tensor.untyped_storage()
@@ -140,7 +150,7 @@ class TensorTransfer:
         before = span.nbytes
         span.include(tensor)
         if span.high > storage.nbytes():
-            raise PlacementError(f"{_shape(tensor)} has no memory at present (its storage was resized).")
+            raise PlacementError(f"{shape_of(tensor)} has no memory at present (its storage was resized).")
         return span.nbytes - before
 
     def copy(self) -> Iterator[int]:
@@ -196,8 +206,8 @@ class TensorTransfer:
             is_used = tensor._use_count() > 2 or weakref.getweakrefs(tensor) or tensor._backward_hooks  # noqa: SLF001, PLR2004
             if is_used:
                 raise PlacementError(
-                    f"{_shape(tensor)} can't be moved to {self._device}: a graph, a hook or a weak reference "
-                    "holds on to it. Delete what was computed with it (a loss, outputs), and try again."
+                    f"{shape_of(tensor)} can't be moved to {self._device}: a graph, a hook or a weak "
+                    "reference holds on to it. Delete what was computed with it (a loss, outputs), and try again."
                 )
 
     def _takes(self, torch: Any, tensor: Any) -> bool:
@@ -207,7 +217,7 @@ class TensorTransfer:
         if found is None:
             is_plain = tensor.device.type != self._device.type and tensor.layout == torch.strided
             like = torch.empty(0, device=self._device)
-            found = not _is_wrapper(torch, tensor) and (
+            found = not is_wrapper(torch, tensor) and (
                 not is_plain or bool(torch._has_compatible_shallow_copy_type(tensor, like))  # noqa: SLF001
             )
             self._compatible[kind] = found
@@ -224,16 +234,17 @@ class TensorTransfer:
 
     def _copy_span(self, torch: Any, span: _Span) -> Iterator[int]:
         """Copy bytes, and lay the tensors into the copy as they lay in the storage."""
-        old = _over(span.storage, torch.uint8, span.low, (span.nbytes,), (1,))
+        old = over(span.storage, torch.uint8, span.low, (span.nbytes,), (1,))
         new = torch.empty(span.nbytes, dtype=torch.uint8, device=self._device)
         for low in range(0, span.nbytes, _PIECE):
             new[low : low + _PIECE].copy_(old[low : low + _PIECE])
             yield min(_PIECE, span.nbytes - low)
         for tensor in span.tensors:
             first = self._first(tensor, span)
-            one = _over(new.untyped_storage(), tensor.dtype, first, tensor.size(), tensor.stride())
+            one = over(new.untyped_storage(), tensor.dtype, first, tensor.size(), tensor.stride())
             one = one.conj() if tensor.is_conj() else one
-            self._keep_copy(tensor, torch._neg_view(one) if tensor.is_neg() else one)  # noqa: SLF001
+            one = torch._neg_view(one) if tensor.is_neg() else one  # noqa: SLF001
+            self._keep_copy(tensor, one)
 
     def _first(self, tensor: Any, span: _Span) -> int:
         """Return where a tensor begins in the copy of its span, in elements."""
@@ -247,6 +258,7 @@ class TensorTransfer:
 
     def commit(self) -> None:
         torch: Any = sys.modules["torch"]
+        begins = {id(leaf): int(leaf.storage_offset()) for _, leaf in self._views}
         for one in self._kept.values():
             if isinstance(one, torch.Tensor):
                 self._take_over(torch, one)
@@ -260,10 +272,8 @@ class TensorTransfer:
                 self._copies[id(tensor)].grad = self.replacement(tensor.grad)
         with torch.enable_grad():
             for view, leaf in self._views:
-                span = self._spans[view.untyped_storage()._cdata]  # noqa: SLF001
-                first = int(view.storage_offset())
-                if not (_is_whole(span) and span.nbytes <= _PIECE):
-                    first = self._first(view, span)
+                # Where the leaf begins in its copy, and how far from there the view does.
+                first = leaf.storage_offset() + view.storage_offset() - begins[id(leaf)]
                 self._copies[id(view)] = leaf.as_strided(view.size(), view.stride(), first)
 
     def _take_over(self, torch: Any, tensor: Any) -> None:
@@ -298,64 +308,13 @@ class TensorTransfer:
     def before(self) -> Iterable[Any]:
         torch: Any = sys.modules["torch"]
         for span in self._spans.values():
-            yield _over(span.storage, torch.uint8, 0, (0,), (1,))
+            yield over(span.storage, torch.uint8, 0, (0,), (1,))
         yield from (one for one in self._others if id(one) not in self._kept)
 
 
 def _send_home(thing: Any, homes: set[Any]) -> None:
     if len(homes) == 1 and {tensor.device for tensor in tensors_in(thing)} - homes:
         thing.to(next(iter(homes)))
-
-
-def tensors_in(thing: Any) -> list[Any]:
-    """Return the tensors that an object has: as attributes, in plain containers and modules there."""
-    torch: Any = sys.modules["torch"]
-    found: list[Any] = []
-    open_, seen = [getattr(thing, "__dict__", {})], set()
-    while open_:
-        one = open_.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, torch.Tensor):
-            found.append(one)
-        elif isinstance(one, torch.nn.Module):
-            open_ += [*one.parameters(), *one.buffers()]
-        elif isinstance(one, dict):
-            open_ += one.values()
-        elif isinstance(one, list | tuple):
-            open_ += one
-    return found
-
-
-def _leaf_beneath(view: Any) -> Any:
-    """Return the leaf that a tensor is a view of, through which backward goes; None for what was computed."""
-    step = view.grad_fn if view._is_view() else None  # noqa: SLF001
-    while step is not None and not hasattr(step, "variable"):
-        step = step.next_functions[0][0] if len(step.next_functions) == 1 else None
-    leaf = step.variable if step is not None else None
-    is_same = leaf is not None and leaf.untyped_storage()._cdata == view.untyped_storage()._cdata  # noqa: SLF001
-    return leaf if is_same else None
-
-
-def _is_same_kind(view: Any, leaf: Any) -> bool:
-    """Tell whether a view shows a leaf's elements as they are, and not as another dtype."""
-    bits = view.is_conj() == leaf.is_conj() and view.is_neg() == leaf.is_neg()
-    return bool(view.dtype == leaf.dtype and bits)
-
-
-def _is_odd(torch: Any, tensor: Any) -> bool:
-    """Tell whether a tensor is more, or less, than a view of a storage."""
-    is_plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
-    return not is_plain or _is_wrapper(torch, tensor) or torch.nn.parameter.is_lazy(tensor)
-
-
-def _is_wrapper(torch: Any, tensor: Any) -> bool:
-    """Tell whether it only wraps other tensors, as torchao's and DTensor do."""
-    kind = type(tensor)
-    if kind is torch.Tensor or kind is torch.nn.Parameter:
-        return False
-    return bool(torch.utils._python_dispatch.is_traceable_wrapper_subclass(tensor))  # noqa: SLF001
 
 
 def _is_whole(span: _Span) -> bool:
@@ -366,28 +325,8 @@ def _is_whole(span: _Span) -> bool:
         and span.storage.nbytes() == tensor.nbytes
         and not tensor.is_conj()
         and not tensor.is_neg()
-        and (tensor.is_contiguous() or _is_dense(tensor))
+        and (tensor.is_contiguous() or is_dense(tensor))
     )
-
-
-def _is_dense(tensor: Any) -> bool:
-    """Tell whether its elements lie next to each other, in whatever order of dimensions."""
-    expected = 1
-    for stride, length in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
-        if length != 1 and stride != expected:
-            return False
-        expected *= length
-    return True
-
-
-def _over(storage: Any, dtype: Any, first: int, size: Any, stride: Any) -> Any:
-    """Return a tensor over a storage."""
-    empty = sys.modules["torch"].empty(0, dtype=dtype, device=storage.device)
-    return empty.set_(storage, first, size, stride)
-
-
-def _shape(tensor: Any) -> str:
-    return f"A {type(tensor).__name__} of shape {tuple(tensor.shape)}"
 
 
 def _give_back(tensor: Any, old: Any, grad: Any) -> None:

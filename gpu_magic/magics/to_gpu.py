@@ -69,9 +69,10 @@ class ToGpuMagics:
     def _lines(self, options: Namespace, device: str | None, converts: str | None) -> list[str]:
         """Do what is asked, and return what is to be said of it."""
         from gpu_magic.magics.progress import Progress
-        from gpu_magic.moving.move import Move, read_place
+        from gpu_magic.moving.move import Move
         from gpu_magic.moving.names import Names
         from gpu_magic.moving.report import left_behind, moved, planned, still_held
+        from gpu_magic.moving.wanted import read_place
 
         names = Names(self.shell.user_ns, self.shell.user_ns_hidden)
         move = Move(read_place(device), converts)

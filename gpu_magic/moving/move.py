@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import signal
-import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks import get, imported
+from gpu_magic.frameworks import get
 from gpu_magic.frameworks.base import Load
 from gpu_magic.moving.graph import Graph
+from gpu_magic.moving.undisturbed import uncollected, uninterrupted
+from gpu_magic.moving.wanted import check_numpy
 from gpu_magic.placement.devices import holdings_of, size_text
-from gpu_magic.placement.physical import described, free_bytes, locate
-from gpu_magic.placement.scope import innermost
-from gpu_magic.selection.target import Place, parse_targets
+from gpu_magic.placement.physical import described, free_bytes
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -25,11 +23,9 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.base import Framework, Transfer
     from gpu_magic.moving.graph import Found
     from gpu_magic.moving.names import Names
+    from gpu_magic.selection.target import Place
 
-__all__ = ["Move", "Row", "read_place"]
-
-
-_FROM_NUMPY = ("torch", "jax", "cupy")
+__all__ = ["Move", "Row"]
 
 
 class Row(NamedTuple):
@@ -74,7 +70,7 @@ class Move:
 
     def __init__(self, place: Place, converts: str | None = None) -> None:
         if converts is not None:
-            _can_convert(converts)
+            check_numpy(converts)
         self.place = place  # with the type of the frameworks' own GPUs, once that is known
         self._asked = place
         self.rows: list[Row] = []
@@ -96,7 +92,7 @@ class Move:
             It can't be moved: why, and what to do.
 
         """
-        with _uncollected():
+        with uncollected():
             found = self._graph.add(value)
         shape = getattr(value, "shape", None) if found.arrays or found.left or found.shared else None
         kind = f"{type(value).__name__}{f' {tuple(shape)}' if isinstance(shape, tuple) else ''}"
@@ -106,7 +102,7 @@ class Move:
         if found.left and not found.arrays and self.place.kind == "gpu":
             raise PlacementError(self._why_left(name or "it", found))
         try:
-            with _uncollected():
+            with uncollected():
                 load = self._loaded(found)
         except PlacementError as error:
             raise PlacementError(f"{whose}{error}") from None
@@ -226,12 +222,12 @@ class Move:
         why = ""
         is_interrupted = False
         try:
-            with _uncollected():
+            with uncollected():
                 if self._converts in self._transfers:  # asking it before would start it for a dry run
                     self._refuse_what_is_absent(_framework(self._converts))
                 self._refuse_what_is_too_much()
                 self._copy(tell)
-                with _uninterrupted() as came:
+                with uninterrupted() as came:
                     self._commit(names, came)
         except KeyboardInterrupt:
             is_interrupted = True
@@ -287,7 +283,7 @@ class Move:
 
     def _give_up(self) -> None:
         """Put all back, whatever one step of that raises; free what was allocated, the frameworks' too."""
-        with _uninterrupted():
+        with uninterrupted():
             while self._undo:
                 with contextlib.suppress(Exception):
                     self._undo.pop()()
@@ -327,62 +323,5 @@ class Move:
         return found
 
 
-def read_place(text: str | None) -> Place:
-    """Return the one device that is named; for None the GPU of the block around, or else cuda:0.
-
-    Raises
-    ------
-    PlacementError
-        For none, for several, or for a GPU that this process can't see.
-
-    """
-    if text is None:
-        around = innermost()
-        return around if around is not None and around.kind == "gpu" else Place("gpu", 0)
-    first, *others = parse_targets(text)
-    if others:
-        raise PlacementError(f"Variables go to one device, and {text} names {len(others) + 1}.")
-    return locate(first)
-
-
-def _can_convert(module: str) -> None:
-    if module not in _FROM_NUMPY:
-        raise PlacementError(
-            f"NumPy's arrays can become those of {' or '.join(_FROM_NUMPY)}, and not of {module}."
-        )
-    framework = _framework(module)
-    if framework not in imported():
-        raise PlacementError(
-            f"NumPy's arrays can't become {framework.name}'s before it is imported: import {module}."
-        )
-
-
 def _framework(module: str) -> Framework:
     return cast("Framework", get(module))  # its arrays are here, so it is, too
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Keep Python from looking for garbage: it would go through all that is made here, and find nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[list[int]]:
-    """Let interrupts wait, and collect them: neither a commit nor its undoing must be left half-way."""
-    came: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is None:  # not ours to change
-        yield came
-        return
-    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))  # noqa: ARG005
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGINT, before)

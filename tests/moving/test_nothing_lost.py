@@ -33,7 +33,8 @@ def test_each_step_is_undone_whatever_another_one_raises(run: Run) -> None:  # n
     assert run(
         START,
         """
-        from gpu_magic.moving.move import Move, read_place
+        from gpu_magic.moving.move import Move
+        from gpu_magic.moving.wanted import read_place
         from gpu_magic.moving.names import Names
 
         class Odd:
@@ -156,7 +157,8 @@ def test_jax_says_what_it_would_lose_and_is_not_started_by_a_plan(run: Run) -> N
         JAX + "import numpy as np\nfrom gpu_magic import to_gpu\n",
         """
         from gpu_magic.frameworks.jax import FRAMEWORK
-        from gpu_magic.moving.move import Move, read_place
+        from gpu_magic.moving.move import Move
+        from gpu_magic.moving.wanted import read_place
         move = Move(read_place("cpu:1"), "jax")
         move.add("a", np.ones(2, np.float32))
         print(move.nbytes, FRAMEWORK.is_started())
