@@ -203,8 +203,8 @@ class TensorTransfer:
             if not isinstance(tensor, torch.Tensor) or self._takes(torch, tensor):
                 continue
             # As torch.utils.swap_tensors has it (PyTorch 2.13), which finds out half-way.
-            is_used = tensor._use_count() > 2 or weakref.getweakrefs(tensor) or tensor._backward_hooks  # noqa: SLF001, PLR2004
-            if is_used:
+            uses = tensor._use_count()  # noqa: SLF001
+            if uses > 2 or weakref.getweakrefs(tensor) or tensor._backward_hooks:  # noqa: SLF001, PLR2004
                 raise PlacementError(
                     f"{shape_of(tensor)} can't be moved to {self._device}: a graph, a hook or a weak "
                     "reference holds on to it. Delete what was computed with it (a loss, outputs), and try again."
