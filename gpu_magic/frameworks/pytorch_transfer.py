@@ -207,7 +207,8 @@ class TensorTransfer:
             if uses > 2 or weakref.getweakrefs(tensor) or tensor._backward_hooks:  # noqa: SLF001, PLR2004
                 raise PlacementError(
                     f"{shape_of(tensor)} can't be moved to {self._device}: a graph, a hook or a weak "
-                    "reference holds on to it. Delete what was computed with it (a loss, outputs), and try again."
+                    "reference holds on to it. Delete what was computed with it (a loss, outputs), and try "
+                    "again."
                 )
 
     def _takes(self, torch: Any, tensor: Any) -> bool:

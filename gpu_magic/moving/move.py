@@ -292,6 +292,7 @@ class Move:
                     self._transfers[module].undo()
         used = [_framework(module) for module in self._transfers]
         self._transfers.clear()
+        self._graph = Graph(self._asked, self._converts)  # the old one holds what was built anew
         gc.collect()
         for framework in used:
             framework.give_back()

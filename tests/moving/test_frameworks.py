@@ -34,8 +34,10 @@ def test_jax_arrays_and_pytrees(run: Run) -> None:  # noqa: F811
             def tree_unflatten(cls, _, children): return cls(*children)
         x, key = jnp.arange(3.0), jax.random.key(0)
         tree = {"x": x, "state": State(x, {"w": [x]}), "model": Model(x, "m"), "custom": Custom(x), "key": key}
+        mean = tree["state"].mean
         moved = to_gpu(tree, "cpu:2")
         new = moved["x"]
+        print(moved["state"].mean is mean)
         print(moved is tree, new.devices(), x.devices(), new.weak_type == x.weak_type)
         print(moved["state"].count is new, moved["state"].mean["w"][0] is new, moved["model"].w is new,
               moved["model"].name, type(moved["custom"]).__name__, moved["custom"].x is new, key.devices(),
@@ -48,6 +50,7 @@ def test_jax_arrays_and_pytrees(run: Run) -> None:  # noqa: F811
         print(to_gpu(np.ones(2, np.float32), "cpu:1", numpy="jax").devices())
         """,
     ) == [
+        "True",
         "True {CpuDevice(id=2)} {CpuDevice(id=0)} True",
         "True True True m Custom True {CpuDevice(id=0)} {CpuDevice(id=2)}",
         "True",

@@ -57,6 +57,37 @@ def test_each_step_is_undone_whatever_another_one_raises(run: Run) -> None:  # n
     ]
 
 
+def test_an_interrupt_while_things_are_put_in_place_is_undone(run: Run) -> None:  # noqa: F811
+    assert run(
+        START,
+        """
+        import os, signal
+        from gpu_magic.moving.move import Move
+        from gpu_magic.moving.names import Names
+        from gpu_magic.moving.wanted import read_place
+
+        class Odd:
+            _t = torch.ones(3)
+            @property
+            def t(self):
+                return self._t
+            @t.setter
+            def t(self, value):
+                os.kill(os.getpid(), signal.SIGINT)
+                self._t = value
+        space = {"odd": Odd(), "model": nn.Linear(2, 2), "x": torch.ones(2)}
+        names, move = Names(space, ()), Move(read_place("0"))
+        for name, value in names.read("model odd.t x").items():
+            move.add(name, value)
+        try:
+            move.carry_out(names)
+        except KeyboardInterrupt:
+            print("interrupted", space["model"].weight.device, space["odd"].t.device, space["x"].device, allocated(0))
+        print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+        """,
+    ) == ["interrupted cpu cpu cpu 0", "True"]
+
+
 def test_objects_that_move_themselves_are_told_to_go_back(run: Run) -> None:  # noqa: F811
     assert run(
         START,
