@@ -191,6 +191,20 @@ def test_a_physical_gpu_can_be_named(kernel: Kernel) -> None:
     assert "moved to pretend:1" in kernel.run("%to_gpu x --device smi:0").stdout
 
 
+def test_how_much_is_free_is_the_drivers_figure(kernel: Kernel) -> None:
+    kernel.run(
+        "from gpu_magic.placement.physical import free_bytes; from gpu_magic.selection.target import Place"
+    )
+    kernel.run("%gpus 2,0")
+    assert (
+        kernel.run("free_bytes(Place('gpu', 0)) / 2**30, free_bytes(Place('gpu', 5))").text == "(79.5, None)"
+    )
+    assert (
+        kernel.run("free_bytes(Place('gpu', 0, 'pretend')), 0 < free_bytes(Place('cpu', 0)) < 2**50").text
+        == "(None, True)"
+    )
+
+
 def test_memory_is_given_back(kernel: Kernel) -> None:
     kernel.run("%to_gpu model")
     kernel.run("torch.ones(1 << 20, device='pretend:1')")

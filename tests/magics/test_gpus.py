@@ -164,6 +164,9 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%%on_gpu 0 --", {"--only", "--or-cpu", "--mirror", "--verbose"}, {"--by"}),
         ("%%on_gpu 0 --only t", {"torch", "tensorflow"}, {"jax", "tuple"}),
         ("%%on_gpu 0 --only torch,j", {"jax"}, {"torch"}),
+        ("%to_gpu --", {"--device", "--numpy", "--all", "--dry-run"}, {"--by"}),
+        ("%to_gpu x --device ", {"0", "cuda:1", "cpu"}, {"x"}),
+        ("%to_gpu x --numpy ", {"torch", "jax", "cupy"}, {"tensorflow"}),
     ],
 )
 def test_tab(run: Run, shell: InteractiveShell, line: str, offers: set[str], not_offered: set[str]) -> None:
@@ -177,6 +180,12 @@ def test_tab_completes_a_uuid(run: Run, shell: InteractiveShell, machine: Machin
     assert complete(shell, f"%gpus {uuid[:10]}") == [f"%gpus {uuid}"]
     assert complete(shell, f"%gpus 1,{uuid[:10]}") == [f"%gpus 1,{uuid}"]
     assert complete(shell, f"%gpus {uuid[:10].lower()}") == [f"%gpus {uuid}"]
+
+
+def test_tab_completes_variables(run: Run, shell: InteractiveShell) -> None:
+    shell.user_ns |= {"model": 1, "moment": 2, "_model": 3}
+    assert complete(shell, "%to_gpu mo") == ["%to_gpu model", "%to_gpu moment"]
+    assert complete(shell, "%to_cpu model mo") == ["%to_cpu model moment"]
 
 
 def test_question_mark_documents_it_all(run: Run, shell: InteractiveShell) -> None:
