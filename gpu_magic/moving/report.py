@@ -20,7 +20,7 @@ __all__ = ["left_behind", "moved", "planned", "still_held"]
 def planned(move: Move) -> list[str]:
     """Say what would move, and whether it fits."""
     there = described([move.place])[0]
-    if not move.nbytes:
+    if not any(row.load.arrays for row in move.rows):
         return [*_table(move), f"All of it is on {there} already."]
     free = "an unknown amount is" if move.free is None else f"{size_text(move.free)} are"
     verb = "would move to" if move.fits else "do not fit on"
