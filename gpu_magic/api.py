@@ -276,8 +276,9 @@ def _device_as_typed(wanted: object) -> str:
 
 
 def _can_name_device(device: object) -> bool:
-    is_plain = isinstance(device, str | int | Gpu | MigInstance) and not isinstance(device, bool)
-    return device is None or is_plain or type(device).__name__ == "device"  # PyTorch's
+    if device is None or isinstance(device, str | Gpu | MigInstance) or type(device).__name__ == "device":
+        return True  # the last is PyTorch's
+    return hasattr(device, "__index__") and not isinstance(device, bool)
 
 
 def _as_typed(wanted: object) -> str:

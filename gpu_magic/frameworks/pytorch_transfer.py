@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.base import Load
+from gpu_magic.frameworks.base import Load, Transfer
 from gpu_magic.frameworks.pytorch_tensors import (
     is_dense,
     is_odd,
@@ -60,7 +60,7 @@ class _Span:
         self.high = max(self.high, end * size)
 
 
-class TensorTransfer:
+class TensorTransfer(Transfer):
     """Parameters, and other leaves that require grad, stay the same objects; other tensors are made anew.
 
     A storage is copied once, however many tensors lie in it, and they lie in its copy as they did. Nothing is

@@ -104,7 +104,7 @@ class GpuFreeMagic:
             last.result = None
 
     def _frames(self) -> Iterator[FrameType]:
-        """Return the frames of the last error, and of those that it came from, without the notebook's own."""
+        """Return the frames of the last error, and of those that it came from."""
         open_, seen = [getattr(sys, "last_value", None)], set()
         while open_:
             error = open_.pop()
@@ -113,8 +113,7 @@ class GpuFreeMagic:
             seen.add(id(error))
             step = error.__traceback__
             while step is not None:
-                if step.tb_frame.f_locals is not self.shell.user_ns:
-                    yield step.tb_frame
+                yield step.tb_frame
                 step = step.tb_next
             open_ += [error.__cause__, error.__context__]
 

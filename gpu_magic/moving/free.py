@@ -27,23 +27,27 @@ class Freed(NamedTuple):
     Parameters
     ----------
     before, after
-        Bytes that this process has of each GPU: the driver's figure, else the frameworks' own.
+        Bytes that this process has of each GPU, by what it is called here (`"cuda:0"`): the driver's figure,
+        else the frameworks' own.
+    labels
+        Each with its physical GPU: `cuda:0 = GPU 1 (NVIDIA A100 80GB)`.
     notes
         What a framework does not give back.
 
     """
 
-    before: Mapping[Place, int]
-    after: Mapping[Place, int]
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+    labels: Mapping[str, str]
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
-        places = [place for place in self.before if self.before[place] or self.after.get(place)]
-        if not places:
+        used = [name for name in self.before if self.before[name] or self.after[name]]
+        if not used:
             return "This process has no memory on a GPU."
         lines = [
-            f"{name}: {size_text(self.before[place])} → {size_text(self.after.get(place, 0))} in use"
-            for name, place in zip(described(places), places, strict=True)
+            f"{self.labels[name]}: {size_text(self.before[name])} → {size_text(self.after[name])} in use"
+            for name in used
         ]
         return "\n".join([*lines, *self.notes])
 
@@ -62,7 +66,13 @@ def free(drop: Callable[[], None] | None = None) -> Freed:
         drop()
     gc.collect()
     notes = tuple(filter(None, (framework.give_back() for framework in imported())))
-    return Freed(before, _in_use(), notes)
+    after = _in_use()
+    return Freed(
+        {str(place): size for place, size in before.items()},
+        {str(place): after.get(place, 0) for place in before},
+        dict(zip(map(str, before), described(list(before)), strict=True)),
+        notes,
+    )
 
 
 def held(value: object, besides: Container[Hashable] = ()) -> int:

@@ -84,6 +84,7 @@ class Graph:
         self._first: dict[int, int] = {}  # the number of the variable that it was first seen in
         self._count = 0
         self._parts: dict[int, Parts] = {}
+        self._arrays: set[int] = set()
         self._now: dict[int, Any] = {}  # what stands in the place of a thing, by the thing's id
 
     def add(self, root: Any) -> Found:
@@ -97,7 +98,8 @@ class Graph:
             if kind in self._strangers or issubclass(kind, PLAIN):
                 continue
             if id(thing) in self._seen:
-                found.shared.add(self._first[id(thing)])
+                if id(thing) in self._parts or id(thing) in self._arrays:
+                    found.shared.add(self._first[id(thing)])
                 continue
             self._seen[id(thing)] = thing
             self._first[id(thing)] = self._count
@@ -110,6 +112,7 @@ class Graph:
             if parts is not None:
                 self._parts[id(thing)] = parts
                 open_ += parts.things
+        self._arrays.update(id(one) for arrays in found.arrays.values() for one in arrays)
         found.shared.discard(self._count)
         return found
 
@@ -183,9 +186,9 @@ class Graph:
             raise PlacementError(f"A {odd} that can't be changed holds itself, and can't be built anew.")
         return [Change(self._parts[key], self._current(self._parts[key])) for key in touched - anew]
 
-    def leaves(self) -> set[int]:
-        """Return the ids of all that is not made of other things, and still stands where it stood."""
-        return self._seen.keys() - self._parts.keys() - self._now.keys()
+    def kept(self) -> set[int]:
+        """Return the ids of the arrays that still stand where they stood."""
+        return self._arrays - self._now.keys()
 
     def objects(self) -> Iterator[Any]:
         """Return all that is made of other things."""

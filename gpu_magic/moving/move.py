@@ -180,11 +180,6 @@ class Move:
             names = listed((f"{row.name or 'it'} ({row.kind})" for row in self.rows), "the variables here")
             raise PlacementError(f"There is nothing to move in {names}: no framework's arrays.")
 
-    @property
-    def fits(self) -> bool:
-        """Whether it fits, as far as is known."""
-        return self.free is None or self.nbytes <= self.free
-
     def _refuse_what_is_absent(self, framework: Framework) -> None:
         if why := framework.problem(self._asked):
             raise PlacementError(f"{self._asked} can't be used: {why}.")
@@ -303,11 +298,11 @@ class Move:
         An optimizer whose model was moved has its state where the model was; a model whose parameters were
         moved, its buffers.
         """
-        moved = self._graph.leaves()
+        moved = self._graph.kept()
         for name, value in others:
             graph = Graph(self._asked)
             found = graph.add(value)
-            if found.fixed or name in self._named or not graph.leaves() & moved:
+            if found.fixed or name in self._named or not graph.kept() & moved:
                 continue
             try:
                 sizes = [_framework(one).transfer(self._asked).add(found.arrays[one]) for one in found.arrays]

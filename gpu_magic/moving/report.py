@@ -22,9 +22,10 @@ def planned(move: Move) -> list[str]:
     there = described([move.place])[0]
     if not any(row.load.arrays for row in move.rows):
         return [*_table(move), f"All of it is on {there} already."]
-    free = "an unknown amount is" if move.free is None else f"{size_text(move.free)} are"
-    verb = "would move to" if move.fits else "do not fit on"
-    plan = f"{size_text(move.nbytes)} {verb} {there}, where {free} free. Nothing was changed."
+    free = move.free
+    room = "an unknown amount is" if free is None else f"{size_text(free)} are"
+    verb = "would move to" if free is None or move.nbytes <= free else "do not fit on"
+    plan = f"{size_text(move.nbytes)} {verb} {there}, where {room} free. Nothing was changed."
     return [*_table(move), plan]
 
 

@@ -254,6 +254,20 @@ def test_it_says_what_belongs_to_it_and_was_left_behind(kernel: Kernel) -> None:
     )
 
 
+def test_a_function_that_two_variables_use_ties_nothing(kernel: Kernel) -> None:
+    kernel.run("a, b = ([torch.nn.functional.relu, print, torch.ones(2)] for _ in range(2))\nonly = [print]")
+    assert kernel.run("%to_gpu a only").stdout == (
+        "a     list: 1 array  8 bytes  cpu → pretend:0\n"
+        "only  list                    nothing to move\n"
+        "8 bytes moved to pretend:0.\n"
+    )
+    assert (
+        kernel.run("net = torch.nn.Linear(2, 2); net.act = print; rest = [print, torch.ones(2)]").status
+        == "ok"
+    )
+    assert kernel.run("%to_gpu net").stdout.splitlines()[1:] == ["24 bytes moved to pretend:0."]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -270,6 +270,8 @@ def test_what_is_called_wrongly(run: Run) -> None:  # noqa: F811
         print(error(to_gpu, model, optimizer))
         print(error(to_gpu, "model"))
         print(to_gpu(model, torch.device("pretend:1")).weight.device)
+        import numpy as np
+        print(to_gpu(model, np.int64(3)).weight.device, gpu_magic.gpu_free().after["pretend:3"] > 0)
         with gpu_magic.on_gpu(2):
             print(to_gpu(model).weight.device)
         print(to_gpu(model).weight.device)
@@ -278,6 +280,7 @@ def test_what_is_called_wrongly(run: Run) -> None:  # noqa: F811
         "to_gpu moves one thing, and behind it stands the device, not a SGD: to_gpu((model, optimizer), 1) moves several.",
         "to_gpu moves a variable, and 'model' is a text: leave the quotes away.",
         "pretend:1",
+        "pretend:3 True",
         "pretend:2",
         "pretend:0",
     ]

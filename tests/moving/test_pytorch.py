@@ -352,7 +352,6 @@ def test_containers_of_all_kinds(run: Run) -> None:  # noqa: F811
         things = [(x, 1, "a"), Pair(x, [x]), Batch(x, {"x": x}), Frozen(x), slots, mine, {x}, frozenset([x]),
                   collections.deque([x]), collections.OrderedDict(b=x, a=x), collections.defaultdict(list, k=[x]),
                   functools.partial(print, x, end=x), encoding, torch.max(x.view(1, 3), 1), {x: 1}, Graph(x), Sparse(x)]
-        kept = [isinstance(one, (list, dict, set, collections.deque, Batch, Slots, Encoding, Sparse)) for one in things]
         moved = to_gpu(things, 3)
         print(moved is things, {type(a) is type(b) for a, b in zip(things, moved)})
         print(dict(gpu_magic.devices_of(things[:15])))  # one tensor, and the index that max has found
@@ -489,11 +488,6 @@ def test_a_failure_while_things_are_put_in_place_is_undone(run: Run) -> None:  #
     assert run(
         START,
         """
-        class Stubborn(list):
-            pass
-        class Odd(tuple):
-            def __new__(cls, *args):
-                raise TypeError("not this way")
         model = nn.Linear(2, 2)
         model.weight.grad = torch.ones(2, 2)
         x = torch.ones(3)
