@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, Device
-from gpu_magic.devices.table import bytes_text, who_uses
+from gpu_magic.devices.rows import bytes_text, who_uses
 from gpu_magic.text import printable
 
 if TYPE_CHECKING:

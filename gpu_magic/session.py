@@ -1,7 +1,4 @@
-"""The choice of this process: the one place with state and side effects.
-
-Environment variables change here and nowhere else, and what was changed can be put back.
-"""
+"""The choice of this process: the one place with state and side effects."""
 
 from __future__ import annotations
 
@@ -12,11 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.cuda.watch import Watch
+from gpu_magic.variables import Variables, put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpu_magic.choice import Choice
+    from gpu_magic.cuda.driver import State
     from gpu_magic.cuda.guard import Guard
     from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.devices.nvml import Nvml
@@ -48,8 +47,7 @@ class Session:
         self._launched = launched
         self.watch = Watch(_started)
         self._nvml: Nvml | None = None
-        self._before: dict[str, str | None] = {}
-        self._ours: dict[str, str | None] = {}
+        self._variables = Variables()
         self._chosen: Request | None = None
         self._told: Told | None = None
 
@@ -64,7 +62,7 @@ class Session:
     def load(self, shell: Any) -> None:
         """Begin to watch an IPython shell's cells."""
         if NVML_CHECK not in os.environ:
-            self._set(NVML_CHECK, "1")
+            self._variables.set(NVML_CHECK, "1")
         self.watch.begin(shell)
 
     def unload(self) -> list[str]:
@@ -73,16 +71,13 @@ class Session:
         self.watch.end()
         # The mask and its order mean something together only. One that CUDA has read stays: taking it away
         # would set frameworks against each other. One that somebody else has changed since is theirs.
-        pair = [name for name in (MASK, ORDER) if name in self._before]
-        if not can_change or not all(map(self._is_as_set, pair)):
+        ours = self._variables
+        pair = [name for name in (MASK, ORDER) if name in ours]
+        if not can_change or not all(map(ours.is_as_set, pair)):
             pair = []
-        others = [name for name in self._before if name not in (MASK, ORDER)]
-        names = [*pair, *filter(self._is_as_set, others)]
-        changed = [name for name in names if self._before[name] != self._ours[name]]
-        for name in names:
-            _put(name, self._before[name])
-        self._before.clear()
-        self._ours.clear()
+        others = [name for name in ours.names if name not in (MASK, ORDER)]
+        changed = ours.put_back([*pair, *others])
+        ours.forget()
         if can_change:
             self._chosen = None
         if self._told is not None:
@@ -91,23 +86,30 @@ class Session:
             self._nvml.close()
         return changed
 
-    def _is_as_set(self, name: str) -> bool:
-        return os.environ.get(name) == self._ours[name]
+    def gpus(self, state: State | None = None) -> Inventory:
+        """Read the machine, and what this process makes of it.
 
-    def gpus(self) -> Inventory:
-        """Read the machine, and what this process makes of it."""
+        Parameters
+        ----------
+        state
+            Whether CUDA has started, where that was asked already. Another thread has to ask `probe` itself:
+            what the watch sees, it notes as seen in the cell that runs, and that is for the main thread.
+
+        """
         from gpu_magic.view import view
 
         inventory = self._read()
         now = os.environ.get(MASK), os.environ.get(ORDER)
-        return replace(inventory, kernel=view(inventory, self.inherited, now, self._judge(inventory)))
+        guard = self._judge(inventory, self.watch.see() if state is None else state)
+        return replace(inventory, kernel=view(inventory, self.inherited, now, guard))
 
     def guard(self) -> Guard:
         """Ask whether a choice can still take effect; GPUs are read only to name what it is frozen to."""
         from gpu_magic.cuda.driver import State
         from gpu_magic.devices.model import Inventory
 
-        return self._judge(self._read() if self.watch.see() is State.FROZEN else Inventory())
+        state = self.watch.see()
+        return self._judge(self._read() if state is State.FROZEN else Inventory(), state)
 
     def choose(self, text: str, options: Options | None = None, *, dry_run: bool = False) -> Choice:
         """Choose GPUs: see `gpu_magic.choose`. A frozen process gets a refusal and keeps all as it was."""
@@ -132,8 +134,9 @@ class Session:
             is_simulated=bool(inventory.simulated),
             memory=str(memory),
         )
-        if not self.watch.see().can_change:
-            guard = self._judge(inventory)
+        state = self.watch.see()
+        if not state.can_change:
+            guard = self._judge(inventory, state)
             if have := self._have_already(request, selection, guard):
                 answer = replace(answer, selection=have, is_applied=True, is_reset=False)
                 if not dry_run:
@@ -146,8 +149,8 @@ class Session:
             )
         if not dry_run:
             self._set_memory(memory)
-            self._set(MASK, selection.mask)
-            self._set(ORDER, selection.order)
+            self._variables.set(MASK, selection.mask)
+            self._variables.set(ORDER, selection.order)
             self._chosen = request
         return answer
 
@@ -164,13 +167,14 @@ class Session:
         request = parse(text)
         if options != Options():
             raise ChoiceError(f"--in-process changes no mask and no memory: leave{options} out.")
-        if self.watch.see() is not State.FROZEN:
+        state = self.watch.see()
+        if state is not State.FROZEN:
             raise ChoiceError(
                 f"CUDA was not started here yet, so %gpus {text} chooses for every framework; --in-process "
                 "is for later."
             )
         inventory = self._read()
-        guard = self._judge(inventory)
+        guard = self._judge(inventory, state)
         is_reset = isinstance(request, Reset)
         wanted = () if is_reset else _devices(decide(request, inventory, self.inherited))
         ordinals = guard.ordinals(wanted)
@@ -199,13 +203,10 @@ class Session:
         """Say how much memory to take: each choice says all of it, so what an earlier one said ends."""
         if not memory and self._told is None:
             return
-        variables = self.told.limit(memory)
-        for name in [name for name in self._before if name not in (MASK, ORDER, NVML_CHECK, *variables)]:
-            before, ours = self._before.pop(name), self._ours.pop(name)
-            if os.environ.get(name) == ours:
-                _put(name, before)
+        variables, ours = self.told.limit(memory), self._variables
+        ours.put_back([name for name in ours.names if name not in (MASK, ORDER, NVML_CHECK, *variables)])
         for name, value in variables.items():
-            self._set(name, value)
+            ours.set(name, value)
 
     def _have_already(self, request: Request, selection: Selection, guard: Guard) -> Selection | None:
         """Return what a frozen process has, where that is what is asked for."""
@@ -231,16 +232,11 @@ class Session:
             self._nvml = Nvml()
         return self._nvml.inventory()
 
-    def _judge(self, inventory: Inventory) -> Guard:
+    def _judge(self, inventory: Inventory, state: State) -> Guard:
         from gpu_magic.cuda.driver import look
         from gpu_magic.cuda.guard import judge
 
-        return judge(look(self.watch.see()), self.watch.first, inventory)
-
-    def _set(self, name: str, value: str | None) -> None:
-        self._before.setdefault(name, os.environ.get(name))
-        self._ours[name] = value
-        _put(name, value)
+        return judge(look(state), self.watch.first, inventory)
 
 
 _current: Session | None = None
@@ -264,15 +260,15 @@ def fresh(mask: str | None, order: str | None) -> Iterator[Session]:
     before = _current, os.environ.get(MASK), os.environ.get(ORDER)
     launched = {name: value for name, value in ((MASK, mask), (ORDER, order)) if value is not None}
     _current = Session(launched)
-    _put(MASK, mask)
-    _put(ORDER, order)
+    put(MASK, mask)
+    put(ORDER, order)
     try:
         yield _current
     finally:
         _current.unload()
         _current = before[0]
-        _put(MASK, before[1])
-        _put(ORDER, before[2])
+        put(MASK, before[1])
+        put(ORDER, before[2])
 
 
 def _started() -> list[str]:
@@ -287,10 +283,3 @@ def _devices(selection: Selection) -> tuple[Device, ...]:
 
 def _uuids(devices: tuple[Device, ...]) -> tuple[str, ...]:
     return tuple(str(device.uuid) for device in devices)
-
-
-def _put(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value

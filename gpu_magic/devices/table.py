@@ -7,61 +7,27 @@ are text and nothing else: escaped in HTML, without control characters in text.
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import UNKNOWN, Device, Gpu, GpuStatus, Inventory, MigInstance, Unknown
-from gpu_magic.devices.processes import name_text
+from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown
+from gpu_magic.devices.rows import UNKNOWN_TEXT, Row, rows
 from gpu_magic.text import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["as_html", "as_text", "bytes_text", "who_uses"]
+__all__ = ["as_html", "as_text"]
 
-GIB = 1 << 30
 _LONGEST_MASK = 400  # eight UUIDs and more
 _HEADINGS = ("GPU", "Name", "Memory", "Util", "Temp", "Power", "In this kernel", "Used by")
 _RIGHT = (True, False, True, True, True, True, False, False)
-_NOT_VISIBLE = "not visible"
-_NOT_GIVEN = "not given"  # outside the mask that the kernel was started with
-_UNKNOWN = "?"
-
-
-class _Row(NamedTuple):
-    cells: tuple[str, ...]  # all but the last column
-    users: tuple[str, ...]  # the last column, a line for each
-    kind: str  # "free", "busy", "mine", "unknown" or "problem"
-    share: float  # of the memory, in use; 0 to 1
-    is_here: bool
-
-
-def bytes_text(size: int | Unknown) -> str:
-    """Write bytes as people do: `79.2 GiB`, `512 MiB`."""
-    if size is UNKNOWN:
-        return _UNKNOWN
-    return f"{size / GIB:.1f} GiB" if size >= GIB // 10 else f"{size / (1 << 20):.0f} MiB"
-
-
-def who_uses(status: GpuStatus) -> list[str]:
-    """Name the processes of a GPU, a line each: `maria: train.py, 59.6 GiB`."""
-    if status.processes is UNKNOWN:
-        return []
-    lines = []
-    for process in status.processes:
-        owner = "this kernel" if process.mine else process.owner
-        name = f"process {process.pid}" if process.name is UNKNOWN else process.name
-        if owner is UNKNOWN:
-            owner = "owner unknown"
-        lines.append(printable(f"{owner}: {name}, {bytes_text(process.memory)}"))
-    return lines
 
 
 def as_text(inventory: Inventory) -> str:
     """Lay the inventory out for a terminal."""
-    rows = list(_rows(inventory))
     lines = [_title(inventory)]
-    if rows:
-        table = [_HEADINGS, *(line for row in rows for line in _text_lines(row))]
+    if found := list(rows(inventory)):
+        table = [_HEADINGS, *(line for row in found for line in _text_lines(row))]
         widths = [max(len(line[column]) for line in table) for column in range(len(_HEADINGS))]
         for line in table:
             cells = (
@@ -76,9 +42,9 @@ def as_text(inventory: Inventory) -> str:
 def as_html(inventory: Inventory) -> str:
     """Lay the inventory out for a notebook, in the front end's own colours."""
     head = "".join(f"<th{_side(right)}>{name}</th>" for name, right in zip(_HEADINGS, _RIGHT, strict=True))
-    rows = list(_rows(inventory))
-    chosen = " gm-chosen" if not all(row.is_here for row in rows) else ""  # all of them is no choice to mark
-    body = "".join(_html_row(row, chosen) for row in rows)
+    found = list(rows(inventory))
+    chosen = " gm-chosen" if not all(row.is_here for row in found) else ""  # all of them is no choice to mark
+    body = "".join(_html_row(row, chosen) for row in found)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
     title = f"<p class='gm-title'>{html.escape(_title(inventory))}</p>"
     facts = "".join(
@@ -101,94 +67,23 @@ def _title(inventory: Inventory) -> str:
     return printable(" · ".join(parts)) or "GPUs"
 
 
-def _rows(inventory: Inventory) -> Iterator[_Row]:
-    for gpu in inventory.gpus:
-        yield _gpu_row(gpu, inventory)
-        for number, part in enumerate(gpu.mig):
-            last = number == len(gpu.mig) - 1
-            yield _mig_row(part, inventory, "└" if last else "├")
-
-
-def _gpu_row(gpu: Gpu, inventory: Inventory) -> _Row:
-    now = gpu.status
-    name = _UNKNOWN if gpu.name is UNKNOWN else name_text(gpu.name)
-    here = _here(gpu.uuid, inventory, is_split=gpu.is_split)
-    if gpu.problem:
-        return _Row((str(gpu.index), name, "", "", "", "", here), (gpu.problem,), "problem", 0.0, False)
-    cells = (
-        str(gpu.index),
-        name,
-        _memory(now.memory_used, gpu.memory_total),
-        _figure(now.utilization, "%"),
-        _figure(now.temperature, "°C"),
-        _figure(now.power, " W"),
-        here,
-    )
-    users, kind = _users(gpu)
-    return _Row(
-        cells,
-        users,
-        kind,
-        _share(now.memory_used, gpu.memory_total),
-        here.startswith("cuda:"),
+def _cells(row: Row) -> tuple[str, ...]:
+    """Return all columns but the last, as text."""
+    return (
+        row.label,
+        row.name,
+        row.memory,
+        _figure(row.utilization, "%"),
+        _figure(row.temperature, "°C"),
+        _figure(row.power, " W"),
+        row.here,
     )
 
 
-def _mig_row(part: MigInstance, inventory: Inventory, branch: str) -> _Row:
-    now = part.status
-    here = _here(part.uuid, inventory)
-    name = "MIG" if part.name is UNKNOWN else name_text("MIG " + part.name.rpartition("MIG ")[2])
-    memory = _memory(now.memory_used, part.memory_total)
-    users, kind = _users(part)
-    cells = (branch, f"{name} {part.uuid[:12]}…", memory, _UNKNOWN, "", "", here)
-    return _Row(
-        cells,
-        users,
-        kind,
-        _share(now.memory_used, part.memory_total),
-        here.startswith("cuda:"),
-    )
-
-
-def _users(device: Device) -> tuple[tuple[str, ...], str]:
-    """Say who uses a device, and what kind of row that makes."""
-    now = device.status
-    if isinstance(device, Gpu) and device.is_split:
-        return (("split by MIG" if device.mig else "split by MIG, with no instance made",), "unknown")
-    if lines := who_uses(now):
-        is_mine = now.processes is not UNKNOWN and all(process.mine for process in now.processes)
-        return tuple(lines), "mine" if is_mine else "busy"
-    if device.shows_use is True:
-        return ("in use, by whom can't be seen from here",), "busy"
-    if device.shows_use is False:
-        return ("free",), "free"
-    # NVML has no utilisation for a MIG instance, so it is never seen to be free.
-    return ("no process" if now.processes == () else _UNKNOWN,), "unknown"
-
-
-def _here(uuid: str | Unknown, inventory: Inventory, *, is_split: bool = False) -> str:
-    view = inventory.kernel
-    if view is None or is_split:
+def _figure(value: float | Unknown | None, unit: str) -> str:
+    if value is None:
         return ""
-    if view.names is UNKNOWN:
-        return _UNKNOWN
-    if uuid is UNKNOWN or uuid in view.names:
-        return _NOT_VISIBLE if uuid is UNKNOWN else view.names[uuid]
-    return _NOT_VISIBLE if view.given is None or uuid in view.given else _NOT_GIVEN
-
-
-def _memory(used: int | Unknown, total: int | Unknown) -> str:
-    first = _UNKNOWN if used is UNKNOWN else f"{used / GIB:.1f}"
-    second = _UNKNOWN if total is UNKNOWN else f"{total / GIB:.1f} GiB"
-    return f"{first} / {second}"
-
-
-def _figure(value: float | Unknown, unit: str) -> str:
-    return _UNKNOWN if value is UNKNOWN else f"{value:.0f}{unit}"
-
-
-def _share(used: int | Unknown, total: int | Unknown) -> float:
-    return 0.0 if used is UNKNOWN or total is UNKNOWN or not total else min(1.0, used / total)
+    return UNKNOWN_TEXT if value is UNKNOWN else f"{value:.0f}{unit}"
 
 
 def _facts(inventory: Inventory) -> list[tuple[str, str]]:
@@ -217,11 +112,11 @@ def _notes(inventory: Inventory) -> list[str]:
     return [*problem, *(inventory.kernel.notes if inventory.kernel else ())]
 
 
-def _text_lines(row: _Row) -> Iterator[tuple[str, ...]]:
+def _text_lines(row: Row) -> Iterator[tuple[str, ...]]:
     first, *others = row.users
-    yield (*row.cells, first)
+    yield (*_cells(row), first)
     for line in others:
-        yield (*([""] * len(row.cells)), line)
+        yield (*([""] * (len(_HEADINGS) - 1)), line)
 
 
 def _footer_text(inventory: Inventory) -> Iterator[str]:
@@ -234,12 +129,12 @@ def _footer_text(inventory: Inventory) -> Iterator[str]:
         yield f"! {printable(note)}"
 
 
-def _html_row(row: _Row, chosen: str) -> str:
+def _html_row(row: Row, chosen: str) -> str:
     cells = []
-    for number, (cell, right) in enumerate(zip(row.cells, _RIGHT, strict=False)):
+    for number, (cell, right) in enumerate(zip(_cells(row), _RIGHT, strict=False)):
         text = html.escape(cell)
         if number == 2 and cell:  # noqa: PLR2004 - the memory column carries the bar
-            text = f"{text}<i class='gm-bar'><b style='width:{row.share:.0%}'></b></i>"
+            text = f"{text}<i class='gm-bar'><b style='width:{row.shares[-1]:.0%}'></b></i>"
         cells.append(f"<td{_side(right)}>{text}</td>")
     users = "<br>".join(html.escape(line) for line in row.users)
     here = f" gm-here{chosen}" if row.is_here else " gm-hidden"

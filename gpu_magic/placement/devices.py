@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.table import bytes_text
+from gpu_magic.devices.rows import bytes_text
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import Holding
 from gpu_magic.placement.parts import COMMON, PLAIN, attributes_of, items_of

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Inventory, MigInstance, Unknown
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.mask import FASTEST, PCI, Reading, read, write
+from gpu_magic.selection.allotment import Allotment, by_business, parts, usable, whole
+from gpu_magic.selection.mask import FASTEST, PCI, Reading, write
 from gpu_magic.selection.options import By, Options, Order
 from gpu_magic.selection.request import Auto, Named, Nothing, Request, Reset
 
@@ -67,7 +68,8 @@ def choose(
     """
     by, order, force = options.by, options.order, options.force
     _check_options(request, options)
-    allotted = read(inherited[0], inventory, inherited[1])
+    allotment = Allotment(inventory, inherited)
+    allotted = allotment.reading
     if isinstance(request, Reset):
         return Selection(allotted.devices, *inherited, allotted.notes)
     if isinstance(request, Nothing):
@@ -78,28 +80,22 @@ def choose(
     devices: tuple[Device, ...]
     if isinstance(request, Named):
         devices = _named(request, inventory)
-        outside = _outside(devices, allotted, inherited[0])
-        if outside and not force:
-            allowed = _allotment(inventory, allotted, inherited[0])
-            why = f"{outside[0].label} is outside what this kernel was given: {_given(inherited[0], allowed)}"
-            raise ChoiceError(f"{why}; --force overrides.")
+        if not force:
+            allotment.check_inside(devices)
         known = "is outside what this kernel was given"
-        if outside and allotted.devices is UNKNOWN:
+        if allotted.devices is UNKNOWN:
             known = "may be outside what this kernel was given, which is not known"
-        notes = tuple(f"{one.label} {known}." for one in outside)
+        notes = tuple(f"{one.label} {known}." for one in allotment.outside(devices))
     else:
-        pool = inventory.devices if force else _allotment(inventory, allotted, inherited[0])
+        pool = inventory.devices if force else allotment.pool
         if not pool and inherited[0] is not None:
-            raise ChoiceError(
-                f"No GPU was given to this kernel: {_given(inherited[0], pool)}; --force overrides."
-            )
+            raise ChoiceError(f"No GPU was given to this kernel: {allotment.sentence}; --force overrides.")
         if isinstance(request, Auto):
             devices = _least_busy(request, pool)
             notes = _not_free(devices, pool)
         else:
             devices = _everything(pool)
-            is_all_of_them = force or inherited[0] is None or allotted.names_all
-            notes = _left_out(devices, inventory.gpus if is_all_of_them else pool)
+            notes = _left_out(devices, inventory.gpus if force or allotment.is_all else pool)
     return Selection(devices, *_variables(devices, inventory, allotted, by, order), notes)
 
 
@@ -144,7 +140,7 @@ def find(wanted: int | str, inventory: Inventory) -> Device:
 def _by_number(index: int, inventory: Inventory) -> Gpu:
     if index >= len(inventory):
         raise ChoiceError(f"There is no GPU {index}: this machine has {_span(len(inventory))}.")
-    return _usable(inventory[index])
+    return usable(inventory[index])
 
 
 def _by_uuid(prefix: str, inventory: Inventory) -> Device:
@@ -166,52 +162,16 @@ def _by_uuid(prefix: str, inventory: Inventory) -> Device:
         longer = " or ".join(several[:_MOST_NAMED] + ["…"] * (len(several) > _MOST_NAMED))
         raise ChoiceError(f"{prefix} fits {len(fits)} devices; type more of it, {longer}.")
     device = fits[0]
-    return device if isinstance(device, MigInstance) else _usable(device)
-
-
-def _usable(gpu: Gpu) -> Gpu:
-    if gpu.problem:
-        raise ChoiceError(f"{gpu.label} can't be chosen, as it is {gpu.problem}.")
-    if gpu.uuid is UNKNOWN:
-        raise ChoiceError(f"{gpu.label} can't be chosen: the driver does not tell its UUID.")
-    if gpu.is_split:
-        parts = " or ".join(part.uuid for part in gpu.mig) or "an administrator has to make one first"
-        raise ChoiceError(f"{gpu.label} is split by MIG, so choose an instance of it; try {parts}.")
-    return gpu
-
-
-def _outside(devices: tuple[Device, ...], allotted: Reading, mask: str | None) -> tuple[Device, ...]:
-    """Return those that are not known to be inside the allotment."""
-    if mask is None or allotted.names_all:
-        return ()
-    inside = {one.uuid for one in allotted.devices} if isinstance(allotted.devices, tuple) else set()
-    return tuple(device for device in devices if device.uuid not in inside)
-
-
-def _given(mask: str | None, devices: tuple[Device, ...]) -> str:
-    value = f"with CUDA_VISIBLE_DEVICES={mask}" if mask else "with CUDA_VISIBLE_DEVICES empty"
-    return f"it was started {value} ({_labels(devices) or 'no GPU'})"
-
-
-def _allotment(inventory: Inventory, allotted: Reading, mask: str | None) -> tuple[Device, ...]:
-    """Return what this kernel may use; all of the machine where it was started without a mask."""
-    if mask is None or allotted.names_all:
-        return inventory.devices
-    if allotted.devices is UNKNOWN:
-        raise ChoiceError(
-            f"It is not known what this kernel was given: CUDA_VISIBLE_DEVICES={mask}. {allotted.notes[-1]} "
-            "Restart it with a mask of UUIDs; --force chooses from all, whoever they were given to."
-        )
-    return allotted.devices
+    return device if isinstance(device, MigInstance) else usable(device)
 
 
 def _everything(pool: tuple[Device, ...]) -> tuple[Device, ...]:
     """Take all that CUDA can use as a whole, or the one part that is all there is."""
-    whole, parts = _whole(pool), _parts(pool)
-    if whole or len(parts) == 1:
-        return whole or parts
-    if parts:
-        hint = f"try {parts[0].uuid}"
+    gpus, instances = whole(pool), parts(pool)
+    if gpus or len(instances) == 1:
+        return gpus or instances
+    if instances:
+        hint = f"try {instances[0].uuid}"
         raise ChoiceError(f"All GPUs are split by MIG, and a process can use one instance; {hint}.")
     raise ChoiceError("No GPU here can be used now: %gpus shows why.")
 
@@ -226,19 +186,19 @@ def _left_out(devices: tuple[Device, ...], of: tuple[Device, ...]) -> tuple[str,
 
 def _least_busy(request: Auto, pool: tuple[Device, ...]) -> tuple[Device, ...]:
     """Pick by least memory in use, then least utilisation; what can't be read is never free."""
-    candidates: tuple[Device, ...] = _whole(pool)
+    candidates: tuple[Device, ...] = whole(pool)
     if not candidates and request.count == 1:
-        candidates = _parts(pool)
-    readable = [device for device in candidates if device.status.memory_used is not UNKNOWN]
+        candidates = parts(pool)
+    readable = by_business(candidates)
     if len(readable) < request.count:
         if readable:
             there = f"only {len(readable)} can be picked from; try auto:{len(readable)}"
-        elif _parts(pool):
+        elif parts(pool):
             there = "all are split by MIG; try auto, which takes one instance"
         else:
             there = "none can be picked from; %gpus shows why"
         raise ChoiceError(f"auto:{request.count} asks for {request.count}, and {there}.")
-    return tuple(sorted(readable, key=_business)[: request.count])
+    return readable[: request.count]
 
 
 def _not_free(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[str, ...]:
@@ -249,25 +209,6 @@ def _not_free(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[st
         return ()
     there = "No GPU is" if not free else "Only one GPU is" if free == 1 else f"Only {free} GPUs are"
     return (f"{there} free: these are the least busy.",)
-
-
-def _business(device: Device) -> tuple[int, int]:
-    used, busy = device.status.memory_used, device.status.utilization
-    if used is UNKNOWN:  # never: such devices are not picked from
-        raise ValueError(device)
-    return used, 101 if busy is UNKNOWN else busy  # an unknown utilisation sorts behind every known one
-
-
-def _whole(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
-    return tuple(gpu for gpu in pool if isinstance(gpu, Gpu) and _is_usable(gpu))
-
-
-def _is_usable(gpu: Gpu) -> bool:
-    return not gpu.problem and not gpu.is_split and gpu.uuid is not UNKNOWN
-
-
-def _parts(pool: tuple[Device, ...]) -> tuple[MigInstance, ...]:
-    return tuple(one for one in pool if isinstance(one, MigInstance))
 
 
 def _variables(
@@ -288,10 +229,6 @@ def _variables(
         raise ChoiceError(f"CUDA's numbers can't be told {why} on this machine: leave --by index out.")
     by_uuid = by == "uuid" or (by is None and (allotted.kind in ("uuid", "mig") or has_mig or numbers_fail))
     return write(devices, by_uuid=by_uuid), FASTEST if order == "fastest" else PCI
-
-
-def _labels(devices: tuple[Device, ...]) -> str:
-    return ", ".join(device.label for device in devices)
 
 
 def _span(count: int) -> str:

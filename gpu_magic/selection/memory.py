@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from gpu_magic.devices.model import UNKNOWN, Device
-from gpu_magic.devices.table import bytes_text
+from gpu_magic.devices.rows import bytes_text
 from gpu_magic.errors import ChoiceError
 
 __all__ = ["Memory", "plan"]
