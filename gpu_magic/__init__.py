@@ -6,7 +6,7 @@
 ... model = torch.nn.Linear(4, 2)
 
 The same from Python: `gpu_magic.gpus()`, `.choose("1,3")`, `.guard()`, `.on_gpu(0)`,
-`.devices_of(model)`, `.to_gpu(model)`.
+`.devices_of(model)`, `.to_gpu(model)`, `.panel()`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import gpu_magic.cuda.fork as _fork
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from gpu_magic.api import choose, devices_of, gpu_free, gpus, guard, on_gpu, to_cpu, to_gpu
+    from gpu_magic.api import choose, devices_of, gpu_free, gpus, guard, on_gpu, panel, to_cpu, to_gpu
     from gpu_magic.choice import Choice
     from gpu_magic.cuda.guard import Guard
     from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
@@ -65,13 +65,24 @@ __all__ = [
     "gpus",
     "guard",
     "on_gpu",
+    "panel",
     "to_cpu",
     "to_gpu",
 ]
 
 # Where each public name lives. Nothing is imported before it is used: `%load_ext` takes milliseconds.
 _HOMES = {
-    "gpu_magic.api": ("choose", "devices_of", "gpu_free", "gpus", "guard", "on_gpu", "to_cpu", "to_gpu"),
+    "gpu_magic.api": (
+        "choose",
+        "devices_of",
+        "gpu_free",
+        "gpus",
+        "guard",
+        "on_gpu",
+        "panel",
+        "to_cpu",
+        "to_gpu",
+    ),
     "gpu_magic.choice": ("Choice",),
     "gpu_magic.devices.model": ("UNKNOWN", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance"),
     "gpu_magic.errors": (

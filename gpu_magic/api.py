@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from gpu_magic.placement.devices import Devices
     from gpu_magic.placement.on_gpu import OnGpu
     from gpu_magic.selection.options import By, Order
+    from gpu_magic.widget.panel import Panel
 
-__all__ = ["choose", "devices_of", "gpu_free", "gpus", "guard", "on_gpu", "to_cpu", "to_gpu"]
+__all__ = ["choose", "devices_of", "gpu_free", "gpus", "guard", "on_gpu", "panel", "to_cpu", "to_gpu"]
 
 
 def gpus() -> Inventory:
@@ -258,6 +259,20 @@ def gpu_free() -> Freed:
     from gpu_magic.moving.free import free
 
     return free()
+
+
+def panel() -> Panel:
+    """Return a live panel of the GPUs, to choose them by clicking: the last line of a cell shows it.
+
+    Returns
+    -------
+    Panel
+        A widget. All panels of a process show the same, and are read by one thread, while a page shows one.
+
+    """
+    from gpu_magic.widget.panel import Panel
+
+    return Panel()
 
 
 def _device_as_typed(wanted: object) -> str:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from gpu_magic.magics.complete import complete_magics
 from gpu_magic.magics.gpu_free import GpuFreeMagic
+from gpu_magic.magics.gpu_panel import GpuPanelMagic
 from gpu_magic.magics.gpus import GpuMagics
 from gpu_magic.magics.on_gpu import OnGpuMagic
 from gpu_magic.magics.to_gpu import ToGpuMagics
 from gpu_magic.magics.where import WhereMagic
+from gpu_magic.restart.kernel import say_in_first_cell
+from gpu_magic.restart.saved import is_there, resume
 from gpu_magic.session import MASK, current
 
 if TYPE_CHECKING:
@@ -30,6 +34,7 @@ _NAMES = (
     ("line", "to_gpu"),
     ("line", "to_cpu"),
     ("line", "gpu_free"),
+    ("line", "gpu_panel"),
 )
 # For each shell: magics of these names that a user had before, to be put back; what awaits a %%on_gpu cell.
 _theirs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
@@ -50,6 +55,7 @@ def load(shell: InteractiveShell) -> None:
     manager.register_function(OnGpuMagic(shell).on_gpu, "cell", "on_gpu")
     manager.register_function(WhereMagic(shell).where, "line", "where")
     manager.register_function(GpuFreeMagic(shell).gpu_free, "line", "gpu_free")
+    manager.register_function(GpuPanelMagic(shell).gpu_panel, "line", "gpu_panel")
     moving = ToGpuMagics(shell)
     manager.register_function(moving.to_gpu, "line", "to_gpu")
     manager.register_function(moving.to_cpu, "line", "to_cpu")
@@ -57,6 +63,11 @@ def load(shell: InteractiveShell) -> None:
     _transformers[shell] = _awaiting(shell)
     shell.input_transformers_post.append(_transformers[shell])
     current().load(shell)
+    if is_there():
+        text = resume()
+        say_in_first_cell(shell, lambda: print(text))
+    if widgets := sys.modules.get("gpu_magic.widget.board"):
+        widgets.board().resume(shell)
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -68,6 +79,8 @@ def unload(shell: InteractiveShell) -> None:
     if transformer in shell.input_transformers_post:
         shell.input_transformers_post.remove(transformer)
     _forget(shell)
+    if widgets := sys.modules.get("gpu_magic.widget.board"):
+        widgets.board().pause()
     if MASK in current().unload():
         now = (
             f"is {os.environ[MASK]!r} again"

@@ -34,6 +34,7 @@ OPTIONS: dict[str, Options] = {
     "%to_gpu": {"--device": 1, "--numpy": _ARRAYS, "--all": (), "--dry-run": ()},
     "%to_cpu": {"--all": (), "--dry-run": ()},
     "%gpu_free": {"--dry-run": ()},
+    "%gpu_panel": {},
 }
 _DEFAULTS = {"--order": "pci"}
 # Their lines name variables, as Python code does.

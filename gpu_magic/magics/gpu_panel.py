@@ -1,0 +1,45 @@
+"""`%gpu_panel`: a live panel of the GPUs, to choose them by clicking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+from gpu_magic.errors import GpuMagicError
+from gpu_magic.session import current
+
+__all__ = ["GpuPanelMagic"]
+
+
+class GpuPanelMagic:
+    """The panel's magic, for one shell."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+
+    def gpu_panel(self, line: str) -> None:
+        """Show the GPUs in a live panel, and choose them by clicking.
+
+        %gpu_panel         memory and whose it is, utilisation over the last minutes, temperature, power, the
+                           people and processes, what this kernel calls each GPU; once a second, also while
+                           a cell runs
+
+        Click GPUs in the order of cuda:0, cuda:1, …, then "Use these". Once CUDA has started, a different
+        choice needs a restart of the kernel: the panel offers it, and keeps the choice.
+        """
+        from gpu_magic.magics.options import read
+
+        if read("%gpu_panel", line).wanted:
+            raise UsageError(f"%gpu_panel takes nothing behind it; %gpus {line.strip()} chooses by typing.")
+        try:
+            if not hasattr(self._shell, "kernel"):
+                display(current().gpus())
+                print("A live panel needs a notebook; here %gpus shows the same, and %gpus 1,3 chooses.")
+                return
+            from gpu_magic.widget.panel import Panel
+
+            display(Panel())
+        except GpuMagicError as error:
+            raise UsageError(str(error)) from None

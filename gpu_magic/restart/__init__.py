@@ -1,0 +1,1 @@
+"""A restart of the kernel that keeps the choice."""

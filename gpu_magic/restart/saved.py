@@ -1,0 +1,120 @@
+"""A choice that is kept for the next start of this very kernel: in a file beside its connection file.
+
+It is used once, expires, and names GPUs by UUID, as their numbers can change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.errors import ChoiceError
+from gpu_magic.restart.kernel import connection_file
+from gpu_magic.selection.options import Options
+from gpu_magic.session import current
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpu_magic.choice import Choice
+
+__all__ = ["drop", "is_there", "keep", "resume"]
+
+_SECONDS = 600.0
+_PREFIX = "gpu_magic-"
+_NOT_APPLIED = "The choice that was saved before the restart was not applied"
+
+
+def keep(wanted: str, options: Options) -> Choice:
+    """Choose where that can still take effect; where it can't, keep the choice for the next start.
+
+    Parameters
+    ----------
+    wanted, options
+        As for `Session.choose`.
+
+    Returns
+    -------
+    Choice
+        Its `refusal` is empty where no restart is needed.
+
+    Raises
+    ------
+    ChoiceError
+        For GPUs that can't be chosen, or where there is no kernel to restart; nothing was changed.
+
+    """
+    choice = current().choose(wanted, options)
+    if not choice.refusal:
+        return choice
+    file = _file()
+    if file is None:
+        raise ChoiceError(
+            f"This is no Jupyter kernel, so it can't be restarted from here: leave, and start again with "
+            f"%gpus {wanted}."
+        )
+    for other in file.parent.glob(f"{_PREFIX}*.json"):
+        with contextlib.suppress(OSError):
+            if time.time() - other.stat().st_mtime > _SECONDS:
+                other.unlink()
+    drop()
+    if not choice.is_reset:
+        names = ",".join(str(device.uuid) for device in choice.devices) or "none"
+        kept = {"kernel": file.stem, "saved": time.time(), "wanted": names, "options": asdict(options)}
+        _write(file, json.dumps(kept))
+    return choice
+
+
+def drop() -> None:
+    """Forget what is kept."""
+    if file := _file():
+        file.unlink(missing_ok=True)
+
+
+def is_there() -> bool:
+    """Tell whether something is kept for this kernel. It takes microseconds, as `%load_ext` asks."""
+    file = _file()
+    return file is not None and file.exists()
+
+
+def resume() -> str:
+    """Apply what is kept for this kernel, once; return what became of it, as text."""
+    file = _file()
+    try:
+        text = file.read_text(encoding="utf-8") if file else ""
+        drop()
+    except OSError as error:
+        return f"{_NOT_APPLIED}: {error}."
+    try:
+        kept: dict[str, Any] = json.loads(text)
+        age, wanted, options = time.time() - kept["saved"], str(kept["wanted"]), Options(**kept["options"])
+        is_ours = file is not None and kept["kernel"] == file.stem
+    except (ValueError, TypeError, KeyError):
+        return f"{_NOT_APPLIED}: its file can't be read."
+    if not is_ours or not -_SECONDS < age < _SECONDS:  # a clock can be set back
+        return f"{_NOT_APPLIED}, as it is older than {_SECONDS / 60:.0f} minutes: %gpus chooses again."
+    try:
+        choice = current().choose(wanted, options)
+    except ChoiceError as error:
+        return f"{_NOT_APPLIED}: {error}"
+    if choice.refusal:
+        return f"{_NOT_APPLIED}. {choice.refusal}"
+    return f"As chosen before the restart:\n{choice}"
+
+
+def _file() -> Path | None:
+    file = connection_file()
+    return file.with_name(f"{_PREFIX}{file.stem}.json") if file else None
+
+
+def _write(file: Path, text: str) -> None:
+    """Write it whole or not at all, for nobody else to read."""
+    new = file.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+        out.write(text)
+    new.replace(file)

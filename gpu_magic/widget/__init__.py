@@ -1,0 +1,1 @@
+"""What you click: a live panel. Thin: show, record what is wished, call the session."""

@@ -1,0 +1,264 @@
+const STATES = {
+  absent: "not started yet",
+  live: "not started yet",
+  frozen: "CUDA started",
+  forked: "CUDA unusable here",
+  unknown: "CUDA can't be asked",
+};
+const BEAT = 15000; // milliseconds after which a page says again that it shows the panel
+const STALE = 15000; // without a word from the kernel, which says something every ten seconds
+
+class PanelView {
+  constructor(store, element) {
+    this.store = store;
+    this.id = Math.random().toString(36).slice(2);
+    this.rows = new Map();
+    this.isSeen = null;
+    this.build(element);
+    store.views.add(this);
+    this.show(true);
+    this.watch();
+  }
+
+  build(element) {
+    this.root = element.appendChild(make("section", "gm-panel", { "aria-label": "GPUs" }));
+    // Keys pressed here are meant for the panel, and not for the notebook's shortcuts.
+    this.root.dataset.lmSuppressShortcuts = "true";
+    const header = this.root.appendChild(make("header", "gm-head"));
+    setText(header.appendChild(make("strong")), "GPUs");
+    this.host = header.appendChild(make("span", "gm-host"));
+    this.mark = header.appendChild(make("span", "gm-mark"));
+    this.stale = header.appendChild(make("span", "gm-stale", { role: "status" }));
+    this.state = header.appendChild(make("span", "gm-state"));
+    this.banner = this.root.appendChild(make("p", "gm-banner", { role: "status" }));
+    this.notes = this.root.appendChild(make("p", "gm-banner gm-notes"));
+    this.grid = this.root.appendChild(
+      make("div", "gm-rows", { role: "grid", "aria-label": "GPUs", "aria-multiselectable": "true" }),
+    );
+    this.grid.addEventListener("click", (event) => this.click(event));
+    this.grid.addEventListener("keydown", (event) => this.press(event));
+    this.footer = this.root.appendChild(make("footer", "gm-foot"));
+    this.buildLine();
+    this.buildButtons();
+    this.buildQuestion();
+    this.said = this.root.appendChild(make("p", "gm-said", { role: "status" }));
+  }
+
+  buildLine() {
+    const place = this.footer.appendChild(make("span", "gm-line"));
+    this.line = place.appendChild(make("code"));
+    this.copy = place.appendChild(make("button", "gm-copy", { type: "button" }));
+    this.copy.addEventListener("click", () => this.copyLine());
+    setText(this.copy, "copy");
+    this.hint = place.appendChild(make("span", "gm-hint"));
+  }
+
+  buildButtons() {
+    this.buttons = this.footer.appendChild(make("span", "gm-buttons"));
+    const least = this.buttons.appendChild(make("span", "gm-least"));
+    const button = (text, act, parent = this.buttons, className = "") => {
+      const element = parent.appendChild(make("button", className, { type: "button" }));
+      setText(element, text);
+      element.addEventListener("click", act);
+      return element;
+    };
+    this.leastButton = button("Least busy:", () => this.store.pickLeastBusy(this.howMany()), least);
+    this.count = least.appendChild(
+      make("input", "", { type: "number", min: "1", value: "1", "aria-label": "How many of the least busy" }),
+    );
+    this.count.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.store.pickLeastBusy(this.howMany());
+    });
+    button("None", () => this.store.pick("none"));
+    button("Reset", () => this.store.pick("reset"));
+    this.use = button("Use these", () => this.apply(), this.buttons, "gm-use");
+  }
+
+  buildQuestion() {
+    this.question = this.footer.appendChild(make("span", "gm-question", { role: "alertdialog" }));
+    this.question.hidden = true;
+    const text = this.question.appendChild(make("span"));
+    setText(text, "Restart the kernel? Its variables are lost.");
+    this.question.setAttribute("aria-label", text.textContent);
+    const yes = this.question.appendChild(make("button", "gm-use", { type: "button" }));
+    const no = this.question.appendChild(make("button", "", { type: "button" }));
+    setText(yes, "Restart");
+    setText(no, "Cancel");
+    yes.addEventListener("click", () => {
+      this.ask(false);
+      this.store.wish("restart");
+    });
+    no.addEventListener("click", () => this.ask(false));
+    this.question.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.ask(false);
+    });
+  }
+
+  ask(isOpen) {
+    this.question.hidden = !isOpen;
+    this.buttons.hidden = isOpen;
+    (isOpen ? this.question.querySelector("button") : this.use).focus();
+  }
+
+  apply() {
+    const { store } = this;
+    if (store.isFrozen && !store.isSame) this.ask(true);
+    else store.wish("use");
+  }
+
+  howMany() {
+    return Math.max(1, Math.floor(Number(this.count.value)) || 1);
+  }
+
+  async copyLine() {
+    try {
+      await navigator.clipboard.writeText(this.line.textContent);
+    } catch {
+      // Pages without https have no clipboard: mark it, and copy what is marked.
+      getSelection().selectAllChildren(this.line);
+      document.execCommand("copy");
+    }
+    setText(this.copy, "copied");
+    setTimeout(() => setText(this.copy, "copy"), 1500);
+  }
+
+  click(event) {
+    const row = event.target.closest(".gm-row");
+    if (!row || this.store.isGone) return;
+    this.focusOn(row);
+    this.store.toggle(row.dataset.key);
+  }
+
+  press(event) {
+    const row = event.target.closest(".gm-row");
+    const all = [...this.rows.values()].map((view) => view.element);
+    const last = all.length - 1;
+    const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -last, End: last };
+    if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === " " || event.key === "Enter") {
+      if (!event.repeat && !this.store.isGone) this.store.toggle(row.dataset.key);
+    } else if (event.key in moves) {
+      this.focusOn(all[Math.min(last, Math.max(0, all.indexOf(row) + moves[event.key]))]);
+    } else {
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  // One row at a time can be reached by Tab; the arrows go on from there.
+  focusOn(row) {
+    for (const { element } of this.rows.values()) element.tabIndex = element === row ? 0 : -1;
+    row.focus();
+  }
+
+  show(isNew = false) {
+    const { store } = this;
+    if (isNew) this.lay();
+    this.showHead();
+    const marked = store.marked;
+    for (const [key, view] of this.rows) {
+      const place = marked.indexOf(key);
+      const badge = place < 0 ? "" : `cuda:${place}`;
+      view.show(store.rows[key], store.history[key] ?? [], badge, store);
+    }
+    this.showFoot();
+  }
+
+  // Other rows than before: some GPU was added, or split.
+  lay() {
+    const focused = this.grid.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    this.rows = new Map(Object.keys(this.store.rows).map((key) => [key, this.rows.get(key) ?? new RowView(key)]));
+    this.grid.replaceChildren(...[...this.rows.values()].map((view) => view.element));
+    const [first] = this.rows.values();
+    if (first && !this.grid.querySelector('[tabindex="0"]')) first.element.tabIndex = 0;
+    if (focused && this.rows.has(focused)) this.focusOn(this.rows.get(focused).element);
+    this.count.max = String(Math.max(1, this.rows.size));
+  }
+
+  showHead() {
+    const { head, isFrozen, isGone } = this.store;
+    setText(this.host, [head.host, head.driver].filter(Boolean).join(" · "));
+    setText(this.mark, head.simulated ? `SIMULATED ${head.simulated}: these GPUs do not exist` : "");
+    setText(this.state, isGone ? "no kernel" : STATES[head.state] ?? head.state);
+    this.state.dataset.state = isGone ? "unknown" : head.state;
+    const why = `CUDA was ${head.cuda}. A different choice needs a restart of the kernel; the next %load_ext gpu_magic applies it.`;
+    setText(this.banner, isFrozen ? why : head.state === "forked" ? `CUDA ${head.cuda}.` : "");
+    setText(this.notes, [head.problem, ...head.notes].filter(Boolean).join("\n"));
+    this.showStale();
+  }
+
+  showStale() {
+    const silence = Date.now() - this.store.heardAt;
+    const isStale = silence > STALE && this.isSeen && !this.store.isGone;
+    setText(this.stale, isStale ? `no figures for ${Math.round(silence / 1000)} s` : "");
+    this.root.classList.toggle("gm-old", isStale || this.store.isGone);
+  }
+
+  showFoot() {
+    const { store } = this;
+    const wanted = store.draft ?? (store.head.chosen ? store.present.join(",") || "none" : "");
+    setText(this.line, wanted ? `%gpus ${wanted}` : "%gpus");
+    this.copy.hidden = !wanted;
+    setText(this.hint, wanted ? KEYWORDS[store.draft] ?? "" : "click GPUs to choose, in the order of cuda:0, cuda:1 …");
+    const restarts = store.isFrozen && !store.isSame;
+    setText(this.use, restarts ? "Restart kernel and use these" : "Use these");
+    this.use.disabled = !store.draft || store.isGone;
+    for (const control of this.buttons.querySelectorAll("button, input")) {
+      if (control !== this.use) control.disabled = store.isGone;
+    }
+    setText(this.said, store.said.text);
+    this.said.dataset.kind = store.said.kind;
+  }
+
+  // The kernel reads the machine while a page shows it, so it has to be told.
+  watch() {
+    this.look = () => this.see(document.visibilityState === "visible" && this.root.offsetParent !== null);
+    this.sizes = new ResizeObserver(this.look); // a tab of the page that is put behind another has no size
+    this.sizes.observe(this.root);
+    document.addEventListener("visibilitychange", this.look);
+    this.leave = () => this.see(false);
+    addEventListener("pagehide", this.leave);
+    this.beat = setInterval(() => this.isSeen && this.see(true, true), BEAT);
+    this.clock = setInterval(() => this.showStale(), 1000);
+    hideTable(this.root, this.store.model);
+  }
+
+  see(isSeen, again = false) {
+    if (isSeen === this.isSeen && !again) return;
+    this.isSeen = isSeen;
+    this.store.heardAt = Math.max(this.store.heardAt, isSeen && !again ? Date.now() : 0);
+    if (!this.store.isGone) this.store.ask({ do: "see", view: this.id, seen: isSeen });
+  }
+
+  close() {
+    this.see(false);
+    clearInterval(this.beat);
+    clearInterval(this.clock);
+    this.sizes.disconnect();
+    document.removeEventListener("visibilitychange", this.look);
+    removeEventListener("pagehide", this.leave);
+    this.store.views.delete(this);
+  }
+}
+
+// The table that stands beside the panel is for pages without a live one.
+function hideTable(root, model) {
+  const key = model.get("key");
+  for (const table of document.querySelectorAll(".gm-instead")) {
+    if (table.dataset.panel === key) (table.closest(".jp-OutputArea-child") ?? table).style.display = "none";
+  }
+}
+
+export default () => {
+  let store;
+  return {
+    initialize({ model }) {
+      store = new Store(model);
+    },
+    render({ el }) {
+      const view = new PanelView(store, el);
+      return () => view.close();
+    },
+  };
+};

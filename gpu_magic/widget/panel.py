@@ -1,0 +1,113 @@
+"""The panel as a widget: what the page says is read here, and what it shows is sent from here."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import traitlets
+from IPython.core.getipython import get_ipython
+from IPython.display import display
+
+from gpu_magic.devices.table import as_html
+from gpu_magic.errors import GpuMagicError
+from gpu_magic.widget.board import board
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.model import Inventory
+
+__all__ = ["Panel"]
+
+_HERE = Path(__file__).parent
+_NONSENSE = "The page sent what is not understood; nothing was changed."
+_MOST_VIEWS = 64
+# The table stands in the notebook's file beside the panel, for whoever opens it without this kernel. A page
+# with a live panel hides it (panel.js). JupyterLab says "model not found" where the panel was: it can go.
+_INSTEAD = """<div class="gm-instead" data-panel="{key}"><style>
+@keyframes gm-wait{{from,to{{position:absolute;visibility:hidden}}}}
+.gm-instead{{animation:gm-wait .6s}}
+.jp-OutputArea-child:has(.gm-instead)+.jp-OutputArea-child>.jp-OutputArea-output:not(:has(*)){{display:none}}
+</style>{table}</div>"""
+
+
+def script(*names: str) -> str:
+    """Join files of this folder to one module: a page fetches nothing, so they can't import each other."""
+    return "\n".join((_HERE / name).read_text(encoding="utf-8") for name in names)
+
+
+class Panel(anywidget.AnyWidget):
+    """A live panel: see `gpu_magic.panel`. It has nothing to set; whatever it shows, all panels show."""
+
+    _esm = script("dom.js", "restart.js", "chart.js", "rows.js", "store.js", "panel.js")
+    _css = script("panel.css")
+    key = traitlets.Unicode().tag(sync=True)  # what the table that stands beside this panel is found by
+    # Not kept here: asked of the board whenever the page wants to know.
+    machine = traitlets.Any().tag(sync=True, to_json=lambda _value, panel: panel.board.snapshot())
+
+    def __init__(self) -> None:
+        self.board = board()
+        self.seen_at = float("-inf")
+        self._views: set[str] = set()
+        self._inventory: Inventory = self.board.add(self, get_ipython())
+        super().__init__(key=secrets.token_hex(8))
+        self.on_msg(self._hear)
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send something to the pages that show this panel."""
+        if self.comm is not None:
+            self.send(message)
+
+    def close(self) -> None:
+        """Close the panel, in all its pages."""
+        self.board.remove(self)
+        super().close()
+
+    def set_state(self, _sync_data: dict[str, Any]) -> None:
+        """Refuse: a page asks, and does not set what is shown."""
+        self._answer(_NONSENSE)
+
+    def __repr__(self) -> str:
+        return repr(self._inventory)
+
+    def _ipython_display_(self, **_: Any) -> None:
+        table = _INSTEAD.format(key=self.key, table=as_html(self._inventory))
+        display({"text/plain": repr(self), "text/html": table}, raw=True)
+        view: Any = self._repr_mimebundle_()
+        data, metadata = view if isinstance(view, tuple) else (view, {})
+        data.pop("text/plain", None)  # the table says it all
+        display(data, metadata=metadata, raw=True)
+
+    def _answer(self, text: str) -> None:
+        self.tell({"said": {"text": text, "kind": "error"}})
+
+    def _hear(self, _widget: object, message: object, _buffers: object) -> None:
+        try:
+            if not isinstance(message, dict) or not self._understands(message):
+                self._answer(_NONSENSE)
+        except GpuMagicError as error:
+            self._answer(str(error))
+
+    def _understands(self, message: dict[Any, Any]) -> bool:
+        """Do what a page asks; tell whether it made sense."""
+        match message:
+            case {"do": "see", "view": str(view), "seen": bool(seen)}:
+                self._see(view[:_MOST_VIEWS], seen=seen)
+            case {"do": "draft", "wanted": str() | None as wanted}:
+                self.board.draft(wanted, self)
+            case {"do": "use", "wanted": str(wanted)}:
+                self.board.wish(wanted, self)
+            case {"do": "restart", "wanted": str(wanted)}:
+                self.board.wish(wanted, self, restart=True)
+            case _:
+                return False
+        return True
+
+    def _see(self, view: str, *, seen: bool) -> None:
+        """Note which of the pages' views show the panel: a notebook can have several of one panel."""
+        if seen and len(self._views) < _MOST_VIEWS:
+            self._views.add(view)
+        elif not seen:
+            self._views.discard(view)
+        self.board.look_at(self, is_seen=bool(self._views))

@@ -1,0 +1,148 @@
+// What a panel shows: the machine as the kernel last told it, and what was clicked since. A panel can be shown
+// in several places of a page, and all of them show this.
+const PATIENCE = 150; // milliseconds after which a click that was not answered is waiting for the kernel
+
+class Store {
+  constructor(model) {
+    this.model = model;
+    this.views = new Set();
+    this.said = { text: "", kind: "info" };
+    this.restarting = false;
+    this.isGone = false;
+    this.reset(model.get("machine"));
+    model.on("msg:custom", (message) => this.hear(message));
+    // A page that was loaded anew is told all at once.
+    model.on("change:machine", () => this.reset(model.get("machine")));
+    // The widget manager says so when it has lost the kernel, by a restart for example.
+    model.on("comm_live_update", () => this.lose());
+  }
+
+  reset(all) {
+    this.tick = all.tick;
+    this.head = all.head;
+    this.rows = all.rows;
+    this.history = all.history;
+    this.draft = all.draft;
+    this.heardAt = Date.now();
+    this.show(true);
+  }
+
+  hear(message) {
+    this.heardAt = Date.now();
+    this.isGone = false;
+    if (message.all) return this.reset(message.all);
+    if (message.tick) this.count(message);
+    if ("draft" in message) this.draft = message.draft;
+    if (message.said) this.say(message.said.text, message.said.kind);
+    if ("restart" in message) this.restart(message.restart);
+    this.show();
+  }
+
+  // A tick in which nothing changed may not have been sent: the figures were those of before.
+  count({ tick, head, rows }) {
+    if (tick <= this.tick) return;
+    const missed = Math.min(tick - this.tick - 1, SAMPLES);
+    for (const [key, row] of Object.entries(this.rows)) {
+      const samples = (this.history[key] ??= []);
+      const before = typeof row.util === "number" ? row.util : null;
+      Object.assign(row, rows?.[key]);
+      for (let again = 0; again < missed; again++) samples.push(before);
+      samples.push(typeof row.util === "number" ? row.util : null);
+      samples.splice(0, samples.length - SAMPLES);
+    }
+    Object.assign(this.head, head);
+    this.tick = tick;
+  }
+
+  say(text, kind) {
+    clearTimeout(this.waiting);
+    this.said = { text, kind };
+  }
+
+  lose() {
+    this.isGone = true;
+    const back = "The kernel was restarted: the next %load_ext gpu_magic applies your choice.";
+    this.say(this.restarting ? back : "The kernel has gone: run the cell again for a live panel.", "warning");
+    this.show();
+  }
+
+  ask(message) {
+    this.model.send(message);
+  }
+
+  // What is clicked, as what one types behind %gpus; "" for nothing yet, null for what is chosen already.
+  pick(wanted) {
+    this.draft = wanted;
+    this.say("", "info");
+    this.ask({ do: "draft", wanted });
+    this.show();
+  }
+
+  wish(what) {
+    this.say("", "info");
+    const text = `${what === "restart" ? "restarts" : "applies"} when the kernel is free`;
+    this.waiting = setTimeout(() => {
+      this.say(text, "pending");
+      this.show();
+    }, PATIENCE);
+    this.ask({ do: what, wanted: this.draft });
+    this.show();
+  }
+
+  async restart(kernel) {
+    this.restarting = true;
+    this.say("Restarting the kernel …", "pending");
+    await restartThroughServer(kernel);
+  }
+
+  show(isNew = false) {
+    for (const view of this.views) view.show(isNew);
+  }
+
+  // The devices that this kernel sees, in the order of cuda:i.
+  get present() {
+    const place = (key) => Number(this.rows[key].here.slice("cuda:".length));
+    const seen = Object.keys(this.rows).filter((key) => this.rows[key].here.startsWith("cuda:"));
+    return seen.sort((one, other) => place(one) - place(other));
+  }
+
+  // The devices that are marked: those that were clicked, else those that were chosen. Where all are visible,
+  // nothing was chosen.
+  get marked() {
+    if (this.draft !== null) return this.draft in KEYWORDS ? [] : this.draft.split(",").filter(Boolean);
+    return this.head.chosen ? this.present : [];
+  }
+
+  get isFrozen() {
+    return this.head.state === "frozen";
+  }
+
+  // Whether what was clicked is what the kernel has: then there is nothing to restart for.
+  get isSame() {
+    return this.draft !== null && this.draft === (this.present.join(",") || "none");
+  }
+
+  toggle(key) {
+    const row = this.rows[key];
+    if (row.why) {
+      this.say(row.why, "warning");
+      return this.show();
+    }
+    const marked = this.marked;
+    let wanted = marked.includes(key) ? marked.filter((one) => one !== key) : [...marked, key];
+    // One process can use one MIG instance, and no other GPU beside it.
+    if (wanted.some((one) => this.rows[one]?.part)) wanted = wanted.includes(key) ? [key] : [];
+    this.pick(wanted.join(","));
+  }
+
+  pickLeastBusy(count) {
+    const least = this.head.least;
+    if (count > least.length) {
+      this.say(`Only ${least.length} can be picked from.`, "warning");
+      return this.show();
+    }
+    this.pick(least.slice(0, count).join(","));
+  }
+}
+
+const KEYWORDS = { none: "no GPU", reset: "what the kernel was started with" };
