@@ -62,6 +62,7 @@ def choose(
     growth: bool = False,
     memory_limit: str | int | None = None,
     in_process: bool = False,
+    restart: bool = False,
     strict: bool = False,
 ) -> Choice:
     """Choose the GPUs that CUDA will see in this process, before a framework starts it.
@@ -87,6 +88,9 @@ def choose(
     in_process
         Once CUDA has started: tell the frameworks that are imported to use these from here on, among those
         that the process has. It goes with no other option but `dry_run`.
+    restart
+        Where it is too late: restart the kernel, which ends this call; the next `%load_ext gpu_magic` in it
+        applies the choice.
     strict
         Raise where it is too late, instead of warning.
 
@@ -109,9 +113,16 @@ def choose(
 
     """
     options = Options(by, order, force, growth, memory_limit)
+    if in_process and restart:
+        raise ChoiceError("in_process needs no restart: leave one of the two out.")
     if in_process:
         return current().narrow(_as_typed(wanted), options, dry_run=dry_run)
-    choice = current().choose(_as_typed(wanted), options, dry_run=dry_run)
+    if restart:
+        from gpu_magic.widget.restarter import choose_or_restart
+
+        choice = choose_or_restart(_as_typed(wanted), options, dry_run=dry_run)
+    else:
+        choice = current().choose(_as_typed(wanted), options, dry_run=dry_run)
     if choice.refusal and strict:
         raise CudaInitializedError(choice.refusal)
     if choice.refusal:

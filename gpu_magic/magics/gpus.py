@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.display import display
 from traitlets import Enum
 
-from gpu_magic.errors import CudaInitializedError, GpuMagicError
+from gpu_magic.errors import ChoiceError, CudaInitializedError, GpuMagicError
 from gpu_magic.session import current
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+
+    from gpu_magic.choice import Choice
 
 __all__ = ["GpuMagics"]
 
@@ -49,6 +57,8 @@ class GpuMagics(Magics):
         --memory-limit 8GB the most that TensorFlow, JAX and PyTorch take of each GPU
         --in-process       once CUDA has started: tell the frameworks that are imported to use these,
                            among those that the kernel has; reset --in-process takes it back
+        --restart          where it is too late: restart the kernel; the next %load_ext gpu_magic then
+                           applies the choice
         --dry-run          say what would be set, and change nothing
         --force            allow GPUs outside the mask that the kernel was started with
         --strict           where it is too late: an error, which stops Run All
@@ -66,8 +76,7 @@ class GpuMagics(Magics):
                 display(current().gpus())
                 return
             how = Options(options.by, options.order, options.force, options.growth, options.memory_limit)
-            choose = current().narrow if options.in_process else current().choose
-            choice = choose(options.wanted, how, dry_run=options.dry_run)
+            choice = _way(options)(options.wanted, how, dry_run=options.dry_run)
             if choice.refusal and (options.strict or self.on_frozen == "error"):
                 raise CudaInitializedError(choice.refusal)
         except GpuMagicError as error:
@@ -78,3 +87,14 @@ class GpuMagics(Magics):
             show_refusal(choice.refusal)
         else:
             print(choice)
+
+
+def _way(options: Namespace) -> Callable[..., Choice]:
+    """Return how to choose: here and now, among what a frozen process has, or with a restart."""
+    if options.restart:
+        if options.in_process:
+            raise ChoiceError("--in-process needs no restart: leave one of the two out.")
+        from gpu_magic.widget.restarter import choose_or_restart
+
+        return choose_or_restart
+    return current().narrow if options.in_process else current().choose

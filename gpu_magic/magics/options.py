@@ -28,6 +28,7 @@ OPTIONS: dict[str, Options] = {
         "--in-process": (),
         "--dry-run": (),
         "--force": (),
+        "--restart": (),
         "--strict": (),
     },
     "%%on_gpu": {"--only": None, "--or-cpu": (), "--mirror": (), "--verbose": ()},

@@ -29,13 +29,15 @@ _PREFIX = "gpu_magic-"
 _NOT_APPLIED = "The choice that was saved before the restart was not applied"
 
 
-def keep(wanted: str, options: Options) -> Choice:
+def keep(wanted: str, options: Options, *, dry_run: bool = False) -> Choice:
     """Choose where that can still take effect; where it can't, keep the choice for the next start.
 
     Parameters
     ----------
     wanted, options
         As for `Session.choose`.
+    dry_run
+        Decide, and change nothing.
 
     Returns
     -------
@@ -48,7 +50,7 @@ def keep(wanted: str, options: Options) -> Choice:
         For GPUs that can't be chosen, or where there is no kernel to restart; nothing was changed.
 
     """
-    choice = current().choose(wanted, options)
+    choice = current().choose(wanted, options, dry_run=dry_run)
     if not choice.refusal:
         return choice
     file = _file()
@@ -57,6 +59,8 @@ def keep(wanted: str, options: Options) -> Choice:
             f"This is no Jupyter kernel, so it can't be restarted from here: leave, and start again with "
             f"%gpus {wanted}."
         )
+    if dry_run:
+        return choice
     for other in file.parent.glob(f"{_PREFIX}*.json"):
         with contextlib.suppress(OSError):
             if time.time() - other.stat().st_mtime > _SECONDS:

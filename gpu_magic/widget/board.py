@@ -20,6 +20,7 @@ from gpu_magic.selection.choose import choose as decide
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import parse
 from gpu_magic.session import current
+from gpu_magic.widget.restarter import PAGE_SECONDS
 from gpu_magic.widget.sampler import Sampler
 from gpu_magic.widget.wire import Rows, changes, picture
 from gpu_magic.widget.wishes import Wish, Wishes
@@ -33,7 +34,6 @@ _HISTORY = 180  # samples: three minutes
 _BEAT = 10  # ticks after which something is sent although nothing has changed, so that silence means trouble
 # A page says every 15 s that it is looking. One that was closed, or whose computer sleeps, says nothing.
 _LEASE = 40.0
-_PAGE_SECONDS = 3.0  # for a page to restart the kernel through its server
 _UNLOADED = "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gpu_magic."
 
 
@@ -108,6 +108,7 @@ class Board:
                 "tick": self._tick,
                 "head": self._head,
                 "rows": self._rows,
+                "order": list(self._rows),  # a JavaScript object would put numbers first
                 "history": history,
                 "draft": self._draft,
             }
@@ -227,7 +228,7 @@ class Board:
             self.say(str(choice), "done")
         elif wish.restart:
             wish.by.tell({"restart": kernel_id()})
-            self._wishes.later(_PAGE_SECONDS, lambda: restart_from_here(self._shell))
+            self._wishes.later(PAGE_SECONDS, lambda: restart_from_here(self._shell))
         else:
             self.say(choice.refusal, "warning")
         self._sampler.poke()

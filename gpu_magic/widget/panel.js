@@ -168,7 +168,7 @@ class PanelView {
   // Other rows than before: some GPU was added, or split.
   lay() {
     const focused = this.grid.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-    this.rows = new Map(Object.keys(this.store.rows).map((key) => [key, this.rows.get(key) ?? new RowView(key)]));
+    this.rows = new Map(this.store.order.map((key) => [key, this.rows.get(key) ?? new RowView(key)]));
     this.grid.replaceChildren(...[...this.rows.values()].map((view) => view.element));
     const [first] = this.rows.values();
     if (first && !this.grid.querySelector('[tabindex="0"]')) first.element.tabIndex = 0;
@@ -246,7 +246,7 @@ class PanelView {
 function hideTable(root, model) {
   const key = model.get("key");
   for (const table of document.querySelectorAll(".gm-instead")) {
-    if (table.dataset.panel === key) (table.closest(".jp-OutputArea-child") ?? table).style.display = "none";
+    if (table.dataset.widget === key) (table.closest(".jp-OutputArea-child") ?? table).style.display = "none";
   }
 }
 

@@ -3,45 +3,32 @@
 from __future__ import annotations
 
 import secrets
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
 from IPython.core.getipython import get_ipython
-from IPython.display import display
 
 from gpu_magic.devices.table import as_html
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.widget.board import board
+from gpu_magic.widget.files import joined
+from gpu_magic.widget.instead import display_with
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory
 
 __all__ = ["Panel"]
 
-_HERE = Path(__file__).parent
 _NONSENSE = "The page sent what is not understood; nothing was changed."
 _MOST_VIEWS = 64
-# The table stands in the notebook's file beside the panel, for whoever opens it without this kernel. A page
-# with a live panel hides it (panel.js). JupyterLab says "model not found" where the panel was: it can go.
-_INSTEAD = """<div class="gm-instead" data-panel="{key}"><style>
-@keyframes gm-wait{{from,to{{position:absolute;visibility:hidden}}}}
-.gm-instead{{animation:gm-wait .6s}}
-.jp-OutputArea-child:has(.gm-instead)+.jp-OutputArea-child>.jp-OutputArea-output:not(:has(*)){{display:none}}
-</style>{table}</div>"""
-
-
-def script(*names: str) -> str:
-    """Join files of this folder to one module: a page fetches nothing, so they can't import each other."""
-    return "\n".join((_HERE / name).read_text(encoding="utf-8") for name in names)
 
 
 class Panel(anywidget.AnyWidget):
     """A live panel: see `gpu_magic.panel`. It has nothing to set; whatever it shows, all panels show."""
 
-    _esm = script("dom.js", "restart.js", "chart.js", "rows.js", "store.js", "panel.js")
-    _css = script("panel.css")
+    _esm = joined("dom.js", "restart.js", "chart.js", "rows.js", "store.js", "panel.js")
+    _css = joined("panel.css")
     key = traitlets.Unicode().tag(sync=True)  # what the table that stands beside this panel is found by
     # Not kept here: asked of the board whenever the page wants to know.
     machine = traitlets.Any().tag(sync=True, to_json=lambda _value, panel: panel.board.snapshot())
@@ -72,12 +59,7 @@ class Panel(anywidget.AnyWidget):
         return repr(self._inventory)
 
     def _ipython_display_(self, **_: Any) -> None:
-        table = _INSTEAD.format(key=self.key, table=as_html(self._inventory))
-        display({"text/plain": repr(self), "text/html": table}, raw=True)
-        view: Any = self._repr_mimebundle_()
-        data, metadata = view if isinstance(view, tuple) else (view, {})
-        data.pop("text/plain", None)  # the table says it all
-        display(data, metadata=metadata, raw=True)
+        display_with(self, self.key, as_html(self._inventory), repr(self))
 
     def _answer(self, text: str) -> None:
         self.tell({"said": {"text": text, "kind": "error"}})

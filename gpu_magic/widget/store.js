@@ -21,6 +21,7 @@ class Store {
     this.tick = all.tick;
     this.head = all.head;
     this.rows = all.rows;
+    this.order = all.order;
     this.history = all.history;
     this.draft = all.draft;
     this.heardAt = Date.now();
@@ -102,7 +103,7 @@ class Store {
   // The devices that this kernel sees, in the order of cuda:i.
   get present() {
     const place = (key) => Number(this.rows[key].here.slice("cuda:".length));
-    const seen = Object.keys(this.rows).filter((key) => this.rows[key].here.startsWith("cuda:"));
+    const seen = this.order.filter((key) => this.rows[key].here.startsWith("cuda:"));
     return seen.sort((one, other) => place(one) - place(other));
   }
 

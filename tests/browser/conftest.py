@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -22,7 +23,7 @@ from tests.conftest import ROOT
 from tests.machine import CARDS, Driver, environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -35,6 +36,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+TOKEN = "0123456789"
 # What a front end logs by itself, whatever a notebook holds: a restart ends the requests that were under way.
 HARMLESS = ("favicon", "Canceled", "Kernel restarted", "WebSocket", "503")
 
@@ -60,15 +62,41 @@ class Lab:
     browser: Browser
     contexts: list[BrowserContext] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
+    harmless: list[str] = field(default_factory=list)
 
     def change_machine(self, driver: Driver) -> None:
         driver.write(self.state)
 
-    def open(self, *cells: str, app: str = "lab", dark: bool = False, width: int = 1240) -> Notebook:
+    def add_kernel(self, name: str, paths: str = "", **variables: str) -> str:
+        """Add a kind of kernel: with folders before all others on its path, and variables."""
+        spec = self.root.parent / "data" / "kernels" / name
+        spec.mkdir(parents=True, exist_ok=True)
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        path = os.pathsep.join(filter(None, [paths, str(ROOT)]))
+        (spec / "kernel.json").write_text(
+            json.dumps(
+                {
+                    "argv": argv,
+                    "display_name": name,
+                    "language": "python",
+                    "env": {"PYTHONPATH": path} | variables,
+                }
+            )
+        )
+        return name
+
+    def request(self, path: str, method: str = "GET") -> str:
+        headers = {"Authorization": f"token {TOKEN}"}
+        call = urllib.request.Request(f"{self.address}/{path}", method=method, headers=headers)
+        with urllib.request.urlopen(call) as reply:
+            text: str = reply.read().decode()
+            return text
+
+    def open(self, *cells: str, kernel: str = "python3", **how: Any) -> Notebook:
         """Open a new notebook with these cells; none of them is run."""
-        name = f"{len(self.contexts)}.ipynb"
-        write_notebook(self.root / name, cells)
-        return self.open_file(name, app=app, dark=dark, width=width)
+        name = f"{secrets.token_hex(4)}.ipynb"
+        write_notebook(self.root / name, cells, kernel)
+        return self.open_file(name, **how)
 
     def open_file(self, name: str, *, app: str = "lab", dark: bool = False, width: int = 1240) -> Notebook:
         context = self.browser.new_context(viewport={"width": width, "height": 900})
@@ -79,16 +107,18 @@ class Lab:
         page.on("console", self._hear)
         page.on("pageerror", lambda error: self.complaints.append(f"page error: {error}"))
         page.on("request", self._see)
-        place = f"lab/tree/{name}" if app == "lab" else f"notebooks/{name}"
-        page.goto(f"{self.address}/{place}")
+        # A workspace of its own: the default one opens what an earlier test had open.
+        place = f"lab/workspaces/{secrets.token_hex(4)}/tree/{name}" if app == "lab" else f"notebooks/{name}"
+        page.goto(f"{self.address}/{place}?token={TOKEN}")
         notebook = Notebook(page, self)
         notebook.wait()
+        self.complaints.clear()  # about the application's own start: Notebook 7.6 has some
         if dark:
             notebook.make_dark()
         return notebook
 
     def _hear(self, message: Any) -> None:
-        if message.type == "error" and not any(word in message.text for word in HARMLESS):
+        if message.type == "error" and not any(word in message.text for word in self.harmless):
             self.complaints.append(f"console: {message.text}")
 
     def _see(self, request: Any) -> None:
@@ -120,14 +150,17 @@ class Notebook:
                 await found.sessionContext.ready;
                 while (!found.sessionContext.session?.kernel) await new Promise(done => setTimeout(done, 50));
                 await found.sessionContext.session.kernel.info;
-                app.shell.activateById(found.id);
                 window.notebook = found;
+                while (app.shell.currentWidget !== found) {
+                    app.shell.activateById(found.id);
+                    await new Promise(done => setTimeout(done, 50));
+                }
             }"""
         )
 
     def make_dark(self) -> None:
         self.page.evaluate("jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
-        self.page.wait_for_selector("body[data-jp-theme-light=false]")
+        self.page.wait_for_selector("body[data-jp-theme-light=false]", state="attached")
 
     def run(self, cell: int) -> None:
         """Run a cell to its end."""
@@ -215,70 +248,76 @@ class Notebook:
         return {key: badge for key, badge in rows if badge}
 
 
-@pytest.fixture
-def start_lab(native: Path, tmp_path: Path, chromium: Browser) -> Iterator[Callable[..., Lab]]:
-    """Return a way to start Jupyter servers; after the test, no page has complained."""
-    started: list[tuple[subprocess.Popen[bytes], Lab]] = []
-
-    def start(driver: Driver | None = None, *, paths: str = "", **variables: str) -> Lab:
-        root, home, state = tmp_path / "notebooks", tmp_path / "home", tmp_path / "machine"
-        (driver or Driver(CARDS)).write(state)
-        root.mkdir()
-        home.mkdir()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        clean = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("CUDA_", "GPU_MAGIC", "JUPYTER"))
-        }
-        places = {
-            "HOME": str(home),
-            "JUPYTER_CONFIG_DIR": str(home / "config"),
-            "JUPYTER_DATA_DIR": str(home / "data"),
-            "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
-            "IPYTHONDIR": str(home / "ipython"),
-            "PYTHONPATH": os.pathsep.join(filter(None, [paths, str(ROOT), str(tmp_path)])),
-        }
-        command = [
-            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"),
-            *(
-                f"--ServerApp.root_dir={root}",
-                "--IdentityProvider.token=",
-                "--LabApp.expose_app_in_browser=True",
-            ),
-            *("--JupyterNotebookApp.expose_app_in_browser=True", "--LabApp.news_url=''"),
-        ]
-        log = (tmp_path / "server.log").open("wb")
-        server = subprocess.Popen(
-            command, env=clean | environment(native, state) | places | variables, stdout=log, stderr=log
+@pytest.fixture(scope="session")
+def server(native: Path, tmp_path_factory: pytest.TempPathFactory, chromium: Browser) -> Iterator[Lab]:
+    """Start the one Jupyter server of this run of the tests, with its own configuration and nothing else's."""
+    home = tmp_path_factory.mktemp("jupyter")
+    lab = Lab(home / "notebooks", f"http://127.0.0.1:{_free_port()}", home / "machine", chromium)
+    lab.root.mkdir()
+    Driver(CARDS).write(lab.state)
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("CUDA_", "GPU_MAGIC", "JUPYTER"))
+    }
+    places = {
+        "HOME": str(home),
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+        "IPYTHONDIR": str(home / "ipython"),
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        *(f"--ServerApp.root_dir={lab.root}", f"--port={urlparse(lab.address).port}"),
+        *(f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True"),
+        "--JupyterNotebookApp.expose_app_in_browser=True",
+    ]
+    settings = home / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    (settings / "notification.jupyterlab-settings").write_text(
+        '{"fetchNews": "false", "checkForUpdates": false}'
+    )
+    log = home / "server.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=clean | environment(native, lab.state) | places, stdout=output, stderr=output
         )
-        lab = Lab(root, f"http://127.0.0.1:{port}", state, chromium)
-        started.append((server, lab))
-        for _ in range(600):
-            with suppress(OSError):
-                urllib.request.urlopen(f"{lab.address}/api").close()
-                return lab
-            assert server.poll() is None, (tmp_path / "server.log").read_text()
-            time.sleep(0.1)
-        raise TimeoutError((tmp_path / "server.log").read_text())
-
-    yield start
-    for server, lab in started:
-        for context in lab.contexts:
-            context.close()
-        server.terminate()
-        server.wait(20)
-        assert not lab.complaints, lab.complaints
+    for _ in range(600):
+        with suppress(OSError):
+            lab.request("api")
+            break
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.1)
+    yield lab
+    process.terminate()
+    process.wait(20)
 
 
 @pytest.fixture
-def lab(start_lab: Callable[..., Lab]) -> Lab:
-    return start_lab()
+def lab(server: Lab) -> Iterator[Lab]:
+    """Return the server, with the machine as it is at first; after the test, no page has complained."""
+    server.change_machine(Driver(CARDS))
+    server.complaints.clear()
+    server.harmless[:] = HARMLESS
+    yield server
+    for context in server.contexts:
+        context.close()
+    server.contexts.clear()
+    for kernel in json.loads(server.request("api/kernels")):
+        server.request(f"api/kernels/{kernel['id']}", "DELETE")
+    assert not server.complaints, server.complaints
 
 
-def write_notebook(path: Path, cells: tuple[str, ...]) -> None:
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def write_notebook(path: Path, cells: tuple[str, ...], kernel: str) -> None:
     """Write a notebook that is trusted, as it has no outputs."""
     code = [
         {
@@ -291,7 +330,7 @@ def write_notebook(path: Path, cells: tuple[str, ...]) -> None:
         }
         for number, cell in enumerate(cells)
     ]
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    spec = {"name": kernel, "display_name": kernel, "language": "python"}
     path.write_text(
-        json.dumps({"cells": code, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5})
+        json.dumps({"cells": code, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5})
     )

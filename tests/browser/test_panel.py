@@ -1,21 +1,342 @@
+"""What a person sees and does with the panel, in a real front end."""
+
 from __future__ import annotations
-from typing import TYPE_CHECKING
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.machine import CARDS, GIB, MIG, Driver
 
 if TYPE_CHECKING:
-    from tests.browser.conftest import Lab
+    from tests.browser.conftest import Lab, Notebook
+
+LOAD = "%load_ext gpu_magic"
+MASK = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
+START_CUDA = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
+PICTURES = Path(os.environ.get("GPU_MAGIC_PICTURES", ".pytest_cache/d/panel"))
 
 
-def test_first(lab: Lab) -> None:
-    notebook = lab.open("%load_ext gpu_magic", "%gpu_panel")
-    notebook.run(0)
-    notebook.run(1)
-    notebook.panel.wait_for()
-    notebook.page.wait_for_timeout(2500)
-    notebook.page.screenshot(path="/tmp/p1.png")
+def open_panel(lab: Lab, *cells: str, **how: Any) -> Notebook:
+    notebook = lab.open(LOAD, *cells, "%gpu_panel", **how)
+    for cell in range(len(cells) + 2):
+        notebook.run(cell)
+    expect(notebook.panel).to_be_visible()
+    return notebook
+
+
+def picture(notebook: Notebook, name: str) -> None:
+    """Write a picture for whoever changes the panel to look at."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    notebook.page.wait_for_timeout(300)
+    notebook.panel.screenshot(path=PICTURES / f"{name}.png")
+
+
+def busy_machine(**first: Any) -> Driver:
+    """Return four A100s, the second of them in use."""
+    cards = [
+        replace(CARDS[0], **first),
+        replace(
+            CARDS[1], used=60 * GIB, util=97, temperature=71, milliwatts=391_000, processes=((1, 59 * GIB),)
+        ),
+        *CARDS[2:],
+    ]
+    return Driver(tuple(cards))
+
+
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_clicks_choose_and_pytorch_sees_it(lab: Lab, app: str) -> None:
+    notebook = open_panel(lab, app=app)
+    assert notebook.badges() == {"0": "cuda:0", "1": "cuda:1", "2": "cuda:2", "3": "cuda:3"}
+    expect(notebook.button("Use these")).to_be_disabled()
     notebook.row(2).click()
     notebook.row(0).click()
-    notebook.page.screenshot(path="/tmp/p2.png")
+    assert notebook.badges() == {"0": "cuda:1", "2": "cuda:0"}
+    expect(notebook.line).to_have_text("%gpus 2,0")
+    picture(notebook, f"{app}-clicked")
     notebook.button("Use these").click()
-    notebook.page.wait_for_timeout(1000)
-    notebook.page.screenshot(path="/tmp/p3.png")
-    print(notebook.ask("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"))
+    expect(notebook.said).to_have_text(re.compile(r"cuda:0 = GPU 2 .*\ncuda:1 = GPU 0 "))
+    expect(notebook.button("Use these")).to_be_disabled()
+    assert notebook.badges() == {"0": "cuda:1", "2": "cuda:0"}
+    assert notebook.ask("import torch; print(torch.cuda._parse_visible_devices())") == "[2, 0]"
+    picture(notebook, f"{app}-chosen")
+
+
+def test_clicking_again_drops(lab: Lab) -> None:
+    notebook = open_panel(lab, "%gpus 3,1")
+    assert notebook.badges() == {"1": "cuda:1", "3": "cuda:0"}
+    notebook.row(3).click()
+    assert notebook.badges() == {"1": "cuda:0"}
+    expect(notebook.line).to_have_text("%gpus 1")
+    notebook.row(1).click()
+    assert notebook.badges() == {}
+    expect(notebook.button("Use these")).to_be_disabled()
+    assert notebook.ask(MASK) == "3,1"
+
+
+def test_everything_by_keyboard(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    keyboard = notebook.page.keyboard
+    notebook.row(0).focus()
+    for key in ("ArrowDown", "ArrowDown", "Space", "End", "Enter", "Home", "ArrowUp", "Space", "Space"):
+        keyboard.press(key)
+    assert notebook.badges() == {"2": "cuda:0", "3": "cuda:1"}
+    expect(notebook.row(0)).to_be_focused()
+    assert notebook.row(0).evaluate("row => getComputedStyle(row).outlineStyle") == "solid"
+    expect(notebook.row(2)).to_have_attribute("aria-selected", "true")
+    expect(notebook.row(0)).to_have_attribute("aria-selected", "false")
+    for _ in range(6):  # copy, least busy, how many, None, Reset, Use these
+        keyboard.press("Tab")
+    expect(notebook.button("Use these")).to_be_focused()
+    keyboard.press("Enter")
+    expect(notebook.said).to_contain_text("cuda:1 = GPU 3")
+    assert notebook.ask(MASK) == "2,3"
+    # The notebook's own shortcuts have not heard any of it: no cell was added, cut or opened for typing.
+    assert notebook.page.evaluate("notebook.content.widgets.length") == 3
+
+
+def test_the_tree_that_a_screen_reader_reads(lab: Lab) -> None:
+    lab.change_machine(busy_machine())
+    notebook = open_panel(lab)
+    grid = notebook.page.get_by_role("grid", name="GPUs")
+    expect(grid).to_have_attribute("aria-multiselectable", "true")
+    rows = grid.get_by_role("row")
+    expect(rows).to_have_count(4)
+    cells = rows.nth(1).get_by_role("gridcell")
+    assert cells.all_inner_texts()[:4] == ["cuda:1", "1", "A100-SXM4-80GB", "60.0 / 80.0 GiB"]
+    expect(notebook.page.get_by_role("spinbutton", name="How many of the least busy")).to_be_visible()
+
+
+def test_least_busy_none_and_reset(lab: Lab) -> None:
+    lab.change_machine(busy_machine(used=2 * GIB))
+    notebook = open_panel(lab)
+    notebook.panel.get_by_role("spinbutton").fill("3")
+    notebook.button("Least busy").click()
+    expect(notebook.line).to_have_text("%gpus 2,3,0")
+    notebook.panel.get_by_role("spinbutton").fill("5")
+    notebook.button("Least busy").click()
+    expect(notebook.said).to_have_text("Only 4 can be picked from.")
+    expect(notebook.line).to_have_text("%gpus 2,3,0")
+    notebook.button("Use these").click()
+    expect(notebook.said).to_contain_text("cuda:0 = GPU 2")
+    notebook.button("None").click()
+    expect(notebook.line).to_have_text("%gpus none")
+    assert notebook.badges() == {}
+    notebook.button("Use these").click()
+    expect(notebook.said).to_have_text("No GPU is visible to CUDA: frameworks run on the CPU.")
+    assert notebook.ask(MASK) == ""
+    notebook.button("Reset").click()
+    expect(notebook.line).to_have_text("%gpus reset")
+    notebook.button("Use these").click()
+    expect(notebook.said).to_contain_text("As the kernel was started: CUDA_VISIBLE_DEVICES not set")
+    assert notebook.ask(MASK) == "None"
+
+
+def test_the_line_can_be_copied(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    notebook.row(3).click()
+    notebook.row(1).click()
+    notebook.button("copy").click()
+    expect(notebook.button("copied")).to_be_visible()
+    assert notebook.page.evaluate("navigator.clipboard.readText()") == "%gpus 3,1"
+
+
+def test_figures_and_people(lab: Lab) -> None:
+    lab.change_machine(busy_machine())
+    notebook = open_panel(lab)
+    row = notebook.row(1)
+    expect(row).to_have_class(re.compile("gm-busy"))
+    expect(row.locator(".gm-size")).to_have_text("60.0 / 80.0 GiB")
+    expect(row.locator(".gm-percent")).to_have_text("97 %")
+    expect(row.locator(".gm-heat")).to_have_text("71 °C · 391 W")
+    expect(row.locator(".gm-users")).to_contain_text("59.0 GiB")
+    expect(notebook.row(2).locator(".gm-users")).to_have_text("free")
+    whole = row.locator(".gm-bar").evaluate("bar => bar.clientWidth")
+    others = row.locator(".gm-bar .gm-others").evaluate("part => part.getBoundingClientRect().width")
+    assert others / whole == pytest.approx(59 / 80, abs=0.02)
+    lab.change_machine(busy_machine(used=40 * GIB, util=55))
+    expect(notebook.row(0).locator(".gm-percent")).to_have_text("55 %")
+    expect(notebook.row(0).locator(".gm-users")).to_have_text("in use, by whom can't be seen from here")
+    chart = notebook.row(0).locator(".gm-chart-line")
+    notebook.page.wait_for_timeout(1500)
+    assert (
+        len(set(re.findall(r" ([\d.]+)h1", str(chart.get_attribute("d"))))) == 2
+    )  # two heights: 0 % and 55 %
+
+
+def test_a_gpu_is_lost_while_looking_and_the_rest_goes_on(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    machine = busy_machine(used=None, util=None, temperature=None, milliwatts=None)
+    lab.change_machine(machine.losing(3))
+    expect(notebook.row(3).locator(".gm-users")).to_have_text(
+        "not answering: the driver says this GPU is lost"
+    )
+    expect(notebook.row(0).locator(".gm-size")).to_have_text("? / ?")
+    expect(notebook.row(0).locator(".gm-percent")).to_have_text("?")
+    expect(notebook.row(0)).to_have_class(re.compile("gm-unknown"))
+    expect(notebook.row(1).locator(".gm-percent")).to_have_text("97 %")
+    notebook.row(3).click(force=True)  # Playwright itself waits for what is disabled
+    expect(notebook.said).to_contain_text("GPU 3 can't be chosen, as it is not answering")
+    expect(notebook.row(3)).to_have_attribute("aria-disabled", "true")
+    picture(notebook, "lost")
+    lab.change_machine(replace(machine, hangs=(("nvmlDeviceGetMemoryInfo_v2", 2, 60.0),)))
+    expect(notebook.row(2).locator(".gm-users")).to_contain_text("did not come back in time")
+    lab.change_machine(busy_machine(util=44))
+    expect(notebook.row(0).locator(".gm-percent")).to_have_text("44 %")
+
+
+def test_names_from_the_machine_stay_text(lab: Lab) -> None:
+    evil = "<img src=x onerror=document.title='owned'><b>A100</b>"
+    notebook = lab.open(
+        LOAD,
+        f"""
+        from gpu_magic.testing import simulate
+        held = simulate("2xA100-80GB")
+        machine = held.__enter__()
+        machine.gpus[1].run({evil!r}, "<i>maria</i>", 30 << 30)
+        """.replace("\n        ", "\n"),
+        "%gpu_panel",
+    )
+    for cell in range(3):
+        notebook.run(cell)
+    expect(notebook.row(1).locator(".gm-users")).to_contain_text("<i>maria</i>: <img src=x onerror=")
+    assert (
+        notebook.page.locator(".gm-panel img, .gm-panel b:not([class]), .gm-panel i:not([class])").count()
+        == 0
+    )
+    assert "owned" not in notebook.page.title()
+
+
+def test_mig_instances_stand_under_their_gpu(lab: Lab) -> None:
+    lab.change_machine(Driver((replace(CARDS[0], mig=MIG), *CARDS[1:])))
+    notebook = open_panel(lab)
+    keys = notebook.page.eval_on_selector_all(".gm-row", "rows => rows.map(row => row.dataset.key)")
+    assert keys == ["0", MIG[0].uuid, MIG[1].uuid, "1", "2", "3"]
+    notebook.row(0).click(force=True)
+    expect(notebook.said).to_contain_text("GPU 0 is split by MIG, so choose an instance of it")
+    notebook.row(2).click()
+    notebook.row(MIG[1].uuid).click()  # one process can use one, and nothing beside it
+    expect(notebook.line).to_have_text(f"%gpus {MIG[1].uuid}")
+    picture(notebook, "mig")
+    notebook.button("Use these").click()
+    expect(notebook.said).to_contain_text(f"cuda:0 = {MIG[1].uuid[:8]} on GPU 0")
+    assert notebook.ask(MASK) == MIG[1].uuid
+
+
+def test_several_panels_agree(lab: Lab) -> None:
+    notebook = open_panel(lab, "%gpu_panel", "import gpu_magic; gpu_magic.panel()")
+    panels = notebook.page.locator(".gm-panel")
+    expect(panels).to_have_count(3)
+    panels.nth(0).locator('[data-key="3"]').click()
+    for number in range(3):
+        expect(panels.nth(number).locator('[data-key="3"]')).to_have_attribute("aria-selected", "true")
+        expect(panels.nth(number).locator(".gm-line code")).to_have_text("%gpus 3")
+    panels.nth(2).locator('[data-key="1"]').click()
+    panels.nth(1).get_by_role("button", name="Use these").click()
+    for number in range(3):
+        expect(panels.nth(number).locator(".gm-said")).to_contain_text("cuda:1 = GPU 1")
+    assert notebook.ask("%gpus 0") == "cuda:0 = GPU 0 (NVIDIA A100-SXM4-80GB, 80 GiB free)"
+    for number in range(3):
+        expect(panels.nth(number).locator('[data-key="0"] .gm-badge')).to_have_text("cuda:0")
+        expect(panels.nth(number).locator('[data-key="3"] .gm-badge')).to_have_text("")
+
+
+def test_the_dark_theme(lab: Lab) -> None:
+    lab.change_machine(busy_machine())
+    notebook = open_panel(lab, dark=True)
+    notebook.row(2).click()
+    light = "element => getComputedStyle(element)[%s].match(/[\\d.]+/g).slice(0, 3).map(Number)"
+    ground = notebook.panel.evaluate(light % "'backgroundColor'")
+    text = notebook.panel.evaluate(light % "'color'")
+    assert max(ground) < 60
+    assert min(text) > 180
+    picture(notebook, "dark")
+
+
+@pytest.mark.parametrize("width", [480, 760, 1100, 1600])
+def test_every_width(lab: Lab, width: int) -> None:
+    lab.change_machine(busy_machine())
+    notebook = open_panel(lab, width=width, app="notebook")
+    notebook.row(0).click()
+    fits = notebook.panel.evaluate(
+        """panel => [...panel.querySelectorAll('*')].filter(one => one.checkVisibility() &&
+            one.getBoundingClientRect().right > panel.getBoundingClientRect().right + 1).length"""
+    )
+    assert fits == 0
+    assert notebook.panel.evaluate("panel => panel.scrollWidth <= panel.clientWidth")
+    picture(notebook, f"width-{width}")
+
+
+@pytest.mark.parametrize("count", [1, 8, 64])
+def test_few_and_many_gpus(lab: Lab, count: int) -> None:
+    kernel = lab.add_kernel(f"{count}-gpus", GPU_MAGIC_SIMULATE=f"{count}xA100-80GB seed=7")
+    notebook = open_panel(lab, kernel=kernel)
+    expect(notebook.page.locator(".gm-row")).to_have_count(count)
+    picture(notebook, f"{count}-gpus")
+    last = notebook.row(count - 1)
+    last.scroll_into_view_if_needed()
+    last.click()
+    expect(notebook.line).to_have_text(f"%gpus {count - 1}")
+    if count > 8:  # all of them in a box that scrolls, with the buttons in sight
+        assert notebook.panel.evaluate("panel => panel.clientHeight") < 900
+        expect(notebook.button("Use these")).to_be_in_viewport()
+
+
+def test_a_page_that_is_loaded_again_has_the_panel_again(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    notebook.row(2).click()
+    expect(notebook.line).to_have_text("%gpus 2")
+    notebook.save()
+    notebook.page.reload()
+    notebook.wait()
+    expect(notebook.line).to_have_text("%gpus 2")
+    lab.change_machine(busy_machine())
+    expect(notebook.row(1).locator(".gm-percent")).to_have_text("97 %")
+    notebook.button("Use these").click()
+    expect(notebook.said).to_contain_text("cuda:0 = GPU 2")
+
+
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_a_saved_notebook_shows_the_table(lab: Lab, app: str) -> None:
+    notebook = open_panel(lab, app=app)
+    expect(notebook.page.locator(".gpu-magic table").first).to_be_hidden()
+    notebook.save()
+    name = notebook.page.evaluate("notebook.context.path")
+    notebook.page.close()
+    for kernel in json.loads(lab.request("api/kernels")):
+        lab.request(f"api/kernels/{kernel['id']}", "DELETE")
+    lab.harmless.append("widget model not found")  # the front end looks for it, and says so
+    again = lab.open_file(name, app=app)
+    expect(again.page.locator(".gpu-magic table").first).to_be_visible()
+    expect(again.page.get_by_text("model not found")).to_be_hidden()
+    expect(again.page.get_by_text("Loading widget")).to_be_hidden()
+    expect(again.page.locator(".gm-panel")).to_have_count(0)
+    if app == "lab":
+        file = lab.root / name
+        made = subprocess.run(
+            [sys.executable, "-m", "nbconvert", "--to", "html", "--stdout", str(file)],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        page = notebook.lab.browser.new_page()
+        page.set_content(made, wait_until="domcontentloaded")
+        expect(page.locator(".gpu-magic table").first).to_be_visible()
+        page.close()
+
+
+def test_a_restarted_kernel_leaves_a_panel_that_says_so(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    notebook.page.evaluate("notebook.sessionContext.restartKernel()")
+    expect(notebook.said).to_have_text("The kernel has gone: run the cell again for a live panel.")
+    expect(notebook.button("None")).to_be_disabled()
+    notebook.row(1).click()
+    expect(notebook.line).to_have_text("%gpus")
