@@ -89,8 +89,7 @@ def choose(
         Once CUDA has started: tell the frameworks that are imported to use these from here on, among those
         that the process has. It goes with no other option but `dry_run`.
     restart
-        Where it is too late: restart the kernel, which ends this call; the next `%load_ext gpu_magic` in it
-        applies the choice.
+        Where it is too late: restart the kernel; the next `%load_ext gpu_magic` in it applies the choice.
     strict
         Raise where it is too late, instead of warning.
 
@@ -105,6 +104,8 @@ def choose(
         For GPUs that can't be chosen; nothing was changed.
     CudaInitializedError
         With `strict`, where CUDA was initialised with other GPUs; nothing was changed.
+    KernelRestarting
+        With `restart`, where it is too late and the kernel is about to be restarted for it.
 
     Warns
     -----

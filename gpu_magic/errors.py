@@ -9,6 +9,7 @@ __all__ = [
     "CudaInitializedError",
     "CudaInitializedWarning",
     "GpuMagicError",
+    "KernelRestarting",
     "PlacementError",
     "PlacementWarning",
     "SimulationError",
@@ -41,6 +42,13 @@ class SimulationError(_OneLineError):
 
 class CudaInitializedError(GpuMagicError, RuntimeError):
     """A different choice came after CUDA had been initialised; nothing was changed."""
+
+
+class KernelRestarting(GpuMagicError):  # noqa: N818 - no error: what was asked for is under way
+    """The kernel is about to be restarted, so what follows in it is not to be run."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython's protocol: no frames, there is nothing to mend
+        return [str(self)]
 
 
 class CudaInitializedWarning(UserWarning):

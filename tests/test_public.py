@@ -27,6 +27,7 @@ NAMES = [
     "GpuStatus",
     "Guard",
     "Inventory",
+    "KernelRestarting",
     "MigInstance",
     "OnGpu",
     "PlacementError",
@@ -38,6 +39,7 @@ NAMES = [
     "gpus",
     "guard",
     "on_gpu",
+    "panel",
     "to_cpu",
     "to_gpu",
 ]

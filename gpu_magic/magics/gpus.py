@@ -9,7 +9,7 @@ from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.display import display
 from traitlets import Enum
 
-from gpu_magic.errors import ChoiceError, CudaInitializedError, GpuMagicError
+from gpu_magic.errors import ChoiceError, CudaInitializedError, GpuMagicError, KernelRestarting
 from gpu_magic.session import current
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ class GpuMagics(Magics):
             choice = _way(options)(options.wanted, how, dry_run=options.dry_run)
             if choice.refusal and (options.strict or self.on_frozen == "error"):
                 raise CudaInitializedError(choice.refusal)
+        except KernelRestarting:
+            raise
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
         if choice.refusal:

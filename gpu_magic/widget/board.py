@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gpu_magic.cuda.driver import probe
 from gpu_magic.errors import ChoiceError, GpuMagicError
-from gpu_magic.restart.kernel import kernel_id, restart_from_here
+from gpu_magic.restart.kernel import kernel_id
 from gpu_magic.restart.saved import keep
 from gpu_magic.selection.allotment import Allotment
 from gpu_magic.selection.choose import choose as decide
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import parse
 from gpu_magic.session import current
-from gpu_magic.widget.restarter import PAGE_SECONDS
+from gpu_magic.widget.restarter import restart_unless_a_page_does
 from gpu_magic.widget.sampler import Sampler
 from gpu_magic.widget.wire import Rows, changes, picture
 from gpu_magic.widget.wishes import Wish, Wishes
@@ -228,7 +228,7 @@ class Board:
             self.say(str(choice), "done")
         elif wish.restart:
             wish.by.tell({"restart": kernel_id()})
-            self._wishes.later(PAGE_SECONDS, lambda: restart_from_here(self._shell))
+            restart_unless_a_page_does(self._shell)
         else:
             self.say(choice.refusal, "warning")
         self._sampler.poke()

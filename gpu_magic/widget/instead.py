@@ -34,7 +34,7 @@ def display_with(widget: Any, key: str, html: str, text: str) -> None:
 
     """
     display({"text/plain": text, "text/html": _INSTEAD.format(key=key, html=html)}, raw=True)
-    view = widget._repr_mimebundle_()  # noqa: SLF001 - IPython's protocol
+    view = widget._repr_mimebundle_()
     data, metadata = view if isinstance(view, tuple) else (view, {})
     display(
         {name: value for name, value in data.items() if name != "text/plain"}, metadata=metadata, raw=True

@@ -11,7 +11,10 @@ async function restartThroughServer(kernel) {
     const xsrf = document.cookie.match(/(?:^|;\s*)_xsrf=([^;]*)/)?.[1];
     if (xsrf) headers["X-XSRFToken"] = decodeURIComponent(xsrf);
     if (config.token) headers.Authorization = `token ${config.token}`;
-    return (await fetch(url, { method: "POST", headers, credentials: "same-origin" })).ok;
+    const reply = await fetch(url, { method: "POST", headers, credentials: "same-origin" });
+    // The server is done, and its own sockets are yet to find the new kernel: what a cell says now can get lost.
+    await new Promise((done) => setTimeout(done, 1000));
+    return reply.ok;
   } catch {
     return false;
   }

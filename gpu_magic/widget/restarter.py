@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import html
-import time
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
 from IPython.core.getipython import get_ipython
 
-from gpu_magic.errors import ChoiceError
+from gpu_magic.errors import KernelRestarting
 from gpu_magic.restart.kernel import kernel_id, restart_from_here
-from gpu_magic.restart.saved import drop, keep
+from gpu_magic.restart.saved import keep
 from gpu_magic.text import listed
 from gpu_magic.widget.files import joined
 from gpu_magic.widget.instead import display_with
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from gpu_magic.choice import Choice
     from gpu_magic.selection.options import Options
 
-__all__ = ["PAGE_SECONDS", "choose_or_restart"]
+__all__ = ["choose_or_restart", "restart_unless_a_page_does"]
 
-PAGE_SECONDS = 3.0  # for a page to restart the kernel through its server
+_PAGE_SECONDS = 3.0  # for a page to restart the kernel through its server
 
 
 class Restarter(anywidget.AnyWidget):
@@ -34,13 +33,14 @@ class Restarter(anywidget.AnyWidget):
 
 
 def choose_or_restart(wanted: str, options: Options, *, dry_run: bool = False) -> Choice:
-    """Choose; where it is too late for that, keep the choice and restart the kernel, which ends this call.
+    """Choose; where it is too late for that, keep the choice and restart the kernel.
 
     Raises
     ------
     ChoiceError
-        For what can't be chosen, or where there is no kernel to restart, and nothing was changed; or at the
-        end of a kernel that no page could restart.
+        For what can't be chosen, or where there is no kernel to restart; nothing was changed.
+    KernelRestarting
+        The choice is kept, and the kernel about to go.
 
     """
     choice = keep(wanted, options, dry_run=dry_run)
@@ -51,11 +51,14 @@ def choose_or_restart(wanted: str, options: Options, *, dry_run: bool = False) -
     if choice.is_reset:
         text = "Restarting the kernel, to be as it was started."
     key = kernel_id()
+    display_with(Restarter(kernel=key), key, "", "")
+    restart_unless_a_page_does(get_ipython())
+    raise KernelRestarting(text)
+
+
+def restart_unless_a_page_does(shell: Any) -> None:
+    """Restart the kernel from here, where no page has done so by then."""
     try:
-        display_with(Restarter(kernel=key), key, html.escape(text), text)
-        time.sleep(PAGE_SECONDS)  # and no other cell begins
-    except KeyboardInterrupt:
-        drop()
-        raise ChoiceError("Not restarted; nothing was changed.") from None
-    restart_from_here(get_ipython())
-    raise ChoiceError(text)  # so that the cells that follow are not run
+        asyncio.get_running_loop().call_later(_PAGE_SECONDS, restart_from_here, shell)
+    except RuntimeError:  # nothing runs in which a page could
+        restart_from_here(shell)

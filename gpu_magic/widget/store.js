@@ -93,7 +93,8 @@ class Store {
   async restart(kernel) {
     this.restarting = true;
     this.say("Restarting the kernel …", "pending");
-    await restartThroughServer(kernel);
+    // Front ends are not told of a restart that somebody else has asked for.
+    if (await restartThroughServer(kernel)) this.lose();
   }
 
   show(isNew = false) {

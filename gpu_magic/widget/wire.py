@@ -27,7 +27,8 @@ def picture(inventory: Inventory, allotment: Allotment) -> tuple[dict[str, Any],
     -------
     head : dict
         `host`, `driver`, `simulated` (a profile), `problem`; `state` and `cuda` of the guard, its `notes`;
-        `chosen`: whether some GPUs are hidden; `least`: what `auto` picks from, the least busy first.
+        `chosen`: whether some GPUs are known to be hidden; `least`: what `auto` picks from, the least
+        busy first.
     rows : dict
         By what names each behind `%gpus`, a number or an instance's UUID: `label`, `name`, `memory`, `users`,
         `kind`, `here` as in `Row`; `bar`: thousandths of the memory that are mine, others', and in use in
@@ -46,7 +47,7 @@ def picture(inventory: Inventory, allotment: Allotment) -> tuple[dict[str, Any],
         "state": view.state if view else "",
         "cuda": view.cuda if view else "",
         "notes": list(view.notes) if view else [],
-        "chosen": not all(row.is_here for row in found),
+        "chosen": bool(view and view.names is not UNKNOWN) and not all(row.is_here for row in found),
         "least": [_typed(device) for device in allotment.least_busy],
     }
     return head, {_typed(row.device): _line(row, allotment) for row in found}

@@ -83,13 +83,6 @@ class Wishes:
             self._latest = wish
         self._call_soon()
 
-    def later(self, seconds: float, do: Callable[[], None]) -> None:
-        """Do something on the main thread after a while; at once where there is no loop to wait in."""
-        if self._loop is None:
-            do()
-        else:
-            self._loop.call_later(seconds, do)
-
     def _call_soon(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._when_free)

@@ -214,13 +214,6 @@ class Notebook:
         found: str = self.page.evaluate("notebook.sessionContext.session.kernel.id")
         return found
 
-    def restarted(self) -> None:
-        """Wait until the kernel is back."""
-        self.page.wait_for_function(
-            "() => ['idle', 'busy'].includes(notebook.sessionContext.session.kernel.status)"
-        )
-        self.page.evaluate("notebook.sessionContext.session.kernel.info")
-
     def row(self, key: object) -> Any:
         return self.page.locator(f'.gm-panel .gm-row[data-key="{key}"]').first
 
@@ -307,6 +300,8 @@ def lab(server: Lab) -> Iterator[Lab]:
     server.contexts.clear()
     for kernel in json.loads(server.request("api/kernels")):
         server.request(f"api/kernels/{kernel['id']}", "DELETE")
+    for kept in (server.root.parent / "runtime").glob("gpu_magic-*"):
+        kept.unlink()
     assert not server.complaints, server.complaints
 
 

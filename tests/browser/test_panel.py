@@ -3,53 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.panel import LOAD, MASK, busy_machine, open_panel, picture
 from tests.machine import CARDS, GIB, MIG, Driver
 
 if TYPE_CHECKING:
-    from tests.browser.conftest import Lab, Notebook
-
-LOAD = "%load_ext gpu_magic"
-MASK = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
-START_CUDA = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
-PICTURES = Path(os.environ.get("GPU_MAGIC_PICTURES", ".pytest_cache/d/panel"))
-
-
-def open_panel(lab: Lab, *cells: str, **how: Any) -> Notebook:
-    notebook = lab.open(LOAD, *cells, "%gpu_panel", **how)
-    for cell in range(len(cells) + 2):
-        notebook.run(cell)
-    expect(notebook.panel).to_be_visible()
-    return notebook
-
-
-def picture(notebook: Notebook, name: str) -> None:
-    """Write a picture for whoever changes the panel to look at."""
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    notebook.page.wait_for_timeout(300)
-    notebook.panel.screenshot(path=PICTURES / f"{name}.png")
-
-
-def busy_machine(**first: Any) -> Driver:
-    """Return four A100s, the second of them in use."""
-    cards = [
-        replace(CARDS[0], **first),
-        replace(
-            CARDS[1], used=60 * GIB, util=97, temperature=71, milliwatts=391_000, processes=((1, 59 * GIB),)
-        ),
-        *CARDS[2:],
-    ]
-    return Driver(tuple(cards))
+    from tests.browser.conftest import Lab
 
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])
@@ -183,6 +150,7 @@ def test_a_gpu_is_lost_while_looking_and_the_rest_goes_on(lab: Lab) -> None:
     expect(notebook.row(0).locator(".gm-percent")).to_have_text("?")
     expect(notebook.row(0)).to_have_class(re.compile("gm-unknown"))
     expect(notebook.row(1).locator(".gm-percent")).to_have_text("97 %")
+    expect(notebook.line).to_have_text("%gpus")  # which GPU is cuda:0 can't be known; that is no choice
     notebook.row(3).click(force=True)  # Playwright itself waits for what is disabled
     expect(notebook.said).to_contain_text("GPU 3 can't be chosen, as it is not answering")
     expect(notebook.row(3)).to_have_attribute("aria-disabled", "true")

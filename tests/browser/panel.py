@@ -1,0 +1,42 @@
+"""What the tests of the panel share: how it is opened, and the pictures they leave."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import expect
+
+from tests.machine import CARDS, GIB, Driver
+
+if TYPE_CHECKING:
+    from tests.browser.conftest import Lab, Notebook
+
+LOAD = "%load_ext gpu_magic"
+MASK = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
+PICTURES = Path(os.environ.get("GPU_MAGIC_PICTURES", ".pytest_cache/d/panel"))
+
+
+def open_panel(lab: Lab, *cells: str, **how: Any) -> Notebook:
+    """Open a notebook with a panel, below other cells."""
+    notebook = lab.open(LOAD, *cells, "%gpu_panel", **how)
+    for cell in range(len(cells) + 2):
+        notebook.run(cell)
+    expect(notebook.panel).to_be_visible()
+    return notebook
+
+
+def picture(notebook: Notebook, name: str) -> None:
+    """Write a picture for whoever changes the panel to look at."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    notebook.page.wait_for_timeout(300)
+    notebook.panel.screenshot(path=PICTURES / f"{name}.png")
+
+
+def busy_machine(**first: Any) -> Driver:
+    """Return four A100s, the second of them in use, and the first with other figures."""
+    busy = {"used": 60 * GIB, "util": 97, "temperature": 71, "milliwatts": 391_000}
+    second = replace(CARDS[1], processes=((1, 59 * GIB),), **busy)
+    return Driver((replace(CARDS[0], **first), second, *CARDS[2:]))

@@ -1,0 +1,119 @@
+"""Too late: the panel says so, restarts the kernel, and the choice is there again."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.panel import LOAD, MASK, open_panel, picture
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.browser.conftest import Lab, Notebook
+
+START_CUDA = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
+APPLIED = "As chosen before the restart:\ncuda:0 = GPU 3 (NVIDIA A100-SXM4-80GB, 80 GiB free)"
+
+
+def frozen_panel(lab: Lab, **how: str) -> Notebook:
+    """Open a panel of a process that is frozen to GPU 1."""
+    notebook = open_panel(lab, "%gpus 1", START_CUDA, **how)
+    expect(notebook.panel.locator(".gm-state")).to_have_text("CUDA started")
+    return notebook
+
+
+def saved(lab: Lab) -> list[Path]:
+    return list((lab.root.parent / "runtime").glob("gpu_magic-*"))
+
+
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_a_frozen_kernel_is_restarted_and_has_the_choice(lab: Lab, app: str) -> None:
+    notebook = frozen_panel(lab, app=app)
+    banner = notebook.panel.locator(".gm-banner").first
+    expect(banner).to_contain_text(
+        "CUDA was initialised in cell [3]; this process is frozen to GPU 1 (cuda:0)."
+    )
+    assert notebook.badges() == {"1": "cuda:0"}
+    notebook.row(1).click()
+    notebook.row(3).click()
+    expect(notebook.panel.get_by_role("button", name="Use these", exact=True)).to_have_count(0)
+    notebook.button("Restart kernel and use these").click()
+    expect(notebook.page.get_by_role("alertdialog")).to_contain_text("Its variables are lost.")
+    picture(notebook, f"{app}-frozen")
+    notebook.button("Cancel").click()
+    expect(notebook.page.get_by_role("alertdialog")).to_be_hidden()
+    assert saved(lab) == []
+    kernel = notebook.kernel()
+    notebook.button("Restart kernel and use these").click()
+    with notebook.page.expect_response(re.compile(f"api/kernels/{kernel}/restart")) as answer:
+        notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+    assert answer.value.ok
+    expect(notebook.said).to_have_text(
+        "The kernel was restarted: the next %load_ext gpu_magic applies your choice."
+    )
+    assert notebook.kernel() == kernel
+    assert notebook.page.locator(".jp-Dialog").count() == 0
+    assert json.loads(saved(lab)[0].read_text())["wanted"].startswith("GPU-3a000000-")
+    assert notebook.ask(MASK) == "None"
+    assert notebook.ask(LOAD) == APPLIED
+    assert notebook.ask(MASK) == "3"
+    assert saved(lab) == []
+    # Once: after another restart it is as it was started.
+    notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
+    assert notebook.ask(LOAD) == ""
+    assert notebook.ask(MASK) == "None"
+
+
+def test_what_it_has_needs_no_restart(lab: Lab) -> None:
+    notebook = frozen_panel(lab)
+    notebook.row(3).click()
+    expect(notebook.button("Restart kernel and use these")).to_be_visible()
+    notebook.row(3).click()
+    expect(notebook.line).to_have_text("%gpus 1")
+    notebook.button("Use these").click()
+    expect(notebook.said).to_contain_text("cuda:0 = GPU 1")
+
+
+def test_escape_is_no(lab: Lab) -> None:
+    notebook = frozen_panel(lab)
+    notebook.row(3).click()
+    notebook.button("Restart kernel and use these").press("Enter")
+    expect(notebook.panel.get_by_role("button", name="Restart", exact=True)).to_be_focused()
+    notebook.page.keyboard.press("Escape")
+    expect(notebook.button("Restart kernel and use these")).to_be_focused()
+    assert saved(lab) == []
+
+
+def test_where_the_page_has_no_server_to_ask_the_kernel_does_it(lab: Lab) -> None:
+    notebook = frozen_panel(lab)
+    lab.harmless += ["Failed to load resource"]
+    notebook.page.route("**/api/kernels/*/restart*", lambda route: route.abort())
+    notebook.row(1).click()
+    notebook.row(3).click()
+    notebook.button("Restart kernel and use these").click()
+    notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+    dialog = notebook.page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text("appears to have died", timeout=20_000)  # JupyterLab's, as facts go
+    dialog.get_by_role("button", name="Ok").click()
+    assert notebook.ask(LOAD) == APPLIED
+
+
+def test_typing_does_the_same(lab: Lab) -> None:
+    notebook = lab.open(LOAD, "%gpus 1", START_CUDA, "%gpus 3 --restart")
+    for cell in range(3):
+        notebook.run(cell)
+    with notebook.page.expect_response(re.compile("api/kernels/.*/restart")) as answer:
+        notebook.start(3)
+    assert answer.value.ok
+    notebook.page.wait_for_timeout(1500)
+    assert notebook.page.locator(".jp-Dialog").count() == 0
+    assert notebook.outputs(3).strip() == "Restarting the kernel; the next %load_ext gpu_magic chooses GPU 3."
+    assert "Traceback" not in notebook.page.locator(".jp-OutputArea").nth(3).inner_text()
+    assert notebook.ask(LOAD) == APPLIED
+    assert notebook.ask("%gpus 2,0 --restart").startswith("cuda:0 = GPU 2")  # nothing has started: no need to
+    assert notebook.ask(MASK) == "2,0"
