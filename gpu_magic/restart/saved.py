@@ -99,7 +99,9 @@ def resume() -> str:
         is_ours = file is not None and kept["kernel"] == file.stem
     except (ValueError, TypeError, KeyError):
         return f"{_NOT_APPLIED}: its file can't be read."
-    if not is_ours or not -_SECONDS < age < _SECONDS:  # a clock can be set back
+    if not is_ours:
+        return f"{_NOT_APPLIED}: it was saved for another kernel."
+    if not -_SECONDS < age < _SECONDS:  # a clock can be set back
         return f"{_NOT_APPLIED}, as it is older than {_SECONDS / 60:.0f} minutes: %gpus chooses again."
     try:
         choice = current().choose(wanted, options)

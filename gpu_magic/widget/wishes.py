@@ -66,14 +66,15 @@ class Wishes:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:  # a terminal's: wishes are carried out before the next cell
             self._loop = None
-        shell.events.register("pre_execute", self._before_cell)
-        shell.events.register("post_execute", self._after_cell)
+        # And not pre_execute, which ipykernel triggers for each message of a widget, too.
+        shell.events.register("pre_run_cell", self._before_cell)
+        shell.events.register("post_run_cell", self._after_cell)
 
     def detach(self) -> None:
         """Leave nothing behind in the shell; what was not carried out is dropped."""
         if self._shell is not None:
-            self._shell.events.unregister("pre_execute", self._before_cell)
-            self._shell.events.unregister("post_execute", self._after_cell)
+            self._shell.events.unregister("pre_run_cell", self._before_cell)
+            self._shell.events.unregister("post_run_cell", self._after_cell)
         self._shell = self._loop = self._latest = None
         self.is_busy = False
 
@@ -95,18 +96,24 @@ class Wishes:
         if wish is not None:
             self._carry_out(wish)
 
-    def _before_cell(self) -> None:
+    # A subshell can run cells too, on a thread of its own: those are none of ours.
+
+    def _before_cell(self, _info: object) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
         self._when_free()  # cells that are queued can follow each other without the loop between them
         self.is_busy = True
 
-    def _after_cell(self) -> None:
+    def _after_cell(self, _result: object) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
         # Not at once: the watch is yet to say what this cell has started.
         self.is_busy, self.free_since = False, time.monotonic()
         self._call_soon()
 
 
 def _is_in_cell(shell: Any) -> bool:
-    """Tell whether a cell is running now, which `pre_execute` would have told us of before."""
+    """Tell whether a cell is running now, which `pre_run_cell` would have told us of before."""
     parent = getattr(shell, "parent_header", None) or {}  # the message in ipykernel 6, its header in 7
     kind: str = parent.get("header", parent).get("msg_type", "")
     return kind == "execute_request"

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 import pytest
+from filelock import FileLock
 from playwright.sync_api import sync_playwright
 
 from tests.conftest import ROOT
 from tests.machine import CARDS, Driver, environment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -286,6 +287,33 @@ def server(native: Path, tmp_path_factory: pytest.TempPathFactory, chromium: Bro
     yield lab
     process.terminate()
     process.wait(20)
+
+
+@pytest.fixture(scope="session")
+def ipykernel(pytestconfig: pytest.Config) -> Callable[[str], str]:
+    """Return a way to have a version of ipykernel: the folder it is in, to stand before all others."""
+
+    def install(version: str) -> str:
+        folder = pytestconfig.cache.mkdir("ipykernels") / version
+        with FileLock(f"{folder}.lock"):  # several runs can want the same one
+            if not (folder / "ready").exists():
+                # What it needs is here already, but for what a newer one has replaced.
+                packages = [f"ipykernel=={version}", *(["nest-asyncio"] if version < "7" else [])]
+                pip = [
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--no-deps",
+                    "--target",
+                    str(folder),
+                ]
+                subprocess.run([*pip, *packages], check=True)
+                (folder / "ready").touch()
+        return str(folder)
+
+    return install
 
 
 @pytest.fixture

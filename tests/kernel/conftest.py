@@ -94,6 +94,9 @@ class Kernel:
         self._manager.shutdown_kernel(now=True)
         self.client.context.destroy(linger=0)
 
+    def is_alive(self) -> bool:
+        return bool(self._manager.is_alive())
+
     def interrupt(self) -> None:
         self._manager.interrupt_kernel()
 

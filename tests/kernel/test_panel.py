@@ -1,0 +1,373 @@
+"""The panel's kernel side: what a page can send, and when the machine is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.machine import CARDS, Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kernel.conftest import Kernel
+
+THREADS = "import threading; print(sum(thread.name == 'gpu_magic-panel' for thread in threading.enumerate()), end='')"
+MASK = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'), end='')"
+START_CUDA = "import ctypes; _ = ctypes.CDLL('libcuda.so.1').cuInit(0)"
+
+
+class Page:
+    """What a page does with one panel, and nothing of what it shows."""
+
+    def __init__(self, kernel: Kernel, name: str = "panel") -> None:
+        self.kernel = kernel
+        reply = kernel.run(f"import gpu_magic\n{name} = gpu_magic.panel()\nprint({name}.model_id, end='')")
+        assert reply.status == "ok", reply.traceback
+        self.key = reply.stdout
+
+    def send(self, content: Any, method: str = "custom", **data: Any) -> None:
+        client = self.kernel.client
+        message = {"comm_id": self.key, "data": {"method": method, "content": content, **data}}
+        client.session.send(client.shell_channel.socket, "comm_msg", message)
+
+    def hear(self, seconds: float = 5.0) -> dict[str, Any]:
+        """Return the next message that is for this panel."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                message = self.kernel.client.get_iopub_msg(timeout=left)
+            except Empty:
+                break
+            content = message["content"]
+            if message["msg_type"] == "comm_msg" and content["comm_id"] == self.key:
+                data: dict[str, Any] = content["data"]
+                return data.get("content", data)
+        return {}
+
+    def hear_said(self) -> dict[str, str]:
+        """Return what the panel is told to say next."""
+        while message := self.hear():
+            if "said" in message:
+                said: dict[str, str] = message["said"]
+                return said
+        raise TimeoutError
+
+
+@pytest.fixture
+def page(kernel: Kernel) -> Page:
+    return Page(kernel)
+
+
+def ends(kernel: Kernel) -> bool:
+    """Wait for the thread to end, which it does at its next tick."""
+    deadline = time.monotonic() + 10
+    while kernel.run(THREADS).stdout != "0" and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return kernel.run(THREADS).stdout == "0"
+
+
+NONSENSE: list[Any] = [
+    None,
+    [],
+    "use",
+    {},
+    {"do": "use"},
+    {"do": ["use"], "wanted": "1"},
+    {"do": "use", "wanted": 1},
+    {"do": "use", "wanted": ["1", "3"]},
+    {"do": "use", "wanted": None},
+    {"do": "draft", "wanted": {"1": "3"}},
+    {"do": "see", "view": 3, "seen": True},
+    {"do": "see", "view": "v", "seen": "yes"},
+    {"do": "delete", "wanted": "1"},
+]
+
+
+def test_nonsense_changes_nothing_and_the_panel_says_so(page: Page) -> None:
+    for content in NONSENSE:
+        page.send(content)
+        assert page.hear_said() == {
+            "text": "The page sent what is not understood; nothing was changed.",
+            "kind": "error",
+        }, content
+    page.send(
+        None, "update", state={"machine": {"rows": {}}, "_esm": "alert(1)", "key": "x"}, buffer_paths=[]
+    )
+    assert page.hear_said()["text"].startswith("The page sent what is not understood")
+    assert page.kernel.run("print('alert(1)' in panel._esm, end='')").stdout == "False"
+    assert page.kernel.run(MASK).stdout == "None"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        ("9", "There is no GPU 9: this machine has GPUs 0 to 3."),
+        ("1,1", "names 1 twice"),
+        ("-1", "GPUs are numbered from 0"),
+        ("", "No GPU is named"),
+        ("1;import os", "separated by commas"),
+        (",".join(map(str, range(100_000))), "is too long for a list of GPUs"),
+        ("GPU-ffff", "No GPU here has a UUID that begins with GPU-ffff"),
+        ("auto:9", "only 4 can be picked from"),
+    ],
+)
+@pytest.mark.parametrize("what", ["use", "restart", "draft"])
+def test_what_can_not_be_chosen_changes_nothing(page: Page, what: str, wanted: str, says: str) -> None:
+    page.send({"do": what, "wanted": wanted})
+    if what == "draft" and not wanted:  # what was clicked is dropped again
+        return
+    assert says in page.hear_said()["text"]
+    assert page.kernel.run(MASK).stdout == "None"
+
+
+def test_a_wider_mask_than_the_kernel_was_given_is_refused(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel(CUDA_VISIBLE_DEVICES="1,2")
+    kernel.run("%load_ext gpu_magic")
+    page = Page(kernel)
+    page.send({"do": "use", "wanted": "3"})
+    assert "GPU 3 is outside what this kernel was given" in page.hear_said()["text"]
+    page.send({"do": "use", "wanted": "2"})
+    assert page.hear_said()["text"].startswith("cuda:0 = GPU 2")
+    assert kernel.run(MASK).stdout == "2"
+
+
+def test_one_thread_while_somebody_looks_and_none_else(page: Page) -> None:
+    kernel = page.kernel
+    other = Page(kernel, "other")
+    assert kernel.run(THREADS).stdout == "1"
+    for one in (page, other):
+        one.send({"do": "see", "view": "v", "seen": True})
+    assert kernel.run(THREADS).stdout == "1"
+    page.send({"do": "see", "view": "v", "seen": False})
+    time.sleep(1.2)
+    assert kernel.run(THREADS).stdout == "1"  # the other one is still looked at
+    other.send({"do": "see", "view": "v", "seen": False})
+    assert ends(kernel)
+    page.send({"do": "see", "view": "v", "seen": True})  # the page is in front again
+    while "all" not in (message := page.hear()):
+        assert message
+    assert set(message["all"]["rows"]) == {"0", "1", "2", "3"}
+    assert kernel.run(THREADS).stdout == "1"
+    kernel.run("panel.close(); other.close()")
+    assert ends(kernel)
+
+
+def test_a_panel_in_two_places_is_looked_at_until_both_are_gone(page: Page) -> None:
+    for view in ("one", "two"):
+        page.send({"do": "see", "view": view, "seen": True})
+    page.send({"do": "see", "view": "one", "seen": False})
+    time.sleep(1.2)
+    assert page.kernel.run(THREADS).stdout == "1"
+
+
+def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
+    kernel = page.kernel
+    page.send({"do": "see", "view": "v", "seen": True})
+    page.send({"do": "use", "wanted": "2"})
+    assert page.hear_said()["kind"] == "done"
+    kernel.run("%reload_ext gpu_magic")
+    assert kernel.run(THREADS).stdout == "1"
+    assert kernel.run("%unload_ext gpu_magic").stdout.startswith("Your choice is undone") is False
+    assert kernel.run(THREADS).stdout == "0"
+    page.send({"do": "use", "wanted": "1"})
+    while (said := page.hear_said())["kind"] != "error":
+        pass
+    assert said["text"] == "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gpu_magic."
+    assert kernel.run(MASK).stdout == "None"
+    page.send({"do": "see", "view": "v", "seen": True})
+    assert kernel.run(THREADS).stdout == "0"
+    kernel.run("%load_ext gpu_magic")
+    assert kernel.run(THREADS).stdout == "1"
+    events = "ip = get_ipython(); print(sum('wishes' in repr(f) for l in ip.events.callbacks.values() for f in l), end='')"
+    assert kernel.run(events).stdout == "2"
+    kernel.run("%unload_ext gpu_magic")
+    assert kernel.run(events).stdout == "0"
+
+
+def test_only_what_changed_is_sent(page: Page) -> None:
+    page.send({"do": "see", "view": "v", "seen": True})
+    page.hear(1.5)
+    page.kernel.change_machine(Driver((replace(CARDS[0], util=42), *CARDS[1:])))
+    while not (message := page.hear()).get("rows"):
+        assert message
+    assert message == {
+        "tick": message["tick"],
+        "rows": {"0": {"util": 42, "kind": "busy", "users": [IN_USE]}},
+    } | ({"head": {"least": ["1", "2", "3", "0"]}})
+    quiet = page.hear(3.0)  # nothing changes, and nothing is said, but for the beat
+    assert set(quiet) <= {"tick"}
+
+
+IN_USE = "in use, by whom can't be seen from here"
+
+
+def test_a_hanging_driver_keeps_neither_the_thread_nor_the_kernel(page: Page) -> None:
+    page.send({"do": "see", "view": "v", "seen": True})
+    page.kernel.change_machine(Driver(CARDS, hangs=(("nvmlDeviceGetMemoryInfo_v2", 1, 30.0),)))
+    while "1" not in (message := page.hear(10)).get("rows", {}):
+        assert message
+    assert message["rows"]["1"]["kind"] == "problem"
+    page.kernel.change_machine(Driver((replace(CARDS[0], util=7), *CARDS[1:])))
+    while "0" not in (message := page.hear(10)).get("rows", {}):
+        assert message
+    assert message["rows"]["0"]["util"] == 7
+
+
+def test_what_stands_in_the_notebook_without_widgets(kernel: Kernel) -> None:
+    reply = kernel.run("%gpu_panel")
+    assert reply.text.startswith("driver 580.65.06")
+    assert "<table" in reply.html
+    says = "UsageError: %gpu_panel takes nothing behind it; %gpus 1,3 chooses by typing.\n"
+    assert kernel.run("%gpu_panel 1,3").stderr == says
+
+
+def save(kernel: Kernel, changes: dict[str, Any] | None = None) -> Path:
+    """Keep a choice as a restart does, with changes to what is kept; return its file."""
+    from pathlib import Path
+
+    kernel.run("%gpus 1")
+    kernel.run(START_CUDA)
+    assert (
+        kernel.run(
+            "from gpu_magic.restart.saved import keep\n"
+            "from gpu_magic.selection.options import Options\n"
+            "_ = keep('3,0', Options(growth=True))"
+        ).status
+        == "ok"
+    )
+    file = Path(kernel.run("from gpu_magic.restart import saved; print(saved._file(), end='')").stdout)
+    kept = json.loads(file.read_text())
+    assert kept["wanted"] == f"{CARDS[3].uuid},{CARDS[0].uuid}"
+    assert file.stat().st_mode & 0o077 == 0
+    file.write_text(json.dumps(kept | (changes or {})))
+    return file
+
+
+def test_a_saved_choice_is_applied_once_with_its_options(kernel: Kernel) -> None:
+    file = save(kernel)
+    kernel.restart()
+    reply = kernel.run("%load_ext gpu_magic")
+    assert reply.stdout.startswith("As chosen before the restart:\ncuda:0 = GPU 3 (")
+    assert "take memory as they need it" in reply.stdout
+    assert kernel.run(MASK).stdout == "3,0"
+    assert kernel.run("print(os.environ['TF_FORCE_GPU_ALLOW_GROWTH'], end='')").stdout == "true"
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"saved": time.time() - 601}, "as it is older than 10 minutes"),
+        ({"saved": time.time() + 7200}, "as it is older than 10 minutes"),
+        ({"saved": "now"}, "its file can't be read"),
+        ({"options": {"by": "colour"}}, "by='colour' is neither"),
+        ({"options": []}, "its file can't be read"),
+        ({"wanted": "GPU-ffffffff"}, "No GPU here has a UUID that begins with GPU-ffffffff"),
+        ({"kernel": "kernel-of-another"}, "it was saved for another kernel"),
+    ],
+)
+def test_what_is_no_good_is_dropped_and_told(kernel: Kernel, changes: dict[str, Any], says: str) -> None:
+    file = save(kernel, changes)
+    kernel.restart()
+    reply = kernel.run("%load_ext gpu_magic")
+    assert reply.status == "ok"
+    assert reply.stdout.startswith("The choice that was saved before the restart was not applied")
+    assert says in reply.stdout
+    assert kernel.run(MASK).stdout == "None"
+    assert not file.exists()
+
+
+def test_a_saved_choice_is_for_its_own_kernel_alone(
+    kernel: Kernel, start_kernel: Callable[..., Kernel]
+) -> None:
+    file = save(kernel)
+    other = start_kernel()
+    assert other.run("%load_ext gpu_magic").stdout == ""
+    assert file.exists()
+
+
+def test_a_gpu_that_is_gone_by_then(kernel: Kernel) -> None:
+    save(kernel)
+    kernel.change_machine(Driver(CARDS).losing(3))
+    kernel.restart()
+    assert "not applied" in (said := kernel.run("%load_ext gpu_magic").stdout)
+    assert "GPU 3" in said or CARDS[3].uuid in said
+
+
+def test_too_late_after_the_restart_too(kernel: Kernel) -> None:
+    save(kernel)
+    kernel.restart()
+    kernel.run(START_CUDA)
+    said = kernel.run("%load_ext gpu_magic").stdout
+    assert said.startswith(
+        "The choice that was saved before the restart was not applied. CUDA was initialised"
+    )
+
+
+def test_from_the_configuration_it_is_there_before_any_cell(
+    start_kernel: Callable[..., Kernel], tmp_path: Path
+) -> None:
+    profile = tmp_path / "ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    (profile / "ipython_config.py").write_text("c.InteractiveShellApp.extensions = ['gpu_magic']\n")
+    kernel = start_kernel()
+    assert kernel.run(MASK).stdout == "None"
+    save(kernel)
+    kernel.restart()
+    first = kernel.run(MASK)
+    assert first.stdout.startswith("As chosen before the restart:\ncuda:0 = GPU 3 (")
+    assert first.stdout.endswith("3,0")
+    assert kernel.run(MASK).stdout == "3,0"
+    assert kernel.run(START_CUDA).status == "ok"
+    assert "in cell [3]" in kernel.run("gpu_magic = __import__('gpu_magic'); print(gpu_magic.guard())").stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("%gpus 9 --restart", "There is no GPU 9"),
+        ("%gpus 1 --restart --in-process", "--in-process needs no restart: leave one of the two out."),
+        ("%gpus --restart", "--restart goes with GPUs; try %gpus 1,3 --restart"),
+    ],
+)
+def test_bad_input_restarts_nothing(kernel: Kernel, line: str, says: str) -> None:
+    kernel.run(START_CUDA)
+    kernel.run("before = 1")
+    assert says in kernel.run(line).stderr
+    assert kernel.run("before").text == "1"
+
+
+def test_a_dry_run_of_a_restart(kernel: Kernel) -> None:
+    kernel.run("%gpus 1")
+    kernel.run(START_CUDA)
+    assert "frozen to GPU 1" in kernel.run("%gpus 3 --restart --dry-run").text
+    assert (
+        kernel.run("from gpu_magic.restart.saved import is_there; print(is_there(), end='')").stdout
+        == "False"
+    )
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") is None
+
+
+def test_where_nobody_has_a_page_the_kernel_ends_itself(kernel: Kernel) -> None:
+    kernel.run("%gpus 1")
+    kernel.run(START_CUDA)
+    reply = kernel.run("import gpu_magic; gpu_magic.choose('3', restart=True); print('not run')")
+    assert reply.status == "error"
+    assert reply.errors == ["Restarting the kernel; the next %load_ext gpu_magic chooses GPU 3."]
+    assert reply.stdout == ""
+    deadline = time.monotonic() + 20
+    while kernel.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not kernel.is_alive()
+    kernel.restart()
+    assert kernel.run("%load_ext gpu_magic").stdout.startswith(
+        "As chosen before the restart:\ncuda:0 = GPU 3"
+    )
