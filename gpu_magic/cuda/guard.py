@@ -104,7 +104,8 @@ class Guard:
             wish = (
                 f"To have {listed(device.label for device in wanted)} alone" if wanted else "To have no GPU"
             )
-            restart = f"{wish}: restart the kernel and run {typed} before anything starts CUDA."
+            again = f"restart the kernel and run {typed} before anything starts CUDA"
+            restart = f"{wish}: {typed} --restart, or {again}."
         else:
             restart = "To go back to what the kernel was started with: restart it."
         return "\n".join([f"{why} Nothing was changed.", *self._inside(wanted, lines), restart])

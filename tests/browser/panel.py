@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from tests.machine import CARDS, GIB, Driver
 
 if TYPE_CHECKING:
-    from tests.browser.conftest import Lab, Notebook
+    from tests.browser.lab import Lab, Notebook
 
 LOAD = "%load_ext gpu_magic"
 MASK = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"

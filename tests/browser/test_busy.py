@@ -14,7 +14,7 @@ from tests.browser.panel import LOAD, MASK, busy_machine, open_panel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.browser.conftest import Lab
+    from tests.browser.lab import Lab
 
 VERSIONS = ["6.30.1", "7.3.0", "7.4.0"]
 WAIT = "import time, pathlib\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)"

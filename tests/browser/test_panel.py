@@ -16,7 +16,7 @@ from tests.browser.panel import LOAD, MASK, busy_machine, open_panel, picture
 from tests.machine import CARDS, GIB, MIG, Driver
 
 if TYPE_CHECKING:
-    from tests.browser.conftest import Lab
+    from tests.browser.lab import Lab
 
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])

@@ -14,7 +14,7 @@ from tests.browser.panel import LOAD, MASK, open_panel, picture
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.browser.conftest import Lab, Notebook
+    from tests.browser.lab import Lab, Notebook
 
 START_CUDA = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
 APPLIED = "As chosen before the restart:\ncuda:0 = GPU 3 (NVIDIA A100-SXM4-80GB, 80 GiB free)"

@@ -1,0 +1,329 @@
+"""A real JupyterLab, with Notebook 7, in headless Chromium: for the tests, the benchmarks and the pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlparse
+
+from playwright.sync_api import sync_playwright
+
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+    from tests.machine import Driver
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+TOKEN = "0123456789"
+# What a front end logs by itself, whatever a notebook holds: a restart ends the requests that were under way.
+HARMLESS = ("favicon", "Canceled", "Kernel restarted", "WebSocket", "503")
+NO_CHROMIUM = "Chromium is missing (Debian: apt-get install chromium; or its path in CHROMIUM)"
+
+
+def find_chromium() -> str | None:
+    """Return the path of Debian's Chromium, or of the one that CHROMIUM names."""
+    return os.environ.get("CHROMIUM") or shutil.which("chromium")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start Chromium."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Lab:
+    """A Jupyter server with a folder of notebooks, and the machine beneath its kernels."""
+
+    root: Path
+    address: str
+    state: Path
+    browser: Browser
+    contexts: list[BrowserContext] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    harmless: list[str] = field(default_factory=list)
+
+    def change_machine(self, driver: Driver) -> None:
+        driver.write(self.state)
+
+    def add_kernel(self, name: str, paths: str = "", **variables: str) -> str:
+        """Add a kind of kernel: with folders before all others on its path, and variables."""
+        spec = self.root.parent / "data" / "kernels" / name
+        spec.mkdir(parents=True, exist_ok=True)
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        path = os.pathsep.join(filter(None, [paths, str(ROOT)]))
+        (spec / "kernel.json").write_text(
+            json.dumps(
+                {
+                    "argv": argv,
+                    "display_name": name,
+                    "language": "python",
+                    "env": {"PYTHONPATH": path} | variables,
+                }
+            )
+        )
+        return name
+
+    def request(self, path: str, method: str = "GET") -> str:
+        headers = {"Authorization": f"token {TOKEN}"}
+        call = urllib.request.Request(f"{self.address}/{path}", method=method, headers=headers)
+        with urllib.request.urlopen(call) as reply:
+            text: str = reply.read().decode()
+            return text
+
+    def open(self, *cells: str, kernel: str = "python3", **how: Any) -> Notebook:
+        """Open a new notebook with these cells; none of them is run."""
+        name = f"{secrets.token_hex(4)}.ipynb"
+        write_notebook(self.root / name, cells, kernel)
+        return self.open_file(name, **how)
+
+    def open_file(self, name: str, *, app: str = "lab", dark: bool = False, width: int = 1240) -> Notebook:
+        context = self.browser.new_context(viewport={"width": width, "height": 900})
+        context.grant_permissions(["clipboard-read", "clipboard-write"], origin=self.address)
+        self.contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("console", self._hear)
+        page.on("pageerror", lambda error: self.complaints.append(f"page error: {error}"))
+        page.on("request", self._see)
+        # A workspace of its own: the default one opens what an earlier test had open.
+        place = f"lab/workspaces/{secrets.token_hex(4)}/tree/{name}" if app == "lab" else f"notebooks/{name}"
+        page.goto(f"{self.address}/{place}?token={TOKEN}")
+        notebook = Notebook(page, self)
+        notebook.wait()
+        self.complaints.clear()  # about the application's own start: Notebook 7.6 has some
+        if dark:
+            notebook.make_dark()
+        return notebook
+
+    def _hear(self, message: Any) -> None:
+        if message.type == "error" and not any(word in message.text for word in self.harmless):
+            self.complaints.append(f"console: {message.text}")
+
+    def _see(self, request: Any) -> None:
+        """Note every request to anything but this server; data and blobs never leave the page."""
+        if not request.url.startswith((self.address, "data:", "blob:", self.address.replace("http", "ws"))):
+            self.complaints.append(f"request: {urlparse(request.url).netloc}")
+
+
+@dataclass
+class Notebook:
+    """A notebook in a page, driven by the application's own commands."""
+
+    page: Page
+    lab: Lab
+
+    def wait(self) -> None:
+        self.page.wait_for_function("window.jupyterapp")
+        self.page.evaluate(
+            """async () => {
+                const app = window.jupyterapp;
+                await app.restored;
+                let found;
+                for (;;) {
+                    found = [...app.shell.widgets('main')].find(one => one.context && one.sessionContext);
+                    if (found) break;
+                    await new Promise(done => setTimeout(done, 50));
+                }
+                await found.context.ready;
+                await found.sessionContext.ready;
+                while (!found.sessionContext.session?.kernel) await new Promise(done => setTimeout(done, 50));
+                await found.sessionContext.session.kernel.info;
+                window.notebook = found;
+                while (app.shell.currentWidget !== found) {
+                    app.shell.activateById(found.id);
+                    await new Promise(done => setTimeout(done, 50));
+                }
+            }"""
+        )
+
+    def make_dark(self) -> None:
+        self.page.evaluate("jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
+        self.page.wait_for_selector("body[data-jp-theme-light=false]", state="attached")
+
+    def run(self, cell: int) -> None:
+        """Run a cell to its end."""
+        self.start(cell)
+        self.page.evaluate("window.running")
+
+    def start(self, cell: int) -> None:
+        """Begin to run a cell."""
+        self.page.evaluate(
+            """cell => {
+                const content = notebook.content;
+                content.activeCellIndex = cell;
+                content.deselectAll();
+                window.running = jupyterapp.commands.execute('notebook:run-cell').then(() => true);
+                window.running.catch(() => {});
+            }""",
+            cell,
+        )
+
+    def outputs(self, cell: int) -> str:
+        """Return all that a cell has written, as text."""
+        found: list[dict[str, Any]] = self.page.evaluate(
+            "cell => notebook.content.widgets[cell].model.outputs.toJSON()", cell
+        )
+        texts = [
+            one.get("text") or one.get("evalue") or one.get("data", {}).get("text/plain", "") for one in found
+        ]
+        return "\n".join(texts)
+
+    def add(self, code: str) -> int:
+        """Add a cell at the end; return its number."""
+        return self.page.evaluate(
+            """code => {
+                const model = notebook.content.model.sharedModel;
+                model.insertCell(model.cells.length, {cell_type: 'code', source: code});
+                return model.cells.length - 1;
+            }""",
+            code,
+        )
+
+    def ask(self, code: str) -> str:
+        """Run code in a cell of its own; return what it has written."""
+        cell = self.add(code)
+        self.run(cell)
+        return self.outputs(cell).strip()
+
+    def save(self) -> None:
+        self.page.evaluate("notebook.context.save()")
+
+    def kernel(self) -> str:
+        found: str = self.page.evaluate("notebook.sessionContext.session.kernel.id")
+        return found
+
+    def row(self, key: object) -> Any:
+        return self.page.locator(f'.gm-panel .gm-row[data-key="{key}"]').first
+
+    def button(self, text: str) -> Any:
+        return self.page.locator(".gm-panel button", has_text=text).first
+
+    @property
+    def panel(self) -> Any:
+        return self.page.locator(".gm-panel").first
+
+    @property
+    def said(self) -> Any:
+        return self.page.locator(".gm-panel .gm-said").first
+
+    @property
+    def line(self) -> Any:
+        return self.page.locator(".gm-panel .gm-line code").first
+
+    def badges(self) -> dict[str, str]:
+        """Return what each row's badge says, for those that have one."""
+        rows: list[list[str]] = self.page.eval_on_selector_all(
+            ".gm-panel:first-of-type .gm-row",
+            "rows => rows.map(row => [row.dataset.key, row.querySelector('.gm-badge').textContent])",
+        )
+        return {key: badge for key, badge in rows if badge}
+
+
+@contextmanager
+def start_lab(home: Path, browser: Browser, variables: Mapping[str, str]) -> Iterator[Lab]:
+    """Start a Jupyter server, with its own configuration and nothing else's.
+
+    Parameters
+    ----------
+    home
+        A folder for all that it writes; the machine, where it is a pretended one, stands in `home/machine`.
+    browser
+        What its pages are opened in.
+    variables
+        Laid over the environment of the server, and so of its kernels.
+
+    """
+    lab = Lab(home / "notebooks", f"http://127.0.0.1:{_free_port()}", home / "machine", browser)
+    lab.root.mkdir()
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("CUDA_", "GPU_MAGIC", "JUPYTER"))
+    }
+    places = {
+        "HOME": str(home),
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+        "IPYTHONDIR": str(home / "ipython"),
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        *(f"--ServerApp.root_dir={lab.root}", f"--port={urlparse(lab.address).port}"),
+        *(f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True"),
+        "--JupyterNotebookApp.expose_app_in_browser=True",
+    ]
+    settings = home / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    (settings / "notification.jupyterlab-settings").write_text(
+        '{"fetchNews": "false", "checkForUpdates": false}'
+    )
+    log = home / "server.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=clean | places | dict(variables), stdout=output, stderr=output
+        )
+    for _ in range(600):
+        with suppress(OSError):
+            lab.request("api")
+            break
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.1)
+    try:
+        yield lab
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def write_notebook(path: Path, cells: tuple[str, ...], kernel: str) -> None:
+    """Write a notebook that is trusted, as it has no outputs."""
+    code = [
+        {
+            "cell_type": "code",
+            "id": f"c{number}",
+            "source": cell,
+            "metadata": {},
+            "outputs": [],
+            "execution_count": None,
+        }
+        for number, cell in enumerate(cells)
+    ]
+    spec = {"name": kernel, "display_name": kernel, "language": "python"}
+    path.write_text(
+        json.dumps({"cells": code, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5})
+    )

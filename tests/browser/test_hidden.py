@@ -1,0 +1,78 @@
+"""The machine is read while a page shows a panel, and not when none does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from tests.browser.panel import busy_machine, open_panel
+
+if TYPE_CHECKING:
+    from tests.browser.lab import Lab, Notebook
+
+THREADS = "import threading; print([t.name for t in threading.enumerate()].count('gpu_magic-panel'))"
+HIDE = """hidden => {
+    Object.defineProperty(document, 'visibilityState', {get: () => hidden ? 'hidden' : 'visible', configurable: true});
+    document.dispatchEvent(new Event('visibilitychange'));
+}"""
+
+
+def threads(notebook: Notebook, after: float = 1.5) -> str:
+    """Count the threads that read the machine, without a cell that would show anything."""
+    notebook.page.wait_for_timeout(after * 1000)
+    answer: str = notebook.page.evaluate(
+        """async code => {
+            const kernel = notebook.sessionContext.session.kernel;
+            const future = kernel.requestExecute({code, store_history: false});
+            let text = '';
+            future.onIOPub = message => { text += message.content.text ?? ''; };
+            await future.done;
+            return text;
+        }""",
+        THREADS,
+    )
+    return answer.strip()
+
+
+def test_a_page_that_is_hidden_wants_no_figures(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    assert threads(notebook) == "1"
+    notebook.page.evaluate(HIDE, True)
+    assert threads(notebook) == "0"
+    lab.change_machine(busy_machine(util=45))
+    notebook.page.evaluate(HIDE, False)
+    expect(notebook.row(0).locator(".gm-percent")).to_have_text("45 %")
+    assert threads(notebook) == "1"
+
+
+def test_a_tab_behind_another_wants_none(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    assert threads(notebook) == "1"
+    notebook.page.evaluate("jupyterapp.commands.execute('launcher:create')")
+    assert threads(notebook) == "0"
+    notebook.page.evaluate("jupyterapp.shell.activateById(notebook.id)")
+    assert threads(notebook) == "1"
+
+
+def test_a_closed_page_wants_none(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    name = notebook.page.evaluate("notebook.context.path")
+    notebook.save()
+    notebook.page.goto("about:blank")
+    again = lab.open_file(name)  # the kernel is the same, and so is the panel
+    expect(again.panel).to_be_visible()
+    assert threads(again) == "1"
+    again.page.evaluate("jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
+    assert threads(again) == "0"
+
+
+def test_a_new_view_of_a_panel_shows_the_same(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    notebook.row(3).click()
+    notebook.page.evaluate("jupyterapp.commands.execute('notebook:create-output-view')")
+    panels = notebook.page.locator(".gm-panel")
+    expect(panels).to_have_count(2)
+    expect(panels.nth(1).locator('[data-key="3"]')).to_have_attribute("aria-selected", "true")
+    panels.nth(1).locator('[data-key="1"]').click()
+    expect(panels.nth(0).locator(".gm-line code")).to_have_text("%gpus 3,1")
