@@ -15,6 +15,8 @@ TOPICS = {
     "cells": "cells",
     "run": "on_gpu",
     "move": "move",
+    "panel": "panel",
+    "page": "page",
     "table": "rendering",
     "wheel": "wheel",
 }

@@ -44,7 +44,9 @@ class Row:
     name
         The product's.
     memory
-        Used and total, in GiB, as text; empty where there is nothing to say.
+        Used and total, `59.6 / 80.0 GiB`; empty where there is nothing to say.
+    total
+        The same without what is used.
     shares
         Of the total, from 0 to 1: what this process and its children have in use, and what others have,
         as far as they are known; and all that is in use, UNKNOWN or not attributed included.
@@ -63,6 +65,7 @@ class Row:
     label: str
     name: str
     memory: str
+    total: str
     shares: tuple[float, float, float]
     utilization: int | Unknown | None
     temperature: int | Unknown | None
@@ -112,13 +115,13 @@ def _gpu_row(gpu: Gpu, inventory: Inventory) -> Row:
     here = _here(gpu.uuid, inventory, is_split=gpu.is_split)
     if gpu.problem:
         none = (0.0, 0.0, 0.0)
-        return Row(gpu, str(gpu.index), name, "", none, None, None, None, (gpu.problem,), "problem", here)
+        return Row(gpu, str(gpu.index), name, "", "", none, None, None, None, (gpu.problem,), "problem", here)
     users, kind = _users(gpu)
     return Row(
         gpu,
         str(gpu.index),
         name,
-        _memory(now.memory_used, gpu.memory_total),
+        *_memory(now.memory_used, gpu.memory_total),
         _shares(now, gpu.memory_total),
         now.utilization,
         now.temperature,
@@ -137,7 +140,7 @@ def _mig_row(part: MigInstance, inventory: Inventory, branch: str) -> Row:
         part,
         branch,
         f"{name} {part.uuid[:12]}…",
-        _memory(now.memory_used, part.memory_total),
+        *_memory(now.memory_used, part.memory_total),
         _shares(now, part.memory_total),
         UNKNOWN,
         None,
@@ -175,10 +178,10 @@ def _here(uuid: str | Unknown, inventory: Inventory, *, is_split: bool = False) 
     return _NOT_VISIBLE if view.given is None or uuid in view.given else _NOT_GIVEN
 
 
-def _memory(used: int | Unknown, total: int | Unknown) -> str:
+def _memory(used: int | Unknown, total: int | Unknown) -> tuple[str, str]:
     first = UNKNOWN_TEXT if used is UNKNOWN else f"{used / GIB:.1f}"
     second = UNKNOWN_TEXT if total is UNKNOWN else f"{total / GIB:.1f} GiB"
-    return f"{first} / {second}"
+    return f"{first} / {second}", second
 
 
 def _shares(now: GpuStatus, total: int | Unknown) -> tuple[float, float, float]:

@@ -22,7 +22,7 @@ from gpu_magic.selection.request import parse
 from gpu_magic.session import current
 from gpu_magic.widget.restarter import restart_unless_a_page_does
 from gpu_magic.widget.sampler import Sampler
-from gpu_magic.widget.wire import Rows, changes, picture
+from gpu_magic.widget.wire import UTILIZATION, Picture, picture
 from gpu_magic.widget.wishes import Wish, Wishes
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ class Board:
         self._is_paused = False
         self._tick = 0
         self._inventory: Inventory | None = None
-        self._head: dict[str, Any] = {}
-        self._rows: Rows = {}
+        self._picture = Picture({}, {}, {})
         self._history: dict[str, deque[int | None]] = {}
         self._draft: str | None = None
 
@@ -106,9 +105,8 @@ class Board:
             history = {key: list(samples) for key, samples in self._history.items()}
             return {
                 "tick": self._tick,
-                "head": self._head,
-                "rows": self._rows,
-                "order": list(self._rows),  # a JavaScript object would put numbers first
+                **self._picture._asdict(),
+                "order": list(self._picture.rows),  # a JavaScript object would put numbers first
                 "history": history,
                 "draft": self._draft,
             }
@@ -188,24 +186,23 @@ class Board:
         """Read the machine; return what has changed since the last time."""
         session = current()
         inventory = session.gpus(probe())
-        top, rows = picture(inventory, Allotment(inventory, session.inherited))
+        now = picture(inventory, Allotment(inventory, session.inherited))
         with self._lock:
             self._tick += 1
-            different = changes(self._rows, rows)
-            message: dict[str, Any] = {"tick": self._tick}
-            if changed := {name: value for name, value in top.items() if value != self._head.get(name)}:
-                message["head"] = changed
-            self._inventory, self._head, self._rows = inventory, top, rows
-            for key in [key for key in self._history if key not in rows]:
-                del self._history[key]
-            for key, row in rows.items():
-                util = row["util"] if isinstance(row["util"], int) else None
-                self._history.setdefault(key, deque(maxlen=_HISTORY)).append(util)
-            if different is None:
-                message = {"all": self.snapshot(), "tick": self._tick}
-            elif different:
-                message["rows"] = different
+            changes = now.since(self._picture)
+            self._inventory, self._picture = inventory, now
+            self._remember(now)
+            message: dict[str, Any] = {"all": self.snapshot()} if changes is None else changes
+            message["tick"] = self._tick
         return message
+
+    def _remember(self, now: Picture) -> None:
+        for key in [key for key in self._history if key not in now.now]:
+            del self._history[key]
+        for key, figures in now.now.items():
+            util = figures[UTILIZATION]
+            samples = self._history.setdefault(key, deque(maxlen=_HISTORY))
+            samples.append(util if isinstance(util, int) else None)
 
     def _check(self, wanted: str) -> None:
         """Check a wish against the machine as it was last read: a page can send anything."""

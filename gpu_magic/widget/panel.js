@@ -160,7 +160,7 @@ class PanelView {
     for (const [key, view] of this.rows) {
       const place = marked.indexOf(key);
       const badge = place < 0 ? "" : `cuda:${place}`;
-      view.show(store.rows[key], store.history[key] ?? [], badge, store);
+      view.show(store.rows[key], store.now[key], store.history[key] ?? [], badge, store);
     }
     this.showFoot();
   }

@@ -17,7 +17,7 @@ class RowView {
     this.util.append(this.chart.element, this.percent);
   }
 
-  show(row, samples, badge, store) {
+  show(row, [used, share, util, temp, watts], samples, badge, store) {
     const classes = ["gm-row", `gm-${row.kind}`];
     if (badge) classes.push("gm-chosen");
     if (store.draft !== null) classes.push("gm-draft");
@@ -32,15 +32,15 @@ class RowView {
     setText(this.label, row.label);
     setText(this.name, row.name.replace(/^NVIDIA /, ""));
     setAttribute(this.name, "title", row.name);
-    setText(this.size, row.memory);
-    this.showBar(row.bar);
+    setText(this.size, row.total && `${used === null ? "?" : used.toFixed(1)} / ${row.total}`);
+    this.showBar(...row.whose, share);
     this.chart.draw(samples);
-    setText(this.percent, figure(row.util, "%"));
-    setText(this.heat, [figure(row.temp, "°C"), figure(row.watts, "W")].filter(Boolean).join(" · "));
+    setText(this.percent, figure(util, "%"));
+    setText(this.heat, [figure(temp, "°C"), figure(watts, "W")].filter(Boolean).join(" · "));
     this.showUsers(row);
   }
 
-  showBar([mine, others, all]) {
+  showBar(mine, others, all) {
     const widths = [mine, Math.min(others, 1000 - mine), Math.max(0, all - mine - others)];
     widths.forEach((width, place) => {
       const text = `${width / 10}%`;
@@ -60,6 +60,10 @@ class RowView {
     });
     setAttribute(this.users, "title", users.length > 1 ? users.join("\n") : null);
   }
+}
+
+function utilization([, , util]) {
+  return typeof util === "number" ? util : null;
 }
 
 // A figure is a number, null where it is unknown, and "" where there is none to have.

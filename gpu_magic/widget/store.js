@@ -21,6 +21,7 @@ class Store {
     this.tick = all.tick;
     this.head = all.head;
     this.rows = all.rows;
+    this.now = all.now;
     this.order = all.order;
     this.history = all.history;
     this.draft = all.draft;
@@ -40,15 +41,16 @@ class Store {
   }
 
   // A tick in which nothing changed may not have been sent: the figures were those of before.
-  count({ tick, head, rows }) {
+  count({ tick, head, rows, now }) {
     if (tick <= this.tick) return;
     const missed = Math.min(tick - this.tick - 1, SAMPLES);
-    for (const [key, row] of Object.entries(this.rows)) {
+    for (const key of this.order) {
       const samples = (this.history[key] ??= []);
-      const before = typeof row.util === "number" ? row.util : null;
-      Object.assign(row, rows?.[key]);
+      const before = utilization(this.now[key]);
+      Object.assign(this.rows[key], rows?.[key]);
+      if (now && key in now) this.now[key] = now[key];
       for (let again = 0; again < missed; again++) samples.push(before);
-      samples.push(typeof row.util === "number" ? row.util : null);
+      samples.push(utilization(this.now[key]));
       samples.splice(0, samples.length - SAMPLES);
     }
     Object.assign(this.head, head);
@@ -138,7 +140,7 @@ class Store {
   }
 
   pickLeastBusy(count) {
-    const least = this.head.least;
+    const least = this.head.least.split(",").filter(Boolean);
     if (count > least.length) {
       this.say(`Only ${least.length} can be picked from.`, "warning");
       return this.show();

@@ -3,39 +3,61 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_magic.devices.model import UNKNOWN, Gpu, Inventory
-from gpu_magic.devices.rows import Row, rows
+from gpu_magic.devices.model import UNKNOWN, Gpu
+from gpu_magic.devices.rows import GIB, rows
 from gpu_magic.text import printable
 
 if TYPE_CHECKING:
+    from gpu_magic.devices.model import Device, Inventory, Unknown
+    from gpu_magic.devices.rows import Row
     from gpu_magic.selection.allotment import Allotment
 
-__all__ = ["Rows", "changes", "picture"]
+__all__ = ["UTILIZATION", "Picture", "picture"]
 
-# For each device, by what the page knows it by: the fields of its row.
-Rows = dict[str, dict[str, Any]]
-
+UTILIZATION = 2  # its place among the figures
 _THOUSANDTHS = 1000
 
+Json = dict[str, Any]
 
-def picture(inventory: Inventory, allotment: Allotment) -> tuple[dict[str, Any], Rows]:
-    """Return what stands around the rows, and the rows.
 
-    Returns
-    -------
-    head : dict
-        `host`, `driver`, `simulated` (a profile), `problem`; `state` and `cuda` of the guard, its `notes`;
-        `chosen`: whether some GPUs are known to be hidden; `least`: what `auto` picks from, the least
-        busy first.
-    rows : dict
-        By what names each behind `%gpus`, a number or an instance's UUID: `label`, `name`, `memory`, `users`,
-        `kind`, `here` as in `Row`; `bar`: thousandths of the memory that are mine, others', and in use in
-        all; `util`, `temp`, `watts`: None where unknown, "" where there is nothing to say; `why`: why it
-        can't be chosen; `part`: the GPU that an instance is a part of.
+class Picture(NamedTuple):
+    """The machine as the page gets it. Devices are called what one types behind `%gpus`: `3`, `MIG-41b7…`.
+
+    Parameters
+    ----------
+    head
+        What stands around the rows. `host`, `driver`, `simulated` (a profile), `problem`; `state` and `cuda`
+        of the guard, its `notes`; `chosen`: whether some GPUs are known to be hidden; `least`: what `auto`
+        picks from, the least busy first.
+    rows
+        For each device: `label`, `name`, `total`, `users`, `kind`, `here` as in `Row`; `whose`: thousandths
+        of the memory that are mine and others'; `why`: why it can't be chosen; `part`: the GPU that an
+        instance is a part of.
+    now
+        For each device its figures, together, as they all move: GiB in use, thousandths of the memory in
+        use, utilisation, temperature, power. None is unknown, "" nothing to say.
 
     """
+
+    head: Json
+    rows: dict[str, Json]
+    now: dict[str, list[Any]]
+
+    def since(self, before: Picture) -> Json | None:
+        """Return what has changed: parts of `head`, `rows` and `now`. None where there are other rows."""
+        if list(self.rows) != list(before.rows):
+            return None
+        head = _changed(before.head, self.head)
+        rows = {key: _changed(before.rows[key], row) for key, row in self.rows.items()}
+        rows = {key: fields for key, fields in rows.items() if fields}
+        found = {"head": head, "rows": rows, "now": _changed(before.now, self.now)}
+        return {name: part for name, part in found.items() if part}
+
+
+def picture(inventory: Inventory, allotment: Allotment) -> Picture:
+    """Return a machine as the page gets it, with what may be chosen of it."""
     found = list(rows(inventory))
     view = inventory.kernel
     driver = "" if inventory.driver_version is UNKNOWN else printable(f"driver {inventory.driver_version}")
@@ -48,37 +70,28 @@ def picture(inventory: Inventory, allotment: Allotment) -> tuple[dict[str, Any],
         "cuda": view.cuda if view else "",
         "notes": list(view.notes) if view else [],
         "chosen": bool(view and view.names is not UNKNOWN) and not all(row.is_here for row in found),
-        "least": [_typed(device) for device in allotment.least_busy],
+        "least": ",".join(map(_typed, allotment.least_busy)),
     }
-    return head, {_typed(row.device): _line(row, allotment) for row in found}
+    keys = [_typed(row.device) for row in found]
+    lines = {key: _line(row, allotment) for key, row in zip(keys, found, strict=True)}
+    return Picture(head, lines, dict(zip(keys, map(_figures, found), strict=True)))
 
 
-def changes(before: Rows, now: Rows) -> Rows | None:
-    """Return the fields that differ; None where the rows are not the same ones in the same order."""
-    if list(before) != list(now):
-        return None
-    found = {}
-    for key, line in now.items():
-        was = before[key]
-        if line != was:
-            found[key] = {name: value for name, value in line.items() if value != was[name]}
-    return found
+def _changed(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in now.items() if value != before.get(name)}
 
 
-def _typed(device: Any) -> str:
-    """Return what one types for a device."""
+def _typed(device: Device) -> str:
     return str(device.index) if isinstance(device, Gpu) else str(device.uuid)
 
 
-def _line(row: Row, allotment: Allotment) -> dict[str, Any]:
+def _line(row: Row, allotment: Allotment) -> Json:
+    mine, others, _ = row.shares
     return {
         "label": row.label,
         "name": row.name,
-        "memory": row.memory,
-        "bar": [round(share * _THOUSANDTHS) for share in row.shares],
-        "util": _figure(row.utilization),
-        "temp": _figure(row.temperature),
-        "watts": _figure(row.power),
+        "total": row.total,
+        "whose": [round(mine * _THOUSANDTHS), round(others * _THOUSANDTHS)],
         "users": list(row.users),
         "kind": row.kind,
         "here": row.here,
@@ -87,5 +100,12 @@ def _line(row: Row, allotment: Allotment) -> dict[str, Any]:
     }
 
 
-def _figure(value: Any) -> int | str | None:
+def _figures(row: Row) -> list[Any]:
+    used = row.device.status.memory_used
+    gib = None if used is UNKNOWN else round(used / GIB, 1)
+    figures = (row.utilization, row.temperature, row.power)
+    return [gib, round(row.shares[-1] * _THOUSANDTHS), *map(_figure, figures)]
+
+
+def _figure(value: float | Unknown | None) -> int | str | None:
     return "" if value is None else None if value is UNKNOWN else round(value)

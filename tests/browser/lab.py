@@ -102,8 +102,11 @@ class Lab:
         write_notebook(self.root / name, cells, kernel)
         return self.open_file(name, **how)
 
-    def open_file(self, name: str, *, app: str = "lab", dark: bool = False, width: int = 1240) -> Notebook:
-        context = self.browser.new_context(viewport={"width": width, "height": 900})
+    def open_file(
+        self, name: str, *, app: str = "lab", dark: bool = False, width: int = 1240, scale: float = 1
+    ) -> Notebook:
+        view = {"width": width, "height": 900}
+        context = self.browser.new_context(viewport=view, device_scale_factor=scale)
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=self.address)
         self.contexts.append(context)
         page = context.new_page()
