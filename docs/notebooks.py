@@ -32,8 +32,14 @@ def main(paths: list[Path]) -> None:
             )
             extra = {"PYTHONPATH": done.stdout.strip()}
         notebook = nbformat.read(path, as_version=4)
-        client = NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": FOLDER}})
+        client = NotebookClient(
+            notebook,
+            kernel_name="python3",
+            resources={"metadata": {"path": FOLDER}},
+            store_widget_state=False,  # the panel is dead without its kernel, and the table stands beside it
+        )
         client.execute(env=os.environ | extra)
+        notebook.metadata.pop("widgets", None)  # one that an editor has left
         for cell in notebook.cells:
             cell.metadata = {}  # when it ran is nobody's business
         nbformat.write(notebook, path)

@@ -104,6 +104,7 @@ class Board:
         with self._lock:
             history = {key: list(samples) for key, samples in self._history.items()}
             return {
+                "at": time.time(),
                 "tick": self._tick,
                 **self._picture._asdict(),
                 "order": list(self._picture.rows),  # a JavaScript object would put numbers first
@@ -117,8 +118,8 @@ class Board:
         viewer.seen_at = time.monotonic() if is_seen else float("-inf")
         if self._is_paused or not is_seen:
             return
-        if had_missed:
-            viewer.tell({"all": self.snapshot()})
+        # A page that is told something knows that there is a kernel.
+        viewer.tell({"all": self.snapshot()} if had_missed else {"tick": self._tick})
         if not self._sampler.is_running:
             self._sampler.start()
             self._sampler.poke()

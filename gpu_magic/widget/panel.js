@@ -14,6 +14,7 @@ class PanelView {
     this.id = Math.random().toString(36).slice(2);
     this.rows = new Map();
     this.isSeen = null;
+    this.element = element;
     this.build(element);
     store.views.add(this);
     this.show(true);
@@ -154,6 +155,8 @@ class PanelView {
 
   show(isNew = false) {
     const { store } = this;
+    this.root.hidden = !store.isLive;
+    if (store.isLive) hideTable(store.model.get("key"));
     if (isNew) this.lay();
     this.showHead();
     const marked = store.marked;
@@ -213,15 +216,14 @@ class PanelView {
 
   // The kernel reads the machine while a page shows it, so it has to be told.
   watch() {
-    this.look = () => this.see(document.visibilityState === "visible" && this.root.offsetParent !== null);
+    this.look = () => this.see(document.visibilityState === "visible" && this.element.offsetParent !== null);
     this.sizes = new ResizeObserver(this.look); // a tab of the page that is put behind another has no size
-    this.sizes.observe(this.root);
+    this.sizes.observe(this.element);
     document.addEventListener("visibilitychange", this.look);
     this.leave = () => this.see(false);
     addEventListener("pagehide", this.leave);
     this.beat = setInterval(() => this.isSeen && this.see(true, true), BEAT);
     this.clock = setInterval(() => this.showStale(), 1000);
-    hideTable(this.root, this.store.model);
   }
 
   see(isSeen, again = false) {
@@ -243,10 +245,10 @@ class PanelView {
 }
 
 // The table that stands beside the panel is for pages without a live one.
-function hideTable(root, model) {
-  const key = model.get("key");
+function hideTable(key) {
   for (const table of document.querySelectorAll(".gm-instead")) {
-    if (table.dataset.widget === key) (table.closest(".jp-OutputArea-child") ?? table).style.display = "none";
+    if (table.dataset.widget !== key) continue;
+    (table.closest(".jp-OutputArea-child") ?? table).style.display = "none";
   }
 }
 

@@ -2,6 +2,8 @@
 // in several places of a page, and all of them show this.
 const PATIENCE = 150; // milliseconds after which a click that was not answered is waiting for the kernel
 
+const FRESH = 60; // seconds
+
 class Store {
   constructor(model) {
     this.model = model;
@@ -18,6 +20,8 @@ class Store {
   }
 
   reset(all) {
+    // A page that was exported has the widget, and no kernel: what it was told is old, and nothing more comes.
+    this.isLive ||= Math.abs(Date.now() / 1000 - all.at) < FRESH;
     this.tick = all.tick;
     this.head = all.head;
     this.rows = all.rows;
@@ -32,6 +36,7 @@ class Store {
   hear(message) {
     this.heardAt = Date.now();
     this.isGone = false;
+    this.isLive = true;
     if (message.all) return this.reset(message.all);
     if (message.tick) this.count(message);
     if ("draft" in message) this.draft = message.draft;

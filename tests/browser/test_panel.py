@@ -272,6 +272,16 @@ def test_a_page_that_is_loaded_again_has_the_panel_again(lab: Lab) -> None:
     expect(notebook.said).to_contain_text("cuda:0 = GPU 2")
 
 
+def test_a_clock_that_is_wrong(lab: Lab) -> None:
+    """What was told long ago is not shown before the kernel is heard: an exported page has no kernel."""
+    notebook = lab.open(LOAD, "%gpu_panel")
+    notebook.page.clock.set_fixed_time("2020-01-01")
+    notebook.run(0)
+    notebook.run(1)
+    expect(notebook.panel).to_be_visible()
+    expect(notebook.page.locator(".gpu-magic table").first).to_be_hidden()
+
+
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_a_saved_notebook_shows_the_table(lab: Lab, app: str) -> None:
     notebook = open_panel(lab, app=app)

@@ -1,0 +1,128 @@
+"""What a person waits for in a real JupyterLab: the panel's first paint, a click, 64 GPUs that scroll."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.machine import driver_libraries, sleepers
+from benchmarks.report import Row, Table, calls
+from benchmarks.timing import Skipped
+
+if TYPE_CHECKING:
+    from tests.browser.lab import Lab
+
+__all__ = ["run"]
+
+ROUNDS = 9
+# From the press of "run" to the first frame that has the rows.
+PAINT = """async ([cell, selector]) => {
+    const content = notebook.content;
+    content.activeCellIndex = cell;
+    content.deselectAll();
+    const begun = performance.now();
+    jupyterapp.commands.execute('notebook:run-cell');
+    while (!content.widgets[cell].node.querySelector(selector)) await new Promise(requestAnimationFrame);
+    await new Promise(requestAnimationFrame);
+    return performance.now() - begun;
+}"""
+# From a click to the frame that shows what became of it.
+CLICK = """async ([what, selector, has]) => {
+    const element = document.querySelector(what);
+    const begun = performance.now();
+    element.click();
+    const shown = () => has.test(document.querySelector(selector).textContent);
+    while (!shown()) await new Promise(requestAnimationFrame);
+    await new Promise(requestAnimationFrame);
+    return performance.now() - begun;
+}""".replace("has.test(", "new RegExp(has).test(")
+# Scrolls up and down for some seconds; gives the longest wait for a frame, and the ticks that were shown.
+SCROLL = """async seconds => {
+    const rows = document.querySelector('.gm-rows');
+    const begun = performance.now();
+    let longest = 0, before = begun, ticks = new Set();
+    while (performance.now() - begun < seconds * 1000) {
+        rows.scrollTop += 40 * (Math.floor((performance.now() - begun) / 1500) % 2 ? -1 : 1);
+        await new Promise(requestAnimationFrame);
+        longest = Math.max(longest, performance.now() - before);
+        before = performance.now();
+        ticks.add([...rows.querySelectorAll('.gm-chart-line')].map(line => line.getAttribute('d')).join());
+    }
+    return [longest, ticks.size - 1];
+}"""
+HTML = """import gpu_magic, ipywidgets
+ipywidgets.HTML(gpu_magic.gpus()._repr_html_())"""
+SECONDS = 8
+
+
+def run() -> list[Table]:
+    if not (find_spec("playwright") and find_spec("jupyterlab")):
+        raise Skipped("a page needs `pip install jupyterlab playwright`")
+    from tests.browser.lab import NO_CHROMIUM, chromium, find_chromium, start_lab
+
+    if find_chromium() is None:
+        raise Skipped(NO_CHROMIUM)
+    with (
+        TemporaryDirectory() as home,
+        sleepers() as pids,
+        driver_libraries(pids) as variables,
+        chromium() as browser,
+        start_lab(Path(home), browser, {**variables, "INSTANT_MOVES": "1"}) as lab,
+    ):
+        return [*_times(lab), _scrolling(lab)]
+
+
+def _times(lab: Lab) -> list[Table]:
+    cells = {"panel": (1, ".gm-row"), "again": (2, ".gm-row"), "html": (3, ".widget-html table")}
+    first: dict[str, list[float]] = {"panel": [], "again": [], "html": []}
+    clicks: dict[str, list[float]] = {"row": [], "use": []}
+    for number in range(ROUNDS):
+        notebook = lab.open("%load_ext gpu_magic", "%gpu_panel", "%gpu_panel", HTML)
+        notebook.run(0)
+        order = ("panel", "again", "html") if number % 2 else ("html", "panel", "again")
+        for name in order:
+            first[name].append(notebook.page.evaluate(PAINT, cells[name]) / 1000)
+        gpu = f'.gm-row[data-key="{number % 8}"]'
+        clicks["row"].append(notebook.page.evaluate(CLICK, [gpu, f"{gpu} .gm-badge", "^cuda:0$"]) / 1000)
+        notebook.page.wait_for_timeout(300)
+        clicks["use"].append(notebook.page.evaluate(CLICK, [".gm-use", ".gm-said", "^cuda:0 = "]) / 1000)
+        notebook.page.context.close()
+    html = median(first["html"])
+    paint, again = median(first["panel"]), median(first["again"])
+    row, use = median(clicks["row"]), median(clicks["use"])
+    return [
+        Table(
+            "From running the cell to the first paint, in JupyterLab",
+            [
+                Row("an HTML widget with the table", html),
+                Row("%gpu_panel, the first of its kernel", paint, "300 ms", paint < 0.3),
+                Row("%gpu_panel, another one", again, "300 ms", again < 0.3),
+            ],
+            "an HTML widget with the table",
+        ),
+        Table(
+            "From a click to what it does, painted, in an idle kernel",
+            [
+                Row("a row is marked", row, "150 ms", row < 0.15),
+                Row('"Use these": the GPUs are chosen', use, "150 ms", use < 0.15),
+            ],
+        ),
+    ]
+
+
+def _scrolling(lab: Lab) -> Table:
+    kernel = lab.add_kernel("many", GPU_MAGIC_SIMULATE="64xA100-80GB seed=7")
+    notebook = lab.open("%load_ext gpu_magic", "%gpu_panel", kernel=kernel)
+    for cell in (0, 1):
+        notebook.run(cell)
+    notebook.page.wait_for_selector(".gm-row")
+    answer: list[Any] = notebook.page.evaluate(SCROLL, SECONDS)
+    longest, ticks = answer
+    rows = [
+        Row("the longest wait for a frame, ms", longest, "1000", longest < 1000),
+        Row(f"ticks painted in {SECONDS} s", ticks, f"{SECONDS - 1}", ticks >= SECONDS - 1),
+    ]
+    return Table("64 GPUs, scrolling", rows, write=calls)
