@@ -59,6 +59,11 @@ class Session:
         launched = launch_environment() if self._launched is None else self._launched
         return launched.get(MASK), launched.get(ORDER)
 
+    @property
+    def has_chosen(self) -> bool:
+        """Whether a choice was made in this process."""
+        return self._chosen is not None
+
     def load(self, shell: Any) -> None:
         """Begin to watch an IPython shell's cells."""
         if NVML_CHECK not in os.environ:

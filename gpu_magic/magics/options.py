@@ -67,6 +67,8 @@ def read(magic: str, line: str) -> Namespace:
     help_ = f"{magic}? explains"
     if unknown:
         close = difflib.get_close_matches(unknown, known, n=1, cutoff=0.7)
+        if not known:
+            raise UsageError(f"There is no {unknown}: {magic} takes no options.")
         hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(known)}."
         raise UsageError(f"There is no {unknown}; {hint} {help_} them.")
     try:

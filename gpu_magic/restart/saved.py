@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.errors import ChoiceError
+from gpu_magic.errors import ChoiceError, GpuMagicError
 from gpu_magic.restart.kernel import connection_file
 from gpu_magic.selection.options import Options
 from gpu_magic.session import current
@@ -61,15 +61,17 @@ def keep(wanted: str, options: Options, *, dry_run: bool = False) -> Choice:
         )
     if dry_run:
         return choice
-    for other in file.parent.glob(f"{_PREFIX}*.json"):
-        with contextlib.suppress(OSError):
-            if time.time() - other.stat().st_mtime > _SECONDS:
-                other.unlink()
-    drop()
-    if not choice.is_reset:
-        names = ",".join(str(device.uuid) for device in choice.devices) or "none"
-        kept = {"kernel": file.stem, "saved": time.time(), "wanted": names, "options": asdict(options)}
-        _write(file, json.dumps(kept))
+    try:
+        _tidy(file.parent)
+        drop()
+        if not choice.is_reset:
+            names = ",".join(str(device.uuid) for device in choice.devices) or "none"
+            kept = {"kernel": file.stem, "saved": time.time(), "wanted": names, "options": asdict(options)}
+            _write(file, json.dumps(kept))
+    except OSError as error:
+        raise ChoiceError(
+            f"The choice can't be kept for a restart, so nothing was changed: {error}."
+        ) from None
     return choice
 
 
@@ -89,12 +91,12 @@ def resume() -> str:
     """Apply what is kept for this kernel, once; return what became of it, as text."""
     file = _file()
     try:
-        text = file.read_text(encoding="utf-8") if file else ""
+        raw = file.read_bytes() if file else b""
         drop()
     except OSError as error:
         return f"{_NOT_APPLIED}: {error}."
     try:
-        kept: dict[str, Any] = json.loads(text)
+        kept: dict[str, Any] = json.loads(raw)
         age, wanted, options = time.time() - kept["saved"], str(kept["wanted"]), Options(**kept["options"])
         is_ours = file is not None and kept["kernel"] == file.stem
     except (ValueError, TypeError, KeyError):
@@ -103,9 +105,11 @@ def resume() -> str:
         return f"{_NOT_APPLIED}: it was saved for another kernel."
     if not -_SECONDS < age < _SECONDS:  # a clock can be set back
         return f"{_NOT_APPLIED}, as it is older than {_SECONDS / 60:.0f} minutes: %gpus chooses again."
+    if current().has_chosen:
+        return f"{_NOT_APPLIED}, as another choice was made since."
     try:
         choice = current().choose(wanted, options)
-    except ChoiceError as error:
+    except GpuMagicError as error:
         return f"{_NOT_APPLIED}: {error}"
     if choice.refusal:
         return f"{_NOT_APPLIED}. {choice.refusal}"
@@ -115,6 +119,14 @@ def resume() -> str:
 def _file() -> Path | None:
     file = connection_file()
     return file.with_name(f"{_PREFIX}{file.stem}.json") if file else None
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what other kernels have kept and not used. The folder can hold anything else, too."""
+    for file in folder.glob(f"{_PREFIX}kernel-*.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            if time.time() - json.loads(file.read_bytes())["saved"] > _SECONDS:
+                file.unlink()
 
 
 def _write(file: Path, text: str) -> None:

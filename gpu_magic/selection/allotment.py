@@ -91,12 +91,12 @@ class Allotment:
 
     @property
     def least_busy(self) -> tuple[Device, ...]:
-        """All that `auto` can pick from, the least busy first."""
+        """All that `auto` can pick from, the least busy first; of MIG instances, as of those, one."""
         try:
             pool = self.pool
         except ChoiceError:
             return ()
-        return by_business(whole(pool) or parts(pool))
+        return by_business(whole(pool)) or by_business(parts(pool))[:1]
 
 
 def usable(gpu: Gpu) -> Gpu:

@@ -1,7 +1,7 @@
 """What all panels of this process show, and what was clicked in any of them: there is one board.
 
-Figures are read on the sampler's thread, clicks come in on any, and choices are made on the main thread; a
-lock keeps what goes out in order.
+Figures are read on the sampler's thread, clicks come in on any, and choices are made on the main thread. What
+changes the board and what is sent of it happens under one lock, so that it goes out in order.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gpu_magic.cuda.driver import probe
 from gpu_magic.errors import ChoiceError, GpuMagicError
-from gpu_magic.restart.kernel import kernel_id
 from gpu_magic.restart.saved import keep
 from gpu_magic.selection.allotment import Allotment
 from gpu_magic.selection.choose import choose as decide
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import parse
 from gpu_magic.session import current
-from gpu_magic.widget.restarter import restart_unless_a_page_does
+from gpu_magic.widget.restarter import Restart
 from gpu_magic.widget.sampler import Sampler
 from gpu_magic.widget.wire import UTILIZATION, Picture, picture
 from gpu_magic.widget.wishes import Wish, Wishes
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Board", "Viewer", "board"]
 
 _HISTORY = 180  # samples: three minutes
-_BEAT = 10  # ticks after which something is sent although nothing has changed, so that silence means trouble
+_BEAT = 10.0  # seconds after which something is sent although nothing has changed: silence means trouble
 # A page says every 15 s that it is looking. One that was closed, or whose computer sleeps, says nothing.
 _LEASE = 40.0
 _UNLOADED = "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gpu_magic."
@@ -40,7 +39,7 @@ _UNLOADED = "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gp
 class Viewer(Protocol):
     """A panel, as far as the board knows it."""
 
-    seen_at: float  # when a page last said that it shows the panel; -inf for not now
+    views: dict[str, float]  # of its pages, and when each last said that it shows the panel
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send something to the panel's pages."""
@@ -54,27 +53,37 @@ class Board:
         self._viewers: list[Viewer] = []
         self._sampler = Sampler(self.tick)
         self._wishes = Wishes(self._carry_out)
+        self._restart: Restart | None = None
         self._shell: Any = None
         self._is_paused = False
-        self._tick = 0
+        self._hears_while_busy = False
         self._inventory: Inventory | None = None
         self._picture = Picture({}, {}, {})
         self._history: dict[str, deque[int | None]] = {}
         self._draft: str | None = None
+        self._tick = 0  # how often the machine was read
+        self._version = 0  # how often a page was to learn something: one that has missed a message can tell
+        self._looked_at = self._sent_at = time.monotonic()
 
     def add(self, viewer: Viewer, shell: Any) -> Inventory:
-        """Take in a panel that was just made; return the machine as it shows it."""
+        """Take in a panel that was just made; return the machine as it shows it.
+
+        Raises
+        ------
+        SimulationError
+            The machine can't be read, as its simulation is described in words that are not understood.
+
+        """
         self._is_paused = False
         self._shell = shell
         self._wishes.attach(shell)
-        self._look()
+        inventory = self._look()
         with self._lock:
             self._viewers.append(viewer)
         if hasattr(shell, "kernel"):  # a page may show it soon, and can't say so before this cell ends
-            viewer.seen_at = time.monotonic()
+            viewer.views[""] = time.monotonic()
             self._sampler.start()
-        assert self._inventory is not None  # noqa: S101 - for the type checker: it was just read
-        return self._inventory
+        return inventory
 
     def remove(self, viewer: Viewer) -> None:
         """Forget a panel that was closed."""
@@ -94,37 +103,43 @@ class Board:
         if not self._is_paused:
             return
         self._is_paused = False
-        self._wishes.attach(shell)
         self.say("", "info")
+        self._wishes.attach(shell)
         if self._is_watched():
             self._sampler.start()
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that a page needs to begin with."""
         with self._lock:
-            history = {key: list(samples) for key, samples in self._history.items()}
             return {
                 "at": time.time(),
                 "tick": self._tick,
+                "version": self._version,
                 **self._picture._asdict(),
                 "order": list(self._picture.rows),  # a JavaScript object would put numbers first
-                "history": history,
+                "history": {key: list(samples) for key, samples in self._history.items()},
                 "draft": self._draft,
             }
 
-    def look_at(self, viewer: Viewer, *, is_seen: bool) -> None:
-        """Note that a page shows a panel, or does so no more."""
-        had_missed = not self._is_seen(viewer)
-        viewer.seen_at = time.monotonic() if is_seen else float("-inf")
-        if self._is_paused or not is_seen:
-            return
-        # A page that is told something knows that there is a kernel.
-        viewer.tell({"all": self.snapshot()} if had_missed else {"tick": self._tick})
+    def look_at(self, viewer: Viewer, view: str, *, is_seen: bool, version: int) -> None:
+        """Note whether a view of a page shows a panel, and tell it what it has missed."""
+        with self._lock:
+            self._hears_while_busy = self._hears_while_busy or self._wishes.is_busy
+            viewer.views.pop("", None)
+            viewer.views.pop(view, None)
+            if not is_seen:
+                return
+            viewer.views[view] = time.monotonic()
+            if self._is_paused:
+                return
+            is_current = self._sampler.is_running and version == self._version
+            # A page that is told something knows that there is a kernel.
+            viewer.tell({"tick": self._tick} if is_current else {"all": self.snapshot()})
         if not self._sampler.is_running:
             self._sampler.start()
             self._sampler.poke()
 
-    def draft(self, wanted: str | None, by: Viewer) -> None:
+    def draft(self, wanted: str | None, page: str) -> None:
         """Show in every panel what was clicked in one, and is not chosen yet.
 
         Raises
@@ -135,14 +150,10 @@ class Board:
         """
         if wanted:
             self._check(wanted)
-        with self._lock:
-            self._draft = wanted
-            for viewer in self._viewers:
-                if viewer is not by:
-                    viewer.tell({"draft": wanted})
+        self._set_draft(wanted, page)
 
-    def wish(self, wanted: str, by: Viewer, *, restart: bool = False) -> None:
-        """Record that these GPUs are to be chosen.
+    def wish(self, wish: Wish) -> None:
+        """Record that GPUs are to be chosen.
 
         Raises
         ------
@@ -152,58 +163,86 @@ class Board:
         """
         if self._is_paused:
             raise ChoiceError(_UNLOADED)
-        self._check(wanted)
-        self._wishes.record(Wish(wanted, restart, by))
+        self._check(wish.wanted)
+        self._wishes.record(wish)
+
+    def answer(self, page: str, *, can: bool) -> None:
+        """Note whether a page can restart the kernel."""
+        if self._restart is not None:
+            (self._restart.can if can else self._restart.cannot)(page)
 
     def say(self, text: str, kind: str) -> None:
-        """Say something in every panel."""
-        with self._lock:
-            for viewer in self._viewers:
-                viewer.tell({"said": {"text": text, "kind": kind}})
+        """Say something in every panel that is seen."""
+        self._tell_all({"said": {"text": text, "kind": kind}})
 
     def tick(self) -> bool:
         """Read the machine and send what has changed; tell whether anybody still looks."""
         if not self._is_watched():
             return False
-        message = self._look()
-        with self._lock:
-            if len(message) > 1 or self._tick % _BEAT == 0:
-                for viewer in filter(self._is_seen, self._viewers):
-                    viewer.tell(message)
+        try:
+            self._look()
+        except GpuMagicError as error:  # a simulation that is described anew, and wrongly
+            self.say(str(error), "error")
         return True
+
+    def _look(self) -> Inventory:
+        """Read the machine, and send what has changed since the last time."""
+        session = current()
+        inventory = session.gpus(probe())
+        now = picture(inventory, Allotment(inventory, session.inherited))
+        with self._lock:
+            changes = now.since(self._picture)
+            self._inventory, self._picture = inventory, now
+            self._remember(now)
+            self._tick += 1
+            if changes is None:
+                self._version += 1
+                self._tell_all({"all": self.snapshot()})
+            elif changes:
+                self._tell_version({**changes, "tick": self._tick})
+            elif time.monotonic() - self._sent_at >= _BEAT:
+                self._tell_all({"tick": self._tick})
+        return inventory
+
+    def _remember(self, now: Picture) -> None:
+        """Keep the utilisation of the last minutes; the time in which nobody looked is a gap."""
+        missed = min(_HISTORY, round(time.monotonic() - self._looked_at) - 1)
+        self._looked_at = time.monotonic()
+        for key in [key for key in self._history if key not in now.now]:
+            del self._history[key]
+        for key, figures in now.now.items():
+            util = figures[UTILIZATION]
+            samples = self._history.setdefault(key, deque(maxlen=_HISTORY))
+            samples.extend([None] * (missed if samples else 0))
+            samples.append(util if isinstance(util, int) else None)
+
+    def _set_draft(self, wanted: str | None, page: str = "") -> None:
+        with self._lock:
+            self._draft = wanted
+            self._tell_version({"draft": wanted, "page": page})
+
+    def _tell_version(self, message: dict[str, Any]) -> None:
+        """Send what a page has to have: it can tell by the version whether it has missed another one."""
+        with self._lock:
+            self._version += 1
+            self._tell_all({**message, "version": self._version})
+
+    def _tell_all(self, message: dict[str, Any]) -> None:
+        with self._lock:
+            self._sent_at = time.monotonic()
+            for viewer in filter(self._is_seen, self._viewers):
+                viewer.tell(message)
 
     def _is_watched(self) -> bool:
         with self._lock:
             return any(map(self._is_seen, self._viewers))
 
     def _is_seen(self, viewer: Viewer) -> bool:
-        """Whether a page shows a panel. While the kernel is busy pages may be unable to say so."""
-        if viewer.seen_at == float("-inf"):
-            return False
-        heard = max(viewer.seen_at, self._wishes.free_since)
-        return self._wishes.is_busy or time.monotonic() - heard < _LEASE
-
-    def _look(self) -> dict[str, Any]:
-        """Read the machine; return what has changed since the last time."""
-        session = current()
-        inventory = session.gpus(probe())
-        now = picture(inventory, Allotment(inventory, session.inherited))
-        with self._lock:
-            self._tick += 1
-            changes = now.since(self._picture)
-            self._inventory, self._picture = inventory, now
-            self._remember(now)
-            message: dict[str, Any] = {"all": self.snapshot()} if changes is None else changes
-            message["tick"] = self._tick
-        return message
-
-    def _remember(self, now: Picture) -> None:
-        for key in [key for key in self._history if key not in now.now]:
-            del self._history[key]
-        for key, figures in now.now.items():
-            util = figures[UTILIZATION]
-            samples = self._history.setdefault(key, deque(maxlen=_HISTORY))
-            samples.append(util if isinstance(util, int) else None)
+        """Whether a page shows a panel. Pages of some kernels can't say so while a cell runs."""
+        if self._wishes.is_busy and not self._hears_while_busy:
+            return bool(viewer.views)
+        now, free_since = time.monotonic(), self._wishes.free_since
+        return any(now - max(heard, free_since) < _LEASE for heard in viewer.views.values())
 
     def _check(self, wanted: str) -> None:
         """Check a wish against the machine as it was last read: a page can send anything."""
@@ -218,15 +257,16 @@ class Board:
         except GpuMagicError as error:
             self.say(str(error), "error")
             return
+        except Exception as error:  # noqa: BLE001 - there is no cell that it could end, and a page that waits
+            self.say(f"Nothing was chosen: {type(error).__name__}: {error}", "error")
+            return
         if not choice.refusal:
-            with self._lock:
-                self._draft = None
-                for viewer in self._viewers:
-                    viewer.tell({"draft": None})
+            if self._draft == wish.wanted:  # and nothing else was clicked meanwhile
+                self._set_draft(None)
             self.say(str(choice), "done")
         elif wish.restart:
-            wish.by.tell({"restart": kernel_id()})
-            restart_unless_a_page_does(self._shell)
+            self._tell_all({"restarting": True})
+            self._restart = Restart(self._shell, wish.by.tell, wish.page)
         else:
             self.say(choice.refusal, "warning")
         self._sampler.poke()

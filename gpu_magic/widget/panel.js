@@ -6,7 +6,8 @@ const STATES = {
   unknown: "CUDA can't be asked",
 };
 const BEAT = 15000; // milliseconds after which a page says again that it shows the panel
-const STALE = 15000; // without a word from the kernel, which says something every ten seconds
+const STALE = 20000; // without a word from the kernel, which says something every ten seconds
+const COLUMNS = ["In this kernel", "GPU", "Name", "Memory", "Utilisation", "Temperature and power", "Used by"];
 
 class PanelView {
   constructor(store, element) {
@@ -29,7 +30,7 @@ class PanelView {
     setText(header.appendChild(make("strong")), "GPUs");
     this.host = header.appendChild(make("span", "gm-host"));
     this.mark = header.appendChild(make("span", "gm-mark"));
-    this.stale = header.appendChild(make("span", "gm-stale", { role: "status" }));
+    this.stale = header.appendChild(make("span", "gm-stale"));
     this.state = header.appendChild(make("span", "gm-state"));
     this.banner = this.root.appendChild(make("p", "gm-banner", { role: "status" }));
     this.notes = this.root.appendChild(make("p", "gm-banner gm-notes"));
@@ -51,6 +52,9 @@ class PanelView {
     this.copy = place.appendChild(make("button", "gm-copy", { type: "button" }));
     this.copy.addEventListener("click", () => this.copyLine());
     setText(this.copy, "copy");
+    this.clear = place.appendChild(make("button", "gm-copy", { type: "button", title: "Drop what was clicked" }));
+    this.clear.addEventListener("click", () => this.store.pick(null));
+    setText(this.clear, "clear");
     this.hint = place.appendChild(make("span", "gm-hint"));
   }
 
@@ -76,34 +80,40 @@ class PanelView {
   }
 
   buildQuestion() {
-    this.question = this.footer.appendChild(make("span", "gm-question", { role: "alertdialog" }));
+    this.question = this.footer.appendChild(make("span", "gm-question", { role: "alertdialog", "aria-modal": "false" }));
     this.question.hidden = true;
-    const text = this.question.appendChild(make("span"));
-    setText(text, "Restart the kernel? Its variables are lost.");
-    this.question.setAttribute("aria-label", text.textContent);
+    this.asked = null;
+    this.questionText = this.question.appendChild(make("span", "", { id: `gm-question-${this.id}` }));
+    this.question.setAttribute("aria-labelledby", this.questionText.id);
     const yes = this.question.appendChild(make("button", "gm-use", { type: "button" }));
     const no = this.question.appendChild(make("button", "", { type: "button" }));
     setText(yes, "Restart");
     setText(no, "Cancel");
     yes.addEventListener("click", () => {
-      this.ask(false);
-      this.store.wish("restart");
+      const wanted = this.asked;
+      this.ask(null);
+      this.store.wish("restart", wanted);
     });
-    no.addEventListener("click", () => this.ask(false));
+    no.addEventListener("click", () => this.ask(null));
     this.question.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") this.ask(false);
+      if (event.key === "Escape") this.ask(null);
     });
   }
 
-  ask(isOpen) {
-    this.question.hidden = !isOpen;
-    this.buttons.hidden = isOpen;
-    (isOpen ? this.question.querySelector("button") : this.use).focus();
+  // The question is about what stood there when it was asked; null closes it.
+  ask(wanted) {
+    this.asked = wanted;
+    this.question.hidden = wanted === null;
+    this.buttons.hidden = wanted !== null;
+    if (wanted !== null) {
+      setText(this.questionText, `Restart the kernel for %gpus ${wanted}? Its variables are lost.`);
+    }
+    (wanted === null ? this.use : this.question.lastElementChild).focus();
   }
 
   apply() {
     const { store } = this;
-    if (store.isFrozen && !store.isSame) this.ask(true);
+    if (store.isFrozen && !store.isSame) this.ask(store.draft);
     else store.wish("use");
   }
 
@@ -125,7 +135,7 @@ class PanelView {
 
   click(event) {
     const row = event.target.closest(".gm-row");
-    if (!row || this.store.isGone) return;
+    if (!row || this.store.isGone || this.store.isRestarting) return;
     this.focusOn(row);
     this.store.toggle(row.dataset.key);
   }
@@ -137,7 +147,9 @@ class PanelView {
     const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -last, End: last };
     if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === " " || event.key === "Enter") {
-      if (!event.repeat && !this.store.isGone) this.store.toggle(row.dataset.key);
+      if (!event.repeat && !this.store.isGone && !this.store.isRestarting) this.store.toggle(row.dataset.key);
+    } else if (event.key === "Escape" && this.store.draft !== null) {
+      this.store.pick(null);
     } else if (event.key in moves) {
       this.focusOn(all[Math.min(last, Math.max(0, all.indexOf(row) + moves[event.key]))]);
     } else {
@@ -172,7 +184,7 @@ class PanelView {
   lay() {
     const focused = this.grid.contains(document.activeElement) ? document.activeElement.dataset.key : null;
     this.rows = new Map(this.store.order.map((key) => [key, this.rows.get(key) ?? new RowView(key)]));
-    this.grid.replaceChildren(...[...this.rows.values()].map((view) => view.element));
+    this.grid.replaceChildren(headings(), ...[...this.rows.values()].map((view) => view.element));
     const [first] = this.rows.values();
     if (first && !this.grid.querySelector('[tabindex="0"]')) first.element.tabIndex = 0;
     if (focused && this.rows.has(focused)) this.focusOn(this.rows.get(focused).element);
@@ -203,13 +215,14 @@ class PanelView {
     const wanted = store.draft ?? (store.head.chosen ? store.present.join(",") || "none" : "");
     setText(this.line, wanted ? `%gpus ${wanted}` : "%gpus");
     this.copy.hidden = !wanted;
+    this.clear.hidden = store.draft === null;
+    if (this.asked !== null && (this.asked !== store.draft || store.isGone || store.isRestarting)) this.ask(null);
     setText(this.hint, wanted ? KEYWORDS[store.draft] ?? "" : "click GPUs to choose, in the order of cuda:0, cuda:1 …");
     const restarts = store.isFrozen && !store.isSame;
     setText(this.use, restarts ? "Restart kernel and use these" : "Use these");
-    this.use.disabled = !store.draft || store.isGone;
-    for (const control of this.buttons.querySelectorAll("button, input")) {
-      if (control !== this.use) control.disabled = store.isGone;
-    }
+    const isDead = store.isGone || store.isRestarting;
+    for (const control of this.buttons.querySelectorAll("button, input")) control.disabled = isDead;
+    this.use.disabled = !store.draft || isDead;
     setText(this.said, store.said.text);
     this.said.dataset.kind = store.said.kind;
   }
@@ -230,7 +243,8 @@ class PanelView {
     if (isSeen === this.isSeen && !again) return;
     this.isSeen = isSeen;
     this.store.heardAt = Math.max(this.store.heardAt, isSeen && !again ? Date.now() : 0);
-    if (!this.store.isGone) this.store.ask({ do: "see", view: this.id, seen: isSeen });
+    if (this.store.isGone) return;
+    this.store.ask({ do: "see", view: this.id, seen: isSeen, version: this.store.version });
   }
 
   close() {
@@ -242,6 +256,13 @@ class PanelView {
     removeEventListener("pagehide", this.leave);
     this.store.views.delete(this);
   }
+}
+
+// For those who can't see that a figure with a degree sign is a temperature.
+function headings() {
+  const row = make("div", "gm-headings", { role: "row" });
+  for (const name of COLUMNS) setText(row.appendChild(make("span", "", { role: "columnheader" })), name);
+  return row;
 }
 
 // The table that stands beside the panel is for pages without a live one.

@@ -14,6 +14,7 @@ from gpu_magic.errors import GpuMagicError
 from gpu_magic.widget.board import board
 from gpu_magic.widget.files import joined
 from gpu_magic.widget.instead import display_with
+from gpu_magic.widget.wishes import Wish
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Panel"]
 
 _NONSENSE = "The page sent what is not understood; nothing was changed."
-_MOST_VIEWS = 64
+_MOST_VIEWS, _LONGEST = 64, 64  # of one panel; characters that a view is called by
 
 
 class Panel(anywidget.AnyWidget):
@@ -35,8 +36,7 @@ class Panel(anywidget.AnyWidget):
 
     def __init__(self) -> None:
         self.board = board()
-        self.seen_at = float("-inf")
-        self._views: set[str] = set()
+        self.views: dict[str, float] = {}
         self._inventory: Inventory = self.board.add(self, get_ipython())
         super().__init__(key=secrets.token_hex(8))
         self.on_msg(self._hear)
@@ -64,6 +64,13 @@ class Panel(anywidget.AnyWidget):
     def _answer(self, text: str) -> None:
         self.tell({"said": {"text": text, "kind": "error"}})
 
+    def _handle_msg(self, msg: dict[str, Any]) -> None:
+        # ipywidgets logs, in the server's terminal, what it does not understand.
+        if msg["content"]["data"].get("method") not in ("update", "request_state", "custom"):
+            self._answer(_NONSENSE)
+        else:
+            super()._handle_msg(msg)
+
     def _hear(self, _widget: object, message: object, _buffers: object) -> None:
         try:
             if not isinstance(message, dict) or not self._understands(message):
@@ -74,22 +81,15 @@ class Panel(anywidget.AnyWidget):
     def _understands(self, message: dict[Any, Any]) -> bool:
         """Do what a page asks; tell whether it made sense."""
         match message:
-            case {"do": "see", "view": str(view), "seen": bool(seen)}:
-                self._see(view[:_MOST_VIEWS], seen=seen)
-            case {"do": "draft", "wanted": str() | None as wanted}:
-                self.board.draft(wanted, self)
-            case {"do": "use", "wanted": str(wanted)}:
-                self.board.wish(wanted, self)
-            case {"do": "restart", "wanted": str(wanted)}:
-                self.board.wish(wanted, self, restart=True)
+            case {"do": "see", "view": str(view), "seen": bool(seen), "version": int(version)}:
+                if view and len(view) <= _LONGEST and len(self.views) < _MOST_VIEWS:
+                    self.board.look_at(self, view, is_seen=seen, version=version)
+            case {"do": "draft", "wanted": str() | None as wanted, "page": str(page)}:
+                self.board.draft(wanted, page)
+            case {"do": "use" | "restart" as what, "wanted": str(wanted), "page": str(page)}:
+                self.board.wish(Wish(wanted, what == "restart", self, page))
+            case {"do": "can" | "cannot" as answer, "page": str(page)}:
+                self.board.answer(page, can=answer == "can")
             case _:
                 return False
         return True
-
-    def _see(self, view: str, *, seen: bool) -> None:
-        """Note which of the pages' views show the panel: a notebook can have several of one panel."""
-        if seen and len(self._views) < _MOST_VIEWS:
-            self._views.add(view)
-        elif not seen:
-            self._views.discard(view)
-        self.board.look_at(self, is_seen=bool(self._views))

@@ -3,13 +3,15 @@
 const PATIENCE = 150; // milliseconds after which a click that was not answered is waiting for the kernel
 
 const FRESH = 60; // seconds
+const RESTART = 6000; // milliseconds after which a restart is done, where this page is not the one that does it
 
 class Store {
   constructor(model) {
     this.model = model;
+    this.page = newPage();
     this.views = new Set();
     this.said = { text: "", kind: "info" };
-    this.restarting = false;
+    this.isRestarting = false;
     this.isGone = false;
     this.reset(model.get("machine"));
     model.on("msg:custom", (message) => this.hear(message));
@@ -23,6 +25,7 @@ class Store {
     // A page that was exported has the widget, and no kernel: what it was told is old, and nothing more comes.
     this.isLive ||= Math.abs(Date.now() / 1000 - all.at) < FRESH;
     this.tick = all.tick;
+    this.version = all.version;
     this.head = all.head;
     this.rows = all.rows;
     this.now = all.now;
@@ -38,14 +41,27 @@ class Store {
     this.isGone = false;
     this.isLive = true;
     if (message.all) return this.reset(message.all);
+    if ("version" in message && !this.follows(message.version)) return this.askAgain();
     if (message.tick) this.count(message);
-    if ("draft" in message) this.draft = message.draft;
+    if ("draft" in message && message.page !== this.page) this.draft = message.draft;
     if (message.said) this.say(message.said.text, message.said.kind);
-    if ("restart" in message) this.restart(message.restart);
+    if (message.restarting) this.waitForRestart();
+    if (message.restart) this.restart(message.restart);
     this.show();
   }
 
-  // A tick in which nothing changed may not have been sent: the figures were those of before.
+  // Messages get lost: a server drops them where a cell prints too much, and a connection can break.
+  follows(version) {
+    if (version > this.version + 1) return false;
+    this.version = Math.max(this.version, version);
+    return true;
+  }
+
+  askAgain() {
+    for (const view of this.views) view.see(view.isSeen, true);
+  }
+
+  // A tick in which nothing changed was not sent: the figures were those of before.
   count({ tick, head, rows, now }) {
     if (tick <= this.tick) return;
     const missed = Math.min(tick - this.tick - 1, SAMPLES);
@@ -68,40 +84,45 @@ class Store {
   }
 
   lose() {
+    clearTimeout(this.losing);
     this.isGone = true;
     const back = "The kernel was restarted: the next %load_ext gpu_magic applies your choice.";
-    this.say(this.restarting ? back : "The kernel has gone: run the cell again for a live panel.", "warning");
+    this.say(this.isRestarting ? back : "The kernel has gone: run the cell again for a live panel.", "warning");
     this.show();
   }
 
   ask(message) {
-    this.model.send(message);
+    this.model.send({ ...message, page: this.page });
   }
 
   // What is clicked, as what one types behind %gpus; "" for nothing yet, null for what is chosen already.
   pick(wanted) {
     this.draft = wanted;
-    this.say("", "info");
+    if (this.said.kind !== "pending") this.say("", "info"); // what waits for the kernel will still be done
     this.ask({ do: "draft", wanted });
     this.show();
   }
 
-  wish(what) {
+  wish(what, wanted = this.draft) {
     this.say("", "info");
-    const text = `${what === "restart" ? "restarts" : "applies"} when the kernel is free`;
+    const text = `%gpus ${wanted}: ${what === "restart" ? "restarts" : "applies"} when the kernel is free`;
     this.waiting = setTimeout(() => {
       this.say(text, "pending");
       this.show();
     }, PATIENCE);
-    this.ask({ do: what, wanted: this.draft });
+    this.ask({ do: what, wanted });
     this.show();
   }
 
-  async restart(kernel) {
-    this.restarting = true;
+  waitForRestart() {
+    this.isRestarting = true;
     this.say("Restarting the kernel …", "pending");
     // Front ends are not told of a restart that somebody else has asked for.
-    if (await restartThroughServer(kernel)) this.lose();
+    this.losing = setTimeout(() => this.lose(), RESTART);
+  }
+
+  async restart(wish) {
+    if (await answerRestart(wish, this.page, (answer) => this.ask(answer))) this.lose();
   }
 
   show(isNew = false) {
@@ -118,7 +139,7 @@ class Store {
   // The devices that are marked: those that were clicked, else those that were chosen. Where all are visible,
   // nothing was chosen.
   get marked() {
-    if (this.draft !== null) return this.draft in KEYWORDS ? [] : this.draft.split(",").filter(Boolean);
+    if (this.draft !== null) return this.draft.split(",").filter((key) => key in this.rows);
     return this.head.chosen ? this.present : [];
   }
 
@@ -133,11 +154,11 @@ class Store {
 
   toggle(key) {
     const row = this.rows[key];
-    if (row.why) {
+    const marked = this.marked;
+    if (row.why && !marked.includes(key)) {
       this.say(row.why, "warning");
       return this.show();
     }
-    const marked = this.marked;
     let wanted = marked.includes(key) ? marked.filter((one) => one !== key) : [...marked, key];
     // One process can use one MIG instance, and no other GPU beside it.
     if (wanted.some((one) => this.rows[one]?.part)) wanted = wanted.includes(key) ? [key] : [];
@@ -147,7 +168,7 @@ class Store {
   pickLeastBusy(count) {
     const least = this.head.least.split(",").filter(Boolean);
     if (count > least.length) {
-      this.say(`Only ${least.length} can be picked from.`, "warning");
+      this.say(`Only ${least.length || "none"} can be picked from.`.replace("Only none", "None"), "warning");
       return this.show();
     }
     this.pick(least.slice(0, count).join(","));

@@ -26,14 +26,15 @@ class Wish(NamedTuple):
         As behind `%gpus`.
     restart
         Whether to restart the kernel for it.
-    by
-        Who wishes it, to be told what became of it.
+    by, page
+        Who wishes it: the panel, and the one of its pages.
 
     """
 
     wanted: str
     restart: bool
     by: Any
+    page: str = ""
 
 
 class Wishes:
@@ -52,31 +53,35 @@ class Wishes:
         self._latest: Wish | None = None
         self._shell: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.is_busy = False
+        self._depth = 0  # of the cell that runs, as cells can run cells
         self.free_since = time.monotonic()
 
+    @property
+    def is_busy(self) -> bool:
+        return self._depth > 0
+
     def attach(self, shell: Any) -> None:
-        """Follow a shell's cells; the first call has to be on its main thread."""
-        if shell is None or shell is self._shell:
+        """Follow a shell's cells. Only its main thread knows of them, and of the loop."""
+        if shell is None or not _is_main_thread():
             return
-        self.detach()
-        self._shell = shell
-        self.is_busy = _is_in_cell(shell)
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:  # a terminal's: wishes are carried out before the next cell
             self._loop = None
-        # And not pre_execute, which ipykernel triggers for each message of a widget, too.
-        shell.events.register("pre_run_cell", self._before_cell)
-        shell.events.register("post_run_cell", self._after_cell)
+        if shell is not self._shell:
+            self.detach()
+            self._shell, self._depth = shell, int(_is_in_cell(shell))
+            # And not pre_execute, which ipykernel triggers for each message of a widget, too.
+            shell.events.register("pre_run_cell", self._before_cell)
+            shell.events.register("post_run_cell", self._after_cell)
+        self._call_soon()
 
     def detach(self) -> None:
-        """Leave nothing behind in the shell; what was not carried out is dropped."""
+        """Leave nothing behind in the shell; a wish is kept for when we are back."""
         if self._shell is not None:
             self._shell.events.unregister("pre_run_cell", self._before_cell)
             self._shell.events.unregister("post_run_cell", self._after_cell)
-        self._shell = self._loop = self._latest = None
-        self.is_busy = False
+        self._shell, self._depth = None, 0
 
     def record(self, wish: Wish) -> None:
         """Note a wish, from any thread."""
@@ -88,28 +93,39 @@ class Wishes:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._when_free)
 
-    def _when_free(self) -> None:
-        if self.is_busy:  # a cell that awaits lets the loop run; its end comes here again
+    def _when_free(self, *, before_cell: bool = False) -> None:
+        # A cell that awaits lets the loop run; its end comes here again.
+        if self._shell is None or self.is_busy:
             return
         with self._lock:
-            wish, self._latest = self._latest, None
-        if wish is not None:
-            self._carry_out(wish)
+            wish = self._latest
+            if wish is None or (wish.restart and before_cell):  # it would be killed just after its beginning
+                return
+            self._latest = None
+        self._carry_out(wish)
 
     # A subshell can run cells too, on a thread of its own: those are none of ours.
 
     def _before_cell(self, _info: object) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if not _is_main_thread():
             return
-        self._when_free()  # cells that are queued can follow each other without the loop between them
-        self.is_busy = True
+        try:
+            # Cells that are queued can follow each other without the loop between them.
+            self._when_free(before_cell=True)
+        finally:
+            self._depth += 1
 
     def _after_cell(self, _result: object) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if not _is_main_thread():
             return
-        # Not at once: the watch is yet to say what this cell has started.
-        self.is_busy, self.free_since = False, time.monotonic()
-        self._call_soon()
+        self._depth = max(0, self._depth - 1)
+        if not self._depth:
+            self.free_since = time.monotonic()
+            self._call_soon()  # not at once: the watch is yet to say what this cell has started
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _is_in_cell(shell: Any) -> bool:

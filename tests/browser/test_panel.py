@@ -60,7 +60,7 @@ def test_everything_by_keyboard(lab: Lab) -> None:
     assert notebook.row(0).evaluate("row => getComputedStyle(row).outlineStyle") == "solid"
     expect(notebook.row(2)).to_have_attribute("aria-selected", "true")
     expect(notebook.row(0)).to_have_attribute("aria-selected", "false")
-    for _ in range(6):  # copy, least busy, how many, None, Reset, Use these
+    for _ in range(7):  # copy, clear, least busy, how many, None, Reset, Use these
         keyboard.press("Tab")
     expect(notebook.button("Use these")).to_be_focused()
     keyboard.press("Enter")
@@ -76,8 +76,9 @@ def test_the_tree_that_a_screen_reader_reads(lab: Lab) -> None:
     grid = notebook.page.get_by_role("grid", name="GPUs")
     expect(grid).to_have_attribute("aria-multiselectable", "true")
     rows = grid.get_by_role("row")
-    expect(rows).to_have_count(4)
-    cells = rows.nth(1).get_by_role("gridcell")
+    expect(rows).to_have_count(5)  # the first has the headings
+    assert grid.get_by_role("columnheader").all_text_contents()[3] == "Memory"
+    cells = rows.nth(2).get_by_role("gridcell")
     assert cells.all_inner_texts()[:4] == ["cuda:1", "1", "A100-SXM4-80GB", "60.0 / 80.0 GiB"]
     expect(notebook.page.get_by_role("spinbutton", name="How many of the least busy")).to_be_visible()
 
@@ -159,6 +160,29 @@ def test_a_gpu_is_lost_while_looking_and_the_rest_goes_on(lab: Lab) -> None:
     expect(notebook.row(2).locator(".gm-users")).to_contain_text("did not come back in time")
     lab.change_machine(busy_machine(util=44))
     expect(notebook.row(0).locator(".gm-percent")).to_have_text("44 %")
+
+
+def test_a_gpu_that_is_lost_after_it_was_clicked_can_be_dropped(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    notebook.row(1).click()
+    notebook.row(3).click()
+    lab.change_machine(busy_machine().losing(1))
+    expect(notebook.row(1)).to_have_class(re.compile("gm-problem"))
+    notebook.row(1).click(force=True)
+    expect(notebook.line).to_have_text("%gpus 3")
+    notebook.button("Use these").click()
+    expect(notebook.said).to_contain_text("cuda:0 = GPU 3")
+
+
+def test_what_was_clicked_can_be_dropped_as_a_whole(lab: Lab) -> None:
+    notebook = open_panel(lab, "%gpus 2")
+    notebook.row(1).click()
+    notebook.button("clear").click()
+    expect(notebook.line).to_have_text("%gpus 2")
+    notebook.row(1).click()
+    notebook.page.keyboard.press("Escape")
+    expect(notebook.line).to_have_text("%gpus 2")
+    assert notebook.badges() == {"2": "cuda:0"}
 
 
 def test_names_from_the_machine_stay_text(lab: Lab) -> None:

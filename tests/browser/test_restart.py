@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.sync_api import expect
@@ -20,9 +20,9 @@ START_CUDA = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
 APPLIED = "As chosen before the restart:\ncuda:0 = GPU 3 (NVIDIA A100-SXM4-80GB, 80 GiB free)"
 
 
-def frozen_panel(lab: Lab, **how: str) -> Notebook:
+def frozen_panel(lab: Lab, *more: str, **how: str) -> Notebook:
     """Open a panel of a process that is frozen to GPU 1."""
-    notebook = open_panel(lab, "%gpus 1", START_CUDA, **how)
+    notebook = open_panel(lab, "%gpus 1", START_CUDA, *more, **how)
     expect(notebook.panel.locator(".gm-state")).to_have_text("CUDA started")
     return notebook
 
@@ -83,7 +83,7 @@ def test_escape_is_no(lab: Lab) -> None:
     notebook = frozen_panel(lab)
     notebook.row(3).click()
     notebook.button("Restart kernel and use these").press("Enter")
-    expect(notebook.panel.get_by_role("button", name="Restart", exact=True)).to_be_focused()
+    expect(notebook.button("Cancel")).to_be_focused()
     notebook.page.keyboard.press("Escape")
     expect(notebook.button("Restart kernel and use these")).to_be_focused()
     assert saved(lab) == []
@@ -103,6 +103,60 @@ def test_where_the_page_has_no_server_to_ask_the_kernel_does_it(lab: Lab) -> Non
     assert notebook.ask(LOAD) == APPLIED
 
 
+def test_all_panels_and_pages_learn_of_it_and_one_of_them_does_it(lab: Lab) -> None:
+    notebook = frozen_panel(lab, "%gpu_panel")
+    notebook.save()
+    second = lab.open_file(notebook.page.evaluate("notebook.context.path"))
+    expect(second.panel).to_be_visible()
+    posts: list[str] = []
+    for one in (notebook, second):
+        one.page.on(
+            "request", lambda request: posts.append(request.url) if "/restart" in request.url else None
+        )
+    notebook.row(3).click()
+    expect(second.line).to_have_text("%gpus 3")
+    notebook.button("Restart kernel and use these").click()
+    notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+    for one in (notebook, second):
+        for number in range(2):
+            said = one.page.locator(".gm-panel").nth(number).locator(".gm-said")
+            expect(said).to_contain_text("The kernel was restarted", timeout=15_000)
+    assert len(posts) == 1
+    assert second.ask(LOAD) == APPLIED
+
+
+def test_the_question_is_about_what_was_clicked_when_it_was_asked(lab: Lab) -> None:
+    notebook = frozen_panel(lab, "%gpu_panel")
+    panels = notebook.page.locator(".gm-panel")
+    panels.nth(0).locator('[data-key="3"]').click()
+    panels.nth(0).get_by_role("button", name="Restart kernel and use these").click()
+    question = panels.nth(0).get_by_role("alertdialog")
+    expect(question).to_contain_text("Restart the kernel for %gpus 1,3? Its variables are lost.")
+    panels.nth(1).locator('[data-key="0"]').click()
+    expect(question).to_be_hidden()
+    assert saved(lab) == []
+
+
+def test_a_slow_server_is_waited_for(lab: Lab) -> None:
+    notebook = frozen_panel(lab)
+    posts: list[str] = []
+
+    def slow(route: Any) -> None:
+        posts.append(route.request.url)
+        notebook.page.wait_for_timeout(5000)  # longer than a page has to say that it can
+        route.continue_()
+
+    notebook.page.route("**/api/kernels/*/restart*", slow)
+    notebook.row(1).click()
+    notebook.row(3).click()
+    notebook.button("Restart kernel and use these").click()
+    notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+    expect(notebook.said).to_contain_text("The kernel was restarted", timeout=20_000)
+    assert len(posts) == 1
+    assert notebook.page.locator(".jp-Dialog").count() == 0
+    assert notebook.ask(LOAD) == APPLIED
+
+
 def test_typing_does_the_same(lab: Lab) -> None:
     notebook = lab.open(LOAD, "%gpus 1", START_CUDA, "%gpus 3 --restart")
     for cell in range(3):
@@ -115,5 +169,15 @@ def test_typing_does_the_same(lab: Lab) -> None:
     assert notebook.outputs(3).strip() == "Restarting the kernel; the next %load_ext gpu_magic chooses GPU 3."
     assert "Traceback" not in notebook.page.locator(".jp-OutputArea").nth(3).inner_text()
     assert notebook.ask(LOAD) == APPLIED
+    # What the cell has left in the notebook restarts nothing when it is shown again.
+    posts: list[str] = []
+    notebook.page.on(
+        "request", lambda request: posts.append(request.url) if "/restart" in request.url else None
+    )
+    notebook.page.evaluate("notebook.content.activeCellIndex = 3")
+    notebook.page.evaluate("jupyterapp.commands.execute('notebook:create-output-view')")
+    notebook.page.evaluate("jupyterapp.commands.execute('notebook:move-cell-up')")
+    notebook.page.wait_for_timeout(1000)
+    assert posts == []
     assert notebook.ask("%gpus 2,0 --restart").startswith("cuda:0 = GPU 2")  # nothing has started: no need to
     assert notebook.ask(MASK) == "2,0"

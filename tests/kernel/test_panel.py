@@ -38,6 +38,10 @@ class Page:
         message = {"comm_id": self.key, "data": {"method": method, "content": content, **data}}
         client.session.send(client.shell_channel.socket, "comm_msg", message)
 
+    def do(self, **content: Any) -> None:
+        """Send what makes sense."""
+        self.send({"page": "p", "version": -1} | content)
+
     def hear(self, seconds: float = 5.0) -> dict[str, Any]:
         """Return the next message that is for this panel."""
         deadline = time.monotonic() + seconds
@@ -88,6 +92,9 @@ NONSENSE: list[Any] = [
     {"do": "see", "view": 3, "seen": True},
     {"do": "see", "view": "v", "seen": "yes"},
     {"do": "delete", "wanted": "1"},
+    {"do": "use", "wanted": "1", "page": 3},
+    {"do": "see", "view": "v", "seen": True, "version": "1"},
+    {"do": "can"},
 ]
 
 
@@ -121,7 +128,7 @@ def test_nonsense_changes_nothing_and_the_panel_says_so(page: Page) -> None:
 )
 @pytest.mark.parametrize("what", ["use", "restart", "draft"])
 def test_what_can_not_be_chosen_changes_nothing(page: Page, what: str, wanted: str, says: str) -> None:
-    page.send({"do": what, "wanted": wanted})
+    page.do(do=what, wanted=wanted)
     if what == "draft" and not wanted:  # what was clicked is dropped again
         return
     assert says in page.hear_said()["text"]
@@ -132,9 +139,9 @@ def test_a_wider_mask_than_the_kernel_was_given_is_refused(start_kernel: Callabl
     kernel = start_kernel(CUDA_VISIBLE_DEVICES="1,2")
     kernel.run("%load_ext gpu_magic")
     page = Page(kernel)
-    page.send({"do": "use", "wanted": "3"})
+    page.do(do="use", wanted="3")
     assert "GPU 3 is outside what this kernel was given" in page.hear_said()["text"]
-    page.send({"do": "use", "wanted": "2"})
+    page.do(do="use", wanted="2")
     assert page.hear_said()["text"].startswith("cuda:0 = GPU 2")
     assert kernel.run(MASK).stdout == "2"
 
@@ -144,14 +151,14 @@ def test_one_thread_while_somebody_looks_and_none_else(page: Page) -> None:
     other = Page(kernel, "other")
     assert kernel.run(THREADS).stdout == "1"
     for one in (page, other):
-        one.send({"do": "see", "view": "v", "seen": True})
+        one.do(do="see", view="v", seen=True)
     assert kernel.run(THREADS).stdout == "1"
-    page.send({"do": "see", "view": "v", "seen": False})
+    page.do(do="see", view="v", seen=False)
     time.sleep(1.2)
     assert kernel.run(THREADS).stdout == "1"  # the other one is still looked at
-    other.send({"do": "see", "view": "v", "seen": False})
+    other.do(do="see", view="v", seen=False)
     assert ends(kernel)
-    page.send({"do": "see", "view": "v", "seen": True})  # the page is in front again
+    page.do(do="see", view="v", seen=True)  # the page is in front again
     while "all" not in (message := page.hear()):
         assert message
     assert set(message["all"]["rows"]) == {"0", "1", "2", "3"}
@@ -162,27 +169,27 @@ def test_one_thread_while_somebody_looks_and_none_else(page: Page) -> None:
 
 def test_a_panel_in_two_places_is_looked_at_until_both_are_gone(page: Page) -> None:
     for view in ("one", "two"):
-        page.send({"do": "see", "view": view, "seen": True})
-    page.send({"do": "see", "view": "one", "seen": False})
+        page.do(do="see", view=view, seen=True)
+    page.do(do="see", view="one", seen=False)
     time.sleep(1.2)
     assert page.kernel.run(THREADS).stdout == "1"
 
 
 def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
     kernel = page.kernel
-    page.send({"do": "see", "view": "v", "seen": True})
-    page.send({"do": "use", "wanted": "2"})
+    page.do(do="see", view="v", seen=True)
+    page.do(do="use", wanted="2")
     assert page.hear_said()["kind"] == "done"
     kernel.run("%reload_ext gpu_magic")
     assert kernel.run(THREADS).stdout == "1"
     assert kernel.run("%unload_ext gpu_magic").stdout.startswith("Your choice is undone") is False
     assert kernel.run(THREADS).stdout == "0"
-    page.send({"do": "use", "wanted": "1"})
+    page.do(do="use", wanted="1")
     while (said := page.hear_said())["kind"] != "error":
         pass
     assert said["text"] == "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gpu_magic."
     assert kernel.run(MASK).stdout == "None"
-    page.send({"do": "see", "view": "v", "seen": True})
+    page.do(do="see", view="v", seen=True)
     assert kernel.run(THREADS).stdout == "0"
     kernel.run("%load_ext gpu_magic")
     assert kernel.run(THREADS).stdout == "1"
@@ -193,13 +200,14 @@ def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
 
 
 def test_only_what_changed_is_sent(page: Page) -> None:
-    page.send({"do": "see", "view": "v", "seen": True})
+    page.do(do="see", view="v", seen=True)
     page.hear(1.5)
     page.kernel.change_machine(Driver((replace(CARDS[0], util=42), *CARDS[1:])))
     while not (message := page.hear()).get("rows"):
         assert message
     assert message == {
         "tick": message["tick"],
+        "version": message["version"],
         "head": {"least": "1,2,3,0"},
         "rows": {"0": {"kind": "busy", "users": [IN_USE]}},
         "now": {"0": [0.5, 6, 42, 31, 56]},
@@ -208,11 +216,105 @@ def test_only_what_changed_is_sent(page: Page) -> None:
     assert set(quiet) <= {"tick"}
 
 
+def test_a_page_that_has_missed_something_is_told_all(page: Page) -> None:
+    page.do(do="see", view="v", seen=True)
+    while "all" not in (message := page.hear()):
+        assert message
+    version = message["all"]["version"]
+    page.do(do="see", view="v", seen=True, version=version)
+    assert set(page.hear()) == {"tick"}
+    page.do(do="see", view="v", seen=True, version=version - 1)
+    assert page.hear()["all"]["version"] == version
+
+
+def test_making_a_panel_keeps_nothing_from_the_others(page: Page) -> None:
+    page.do(do="see", view="v", seen=True)
+    page.hear()
+    page.kernel.client.execute("gpu_magic.choose('2'); other = gpu_magic.panel()")
+    while "2" not in (message := page.hear()).get("rows", {}):
+        assert message
+    assert message["rows"]["2"]["here"] == "cuda:0"
+    assert message["head"]["chosen"] is True
+
+
+WISH = """
+from gpu_magic.widget.wishes import Wish
+panel.board.wish(Wish({wanted!r}, {restart}, panel, "p"))
+"""
+
+
+def test_a_cell_within_a_cell_is_not_the_end_of_it(page: Page) -> None:
+    wish = WISH.format(wanted="3", restart=False)
+    inner = (
+        "get_ipython().run_cell('1'); import asyncio; await asyncio.sleep(0.1); get_ipython().run_cell('2')"
+    )
+    assert page.kernel.run(f"{wish}\n{inner}\n{MASK}").stdout.endswith("None")
+    assert page.kernel.run(MASK).stdout == "3"
+
+
+def test_a_restart_does_not_kill_the_cells_that_wait_their_turn(page: Page) -> None:
+    kernel = page.kernel
+    kernel.run(f"import time\n{START_CUDA}")
+    wish = WISH.format(wanted="3", restart=True)
+    for code in (f"time.sleep(0.5)\n{wish}", "time.sleep(0.5)", "open('ran', 'w').close(); time.sleep(0.5)"):
+        kernel.client.execute(code)
+    while "restart" not in (message := page.hear(10)):
+        assert message
+    assert kernel.run("import pathlib; print(pathlib.Path('ran').exists(), end='')").stdout == "True"
+
+
+def test_what_is_clicked_after_a_wish_stays_clicked(page: Page) -> None:
+    page.do(do="see", view="v", seen=True)
+    page.kernel.client.execute("time = __import__('time'); time.sleep(0.5)")
+    page.do(do="use", wanted="3")
+    page.do(do="draft", wanted="1,2")
+    assert page.hear_said()["kind"] == "done"
+    assert page.kernel.run("print(panel.board.snapshot()['draft'], end='')").stdout == "1,2"
+    assert page.kernel.run(MASK).stdout == "3"
+
+
+def test_reloading_keeps_what_was_clicked(page: Page) -> None:
+    page.kernel.run(WISH.format(wanted="3", restart=False) + "%reload_ext gpu_magic")
+    assert page.kernel.run(MASK).stdout == "3"
+
+
+def test_a_method_that_there_is_not(page: Page) -> None:
+    page.do(do="see", view="v", seen=True)
+    for method in ("", "backbone", "delete"):
+        page.send({}, method)
+        assert page.hear_said()["text"] == "The page sent what is not understood; nothing was changed."
+
+
+def test_a_folder_that_can_not_be_written_to(page: Page) -> None:
+    page.do(do="see", view="v", seen=True)
+    page.kernel.run(START_CUDA)
+    # A folder stands where the choice would be kept: root could write into any.
+    page.kernel.run("from gpu_magic.restart import saved; saved._file().with_suffix('.new').mkdir()")
+    page.do(do="restart", wanted="3")
+    assert page.hear_said()["text"].startswith(
+        "The choice can't be kept for a restart, so nothing was changed"
+    )
+    said = page.kernel.run("%gpus 3 --restart").stderr
+    assert said.startswith("UsageError: The choice can't be kept for a restart")
+
+
+def test_a_panel_made_on_another_thread(kernel: Kernel) -> None:
+    kernel.run("import gpu_magic, threading, asyncio")
+    kernel.run(
+        "async def make():\n    global panel\n    panel = gpu_magic.panel()\n"
+        "thread = threading.Thread(target=lambda: asyncio.run(make()))\nthread.start()\nthread.join()"
+    )
+    page = Page(kernel, "other")
+    page.do(do="use", wanted="3")
+    assert page.hear_said()["kind"] == "done"
+    assert kernel.run(MASK).stdout == "3"
+
+
 IN_USE = "in use, by whom can't be seen from here"
 
 
 def test_a_hanging_driver_keeps_neither_the_thread_nor_the_kernel(page: Page) -> None:
-    page.send({"do": "see", "view": "v", "seen": True})
+    page.do(do="see", view="v", seen=True)
     page.kernel.change_machine(Driver(CARDS, hangs=(("nvmlDeviceGetMemoryInfo_v2", 1, 30.0),)))
     while "1" not in (message := page.hear(10)).get("rows", {}):
         assert message
@@ -229,6 +331,10 @@ def test_what_stands_in_the_notebook_without_widgets(kernel: Kernel) -> None:
     assert "<table" in reply.html
     says = "UsageError: %gpu_panel takes nothing behind it; %gpus 1,3 chooses by typing.\n"
     assert kernel.run("%gpu_panel 1,3").stderr == says
+    assert (
+        kernel.run("%gpu_panel --strict").stderr
+        == "UsageError: There is no --strict: %gpu_panel takes no options.\n"
+    )
 
 
 def save(kernel: Kernel, changes: dict[str, Any] | None = None) -> Path:
@@ -285,6 +391,42 @@ def test_what_is_no_good_is_dropped_and_told(kernel: Kernel, changes: dict[str, 
     assert says in reply.stdout
     assert kernel.run(MASK).stdout == "None"
     assert not file.exists()
+
+
+def test_what_is_kept_is_no_text(kernel: Kernel) -> None:
+    file = save(kernel)
+    file.write_bytes(b"\xff\xfe{")
+    kernel.restart()
+    assert kernel.run("%load_ext gpu_magic").stdout.endswith("its file can't be read.\n")
+    assert not file.exists()
+
+
+def test_a_choice_that_was_made_since_is_the_newer_one(kernel: Kernel) -> None:
+    save(kernel)
+    kernel.restart()
+    kernel.run("import gpu_magic; gpu_magic.choose('2')")
+    assert "as another choice was made since" in kernel.run("%load_ext gpu_magic").stdout
+    assert kernel.run(MASK).stdout == "2"
+
+
+def test_other_files_stay_and_what_other_kernels_have_kept_goes(kernel: Kernel) -> None:
+    old = time.time() - 10_000
+    folder = save(kernel).parent
+    theirs = [folder / "gpu_magic-results.json", folder / "gpu_magic-kernel-notes.json"]
+    for file in theirs:
+        file.write_text('{"mine": 1}')
+        os.utime(file, (old, old))
+    left = folder / "gpu_magic-kernel-of-another.json"
+    left.write_text(
+        json.dumps({"kernel": "kernel-of-another", "saved": old, "wanted": "none", "options": {}})
+    )
+    try:
+        kernel.run("_ = keep('2', Options())")
+        assert all(file.exists() for file in theirs)
+        assert not left.exists()
+    finally:
+        for file in theirs:
+            file.unlink()
 
 
 def test_a_saved_choice_is_for_its_own_kernel_alone(
