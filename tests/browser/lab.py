@@ -112,7 +112,7 @@ class Lab:
         page = context.new_page()
         page.set_default_timeout(20_000)
         page.on("console", self._hear)
-        page.on("pageerror", lambda error: self.complaints.append(f"page error: {error}"))
+        page.on("pageerror", lambda error: self._complain(f"page error: {error}"))
         page.on("request", self._see)
         # A workspace of its own: the default one opens what an earlier test had open.
         place = f"lab/workspaces/{secrets.token_hex(4)}/tree/{name}" if app == "lab" else f"notebooks/{name}"
@@ -125,8 +125,12 @@ class Lab:
         return notebook
 
     def _hear(self, message: Any) -> None:
-        if message.type == "error" and not any(word in message.text for word in self.harmless):
-            self.complaints.append(f"console: {message.text}")
+        if message.type == "error":
+            self._complain(f"console: {message.text}")
+
+    def _complain(self, text: str) -> None:
+        if not any(word in text for word in self.harmless):
+            self.complaints.append(text)
 
     def _see(self, request: Any) -> None:
         """Note every request to anything but this server; data and blobs never leave the page."""

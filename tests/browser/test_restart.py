@@ -113,6 +113,7 @@ def test_all_panels_and_pages_learn_of_it_and_one_of_them_does_it(lab: Lab) -> N
         one.page.on(
             "request", lambda request: posts.append(request.url) if "/restart" in request.url else None
         )
+    notebook.row(1).click()
     notebook.row(3).click()
     expect(second.line).to_have_text("%gpus 3")
     notebook.button("Restart kernel and use these").click()
