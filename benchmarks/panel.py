@@ -44,7 +44,7 @@ PANEL = """
 import gpu_magic
 panel = gpu_magic.panel()
 panel.board._sampler.stop()
-panel.board.look_at(panel, is_seen=True)
+panel.board.look_at(panel, "v", is_seen=True, version=0)
 panel.board._sampler.stop()
 answer = measure(panel.board.tick, {ticks})
 """

@@ -238,7 +238,7 @@ class Session:
         return self._nvml.inventory()
 
     def _judge(self, inventory: Inventory, state: State) -> Guard:
-        from gpu_magic.cuda.driver import look
+        from gpu_magic.cuda.frozen import look
         from gpu_magic.cuda.guard import judge
 
         return judge(look(state), self.watch.first, inventory)

@@ -14,12 +14,11 @@ import ctypes
 import enum
 import os
 import sys
-from typing import Any, NamedTuple
 
 if sys.platform != "win32":
     from _ctypes import dlopen
 
-__all__ = ["Probe", "State", "look", "probe"]
+__all__ = ["State", "loaded", "probe"]
 
 _NOT_INITIALIZED = 3
 
@@ -36,23 +35,6 @@ class State(enum.Enum):
     @property
     def can_change(self) -> bool:
         return self in (State.ABSENT, State.LIVE, State.UNKNOWN)
-
-
-class Probe(NamedTuple):
-    """The driver's answer.
-
-    Parameters
-    ----------
-    state
-        Live or frozen.
-    devices
-        What the process is frozen to: for `cuda:0`, `cuda:1`, … the 16 bytes of the UUID as text,
-        without "GPU-" or "MIG-", which the driver does not give.
-
-    """
-
-    state: State
-    devices: tuple[str, ...] = ()
 
 
 class _Driver:
@@ -96,27 +78,6 @@ def probe() -> State:
     return State.FROZEN
 
 
-def look(state: State) -> Probe:
-    """Tell what the process is frozen to, where `probe` says that it is."""
-    library = _driver.library
-    if state is not State.FROZEN or library is None:
-        return Probe(state)
-    count = ctypes.c_int()
-    if library.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return Probe(state)  # initialised without any device: an empty mask
-    devices = []
-    for ordinal in range(count.value):
-        device = ctypes.c_int()
-        if library.cuDeviceGet(ctypes.byref(device), ordinal) != 0:
-            break
-        devices.append(_uuid(library, device))
-    return Probe(state, tuple(devices))
-
-
-def _uuid(library: Any, device: ctypes.c_int) -> str:
-    import uuid
-
-    raw = (ctypes.c_ubyte * 16)()
-    # Version 2 (CUDA 11.4) gives a MIG instance's own UUID, version 1 its GPU's.
-    ask = getattr(library, "cuDeviceGetUuid_v2", None) or library.cuDeviceGetUuid
-    return str(uuid.UUID(bytes=bytes(raw))) if ask(ctypes.byref(raw), device) == 0 else ""
+def loaded() -> ctypes.CDLL | None:
+    """Return the library, where `probe` has found that somebody has loaded it."""
+    return _driver.library

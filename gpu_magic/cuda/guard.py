@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.cuda.driver import Probe, State
+from gpu_magic.cuda.driver import State
 from gpu_magic.devices.model import Gpu
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gpu_magic.cuda.frozen import Probe
     from gpu_magic.cuda.watch import Sighting
     from gpu_magic.devices.model import Device, Inventory
 

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from gpu_magic.kernel import kept_file, say_in_first_cell
 from gpu_magic.magics.complete import complete_magics
 from gpu_magic.magics.gpu_free import GpuFreeMagic
 from gpu_magic.magics.gpu_panel import GpuPanelMagic
@@ -14,8 +15,6 @@ from gpu_magic.magics.gpus import GpuMagics
 from gpu_magic.magics.on_gpu import OnGpuMagic
 from gpu_magic.magics.to_gpu import ToGpuMagics
 from gpu_magic.magics.where import WhereMagic
-from gpu_magic.restart.kernel import say_in_first_cell
-from gpu_magic.restart.saved import is_there, resume
 from gpu_magic.session import MASK, current
 
 if TYPE_CHECKING:
@@ -63,7 +62,10 @@ def load(shell: InteractiveShell) -> None:
     _transformers[shell] = _awaiting(shell)
     shell.input_transformers_post.append(_transformers[shell])
     current().load(shell)
-    if is_there():
+    file = kept_file()
+    if file is not None and file.exists():
+        from gpu_magic.saved import resume
+
         text = resume()
         say_in_first_cell(shell, lambda: print(text))
     if widgets := sys.modules.get("gpu_magic.widget.board"):

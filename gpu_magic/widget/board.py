@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gpu_magic.cuda.driver import probe
 from gpu_magic.errors import ChoiceError, GpuMagicError
-from gpu_magic.restart.saved import keep
+from gpu_magic.saved import keep
 from gpu_magic.selection.allotment import Allotment
 from gpu_magic.selection.choose import choose as decide
 from gpu_magic.selection.options import Options

@@ -11,8 +11,8 @@ from IPython.core.getipython import get_ipython
 
 from gpu_magic.devices.table import as_html
 from gpu_magic.errors import GpuMagicError
+from gpu_magic.widget import joined
 from gpu_magic.widget.board import board
-from gpu_magic.widget.files import joined
 from gpu_magic.widget.instead import display_with
 from gpu_magic.widget.wishes import Wish
 

@@ -10,10 +10,10 @@ import anywidget
 from IPython.core.getipython import get_ipython
 
 from gpu_magic.errors import KernelRestarting
-from gpu_magic.restart.kernel import kernel_id, restart_from_here
-from gpu_magic.restart.saved import keep
+from gpu_magic.kernel import kernel_id, restart_from_here
+from gpu_magic.saved import keep
 from gpu_magic.text import listed
-from gpu_magic.widget.files import joined
+from gpu_magic.widget import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,12 @@ def drivers(native: Path, tmp_path: Path) -> dict[str, str]:
 
 
 def ask(fresh: Fresh, code: str, **variables: str) -> Any:
-    return json.loads(fresh(f"import json\nfrom gpu_magic.cuda.driver import *\n{code}", **variables))
+    return json.loads(
+        fresh(
+            f"import json\nfrom gpu_magic.cuda.driver import *\nfrom gpu_magic.cuda.frozen import look\n{code}",
+            **variables,
+        )
+    )
 
 
 def test_absent_until_somebody_loads_it(fresh: Fresh, drivers: dict[str, str]) -> None:

@@ -289,7 +289,7 @@ def test_a_folder_that_can_not_be_written_to(page: Page) -> None:
     page.do(do="see", view="v", seen=True)
     page.kernel.run(START_CUDA)
     # A folder stands where the choice would be kept: root could write into any.
-    page.kernel.run("from gpu_magic.restart import saved; saved._file().with_suffix('.new').mkdir()")
+    page.kernel.run("from gpu_magic.kernel import kept_file; kept_file().with_suffix('.new').mkdir()")
     page.do(do="restart", wanted="3")
     assert page.hear_said()["text"].startswith(
         "The choice can't be kept for a restart, so nothing was changed"
@@ -345,13 +345,13 @@ def save(kernel: Kernel, changes: dict[str, Any] | None = None) -> Path:
     kernel.run(START_CUDA)
     assert (
         kernel.run(
-            "from gpu_magic.restart.saved import keep\n"
+            "from gpu_magic.saved import keep\n"
             "from gpu_magic.selection.options import Options\n"
             "_ = keep('3,0', Options(growth=True))"
         ).status
         == "ok"
     )
-    file = Path(kernel.run("from gpu_magic.restart import saved; print(saved._file(), end='')").stdout)
+    file = Path(kernel.run("from gpu_magic.kernel import kept_file; print(kept_file(), end='')").stdout)
     kept = json.loads(file.read_text())
     assert kept["wanted"] == f"{CARDS[3].uuid},{CARDS[0].uuid}"
     assert file.stat().st_mode & 0o077 == 0
@@ -379,7 +379,7 @@ def test_a_saved_choice_is_applied_once_with_its_options(kernel: Kernel) -> None
         ({"options": {"by": "colour"}}, "by='colour' is neither"),
         ({"options": []}, "its file can't be read"),
         ({"wanted": "GPU-ffffffff"}, "No GPU here has a UUID that begins with GPU-ffffffff"),
-        ({"kernel": "kernel-of-another"}, "it was saved for another kernel"),
+        ({"file": "gpu_magic-kernel-of-another.json"}, "it was saved for another kernel"),
     ],
 )
 def test_what_is_no_good_is_dropped_and_told(kernel: Kernel, changes: dict[str, Any], says: str) -> None:
@@ -417,9 +417,7 @@ def test_other_files_stay_and_what_other_kernels_have_kept_goes(kernel: Kernel) 
         file.write_text('{"mine": 1}')
         os.utime(file, (old, old))
     left = folder / "gpu_magic-kernel-of-another.json"
-    left.write_text(
-        json.dumps({"kernel": "kernel-of-another", "saved": old, "wanted": "none", "options": {}})
-    )
+    left.write_text(json.dumps({"file": left.name, "saved": old, "wanted": "none", "options": {}}))
     try:
         kernel.run("_ = keep('2', Options())")
         assert all(file.exists() for file in theirs)
@@ -494,7 +492,7 @@ def test_a_dry_run_of_a_restart(kernel: Kernel) -> None:
     kernel.run(START_CUDA)
     assert "frozen to GPU 1" in kernel.run("%gpus 3 --restart --dry-run").text
     assert (
-        kernel.run("from gpu_magic.restart.saved import is_there; print(is_there(), end='')").stdout
+        kernel.run("from gpu_magic.kernel import kept_file; print(kept_file().exists(), end='')").stdout
         == "False"
     )
     assert os.environ.get("CUDA_VISIBLE_DEVICES") is None

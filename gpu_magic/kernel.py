@@ -13,10 +13,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["connection_file", "in_a_cell", "kernel_id", "restart_from_here", "say_in_first_cell"]
+__all__ = ["kept_file", "kernel_id", "restart_from_here", "say_in_first_cell"]
 
 
-def connection_file() -> Path | None:
+def kept_file() -> Path | None:
+    """Return where a choice is kept for this kernel; None where this process is no Jupyter kernel.
+
+    It takes microseconds, as `%load_ext` asks.
+    """
+    file = _connection_file()
+    return file.with_name(f"gpu_magic-{file.stem}.json") if file else None
+
+
+def _connection_file() -> Path | None:
     """Return this kernel's connection file; None where this process is no Jupyter kernel."""
     module: Any = sys.modules.get("ipykernel.kernelapp")  # a kernel has it; nobody else need import it
     if module is None or not module.IPKernelApp.initialized():
@@ -27,7 +36,7 @@ def connection_file() -> Path | None:
 
 def kernel_id() -> str:
     """Return what a Jupyter server calls this kernel; empty where that can't be told."""
-    file = connection_file()
+    file = _connection_file()
     return file.stem.removeprefix("kernel-") if file and file.name.startswith("kernel-") else ""
 
 
@@ -40,7 +49,7 @@ def restart_from_here(shell: Any) -> None:
     shell.kernel.do_shutdown(True)
 
 
-def in_a_cell(shell: Any) -> bool:
+def _in_a_cell(shell: Any) -> bool:
     """Tell whether what is printed now belongs to a cell; extensions in a configuration are loaded before."""
     try:
         return bool(getattr(shell, "parent_header", True))
@@ -50,7 +59,7 @@ def in_a_cell(shell: Any) -> bool:
 
 def say_in_first_cell(shell: Any, say: Callable[[], None]) -> None:
     """Say something at once, or where no cell is running, at the beginning of the first one."""
-    if in_a_cell(shell):
+    if _in_a_cell(shell):
         say()
         return
 

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError, GpuMagicError
-from gpu_magic.restart.kernel import connection_file
+from gpu_magic.kernel import kept_file
 from gpu_magic.selection.options import Options
 from gpu_magic.session import current
 
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
     from gpu_magic.choice import Choice
 
-__all__ = ["drop", "is_there", "keep", "resume"]
+__all__ = ["drop", "keep", "resume"]
 
 _SECONDS = 600.0
-_PREFIX = "gpu_magic-"
 _NOT_APPLIED = "The choice that was saved before the restart was not applied"
 
 
@@ -53,7 +52,7 @@ def keep(wanted: str, options: Options, *, dry_run: bool = False) -> Choice:
     choice = current().choose(wanted, options, dry_run=dry_run)
     if not choice.refusal:
         return choice
-    file = _file()
+    file = kept_file()
     if file is None:
         raise ChoiceError(
             f"This is no Jupyter kernel, so it can't be restarted from here: leave, and start again with "
@@ -66,7 +65,7 @@ def keep(wanted: str, options: Options, *, dry_run: bool = False) -> Choice:
         drop()
         if not choice.is_reset:
             names = ",".join(str(device.uuid) for device in choice.devices) or "none"
-            kept = {"kernel": file.stem, "saved": time.time(), "wanted": names, "options": asdict(options)}
+            kept = {"file": file.name, "saved": time.time(), "wanted": names, "options": asdict(options)}
             _write(file, json.dumps(kept))
     except OSError as error:
         raise ChoiceError(
@@ -77,19 +76,13 @@ def keep(wanted: str, options: Options, *, dry_run: bool = False) -> Choice:
 
 def drop() -> None:
     """Forget what is kept."""
-    if file := _file():
+    if file := kept_file():
         file.unlink(missing_ok=True)
-
-
-def is_there() -> bool:
-    """Tell whether something is kept for this kernel. It takes microseconds, as `%load_ext` asks."""
-    file = _file()
-    return file is not None and file.exists()
 
 
 def resume() -> str:
     """Apply what is kept for this kernel, once; return what became of it, as text."""
-    file = _file()
+    file = kept_file()
     try:
         raw = file.read_bytes() if file else b""
         drop()
@@ -98,7 +91,7 @@ def resume() -> str:
     try:
         kept: dict[str, Any] = json.loads(raw)
         age, wanted, options = time.time() - kept["saved"], str(kept["wanted"]), Options(**kept["options"])
-        is_ours = file is not None and kept["kernel"] == file.stem
+        is_ours = file is not None and kept["file"] == file.name
     except (ValueError, TypeError, KeyError):
         return f"{_NOT_APPLIED}: its file can't be read."
     if not is_ours:
@@ -116,14 +109,9 @@ def resume() -> str:
     return f"As chosen before the restart:\n{choice}"
 
 
-def _file() -> Path | None:
-    file = connection_file()
-    return file.with_name(f"{_PREFIX}{file.stem}.json") if file else None
-
-
 def _tidy(folder: Path) -> None:
     """Remove what other kernels have kept and not used. The folder can hold anything else, too."""
-    for file in folder.glob(f"{_PREFIX}kernel-*.json"):
+    for file in folder.glob("gpu_magic-kernel-*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             if time.time() - json.loads(file.read_bytes())["saved"] > _SECONDS:
                 file.unlink()

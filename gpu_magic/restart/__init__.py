@@ -1,1 +1,0 @@
-"""A restart of the kernel that keeps the choice."""
