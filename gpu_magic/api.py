@@ -119,7 +119,7 @@ def choose(
     if in_process:
         return current().narrow(_as_typed(wanted), options, dry_run=dry_run)
     if restart:
-        from gpu_magic.widget.restarter import choose_or_restart
+        from gpu_magic.widget.typed import choose_or_restart
 
         choice = choose_or_restart(_as_typed(wanted), options, dry_run=dry_run)
     else:

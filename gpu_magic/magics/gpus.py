@@ -96,7 +96,7 @@ def _way(options: Namespace) -> Callable[..., Choice]:
     if options.restart:
         if options.in_process:
             raise ChoiceError("--in-process needs no restart: leave one of the two out.")
-        from gpu_magic.widget.restarter import choose_or_restart
+        from gpu_magic.widget.typed import choose_or_restart
 
         return choose_or_restart
     return current().narrow if options.in_process else current().choose

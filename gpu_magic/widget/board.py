@@ -19,12 +19,14 @@ from gpu_magic.selection.choose import choose as decide
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import parse
 from gpu_magic.session import current
-from gpu_magic.widget.restarter import Restart
+from gpu_magic.widget.restart import Restart
 from gpu_magic.widget.sampler import Sampler
 from gpu_magic.widget.wire import UTILIZATION, Picture, picture
 from gpu_magic.widget.wishes import Wish, Wishes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpu_magic.devices.model import Inventory
 
 __all__ = ["Board", "Viewer", "board"]
@@ -96,17 +98,18 @@ class Board:
         self._is_paused = True
         self._sampler.stop()
         self._wishes.detach()
-        self.say(_UNLOADED, "warning")
+        self._tell_all({"paused": True, "said": {"text": _UNLOADED, "kind": "warning"}})
 
     def resume(self, shell: Any) -> None:
         """Go on with the panels that are there."""
         if not self._is_paused:
             return
         self._is_paused = False
-        self.say("", "info")
+        self._tell_all({"paused": False, "said": {"text": "", "kind": "info"}})
         self._wishes.attach(shell)
         if self._is_watched():
             self._sampler.start()
+            self._sampler.poke()
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that a page needs to begin with."""
@@ -119,6 +122,7 @@ class Board:
                 "order": list(self._picture.rows),  # a JavaScript object would put numbers first
                 "history": {key: list(samples) for key, samples in self._history.items()},
                 "draft": self._draft,
+                "paused": self._is_paused,
             }
 
     def look_at(self, viewer: Viewer, view: str, *, is_seen: bool, version: int) -> None:
@@ -165,6 +169,11 @@ class Board:
             raise ChoiceError(_UNLOADED)
         self._check(wish.wanted)
         self._wishes.record(wish)
+
+    def restart(self, shell: Any, tell: Callable[[dict[str, Any]], None], page: str = "") -> None:
+        """Restart the kernel, by a page or from here; all panels learn of it."""
+        self._tell_all({"restarting": True})
+        self._restart = Restart(shell, tell, page)
 
     def answer(self, page: str, *, can: bool) -> None:
         """Note whether a page can restart the kernel."""
@@ -265,8 +274,7 @@ class Board:
                 self._set_draft(None)
             self.say(str(choice), "done")
         elif wish.restart:
-            self._tell_all({"restarting": True})
-            self._restart = Restart(self._shell, wish.by.tell, wish.page)
+            self.restart(self._shell, wish.by.tell, wish.page)
         else:
             self.say(choice.refusal, "warning")
         self._sampler.poke()

@@ -6,6 +6,12 @@ function make(tag, className = "", attributes = {}) {
   return element;
 }
 
+// Keys that are pressed here are meant for the panel, and not for the notebook's shortcuts. JupyterLab's look at
+// the element that has the focus first, so it has to stand on each that can have it.
+function makeFocusable(tag, className = "", attributes = {}) {
+  return make(tag, className, { ...attributes, "data-lm-suppress-shortcuts": "true" });
+}
+
 // Writing what stands there already would cost a layout, and screen readers would read it again.
 function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;

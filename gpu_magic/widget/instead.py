@@ -6,6 +6,7 @@ and Notebook 7 write "model not found" where the widget was (jupyterlab_widgets 
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from IPython.display import display
@@ -17,7 +18,7 @@ _INSTEAD = """<div class="gm-instead" data-widget="{key}"><style>
 @keyframes gm-wait{{from,to{{position:absolute;visibility:hidden}}}}
 .gm-instead{{animation:gm-wait .6s}}
 .jp-OutputArea-child:has(.gm-instead)+.jp-OutputArea-child>.jp-OutputArea-output:not(:has(*)){{display:none}}
-</style>{html}</div>"""
+</style>{html}<p>{still}</p></div>"""
 
 
 def display_with(widget: Any, key: str, html: str, text: str) -> None:
@@ -33,7 +34,8 @@ def display_with(widget: Any, key: str, html: str, text: str) -> None:
         The same twice.
 
     """
-    display({"text/plain": text, "text/html": _INSTEAD.format(key=key, html=html)}, raw=True)
+    still = time.strftime("As it was on %Y-%m-%d at %H:%M; it is live where its kernel runs.")
+    display({"text/plain": text, "text/html": _INSTEAD.format(key=key, html=html, still=still)}, raw=True)
     view = widget._repr_mimebundle_()
     data, metadata = view if isinstance(view, tuple) else (view, {})
     display(

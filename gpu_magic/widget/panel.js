@@ -1,13 +1,13 @@
 const STATES = {
-  absent: "not started yet",
-  live: "not started yet",
+  absent: "CUDA not started",
+  live: "CUDA not started",
   frozen: "CUDA started",
   forked: "CUDA unusable here",
   unknown: "CUDA can't be asked",
 };
 const BEAT = 15000; // milliseconds after which a page says again that it shows the panel
 const STALE = 20000; // without a word from the kernel, which says something every ten seconds
-const COLUMNS = ["In this kernel", "GPU", "Name", "Memory", "Utilisation", "Temperature and power", "Used by"];
+const COLUMNS = ["Here", "GPU", "Name", "Memory", "Last 3 minutes", "Heat · power", "Used by"];
 
 class PanelView {
   constructor(store, element) {
@@ -24,8 +24,6 @@ class PanelView {
 
   build(element) {
     this.root = element.appendChild(make("section", "gm-panel", { "aria-label": "GPUs" }));
-    // Keys pressed here are meant for the panel, and not for the notebook's shortcuts.
-    this.root.dataset.lmSuppressShortcuts = "true";
     const header = this.root.appendChild(make("header", "gm-head"));
     setText(header.appendChild(make("strong")), "GPUs");
     this.host = header.appendChild(make("span", "gm-host"));
@@ -49,10 +47,10 @@ class PanelView {
   buildLine() {
     const place = this.footer.appendChild(make("span", "gm-line"));
     this.line = place.appendChild(make("code"));
-    this.copy = place.appendChild(make("button", "gm-copy", { type: "button" }));
+    this.copy = place.appendChild(makeFocusable("button", "gm-copy", { type: "button" }));
     this.copy.addEventListener("click", () => this.copyLine());
     setText(this.copy, "copy");
-    this.clear = place.appendChild(make("button", "gm-copy", { type: "button", title: "Drop what was clicked" }));
+    this.clear = place.appendChild(makeFocusable("button", "gm-copy", { type: "button", title: "Drop what was clicked" }));
     this.clear.addEventListener("click", () => this.store.pick(null));
     setText(this.clear, "clear");
     this.hint = place.appendChild(make("span", "gm-hint"));
@@ -62,18 +60,16 @@ class PanelView {
     this.buttons = this.footer.appendChild(make("span", "gm-buttons"));
     const least = this.buttons.appendChild(make("span", "gm-least"));
     const button = (text, act, parent = this.buttons, className = "") => {
-      const element = parent.appendChild(make("button", className, { type: "button" }));
+      const element = parent.appendChild(makeFocusable("button", className, { type: "button" }));
       setText(element, text);
       element.addEventListener("click", act);
       return element;
     };
-    this.leastButton = button("Least busy:", () => this.store.pickLeastBusy(this.howMany()), least);
+    this.leastButton = button("Least busy", () => this.store.pickLeastBusy(this.howMany()), least);
     this.count = least.appendChild(
-      make("input", "", { type: "number", min: "1", value: "1", "aria-label": "How many of the least busy" }),
+      makeFocusable("input", "", { type: "number", min: "1", value: "1", "aria-label": "How many of the least busy" }),
     );
-    this.count.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") this.store.pickLeastBusy(this.howMany());
-    });
+    this.count.addEventListener("change", () => this.store.pickLeastBusy(this.howMany()));
     button("None", () => this.store.pick("none"));
     button("Reset", () => this.store.pick("reset"));
     this.use = button("Use these", () => this.apply(), this.buttons, "gm-use");
@@ -85,8 +81,8 @@ class PanelView {
     this.asked = null;
     this.questionText = this.question.appendChild(make("span", "", { id: `gm-question-${this.id}` }));
     this.question.setAttribute("aria-labelledby", this.questionText.id);
-    const yes = this.question.appendChild(make("button", "gm-use", { type: "button" }));
-    const no = this.question.appendChild(make("button", "", { type: "button" }));
+    const yes = this.question.appendChild(makeFocusable("button", "gm-use", { type: "button" }));
+    const no = this.question.appendChild(makeFocusable("button", "", { type: "button" }));
     setText(yes, "Restart");
     setText(no, "Cancel");
     yes.addEventListener("click", () => {
@@ -113,12 +109,13 @@ class PanelView {
 
   apply() {
     const { store } = this;
+    if (this.use.getAttribute("aria-disabled")) return;
     if (store.isFrozen && !store.isSame) this.ask(store.draft);
     else store.wish("use");
   }
 
   howMany() {
-    return Math.max(1, Math.floor(Number(this.count.value)) || 1);
+    return Math.floor(Number(this.count.value));
   }
 
   async copyLine() {
@@ -135,7 +132,7 @@ class PanelView {
 
   click(event) {
     const row = event.target.closest(".gm-row");
-    if (!row || this.store.isGone || this.store.isRestarting) return;
+    if (!row || this.store.isDead) return;
     this.focusOn(row);
     this.store.toggle(row.dataset.key);
   }
@@ -147,7 +144,7 @@ class PanelView {
     const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -last, End: last };
     if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === " " || event.key === "Enter") {
-      if (!event.repeat && !this.store.isGone && !this.store.isRestarting) this.store.toggle(row.dataset.key);
+      if (!event.repeat && !this.store.isDead) this.store.toggle(row.dataset.key);
     } else if (event.key === "Escape" && this.store.draft !== null) {
       this.store.pick(null);
     } else if (event.key in moves) {
@@ -192,13 +189,14 @@ class PanelView {
   }
 
   showHead() {
-    const { head, isFrozen, isGone } = this.store;
-    setText(this.host, [head.host, head.driver].filter(Boolean).join(" · "));
+    const { head, isFrozen, isGone, isRestarting, order, rows } = this.store;
+    const free = order.filter((key) => rows[key].kind === "free" && !rows[key].why).length;
+    setText(this.host, [`${free} of ${order.length} free`, head.host, head.driver].filter(Boolean).join(" · "));
     setText(this.mark, head.simulated ? `SIMULATED ${head.simulated}: these GPUs do not exist` : "");
-    setText(this.state, isGone ? "no kernel" : STATES[head.state] ?? head.state);
+    setText(this.state, isRestarting ? "restarted" : isGone ? "no kernel" : STATES[head.state] ?? head.state);
     this.state.dataset.state = isGone ? "unknown" : head.state;
     const why = `CUDA was ${head.cuda}. A different choice needs a restart of the kernel; the next %load_ext gpu_magic applies it.`;
-    setText(this.banner, isFrozen ? why : head.state === "forked" ? `CUDA ${head.cuda}.` : "");
+    setText(this.banner, isGone ? "" : isFrozen ? why : head.state === "forked" ? `CUDA ${head.cuda}.` : "");
     setText(this.notes, [head.problem, ...head.notes].filter(Boolean).join("\n"));
     this.showStale();
   }
@@ -207,7 +205,7 @@ class PanelView {
     const silence = Date.now() - this.store.heardAt;
     const isStale = silence > STALE && this.isSeen && !this.store.isGone;
     setText(this.stale, isStale ? `no figures for ${Math.round(silence / 1000)} s` : "");
-    this.root.classList.toggle("gm-old", isStale || this.store.isGone);
+    this.root.classList.toggle("gm-old", isStale || this.store.isDead);
   }
 
   showFoot() {
@@ -216,13 +214,17 @@ class PanelView {
     setText(this.line, wanted ? `%gpus ${wanted}` : "%gpus");
     this.copy.hidden = !wanted;
     this.clear.hidden = store.draft === null;
-    if (this.asked !== null && (this.asked !== store.draft || store.isGone || store.isRestarting)) this.ask(null);
-    setText(this.hint, wanted ? KEYWORDS[store.draft] ?? "" : "click GPUs to choose, in the order of cuda:0, cuda:1 …");
+    if (this.asked !== null && (this.asked !== store.draft || store.isDead)) this.ask(null);
+    const hint = store.draft ? "not applied yet" : "click GPUs in the order you want them";
+    setText(this.hint, wanted && store.draft === null ? "" : hint);
     const restarts = store.isFrozen && !store.isSame;
-    setText(this.use, restarts ? "Restart kernel and use these" : "Use these");
-    const isDead = store.isGone || store.isRestarting;
-    for (const control of this.buttons.querySelectorAll("button, input")) control.disabled = isDead;
-    this.use.disabled = !store.draft || isDead;
+    const these = WORDS[store.draft] ?? "Use these";
+    setText(this.use, restarts ? `Restart kernel and ${these[0].toLowerCase()}${these.slice(1)}` : these);
+    for (const control of this.buttons.querySelectorAll("button, input")) {
+      if (control !== this.use) control.disabled = store.isDead;
+    }
+    // A button that is disabled loses the focus, and whoever works by keyboard with it.
+    setAttribute(this.use, "aria-disabled", !store.draft || store.isDead ? "true" : null);
     setText(this.said, store.said.text);
     this.said.dataset.kind = store.said.kind;
   }

@@ -4,7 +4,7 @@ const MOST_USERS = 3;
 class RowView {
   constructor(key) {
     this.key = key;
-    this.element = make("div", "gm-row", { role: "row", tabindex: "-1", "data-key": key });
+    this.element = makeFocusable("div", "gm-row", { role: "row", tabindex: "-1", "data-key": key });
     for (const name of ["badge", "label", "name", "memory", "util", "heat", "users"]) {
       this[name] = this.element.appendChild(make("span", `gm-${name}`, { role: "gridcell" }));
     }
@@ -23,12 +23,13 @@ class RowView {
     if (store.draft !== null) classes.push("gm-draft");
     if (row.part) classes.push("gm-part");
     if (row.why) classes.push("gm-why");
+    if (row.here === "not given") classes.push("gm-barred");
     const className = classes.join(" ");
     if (this.element.className !== className) this.element.className = className;
     setAttribute(this.element, "aria-selected", String(Boolean(badge)));
     setAttribute(this.element, "aria-disabled", row.why ? "true" : null);
     setAttribute(this.element, "title", row.why || null);
-    setText(this.badge, badge || (store.draft === null && !row.here.startsWith("not ") ? row.here : ""));
+    setText(this.badge, badge || (store.draft === null && row.here !== "not visible" ? row.here : ""));
     setText(this.label, row.label);
     setText(this.name, row.name.replace(/^NVIDIA /, ""));
     setAttribute(this.name, "title", row.name);
@@ -58,7 +59,7 @@ class RowView {
       setText(element, line);
       setAttribute(element, "class", line.startsWith("this kernel: ") ? "gm-mine" : null);
     });
-    setAttribute(this.users, "title", users.length > 1 ? users.join("\n") : null);
+    setAttribute(this.users, "title", users.join("\n"));
   }
 }
 

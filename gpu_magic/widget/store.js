@@ -3,6 +3,7 @@
 const PATIENCE = 150; // milliseconds after which a click that was not answered is waiting for the kernel
 
 const FRESH = 60; // seconds
+const NEWS = 2000; // milliseconds in which the rows show what a choice has done
 const RESTART = 6000; // milliseconds after which a restart is done, where this page is not the one that does it
 
 class Store {
@@ -32,6 +33,7 @@ class Store {
     this.order = all.order;
     this.history = all.history;
     this.draft = all.draft;
+    this.isPaused = all.paused;
     this.heardAt = Date.now();
     this.show(true);
   }
@@ -45,6 +47,7 @@ class Store {
     if (message.tick) this.count(message);
     if ("draft" in message && message.page !== this.page) this.draft = message.draft;
     if (message.said) this.say(message.said.text, message.said.kind);
+    if ("paused" in message) this.pause(message.paused);
     if (message.restarting) this.waitForRestart();
     if (message.restart) this.restart(message.restart);
     this.show();
@@ -76,18 +79,33 @@ class Store {
     }
     Object.assign(this.head, head);
     this.tick = tick;
+    // What was done is no news any more once something else has happened: a choice by typing, CUDA's start.
+    const isNews = head?.state || Object.values(rows ?? {}).some((fields) => "here" in fields);
+    if (isNews && this.said.kind === "done" && Date.now() - this.saidAt > NEWS) this.say("", "info");
   }
 
   say(text, kind) {
     clearTimeout(this.waiting);
     this.said = { text, kind };
+    this.saidAt = Date.now();
+  }
+
+  pause(isPaused) {
+    this.isPaused = isPaused;
+    if (isPaused) this.draft = null;
+  }
+
+  // Whether nothing that is clicked would be heard.
+  get isDead() {
+    return this.isGone || this.isRestarting || this.isPaused;
   }
 
   lose() {
     clearTimeout(this.losing);
     this.isGone = true;
     const back = "The kernel was restarted: the next %load_ext gpu_magic applies your choice.";
-    this.say(this.isRestarting ? back : "The kernel has gone: run the cell again for a live panel.", "warning");
+    const anew = "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one.";
+    this.say(this.isRestarting ? back : anew, "warning");
     this.show();
   }
 
@@ -98,7 +116,7 @@ class Store {
   // What is clicked, as what one types behind %gpus; "" for nothing yet, null for what is chosen already.
   pick(wanted) {
     this.draft = wanted;
-    if (this.said.kind !== "pending") this.say("", "info"); // what waits for the kernel will still be done
+    if (this.said.kind !== "pending") this.say(this.warning, "warning"); // what waits will still be done
     this.ask({ do: "draft", wanted });
     this.show();
   }
@@ -139,8 +157,16 @@ class Store {
   // The devices that are marked: those that were clicked, else those that were chosen. Where all are visible,
   // nothing was chosen.
   get marked() {
+    if (this.draft === "reset") return this.head.given.split(",").filter((key) => key in this.rows);
     if (this.draft !== null) return this.draft.split(",").filter((key) => key in this.rows);
     return this.head.chosen ? this.present : [];
+  }
+
+  // Who is on what was clicked.
+  get warning() {
+    const busy = this.marked.filter((key) => this.rows[key].kind === "busy");
+    const name = (key) => (this.rows[key].part ? key : `GPU ${key}`);
+    return busy.map((key) => `${name(key)} is in use. ${this.rows[key].users.join("; ")}`).join("\n");
   }
 
   get isFrozen() {
@@ -154,7 +180,7 @@ class Store {
 
   toggle(key) {
     const row = this.rows[key];
-    const marked = this.marked;
+    const marked = this.draft === "reset" ? [] : this.marked;
     if (row.why && !marked.includes(key)) {
       this.say(row.why, "warning");
       return this.show();
@@ -167,12 +193,13 @@ class Store {
 
   pickLeastBusy(count) {
     const least = this.head.least.split(",").filter(Boolean);
-    if (count > least.length) {
-      this.say(`Only ${least.length || "none"} can be picked from.`.replace("Only none", "None"), "warning");
+    if (!(count >= 1 && count <= least.length)) {
+      const text = least.length ? `From 1 to ${least.length} can be picked.` : "None can be picked.";
+      this.say(text, "warning");
       return this.show();
     }
     this.pick(least.slice(0, count).join(","));
   }
 }
 
-const KEYWORDS = { none: "no GPU", reset: "what the kernel was started with" };
+const WORDS = { none: "Use none", reset: "Use as started" };

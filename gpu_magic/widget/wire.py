@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.devices.rows import GIB, rows
+from gpu_magic.selection.allotment import whole
 from gpu_magic.text import printable
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ class Picture(NamedTuple):
     ----------
     head
         What stands around the rows. `host`, `driver`, `simulated` (a profile), `problem`; `state` and `cuda`
-        of the guard, its `notes`; `chosen`: whether some GPUs are known to be hidden; `least`: what `auto`
-        picks from, the least busy first.
+        of the guard, its `notes`; `given`: what a reset leads to, in order; `chosen`: whether some GPUs are
+        known to be hidden; `least`: what `auto` picks from, the least busy first.
     rows
         For each device: `label`, `name`, `total`, `users`, `kind`, `here` as in `Row`; `whose`: thousandths
         of the memory that are mine and others'; `why`: why it can't be chosen; `part`: the GPU that an
@@ -69,12 +70,24 @@ def picture(inventory: Inventory, allotment: Allotment) -> Picture:
         "state": view.state if view else "",
         "cuda": view.cuda if view else "",
         "notes": list(view.notes) if view else [],
+        "given": ",".join(_given(inventory)),
         "chosen": bool(view and view.names is not UNKNOWN) and not all(row.is_here for row in found),
         "least": ",".join(map(_typed, allotment.least_busy)),
     }
     keys = [_typed(row.device) for row in found]
     lines = {key: _line(row, allotment) for key, row in zip(keys, found, strict=True)}
     return Picture(head, lines, dict(zip(keys, map(_figures, found), strict=True)))
+
+
+def _given(inventory: Inventory) -> list[str]:
+    """Return what the kernel was started with; nothing where that, or its order, can't be known."""
+    view = inventory.kernel
+    if view is None or (view.given is None and (view.inherited is not None or not inventory.is_uniform)):
+        return []
+    if view.given is None:
+        return [_typed(gpu) for gpu in whole(inventory.devices)]
+    known = {device.uuid: _typed(device) for device in inventory.devices}
+    return [known[uuid] for uuid in view.given if uuid in known]
 
 
 def _changed(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,17 @@ def test_everything_by_keyboard(lab: Lab) -> None:
     expect(notebook.said).to_contain_text("cuda:1 = GPU 3")
     assert notebook.ask(MASK) == "2,3"
     # The notebook's own shortcuts have not heard any of it: no cell was added, cut or opened for typing.
-    assert notebook.page.evaluate("notebook.content.widgets.length") == 3
+    cells = notebook.page.evaluate("notebook.content.widgets.length")
+    for where in (
+        notebook.row(2),
+        notebook.button("Reset"),
+        notebook.button("None"),
+        notebook.button("copy"),
+    ):
+        where.focus()
+        for key in ("b", "a", "x", "m"):
+            keyboard.press(key)
+    assert notebook.page.evaluate("notebook.content.widgets.length") == cells
 
 
 def test_the_tree_that_a_screen_reader_reads(lab: Lab) -> None:
@@ -91,19 +101,20 @@ def test_least_busy_none_and_reset(lab: Lab) -> None:
     expect(notebook.line).to_have_text("%gpus 2,3,0")
     notebook.panel.get_by_role("spinbutton").fill("5")
     notebook.button("Least busy").click()
-    expect(notebook.said).to_have_text("Only 4 can be picked from.")
+    expect(notebook.said).to_have_text("From 1 to 4 can be picked.")
     expect(notebook.line).to_have_text("%gpus 2,3,0")
     notebook.button("Use these").click()
     expect(notebook.said).to_contain_text("cuda:0 = GPU 2")
     notebook.button("None").click()
     expect(notebook.line).to_have_text("%gpus none")
     assert notebook.badges() == {}
-    notebook.button("Use these").click()
+    notebook.button("Use none").click()
     expect(notebook.said).to_have_text("No GPU is visible to CUDA: frameworks run on the CPU.")
     assert notebook.ask(MASK) == ""
     notebook.button("Reset").click()
     expect(notebook.line).to_have_text("%gpus reset")
-    notebook.button("Use these").click()
+    assert notebook.badges() == {str(place): f"cuda:{place}" for place in range(4)}
+    notebook.button("Use as started").click()
     expect(notebook.said).to_contain_text("As the kernel was started: CUDA_VISIBLE_DEVICES not set")
     assert notebook.ask(MASK) == "None"
 
@@ -183,6 +194,56 @@ def test_what_was_clicked_can_be_dropped_as_a_whole(lab: Lab) -> None:
     notebook.page.keyboard.press("Escape")
     expect(notebook.line).to_have_text("%gpus 2")
     assert notebook.badges() == {"2": "cuda:0"}
+
+
+def test_whoever_is_on_a_gpu_is_named_before_it_is_taken(lab: Lab) -> None:
+    lab.change_machine(busy_machine())
+    notebook = open_panel(lab)
+    expect(notebook.panel.locator(".gm-host")).to_contain_text("3 of 4 free")
+    notebook.row(1).click()
+    expect(notebook.said).to_contain_text("GPU 1 is in use. ")
+    expect(notebook.panel.locator(".gm-hint")).to_have_text("not applied yet")
+    notebook.row(1).click()
+    expect(notebook.said).to_have_text("")
+
+
+def test_what_was_said_is_not_said_of_another_choice(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    notebook.row(1).click()
+    notebook.button("Use these").click()
+    expect(notebook.said).to_contain_text("cuda:0 = GPU 1")
+    notebook.page.wait_for_timeout(2500)
+    expect(notebook.said).to_contain_text("cuda:0 = GPU 1")
+    notebook.ask("%gpus 3")
+    expect(notebook.said).to_have_text("")
+    assert notebook.badges() == {"3": "cuda:0"}
+
+
+def test_what_the_kernel_was_not_given(lab: Lab) -> None:
+    kernel = lab.add_kernel("given", CUDA_VISIBLE_DEVICES="2,1")
+    notebook = open_panel(lab, kernel=kernel)
+    assert notebook.badges() == {"0": "not given", "1": "cuda:1", "2": "cuda:0", "3": "not given"}
+    notebook.row(0).click(force=True)
+    expect(notebook.said).to_contain_text("GPU 0 is outside what this kernel was given")
+    notebook.row(2).click()
+    notebook.button("Reset").click()
+    assert notebook.badges() == {"1": "cuda:1", "2": "cuda:0"}
+    picture(notebook, "given")
+
+
+def test_an_extension_that_is_unloaded(lab: Lab) -> None:
+    notebook = open_panel(lab, "%gpus 2")
+    notebook.row(1).click()
+    notebook.ask("%unload_ext gpu_magic")
+    expect(notebook.said).to_contain_text("gpu_magic was unloaded")
+    notebook.row(3).click()
+    expect(notebook.said).to_contain_text("gpu_magic was unloaded")
+    expect(notebook.button("Use these")).to_be_disabled()
+    expect(notebook.button("None")).to_be_disabled()
+    notebook.ask("%load_ext gpu_magic")
+    expect(notebook.said).to_have_text("")
+    notebook.row(3).click()
+    expect(notebook.line).to_have_text("%gpus 3")
 
 
 def test_names_from_the_machine_stay_text(lab: Lab) -> None:
@@ -338,7 +399,9 @@ def test_a_saved_notebook_shows_the_table(lab: Lab, app: str) -> None:
 def test_a_restarted_kernel_leaves_a_panel_that_says_so(lab: Lab) -> None:
     notebook = open_panel(lab)
     notebook.page.evaluate("notebook.sessionContext.restartKernel()")
-    expect(notebook.said).to_have_text("The kernel has gone: run the cell again for a live panel.")
+    expect(notebook.said).to_have_text(
+        "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one."
+    )
     expect(notebook.button("None")).to_be_disabled()
     notebook.row(1).click()
     expect(notebook.line).to_have_text("%gpus")

@@ -158,6 +158,14 @@ def test_a_slow_server_is_waited_for(lab: Lab) -> None:
     assert notebook.ask(LOAD) == APPLIED
 
 
+def test_an_open_panel_learns_of_a_restart_that_is_typed(lab: Lab) -> None:
+    notebook = frozen_panel(lab)
+    notebook.start(notebook.add("%gpus 3 --restart"))
+    expect(notebook.said).to_contain_text("The kernel was restarted", timeout=15_000)
+    expect(notebook.panel.locator(".gm-state")).to_have_text("restarted")
+    assert notebook.ask(LOAD) == APPLIED
+
+
 def test_typing_does_the_same(lab: Lab) -> None:
     notebook = lab.open(LOAD, "%gpus 1", START_CUDA, "%gpus 3 --restart")
     for cell in range(3):

@@ -1,4 +1,4 @@
-"""The restart that a page does, or where none can, the kernel itself; and `%gpus 1,3 --restart`."""
+"""A restart of the kernel: a page does it, through its server, or where none can, the kernel itself."""
 
 from __future__ import annotations
 
@@ -6,22 +6,12 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
-import anywidget
-from IPython.core.getipython import get_ipython
-
-from gpu_magic.errors import KernelRestarting
 from gpu_magic.kernel import kernel_id, restart_from_here
-from gpu_magic.saved import keep
-from gpu_magic.text import listed
-from gpu_magic.widget import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_magic.choice import Choice
-    from gpu_magic.selection.options import Options
-
-__all__ = ["Restart", "choose_or_restart"]
+__all__ = ["Restart"]
 
 _ANSWER_SECONDS = 3.0  # for a page to say that it can
 _RESTART_SECONDS = 12.0  # for it to do so; it gives up before (restart.js)
@@ -75,47 +65,3 @@ class Restart:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(seconds, restart_from_here, self._shell)
-
-
-class Restarter(anywidget.AnyWidget):
-    """Reaches the kernel's pages where no panel does; it is never shown."""
-
-    _esm = joined("restart.js", "restarter.js")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._restart: Restart | None = None
-        self.on_msg(self._hear)
-
-    def begin(self, shell: Any) -> None:
-        """Restart the kernel."""
-        self._restart = Restart(shell, self.send)
-
-    def _hear(self, _widget: object, message: object, _buffers: object) -> None:
-        match message:
-            case {"do": "can", "page": str(page)} if self._restart:
-                self._restart.can(page)
-            case {"do": "cannot", "page": str(page)} if self._restart:
-                self._restart.cannot(page)
-
-
-def choose_or_restart(wanted: str, options: Options, *, dry_run: bool = False) -> Choice:
-    """Choose; where it is too late for that, keep the choice and restart the kernel.
-
-    Raises
-    ------
-    ChoiceError
-        For what can't be chosen, or where there is no kernel to restart; nothing was changed.
-    KernelRestarting
-        The choice is kept, and the kernel about to go.
-
-    """
-    choice = keep(wanted, options, dry_run=dry_run)
-    if dry_run or not choice.refusal:
-        return choice
-    what = listed((device.label for device in choice.devices), "no GPU")
-    text = f"Restarting the kernel; the next %load_ext gpu_magic chooses {what}."
-    if choice.is_reset:
-        text = "Restarting the kernel, to be as it was started."
-    Restarter().begin(get_ipython())
-    raise KernelRestarting(text)
