@@ -1,4 +1,4 @@
-"""Asks the CUDA driver library what a frozen process has; not in driver.py, which `%load_ext` loads."""
+"""What is known of a process in which CUDA was initialised: since when, by what, and what it has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,23 @@ from typing import Any, NamedTuple
 
 from gpu_magic.cuda.driver import State, loaded
 
-__all__ = ["Probe", "look"]
+__all__ = ["Probe", "Sighting", "look"]
+
+
+class Sighting(NamedTuple):
+    """When CUDA was first seen to be initialised, and through what.
+
+    Parameters
+    ----------
+    when
+        `in cell [4]`, or `before gpu_magic was loaded`; empty outside IPython.
+    by
+        `import kornia`, `PyTorch`; empty where it can't be told.
+
+    """
+
+    when: str
+    by: str = ""
 
 
 class Probe(NamedTuple):

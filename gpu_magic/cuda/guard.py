@@ -12,8 +12,7 @@ from gpu_magic.text import listed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpu_magic.cuda.frozen import Probe
-    from gpu_magic.cuda.watch import Sighting
+    from gpu_magic.cuda.frozen import Probe, Sighting
     from gpu_magic.devices.model import Device, Inventory
 
 __all__ = ["Guard", "judge"]

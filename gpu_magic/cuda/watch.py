@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gpu_magic.cuda.driver import State, probe
 from gpu_magic.cuda.imports import ImportLog
@@ -16,23 +16,9 @@ if TYPE_CHECKING:
     import ast
     from collections.abc import Callable, Sequence
 
-__all__ = ["Sighting", "Watch"]
+    from gpu_magic.cuda.frozen import Sighting
 
-
-class Sighting(NamedTuple):
-    """When CUDA was first seen to be initialised, and through what.
-
-    Parameters
-    ----------
-    when
-        `in cell [4]`, or `before gpu_magic was loaded`; empty outside IPython.
-    by
-        `import kornia`, `PyTorch`; empty where it can't be told.
-
-    """
-
-    when: str
-    by: str = ""
+__all__ = ["Watch"]
 
 
 class Watch:
@@ -81,6 +67,8 @@ class Watch:
         """
         state = probe()
         if state is State.FROZEN and self.first is None:
+            from gpu_magic.cuda.frozen import Sighting
+
             own_up = " and ".join(name for name in self._started() if name not in self._started_before)
             by = f"{surely} (through {own_up})" if surely and own_up else surely or own_up or perhaps
             self.first = Sighting(when or self._this_cell(), by)

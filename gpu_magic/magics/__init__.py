@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from gpu_magic.kernel import kept_file, say_in_first_cell
 from gpu_magic.magics.complete import complete_magics
-from gpu_magic.magics.gpu_free import GpuFreeMagic
-from gpu_magic.magics.gpu_panel import GpuPanelMagic
 from gpu_magic.magics.gpus import GpuMagics
 from gpu_magic.magics.on_gpu import OnGpuMagic
-from gpu_magic.magics.to_gpu import ToGpuMagics
-from gpu_magic.magics.where import WhereMagic
 from gpu_magic.session import MASK, current
 
 if TYPE_CHECKING:
@@ -26,15 +24,15 @@ __all__ = ["load", "unload"]
 
 # A new magic is one new file, and a line here. `%gpus` has a configuration, so its class is one of IPython's;
 # the others are plain ones, which take a fifth of the time to add.
-_NAMES = (
-    ("line", "gpus"),
-    ("cell", "on_gpu"),
-    ("line", "where"),
-    ("line", "to_gpu"),
-    ("line", "to_cpu"),
-    ("line", "gpu_free"),
-    ("line", "gpu_panel"),
-)
+_NAMES = (("line", "gpus"), ("cell", "on_gpu"))
+# Those that are imported when they are first used: each would add a quarter of a millisecond to `%load_ext`.
+_LATER = {
+    "where": ("where", "WhereMagic"),
+    "to_gpu": ("to_gpu", "ToGpuMagics"),
+    "to_cpu": ("to_gpu", "ToGpuMagics"),
+    "gpu_free": ("gpu_free", "GpuFreeMagic"),
+    "gpu_panel": ("gpu_panel", "GpuPanelMagic"),
+}
 # For each shell: magics of these names that a user had before, to be put back; what awaits a %%on_gpu cell.
 _theirs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 _transformers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -43,7 +41,7 @@ _transformers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 def load(shell: InteractiveShell) -> None:
     """Add the magics, their completion, and the watch."""
     unload(shell)
-    found = {name: shell.magics_manager.magics[kind].get(name) for kind, name in _NAMES}
+    found = {name: shell.magics_manager.magics[kind].get(name) for kind, name in _all_names()}
     _theirs[shell] = {name: magic for name, magic in found.items() if magic is not None}
     try:
         shell.register_magics(GpuMagics)
@@ -52,12 +50,8 @@ def load(shell: InteractiveShell) -> None:
         raise
     manager: Any = shell.magics_manager
     manager.register_function(OnGpuMagic(shell).on_gpu, "cell", "on_gpu")
-    manager.register_function(WhereMagic(shell).where, "line", "where")
-    manager.register_function(GpuFreeMagic(shell).gpu_free, "line", "gpu_free")
-    manager.register_function(GpuPanelMagic(shell).gpu_panel, "line", "gpu_panel")
-    moving = ToGpuMagics(shell)
-    manager.register_function(moving.to_gpu, "line", "to_gpu")
-    manager.register_function(moving.to_cpu, "line", "to_cpu")
+    for name in _LATER:
+        manager.register_function(_Later(shell, name), "line", name)
     shell.Completer.custom_matchers.append(complete_magics)
     _transformers[shell] = _awaiting(shell)
     shell.input_transformers_post.append(_transformers[shell])
@@ -92,6 +86,31 @@ def unload(shell: InteractiveShell) -> None:
         print(f"Your choice is undone: {MASK} {now}. %gpus chooses anew, once gpu_magic is loaded.")
 
 
+class _Later:
+    """A line magic whose module is imported when it is called, or explained by `%to_gpu?`."""
+
+    def __init__(self, shell: InteractiveShell, name: str) -> None:
+        self._shell, self.__name__ = shell, name
+
+    def __call__(self, line: str) -> object:
+        return self._magic(line)
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override] # a class's own is a text
+        return self._magic.__doc__
+
+    @cached_property
+    def _magic(self) -> Callable[[str], object]:
+        home, kind = _LATER[self.__name__]
+        made = getattr(import_module(f"gpu_magic.magics.{home}"), kind)(self._shell)
+        magic: Callable[[str], object] = getattr(made, self.__name__)
+        return magic
+
+
+def _all_names() -> list[tuple[str, str]]:
+    return [*_NAMES, *(("line", name) for name in _LATER)]
+
+
 def _awaiting(shell: InteractiveShell) -> Callable[[list[str]], list[str]]:
     """Return what awaits a `%%on_gpu` cell that awaits."""
 
@@ -108,7 +127,7 @@ def _forget(shell: InteractiveShell) -> None:
     configurables: list[Any] = shell.configurables
     configurables[:] = [one for one in configurables if not isinstance(one, GpuMagics)]
     shell.magics_manager.registry.pop(GpuMagics.__name__, None)
-    for kind, name in _NAMES:
+    for kind, name in _all_names():
         shell.magics_manager.magics[kind].pop(name, None)
         if before := _theirs.get(shell, {}).pop(name, None):
             shell.magics_manager.magics[kind][name] = before
