@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import operator
 import sys
 import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.model import Gpu, MigInstance
+from gpu_magic.as_typed import as_typed, can_name_device, device_as_typed
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning, PlacementError
 from gpu_magic.selection.options import Options
 from gpu_magic.session import current
@@ -17,7 +15,7 @@ from gpu_magic.session import current
 if TYPE_CHECKING:
     from gpu_magic.choice import Choice
     from gpu_magic.cuda.guard import Guard
-    from gpu_magic.devices.model import Inventory
+    from gpu_magic.devices.model import Gpu, Inventory, MigInstance
     from gpu_magic.moving.free import Freed
     from gpu_magic.placement.devices import Devices
     from gpu_magic.placement.on_gpu import OnGpu
@@ -117,13 +115,13 @@ def choose(
     if in_process and restart:
         raise ChoiceError("in_process needs no restart: leave one of the two out.")
     if in_process:
-        return current().narrow(_as_typed(wanted), options, dry_run=dry_run)
+        return current().narrow(as_typed(wanted), options, dry_run=dry_run)
     if restart:
         from gpu_magic.widget.typed import choose_or_restart
 
-        choice = choose_or_restart(_as_typed(wanted), options, dry_run=dry_run)
+        choice = choose_or_restart(as_typed(wanted), options, dry_run=dry_run)
     else:
-        choice = current().choose(_as_typed(wanted), options, dry_run=dry_run)
+        choice = current().choose(as_typed(wanted), options, dry_run=dry_run)
     if choice.refusal and strict:
         raise CudaInitializedError(choice.refusal)
     if choice.refusal:
@@ -180,7 +178,7 @@ def on_gpu(
     names = only if only is None or isinstance(only, str) else ",".join(map(str, only))
     caller = sys._getframe(1)  # noqa: SLF001 - what the block will use stands in its own code
     return OnGpu(
-        _device_as_typed(wanted),
+        device_as_typed(wanted),
         only=None if names is None else read_only(names),
         or_cpu=or_cpu,
         mirror=mirror,
@@ -243,12 +241,12 @@ def to_gpu(thing: Any, device: str | int | None = None, *, numpy: str | None = N
 
     if isinstance(thing, str):
         raise PlacementError(f"to_gpu moves a variable, and {thing!r:.40} is a text: leave the quotes away.")
-    if not _can_name_device(device):
+    if not can_name_device(device):
         raise PlacementError(
             f"to_gpu moves one thing, and behind it stands the device, not a {type(device).__name__}: "
             "to_gpu((model, optimizer), 1) moves several."
         )
-    move = Move(read_place(None if device is None else _device_as_typed(device)), numpy)
+    move = Move(read_place(None if device is None else device_as_typed(device)), numpy)
     move.add("", thing)
     move.check()
     return move.carry_out()[0]
@@ -285,48 +283,3 @@ def panel() -> Panel:
     from gpu_magic.widget.panel import Panel
 
     return Panel()
-
-
-def _device_as_typed(wanted: object) -> str:
-    """Return what one would type behind `%%on_gpu` for it."""
-    if isinstance(wanted, Gpu):
-        return f"smi:{wanted.index}"
-    if isinstance(wanted, bool | bytes | set | frozenset | dict) or callable(wanted):
-        raise PlacementError(f"{wanted!r:.40} names no device; try on_gpu(0) or on_gpu('cpu').")
-    if isinstance(wanted, str | MigInstance):
-        return _as_typed(wanted)
-    with contextlib.suppress(TypeError):
-        return str(operator.index(wanted))  # type: ignore[arg-type] # any integer: NumPy's, too
-    if isinstance(wanted, Iterable):
-        return ",".join(map(_device_as_typed, wanted))
-    return str(wanted)  # a torch.device is written as it is typed
-
-
-def _can_name_device(device: object) -> bool:
-    if device is None or isinstance(device, str | Gpu | MigInstance) or type(device).__name__ == "device":
-        return True  # the last is PyTorch's
-    return hasattr(device, "__index__") and not isinstance(device, bool)
-
-
-def _as_typed(wanted: object) -> str:
-    """Return what one would type for it.
-
-    Raises
-    ------
-    ChoiceError
-        For what names no GPU.
-
-    """
-    if isinstance(wanted, str):
-        return wanted
-    if isinstance(wanted, Gpu):
-        return str(wanted.index)
-    if isinstance(wanted, MigInstance):
-        return wanted.uuid
-    if isinstance(wanted, bool | set | frozenset | bytes):  # neither a number nor an order is meant by these
-        raise ChoiceError(f"{wanted!r} names no GPUs in an order; try choose(1) or choose([1, 3]).")
-    with contextlib.suppress(TypeError):
-        return str(operator.index(wanted))  # type: ignore[arg-type] # any integer: NumPy's, too
-    if isinstance(wanted, Iterable):
-        return ",".join(map(_as_typed, wanted))
-    raise ChoiceError(f"{wanted!r} names no GPU; try choose(1), choose([1, 3]) or choose('auto').")
