@@ -314,7 +314,7 @@ def test_the_dark_theme(lab: Lab) -> None:
     picture(notebook, "dark")
 
 
-@pytest.mark.parametrize("width", [480, 760, 1100, 1600])
+@pytest.mark.parametrize("width", [400, 760, 1100, 1600])
 def test_every_width(lab: Lab, width: int) -> None:
     lab.change_machine(busy_machine())
     notebook = open_panel(lab, width=width, app="notebook")
