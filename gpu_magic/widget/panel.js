@@ -12,7 +12,7 @@ const COLUMNS = ["Here", "GPU", "Name", "Memory", "Last 3 minutes", "Heat · pow
 class PanelView {
   constructor(store, element) {
     this.store = store;
-    this.id = Math.random().toString(36).slice(2);
+    this.id = newPage();
     this.rows = new Map();
     this.isSeen = null;
     this.element = element;
@@ -51,7 +51,10 @@ class PanelView {
     this.copy.addEventListener("click", () => this.copyLine());
     setText(this.copy, "copy");
     this.clear = place.appendChild(makeFocusable("button", "gm-copy", { type: "button", title: "Drop what was clicked" }));
-    this.clear.addEventListener("click", () => this.store.pick(null));
+    this.clear.addEventListener("click", () => {
+      this.store.pick(null);
+      this.grid.querySelector('[tabindex="0"]')?.focus(); // the button is gone
+    });
     setText(this.clear, "clear");
     this.hint = place.appendChild(make("span", "gm-hint"));
   }
@@ -65,7 +68,7 @@ class PanelView {
       element.addEventListener("click", act);
       return element;
     };
-    this.leastButton = button("Least busy", () => this.store.pickLeastBusy(this.howMany()), least);
+    button("Least busy", () => this.store.pickLeastBusy(this.howMany()), least);
     this.count = least.appendChild(
       makeFocusable("input", "", { type: "number", min: "1", value: "1", "aria-label": "How many of the least busy" }),
     );
@@ -76,7 +79,7 @@ class PanelView {
   }
 
   buildQuestion() {
-    this.question = this.footer.appendChild(make("span", "gm-question", { role: "alertdialog", "aria-modal": "false" }));
+    this.question = this.footer.appendChild(make("span", "gm-question", { role: "alertdialog" }));
     this.question.hidden = true;
     this.asked = null;
     this.questionText = this.question.appendChild(make("span", "", { id: `gm-question-${this.id}` }));
@@ -98,13 +101,15 @@ class PanelView {
 
   // The question is about what stood there when it was asked; null closes it.
   ask(wanted) {
+    const hadFocus = this.question.contains(document.activeElement);
     this.asked = wanted;
     this.question.hidden = wanted === null;
     this.buttons.hidden = wanted !== null;
     if (wanted !== null) {
       setText(this.questionText, `Restart the kernel for %gpus ${wanted}? Its variables are lost.`);
     }
-    (wanted === null ? this.use : this.question.lastElementChild).focus();
+    if (wanted !== null) this.question.lastElementChild.focus();
+    else if (hadFocus) this.use.focus(); // and not where another panel has closed it
   }
 
   apply() {
@@ -177,8 +182,9 @@ class PanelView {
     this.showFoot();
   }
 
-  // Other rows than before: some GPU was added, or split.
+  // Lays the rows out anew where they are others than before: some GPU was added, or split.
   lay() {
+    if (this.rows.size && this.store.order.join() === [...this.rows.keys()].join()) return; // they stay scrolled
     const focused = this.grid.contains(document.activeElement) ? document.activeElement.dataset.key : null;
     this.rows = new Map(this.store.order.map((key) => [key, this.rows.get(key) ?? new RowView(key)]));
     this.grid.replaceChildren(headings(), ...[...this.rows.values()].map((view) => view.element));

@@ -2,7 +2,7 @@
 // it: no "appears to have died". Of several pages that a kernel has, one does it: the one that it names.
 const ATTEMPT = 8000; // milliseconds; the kernel waits a little longer before it ends itself
 
-// What this copy of a model is known by to the kernel.
+// What a page's copy of a model, or a view of it, is known by to the kernel.
 const newPage = () => Math.random().toString(36).slice(2);
 
 // Answers the kernel's wish to be restarted; tells whether it was, by this page.
