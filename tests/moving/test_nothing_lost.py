@@ -66,6 +66,8 @@ def test_an_interrupt_while_things_are_put_in_place_is_undone(run: Run) -> None:
         from gpu_magic.moving.names import Names
         from gpu_magic.moving.wanted import read_place
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
+
         class Odd:
             _t = torch.ones(3)
             @property
