@@ -93,6 +93,7 @@ class _Later:
         self._shell, self.__name__ = shell, name
 
     def __call__(self, line: str) -> object:
+        __tracebackhide__ = True
         return self._magic(line)
 
     @property
