@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.choice import Choice
 
-__all__ = ["drop", "keep", "resume"]
+__all__ = ["keep", "resume"]
 
 _SECONDS = 600.0
 _NOT_APPLIED = "The choice that was saved before the restart was not applied"
@@ -62,7 +62,7 @@ def keep(wanted: str, options: Options, *, dry_run: bool = False) -> Choice:
         return choice
     try:
         _tidy(file.parent)
-        drop()
+        _drop()
         if not choice.is_reset:
             names = ",".join(str(device.uuid) for device in choice.devices) or "none"
             kept = {"file": file.name, "saved": time.time(), "wanted": names, "options": asdict(options)}
@@ -74,7 +74,7 @@ def keep(wanted: str, options: Options, *, dry_run: bool = False) -> Choice:
     return choice
 
 
-def drop() -> None:
+def _drop() -> None:
     """Forget what is kept."""
     if file := kept_file():
         file.unlink(missing_ok=True)
@@ -85,7 +85,7 @@ def resume() -> str:
     file = kept_file()
     try:
         raw = file.read_bytes() if file else b""
-        drop()
+        _drop()
     except OSError as error:
         return f"{_NOT_APPLIED}: {error}."
     try:
