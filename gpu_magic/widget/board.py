@@ -76,8 +76,8 @@ class Board:
             The machine can't be read, as its simulation is described in words that are not understood.
 
         """
-        self._is_paused = False
         self._shell = shell
+        self.resume(shell)
         self._wishes.attach(shell)
         inventory = self._look()
         with self._lock:
@@ -95,7 +95,7 @@ class Board:
 
     def pause(self) -> None:
         """Stop: the extension is unloaded, and perhaps loaded again at once."""
-        self._is_paused = True
+        self._is_paused, self._draft = True, None
         self._sampler.stop()
         self._wishes.detach()
         self._tell_all({"paused": True, "said": {"text": _UNLOADED, "kind": "warning"}})

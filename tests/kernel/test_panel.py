@@ -278,6 +278,17 @@ def test_reloading_keeps_what_was_clicked(page: Page) -> None:
     assert page.kernel.run(MASK).stdout == "3"
 
 
+def test_unloading_drops_what_was_clicked_and_a_new_panel_wakes_the_others(page: Page) -> None:
+    page.do(do="see", view="v", seen=True)
+    page.do(do="draft", wanted="1,2")
+    page.kernel.run("%unload_ext gpu_magic")
+    assert page.kernel.run("print(panel.board.snapshot()['draft'], end='')").stdout == "None"
+    page.kernel.client.execute("other = gpu_magic.panel()")
+    while "paused" not in (message := page.hear()):
+        assert message
+    assert message["paused"] is False
+
+
 def test_a_method_that_there_is_not(page: Page) -> None:
     page.do(do="see", view="v", seen=True)
     for method in ("", "backbone", "delete"):
