@@ -91,14 +91,14 @@ def ours() -> Callable[[], object]:
 
 
 def plan() -> Callable[[], object]:
+    from gpu_magic.moving.destination import read_destination
     from gpu_magic.moving.move import Move
-    from gpu_magic.moving.wanted import read_place
 
     model = _model(COUNT, 8)
 
     def once() -> None:
         for place in ("0", "1"):  # the others go there and back
-            Move(read_place(place)).add("model", model)
+            Move(read_destination(place)).add("model", model)
 
     return once
 

@@ -141,7 +141,7 @@ def inside(whose: str) -> Callable[[], object]:
 def _scope() -> Callable[[], Any]:
     import torch  # noqa: F401 - before what knows it
 
-    from gpu_magic.frameworks.pytorch import FRAMEWORK
+    from gpu_magic.frameworks.pytorch.framework import FRAMEWORK
     from gpu_magic.selection.target import CPU
 
     return partial(FRAMEWORK.scope, CPU, bool)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from benchmarks import timing
 from benchmarks.machine import driver_libraries
 from benchmarks.report import Row, Table
-from gpu_magic.cuda import driver
-from gpu_magic.cuda.driver import State
+from gpu_magic.process import driver
+from gpu_magic.process.driver import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from benchmarks.report import Row, Table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_magic.devices.model import Inventory
+    from gpu_magic.display.gpus import Gpus
 
 __all__ = ["run"]
 
@@ -31,14 +31,14 @@ def run() -> list[Table]:
 
 
 def text(gpus: str) -> Callable[[], str]:
-    return _inventory(int(gpus)).__repr__
+    return _gpus(int(gpus)).__repr__
 
 
 def html(gpus: str) -> Callable[[], str]:
-    return _inventory(int(gpus))._repr_html_
+    return _gpus(int(gpus))._repr_html_
 
 
-def _inventory(gpus: int) -> Inventory:
+def _gpus(gpus: int) -> Gpus:
     from gpu_magic.testing import simulate
 
     with simulate(f"{gpus}xA100-80GB") as machine:

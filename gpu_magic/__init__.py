@@ -14,15 +14,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import gpu_magic.cuda.fork as _fork
+import gpu_magic.process.fork as _fork
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_magic.api import choose, devices_of, gpu_free, gpus, guard, on_gpu, panel, to_cpu, to_gpu
-    from gpu_magic.choice import Choice
-    from gpu_magic.cuda.guard import Guard
-    from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
+    from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
+    from gpu_magic.devices.unknown import UNKNOWN
+    from gpu_magic.display.choice import Choice
     from gpu_magic.errors import (
         ChoiceError,
         CudaInitializedError,
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
         SimulationError,
     )
     from gpu_magic.moving.free import Freed
-    from gpu_magic.placement.devices import Devices
+    from gpu_magic.placement.holdings import Devices
     from gpu_magic.placement.on_gpu import OnGpu
+    from gpu_magic.process.guard import Guard
 
 del _fork  # it is imported for what it does
 
@@ -85,8 +86,9 @@ _HOMES = {
         "to_cpu",
         "to_gpu",
     ),
-    "gpu_magic.choice": ("Choice",),
-    "gpu_magic.devices.model": ("UNKNOWN", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance"),
+    "gpu_magic.display.choice": ("Choice",),
+    "gpu_magic.devices.unknown": ("UNKNOWN",),
+    "gpu_magic.devices.model": ("Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance"),
     "gpu_magic.errors": (
         "ChoiceError",
         "CudaInitializedError",
@@ -98,9 +100,9 @@ _HOMES = {
         "SimulationError",
     ),
     "gpu_magic.moving.free": ("Freed",),
-    "gpu_magic.placement.devices": ("Devices",),
+    "gpu_magic.placement.holdings": ("Devices",),
     "gpu_magic.placement.on_gpu": ("OnGpu",),
-    "gpu_magic.cuda.guard": ("Guard",),
+    "gpu_magic.process.guard": ("Guard",),
 }
 
 

@@ -7,35 +7,35 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.as_typed import as_typed, can_name_device, device_as_typed
+from gpu_magic.display.gpus import Gpus
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning, PlacementError
-from gpu_magic.selection.options import Options
-from gpu_magic.session import current
+from gpu_magic.process.session import current
+from gpu_magic.process.view import ask_guard, take_snapshot
 
 if TYPE_CHECKING:
-    from gpu_magic.choice import Choice
-    from gpu_magic.cuda.guard import Guard
-    from gpu_magic.devices.model import Gpu, Inventory, MigInstance
+    from gpu_magic.devices.model import Gpu, MigInstance
+    from gpu_magic.display.choice import Choice
     from gpu_magic.moving.free import Freed
-    from gpu_magic.placement.devices import Devices
+    from gpu_magic.placement.holdings import Devices
     from gpu_magic.placement.on_gpu import OnGpu
+    from gpu_magic.process.guard import Guard
     from gpu_magic.selection.options import By, Order
     from gpu_magic.widget.panel import Panel
 
 __all__ = ["choose", "devices_of", "gpu_free", "gpus", "guard", "on_gpu", "panel", "to_cpu", "to_gpu"]
 
 
-def gpus() -> Inventory:
-    """Return the machine's GPUs: an `Inventory`, which shows itself as a table.
+def gpus() -> Gpus:
+    """Return the machine's GPUs: an `Inventory` that shows itself as a table.
 
     Returns
     -------
-    Inventory
+    Gpus
         One `Gpu` for each physical GPU, in nvidia-smi's order, with figures of now (bytes, percent, degrees
         Celsius, watts; UNKNOWN where the driver gives none), and what this process can see of them.
 
     """
-    return current().gpus()
+    return Gpus.of(take_snapshot(current()))
 
 
 def guard() -> Guard:
@@ -47,7 +47,7 @@ def guard() -> Guard:
         Its `state`, and if it is too late: since when, by what, and what the process is frozen to.
 
     """
-    return current().guard()
+    return ask_guard(current())
 
 
 def choose(
@@ -111,17 +111,23 @@ def choose(
         The same without `strict`.
 
     """
-    options = Options(by, order, force, growth, memory_limit)
-    if in_process and restart:
-        raise ChoiceError("in_process needs no restart: leave one of the two out.")
-    if in_process:
-        return current().narrow(as_typed(wanted), options, dry_run=dry_run)
-    if restart:
-        from gpu_magic.widget.typed import choose_or_restart
+    from gpu_magic.display.choice import Choice
+    from gpu_magic.process.choosing import apply, narrow
+    from gpu_magic.process.outcome import Refused
+    from gpu_magic.selection.normalize import normalize_request
+    from gpu_magic.selection.options import Options
 
-        choice = choose_or_restart(as_typed(wanted), options, dry_run=dry_run)
-    else:
-        choice = current().choose(as_typed(wanted), options, dry_run=dry_run)
+    if in_process and restart:
+        raise ChoiceError("--in-process needs no restart: leave one of the two out.")
+    options = Options(by, order, force, growth, memory_limit)
+    outcome = (narrow if in_process else apply)(
+        current(), normalize_request(wanted), options, dry_run=dry_run
+    )
+    if restart and isinstance(outcome, Refused):
+        from gpu_magic.widget.restarter import restart_for
+
+        restart_for(outcome)
+    choice = Choice(outcome)
     if choice.refusal and strict:
         raise CudaInitializedError(choice.refusal)
     if choice.refusal:
@@ -172,13 +178,14 @@ def on_gpu(
 
     """
     from gpu_magic.placement.on_gpu import OnGpu, read_only
+    from gpu_magic.selection.normalize import normalize_device
 
     if only is not None and not isinstance(only, str | Iterable):
         raise PlacementError(f"only={only!r:.40} names no frameworks; try only='torch'.")
     names = only if only is None or isinstance(only, str) else ",".join(map(str, only))
     caller = sys._getframe(1)  # noqa: SLF001 - what the block will use stands in its own code
     return OnGpu(
-        device_as_typed(wanted),
+        normalize_device(wanted),
         only=None if names is None else read_only(names),
         or_cpu=or_cpu,
         mirror=mirror,
@@ -203,7 +210,7 @@ def devices_of(*things: object) -> Devices:
         GPUs.
 
     """
-    from gpu_magic.placement.devices import devices_of
+    from gpu_magic.placement.holdings import devices_of
 
     return devices_of(things)
 
@@ -236,8 +243,9 @@ def to_gpu(thing: Any, device: str | int | None = None, *, numpy: str | None = N
         It can't be moved, does not fit, or a copy failed. All is as it was.
 
     """
+    from gpu_magic.moving.destination import read_destination
     from gpu_magic.moving.move import Move
-    from gpu_magic.moving.wanted import read_place
+    from gpu_magic.selection.normalize import can_name_device, normalize_device
 
     if isinstance(thing, str):
         raise PlacementError(f"to_gpu moves a variable, and {thing!r:.40} is a text: leave the quotes away.")
@@ -246,7 +254,7 @@ def to_gpu(thing: Any, device: str | int | None = None, *, numpy: str | None = N
             f"to_gpu moves one thing, and behind it stands the device, not a {type(device).__name__}: "
             "to_gpu((model, optimizer), 1) moves several."
         )
-    move = Move(read_place(None if device is None else device_as_typed(device)), numpy)
+    move = Move(read_destination(None if device is None else normalize_device(device)), numpy)
     move.add("", thing)
     move.check()
     return move.carry_out()[0]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.simulated import Machine, SimulatedGpu, SimulatedMig, beneath
 from gpu_magic.errors import SimulationError
-from gpu_magic.session import fresh
+from gpu_magic.process.session import fresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

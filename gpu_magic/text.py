@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["listed", "printable", "shortened"]
+__all__ = ["GIB", "bytes_text", "listed", "printable", "shortened", "size_text"]
+
+MIB, GIB = 1 << 20, 1 << 30
 
 
 def printable(text: str) -> str:
@@ -25,3 +27,17 @@ def listed(names: Iterable[str], none: str = "") -> str:
     """Return `a, b and c`; `none` where there are none."""
     *first, last = list(names) or [none]
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def bytes_text(size: int) -> str:
+    """Write bytes as tables do, in two units: `79.2 GiB`, `97 MiB`."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB // 10 else f"{size / MIB:.0f} MiB"
+
+
+def size_text(size: int) -> str:
+    """Write bytes in whichever unit fits, small sizes too: `400 bytes`, `1.5 KiB`, `3.8 MiB`, `1.2 GiB`."""
+    if size < 1 << 10:
+        return f"{size} bytes"
+    if size < MIB:
+        return f"{size / (1 << 10):.1f} KiB"
+    return f"{size / MIB:.{1 if size < 10 * MIB else 0}f} MiB" if size < GIB else bytes_text(size)

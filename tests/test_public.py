@@ -75,7 +75,7 @@ def test_importing_it_imports_nothing(fresh: Fresh) -> None:
         loaded = set(sys.modules) - before
         print(sorted(name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names))
     """)
-    assert shown.strip() == "['gpu_magic', 'gpu_magic.cuda', 'gpu_magic.cuda.fork']"
+    assert shown.strip() == "['gpu_magic', 'gpu_magic.process', 'gpu_magic.process.fork']"
 
 
 def test_a_name_stays_a_function_when_its_rooms_are_loaded(fresh: Fresh) -> None:
@@ -83,7 +83,7 @@ def test_a_name_stays_a_function_when_its_rooms_are_loaded(fresh: Fresh) -> None
         import gpu_magic
         gpu_magic.gpus(), gpu_magic.guard()
         gpu_magic.on_gpu("cpu").__enter__(), gpu_magic.devices_of([])
-        import gpu_magic.choice, gpu_magic.selection.choose, gpu_magic.cuda.guard
+        import gpu_magic.display.choice, gpu_magic.selection.select, gpu_magic.process.guard
         names = ("gpus", "guard", "choose", "on_gpu", "devices_of", "to_gpu", "to_cpu", "gpu_free")
         assert all(callable(getattr(gpu_magic, name)) for name in names)
     """)

@@ -7,40 +7,16 @@ driver would not give is `UNKNOWN`: it is never zero and never "free".
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-__all__ = [
-    "UNKNOWN",
-    "Device",
-    "Gpu",
-    "GpuProcess",
-    "GpuStatus",
-    "Inventory",
-    "KernelView",
-    "MigInstance",
-    "Unknown",
-]
+__all__ = ["Device", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance"]
 
-
-class Unknown(enum.Enum):
-    """The type of `UNKNOWN`, so that type checkers see `x is UNKNOWN` as a test."""
-
-    UNKNOWN = "UNKNOWN"
-
-    def __repr__(self) -> str:
-        return "UNKNOWN"
-
-    def __bool__(self) -> bool:
-        # `if gpu.status.utilization:` would read "busy" or "idle" into a figure that is neither.
-        raise TypeError("UNKNOWN is neither true nor false: test it with `is UNKNOWN`")
-
-
-UNKNOWN: Final = Unknown.UNKNOWN
 
 # A GPU whose driver still holds this much of it, with no process and no work, is idle: an idle
 # A100 shows 0.5 to 1 GiB in use. Above it somebody is there, even where a container hides who.
@@ -128,7 +104,7 @@ class MigInstance:
         return f"{self.uuid[:8]} on GPU {self.gpu_index}"
 
     @property
-    def shows_use(self) -> bool | Unknown:
+    def is_busy(self) -> bool | Unknown:
         """As `Gpu.shows_use`."""
         return _shows_use(self.memory_total, self.status)
 
@@ -171,10 +147,10 @@ class Gpu:
     @property
     def is_free(self) -> bool:
         """Whether nobody uses it, as far as everything that could show use was read and shows none."""
-        return self.shows_use is False
+        return self.is_busy is False
 
     @property
-    def shows_use(self) -> bool | Unknown:
+    def is_busy(self) -> bool | Unknown:
         """Whether anything that was read shows that somebody uses it; UNKNOWN where not all was read."""
         return _shows_use(self.memory_total, self.status)
 
@@ -183,43 +159,8 @@ Device = Gpu | MigInstance
 
 
 @dataclass(frozen=True, slots=True)
-class KernelView:
-    """What this process makes of the machine.
-
-    Parameters
-    ----------
-    inherited, inherited_order
-        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the process was launched; None: not set.
-    mask, order
-        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER now; None: not set.
-    names
-        What frameworks call a device here, by UUID: `{"GPU-8f3a…": "cuda:0"}`. UNKNOWN where that
-        can't be known.
-    given
-        The UUIDs of the devices that the inherited mask means; None where it is not set or can't be read.
-    state
-        Whether the choice can still change: "absent", "live", "frozen", "forked" or "unknown".
-    cuda
-        The same as a sentence: since when, by what, and with which GPUs.
-    notes
-        What is wrong with the mask, a sentence each.
-
-    """
-
-    inherited: str | None
-    inherited_order: str | None
-    mask: str | None
-    order: str | None
-    names: Mapping[str, str] | Unknown
-    given: tuple[str, ...] | None
-    state: str
-    cuda: str
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, repr=False)
 class Inventory:
-    """All GPUs of a machine at one moment. Shows itself as a table, in notebooks and as text.
+    """All GPUs of a machine at one moment.
 
     Parameters
     ----------
@@ -231,8 +172,6 @@ class Inventory:
         The profile of the simulated machine this is; empty for a real one.
     problem
         Why nothing could be read (no driver, say), as a sentence.
-    kernel
-        What this process makes of it; None for the bare facts.
 
     """
 
@@ -241,7 +180,6 @@ class Inventory:
     cuda_version: str | Unknown = UNKNOWN
     simulated: str = ""
     problem: str = ""
-    kernel: KernelView | None = None
 
     def __iter__(self) -> Iterator[Gpu]:
         return iter(self.gpus)
@@ -276,16 +214,6 @@ class Inventory:
         """Return all of it as JSON's types; UNKNOWN becomes None. Units as in the classes."""
         plain: dict[str, Any] = _plain(self)
         return plain
-
-    def __repr__(self) -> str:
-        from gpu_magic.devices.table import as_text
-
-        return as_text(self)
-
-    def _repr_html_(self) -> str:
-        from gpu_magic.devices.table import as_html
-
-        return as_html(self)
 
 
 def _plain(value: Any) -> Any:

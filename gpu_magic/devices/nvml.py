@@ -21,10 +21,11 @@ from typing import Any
 
 import pynvml
 
-from gpu_magic.devices.calls import Calls, ask, bytes_or_unknown, explain
-from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance, Unknown
-from gpu_magic.devices.patience import Patience
+from gpu_magic.devices.call_timeout import CallTimeout
+from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
+from gpu_magic.devices.nvml_calls import Calls, ask, bytes_or_unknown, explain
 from gpu_magic.devices.processes import Processes, ProcessTable
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 __all__ = ["Nvml"]
 
@@ -68,7 +69,7 @@ class Nvml:
     """
 
     def __init__(self, patience: float = 2.0) -> None:
-        self._patience = Patience(patience)
+        self._patience = CallTimeout(patience)
         self._pid, self._lock = os.getpid(), threading.Lock()
         self._library: object = None
         self._cards: list[_Card] = []

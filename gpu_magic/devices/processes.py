@@ -7,7 +7,7 @@ import re
 from pathlib import Path, PurePath
 from typing import NamedTuple, Protocol
 
-from gpu_magic.devices.model import UNKNOWN, Unknown
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.text import shortened
 
 __all__ = ["NOBODY_KNOWN", "Process", "ProcessTable", "Processes", "name_text"]

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpu_magic.selection.memory import Memory
-    from gpu_magic.selection.target import Place
+    from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["Framework", "Holding", "Load", "Parts", "Pool", "Transfer"]
+__all__ = ["Components", "Framework", "Holding", "Load", "MemoryPool", "Transfer"]
 
 
 class Holding(NamedTuple):
@@ -30,12 +30,12 @@ class Holding(NamedTuple):
 
     """
 
-    device: Place | str
+    device: LogicalDevice | str
     nbytes: int
     key: Hashable
 
 
-class Parts(NamedTuple):
+class Components(NamedTuple):
     """What an object is made of, and how others are put in their place.
 
     Parameters
@@ -74,7 +74,7 @@ class Load(NamedTuple):
     origins: Collection[str] = ()
 
 
-class Pool(NamedTuple):
+class MemoryPool(NamedTuple):
     """A framework's memory on one GPU, in bytes.
 
     Parameters
@@ -139,7 +139,7 @@ class Framework(Protocol):
         What they import.
     needs
         Attributes that the module has, unless it is another one of that name.
-    takes_memory
+    preallocates
         Whether it takes most of each GPU's memory when it starts: asking it for its devices can cost that.
 
     """
@@ -147,7 +147,7 @@ class Framework(Protocol):
     name: str
     module: str
     needs: tuple[str, ...] = ()
-    takes_memory: bool = False
+    preallocates: bool = False
 
     def has_gpu(self) -> bool:
         """Whether it says that a GPU is among the devices it has started; False where it does not say."""
@@ -161,24 +161,24 @@ class Framework(Protocol):
         """Return the line to type for working on `cuda:ordinal` from here on."""
         ...
 
-    def problem(self, place: Place) -> str:
+    def problem(self, place: LogicalDevice) -> str:
         """Say why it can't compute there: a clause; empty where it can."""
         ...
 
-    def name_of(self, place: Place) -> str:
+    def name_of(self, place: LogicalDevice) -> str:
         """Return what it calls the place."""
         ...
 
-    def resolved(self, place: Place) -> Place:
+    def resolved(self, place: LogicalDevice) -> LogicalDevice:
         """Return the place with the type of its own GPUs, where none was named and they are not CUDA's."""
         return place
 
-    def speaks_up(self, place: Place) -> bool:
+    def raises_itself(self, place: LogicalDevice) -> bool:
         """Whether within `scope` it raises by itself, in plain words, where it can't compute there."""
         del place
         return False
 
-    def scope(self, place: Place, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+    def scope(self, place: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """Make the place its default in this thread, for as long as the block runs.
 
         One that has not started is placed without being started, and gets the place when it does; where only
@@ -218,7 +218,7 @@ class Framework(Protocol):
         del thing
         return ()
 
-    def parts(self, thing: Any, to: Place | None = None) -> Parts | None:
+    def components(self, thing: Any, to: LogicalDevice | None = None) -> Components | None:
         """Return what one of its objects (a model, an optimizer) is made of; None for anything else.
 
         With a place, only what has to be there with it: an optimizer's step count stays on the CPU.
@@ -226,7 +226,7 @@ class Framework(Protocol):
         del thing, to
         return None
 
-    def fixed(self, kind: type) -> str:
+    def unmovable(self, kind: type) -> str:
         """Say why objects of this type can't be moved, and what to do: a sentence; empty where they can."""
         del kind
         return ""
@@ -236,24 +236,24 @@ class Framework(Protocol):
         del thing
         return False
 
-    def transfer(self, place: Place) -> Transfer:
+    def transfer(self, place: LogicalDevice) -> Transfer:
         """Begin to move arrays there. Where it has not started, this starts it: it is going to be used."""
         del place
         raise PlacementError(f"{self.name}'s arrays can't be moved.")
 
-    def settle(self, things: Iterable[Any]) -> None:
+    def finalize(self, things: Iterable[Any]) -> None:
         """Do what has to be done to objects once their arrays are on another device."""
         del things
 
-    def free_bytes(self, place: Place) -> int | None:
+    def free_bytes(self, place: LogicalDevice) -> int | None:
         """Return how much more it can allocate there; None where it can't tell without being started."""
         del place
         return None
 
-    def pools(self) -> Mapping[Place, Pool]:
+    def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
         """Return what it has of each GPU, as it counts; nothing where it has not started or can't tell."""
         return {}
 
-    def give_back(self) -> str:
+    def empty_cache(self) -> str:
         """Give memory that it keeps and does not use back to the driver; say why it can't: a sentence."""
         return ""

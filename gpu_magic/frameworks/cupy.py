@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.frameworks.base import Framework, Holding
-from gpu_magic.frameworks.copies import Copies, Way
-from gpu_magic.selection.target import Place
+from gpu_magic.frameworks.copying import CopyMethod, CopyTransfer
+from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class CuPy(Framework):
     def line_for(self, ordinal: int) -> str:
         return f"cupy.cuda.Device({ordinal}).use()"
 
-    def problem(self, place: Place) -> str:
+    def problem(self, place: LogicalDevice) -> str:
         """Count CUDA's devices, which starts CUDA. CuPy has no CPU: there it is left as it is."""
         if place.kind == "cpu":
             return ""
@@ -45,10 +45,10 @@ class CuPy(Framework):
             return ""
         return f"CuPy sees {listed((f'cuda:{index}' for index in range(count)), 'no GPU')}"
 
-    def name_of(self, place: Place) -> str:
+    def name_of(self, place: LogicalDevice) -> str:
         return f"Device({place.index})" if place.kind == "gpu" else "its current device (it has no CPU)"
 
-    def scope(self, place: Place, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+    def scope(self, place: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         del is_used
         if place.kind == "cpu" or self.problem(place):  # without a GPU CuPy itself raises wherever it is used
             return contextlib.nullcontext()
@@ -59,9 +59,9 @@ class CuPy(Framework):
 
     def memory(self, thing: Any) -> Sequence[Holding]:
         whole = thing.data.mem  # what its views share
-        return [Holding(Place("gpu", thing.device.id, "cuda"), whole.size, ("CuPy", whole.ptr))]
+        return [Holding(LogicalDevice("gpu", thing.device.id, "cuda"), whole.size, ("CuPy", whole.ptr))]
 
-    def transfer(self, place: Place) -> Transfer:
+    def transfer(self, place: LogicalDevice) -> Transfer:
         """Copy each piece of memory once, with the views in it; on the CPU it is NumPy's."""
         cupy: Any = sys.modules["cupy"]
         copies: dict[int, Any] = {}  # by where the old memory begins
@@ -93,9 +93,9 @@ class CuPy(Framework):
             sizes.add(array.data.mem.ptr)
             return int(array.data.mem.size) if is_new else 0
 
-        return Copies(Way(origin, nbytes, copy))
+        return CopyTransfer(CopyMethod(origin, nbytes, copy))
 
-    def free_bytes(self, place: Place) -> int | None:
+    def free_bytes(self, place: LogicalDevice) -> int | None:
         """Ask the driver, and its own pool for what that keeps."""
         if place.kind == "cpu":
             return None
@@ -104,7 +104,7 @@ class CuPy(Framework):
             free, _ = cupy.cuda.runtime.memGetInfo()
             return int(free + cupy.get_default_memory_pool().free_bytes())
 
-    def give_back(self) -> str:
+    def empty_cache(self) -> str:
         """Empty its pools; what lies in them is not asked for before, as that starts CUDA."""
         cupy: Any = sys.modules["cupy"]
         cupy.get_default_memory_pool().free_all_blocks()
@@ -113,7 +113,7 @@ class CuPy(Framework):
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the current device; CuPy can't hide the others once CUDA has started."""
-        place = Place("gpu", ordinals[0], "cuda")
+        place = LogicalDevice("gpu", ordinals[0], "cuda")
         if why := self.problem(place):
             return why, None
         cupy: Any = sys.modules["cupy"]

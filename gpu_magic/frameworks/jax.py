@@ -8,9 +8,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.base import Framework, Holding, Parts, Pool
-from gpu_magic.frameworks.copies import Copies, Way
-from gpu_magic.selection.target import Place
+from gpu_magic.frameworks.base import Components, Framework, Holding, MemoryPool
+from gpu_magic.frameworks.copying import CopyMethod, CopyTransfer
+from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Jax(Framework):
     name = "JAX"
     module = "jax"
     needs = ("Array", "default_device", "local_devices", "tree_util")
-    takes_memory = True
+    preallocates = True
 
     def has_gpu(self) -> bool:
         """Tell whether one of its backends is a GPU's."""
@@ -44,7 +44,7 @@ class Jax(Framework):
     def line_for(self, ordinal: int) -> str:
         return f'jax.config.update("jax_default_device", jax.devices("gpu")[{ordinal}])'
 
-    def problem(self, place: Place) -> str:
+    def problem(self, place: LogicalDevice) -> str:
         there = _devices(place)
         if place.index in there:
             return ""
@@ -54,20 +54,20 @@ class Jax(Framework):
         kind = "cpu" if place.kind == "cpu" else place.type or "cuda"
         return f"JAX has {listed(f'{kind}:{index}' for index in there)}"
 
-    def name_of(self, place: Place) -> str:
+    def name_of(self, place: LogicalDevice) -> str:
         return f"{place.type or place.kind}:{place.index}"
 
-    def speaks_up(self, place: Place) -> bool:
+    def raises_itself(self, place: LogicalDevice) -> bool:
         """Tell whether it is left unstarted: then it raises by itself where it lacks the platform."""
         return place.index == 0 and not self.is_started() and _platform(place) in _PLATFORMS
 
-    def scope(self, place: Place, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+    def scope(self, place: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """Name a device, or its platform where it has not started: that stands for its first device.
 
         Asking for its devices starts it, and that can take three quarters of the memory of every GPU it sees,
         also for somebody whose Keras has imported it and who will never use it.
         """
-        if self.speaks_up(place):
+        if self.raises_itself(place):
             return _Default(_platform(place))
         if _platform(place) not in _PLATFORMS:
             return _Default(_AbsentDevice(place, f"it has no {place.type}."))
@@ -93,16 +93,16 @@ class Jax(Framework):
             for shard in thing.addressable_shards
         ]
 
-    def parts(self, thing: Any, to: Place | None = None) -> Parts | None:
+    def components(self, thing: Any, to: LogicalDevice | None = None) -> Components | None:
         """Return the children of a registered pytree: Flax's and Equinox's modules, Optax's states."""
         del to
         tree = sys.modules["jax"].tree_util
         children, shape = tree.tree_flatten(thing, is_leaf=lambda one: one is not thing)
         if len(children) == 1 and children[0] is thing:
             return None
-        return Parts(children, lambda _, new: shape.unflatten(new), is_kept=False)
+        return Components(children, lambda _, new: shape.unflatten(new), is_kept=False)
 
-    def transfer(self, place: Place) -> Transfer:
+    def transfer(self, place: LogicalDevice) -> Transfer:
         jax: Any = sys.modules["jax"]
 
         def origin(array: Any) -> str:
@@ -124,9 +124,9 @@ class Jax(Framework):
         def copy(array: Any) -> Any:
             return jax.device_put(array, _devices(place)[place.index]).block_until_ready()
 
-        return Copies(Way(origin, lambda array: int(array.nbytes), copy))
+        return CopyTransfer(CopyMethod(origin, lambda array: int(array.nbytes), copy))
 
-    def free_bytes(self, place: Place) -> int | None:
+    def free_bytes(self, place: LogicalDevice) -> int | None:
         """Ask its own pool, which has taken its part of the GPU; none is kept of the CPU."""
         if place.kind == "cpu" or not self.is_started():
             return None
@@ -135,16 +135,18 @@ class Jax(Framework):
             return None
         return int(stats["bytes_limit"] - stats["bytes_in_use"])
 
-    def pools(self) -> Mapping[Place, Pool]:
-        devices = _devices(Place("gpu", 0)) if self.has_gpu() else {}
+    def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
+        devices = _devices(LogicalDevice("gpu", 0)) if self.has_gpu() else {}
         stats = {index: device.memory_stats() or {} for index, device in devices.items()}
         return {
-            Place("gpu", index, "cuda"): Pool(one["bytes_in_use"], one.get("pool_bytes", one["bytes_in_use"]))
+            LogicalDevice("gpu", index, "cuda"): MemoryPool(
+                one["bytes_in_use"], one.get("pool_bytes", one["bytes_in_use"])
+            )
             for index, one in stats.items()
             if "bytes_in_use" in one
         }
 
-    def give_back(self) -> str:
+    def empty_cache(self) -> str:
         if not self.has_gpu():
             return ""
         return "JAX keeps what it took of a GPU until the kernel ends; %gpus ... --growth takes less."
@@ -152,7 +154,7 @@ class Jax(Framework):
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the default device; JAX can't hide the others once CUDA has started."""
         jax: Any = sys.modules["jax"]
-        place = Place("gpu", ordinals[0])
+        place = LogicalDevice("gpu", ordinals[0])
         if why := self.problem(place):
             return why, None
         undo = _Undo(_global_default())
@@ -195,7 +197,7 @@ class _AbsentDevice:
     when it makes the first array.
     """
 
-    def __init__(self, place: Place, why: str) -> None:
+    def __init__(self, place: LogicalDevice, why: str) -> None:
         self.__dict__["_why"] = f"This is to run on {place}, and JAX could not: {why}"
         self.__dict__["_place"] = place
 
@@ -225,7 +227,7 @@ def _global_default() -> Any:
     return ask() if ask else None
 
 
-def _platform(place: Place) -> str:
+def _platform(place: LogicalDevice) -> str:
     """Return what JAX calls the kind of device: "gpu" for whichever is here, CUDA's or ROCm's."""
     return {"": place.kind, "cuda": "gpu"}.get(place.type, place.type)
 
@@ -235,7 +237,7 @@ def _backends() -> dict[str, Any]:
     return found
 
 
-def _devices(place: Place) -> dict[int, Any]:
+def _devices(place: LogicalDevice) -> dict[int, Any]:
     """Return this process's devices of a kind; GPUs by the number CUDA gives them (`local_hardware_id`)."""
     try:
         devices = sys.modules["jax"].local_devices(backend=_platform(place))
@@ -260,10 +262,12 @@ def _key(shard: Any) -> tuple[str, int]:
     return where, shard.data.unsafe_buffer_pointer()
 
 
-def _place(device: Any) -> Place | str:
+def _place(device: Any) -> LogicalDevice | str:
     if device.platform == "cpu":
-        return Place("cpu", device.id)
-    return Place("gpu", _number(device, device.id), "cuda") if device.platform == "gpu" else str(device)
+        return LogicalDevice("cpu", device.id)
+    return (
+        LogicalDevice("gpu", _number(device, device.id), "cuda") if device.platform == "gpu" else str(device)
+    )
 
 
 FRAMEWORK = Jax()

@@ -6,13 +6,13 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks.base import Framework, Parts
+from gpu_magic.frameworks.base import Components, Framework
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.selection.target import Place
+    from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["FRAMEWORK"]
 
@@ -31,35 +31,35 @@ class Keras(Framework):
     def line_for(self, ordinal: int) -> str:
         return f'with keras.device("gpu:{ordinal}"): ...'
 
-    def problem(self, place: Place) -> str:
+    def problem(self, place: LogicalDevice) -> str:
         backend = self.backend()
         if place.kind == "gpu" and backend not in ("tensorflow", "jax", "torch"):
             return f"Keras runs on its {backend} backend, which has no GPU"
         return ""  # else its backend says so
 
-    def name_of(self, place: Place) -> str:
+    def name_of(self, place: LogicalDevice) -> str:
         return f"{place.type or place.kind}:{place.index}"
 
-    def scope(self, place: Place, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+    def scope(self, place: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """On PyTorch, name the device to it: Keras 3.15 does not ask for PyTorch's default device."""
         del is_used
         if self.backend() != "torch":
             return contextlib.nullcontext()
-        from gpu_magic.frameworks.pytorch import FRAMEWORK as PYTORCH
+        from gpu_magic.frameworks.pytorch.framework import FRAMEWORK as PYTORCH
 
         return sys.modules["keras"].device(PYTORCH.name_of(place))  # type: ignore[no-any-return]
 
-    def parts(self, thing: Any, to: Place | None = None) -> Parts | None:
+    def components(self, thing: Any, to: LogicalDevice | None = None) -> Components | None:
         del to
         keras: Any = sys.modules["keras"]
         if issubclass(type(thing), keras.Variable):
-            return Parts([thing.value])
+            return Components([thing.value])
         if issubclass(type(thing), self._kinds):
             inner = [*(getattr(thing, "metrics", None) or []), getattr(thing, "optimizer", None)]
-            return Parts([*thing.variables, *inner])
+            return Components([*thing.variables, *inner])
         return None
 
-    def fixed(self, kind: type) -> str:
+    def unmovable(self, kind: type) -> str:
         """Its variables keep to a device of their own; PyTorch's they go back to whenever they are used."""
         if not issubclass(kind, (sys.modules["keras"].Variable, *self._kinds)):
             return ""

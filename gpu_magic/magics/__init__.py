@@ -9,11 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from gpu_magic.kernel import kept_file, say_in_first_cell
-from gpu_magic.magics.complete import complete_magics
+from gpu_magic.magics.completion import complete_magics
 from gpu_magic.magics.gpus import GpuMagics
 from gpu_magic.magics.on_gpu import OnGpuMagic
-from gpu_magic.session import MASK, current
+from gpu_magic.process.environment import MASK
+from gpu_magic.process.session import current
+from gpu_magic.restart.kernel import saved_choice_file, say_in_first_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,13 +57,11 @@ def load(shell: InteractiveShell) -> None:
     _transformers[shell] = _awaiting(shell)
     shell.input_transformers_post.append(_transformers[shell])
     current().load(shell)
-    file = kept_file()
+    file = saved_choice_file()
     if file is not None and file.exists():
-        from gpu_magic.saved import resume
-
-        text = resume()
+        text = _resume()
         say_in_first_cell(shell, lambda: print(text))
-    if widgets := sys.modules.get("gpu_magic.widget.board"):
+    if widgets := sys.modules.get("gpu_magic.widget.state"):
         widgets.board().resume(shell)
 
 
@@ -75,7 +74,7 @@ def unload(shell: InteractiveShell) -> None:
     if transformer in shell.input_transformers_post:
         shell.input_transformers_post.remove(transformer)
     _forget(shell)
-    if widgets := sys.modules.get("gpu_magic.widget.board"):
+    if widgets := sys.modules.get("gpu_magic.widget.state"):
         widgets.board().pause()
     if MASK in current().unload():
         now = (
@@ -84,6 +83,18 @@ def unload(shell: InteractiveShell) -> None:
             else "is not set again: all GPUs are visible"
         )
         print(f"Your choice is undone: {MASK} {now}. %gpus chooses anew, once gpu_magic is loaded.")
+
+
+def _resume() -> str:
+    """Apply the choice that was saved before a restart; return what became of it."""
+    from gpu_magic.display.choice import resumed_text
+    from gpu_magic.errors import ChoiceError
+    from gpu_magic.restart.saved_choice import resume
+
+    try:
+        return resumed_text(resume())
+    except ChoiceError as error:
+        return str(error)
 
 
 class _Later:

@@ -34,9 +34,10 @@ class GpuFreeMagic:
                               before and after, and which variables hold the rest
         %gpu_free --dry-run   say what it would drop, and drop nothing
         """
-        from gpu_magic.magics.options import read
+        from gpu_magic.magics.arguments import read
         from gpu_magic.moving.free import free, held, holders, nameless
-        from gpu_magic.placement.devices import holdings_of, size_text
+        from gpu_magic.placement.holdings import holdings_of
+        from gpu_magic.text import size_text
 
         options = read("%gpu_free", line)
         if options.wanted:

@@ -8,7 +8,6 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.session import current
 
 __all__ = ["GpuPanelMagic"]
 
@@ -29,17 +28,16 @@ class GpuPanelMagic:
         Click GPUs in the order of cuda:0, cuda:1, …, then "Use these". Once CUDA has started, a different
         choice needs a restart of the kernel: the panel offers it, and keeps the choice.
         """
-        from gpu_magic.magics.options import read
+        import gpu_magic
+        from gpu_magic.magics.arguments import read
 
         if read("%gpu_panel", line).wanted:
             raise UsageError(f"%gpu_panel takes nothing behind it; %gpus {line.strip()} chooses by typing.")
         try:
             if not hasattr(self._shell, "kernel"):
-                display(current().gpus())
+                display(gpu_magic.gpus())
                 print("A live panel needs a notebook; here %gpus shows the same, and %gpus 1,3 chooses.")
                 return
-            from gpu_magic.widget.panel import Panel
-
-            display(Panel())
+            display(gpu_magic.panel())
         except GpuMagicError as error:
             raise UsageError(str(error)) from None

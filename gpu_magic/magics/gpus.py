@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import warnings
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.display import display
 from traitlets import Enum
 
-from gpu_magic.errors import ChoiceError, CudaInitializedError, GpuMagicError, KernelRestarting
-from gpu_magic.session import current
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Callable
-
-    from gpu_magic.choice import Choice
+from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
 
 __all__ = ["GpuMagics"]
 
@@ -67,36 +60,49 @@ class GpuMagics(Magics):
         since when it is too late, by what, and what works instead; `c.GpuMagics.on_frozen = "error"`
         in IPython's configuration makes that an error everywhere.
         """
-        from gpu_magic.magics.options import read
-        from gpu_magic.selection.options import Options
+        import gpu_magic
+        from gpu_magic.magics.arguments import read
 
         try:
             options = read("%gpus", line)
             if not options.wanted:
-                display(current().gpus())
+                display(gpu_magic.gpus())
                 return
-            how = Options(options.by, options.order, options.force, options.growth, options.memory_limit)
-            choice = _way(options)(options.wanted, how, dry_run=options.dry_run)
-            if choice.refusal and (options.strict or self.on_frozen == "error"):
-                raise CudaInitializedError(choice.refusal)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CudaInitializedWarning)  # it is shown as a block below
+                choice = gpu_magic.choose(
+                    options.wanted,
+                    by=options.by,
+                    order=options.order,
+                    dry_run=options.dry_run,
+                    force=options.force,
+                    growth=options.growth,
+                    memory_limit=options.memory_limit,
+                    in_process=options.in_process,
+                    restart=options.restart,
+                    strict=options.strict or self.on_frozen == "error",
+                )
         except KernelRestarting:
             raise
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
         if choice.refusal:
-            from gpu_magic.magics.show import show_refusal
-
-            show_refusal(choice.refusal)
+            _warn(choice.refusal)
         else:
             print(choice)
 
 
-def _way(options: Namespace) -> Callable[..., Choice]:
-    """Return how to choose: here and now, among what a frozen process has, or with a restart."""
-    if options.restart:
-        if options.in_process:
-            raise ChoiceError("--in-process needs no restart: leave one of the two out.")
-        from gpu_magic.widget.typed import choose_or_restart
+def _warn(refusal: str) -> None:
+    """Warn with `CudaInitializedWarning`, shown as a block instead of in Python's one-line format.
 
-        return choose_or_restart
-    return current().narrow if options.in_process else current().choose
+    The user's warning filters decide, as for any warning: "ignore" silences it, "error" raises it.
+    """
+    from gpu_magic.display.refusal import RefusalBlock
+
+    with warnings.catch_warnings(record=True) as caught:
+        # Without a registry Python shows it each time, and not once for each place.
+        warnings.warn_explicit(
+            CudaInitializedWarning(refusal), CudaInitializedWarning, "%gpus", 1, module="gpu_magic"
+        )
+    if caught:
+        display(RefusalBlock(refusal))

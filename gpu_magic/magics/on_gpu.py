@@ -50,8 +50,8 @@ class OnGpuMagic:
         run there, the cell does not run. Else it is a cell like any other.
         """
         __tracebackhide__ = True
-        from gpu_magic.cells import run
-        from gpu_magic.magics.options import read
+        from gpu_magic.magics.arguments import read
+        from gpu_magic.magics.cells import run
         from gpu_magic.placement.on_gpu import OnGpu, read_only
 
         if "{" in line or "$" in line:

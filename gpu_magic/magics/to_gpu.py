@@ -42,7 +42,7 @@ class ToGpuMagics:
         weights stay tied, views stay views, gradients come along. Tensors, arrays and tuples are new: other
         names of theirs keep the old ones, and are listed.
         """
-        from gpu_magic.magics.options import read
+        from gpu_magic.magics.arguments import read
 
         options = read("%to_gpu", line)
         self._move(options, options.device, options.numpy)
@@ -52,7 +52,7 @@ class ToGpuMagics:
 
         --all, --dry-run   as there
         """
-        from gpu_magic.magics.options import read
+        from gpu_magic.magics.arguments import read
 
         self._move(read("%to_cpu", line), "cpu", None)
 
@@ -68,14 +68,14 @@ class ToGpuMagics:
 
     def _lines(self, options: Namespace, device: str | None, converts: str | None) -> list[str]:
         """Do what is asked, and return what is to be said of it."""
+        from gpu_magic.display.move import left_behind, moved, planned, still_held
         from gpu_magic.magics.progress import Progress
+        from gpu_magic.moving.destination import read_destination
         from gpu_magic.moving.move import Move
         from gpu_magic.moving.names import Names
-        from gpu_magic.moving.report import left_behind, moved, planned, still_held
-        from gpu_magic.moving.wanted import read_place
 
         names = Names(self.shell.user_ns, self.shell.user_ns_hidden)
-        move = Move(read_place(device), converts)
+        move = Move(read_destination(device), converts)
         skipped = self._add(move, names, options)
         move.check()
         if options.dry_run:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.frameworks import imported
-from gpu_magic.placement.devices import holdings_of, size_text
+from gpu_magic.placement.holdings import holdings_of
 from gpu_magic.placement.physical import described, used_by_us
-from gpu_magic.selection.target import Place
+from gpu_magic.selection.target import LogicalDevice
+from gpu_magic.text import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Hashable, Iterable, Mapping
@@ -65,7 +66,7 @@ def free(drop: Callable[[], None] | None = None) -> Freed:
     if drop is not None:
         drop()
     gc.collect()
-    notes = tuple(filter(None, (framework.give_back() for framework in imported())))
+    notes = tuple(filter(None, (framework.empty_cache() for framework in imported())))
     after = _in_use()
     return Freed(
         {str(place): size for place, size in before.items()},
@@ -82,7 +83,7 @@ def held(value: object, besides: Container[Hashable] = ()) -> int:
 
 
 def _is_on_gpu(holding: Holding) -> bool:
-    return isinstance(holding.device, Place) and holding.device.kind == "gpu"
+    return isinstance(holding.device, LogicalDevice) and holding.device.kind == "gpu"
 
 
 def holders(variables: Iterable[tuple[str, object]]) -> str:
@@ -100,8 +101,8 @@ def nameless(variables: Iterable[object]) -> int:
     return max(0, used - held(list(variables)))
 
 
-def _in_use() -> dict[Place, int]:
-    found: dict[Place, int] = {}
+def _in_use() -> dict[LogicalDevice, int]:
+    found: dict[LogicalDevice, int] = {}
     for framework in imported():
         for place, pool in framework.pools().items():
             found[place] = found.get(place, 0) + pool.kept

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import imported
-from gpu_magic.placement.devices import holdings_of
-from gpu_magic.placement.parts import COMMON, PLAIN, attributes_of, can_change, items_of
+from gpu_magic.placement.components import COMMON, PLAIN, attributes_of, can_change, items_of
+from gpu_magic.placement.holdings import holdings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from gpu_magic.frameworks.base import Framework, Parts
-    from gpu_magic.selection.target import Place
+    from gpu_magic.frameworks.base import Components, Framework
+    from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["Change", "Found", "Graph"]
 
@@ -44,7 +44,7 @@ class Found(NamedTuple):
 class Change(NamedTuple):
     """New parts for an object that stays the same one."""
 
-    parts: Parts
+    parts: Components
     new: Sequence[Any]
 
     def make(self) -> None:
@@ -75,7 +75,7 @@ class Graph:
 
     """
 
-    def __init__(self, place: Place, converts: str | None = None) -> None:
+    def __init__(self, place: LogicalDevice, converts: str | None = None) -> None:
         self._place, self._converts = place, converts
         self._frameworks = imported()
         self._kinds: dict[type, _Kind] = {}
@@ -83,7 +83,7 @@ class Graph:
         self._seen: dict[int, Any] = {}  # kept, so that no two objects have the same id
         self._first: dict[int, int] = {}  # the number of the variable that it was first seen in
         self._count = 0
-        self._parts: dict[int, Parts] = {}
+        self._parts: dict[int, Components] = {}
         self._arrays: set[int] = set()
         self._now: dict[int, Any] = {}  # what stands in the place of a thing, by the thing's id
 
@@ -116,7 +116,7 @@ class Graph:
         found.shared.discard(self._count)
         return found
 
-    def _take(self, thing: Any, kind: type, found: Found) -> Parts | None:
+    def _take(self, thing: Any, kind: type, found: Found) -> Components | None:
         """Sort an object in, or return what it is made of."""
         known = self._kinds.get(kind) or self._know(kind)
         if known.fixed:
@@ -140,17 +140,17 @@ class Graph:
         return parts
 
     def _know(self, kind: type) -> _Kind:
-        fixed = next(filter(None, (one.fixed(kind) for one in self._frameworks)), "")
+        fixed = next(filter(None, (one.unmovable(kind) for one in self._frameworks)), "")
         owner = next((one for one in self._frameworks if one.is_array(kind)), None)
         known = self._kinds[kind] = _Kind(fixed, owner)
         return known
 
-    def _made_of(self, thing: Any, kind: type, owner: Framework | None) -> Parts | None:
+    def _made_of(self, thing: Any, kind: type, owner: Framework | None) -> Components | None:
         if owner is not None:
-            return owner.parts(thing, self._place)
+            return owner.components(thing, self._place)
         if not issubclass(kind, COMMON):
             for framework in self._frameworks:
-                parts = framework.parts(thing, self._place)
+                parts = framework.components(thing, self._place)
                 if parts is not None and (parts.is_kept or not can_change(kind)):
                     return parts
         return items_of(thing, kind)
@@ -198,7 +198,7 @@ class Graph:
         """Return what stands in the place of a thing after `rebuild`; the thing itself where it stays."""
         return self._now.get(id(thing), thing)
 
-    def _current(self, parts: Parts) -> list[Any]:
+    def _current(self, parts: Components) -> list[Any]:
         return [self.now(one) for one in parts.things]
 
     def _holders(self) -> dict[int, set[int]]:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get
 from gpu_magic.frameworks.base import Load
+from gpu_magic.moving.critical_section import collection_paused, deferred_interrupts
+from gpu_magic.moving.destination import check_numpy
 from gpu_magic.moving.graph import Graph
-from gpu_magic.moving.undisturbed import uncollected, uninterrupted
-from gpu_magic.moving.wanted import check_numpy
-from gpu_magic.placement.devices import holdings_of, size_text
+from gpu_magic.placement.holdings import holdings_of
 from gpu_magic.placement.physical import described, free_bytes
-from gpu_magic.text import listed
+from gpu_magic.text import listed, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.base import Framework, Transfer
     from gpu_magic.moving.graph import Found
     from gpu_magic.moving.names import Names
-    from gpu_magic.selection.target import Place
+    from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["Move", "Row"]
 
@@ -68,7 +68,7 @@ class Move:
 
     """
 
-    def __init__(self, place: Place, converts: str | None = None) -> None:
+    def __init__(self, place: LogicalDevice, converts: str | None = None) -> None:
         if converts is not None:
             check_numpy(converts)
         self.place = place  # with the type of the frameworks' own GPUs, once that is known
@@ -92,7 +92,7 @@ class Move:
             It can't be moved: why, and what to do.
 
         """
-        with uncollected():
+        with collection_paused():
             found = self._graph.add(value)
         shape = getattr(value, "shape", None) if found.arrays or found.left or found.shared else None
         kind = f"{type(value).__name__}{f' {tuple(shape)}' if isinstance(shape, tuple) else ''}"
@@ -102,7 +102,7 @@ class Move:
         if found.left and not found.arrays and self.place.kind == "gpu":
             raise PlacementError(self._why_left(name or "it", found))
         try:
-            with uncollected():
+            with collection_paused():
                 load = self._loaded(found)
         except PlacementError as error:
             raise PlacementError(f"{whose}{error}") from None
@@ -200,7 +200,7 @@ class Move:
         names
             Where the variables stand.
         tell
-            Told how many bytes are done, after each piece.
+            FrameworkSettings how many bytes are done, after each piece.
 
         Returns
         -------
@@ -217,12 +217,12 @@ class Move:
         why = ""
         is_interrupted = False
         try:
-            with uncollected():
+            with collection_paused():
                 if self._converts in self._transfers:  # asking it before would start it for a dry run
                     self._refuse_what_is_absent(_framework(self._converts))
                 self._refuse_what_is_too_much()
                 self._copy(tell)
-                with uninterrupted() as came:
+                with deferred_interrupts() as came:
                     self._commit(names, came)
         except KeyboardInterrupt:
             is_interrupted = True
@@ -257,7 +257,7 @@ class Move:
         if came:
             raise KeyboardInterrupt
         for module in self._transfers:
-            _framework(module).settle(self._graph.objects())
+            _framework(module).finalize(self._graph.objects())
 
     def _replacement(self, thing: Any) -> Any:
         for transfer in self._transfers.values():
@@ -278,7 +278,7 @@ class Move:
 
     def _give_up(self) -> None:
         """Put all back, whatever one step of that raises; free what was allocated, the frameworks' too."""
-        with uninterrupted():
+        with deferred_interrupts():
             while self._undo:
                 with contextlib.suppress(Exception):
                     self._undo.pop()()
@@ -290,7 +290,7 @@ class Move:
         self._graph = Graph(self._asked, self._converts)  # the old one holds what was built anew
         gc.collect()
         for framework in used:
-            framework.give_back()
+            framework.empty_cache()
 
     def left_behind(self, others: Iterable[tuple[str, object]]) -> Iterator[tuple[str, int]]:
         """Name variables that share what was moved in place and have more elsewhere, with its bytes.

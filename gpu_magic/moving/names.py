@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.placement.parts import is_frozen
+from gpu_magic.placement.components import is_frozen
 from gpu_magic.selection.target import parse_targets
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from gpu_magic.frameworks import known
 from gpu_magic.placement.physical import locate
 from gpu_magic.placement.scope import Scope
 from gpu_magic.placement.uses import Evidence
-from gpu_magic.selection.target import CPU, Place, Target, parse_targets
+from gpu_magic.selection.target import CPU, LogicalDevice, Target, parse_targets
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class OnGpu:
 
     @property
     def wants_gpu(self) -> bool:
-        return any(not isinstance(target, Place) or target.kind == "gpu" for target in self._targets)
+        return any(not isinstance(target, LogicalDevice) or target.kind == "gpu" for target in self._targets)
 
     @property
     def can_stop(self) -> bool:
@@ -101,7 +101,7 @@ class OnGpu:
             uses=Evidence(self._code, self._namespace),
         )
 
-    def _name(self, places: tuple[Place, ...]) -> str:
+    def _name(self, places: tuple[LogicalDevice, ...]) -> str:
         """Return what the user called it, and what that is in this process: `smi:3 (cuda:1)`."""
         if len(places) < len(self._targets):
             return listed(map(str, places))
@@ -176,4 +176,6 @@ def read_only(text: str) -> tuple[str, ...]:
 
 
 def _numbers(targets: Sequence[Target]) -> str:
-    return ", ".join(str(target.index if isinstance(target, Place) else target.wanted) for target in targets)
+    return ", ".join(
+        str(target.index if isinstance(target, LogicalDevice) else target.wanted) for target in targets
+    )

@@ -6,21 +6,23 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import UNKNOWN, Gpu, Unknown
+from gpu_magic.devices.model import Gpu
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError, PlacementError
-from gpu_magic.selection.choose import find
-from gpu_magic.selection.target import Place, Target
-from gpu_magic.session import current
+from gpu_magic.process.session import current
+from gpu_magic.process.view import Snapshot, take_snapshot
+from gpu_magic.selection.select import find
+from gpu_magic.selection.target import LogicalDevice, Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpu_magic.devices.model import Device, Inventory
+    from gpu_magic.devices.model import Device
 
 __all__ = ["described", "free_bytes", "locate", "problem_of", "used_by_us"]
 
 
-def locate(target: Target) -> Place:
+def locate(target: Target) -> LogicalDevice:
     """Return what this process calls a device.
 
     Raises
@@ -29,9 +31,9 @@ def locate(target: Target) -> Place:
         For a GPU that is not there, or that this process can't see.
 
     """
-    if isinstance(target, Place):
+    if isinstance(target, LogicalDevice):
         return target
-    inventory = current().gpus()
+    inventory = take_snapshot(current())
     if inventory.problem:
         raise PlacementError(_without_hint(inventory.problem))
     try:
@@ -43,7 +45,7 @@ def locate(target: Target) -> Place:
         raise PlacementError("Which GPUs this process sees is not known: %gpus says why. Try cuda:0.")
     for index, one in enumerate(here):
         if one is not None and one.uuid == device.uuid:
-            return Place("gpu", index)
+            return LogicalDevice("gpu", index)
     choice = f"%gpus {device.index if isinstance(device, Gpu) else device.uuid}"
     raise PlacementError(
         f"{device.label} is not among the GPUs of this process ({_map(here)}); {choice} chooses it, before "
@@ -51,11 +53,11 @@ def locate(target: Target) -> Place:
     )
 
 
-def problem_of(place: Place) -> str:
+def problem_of(place: LogicalDevice) -> str:
     """Say why the machine, or this process, has no such GPU; empty where it has, or it can't be told."""
     if place.type not in ("", "cuda"):
         return f"{place} can't be used: no framework that is imported has such a device."
-    inventory = current().gpus()
+    inventory = take_snapshot(current())
     here = _visible(inventory)
     if inventory.problem:
         return f"{place} can't be used: {_without_hint(inventory.problem)}"
@@ -66,16 +68,16 @@ def problem_of(place: Place) -> str:
     return ""
 
 
-def described(places: Sequence[Place]) -> list[str]:
+def described(places: Sequence[LogicalDevice]) -> list[str]:
     """Return each place with its physical GPU, where that is known: `cuda:0 = GPU 1 (NVIDIA A100 80GB)`."""
     is_cuda = any(place.kind == "gpu" and place.type in ("", "cuda") for place in places)
-    inventory = current().gpus() if is_cuda else None
+    inventory = take_snapshot(current()) if is_cuda else None
     here = (_visible(inventory) if inventory else None) or []
     mark = "SIMULATED " if inventory is not None and inventory.simulated else ""
     return [_described(place, here, mark) for place in places]
 
 
-def free_bytes(place: Place) -> int | None:
+def free_bytes(place: LogicalDevice) -> int | None:
     """Return how much memory the machine has left there, as the driver or Linux says; None for unknown."""
     if place.kind == "cpu":
         return _available()
@@ -84,7 +86,7 @@ def free_bytes(place: Place) -> int | None:
     return None if left is UNKNOWN else left
 
 
-def used_by_us(place: Place) -> int | Unknown:
+def used_by_us(place: LogicalDevice) -> int | Unknown:
     """Return how much memory this process has there, as the driver says."""
     device = _device(place)
     processes = UNKNOWN if device is None else device.status.processes
@@ -95,10 +97,10 @@ def used_by_us(place: Place) -> int | Unknown:
     return sum(known) if mine and len(known) == len(mine) else UNKNOWN
 
 
-def _device(place: Place) -> Device | None:
+def _device(place: LogicalDevice) -> Device | None:
     if place.type not in ("", "cuda"):
         return None
-    inventory = current().gpus()
+    inventory = take_snapshot(current())
     here = _visible(inventory) or []
     return here[place.index] if place.index < len(here) and not inventory.simulated else None
 
@@ -117,7 +119,7 @@ def _without_hint(problem: str) -> str:
     return problem.partition(". ")[0].rstrip(".") + "."
 
 
-def _described(place: Place, here: Sequence[Device | None], mark: str) -> str:
+def _described(place: LogicalDevice, here: Sequence[Device | None], mark: str) -> str:
     is_cuda = place.kind == "gpu" and place.type in ("", "cuda")
     device = here[place.index] if is_cuda and place.index < len(here) else None
     if device is None:
@@ -126,9 +128,9 @@ def _described(place: Place, here: Sequence[Device | None], mark: str) -> str:
     return f"{place} = {device.label}{name}"
 
 
-def _visible(inventory: Inventory) -> list[Device | None] | None:
+def _visible(inventory: Snapshot) -> list[Device | None] | None:
     """Return what `cuda:0`, `cuda:1`, … are; None where that is not known."""
-    names = inventory.kernel.names if inventory.kernel else UNKNOWN
+    names = inventory.kernel.names
     if names is UNKNOWN:
         return None
     devices = {str(device.uuid): device for device in inventory.devices}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gpu_magic.errors import PlacementError, PlacementWarning
 from gpu_magic.frameworks import get, imported, known
-from gpu_magic.frameworks.arrivals import Arrivals
+from gpu_magic.frameworks.post_import import PostImportHook
 from gpu_magic.placement.physical import problem_of
-from gpu_magic.selection.target import CPU, Place
+from gpu_magic.selection.target import CPU, LogicalDevice
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ class _Here(threading.local):
     """The places of the blocks that this thread is in, the innermost last."""
 
     def __init__(self) -> None:
-        self.places: list[tuple[Place, ...]] = []
+        self.places: list[tuple[LogicalDevice, ...]] = []
 
 
 _here = _Here()
 
 
-def innermost() -> Place | None:
+def innermost() -> LogicalDevice | None:
     """Return the device of the block that this thread is in; None outside of one, or in one over several."""
     places = _here.places[-1] if _here.places else ()
     return places[0] if len(places) == 1 else None
@@ -67,7 +67,7 @@ class Scope:
 
     def __init__(
         self,
-        places: tuple[Place, ...],
+        places: tuple[LogicalDevice, ...],
         *,
         name: Callable[[], str],
         mirror: bool,
@@ -79,10 +79,10 @@ class Scope:
         self._mirror, self._only, self._or_cpu = mirror, only, or_cpu
         self._evident = uses
         # What was told, by its module, and of which places.
-        self._told: dict[str, tuple[Framework, tuple[Place, ...]]] = {}
+        self._told: dict[str, tuple[Framework, tuple[LogicalDevice, ...]]] = {}
         self._problem = ""
         self._absent = [module for module in known() if module not in sys.modules]
-        self._arrivals = Arrivals(self._absent, self._arrived, thread=threading.get_ident())
+        self._arrivals = PostImportHook(self._absent, self._arrived, thread=threading.get_ident())
         self._entered: list[AbstractContextManager[Any]] = []
 
     def __enter__(self) -> Self:
@@ -193,7 +193,7 @@ class Scope:
         if used or all(place.kind == "cpu" for place in self.places):
             return ""
         # Nothing is named: a framework that can be asked at no cost knows, or else the machine.
-        free = [one for one in there if not one.takes_memory and not one.backend()]
+        free = [one for one in there if not one.preallocates and not one.backend()]
         if any(not _problem(one, self.places) for one in free):
             return ""
         return next(filter(None, map(problem_of, self.places)), "")
@@ -210,10 +210,10 @@ class Scope:
             wrong["tensorflow"] = "--mirror is TensorFlow's, and this does not use it"
         return wrong
 
-    def _tell(self, framework: Framework, places: tuple[Place, ...]) -> None:
+    def _tell(self, framework: Framework, places: tuple[LogicalDevice, ...]) -> None:
         try:
             if self._mirror:
-                from gpu_magic.frameworks.tensorflow_mirror import mirrored
+                from gpu_magic.frameworks.tensorflow.mirror import mirrored
 
                 scope = mirrored(places)
             else:
@@ -251,7 +251,7 @@ class Scope:
             return ""
         standing_on = get(framework.backend()) if framework.backend() in self._told else None
         for one in (framework, standing_on):
-            asked = one is not None and not all(map(one.speaks_up, self.places))
+            asked = one is not None and not all(map(one.raises_itself, self.places))
             if one is not None and asked and (problem := _problem(one, self.places)):
                 return problem
         return ""
@@ -261,5 +261,5 @@ class Scope:
         return [one for one in imported() if one.module in new and self._means(one)] if new else []
 
 
-def _problem(framework: Framework, places: Sequence[Place]) -> str:
+def _problem(framework: Framework, places: Sequence[LogicalDevice]) -> str:
     return next(filter(None, map(framework.problem, places)), "")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import UNKNOWN, Device, Gpu, MigInstance
+from gpu_magic.devices.model import Device, Gpu, MigInstance
+from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.mask import read
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory
 
-__all__ = ["Allotment", "by_business", "parts", "usable", "whole"]
+__all__ = ["Allotment", "by_load", "mig_instances", "usable", "whole_gpus"]
 
 
 class Allotment:
@@ -96,7 +97,7 @@ class Allotment:
             pool = self.pool
         except ChoiceError:
             return ()
-        return by_business(whole(pool)) or by_business(parts(pool))[:1]
+        return by_load(whole_gpus(pool)) or by_load(mig_instances(pool))[:1]
 
 
 def usable(gpu: Gpu) -> Gpu:
@@ -118,24 +119,24 @@ def usable(gpu: Gpu) -> Gpu:
     return gpu
 
 
-def whole(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
+def whole_gpus(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
     """Return the GPUs that can be used as a whole."""
     gpus = (gpu for gpu in pool if isinstance(gpu, Gpu))
     return tuple(gpu for gpu in gpus if not gpu.problem and not gpu.is_split and gpu.uuid is not UNKNOWN)
 
 
-def parts(pool: tuple[Device, ...]) -> tuple[MigInstance, ...]:
+def mig_instances(pool: tuple[Device, ...]) -> tuple[MigInstance, ...]:
     """Return the MIG instances."""
     return tuple(one for one in pool if isinstance(one, MigInstance))
 
 
-def by_business(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+def by_load(devices: tuple[Device, ...]) -> tuple[Device, ...]:
     """Sort by least memory in use, then least utilisation; what can't be read is never free, and left out."""
     readable = [device for device in devices if device.status.memory_used is not UNKNOWN]
-    return tuple(sorted(readable, key=_business))
+    return tuple(sorted(readable, key=_load))
 
 
-def _business(device: Device) -> tuple[int, int]:
+def _load(device: Device) -> tuple[int, int]:
     used, busy = device.status.memory_used, device.status.utilization
     if used is UNKNOWN:  # never: such devices are not sorted
         raise ValueError(device)

@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Inventory, MigInstance, Unknown
+from gpu_magic.devices.model import Device, Gpu, Inventory, MigInstance
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:

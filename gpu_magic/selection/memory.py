@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import UNKNOWN, Device
-from gpu_magic.devices.rows import bytes_text
+from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
+from gpu_magic.text import bytes_text
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.model import Device
 
 __all__ = ["Memory", "plan"]
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from gpu_magic.errors import PlacementError
 
-__all__ = ["CPU", "Physical", "Place", "Target", "parse_targets"]
+__all__ = ["CPU", "LogicalDevice", "PhysicalDevice", "Target", "parse_targets"]
 
 _EXPECTED = "0, cuda:0, /GPU:0, gpu:0, smi:3 (nvidia-smi's number), a UUID prefix (GPU-8f3a), cpu or cpu:2"
 # TensorFlow's spelling may have a job in front, and "device:" within.
@@ -19,7 +19,7 @@ _LONE = ("cpu", "mps")  # what there is one of
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogicalDevice:
     """A device as this process's frameworks number it.
 
     Parameters
@@ -43,11 +43,11 @@ class Place:
         return f"{self.type or 'cuda'}:{self.index}"
 
 
-CPU = Place("cpu", 0)
+CPU = LogicalDevice("cpu", 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Physical:
+class PhysicalDevice:
     """A device of the machine: nvidia-smi's number, or the beginning of a UUID."""
 
     wanted: int | str
@@ -56,7 +56,7 @@ class Physical:
         return f"smi:{self.wanted}" if isinstance(self.wanted, int) else self.wanted
 
 
-Target = Place | Physical
+Target = LogicalDevice | PhysicalDevice
 
 
 @lru_cache(maxsize=64)
@@ -89,21 +89,21 @@ def parse_targets(text: str) -> tuple[Target, ...]:
 def _target(part: str) -> Target:
     low = part.lower()
     if re.fullmatch(r"[0-9]{1,4}", part):
-        return Place("gpu", int(part))
+        return LogicalDevice("gpu", int(part))
     if low.lstrip("/") in _LONE:
         return _place(low.lstrip("/"), 0)
     if match := _SPELLING.fullmatch(part):
         name, index = match[1].lower(), int(match[2])
-        return Physical(index) if name == "smi" else _place(name, index)
+        return PhysicalDevice(index) if name == "smi" else _place(name, index)
     if match := re.fullmatch(r"(GPU|MIG)-([0-9a-f-]+)", part, re.IGNORECASE):
-        return Physical(f"{match[1].upper()}-{match[2].lower()}")
+        return PhysicalDevice(f"{match[1].upper()}-{match[2].lower()}")
     raise PlacementError(_what_was_meant(part))
 
 
-def _place(name: str, index: int) -> Place:
+def _place(name: str, index: int) -> LogicalDevice:
     if name == "cpu":
-        return Place("cpu", index)
-    return Place("gpu", index, "" if name == "gpu" else name)
+        return LogicalDevice("cpu", index)
+    return LogicalDevice("gpu", index, "" if name == "gpu" else name)
 
 
 def _what_was_meant(part: str) -> str:

@@ -9,15 +9,15 @@ import anywidget
 import traitlets
 from IPython.core.getipython import get_ipython
 
-from gpu_magic.devices.table import as_html
+from gpu_magic.display.fallback import display_with
+from gpu_magic.display.table import as_html, as_text
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.widget import joined
-from gpu_magic.widget.board import board
-from gpu_magic.widget.instead import display_with
-from gpu_magic.widget.wishes import Wish
+from gpu_magic.widget.pending import Wish
+from gpu_magic.widget.state import board
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.model import Inventory
+    from gpu_magic.process.view import Snapshot
 
 __all__ = ["Panel"]
 
@@ -37,7 +37,7 @@ class Panel(anywidget.AnyWidget):
     def __init__(self) -> None:
         self.board = board()
         self.views: dict[str, float] = {}
-        self._inventory: Inventory = self.board.add(self, get_ipython())
+        self._snapshot: Snapshot = self.board.add(self, get_ipython())
         super().__init__(key=secrets.token_hex(8))
         self.on_msg(self._hear)
 
@@ -56,10 +56,10 @@ class Panel(anywidget.AnyWidget):
         self._answer(_NONSENSE)
 
     def __repr__(self) -> str:
-        return repr(self._inventory)
+        return as_text(self._snapshot)
 
     def _ipython_display_(self, **_: Any) -> None:
-        display_with(self, self.key, as_html(self._inventory), repr(self))
+        display_with(self, self.key, as_html(self._snapshot), repr(self))
 
     def _answer(self, text: str) -> None:
         self.tell({"said": {"text": text, "kind": "error"}})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import pynvml
 import pytest
 
-from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import SimulationError
 from gpu_magic.testing import Machine, simulate
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.devices.processes import NOBODY_KNOWN, ProcessTable, name_text
+from gpu_magic.devices.unknown import UNKNOWN
 from tests.machine import IN_CONTAINER
 
 if TYPE_CHECKING:

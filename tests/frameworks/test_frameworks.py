@@ -110,7 +110,7 @@ def test_the_lines_for_tensorflow_and_jax_run(fresh: Fresh) -> None:
         """
         import jax, tensorflow as tf
         from gpu_magic.frameworks.jax import FRAMEWORK as Jax
-        from gpu_magic.frameworks.tensorflow import FRAMEWORK as TensorFlow
+        from gpu_magic.frameworks.tensorflow.framework import FRAMEWORK as TensorFlow
 
         cpus = [tf.config.LogicalDeviceConfiguration()] * 4
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], cpus)

@@ -112,7 +112,7 @@ def test_a_limit_reaches_each_framework_in_its_own_way(machine: Run, order: str)
                  for gpu, parts in context._virtual_device_map.items()}}
         print(sizes, context._context_handle, context._physical_devices)
         print([call.__name__ for call, _ in torch.cuda._queued_calls if "set_fractions" in call.__name__])
-        from gpu_magic.frameworks.pytorch import FRAMEWORK
+        from gpu_magic.frameworks.pytorch.framework import FRAMEWORK
         print(FRAMEWORK._limit == 8 << 30)
         choose("1,2")
         print(FRAMEWORK._limit, context._virtual_device_map, variables())
@@ -282,8 +282,8 @@ def test_tensorflow_is_narrowed_while_it_only_lists_its_devices(machine: Run) ->
     assert machine(
         """
         import tensorflow as tf
-        from gpu_magic.frameworks.tensorflow import FRAMEWORK
-        from gpu_magic.selection.target import Place
+        from gpu_magic.frameworks.tensorflow.framework import FRAMEWORK
+        from gpu_magic.selection.target import LogicalDevice
         tf.config.list_physical_devices()
         context = sys.modules["tensorflow.python.eager.context"].context()
         kind = sys.modules["tensorflow.python.eager.context"].PhysicalDevice
@@ -292,10 +292,10 @@ def test_tensorflow_is_narrowed_while_it_only_lists_its_devices(machine: Run) ->
         context._visible_device_list += gpus
         said, undo = FRAMEWORK.narrow([2, 1])
         print(said, [one.name[-5:] for one in tf.config.get_visible_devices("GPU")])
-        print([FRAMEWORK.name_of(Place("gpu", i)) for i in (1, 2)], FRAMEWORK.problem(Place("gpu", 1)) or "there")
+        print([FRAMEWORK.name_of(LogicalDevice("gpu", i)) for i in (1, 2)], FRAMEWORK.problem(LogicalDevice("gpu", 1)) or "there")
         print(FRAMEWORK.narrow([7])[0])
         undo.__exit__(None, None, None)
-        print(len(tf.config.get_visible_devices("GPU")), FRAMEWORK.name_of(Place("gpu", 2)))
+        print(len(tf.config.get_visible_devices("GPU")), FRAMEWORK.name_of(LogicalDevice("gpu", 2)))
         """
     ) == [
         "it sees cuda:1 as /GPU:0 and cuda:2 as /GPU:1 ['GPU:2', 'GPU:1']",

@@ -193,7 +193,7 @@ def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
     assert kernel.run(THREADS).stdout == "0"
     kernel.run("%load_ext gpu_magic")
     assert kernel.run(THREADS).stdout == "1"
-    events = "ip = get_ipython(); print(sum('wishes' in repr(f) for l in ip.events.callbacks.values() for f in l), end='')"
+    events = "ip = get_ipython(); print(sum('Wishes' in repr(f) for l in ip.events.callbacks.values() for f in l), end='')"
     assert kernel.run(events).stdout == "2"
     kernel.run("%unload_ext gpu_magic")
     assert kernel.run(events).stdout == "0"
@@ -238,7 +238,7 @@ def test_making_a_panel_keeps_nothing_from_the_others(page: Page) -> None:
 
 
 WISH = """
-from gpu_magic.widget.wishes import Wish
+from gpu_magic.widget.pending import Wish
 panel.board.wish(Wish({wanted!r}, {restart}, panel, "p"))
 """
 
@@ -300,7 +300,7 @@ def test_a_folder_that_can_not_be_written_to(page: Page) -> None:
     page.do(do="see", view="v", seen=True)
     page.kernel.run(START_CUDA)
     # A folder stands where the choice would be kept: root could write into any.
-    page.kernel.run("from gpu_magic.kernel import kept_file; kept_file().with_suffix('.new').mkdir()")
+    page.kernel.run("from gpu_magic.restart.kernel import saved_choice_file; saved_choice_file().with_suffix('.new').mkdir()")
     page.do(do="restart", wanted="3")
     assert page.hear_said()["text"].startswith(
         "The choice can't be kept for a restart, so nothing was changed"
@@ -356,13 +356,13 @@ def save(kernel: Kernel, changes: dict[str, Any] | None = None) -> Path:
     kernel.run(START_CUDA)
     assert (
         kernel.run(
-            "from gpu_magic.saved import keep\n"
+            "from gpu_magic.restart.saved_choice import keep\n"
             "from gpu_magic.selection.options import Options\n"
             "_ = keep('3,0', Options(growth=True))"
         ).status
         == "ok"
     )
-    file = Path(kernel.run("from gpu_magic.kernel import kept_file; print(kept_file(), end='')").stdout)
+    file = Path(kernel.run("from gpu_magic.restart.kernel import saved_choice_file; print(saved_choice_file(), end='')").stdout)
     kept = json.loads(file.read_text())
     assert kept["wanted"] == f"{CARDS[3].uuid},{CARDS[0].uuid}"
     assert file.stat().st_mode & 0o077 == 0
@@ -384,8 +384,8 @@ def test_a_saved_choice_is_applied_once_with_its_options(kernel: Kernel) -> None
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"saved": time.time() - 601}, "as it is older than 10 minutes"),
-        ({"saved": time.time() + 7200}, "as it is older than 10 minutes"),
+        ({"saved": time.time() - 601}, "it is older than 10 minutes"),
+        ({"saved": time.time() + 7200}, "it is older than 10 minutes"),
         ({"saved": "now"}, "its file can't be read"),
         ({"options": {"by": "colour"}}, "by='colour' is neither"),
         ({"options": []}, "its file can't be read"),
@@ -503,7 +503,7 @@ def test_a_dry_run_of_a_restart(kernel: Kernel) -> None:
     kernel.run(START_CUDA)
     assert "frozen to GPU 1" in kernel.run("%gpus 3 --restart --dry-run").text
     assert (
-        kernel.run("from gpu_magic.kernel import kept_file; print(kept_file().exists(), end='')").stdout
+        kernel.run("from gpu_magic.restart.kernel import saved_choice_file; print(saved_choice_file().exists(), end='')").stdout
         == "False"
     )
     assert os.environ.get("CUDA_VISIBLE_DEVICES") is None

@@ -193,14 +193,14 @@ def test_a_physical_gpu_can_be_named(kernel: Kernel) -> None:
 
 def test_how_much_is_free_is_the_drivers_figure(kernel: Kernel) -> None:
     kernel.run(
-        "from gpu_magic.placement.physical import free_bytes; from gpu_magic.selection.target import Place"
+        "from gpu_magic.placement.physical import free_bytes; from gpu_magic.selection.target import LogicalDevice"
     )
     kernel.run("%gpus 2,0")
     assert (
-        kernel.run("free_bytes(Place('gpu', 0)) / 2**30, free_bytes(Place('gpu', 5))").text == "(79.5, None)"
+        kernel.run("free_bytes(LogicalDevice('gpu', 0)) / 2**30, free_bytes(LogicalDevice('gpu', 5))").text == "(79.5, None)"
     )
     assert (
-        kernel.run("free_bytes(Place('gpu', 0, 'pretend')), 0 < free_bytes(Place('cpu', 0)) < 2**50").text
+        kernel.run("free_bytes(LogicalDevice('gpu', 0, 'pretend')), 0 < free_bytes(LogicalDevice('cpu', 0)) < 2**50").text
         == "(None, True)"
     )
 

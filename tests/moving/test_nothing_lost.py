@@ -34,7 +34,7 @@ def test_each_step_is_undone_whatever_another_one_raises(run: Run) -> None:  # n
         START,
         """
         from gpu_magic.moving.move import Move
-        from gpu_magic.moving.wanted import read_place
+        from gpu_magic.moving.destination import read_destination
         from gpu_magic.moving.names import Names
 
         class Odd:
@@ -45,7 +45,7 @@ def test_each_step_is_undone_whatever_another_one_raises(run: Run) -> None:  # n
         odd._t = torch.ones(3)
         space = {"odd": odd, "y": y, "model": model, "box": [y]}
         names = Names(space, ())
-        move = Move(read_place("0"))
+        move = Move(read_destination("0"))
         for name, value in names.read("model box y odd.t").items():
             move.add(name, value)
         print(error(move.carry_out, names))
@@ -64,7 +64,7 @@ def test_an_interrupt_while_things_are_put_in_place_is_undone(run: Run) -> None:
         import os, signal
         from gpu_magic.moving.move import Move
         from gpu_magic.moving.names import Names
-        from gpu_magic.moving.wanted import read_place
+        from gpu_magic.moving.destination import read_destination
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
 
@@ -78,7 +78,7 @@ def test_an_interrupt_while_things_are_put_in_place_is_undone(run: Run) -> None:
                 os.kill(os.getpid(), signal.SIGINT)
                 self._t = value
         space = {"odd": Odd(), "model": nn.Linear(2, 2), "x": torch.ones(2)}
-        names, move = Names(space, ()), Move(read_place("0"))
+        names, move = Names(space, ()), Move(read_destination("0"))
         for name, value in names.read("model odd.t x").items():
             move.add(name, value)
         try:
@@ -191,8 +191,8 @@ def test_jax_says_what_it_would_lose_and_is_not_started_by_a_plan(run: Run) -> N
         """
         from gpu_magic.frameworks.jax import FRAMEWORK
         from gpu_magic.moving.move import Move
-        from gpu_magic.moving.wanted import read_place
-        move = Move(read_place("cpu:1"), "jax")
+        from gpu_magic.moving.destination import read_destination
+        move = Move(read_destination("cpu:1"), "jax")
         move.add("a", np.ones(2, np.float32))
         print(move.nbytes, FRAMEWORK.is_started())
         print(error(to_gpu, np.ones(2), "cpu:1", numpy="jax"))

@@ -269,7 +269,7 @@ def test_tensorflow_is_not_started_by_a_block_that_does_not_use_it(run: Run) -> 
     assert run(
         TF,
         """
-        from gpu_magic.frameworks.tensorflow import FRAMEWORK
+        from gpu_magic.frameworks.tensorflow.framework import FRAMEWORK
         def unrelated():
             with on_gpu("cpu:1"):
                 pass
@@ -554,7 +554,7 @@ def test_a_framework_that_the_block_imports_is_placed(run: Run, code: str) -> No
             with on_gpu(1):
                 print(sys.modules["torch"].ones(1).device)
         import torch
-        print(torch.ones(1).device, [one for one in sys.meta_path if "Arrivals" in type(one).__name__])
+        print(torch.ones(1).device, [one for one in sys.meta_path if "PostImportHook" in type(one).__name__])
         loader = torch.__spec__.loader
         print("exec_module" in vars(loader), type(loader).__name__)
         """,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_magic.devices.model import UNKNOWN, Gpu, GpuStatus, Inventory, MigInstance
+from gpu_magic.devices.model import Gpu, GpuStatus, Inventory, MigInstance
+from gpu_magic.devices.unknown import UNKNOWN
 
 GIB = 1 << 30
 # Unlike enough to have short prefixes, and the last two alike for a while.

@@ -10,7 +10,8 @@ import torch.cuda
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.model import UNKNOWN, Gpu, Inventory
+from gpu_magic.devices.model import Gpu, Inventory
+from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.selection.mask import read, write
 from tests.selection.machines import MIG, UUIDS, gpu, lost, machine, split, unlike
 

@@ -8,40 +8,40 @@ from hypothesis import strategies as st
 
 from gpu_magic.errors import ChoiceError, GpuMagicError, PlacementError
 from gpu_magic.selection.memory import plan
-from gpu_magic.selection.target import Physical, Place, parse_targets
+from gpu_magic.selection.target import LogicalDevice, PhysicalDevice, parse_targets
 from tests.selection.machines import machine
 
 
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("0", Place("gpu", 0)),
-        ("12", Place("gpu", 12)),
-        ("gpu:1", Place("gpu", 1)),
-        ("GPU:1", Place("gpu", 1)),
-        ("/GPU:1", Place("gpu", 1)),
-        ("/gpu:1", Place("gpu", 1)),
-        ("/device:GPU:1", Place("gpu", 1)),
-        ("/job:localhost/replica:0/task:0/device:GPU:1", Place("gpu", 1)),
-        ("cuda:1", Place("gpu", 1, "cuda")),
-        ("xpu:1", Place("gpu", 1, "xpu")),
-        ("mps", Place("gpu", 0, "mps")),
-        ("cpu", Place("cpu", 0)),
-        ("CPU", Place("cpu", 0)),
-        ("/CPU:2", Place("cpu", 2)),
-        ("cpu:2", Place("cpu", 2)),
-        ("smi:3", Physical(3)),
-        ("GPU-8F3A", Physical("GPU-8f3a")),
-        ("mig-41b7", Physical("MIG-41b7")),
-        ('"cuda:1"', Place("gpu", 1, "cuda")),
+        ("0", LogicalDevice("gpu", 0)),
+        ("12", LogicalDevice("gpu", 12)),
+        ("gpu:1", LogicalDevice("gpu", 1)),
+        ("GPU:1", LogicalDevice("gpu", 1)),
+        ("/GPU:1", LogicalDevice("gpu", 1)),
+        ("/gpu:1", LogicalDevice("gpu", 1)),
+        ("/device:GPU:1", LogicalDevice("gpu", 1)),
+        ("/job:localhost/replica:0/task:0/device:GPU:1", LogicalDevice("gpu", 1)),
+        ("cuda:1", LogicalDevice("gpu", 1, "cuda")),
+        ("xpu:1", LogicalDevice("gpu", 1, "xpu")),
+        ("mps", LogicalDevice("gpu", 0, "mps")),
+        ("cpu", LogicalDevice("cpu", 0)),
+        ("CPU", LogicalDevice("cpu", 0)),
+        ("/CPU:2", LogicalDevice("cpu", 2)),
+        ("cpu:2", LogicalDevice("cpu", 2)),
+        ("smi:3", PhysicalDevice(3)),
+        ("GPU-8F3A", PhysicalDevice("GPU-8f3a")),
+        ("mig-41b7", PhysicalDevice("MIG-41b7")),
+        ('"cuda:1"', LogicalDevice("gpu", 1, "cuda")),
     ],
 )
-def test_every_way_to_name_a_device(text: str, target: Place | Physical) -> None:
+def test_every_way_to_name_a_device(text: str, target: LogicalDevice | PhysicalDevice) -> None:
     assert parse_targets(text) == (target,)
 
 
 def test_several() -> None:
-    assert parse_targets("[0, cpu:1]") == (Place("gpu", 0), Place("cpu", 1))
+    assert parse_targets("[0, cpu:1]") == (LogicalDevice("gpu", 0), LogicalDevice("cpu", 1))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,11 @@ def test_whatever_is_typed_is_read_or_refused_in_a_printable_line(text: str) -> 
 
 @given(st.sampled_from(["gpu", "cpu", "cuda", "xpu"]), st.integers(0, 9999))
 def test_a_place_is_read_as_it_is_written(kind: str, index: int) -> None:
-    place = Place("cpu", index) if kind == "cpu" else Place("gpu", index, kind.replace("gpu", "cuda"))
+    place = (
+        LogicalDevice("cpu", index)
+        if kind == "cpu"
+        else LogicalDevice("gpu", index, kind.replace("gpu", "cuda"))
+    )
     assert parse_targets(str(place)) == (place,)
 
 

@@ -9,10 +9,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpu_magic.process.choosing import apply
+from gpu_magic.process.session import current
+from gpu_magic.process.view import take_snapshot
 from gpu_magic.selection.allotment import Allotment
-from gpu_magic.session import current
 from gpu_magic.testing import Machine, simulate
-from gpu_magic.widget.wire import Picture, picture
+from gpu_magic.widget.serialization import Picture, picture
 
 PEOPLE = st.sampled_from(["maria", "chen", "<b>tom</b>"])
 
@@ -40,11 +42,11 @@ def happen(machine: Machine, what: tuple[Any, ...]) -> None:
             machine.gpus[gpu].lost = False
         case ("choose", wanted):
             with contextlib.suppress(ValueError):
-                current().choose(wanted)
+                apply(current(), wanted)
 
 
 def look() -> Picture:
-    inventory = current().gpus()
+    inventory = take_snapshot(current())
     return picture(inventory, Allotment(inventory, current().inherited))
 
 

@@ -48,7 +48,7 @@ def parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
     Parameters
     ----------
     profile
-        Parts joined by "+", each a count, a model, and the MIG instances it is split into, if any:
+        Components joined by "+", each a count, a model, and the MIG instances it is split into, if any:
         `2xRTX-4090+1xT4`, `1xA100-80GB(3g.40gb,4g.40gb)+7xA100-80GB`. `0xT4` is a machine without GPUs.
 
     Raises

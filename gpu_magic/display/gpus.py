@@ -1,0 +1,34 @@
+"""The machine's GPUs, as `gpu_magic.gpus` returns them and `%gpus` shows them."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from gpu_magic.display.table import as_html, as_text
+from gpu_magic.process.view import Snapshot
+
+__all__ = ["Gpus"]
+
+
+class Gpus(Snapshot):
+    """An `Inventory` with what this process makes of it. It shows itself as a table."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self:
+        """Return the same facts, which show themselves."""
+        return cls(
+            snapshot.gpus,
+            snapshot.driver_version,
+            snapshot.cuda_version,
+            snapshot.simulated,
+            snapshot.problem,
+            kernel=snapshot.kernel,
+        )
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)

@@ -1,0 +1,78 @@
+"""What a choice that came too late says: why, and what works instead."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.model import Gpu
+from gpu_magic.process.driver import State
+from gpu_magic.process.guard import label_of
+from gpu_magic.text import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpu_magic.process.outcome import Refused
+
+__all__ = ["RefusalBlock", "refusal_text"]
+
+_STYLE = (
+    "border-left:4px solid var(--jp-warn-color0,#c77f1a);padding:6px 12px;margin:4px 0;"
+    "white-space:pre-wrap;font-family:inherit;background:none;color:inherit"
+)
+
+
+class RefusalBlock:
+    """A refusal as one readable block, in a notebook and in a terminal."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return f"CudaInitializedWarning: {self._text}"
+
+    def _repr_html_(self) -> str:
+        return f"<pre style='{_STYLE}'><b>Too late for this choice.</b>\n{html.escape(self._text)}</pre>"
+
+
+def refusal_text(refused: Refused) -> str:
+    """Explain why a choice was not applied, and what works instead: a few lines."""
+    guard = refused.guard
+    if guard.state is State.FORKED:
+        return (
+            f"CUDA {guard.sentence}. Nothing was changed.\n"
+            'Start workers with the "spawn" method, or fork before the first use of CUDA.'
+        )
+    why = f"CUDA was {guard.seen}, and this process is frozen to {guard.frozen_to}. Nothing was changed."
+    return "\n".join([why, *_without_a_restart(refused), _with_a_restart(refused)])
+
+
+def _without_a_restart(refused: Refused) -> Iterator[str]:
+    """Say which of the GPUs the process has already, and how to work on it."""
+    ordinal = refused.ordinal
+    if ordinal is None:
+        return
+    device = refused.guard.devices[ordinal]
+    has = f"{label_of(device)} is here already, as cuda:{ordinal}."
+    if not refused.statements:
+        yield has
+        return
+    yield f"{has} To work on it without a restart:"
+    for name, statement in refused.statements:
+        yield f"  {name}: {statement}"
+    number = device.index if isinstance(device, Gpu) else refused.guard.uuids[ordinal]
+    yield f"  any of them: %%on_gpu {ordinal} for a cell, %gpus {number} --in-process from here on"
+
+
+def _with_a_restart(refused: Refused) -> str:
+    if refused.is_reset:
+        return "To go back to what the kernel was started with: restart it."
+    typed = f"%gpus {refused.request}{refused.options}"
+    wish = (
+        f"To have {listed(device.label for device in refused.devices)} alone"
+        if refused.devices
+        else "To have no GPU"
+    )
+    again = f"restart the kernel and run {typed} before anything starts CUDA"
+    return f"{wish}: {typed} --restart, or {again}."

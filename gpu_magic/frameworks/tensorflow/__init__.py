@@ -1,0 +1,7 @@
+"""TensorFlow, and Keras on it."""
+
+from __future__ import annotations
+
+from gpu_magic.frameworks.tensorflow.framework import FRAMEWORK
+
+__all__ = ["FRAMEWORK"]

@@ -1,0 +1,26 @@
+"""`tf.distribute.MirroredStrategy` over exactly the devices that were named."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.frameworks.tensorflow.framework import FRAMEWORK
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from gpu_magic.selection.target import LogicalDevice
+
+__all__ = ["mirrored"]
+
+# A model can be used only with the strategy that it was made with, also in another cell.
+_strategies: dict[tuple[str, ...], Any] = {}
+
+
+def mirrored(places: tuple[LogicalDevice, ...]) -> AbstractContextManager[Any]:
+    """Return the scope of the strategy over these places; the same ones get the same strategy each time."""
+    names = tuple(map(FRAMEWORK.name_of, places))
+    if names not in _strategies:
+        _strategies[names] = sys.modules["tensorflow"].distribute.MirroredStrategy(list(names))
+    return _strategies[names].scope()  # type: ignore[no-any-return]

@@ -1,0 +1,98 @@
+"""What the guard says: whether a choice can still take effect, and if not, why and what works instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpu_magic.process.driver import State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_magic.devices.model import Device, Inventory
+    from gpu_magic.process.frozen import Probe, Sighting
+
+__all__ = ["Guard", "judge", "label_of"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Guard:
+    """Whether this process can still change its GPUs.
+
+    Parameters
+    ----------
+    state
+        Absent, live, frozen, forked or unknown.
+    since
+        When CUDA was first seen to be initialised: `in cell [4]`; empty where it was not.
+    by
+        Through what: `import kornia`, `PyTorch`; empty where it can't be told.
+    devices
+        What a frozen process has, as `cuda:0`, `cuda:1`, …; a bare UUID for one that NVML does not list.
+
+    """
+
+    state: State
+    since: str = ""
+    by: str = ""
+    devices: tuple[Device | str, ...] = ()
+
+    @property
+    def can_change(self) -> bool:
+        return self.state.can_change
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        return tuple(device if isinstance(device, str) else str(device.uuid) for device in self.devices)
+
+    def ordinals(self, devices: Sequence[Device]) -> tuple[int, ...]:
+        """Return the i of `cuda:i` of each device that a frozen process has, in the order of the devices."""
+        places = {uuid: place for place, uuid in enumerate(self.uuids)}
+        return tuple(places[str(one.uuid)] for one in devices if str(one.uuid) in places)
+
+    def __repr__(self) -> str:
+        return f"CUDA {self.sentence}"
+
+    @property
+    def sentence(self) -> str:
+        """Say it in one sentence, without its subject, CUDA."""
+        if self.state is State.FROZEN:
+            return f"{self.seen}; this process is frozen to {self.frozen_to}"
+        return {
+            State.ABSENT: "not started: the choice can still change",
+            State.LIVE: "loaded and not started: the choice can still change",
+            State.FORKED: "was started before this process was forked off, so it can't be used here at all",
+            State.UNKNOWN: "can't be asked on this platform whether it was started",
+        }[self.state]
+
+    @property
+    def seen(self) -> str:
+        """Say since when and by what, as far as it is known: `initialised in cell [4] by import kornia`."""
+        return " ".join(["initialised", *filter(None, [self.since, self.by and f"by {self.by}"])])
+
+    @property
+    def frozen_to(self) -> str:
+        if not self.devices:
+            return "no GPU"
+        return ", ".join(f"{label_of(device)} (cuda:{place})" for place, device in enumerate(self.devices))
+
+
+def judge(probe: Probe, first: Sighting | None, inventory: Inventory) -> Guard:
+    """Put the driver's answer, the watch's and the machine together.
+
+    The driver gives UUIDs without "GPU-" or "MIG-"; the inventory knows which is which.
+    """
+    if probe.state is not State.FROZEN:
+        return Guard(probe.state)
+    known = {str(device.uuid).partition("-")[2]: device for device in inventory.devices}
+    return Guard(
+        probe.state,
+        since=first.when if first else "",
+        by=first.by if first else "",
+        devices=tuple(known.get(bare, f"GPU-{bare}") for bare in probe.devices),
+    )
+
+
+def label_of(device: Device | str) -> str:
+    return f"{device[:12]}…" if isinstance(device, str) else device.label

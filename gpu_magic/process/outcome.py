@@ -1,0 +1,111 @@
+"""What became of a request for GPUs: it was applied, it came too late, or it was narrowed to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.unknown import UNKNOWN
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.model import Device
+    from gpu_magic.process.guard import Guard
+    from gpu_magic.selection.options import Options
+    from gpu_magic.selection.select import Selection
+
+__all__ = ["Applied", "Narrowed", "Outcome", "Refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What all outcomes have.
+
+    Parameters
+    ----------
+    selection
+        The devices, in the order of `cuda:i`, and the values of the variables that name them.
+    is_dry_run
+        Whether only the answer was wanted.
+    is_simulated
+        Whether these GPUs do not exist.
+
+    """
+
+    selection: Selection
+    is_dry_run: bool
+    is_simulated: bool
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices; none where a reset led to a CUDA_VISIBLE_DEVICES that can't be read."""
+        return () if self.selection.devices is UNKNOWN else self.selection.devices
+
+
+@dataclass(frozen=True, slots=True)
+class Applied(_Outcome):
+    """CUDA sees these devices in this process, or would see them.
+
+    Parameters
+    ----------
+    is_applied
+        Whether this process has them: now set, or had before.
+    is_reset
+        Whether it goes back to what the process was launched with.
+    memory
+        How frameworks take memory, as a sentence; empty where nothing was said of it.
+
+    """
+
+    is_applied: bool
+    is_reset: bool
+    memory: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(_Outcome):
+    """CUDA has been initialized with other devices. Nothing was changed.
+
+    Parameters
+    ----------
+    guard
+        Since when, by what, and with which devices.
+    request, options
+        What would choose them in a fresh kernel, as typed; an empty request goes back to what the process
+        was launched with.
+    ordinal
+        The i of `cuda:i` of the first of them that the process has already; None where it has none of them.
+    statements
+        For each imported framework its name, and the statement that selects `cuda:ordinal`.
+
+    """
+
+    guard: Guard
+    request: str
+    options: Options
+    ordinal: int | None
+    statements: tuple[tuple[str, str], ...]
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether it would go back to what the process was launched with."""
+        return not self.request
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed(_Outcome):
+    """The imported frameworks use some of the devices that the process has.
+
+    Parameters
+    ----------
+    ordinals
+        The i of each device's `cuda:i`.
+    results
+        What became of it in each framework, a sentence each.
+
+    """
+
+    ordinals: tuple[int, ...]
+    results: tuple[str, ...]
+
+
+Outcome = Applied | Refused | Narrowed

@@ -1,0 +1,120 @@
+"""The state of this process: what it was launched with, what was chosen, and what is watched.
+
+`choosing` changes it and `view` reads the machine for it. This module is loaded by `%load_ext`, so it imports
+little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.process.environment import (
+    MASK,
+    ORDER,
+    EnvironmentChanges,
+    launch_environment,
+    mask_and_order,
+    set_variable,
+)
+from gpu_magic.process.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gpu_magic.devices.nvml import Nvml
+    from gpu_magic.frameworks.settings import FrameworkSettings
+    from gpu_magic.selection.request import Request
+
+__all__ = ["NVML_CHECK", "Session", "current", "fresh"]
+
+# PyTorch reads it at every call of torch.cuda.is_available(), which without it calls cuInit (torch 2.13,
+# torch/cuda/__init__.py).
+NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
+
+
+class Session:
+    """What one process was launched with, what it chose, and whether that can still change.
+
+    Parameters
+    ----------
+    launched
+        The environment it was launched with; None: find out.
+
+    """
+
+    def __init__(self, launched: Mapping[str, str] | None = None) -> None:
+        self._launched = launched
+        self.watch = Watch()
+        self.environment = EnvironmentChanges()
+        self.chosen: Request | None = None
+        # Made when they are first used.
+        self.reader: Nvml | None = None
+        self.settings: FrameworkSettings | None = None
+
+    @cached_property
+    def inherited(self) -> tuple[str | None, str | None]:
+        """CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as this process was launched; None: not set."""
+        launched = launch_environment() if self._launched is None else self._launched
+        return launched.get(MASK), launched.get(ORDER)
+
+    def load(self, shell: Any) -> None:
+        """Begin to watch an IPython shell's cells."""
+        if NVML_CHECK not in os.environ:
+            self.environment.set(NVML_CHECK, "1")
+        self.watch.begin(shell)
+
+    def unload(self) -> list[str]:
+        """Stop watching and restore what was set; return the names of the variables that changed."""
+        can_change = self.watch.look().can_change
+        self.watch.end()
+        # The mask and its order mean something together only. A mask that CUDA has read stays: without it
+        # frameworks would contradict each other. One that somebody else has changed since is theirs.
+        ours = self.environment
+        pair = [name for name in (MASK, ORDER) if name in ours]
+        if not can_change or not all(map(ours.is_unchanged, pair)):
+            pair = []
+        others = [name for name in ours.names if name not in (MASK, ORDER)]
+        changed = ours.restore([*pair, *others])
+        ours.forget()
+        if can_change:
+            self.chosen = None
+        if self.settings is not None:
+            self.settings.forget()
+        if self.reader is not None:
+            self.reader.close()
+        return changed
+
+
+_current: Session | None = None
+
+
+def current() -> Session:
+    """Return this process's session; the first call makes it."""
+    global _current  # noqa: PLW0603 - a process has one environment, so it has one session
+    if _current is None:
+        _current = Session()
+    return _current
+
+
+@contextlib.contextmanager
+def fresh(mask: str | None, order: str | None) -> Iterator[Session]:
+    """Run a block in a session of its own, as if the process had been launched with this mask.
+
+    For tests: what is chosen in the block ends with it.
+    """
+    global _current  # noqa: PLW0603
+    session, before = _current, mask_and_order()
+    launched = {name: value for name, value in ((MASK, mask), (ORDER, order)) if value is not None}
+    _current = Session(launched)
+    set_variable(MASK, mask)
+    set_variable(ORDER, order)
+    try:
+        yield _current
+    finally:
+        _current.unload()
+        _current = session
+        set_variable(MASK, before[0])
+        set_variable(ORDER, before[1])

@@ -1,0 +1,165 @@
+"""What a process makes of the machine: its variables, what frameworks call each GPU, and what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.model import Inventory
+from gpu_magic.devices.nvml import Nvml
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.process.driver import State
+from gpu_magic.process.environment import mask_and_order
+from gpu_magic.process.frozen import look
+from gpu_magic.process.guard import judge
+from gpu_magic.selection.mask import Reading, read
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpu_magic.process.guard import Guard
+    from gpu_magic.process.session import Session
+
+__all__ = ["KernelView", "Snapshot", "ask_guard", "judge_process", "read_machine", "take_snapshot"]
+
+# CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER; None: not set.
+_Variables = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """What this process makes of the machine.
+
+    Parameters
+    ----------
+    inherited, inherited_order
+        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the process was launched; None: not set.
+    mask, order
+        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER now; None: not set.
+    names
+        What frameworks call a device here, by UUID: `{"GPU-8f3a…": "cuda:0"}`. UNKNOWN where that
+        can't be known.
+    given
+        The UUIDs of the devices that the inherited mask means; None where it is not set or can't be read.
+    state
+        Whether the choice can still change: "absent", "live", "frozen", "forked" or "unknown".
+    cuda
+        The same as a sentence: since when, by what, and with which GPUs.
+    notes
+        What is wrong with the mask, a sentence each.
+
+    """
+
+    inherited: str | None
+    inherited_order: str | None
+    mask: str | None
+    order: str | None
+    names: Mapping[str, str] | Unknown
+    given: tuple[str, ...] | None
+    state: str
+    cuda: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Inventory):
+    """The machine at one moment, and what this process makes of it.
+
+    Parameters
+    ----------
+    kernel
+        What this process makes of it.
+
+    """
+
+    kernel: KernelView = field(kw_only=True)
+
+
+def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
+    """Read the machine, and what this process makes of it.
+
+    Parameters
+    ----------
+    session
+        This process's.
+    state
+        Whether CUDA has been initialized, where that was asked already. Another thread has to ask `probe`
+        itself: what the watch finds, it notes as found in the cell that runs, on the main thread.
+
+    """
+    inventory = read_machine(session)
+    guard = judge_process(session, inventory, session.watch.look() if state is None else state)
+    kernel = _kernel_view(inventory, session.inherited, mask_and_order(), guard)
+    return Snapshot(
+        inventory.gpus,
+        inventory.driver_version,
+        inventory.cuda_version,
+        inventory.simulated,
+        inventory.problem,
+        kernel=kernel,
+    )
+
+
+def ask_guard(session: Session) -> Guard:
+    """Ask whether a choice can still take effect; GPUs are read only to name those that CUDA has."""
+    state = session.watch.look()
+    return judge_process(session, read_machine(session) if state is State.FROZEN else Inventory(), state)
+
+
+def read_machine(session: Session) -> Inventory:
+    """Read the machine's GPUs, with figures of now."""
+    if session.reader is None:
+        session.reader = Nvml()
+    return session.reader.inventory()
+
+
+def judge_process(session: Session, inventory: Inventory, state: State) -> Guard:
+    """Put together what the driver, the watch and the machine say."""
+    return judge(look(state), session.watch.first, inventory)
+
+
+def _kernel_view(inventory: Inventory, inherited: _Variables, now: _Variables, guard: Guard) -> KernelView:
+    """Put the machine, the variables and the guard's answer together.
+
+    Parameters
+    ----------
+    inventory
+        The machine.
+    inherited, now
+        The two variables as the process was started, and as they are.
+    guard
+        Whether CUDA has read them, and what it then took.
+
+    """
+    reading = read(now[0], inventory, now[1])
+    given = read(inherited[0], inventory, inherited[1])
+    notes = list(reading.notes)
+    if now != inherited and inherited[0] is not None:
+        notes += [f"As it was started: {note}" for note in given.notes]
+    if guard.state is State.FROZEN and _uuids(reading) not in (None, guard.uuids):
+        notes.append(
+            f"CUDA_VISIBLE_DEVICES now means other GPUs than CUDA has read: this process stays with "
+            f"{guard.frozen_to}; frameworks may count by the new value, and new processes will."
+        )
+    visible = _uuids(reading) if guard.can_change else guard.uuids
+    names: dict[str, str] | Unknown = UNKNOWN
+    if visible is not None:
+        names = {uuid: f"cuda:{position}" for position, uuid in enumerate(visible)}
+    return KernelView(
+        inherited=inherited[0],
+        inherited_order=inherited[1],
+        mask=now[0],
+        order=now[1],
+        names=names,
+        given=None if inherited[0] is None else _uuids(given),
+        state=guard.state.value,
+        cuda=guard.sentence,
+        notes=tuple(notes),
+    )
+
+
+def _uuids(reading: Reading) -> tuple[str, ...] | None:
+    """Return what is visible; None where it can't be told."""
+    if reading.devices is UNKNOWN or any(device.uuid is UNKNOWN for device in reading.devices):
+        return None
+    return tuple(str(device.uuid) for device in reading.devices)

@@ -1,0 +1,236 @@
+"""What is asked, on this machine, within what this kernel was given: a `Selection`, or one line why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_magic.devices.model import Device, Gpu, Inventory, MigInstance
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.errors import ChoiceError
+from gpu_magic.selection.allotment import Allotment, by_load, mig_instances, usable, whole_gpus
+from gpu_magic.selection.mask import FASTEST, PCI, Reading, write
+from gpu_magic.selection.options import By, Options, Order
+from gpu_magic.selection.request import Auto, Named, Nothing, Request, Reset
+
+__all__ = ["Selection", "find", "select"]
+
+_MOST_NAMED = 4  # UUIDs in one line
+_UUID_LENGTH = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """An answer to a request: the devices, and the two variables that make CUDA see exactly those.
+
+    Parameters
+    ----------
+    devices
+        In the order of `cuda:0`, `cuda:1`, …; UNKNOWN after a reset to a mask that can't be read.
+    mask, order
+        Values for CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER; None: not set.
+    notes
+        What the user should know of this choice, a sentence each.
+
+    """
+
+    devices: tuple[Device, ...] | Unknown
+    mask: str | None
+    order: str | None
+    notes: tuple[str, ...] = ()
+
+
+_PLAIN = Options()
+
+
+def select(
+    request: Request,
+    inventory: Inventory,
+    inherited: tuple[str | None, str | None],
+    options: Options = _PLAIN,
+) -> Selection:
+    """Decide on the devices and on the mask that names them.
+
+    Parameters
+    ----------
+    request
+        What the user asked for.
+    inventory
+        The machine, with figures of now.
+    inherited
+        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the kernel was started: its allotment.
+    options
+        How.
+
+    Raises
+    ------
+    ChoiceError
+        One line. Never fewer GPUs than asked, never others.
+
+    """
+    by, order, force = options.by, options.order, options.force
+    _check_options(request, options)
+    allotment = Allotment(inventory, inherited)
+    allotted = allotment.reading
+    if isinstance(request, Reset):
+        return Selection(allotted.devices, *inherited, allotted.notes)
+    if isinstance(request, Nothing):
+        return Selection((), "", PCI)
+    if inventory.problem:
+        raise ChoiceError(inventory.problem)
+    notes: tuple[str, ...] = ()
+    devices: tuple[Device, ...]
+    if isinstance(request, Named):
+        devices = _named(request, inventory)
+        if not force:
+            allotment.check_inside(devices)
+        known = "is outside what this kernel was given"
+        if allotted.devices is UNKNOWN:
+            known = "may be outside what this kernel was given, which is not known"
+        notes = tuple(f"{one.label} {known}." for one in allotment.outside(devices))
+    else:
+        pool = inventory.devices if force else allotment.pool
+        if not pool and inherited[0] is not None:
+            raise ChoiceError(f"No GPU was given to this kernel: {allotment.sentence}; --force overrides.")
+        if isinstance(request, Auto):
+            devices = _least_busy(request, pool)
+            notes = _not_free(devices, pool)
+        else:
+            devices = _everything(pool)
+            notes = _left_out(devices, inventory.gpus if force or allotment.is_all else pool)
+    return Selection(devices, *_variables(devices, inventory, allotted, by, order), notes)
+
+
+def _check_options(request: Request, options: Options) -> None:
+    by, order = options.by, options.order
+    if by not in (None, "index", "uuid"):
+        raise ChoiceError(f"by={by!r} is neither 'index' nor 'uuid'.")
+    if order not in ("pci", "fastest"):
+        raise ChoiceError(f"order={order!r} is neither 'pci' nor 'fastest'.")
+    if isinstance(request, Reset | Nothing) and (by or order != "pci"):
+        word = "reset" if isinstance(request, Reset) else "none"
+        raise ChoiceError(f"{word} names no GPU, so --by and --order do not go with it; try {word}.")
+
+
+def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
+    devices: list[Device] = []
+    for wanted in request.wanted:
+        device = find(wanted, inventory)
+        if device in devices:
+            raise ChoiceError(f"{wanted} is {device.label}, which is named already: name each GPU once.")
+        devices.append(device)
+    parts = [device for device in devices if isinstance(device, MigInstance)]
+    if parts and len(devices) > 1:
+        raise ChoiceError(
+            f"One process can use one MIG instance and no other GPU beside it; try {parts[0].uuid}."
+        )
+    return tuple(devices)
+
+
+def find(wanted: int | str, inventory: Inventory) -> Device:
+    """Return the device with this number of nvidia-smi's, or whose UUID begins so.
+
+    Raises
+    ------
+    ChoiceError
+        Where there is none that can be used, or several.
+
+    """
+    return _by_number(wanted, inventory) if isinstance(wanted, int) else _by_uuid(wanted, inventory)
+
+
+def _by_number(index: int, inventory: Inventory) -> Gpu:
+    if index >= len(inventory):
+        raise ChoiceError(f"There is no GPU {index}: this machine has {_span(len(inventory))}.")
+    return usable(inventory[index])
+
+
+def _by_uuid(prefix: str, inventory: Inventory) -> Device:
+    number = prefix.removeprefix("GPU-")
+    if number.isdecimal() and number in {str(gpu.index) for gpu in inventory}:
+        raise ChoiceError(
+            f"{prefix} could be GPU {number}, or a UUID that begins so; try {number}, or more of it."
+        )
+    fits = [device for device in inventory.devices if str(device.uuid).startswith(prefix)]
+    if not fits:
+        raise ChoiceError(
+            f"No {prefix[:3]} here has a UUID that begins with {prefix}; Tab offers those there are."
+        )
+    if len(fits) > 1:
+        length = len(prefix) + 1
+        while length < _UUID_LENGTH and len({str(device.uuid)[:length] for device in fits}) < len(fits):
+            length += 1
+        several = [str(device.uuid)[:length] for device in fits]
+        longer = " or ".join(several[:_MOST_NAMED] + ["…"] * (len(several) > _MOST_NAMED))
+        raise ChoiceError(f"{prefix} fits {len(fits)} devices; type more of it, {longer}.")
+    device = fits[0]
+    return device if isinstance(device, MigInstance) else usable(device)
+
+
+def _everything(pool: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Take all that CUDA can use as a whole, or the one part that is all there is."""
+    gpus, instances = whole_gpus(pool), mig_instances(pool)
+    if gpus or len(instances) == 1:
+        return gpus or instances
+    if instances:
+        hint = f"try {instances[0].uuid}"
+        raise ChoiceError(f"All GPUs are split by MIG, and a process can use one instance; {hint}.")
+    raise ChoiceError("No GPU here can be used now: %gpus shows why.")
+
+
+def _left_out(devices: tuple[Device, ...], of: tuple[Device, ...]) -> tuple[str, ...]:
+    gpus = [gpu for gpu in of if isinstance(gpu, Gpu) and gpu not in devices]
+    return tuple(
+        f"{gpu.label} is left out: {gpu.problem or ('split by MIG' if gpu.is_split else 'it tells no UUID')}."
+        for gpu in gpus
+    )
+
+
+def _least_busy(request: Auto, pool: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Pick by least memory in use, then least utilisation; what can't be read is never free."""
+    candidates: tuple[Device, ...] = whole_gpus(pool)
+    if not candidates and request.count == 1:
+        candidates = mig_instances(pool)
+    readable = by_load(candidates)
+    if len(readable) < request.count:
+        if readable:
+            there = f"only {len(readable)} can be picked from; try auto:{len(readable)}"
+        elif mig_instances(pool):
+            there = "all are split by MIG; try auto, which takes one instance"
+        else:
+            there = "none can be picked from; %gpus shows why"
+        raise ChoiceError(f"auto:{request.count} asks for {request.count}, and {there}.")
+    return readable[: request.count]
+
+
+def _not_free(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[str, ...]:
+    """Say so where the least busy ones are busy, as far as that is known of all."""
+    use = [device.is_busy for device in pool]
+    free = use.count(False)
+    if not any(device.is_busy is True for device in devices) or UNKNOWN in use or free >= len(devices):
+        return ()
+    there = "No GPU is" if not free else "Only one GPU is" if free == 1 else f"Only {free} GPUs are"
+    return (f"{there} free: these are the least busy.",)
+
+
+def _variables(
+    devices: tuple[Device, ...], inventory: Inventory, allotted: Reading, by: By | None, order: Order
+) -> tuple[str, str]:
+    """Write CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, so that they mean these devices and no others."""
+    has_mig = any(isinstance(device, MigInstance) for device in devices)
+    # CUDA's numbers can differ from nvidia-smi's where it sorts by speed, or leaves out a GPU that is lost.
+    numbers_fail = (order == "fastest" and not inventory.is_uniform) or any(gpu.problem for gpu in inventory)
+    # How CUDA numbers GPUs beside split ones is not documented well enough to promise anything by it.
+    numbers_fail = numbers_fail or any(gpu.is_split for gpu in inventory)
+    if by == "index" and has_mig:
+        raise ChoiceError("A MIG instance has no number: leave --by index out.")
+    if by == "index" and numbers_fail:
+        why = (
+            "with --order fastest" if order == "fastest" else "while a GPU does not answer or is split by MIG"
+        )
+        raise ChoiceError(f"CUDA's numbers can't be told {why} on this machine: leave --by index out.")
+    by_uuid = by == "uuid" or (by is None and (allotted.kind in ("uuid", "mig") or has_mig or numbers_fail))
+    return write(devices, by_uuid=by_uuid), FASTEST if order == "fastest" else PCI
+
+
+def _span(count: int) -> str:
+    return {0: "no GPU", 1: "GPU 0 alone"}.get(count, f"GPUs 0 to {count - 1}")

@@ -1,0 +1,147 @@
+"""The table: one content, as text and as HTML."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gpu_magic
+from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.display.gpus import Gpus
+from gpu_magic.process.view import KernelView
+from gpu_magic.testing import simulate
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.nvml import Nvml
+
+GIB = 1 << 30
+NO_CHOICE = KernelView(None, None, None, None, UNKNOWN, None, "live", "not started")
+
+
+class Words(HTMLParser):
+    """Collects the text of a page, as a browser would show it, and its tags."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.tags: set[str] = set()
+        self._style = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self._style = tag == "style"
+        assert not any(name.startswith("on") for name, _ in attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._style = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._style:
+            self.words += data.split()
+
+
+def test_text_and_html_say_the_same(nvml: Nvml) -> None:
+    with simulate("1xA100-80GB(3g.40gb)+7xA100-80GB", clock=lambda: 0.0) as machine:
+        machine.populate()
+        machine.gpus[6].lose()
+        names = {machine.gpus[1].uuid: "cuda:0"}
+        view = KernelView(None, None, "1,3", "PCI_BUS_ID", names, None, "live", "not started", ("Note.",))
+        inventory = nvml.inventory()
+    shown = Gpus(
+        inventory.gpus, inventory.driver_version, inventory.cuda_version, inventory.simulated, kernel=view
+    )
+    text = repr(shown).replace("! ", "").split()
+    page = Words(shown._repr_html_()).words
+    assert text == page
+    assert "SIMULATED" in text
+    assert "cuda:0" in text
+
+
+@given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60))
+def test_hostile_names_stay_text(name: str, owner: str, mask: str) -> None:
+    status = GpuStatus(GIB, GIB, 1, 30, 50.0, (GpuProcess(1, name, owner, GIB),))
+    view = KernelView(mask, mask, mask, mask, {}, None, "live", "not started", (mask,))
+    inventory = Gpus((Gpu(0, "GPU-1", name, "0", 80 * GIB, status),), name, name, kernel=view)
+    assert Words(inventory._repr_html_()).tags <= {
+        "div", "style", "table", "thead", "tbody", "tr", "th", "td", "p", "b", "i", "br"
+    }  # fmt: skip
+    lines = repr(inventory).split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert len(lines) == 8
+
+
+@pytest.mark.parametrize(
+    "name", ["<img src=x onerror=alert(1)>", "</style><script>alert(1)</script>", "' onclick='x"]
+)
+def test_a_process_called_like_a_tag(name: str) -> None:
+    status = GpuStatus(GIB, GIB, 1, 30, 50.0, (GpuProcess(1, name, name, GIB),))
+    page = Gpus((Gpu(0, "GPU-1", name, "0", 80 * GIB, status),), kernel=NO_CHOICE)._repr_html_()
+    assert name not in page
+    assert "script" not in Words(page).tags
+    assert "img" not in Words(page).tags
+
+
+def test_unknown_is_shown_as_such_and_is_never_free() -> None:
+    text = repr(Gpus((Gpu(0),), kernel=NO_CHOICE))
+    assert "free" not in text
+    assert text.count("?") >= 6
+
+
+def test_memory_without_a_process_is_not_free() -> None:
+    status = GpuStatus(60 * GIB, 20 * GIB, 0, 30, 50.0, ())
+    text = repr(Gpus((Gpu(0, "GPU-1", "A100", "0", 80 * GIB, status),), kernel=NO_CHOICE))
+    assert "free" not in text
+    assert "in use, by whom can't be seen" in text
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (GpuStatus(GIB, 79 * GIB, UNKNOWN, 30, 50.0, ()), "no process"),
+        (GpuStatus(UNKNOWN, UNKNOWN, 0, 30, 50.0, ()), "no process"),
+        (GpuStatus(GIB, 79 * GIB, 0, 30, 50.0, UNKNOWN), "?"),
+        (GpuStatus(GIB, 79 * GIB, 90, 30, 50.0, UNKNOWN), "in use, by whom can't be seen from here"),
+        (GpuStatus(GIB, 79 * GIB, 0, 30, 50.0, ()), "free"),
+    ],
+)
+def test_what_was_not_read_is_neither_free_nor_in_use(status: GpuStatus, says: str) -> None:
+    gpu = Gpu(0, "GPU-1", "A100", "0", 80 * GIB, status)
+    _title, _headings, row, *_ = repr(Gpus((gpu,), kernel=NO_CHOICE)).split("\n")
+    assert row.endswith(f"  {says}")
+    assert gpu.is_free is (says == "free")
+
+
+def test_to_dict_is_json_with_none_for_unknown(nvml: Nvml) -> None:
+    with simulate("1xA100-80GB(3g.40gb)+1xT4", clock=lambda: 0.0) as machine:
+        machine.gpus[1].run("train.py", "maria", None)
+        data = json.loads(json.dumps(gpu_magic.gpus().to_dict()))
+        facts = nvml.inventory().to_dict()
+    assert data["gpus"][0]["mig"][0]["gpu_index"] == 0
+    assert data["gpus"][1]["status"]["processes"][0]["memory"] is None
+    assert data["gpus"][0]["status"]["utilization"] is None
+    assert data["simulated"]
+    assert data["kernel"]["mask"] is None
+    assert facts == {name: value for name, value in data.items() if name != "kernel"}
+
+
+def test_unknown_is_no_truth_value() -> None:
+    with pytest.raises(TypeError):
+        bool(UNKNOWN)
+    assert repr(UNKNOWN) == "UNKNOWN"
+
+
+def test_columns_line_up() -> None:
+    with simulate("12xRTX-4090+1xT4", clock=lambda: 0.0) as machine:
+        machine.populate()
+        lines = repr(gpu_magic.gpus()).partition("\n\n")[0].split("\n")[1:]
+    starts = {re.search(r"(?<=GiB)\s+", line).end() for line in lines[1:]}
+    assert len(lines) == 14
+    assert max(starts) - min(starts) <= 3  # the figures that follow are right-aligned

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_magic.devices.model import Inventory
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.errors import ChoiceError
+from gpu_magic.selection.mask import Reading, read
+from gpu_magic.selection.options import Options
+from gpu_magic.selection.request import parse
+from gpu_magic.selection.select import select
+from tests.selection.machines import MIG, UUIDS, gpu, lost, machine, split, unlike, unreadable
+
+
+def ask(
+    text: str,
+    there: Inventory | None = None,
+    mask: str | None = None,
+    inherited_order: str | None = None,
+    **options: Any,
+) -> tuple[str | None, str | None]:
+    selection = select(
+        parse(text), machine() if there is None else there, (mask, inherited_order), Options(**options)
+    )
+    return selection.mask, selection.order
+
+
+@pytest.mark.parametrize(
+    ("text", "mask"),
+    [
+        ("1,3", "1,3"),
+        ("2,0", "2,0"),
+        ("0-2,4", "0,1,2,4"),
+        ("GPU-8f3a", "1"),
+        ("all", "0,1,2,3,4"),
+        ("none", ""),
+    ],
+)
+def test_the_mask_names_what_was_asked_in_order(text: str, mask: str) -> None:
+    assert ask(text) == (mask, "PCI_BUS_ID")
+
+
+@pytest.mark.parametrize("inherited", [(None, None), ("1,3", None), ("", None), ('"0,1"', "PCI_BUS_ID")])
+def test_reset_is_what_the_kernel_was_started_with(inherited: tuple[str | None, str | None]) -> None:
+    assert ask("reset", None, *inherited) == inherited
+
+
+def test_a_mask_of_uuids_is_answered_with_uuids() -> None:
+    assert ask("1", mask=",".join(UUIDS)) == (UUIDS[1], "PCI_BUS_ID")
+    assert ask("1", mask=",".join(UUIDS), by="index") == ("1", "PCI_BUS_ID")
+    assert ask("1", by="uuid") == (UUIDS[1], "PCI_BUS_ID")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("9", "GPUs 0 to 4"),
+        ("GPU-ff", "No GPU here has a UUID that begins with"),
+        ("GPU-8f3", "GPU-8f3a or GPU-8f3b"),
+        ("1,GPU-8f3a", "named already"),
+        ("auto:9", "only 5 can be picked from; try auto:5"),
+    ],
+)
+def test_what_is_not_there_gets_one_line(text: str, says: str) -> None:
+    with pytest.raises(ChoiceError, match=says) as caught:
+        ask(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_never_wider_than_inherited_without_force() -> None:
+    with pytest.raises(ChoiceError, match=r"outside what this kernel was given: .*GPU 0, GPU 1.*--force"):
+        ask("3", mask="0,1")
+    assert ask("3", mask="0,1", force=True) == ("3", "PCI_BUS_ID")
+    assert ask("1", mask="0,1") == ("1", "PCI_BUS_ID")
+    assert ask("all", mask="2,1") == ("2,1", "PCI_BUS_ID")
+    assert ask("auto:2", mask="2,1") == ("2,1", "PCI_BUS_ID")
+    with pytest.raises(ChoiceError, match="only 2 can be picked from"):
+        ask("auto:3", mask="2,1")
+    with pytest.raises(ChoiceError, match=r"No GPU was given.*--force"):
+        ask("all", mask="")
+
+
+def test_an_inherited_mask_that_can_not_be_read_is_not_guessed() -> None:
+    with pytest.raises(ChoiceError, match=r"can't be known.*--force"):
+        ask("0", unlike(), mask="0,1")
+    assert ask("0", unlike(), "0,1", "PCI_BUS_ID") == ("0", "PCI_BUS_ID")
+    assert ask("0", unlike(), mask="0,1", force=True) == ("0", "PCI_BUS_ID")
+    assert ask("0", unlike()) == ("0", "PCI_BUS_ID")
+
+
+def test_auto_takes_least_memory_then_least_work_and_never_the_unknown() -> None:
+    there = machine(gpu(0, 20, 0), gpu(1, 0, 50), gpu(2, 0, 10), unreadable(gpu(3)), lost(gpu(4)))
+    assert select(parse("auto:3"), there, (None, None)).devices == (there[2], there[1], there[0])
+    with pytest.raises(ChoiceError, match="only 3 can be picked from"):
+        ask("auto:4", there)
+    with pytest.raises(ChoiceError, match="none can be picked from"):
+        ask("auto", machine(unreadable(gpu(0))))
+
+
+def test_a_lost_gpu_can_not_be_chosen_and_the_rest_can_by_uuid() -> None:
+    there = machine(gpu(0), lost(gpu(1)), gpu(2))
+    with pytest.raises(ChoiceError, match="GPU 1 can't be chosen, as it is not answering"):
+        ask("1", there)
+    # CUDA may count without the lost one, so a number would not be a promise.
+    assert ask("2", there) == (UUIDS[2], "PCI_BUS_ID")
+    with pytest.raises(ChoiceError, match="leave --by index out"):
+        ask("2", there, by="index")
+    everything = select(parse("all"), there, (None, None))
+    assert everything.mask == f"{UUIDS[0]},{UUIDS[2]}"
+    assert everything.notes == ("GPU 1 is left out: not answering: the driver says this GPU is lost.",)
+
+
+def test_fastest_first_on_unlike_gpus_is_written_by_uuid() -> None:
+    selection = select(parse("2,0"), unlike(), (None, None), Options(order="fastest"))
+    assert (selection.mask, selection.order) == (f"{UUIDS[2]},{UUIDS[0]}", "FASTEST_FIRST")
+    with pytest.raises(ChoiceError, match="leave --by index out"):
+        select(parse("2,0"), unlike(), (None, None), Options(order="fastest", by="index"))
+    selection = select(parse("2,0"), machine(), (None, None), Options(order="fastest"))
+    assert (selection.mask, selection.order) == ("2,0", "FASTEST_FIRST")
+
+
+def test_mig() -> None:
+    there = machine(split(gpu(0)), gpu(1))
+    assert ask("MIG-41b7", there) == (MIG[0], "PCI_BUS_ID")
+    with pytest.raises(ChoiceError, match="one MIG instance"):
+        ask("MIG-41b7,MIG-41b8", there)
+    with pytest.raises(ChoiceError, match="one MIG instance"):
+        ask("1,MIG-41b8", there)
+    with pytest.raises(ChoiceError, match=f"split by MIG.*{MIG[0]} or {MIG[1]}"):
+        ask("0", there)
+    with pytest.raises(ChoiceError, match="has no number"):
+        ask("MIG-41b7", there, by="index")
+    assert ask("all", there) == (UUIDS[1], "PCI_BUS_ID")
+    assert ask("all", there, mask=MIG[1]) == (MIG[1], "PCI_BUS_ID")
+    with pytest.raises(ChoiceError, match=r"outside"):
+        ask("MIG-41b7", there, mask=MIG[1])
+
+
+def test_a_machine_that_can_not_be_read_says_why() -> None:
+    broken = Inventory(problem="No NVIDIA driver was found.")
+    with pytest.raises(ChoiceError, match="No NVIDIA driver"):
+        ask("1", broken)
+    assert ask("none", broken) == ("", "PCI_BUS_ID")
+    assert ask("reset", broken, mask="1") == ("1", None)
+
+
+@given(
+    text=st.lists(st.integers(0, 4), min_size=1, unique=True).map(lambda numbers: ",".join(map(str, numbers)))
+    | st.sampled_from(["all", "auto", "auto:2"]),
+    by=st.sampled_from([None, "index", "uuid"]),
+    order=st.sampled_from(["pci", "fastest"]),
+    used=st.lists(st.integers(0, 80), min_size=5, max_size=5),
+)
+def test_a_choice_is_a_promise(text: str, by: Any, order: Any, used: list[int]) -> None:
+    """Whatever is chosen, CUDA's own reading of the two variables gives those devices in that order."""
+    there = machine(*(gpu(index, memory) for index, memory in enumerate(used)))
+    selection = select(parse(text), there, (None, None), Options(by=by, order=order))
+    assert selection.devices is not UNKNOWN
+    assert read(selection.mask, there, selection.order).devices == selection.devices
+
+
+def test_a_mask_that_names_every_gpu_is_no_riddle() -> None:
+    """Whatever order CUDA counts them in, all of them are all of them."""
+    assert ask("2,0", unlike(), mask="0,1,2") == ("2,0", "PCI_BUS_ID")
+
+
+def test_a_long_mask_is_read_fast_and_quoted_short() -> None:
+    reading = read(",".join(map(str, range(30_000))), machine())
+    assert reading.devices == machine().gpus
+    assert len(reading.notes[0]) < 400
+
+
+def test_nothing_is_said_of_a_mask_on_a_machine_that_can_not_be_read() -> None:
+    broken = Inventory(problem="No NVIDIA driver was found.")
+    assert read("0,1", broken) == Reading("index", UNKNOWN)
+    assert read("", broken).devices == ()
+
+
+def test_a_gpu_without_a_uuid_is_never_written_by_one() -> None:
+    there = machine(replace(gpu(0), uuid=UNKNOWN), gpu(1), lost(gpu(2)))
+    selection = select(parse("all"), there, ("0,1,2", "PCI_BUS_ID"))
+    assert selection.mask == UUIDS[1]
+    assert selection.notes[0] == "GPU 0 is left out: it tells no UUID."
+    with pytest.raises(ChoiceError, match="only 1 can be picked from"):
+        ask("auto:2", there, "0,1,2", "PCI_BUS_ID")
+
+
+def test_a_gpu_that_does_not_answer_makes_no_riddle_a_guess() -> None:
+    there = machine(gpu(0, name="Tesla T4"), gpu(1, name="Tesla T4"), lost(gpu(2)))
+    assert read("0", there).devices is UNKNOWN
+    with pytest.raises(ChoiceError, match="not known what this kernel was given"):
+        ask("all", there, mask="0")
+
+
+def test_one_lost_gpu_does_not_block_a_kernel_that_was_given_them_all() -> None:
+    there = machine(gpu(0), gpu(1), lost(gpu(2)))
+    assert ask("0", there, "0,1,2", "PCI_BUS_ID") == (UUIDS[0], "PCI_BUS_ID")
+
+
+def test_two_devices_with_one_uuid_end_in_a_line() -> None:
+    with pytest.raises(ChoiceError, match="type more of it"):
+        ask("GPU-1a2b", machine(gpu(0), replace(gpu(1), uuid=UUIDS[0])))
+
+
+def test_a_very_long_number_for_a_uuid() -> None:
+    with pytest.raises(ChoiceError, match="No GPU here has a UUID"):
+        ask("GPU-" + "1" * 6000)
