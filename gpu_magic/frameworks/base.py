@@ -40,7 +40,7 @@ class Components(NamedTuple):
 
     Parameters
     ----------
-    things
+    children
         The objects that it holds.
     put
         Takes the things it has and as many others, and returns the object with those; one that is changed in
@@ -50,7 +50,7 @@ class Components(NamedTuple):
 
     """
 
-    things: Sequence[Any]
+    children: Sequence[Any]
     put: Callable[[Sequence[Any], Sequence[Any]], Any] | None = None
     is_kept: bool = True
 
@@ -81,13 +81,13 @@ class MemoryPool(NamedTuple):
     ----------
     used
         What its arrays take.
-    kept
+    reserved
         What it has from the driver, used or not.
 
     """
 
     used: int
-    kept: int
+    reserved: int
 
 
 class Transfer(Protocol):
@@ -157,7 +157,7 @@ class Framework(Protocol):
         """Return the module of the framework that it computes with; empty for itself."""
         return ""
 
-    def line_for(self, ordinal: int) -> str:
+    def statement_for(self, ordinal: int) -> str:
         """Return the line to type for working on `cuda:ordinal` from here on."""
         ...
 
@@ -213,7 +213,7 @@ class Framework(Protocol):
         del kind
         return False
 
-    def memory(self, thing: Any) -> Sequence[Holding]:
+    def holdings(self, thing: Any) -> Sequence[Holding]:
         """Return what one of its arrays occupies, on each device."""
         del thing
         return ()

@@ -27,7 +27,7 @@ class CuPy(Framework):
     module = "cupy"
     needs = ("cuda", "ndarray")
 
-    def line_for(self, ordinal: int) -> str:
+    def statement_for(self, ordinal: int) -> str:
         return f"cupy.cuda.Device({ordinal}).use()"
 
     def problem(self, place: LogicalDevice) -> str:
@@ -57,7 +57,7 @@ class CuPy(Framework):
     def is_array(self, kind: type) -> bool:
         return issubclass(kind, sys.modules["cupy"].ndarray)
 
-    def memory(self, thing: Any) -> Sequence[Holding]:
+    def holdings(self, thing: Any) -> Sequence[Holding]:
         whole = thing.data.mem  # what its views share
         return [Holding(LogicalDevice("gpu", thing.device.id, "cuda"), whole.size, ("CuPy", whole.ptr))]
 

@@ -41,7 +41,7 @@ class Jax(Framework):
     def is_started(self) -> bool:
         return bool(_backends())
 
-    def line_for(self, ordinal: int) -> str:
+    def statement_for(self, ordinal: int) -> str:
         return f'jax.config.update("jax_default_device", jax.devices("gpu")[{ordinal}])'
 
     def problem(self, place: LogicalDevice) -> str:
@@ -81,13 +81,13 @@ class Jax(Framework):
         # Not isinstance: jax.Array's own answer goes by the value's __class__, which anything can claim.
         return _is_array(kind)
 
-    def memory(self, thing: Any) -> Sequence[Holding]:
+    def holdings(self, thing: Any) -> Sequence[Holding]:
         """Return an array's shards, one for each device; a replicated one is there several times."""
         jax: Any = sys.modules["jax"]
         if isinstance(thing, jax.core.Tracer) or thing.is_deleted():
             return []
         if jax.dtypes.issubdtype(thing.dtype, jax.dtypes.prng_key):
-            return self.memory(jax.random.key_data(thing))
+            return self.holdings(jax.random.key_data(thing))
         return [
             Holding(_place(shard.device), shard.data.nbytes, _key(shard))
             for shard in thing.addressable_shards

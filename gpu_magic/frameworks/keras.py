@@ -28,7 +28,7 @@ class Keras(Framework):
         """Return "tensorflow", "jax", "torch", "numpy" or "openvino"."""
         return str(sys.modules["keras"].config.backend())
 
-    def line_for(self, ordinal: int) -> str:
+    def statement_for(self, ordinal: int) -> str:
         return f'with keras.device("gpu:{ordinal}"): ...'
 
     def problem(self, place: LogicalDevice) -> str:

@@ -105,7 +105,7 @@ def _in_use() -> dict[LogicalDevice, int]:
     found: dict[LogicalDevice, int] = {}
     for framework in imported():
         for place, pool in framework.pools().items():
-            found[place] = found.get(place, 0) + pool.kept
+            found[place] = found.get(place, 0) + pool.reserved
     for place in found:
         ours = used_by_us(place)
         if ours is not UNKNOWN:

@@ -49,11 +49,11 @@ class Change(NamedTuple):
 
     def make(self) -> None:
         if self.parts.put:
-            self.parts.put(self.parts.things, self.new)
+            self.parts.put(self.parts.children, self.new)
 
     def undo(self) -> None:
         if self.parts.put:
-            self.parts.put(self.new, self.parts.things)
+            self.parts.put(self.new, self.parts.children)
 
 
 class _Kind(NamedTuple):
@@ -111,7 +111,7 @@ class Graph:
                 continue
             if parts is not None:
                 self._parts[id(thing)] = parts
-                open_ += parts.things
+                open_ += parts.children
         self._arrays.update(id(one) for arrays in found.arrays.values() for one in arrays)
         found.shared.discard(self._count)
         return found
@@ -171,12 +171,12 @@ class Graph:
         holders = self._holders()
         touched = _above(self._now, holders, lambda key: not self._parts[key].is_kept)
         anew = {key for key in touched if not self._parts[key].is_kept}
-        waits = {key: len({id(one) for one in self._parts[key].things} & anew) for key in anew}
+        waits = {key: len({id(one) for one in self._parts[key].children} & anew) for key in anew}
         ready = [key for key, count in waits.items() if not count]
         while ready:
             key = ready.pop()
             parts = self._parts[key]
-            self._now[key] = parts.put(parts.things, self._current(parts)) if parts.put else self._seen[key]
+            self._now[key] = parts.put(parts.children, self._current(parts)) if parts.put else self._seen[key]
             for holder in holders.get(key, set()) & anew:
                 waits[holder] -= 1
                 if not waits[holder]:
@@ -199,13 +199,13 @@ class Graph:
         return self._now.get(id(thing), thing)
 
     def _current(self, parts: Components) -> list[Any]:
-        return [self.now(one) for one in parts.things]
+        return [self.now(one) for one in parts.children]
 
     def _holders(self) -> dict[int, set[int]]:
         """Return, for each object, those that hold it."""
         found: dict[int, set[int]] = {}
         for key, parts in self._parts.items():
-            for thing in parts.things:
+            for thing in parts.children:
                 found.setdefault(id(thing), set()).add(key)
         return found
 

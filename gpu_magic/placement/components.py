@@ -164,7 +164,7 @@ def _with_attributes(parts: Components, thing: Any, kind: type, base: type) -> C
     mine = vars(thing) if kind is not base and hasattr(thing, "__dict__") else None
     if not mine or parts.put is None:
         return parts
-    count, put, names = len(parts.things), parts.put, list(mine)
+    count, put, names = len(parts.children), parts.put, list(mine)
 
     def put_all(old: Sequence[Any], new: Sequence[Any]) -> Any:
         put(old[:count], new[:count])
@@ -173,7 +173,7 @@ def _with_attributes(parts: Components, thing: Any, kind: type, base: type) -> C
                 mine[name] = value
         return thing
 
-    return Components([*parts.things, *mine.values()], put_all)
+    return Components([*parts.children, *mine.values()], put_all)
 
 
 def _dict(thing: Any) -> Components:

@@ -88,7 +88,7 @@ def holdings_of(things: Iterable[object]) -> dict[Hashable, Holding]:
             strangers.add(kind)
         for holding in memory or ():
             held.setdefault(holding.key, holding)
-        open_.extend(parts.things if parts else ())
+        open_.extend(parts.children if parts else ())
     return held
 
 
@@ -98,7 +98,7 @@ def _ask(
     """Return what an object holds itself, or else what it is made of; neither for what nobody knows."""
     for framework in frameworks:
         if framework.is_array(kind):
-            return framework.memory(thing), None
+            return framework.holdings(thing), None
     if not issubclass(kind, COMMON):
         for framework in frameworks:
             if parts := framework.components(thing):

@@ -71,7 +71,7 @@ def apply(
             _set_memory(session, memory)
         return Applied(had, dry_run and bool(memory), is_simulated, True, False, str(memory))
     ordinal = min(guard.ordinals(_known(selection)), default=None)
-    known = () if ordinal is None else [(one.name, one.line_for(ordinal)) for one in imported()]
+    known = () if ordinal is None else [(one.name, one.statement_for(ordinal)) for one in imported()]
     asked = "" if is_reset else text.strip()
     return Refused(selection, dry_run, is_simulated, guard, asked, options, ordinal, tuple(known))
 

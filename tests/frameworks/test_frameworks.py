@@ -90,7 +90,7 @@ def test_nothing_is_imported_by_asking(fresh: Fresh) -> None:
         started(), imported()
         for file in KNOWN.values():
             framework = __import__(f"gpu_magic.frameworks.{file}", fromlist=["x"]).FRAMEWORK
-            framework.has_gpu(), framework.line_for(1)
+            framework.has_gpu(), framework.statement_for(1)
         new = {name.partition(".")[0] for name in set(sys.modules) - before}
         print(new - sys.stdlib_module_names - {"gpu_magic"})
     """)
@@ -99,7 +99,7 @@ def test_nothing_is_imported_by_asking(fresh: Fresh) -> None:
 
 @pytest.mark.parametrize("file", KNOWN.values())
 def test_the_line_to_type_is_python_and_names_the_device(file: str) -> None:
-    line = import_module(f"gpu_magic.frameworks.{file}").FRAMEWORK.line_for(3)
+    line = import_module(f"gpu_magic.frameworks.{file}").FRAMEWORK.statement_for(3)
     compile(line, "line", "exec")
     assert "3" in line
 
@@ -114,11 +114,11 @@ def test_the_lines_for_tensorflow_and_jax_run(fresh: Fresh) -> None:
 
         cpus = [tf.config.LogicalDeviceConfiguration()] * 4
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], cpus)
-        line = TensorFlow.line_for(2).replace("GPU", "CPU").replace("...", "x = tf.constant(1) + 1")
+        line = TensorFlow.statement_for(2).replace("GPU", "CPU").replace("...", "x = tf.constant(1) + 1")
         exec(line)
         assert x.device.endswith("CPU:2"), x.device
 
-        exec(Jax.line_for(2).replace('"gpu"', '"cpu"'))
+        exec(Jax.statement_for(2).replace('"gpu"', '"cpu"'))
         assert jax.numpy.zeros(1).devices() == {jax.devices("cpu")[2]}
         """,
         XLA_FLAGS="--xla_force_host_platform_device_count=4",

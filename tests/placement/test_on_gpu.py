@@ -1006,7 +1006,7 @@ from gpu_magic.frameworks.base import Framework
 
 class Abacus(Framework):
     name, module = "Abacus", "abacus"
-    def line_for(self, ordinal): return "abacus.use()"
+    def statement_for(self, ordinal): return "abacus.use()"
     def problem(self, place): return "" if place.index < 2 else "the abacus has two rods"
     def name_of(self, place): return f"rod {place.index}"
     def narrow(self, ordinals): return "it can't be narrowed", None

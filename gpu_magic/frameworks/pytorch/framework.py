@@ -48,7 +48,7 @@ class PyTorch(Framework):
         ask = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)
         return ask is not None and bool(ask())
 
-    def line_for(self, ordinal: int) -> str:
+    def statement_for(self, ordinal: int) -> str:
         return f"torch.cuda.set_device({ordinal})"
 
     def problem(self, place: LogicalDevice) -> str:
@@ -93,9 +93,9 @@ class PyTorch(Framework):
     def is_array(self, kind: type) -> bool:
         return issubclass(kind, sys.modules["torch"].Tensor)
 
-    def memory(self, thing: Any) -> Sequence[Holding]:
+    def holdings(self, thing: Any) -> Sequence[Holding]:
         """Return a tensor's storage, which its views share, and its gradient's; a sparse one has several."""
-        grad = self.memory(thing.grad) if thing.is_leaf and thing.grad is not None else []
+        grad = self.holdings(thing.grad) if thing.is_leaf and thing.grad is not None else []
         where = thing.device
         device = where.type if where.type == "meta" else _place(where)
         try:
@@ -105,7 +105,7 @@ class PyTorch(Framework):
             return [Holding(device, storage.nbytes(), key), *grad]
         except (RuntimeError, NotImplementedError, ValueError):  # sparse, not yet initialised, and the like
             inner = components_of(thing.detach(), None)
-            parts = [one for part in inner.things for one in self.memory(part)] if inner else []
+            parts = [one for part in inner.children for one in self.holdings(part)] if inner else []
             return [*parts, *grad]
 
     def components(self, thing: Any, to: LogicalDevice | None = None) -> Components | None:

@@ -49,7 +49,7 @@ class TensorFlow(Framework):
     def is_started(self) -> bool:
         return getattr(_context(), "_context_handle", None) is not None
 
-    def line_for(self, ordinal: int) -> str:
+    def statement_for(self, ordinal: int) -> str:
         return f'with tf.device("/GPU:{ordinal}"): ...'
 
     def problem(self, place: LogicalDevice) -> str:
@@ -89,7 +89,7 @@ class TensorFlow(Framework):
         is_one = issubclass(kind, tf.Tensor | tf.Variable)
         return is_one and not issubclass(kind, tf.distribute.DistributedValues)
 
-    def memory(self, thing: Any) -> Sequence[Holding]:
+    def holdings(self, thing: Any) -> Sequence[Holding]:
         try:
             size = (thing.shape.num_elements() or 0) * thing.dtype.size
             return [Holding(_place(thing.device), size, ("TensorFlow", id(thing)))]
@@ -133,7 +133,7 @@ class TensorFlow(Framework):
             with tf.device(self.name_of(place)):
                 return tf.identity(tensor)
 
-        return CopyTransfer(CopyMethod(origin, lambda tensor: self.memory(tensor)[0].nbytes, copy))
+        return CopyTransfer(CopyMethod(origin, lambda tensor: self.holdings(tensor)[0].nbytes, copy))
 
     def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
         tf: Any = sys.modules["tensorflow"]
