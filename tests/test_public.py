@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tests.conftest import Fresh
 
 NAMES = [
-    "UNKNOWN",
     "Choice",
     "ChoiceError",
     "CudaInitializedError",
@@ -25,6 +24,7 @@ NAMES = [
     "GpuMagicError",
     "GpuProcess",
     "GpuStatus",
+    "Gpus",
     "Guard",
     "Inventory",
     "KernelRestarting",
@@ -33,6 +33,7 @@ NAMES = [
     "PlacementError",
     "PlacementWarning",
     "SimulationError",
+    "UNKNOWN",
     "choose",
     "devices_of",
     "gpu_free",
@@ -47,6 +48,9 @@ NAMES = [
 
 def test_the_public_names() -> None:
     assert gpu_magic.__all__ == NAMES
+    namespace: dict[str, object] = {}
+    exec("from gpu_magic import *", namespace)
+    assert set(NAMES) <= set(namespace)
     assert gpu_magic.testing.__all__ == [
         "Machine",
         "SimulatedGpu",

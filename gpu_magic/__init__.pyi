@@ -1,0 +1,39 @@
+# The public names and the modules they live in, listed once: for type checkers as it stands, and at run time
+# read by `__getattr__` in __init__.py (the way of SPEC 1, "Lazy loading of submodules and functions").
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from gpu_magic.api import choose as choose
+from gpu_magic.api import devices_of as devices_of
+from gpu_magic.api import gpu_free as gpu_free
+from gpu_magic.api import gpus as gpus
+from gpu_magic.api import guard as guard
+from gpu_magic.api import on_gpu as on_gpu
+from gpu_magic.api import panel as panel
+from gpu_magic.api import to_cpu as to_cpu
+from gpu_magic.api import to_gpu as to_gpu
+from gpu_magic.devices.model import Gpu as Gpu
+from gpu_magic.devices.model import GpuProcess as GpuProcess
+from gpu_magic.devices.model import GpuStatus as GpuStatus
+from gpu_magic.devices.model import Inventory as Inventory
+from gpu_magic.devices.model import MigInstance as MigInstance
+from gpu_magic.devices.unknown import UNKNOWN as UNKNOWN
+from gpu_magic.display.choice import Choice as Choice
+from gpu_magic.display.gpus import Gpus as Gpus
+from gpu_magic.errors import ChoiceError as ChoiceError
+from gpu_magic.errors import CudaInitializedError as CudaInitializedError
+from gpu_magic.errors import CudaInitializedWarning as CudaInitializedWarning
+from gpu_magic.errors import GpuMagicError as GpuMagicError
+from gpu_magic.errors import KernelRestarting as KernelRestarting
+from gpu_magic.errors import PlacementError as PlacementError
+from gpu_magic.errors import PlacementWarning as PlacementWarning
+from gpu_magic.errors import SimulationError as SimulationError
+from gpu_magic.moving.free import Freed as Freed
+from gpu_magic.placement.holdings import Devices as Devices
+from gpu_magic.placement.on_gpu import OnGpu as OnGpu
+from gpu_magic.process.guard import Guard as Guard
+
+__version__: str
+
+def load_ipython_extension(shell: InteractiveShell) -> None: ...
+def unload_ipython_extension(shell: InteractiveShell) -> None: ...

@@ -1,0 +1,172 @@
+"""The order of the rooms: which part of the package may import which. It is written down here and nowhere else.
+
+Imports inside functions and for type checkers count, and so do module names in strings (`import_module(...)`,
+`sys.modules[...]`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PACKAGE = ROOT / "gpu_magic"
+
+# A module imports from its own room and from rooms above it in this list.
+ROOMS = [
+    "text",
+    "errors",
+    # facts
+    "devices",
+    # decisions
+    "selection",
+    # this process
+    "frameworks",
+    "process",
+    "placement",
+    "moving",
+    "restart",
+    # what is shown
+    "display",
+    "widget",
+    "api",
+    "magics",
+    "testing",
+]
+
+# Who may import a library that is slow to load, or that only some people have. Nobody imports a framework, but
+# for the one module that is loaded only where PyTorch is there already.
+LIBRARIES = {
+    "pynvml": ["devices"],
+    "anywidget": ["widget"],
+    "IPython": ["magics", "widget", "display.fallback"],
+    "torch": ["frameworks.pytorch.device_mode"],
+    "tensorflow": [],
+    "jax": [],
+    "keras": [],
+    "cupy": [],
+    "numpy": [],
+}
+
+
+def module_of(path: Path) -> str:
+    """Return a file's module, without the package's name: `devices.nvml`; empty for the package itself."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+MODULES = {module_of(path): path for path in PACKAGE.rglob("*.py")}
+
+
+def imports_of(source: str, module: str = "", *, is_folder: bool = False) -> Iterator[tuple[int, str]]:
+    """Return the line and the full name of everything that a module imports, or names as a module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:  # `from . import x` in devices.nvml is `from gpu_magic.devices import x`
+                here = ["gpu_magic", *filter(None, module.split("."))]
+                up = node.level - is_folder
+                base = ".".join([*here[: len(here) - up], *filter(None, [base])])
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"gpu_magic(\.\w+)+", str(node.value)):
+            yield node.lineno, str(node.value)
+
+
+def room_of(name: str) -> str:
+    """Return the room of a module of ours, as imported; the package itself is its API. Empty for others'."""
+    package, _, rest = name.partition(".")
+    if package != "gpu_magic":
+        return ""
+    first = rest.partition(".")[0]
+    return first if first in ROOMS else "api"
+
+
+def violations(source: str, module: str, *, is_folder: bool = False) -> list[str]:
+    """Return the imports of a module that go against the order."""
+    here = module.partition(".")[0]
+    found = []
+    for line, name in imports_of(source, module, is_folder=is_folder):
+        room = room_of(name)
+        if room and room != here and ROOMS.index(room) >= ROOMS.index(here):
+            found.append(f"gpu_magic.{module}, line {line}: {here} comes before {room} ({name})")
+        homes = LIBRARIES.get(name.partition(".")[0])
+        if homes is not None and not any(f"{module}.".startswith(f"{home}.") for home in homes):
+            found.append(f"gpu_magic.{module}, line {line}: imports {name}")
+    return found
+
+
+def test_every_module_is_in_a_room() -> None:
+    assert {module.partition(".")[0] for module in MODULES} - {""} == set(ROOMS)
+
+
+@pytest.mark.parametrize("module", sorted(filter(None, MODULES)))
+def test_imports_go_one_way(module: str) -> None:
+    path = MODULES[module]
+    assert not violations(path.read_text(), module, is_folder=path.name == "__init__.py")
+
+
+def test_no_module_leads_back_to_itself() -> None:
+    """`TYPE_CHECKING` imports count, too: a circle of types is a circle of ideas."""
+    graph = {}
+    for module, path in MODULES.items():
+        if not module:
+            continue  # the door: it names all of them
+        names = [
+            name for _, name in imports_of(path.read_text(), module, is_folder=path.name == "__init__.py")
+        ]
+        ours = (name.removeprefix("gpu_magic.") for name in names if name.startswith("gpu_magic."))
+        # `from gpu_magic.devices.nvml import Nvml` is the module, and `from gpu_magic.devices import nvml`, too.
+        found = {name if name in MODULES else name.rpartition(".")[0] for name in ours}
+        graph[module] = (found & MODULES.keys()) - {module}
+    list(TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
+
+
+@pytest.mark.parametrize(
+    ("module", "planted"),
+    [
+        ("devices.model", "from gpu_magic.selection.mask import read"),
+        ("devices.model", "from gpu_magic.display import table"),
+        ("devices.model", "def late():\n    from gpu_magic.display.table import as_text"),
+        ("devices.model", "if TYPE_CHECKING:\n    from gpu_magic.process.view import Snapshot"),
+        ("devices.model", "from ..display import table"),
+        ("devices.model", "import gpu_magic"),
+        ("devices.nvml", "import gpu_magic.session, gpu_magic.api"),
+        ("selection.select", "import gpu_magic.frameworks.base as base"),
+        ("frameworks.jax", "import_module('gpu_magic.process.session')"),
+        ("process.session", "sys.modules.get('gpu_magic.widget.state')"),
+        ("display.table", "from gpu_magic.api import gpus"),
+        ("widget.panel", "from gpu_magic.magics.arguments import read"),
+        ("frameworks.jax", "import jax"),
+        ("frameworks.pytorch.framework", "def late():\n    import torch.nn"),
+        ("process.view", "import pynvml"),
+        ("restart.kernel", "import anywidget"),
+        ("placement.scope", "from IPython.display import display"),
+    ],
+)
+def test_an_import_against_the_order_is_found(module: str, planted: str) -> None:
+    assert violations(planted, module)
+
+
+@pytest.mark.parametrize(
+    ("module", "allowed"),
+    [
+        ("devices.nvml", "import pynvml"),
+        ("devices.nvml", "from . import model"),
+        ("display.table", "from gpu_magic.process.view import Snapshot"),
+        ("magics.gpus", "import gpu_magic"),
+        ("text", "import re"),
+    ],
+)
+def test_an_import_with_the_order_is_not(module: str, allowed: str) -> None:
+    assert not violations(allowed, module)
