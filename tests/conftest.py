@@ -76,7 +76,7 @@ def fresh() -> Fresh:
 @pytest.fixture
 def nvml() -> Iterator[Nvml]:
     """Return a reader; a test that lets calls hang does not wait long for them."""
-    reader = Nvml(patience=0.6)
+    reader = Nvml(timeout=0.6)
     yield reader
     reader.close()
 

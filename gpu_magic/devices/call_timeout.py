@@ -1,8 +1,11 @@
-"""Calls that may never come back, made on threads that can be left behind.
+"""Calls that may never return, made on threads that can be left behind.
 
-An NVML call into a sick driver can hang for minutes, and no Python call can be cancelled from outside.
-So reads are made on a daemon thread. One that hangs keeps its thread; the others go on with the rest;
-and whoever asked gets an answer for everything that did answer.
+An NVML call into a driver in trouble can hang for minutes, and Python can't cancel it from outside. So the
+calls are made on a daemon thread, in order. If one hangs, each call that still waits gets a thread of its
+own, and the caller gets an answer for every call that returned.
+
+One kept thread is faster than one for each GPU: 8 threads that take turns with the interpreter lock double
+the time of a snapshot, and starting a thread for each snapshot adds half.
 """
 
 from __future__ import annotations
@@ -11,173 +14,162 @@ import os
 import queue
 import threading
 import time
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
 __all__ = ["CallTimeout"]
 
 T = TypeVar("T")
 
-# After this long without progress another thread takes up the reads that follow. Longer than any
-# healthy call (milliseconds), short enough that one hanging GPU does not keep the others waiting.
+# After this long without an answer the calls that wait are made on other threads. It is longer than any
+# healthy call takes (milliseconds), and short enough that a GPU that hangs does not delay the others much.
 _STALL_SECONDS = 0.25
 
 
-class _Round(Generic[T]):
-    """One list of calls, handed out one by one to whichever thread asks."""
+class _Call(Generic[T]):
+    """A call, and what it returned or raised."""
 
-    def __init__(self, calls: Sequence[Callable[[], T]]) -> None:
-        self.results: dict[int, T] = {}
+    __slots__ = ("_function", "error", "has_ended", "result")
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self.result: T | None = None
         self.error: BaseException | None = None
-        self.failed: set[int] = set()
-        self.is_given_up = False
-        self.latest = time.monotonic()  # when something last happened
-        self.done = threading.Event()
-        self._calls = calls
-        self._next = 0
-        self._lock = threading.Lock()
+        self.has_ended = False
 
-    @property
-    def waiting(self) -> int:
-        """How many calls nobody has begun."""
-        return max(0, len(self._calls) - self._next)
-
-    def hangs(self, number: int) -> bool:
-        """Whether a call was begun and has not come back."""
-        return number < self._next and number not in self.results and number not in self.failed
-
-    def work(self) -> None:
-        while True:
-            with self._lock:
-                number = self._next
-                self._next += 1
-            if number >= len(self._calls) or self.is_given_up:
-                return
-            try:
-                self.results[number] = self._calls[number]()
-                self.latest = time.monotonic()
-            except BaseException as error:  # noqa: BLE001 - raised again where it was asked for
-                self.error = error
-                self.failed.add(number)
-                self.done.set()
-                return
-            if len(self.results) == len(self._calls):
-                self.done.set()
+    def make(self) -> None:
+        try:
+            self.result = self._function()
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
+            self.error = error
+        self.has_ended = True
 
 
-class _Worker:
-    """A thread that waits for rounds, so that a steady reader starts none of its own each time."""
+class _Batch:
+    """Calls that wait to be made, by whichever thread takes them.
 
-    def __init__(self) -> None:
-        self._done: threading.Event | None = None  # of the round it was last given
-        self._rounds: queue.SimpleQueue[_Round[Any] | None] = queue.SimpleQueue()
-        _start(self._work)
+    `list.append` and `deque.popleft` are atomic, so there is no lock that a hanging thread could hold.
+    """
 
-    @property
-    def hangs(self) -> bool:
-        """Whether what it was last given has not been done, by it or by its helpers."""
-        return self._done is not None and not self._done.is_set()
+    def __init__(self, calls: Iterable[_Call[Any]]) -> None:
+        self.waiting = deque(calls)
+        self.ended: list[_Call[Any]] = []
+        self.all_ended = threading.Event()
+        self._count = len(self.waiting)
 
-    def take(self, round_: _Round[Any]) -> None:
-        self._done = round_.done
-        self._rounds.put(round_)
+    def make_calls(self) -> None:
+        """Make calls until none waits."""
+        while (call := self._take()) is not None:
+            call.make()
+            self.ended.append(call)
+            if len(self.ended) == self._count:
+                self.all_ended.set()
 
-    def retire(self) -> None:
-        """Let it end, as soon as what it does comes back."""
-        self._rounds.put(None)
+    def stop(self) -> set[_Call[Any]]:
+        """Remove the calls that still wait, so that no thread begins them, and return them."""
+        return set(iter(self._take, None))
 
-    def _work(self) -> None:
-        while (round_ := self._rounds.get()) is not None:
-            round_.work()
-            del round_  # and what it holds, while there is nothing to do
+    def _take(self) -> _Call[Any] | None:
+        try:
+            return self.waiting.popleft()
+        except IndexError:
+            return None
 
 
-def _start(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name="gpu_magic-nvml", daemon=True).start()
+def _make_batches(batches: queue.SimpleQueue[_Batch | None]) -> None:
+    while (batch := batches.get()) is not None:
+        batch.make_calls()
+        del batch  # and the results in it, while the thread waits
+
+
+def _start_thread(target: Callable[[], None]) -> None:
+    threading.Thread(target=target, name="gpu_magic-nvml", daemon=True).start()
 
 
 class CallTimeout:
-    """Makes calls and gives up on those that take too long.
+    """Makes calls, and gives up on those that take too long. For one thread at a time.
 
     Parameters
     ----------
     seconds
-        How long a whole list of calls may take.
+        How long a list of calls may take.
 
     """
 
     def __init__(self, seconds: float = 2.0) -> None:
         self.seconds = seconds
-        self._hanging: dict[Hashable, tuple[_Round[Any], int]] = {}
-        self._forget_threads()
+        self._start_over()
 
-    def _forget_threads(self) -> None:
+    def _start_over(self) -> None:
         self._pid = os.getpid()
-        self._worker: _Worker | None = None
-        self._hanging.clear()
+        self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        self._latest: threading.Event | None = None  # of the batch that the kept thread was last given
+        self._hanging: dict[Hashable, _Call[Any]] = {}
 
     def call(
-        self, calls: Sequence[tuple[Hashable, Callable[[], T]]], seconds: float | None = None
+        self, functions: Sequence[tuple[Hashable, Callable[[], T]]], seconds: float | None = None
     ) -> list[T | None]:
-        """Make the calls, in order; None stands for one that did not come back in time.
+        """Call functions, in order, and return what they return.
 
         Parameters
         ----------
-        calls
-            Pairs of a key and the call. A key whose earlier call still hangs is not called again:
-            it is None at once, until that call comes back.
+        functions
+            Pairs of a key and a function. A function whose key has a call that still hangs is not called.
         seconds
-            For this list; None: as long as always.
+            How long this list may take; None for as long as always.
+
+        Returns
+        -------
+        list[T | None]
+            In the order of `functions`; None for a call that did not return in time.
 
         Raises
         ------
         BaseException
-            What a call raised.
+            What a function raised.
 
         """
         if os.getpid() != self._pid:  # threads do not survive a fork
-            self._forget_threads()
-        self._hanging = {key: at for key, at in self._hanging.items() if at[0].hangs(at[1])}
-        ready = [number for number, (key, _) in enumerate(calls) if key not in self._hanging]
-        round_: _Round[T] = _Round([calls[number][1] for number in ready])
+            self._start_over()
+        self._hanging = {key: call for key, call in self._hanging.items() if not call.has_ended}
+        calls = {key: _Call(function) for key, function in functions if key not in self._hanging}
+        batch = _Batch(calls.values())
         try:
-            if ready:
-                self._run(round_, self.seconds if seconds is None else seconds)
-        finally:  # an interrupt comes here as well, and what hangs goes on hanging
-            for place, number in enumerate(ready):
-                if round_.hangs(place):
-                    self._hanging[calls[number][0]] = (round_, place)
-        if round_.error is not None:
-            raise round_.error
-        answers: list[T | None] = [None] * len(calls)
-        for place, number in enumerate(ready):
-            answers[number] = round_.results.get(place)
-        return answers
+            if calls:
+                self._make(batch, self.seconds if seconds is None else seconds)
+        finally:  # after an interrupt, too: calls that hang are still to be known
+            never_begun = batch.stop()
+            for key, call in calls.items():
+                if not call.has_ended and call not in never_begun:
+                    self._hanging[key] = call
+        for call in calls.values():
+            if call.error is not None:
+                raise call.error
+        return [calls[key].result if key in calls else None for key, _ in functions]
 
     def close(self) -> None:
-        """Let the waiting thread end."""
-        if self._worker is not None and os.getpid() == self._pid:
-            self._worker.retire()
-        self._worker = None
+        """End the kept thread, as soon as the call that it makes returns."""
+        if self._latest is not None and os.getpid() == self._pid:
+            self._batches.put(None)
+        self._latest = None
 
-    def _run(self, round_: _Round[T], seconds: float) -> None:
-        give_up = time.monotonic() + seconds
-        stall, helpers = min(_STALL_SECONDS, seconds / 8), 1
-        if self._worker is None or self._worker.hangs:
+    def _make(self, batch: _Batch, seconds: float) -> None:
+        """Have the calls of a batch made; return when all have ended or the time is up."""
+        deadline = time.monotonic() + seconds
+        stall = min(_STALL_SECONDS, seconds / 8)
+        if self._latest is None or not self._latest.is_set():  # no thread yet, or a call keeps it
             self.close()
-            self._worker = _Worker()
-        self._worker.take(round_)
-        try:
-            while not round_.done.wait(min(stall / 2, max(0.0, give_up - time.monotonic()))):
-                now = time.monotonic()
-                if now >= give_up:
-                    return
-                if now - round_.latest >= stall:
-                    # Twice as many each time: where one call hangs, more may. They end with the round.
-                    for _ in range(min(helpers, round_.waiting)):
-                        _start(round_.work)
-                    round_.latest, helpers = now, 2 * helpers
-        finally:
-            round_.is_given_up = True
+            self._batches = queue.SimpleQueue()
+            _start_thread(partial(_make_batches, self._batches))
+        self._latest = batch.all_ended
+        self._batches.put(batch)
+        answered = 0
+        while not batch.all_ended.wait(stall) and time.monotonic() < deadline:
+            if len(batch.ended) == answered:
+                for _ in range(len(batch.waiting)):
+                    _start_thread(batch.make_calls)
+            answered = len(batch.ended)

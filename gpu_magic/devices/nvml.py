@@ -63,13 +63,13 @@ class Nvml:
 
     Parameters
     ----------
-    patience
+    timeout
         Seconds after which a read that hangs is given up.
 
     """
 
-    def __init__(self, patience: float = 2.0) -> None:
-        self._patience = CallTimeout(patience)
+    def __init__(self, timeout: float = 2.0) -> None:
+        self._timeout = CallTimeout(timeout)
         self._pid, self._lock = os.getpid(), threading.Lock()
         self._library: object = None
         self._cards: list[_Card] = []
@@ -83,15 +83,15 @@ class Nvml:
         """Return all GPUs with their figures now.
 
         It never raises for what a driver can do: what can't be read is UNKNOWN, and `Inventory.problem`
-        or `Gpu.problem` says why. A driver that hangs delays it by the patience; a GPU that is known to
+        or `Gpu.problem` says why. A driver that hangs delays it by the timeout; a GPU that is known to
         hang, by nothing.
         """
         with self._locked():
             started = time.monotonic()
             if not self._is_open() and (problem := self._open()):
                 return replace(self._machine, problem=problem)
-            left = max(self._patience.seconds / 4, self._patience.seconds - (time.monotonic() - started))
-            answers = self._patience.call(
+            left = max(self._timeout.seconds / 4, self._timeout.seconds - (time.monotonic() - started))
+            answers = self._timeout.call(
                 [((id(self._library), card.gpu.index), partial(self._read, card)) for card in self._cards],
                 left,
             )
@@ -105,9 +105,9 @@ class Nvml:
         """Let the driver's library go, a simulated one too; the next read opens it again."""
         with self._locked():
             if self._is_ours():
-                self._patience.call([(("shut down", id(self._library)), _shut_down)])
+                self._timeout.call([(("shut down", id(self._library)), _shut_down)])
             self._library = None
-            self._patience.close()
+            self._timeout.close()
             _leave_simulation()
 
     def _locked(self) -> threading.Lock:
@@ -136,7 +136,7 @@ class Nvml:
         before, self._found_at = self._library if self._is_ours() else None, -math.inf
         self._simulate = os.environ.get("GPU_MAGIC_SIMULATE")
         # What a hanging call finds when it comes back at last is nobody's any more, so it only returns it.
-        (opened,) = self._patience.call(
+        (opened,) = self._timeout.call(
             [(("open", self._simulate), partial(_open_library, before, self._simulate))]
         )
         if opened is None or opened.problem:
