@@ -1,8 +1,10 @@
-"""How each library is told: one file each, the same few verbs.
+"""How gpu_magic works with each framework: a plug-in each, all with the methods of `base.Framework`.
 
-A framework is touched only when `sys.modules` holds it. None is ever imported by gpu_magic. A package can add
-one: an entry point in the group `gpu_magic.frameworks`, named like the module that its users import, that
-leads to an object with the verbs of `base.Framework`.
+A framework is touched only when `sys.modules` holds it; gpu_magic never imports one. Another package can add
+a plug-in: an entry point in the group `gpu_magic.frameworks`, named like the module that its users import,
+that leads to an instance of a subclass of `base.Framework`.
+
+This module is imported after each cell, so it imports nothing heavy, and a plug-in only when it is needed.
 """
 
 from __future__ import annotations
@@ -11,79 +13,103 @@ import sys
 import warnings
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+    from types import ModuleType
+
     from gpu_magic.frameworks.base import Framework
 
 __all__ = ["KNOWN", "get", "imported", "known", "started"]
 
-# A framework's own module, and the file here that knows it. A new framework is one file and one line.
+# The module of each framework, and its plug-in here. A new framework is one plug-in and one line.
 KNOWN = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax", "cupy": "cupy", "keras": "keras"}
 
-# Modules that were looked at, and are what they seem.
-_recognised: dict[str, Any] = {}
-
 GROUP = "gpu_magic.frameworks"
+
+# Modules that have the attributes that their framework is known by.
+_recognized: dict[str, ModuleType] = {}
 
 
 def imported() -> list[Framework]:
     """Return the frameworks that this process has imported, itself or through another package."""
-    found = (get(module) for module in known() if _is_whole(module))
-    return [framework for framework in found if framework is not None and _is_it(framework)]
+    found = (get(module) for module in known() if _is_imported(module))
+    return [framework for framework in found if framework is not None and _is_recognized(framework)]
 
 
 @cache
 def known() -> tuple[str, ...]:
-    """Return the modules of all frameworks that can be told: ours, and those of entry points."""
+    """Return the modules of all frameworks that there is a plug-in for: ours, and those of entry points."""
     return (*KNOWN, *(module for module in _entry_points() if module not in KNOWN))
 
 
 @cache
 def get(module: str) -> Framework | None:
-    """Return what tells a framework; None where another package's entry point fails, with a warning."""
+    """Return the plug-in for a module; None, after a warning, where another package's plug-in is broken."""
     if module in KNOWN:
         framework: Framework = import_module(f"gpu_magic.frameworks.{KNOWN[module]}").FRAMEWORK
         return framework
     try:
-        other: Framework = _entry_points()[module].load()
-    except Exception as error:  # noqa: BLE001 - it is somebody else's code
+        return _load(_entry_points()[module])
+    except Exception as error:  # noqa: BLE001 - it is another package's code
         warnings.warn(f"gpu_magic can't use what knows {module}: {error!r}", stacklevel=2)
         return None
-    return other
 
 
 def started() -> list[str]:
-    """Name those that say of themselves that they have started a GPU. Asked after each cell: ours alone."""
-    ours = (get(module) for module in KNOWN if _is_whole(module))
-    return [framework.name for framework in ours if framework is not None and _holds(framework)]
+    """Return the names of the frameworks that report a started GPU.
+
+    This runs after each cell, so plug-ins of other packages are not asked.
+    """
+    ours = (get(module) for module in KNOWN if _is_imported(module))
+    return [framework.name for framework in ours if framework is not None and _has_gpu(framework)]
 
 
 @cache
-def _entry_points() -> dict[str, Any]:
-    from importlib.metadata import entry_points  # 15 ms: not before somebody places a cell
+def _entry_points() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # 15 ms: not before a cell is placed
 
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def _is_whole(module: str) -> bool:
-    """Tell whether a module is there, and not only in the middle of being imported."""
+def _load(entry: EntryPoint) -> Framework:
+    """Return the plug-in of another package.
+
+    Raises
+    ------
+    TypeError
+        It is not a `Framework`: another object, or its class instead of an instance.
+
+    """
+    from gpu_magic.frameworks.base import Framework  # not needed to ask which frameworks are imported
+
+    plugin = entry.load()
+    if not isinstance(plugin, Framework):
+        raise TypeError(f"{entry.value} is not an instance of gpu_magic.frameworks.base.Framework")
+    return plugin
+
+
+def _is_imported(module: str) -> bool:
+    """Return whether a module is there, and not still in the middle of being imported."""
     found = sys.modules.get(module)  # None is how people block an import
     return found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False)
 
 
-def _is_it(framework: Framework) -> bool:
-    """Tell whether a module is the framework that is known here, and not a namesake or another generation."""
+def _is_recognized(framework: Framework) -> bool:
+    """Return whether the imported module is the framework, and not a namesake or another generation of it."""
     module = sys.modules.get(framework.module)
-    if _recognised.get(framework.module) is module:  # TensorFlow answers each question in microseconds
+    if module is None:
+        return False
+    if _recognized.get(framework.module) is module:  # TensorFlow takes microseconds for each attribute
         return True
     if not all(hasattr(module, name) for name in framework.needs):
         return False
-    _recognised[framework.module] = module
+    _recognized[framework.module] = module
     return True
 
 
-def _holds(framework: Framework) -> bool:
+def _has_gpu(framework: Framework) -> bool:
     try:
         return framework.has_gpu()
     except Exception:  # noqa: BLE001 - a framework can be half imported, or have changed inside

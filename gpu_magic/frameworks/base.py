@@ -1,8 +1,9 @@
-"""What gpu_magic knows how to ask of a framework, and to tell it."""
+"""What gpu_magic asks of a framework: the abstract base classes that each plug-in implements."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.errors import PlacementError
 
@@ -22,11 +23,11 @@ class Holding(NamedTuple):
     Parameters
     ----------
     device
-        Where it is; a framework's own name where that is no CPU or GPU.
+        Where it is; the framework's own name where that is neither a CPU nor a GPU.
     nbytes
         Its size in bytes.
     key
-        The same for two variables that share it (views, tied weights).
+        The same for two variables that share the memory (views, tied weights).
 
     """
 
@@ -36,17 +37,18 @@ class Holding(NamedTuple):
 
 
 class Components(NamedTuple):
-    """What an object is made of, and how others are put in their place.
+    """What an object is made of, and how to replace it.
 
     Parameters
     ----------
     children
         The objects that it holds.
     put
-        Takes the things it has and as many others, and returns the object with those; one that is changed in
-        place is written to only where they differ. None: it can't be changed.
+        Called with the present children and as many new ones; returns the object with the new ones. An
+        object that is changed in place is written to only where the two differ. None: its children can't be
+        replaced.
     is_kept
-        Whether that is the same object, changed in place, and no new one.
+        Whether `put` changes the object in place and returns it; False where it returns a new object.
 
     """
 
@@ -56,16 +58,16 @@ class Components(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What there is to move.
+    """How much there is to move.
 
     Parameters
     ----------
     arrays
-        How many are elsewhere.
+        The number of arrays that are on other devices.
     nbytes
-        What they will take, in bytes: what shares memory counts once.
+        What their copies will take, in bytes; shared memory counts once.
     origins
-        Where they are now, as users call it.
+        The devices that they are on now, as users write them.
 
     """
 
@@ -82,7 +84,7 @@ class MemoryPool(NamedTuple):
     used
         What its arrays take.
     reserved
-        What it has from the driver, used or not.
+        What it has allocated from the driver, used or not.
 
     """
 
@@ -90,170 +92,205 @@ class MemoryPool(NamedTuple):
     reserved: int
 
 
-class Transfer(Protocol):
-    """Moves a framework's arrays to one device, all or none: `add`, `copy`, `commit`, and maybe `undo`."""
+class Transfer(ABC):
+    """Moves arrays of one framework to one device, all or none.
 
-    def add(self, things: Sequence[Any]) -> Load:
-        """Take arrays along, and say what that adds. Nothing is allocated.
+    It is called in this order: `add` (any number of times), `copy`, `commit`, `replacement`; and `undo` where
+    something failed, at whichever step.
+    """
+
+    @abstractmethod
+    def add(self, arrays: Sequence[Any]) -> Load:
+        """Add arrays to the transfer, and return how much that adds to it. Nothing is allocated.
 
         Raises
         ------
         PlacementError
-            One of them can't be moved: it names it by its shape and says why.
+            One of them can't be moved. The message names it by its shape and says why.
 
         """
-        ...
 
+    @abstractmethod
     def copy(self) -> Iterator[int]:
-        """Make the copies, and tell after each piece how many bytes it had. The arrays stay as they are."""
-        ...
+        """Make the copies; yield the size of each piece in bytes once it is copied.
 
+        The arrays themselves stay unchanged.
+        """
+
+    @abstractmethod
     def commit(self) -> None:
-        """Have those that stay the same objects take their copy for their own."""
-        ...
+        """Give the memory of its copy to each array that stays the same object."""
 
-    def replacement(self, thing: Any) -> Any:
-        """Return what is to stand where a thing stood: itself where it is moved in place. After `commit`."""
-        ...
+    @abstractmethod
+    def replacement(self, array: Any) -> Any:
+        """Return the array that takes the place of another, after `commit`; itself where it stays."""
 
+    @abstractmethod
     def undo(self) -> None:
-        """Take back what was committed, as far as it was."""
-        ...
+        """Take back what `copy` and `commit` have changed, as far as they came."""
 
+    @abstractmethod
     def before(self) -> Iterable[Any]:
-        """Return arrays over all the memory that the moved ones had before."""
-        ...
+        """Return arrays that cover all the memory that the moved ones had before."""
 
 
-class Framework(Protocol):
-    """A library that computes on GPUs. No verb imports it; those with a body here are optional.
+class Framework(ABC):
+    """A library that computes on GPUs.
 
-    `problem`, `name_of` and `narrow` ask it for its devices, which can start it; so can `scope` where it is
-    going to be used.
+    The abstract members are required. The others are capabilities that a framework may have; their bodies
+    here are the answers of a framework without them.
 
-    Parameters
+    No method imports the framework; it is looked up in `sys.modules`. `problem`, `name_of` and `narrow` ask
+    it for its devices, which can start it; so can `scope` where it is going to be used.
+
+    Attributes
     ----------
     name
         As its users write it.
     module
-        What they import.
+        The module that they import.
     needs
-        Attributes that the module has, unless it is another one of that name.
+        Attributes of that module, by which it is told from another module of the same name.
     preallocates
         Whether it takes most of each GPU's memory when it starts: asking it for its devices can cost that.
 
     """
 
-    name: str
-    module: str
     needs: tuple[str, ...] = ()
     preallocates: bool = False
 
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def module(self) -> str: ...
+
+    # Devices: required.
+
+    @abstractmethod
+    def statement_for(self, ordinal: int) -> str:
+        """Return the line to type that makes `cuda:ordinal` the current device from there on."""
+
+    @abstractmethod
+    def problem(self, device: LogicalDevice) -> str:
+        """Return why it can't compute on a device, as a clause; empty where it can."""
+
+    @abstractmethod
+    def name_of(self, device: LogicalDevice) -> str:
+        """Return the framework's own name for a device."""
+
+    @abstractmethod
+    def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+        """Return a context manager that makes a device the default of this thread.
+
+        A framework that has not started is not started by it, and uses the device when it does start. Where
+        only a started one can be configured, `is_used` returns whether the block is going to use it, so that
+        it may be started. Where the device can't be used, using the framework within the block raises, or
+        the end of the block does.
+        """
+
+    @abstractmethod
+    def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
+        """Make the framework use these GPUs from here on, in a process where CUDA has been initialized.
+
+        Returns
+        -------
+        tuple
+            A clause that says what it uses now, or why it could not be changed; and a context manager whose
+            exit restores what was before, None where nothing was changed.
+
+        """
+
+    # Devices: optional.
+
     def has_gpu(self) -> bool:
-        """Whether it says that a GPU is among the devices it has started; False where it does not say."""
+        """Return whether it reports a GPU among the devices that it has started; False where it can't say."""
         return False
 
     def backend(self) -> str:
         """Return the module of the framework that it computes with; empty for itself."""
         return ""
 
-    def statement_for(self, ordinal: int) -> str:
-        """Return the line to type for working on `cuda:ordinal` from here on."""
-        ...
+    def resolved(self, device: LogicalDevice) -> LogicalDevice:
+        """Return a GPU that has no type with the type of the framework's, where that is not CUDA."""
+        return device
 
-    def problem(self, place: LogicalDevice) -> str:
-        """Say why it can't compute there: a clause; empty where it can."""
-        ...
-
-    def name_of(self, place: LogicalDevice) -> str:
-        """Return what it calls the place."""
-        ...
-
-    def resolved(self, place: LogicalDevice) -> LogicalDevice:
-        """Return the place with the type of its own GPUs, where none was named and they are not CUDA's."""
-        return place
-
-    def raises_itself(self, place: LogicalDevice) -> bool:
-        """Whether within `scope` it raises by itself, in plain words, where it can't compute there."""
-        del place
+    def raises_itself(self, device: LogicalDevice) -> bool:
+        """Return whether the framework itself raises a clear error in `scope`, where it lacks the device."""
+        del device
         return False
 
-    def scope(self, place: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
-        """Make the place its default in this thread, for as long as the block runs.
+    # Arrays and the objects that have them.
 
-        One that has not started is placed without being started, and gets the place when it does; where only
-        a started one can be told, `is_used` says whether it is going to be used and may be started. Where it
-        can't compute there, using it within the block raises, or the end of the block does.
+    def is_array(self, kind: type) -> bool:
+        """Return whether objects of this type are arrays of the framework."""
+        del kind
+        return False
+
+    def holdings(self, array: Any) -> Sequence[Holding]:
+        """Return the memory that an array occupies, on each device."""
+        del array
+        return ()
+
+    def components(self, obj: Any, to: LogicalDevice | None = None) -> Components | None:
+        """Return what an object of the framework (a model, an optimizer) is made of; None for anything else.
+
+        With `to`, only what has to be on that device with it: an optimizer's step count stays on the CPU.
         """
-        ...
+        del obj, to
+        return None
 
-    def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
-        """Make these GPUs the ones it uses from here on, in a process that CUDA was started in.
+    def unmovable(self, kind: type) -> str:
+        """Return a sentence: why objects of this type can't be moved, and what to do; else empty."""
+        del kind
+        return ""
 
-        Returns
-        -------
-        tuple
-            A clause that says what it now uses, or why it could not be told; and what undoes it at its exit,
-            None where nothing was changed.
+    def moves_itself(self, obj: Any) -> bool:
+        """Return whether an object that is not an array has arrays, and a method that moves them."""
+        del obj
+        return False
+
+    def transfer(self, device: LogicalDevice) -> Transfer:
+        """Return a transfer of arrays to a device. It starts a framework that has not started.
+
+        Raises
+        ------
+        PlacementError
+            The framework's arrays can't be moved.
 
         """
-        ...
+        del device
+        raise PlacementError(f"{self.name}'s arrays can't be moved.")
+
+    def finalize(self, objects: Iterable[Any]) -> None:
+        """Do what objects need once their arrays are on another device."""
+        del objects
+
+    # Memory.
 
     def memory_variables(self, memory: Memory) -> Mapping[str, str]:
-        """Return the environment variables that it reads when it starts, and that say this to it."""
+        """Return the environment variables that configure its use of memory. It reads them when it starts."""
         del memory
         return {}
 
     def limit_memory(self, memory: Memory) -> None:
-        """Say it to one that is imported and has not started; an empty `Memory` takes back what was said."""
+        """Configure the memory use of a framework that is imported and has not started.
+
+        An empty `Memory` restores what was before.
+        """
         del memory
 
-    def is_array(self, kind: type) -> bool:
-        """Whether objects of this type are its arrays."""
-        del kind
-        return False
-
-    def holdings(self, thing: Any) -> Sequence[Holding]:
-        """Return what one of its arrays occupies, on each device."""
-        del thing
-        return ()
-
-    def components(self, thing: Any, to: LogicalDevice | None = None) -> Components | None:
-        """Return what one of its objects (a model, an optimizer) is made of; None for anything else.
-
-        With a place, only what has to be there with it: an optimizer's step count stays on the CPU.
-        """
-        del thing, to
-        return None
-
-    def unmovable(self, kind: type) -> str:
-        """Say why objects of this type can't be moved, and what to do: a sentence; empty where they can."""
-        del kind
-        return ""
-
-    def moves_itself(self, thing: Any) -> bool:
-        """Whether an object that is no array of its has arrays of its, and a way of its own to move them."""
-        del thing
-        return False
-
-    def transfer(self, place: LogicalDevice) -> Transfer:
-        """Begin to move arrays there. Where it has not started, this starts it: it is going to be used."""
-        del place
-        raise PlacementError(f"{self.name}'s arrays can't be moved.")
-
-    def finalize(self, things: Iterable[Any]) -> None:
-        """Do what has to be done to objects once their arrays are on another device."""
-        del things
-
-    def free_bytes(self, place: LogicalDevice) -> int | None:
-        """Return how much more it can allocate there; None where it can't tell without being started."""
-        del place
+    def free_bytes(self, device: LogicalDevice) -> int | None:
+        """Return how many bytes it can still allocate; None where it can't tell without being started."""
+        del device
         return None
 
     def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
-        """Return what it has of each GPU, as it counts; nothing where it has not started or can't tell."""
+        """Return its memory on each GPU, by its own count; empty where it has not started."""
         return {}
 
     def empty_cache(self) -> str:
-        """Give memory that it keeps and does not use back to the driver; say why it can't: a sentence."""
+        """Give cached memory back to the driver; return a sentence if it can't, saying why."""
         return ""
