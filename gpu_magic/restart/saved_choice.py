@@ -1,4 +1,4 @@
-"""A choice that is saved for the next start of this very kernel: in a file beside its connection file.
+"""A choice saved for the next start of this kernel, in a file beside its connection file.
 
 It is used once, expires, and names GPUs by UUID, as their numbers can change.
 """
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["NOT_APPLIED", "resume", "save"]
 
-_SECONDS = 600.0
+_EXPIRES_AFTER = 600.0  # seconds
 NOT_APPLIED = "The choice that was saved before the restart was not applied"
 
 
 def save(refused: Refused) -> None:
-    """Save a choice that came too late, for the next start of this kernel; after a dry run only see whether.
+    """Save a choice that came too late, for the next start of this kernel.
+
+    After a dry run, nothing is written; whether there is a kernel to restart is still checked.
 
     Raises
     ------
@@ -52,7 +54,7 @@ def save(refused: Refused) -> None:
         if not refused.is_reset:
             uuids = ",".join(str(device.uuid) for device in refused.devices) or "none"
             options = asdict(refused.options)
-            saved = {"file": file.name, "saved": time.time(), "wanted": uuids, "options": options}
+            saved = {"file": file.name, "saved": time.time(), "request": uuids, "options": options}
             _write(file, json.dumps(saved))
     except OSError as error:
         raise ChoiceError(
@@ -61,12 +63,12 @@ def save(refused: Refused) -> None:
 
 
 def resume() -> Applied | Refused:
-    """Apply what is saved for this kernel, once.
+    """Apply the choice saved for this kernel, and remove it.
 
     Raises
     ------
     ChoiceError
-        It was not applied: why.
+        It was not applied; the message says why.
 
     """
     try:
@@ -79,37 +81,37 @@ def resume() -> Applied | Refused:
 
 
 def _take() -> tuple[str, Options]:
-    """Read what is saved for this kernel, and remove it."""
+    """Return the request and the options saved for this kernel, and remove the file."""
     file = saved_choice_file()
     raw = file.read_bytes() if file else b""
     if file:
         file.unlink(missing_ok=True)
     try:
         saved: dict[str, Any] = json.loads(raw)
-        age, wanted = time.time() - saved["saved"], str(saved["wanted"])
+        age, request = time.time() - saved["saved"], str(saved["request"])
         options = Options(**saved["options"])
-        is_ours = file is not None and saved["file"] == file.name
+        is_for_us = file is not None and saved["file"] == file.name
     except (ValueError, TypeError, KeyError):
         raise ChoiceError("its file can't be read.") from None
-    if not is_ours:
+    if not is_for_us:
         raise ChoiceError("it was saved for another kernel.")
-    if not -_SECONDS < age < _SECONDS:  # a clock can be set back
-        raise ChoiceError(f"it is older than {_SECONDS / 60:.0f} minutes: %gpus chooses again.")
+    if not -_EXPIRES_AFTER < age < _EXPIRES_AFTER:  # negative where the clock was set back
+        raise ChoiceError(f"it is older than {_EXPIRES_AFTER / 60:.0f} minutes: %gpus chooses again.")
     if current().chosen is not None:
         raise ChoiceError("another choice was made since.")
-    return wanted, options
+    return request, options
 
 
 def _remove_expired(folder: Path) -> None:
-    """Remove what other kernels have saved and not used. The folder can hold anything else, too."""
+    """Remove expired choices of other kernels. The folder can hold other files of the same name pattern."""
     for file in folder.glob("gpu_magic-kernel-*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            if time.time() - json.loads(file.read_bytes())["saved"] > _SECONDS:
+            if time.time() - json.loads(file.read_bytes())["saved"] > _EXPIRES_AFTER:
                 file.unlink()
 
 
 def _write(file: Path, text: str) -> None:
-    """Write it whole or not at all, for nobody else to read."""
+    """Write the whole file or nothing, readable by its owner only."""
     new = file.with_suffix(".new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:

@@ -58,7 +58,7 @@ def test_a_frozen_kernel_is_restarted_and_has_the_choice(lab: Lab, app: str) -> 
     )
     assert notebook.kernel() == kernel
     assert notebook.page.locator(".jp-Dialog").count() == 0
-    assert json.loads(saved(lab)[0].read_text())["wanted"].startswith("GPU-3a000000-")
+    assert json.loads(saved(lab)[0].read_text())["request"].startswith("GPU-3a000000-")
     assert notebook.ask(MASK) == "None"
     assert notebook.ask(LOAD) == APPLIED
     assert notebook.ask(MASK) == "3"

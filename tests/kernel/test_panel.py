@@ -356,15 +356,17 @@ def save(kernel: Kernel, changes: dict[str, Any] | None = None) -> Path:
     kernel.run(START_CUDA)
     assert (
         kernel.run(
-            "from gpu_magic.restart.saved_choice import keep\n"
+            "from gpu_magic.process.choosing import apply\n"
+            "from gpu_magic.process.session import current\n"
+            "from gpu_magic.restart.saved_choice import save\n"
             "from gpu_magic.selection.options import Options\n"
-            "_ = keep('3,0', Options(growth=True))"
+            "save(apply(current(), '3,0', Options(growth=True)))"
         ).status
         == "ok"
     )
     file = Path(kernel.run("from gpu_magic.restart.kernel import saved_choice_file; print(saved_choice_file(), end='')").stdout)
     kept = json.loads(file.read_text())
-    assert kept["wanted"] == f"{CARDS[3].uuid},{CARDS[0].uuid}"
+    assert kept["request"] == f"{CARDS[3].uuid},{CARDS[0].uuid}"
     assert file.stat().st_mode & 0o077 == 0
     file.write_text(json.dumps(kept | (changes or {})))
     return file
@@ -389,7 +391,7 @@ def test_a_saved_choice_is_applied_once_with_its_options(kernel: Kernel) -> None
         ({"saved": "now"}, "its file can't be read"),
         ({"options": {"by": "colour"}}, "by='colour' is neither"),
         ({"options": []}, "its file can't be read"),
-        ({"wanted": "GPU-ffffffff"}, "No GPU here has a UUID that begins with GPU-ffffffff"),
+        ({"request": "GPU-ffffffff"}, "No GPU here has a UUID that begins with GPU-ffffffff"),
         ({"file": "gpu_magic-kernel-of-another.json"}, "it was saved for another kernel"),
     ],
 )
@@ -428,9 +430,9 @@ def test_other_files_stay_and_what_other_kernels_have_kept_goes(kernel: Kernel) 
         file.write_text('{"mine": 1}')
         os.utime(file, (old, old))
     left = folder / "gpu_magic-kernel-of-another.json"
-    left.write_text(json.dumps({"file": left.name, "saved": old, "wanted": "none", "options": {}}))
+    left.write_text(json.dumps({"file": left.name, "saved": old, "request": "none", "options": {}}))
     try:
-        kernel.run("_ = keep('2', Options())")
+        kernel.run("save(apply(current(), '2', Options()))")
         assert all(file.exists() for file in theirs)
         assert not left.exists()
     finally:
