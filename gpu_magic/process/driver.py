@@ -1,11 +1,11 @@
-"""Asks the CUDA driver library whether it was initialised in this process. Loads and starts nothing.
+"""Asks the CUDA driver library whether it was initialized in this process. Loads and initializes nothing.
 
-The library is looked up with RTLD_NOLOAD: where nobody has loaded it, nobody has started CUDA. Where it is
-loaded, `cuDeviceGetCount` answers CUDA_ERROR_NOT_INITIALIZED (3) until cuInit was called and never after
-(CUDA driver API, "Initialization"). `cuDriverGetVersion` would not do: it answers before cuInit too.
+The library is looked up with RTLD_NOLOAD: where nothing has loaded it, nothing has initialized CUDA. Where it
+is loaded, `cuDeviceGetCount` returns CUDA_ERROR_NOT_INITIALIZED (3) until cuInit was called, and never after
+(CUDA driver API, "Initialization"). `cuDriverGetVersion` is not a test: it answers before cuInit too.
 
-In a child forked after cuInit the answer is 3 again, and CUDA can't be used there at all; so the process
-that was seen frozen is remembered (see also triton #10443).
+In a child forked after cuInit the answer is 3 again, and CUDA can't be used there. So the process in which
+CUDA was seen to be initialized is remembered (see also triton #10443).
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ import ctypes
 import enum
 import os
 import sys
+from typing import Any
 
 if sys.platform != "win32":
     from _ctypes import dlopen
 
-__all__ = ["State", "loaded", "probe"]
+__all__ = ["State", "devices", "probe"]
 
 _NOT_INITIALIZED = 3
 
 
 class State(enum.Enum):
-    """Whether this process can still change its mask."""
+    """Whether this process can still change its visible devices."""
 
-    ABSENT = "absent"  # the CUDA driver is not even loaded
-    LIVE = "live"  # loaded, and not initialised
-    FROZEN = "frozen"  # initialised: the mask was read, once and for all
-    FORKED = "forked"  # a child forked after that: CUDA is unusable here
+    ABSENT = "absent"  # the CUDA driver library is not loaded
+    LIVE = "live"  # loaded, and not initialized
+    FROZEN = "frozen"  # initialized: CUDA_VISIBLE_DEVICES was read, and is not read again
+    FORKED = "forked"  # a child forked after that: CUDA can't be used here
     UNKNOWN = "unknown"  # this platform gives no way to ask
 
     @property
@@ -38,11 +39,11 @@ class State(enum.Enum):
 
 
 class _Driver:
-    """The loaded library, once somebody has loaded it; it is never unloaded again."""
+    """The driver library, once something has loaded it. It is never unloaded again."""
 
     def __init__(self) -> None:
         self.library: ctypes.CDLL | None = None
-        self.frozen_in: int | None = None  # the process that was seen frozen
+        self.frozen_in: int | None = None  # the process in which CUDA was seen to be initialized
 
     def find(self) -> ctypes.CDLL | None:
         if self.library is None:
@@ -59,13 +60,13 @@ _driver = _Driver()
 
 
 def probe() -> State:
-    """Tell whether CUDA was initialised in this process.
+    """Return whether CUDA was initialized in this process.
 
-    It takes about 20 µs while nobody has loaded the driver, and 1 µs once somebody has.
+    It takes about 20 µs until the driver library is loaded, and 1 µs from then on.
     """
-    me = os.getpid()
+    pid = os.getpid()
     if _driver.frozen_in is not None:
-        return State.FROZEN if _driver.frozen_in == me else State.FORKED
+        return State.FROZEN if _driver.frozen_in == pid else State.FORKED
     if sys.platform == "win32":
         return State.UNKNOWN
     library = _driver.find()
@@ -74,10 +75,41 @@ def probe() -> State:
     count = ctypes.c_int()
     if library.cuDeviceGetCount(ctypes.byref(count)) == _NOT_INITIALIZED:
         return State.LIVE
-    _driver.frozen_in = me
+    _driver.frozen_in = pid
     return State.FROZEN
 
 
-def loaded() -> ctypes.CDLL | None:
-    """Return the library, where `probe` has found that somebody has loaded it."""
-    return _driver.library
+def devices(state: State) -> tuple[str, ...]:
+    """Return what CUDA was initialized with, given what `probe` has returned.
+
+    Returns
+    -------
+    tuple[str, ...]
+        For `cuda:0`, `cuda:1`, … the 16 bytes of the UUID as text: `8f3a1c52-…`. The driver gives it without
+        the "GPU-" or "MIG-" of NVML; the text is empty where it does not answer. There are none where CUDA is
+        not initialized, or was initialized without any device.
+
+    """
+    library = _driver.library
+    if state is not State.FROZEN or library is None:
+        return ()
+    count = ctypes.c_int()
+    if library.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return ()  # CUDA_VISIBLE_DEVICES named no device
+    found = []
+    for ordinal in range(count.value):
+        device = ctypes.c_int()
+        if library.cuDeviceGet(ctypes.byref(device), ordinal) != 0:
+            break
+        found.append(_uuid(library, device))
+    return tuple(found)
+
+
+def _uuid(library: Any, device: ctypes.c_int) -> str:
+    raw = (ctypes.c_ubyte * 16)()
+    # Version 2 (CUDA 11.4) gives a MIG instance's own UUID, version 1 that of its GPU.
+    get_uuid = getattr(library, "cuDeviceGetUuid_v2", None) or library.cuDeviceGetUuid
+    if get_uuid(ctypes.byref(raw), device) != 0:
+        return ""
+    digits = bytes(raw).hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -1,7 +1,7 @@
-"""Looks once before every fork, since the child can't tell any more whether its parent had started CUDA.
+"""Asks the driver before every fork: the child can't find out whether its parent had initialized CUDA.
 
-It is imported with the package, so that the question is asked from then on; a module of its own, so that
-`%reload_ext` does not ask it twice.
+It is imported with the package, so that it asks from then on. It is a module of its own, so that
+`%reload_ext` does not register it twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__: list[str] = []
 
 
 def _before_fork() -> None:
-    from gpu_magic.process.driver import probe
+    from gpu_magic.process.driver import probe  # which imports ctypes: `import gpu_magic` does not
 
     probe()
 

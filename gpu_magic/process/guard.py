@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpu_magic.devices.model import Device, Inventory
-    from gpu_magic.process.frozen import Probe, Sighting
+    from gpu_magic.process.cause import Sighting
 
 __all__ = ["Guard", "judge", "label_of"]
 
@@ -78,19 +78,28 @@ class Guard:
         return ", ".join(f"{label_of(device)} (cuda:{place})" for place, device in enumerate(self.devices))
 
 
-def judge(probe: Probe, first: Sighting | None, inventory: Inventory) -> Guard:
-    """Put the driver's answer, the watch's and the machine together.
+def judge(state: State, uuids: Sequence[str], first: Sighting | None, inventory: Inventory) -> Guard:
+    """Return what the driver's answers, the watch and the machine amount to.
 
-    The driver gives UUIDs without "GPU-" or "MIG-"; the inventory knows which is which.
+    Parameters
+    ----------
+    state, uuids
+        What `driver.probe` and `driver.devices` return. The UUIDs are without "GPU-" or "MIG-"; the inventory
+        knows which is which.
+    first
+        When CUDA was first seen to be initialized.
+    inventory
+        The machine.
+
     """
-    if probe.state is not State.FROZEN:
-        return Guard(probe.state)
+    if state is not State.FROZEN:
+        return Guard(state)
     known = {str(device.uuid).partition("-")[2]: device for device in inventory.devices}
     return Guard(
-        probe.state,
+        state,
         since=first.when if first else "",
         by=first.by if first else "",
-        devices=tuple(known.get(bare, f"GPU-{bare}") for bare in probe.devices),
+        devices=tuple(known.get(uuid, f"GPU-{uuid}") for uuid in uuids),
     )
 
 

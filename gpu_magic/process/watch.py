@@ -1,28 +1,35 @@
-"""Watches for the moment when CUDA starts in this process: since which cell, and by what.
+"""Watches for the moment when CUDA is initialized in this process: in which cell, and by which import.
 
-It looks after each cell and at each import, and stops when there is nothing left to see.
+It asks the driver after each cell and at each import, and stops once CUDA is initialized. `%load_ext` loads
+this module, so it imports little: `cause` puts the cause into words, and is loaded when there is one.
 """
 
 from __future__ import annotations
 
-import re
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.process.driver import State, probe
-from gpu_magic.process.import_log import ImportLog
 
 if TYPE_CHECKING:
-    import ast
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from types import FrameType, ModuleType
 
-    from gpu_magic.process.frozen import Sighting
+    from gpu_magic.process.cause import Sighting
 
-__all__ = ["Watch"]
+__all__ = ["ImportLog", "Watch"]
 
 
 class Watch:
-    """Watches one process."""
+    """Watches one process.
+
+    Attributes
+    ----------
+    first
+        When CUDA was first seen to be initialized, and by what; None: it was not.
+
+    """
 
     def __init__(self) -> None:
         self.first: Sighting | None = None
@@ -31,102 +38,139 @@ class Watch:
         self._shell: Any = None
 
     def begin(self, shell: Any) -> None:
-        """Watch the cells of an IPython shell, and its imports, until CUDA has started."""
+        """Watch the cells of an IPython shell, and its imports, until CUDA is initialized."""
         self._shell = shell
         if self.look("before gpu_magic was loaded").can_change:
             shell.events.register("post_run_cell", self._after_cell)
             self._imports.attach()
 
     def end(self) -> None:
-        """Stop watching; nothing is left behind in the shell or in the import system."""
+        """Stop watching: remove the hooks from the shell and from the import system."""
         self._imports.detach()
         if self._shell is not None and self._after_cell in self._shell.events.callbacks["post_run_cell"]:
             self._shell.events.unregister("post_run_cell", self._after_cell)
         self._shell = None
 
-    def look(self, when: str = "", *, surely: str = "", perhaps: str = "") -> State:
-        """Look now, and note it if this is the first time that CUDA is seen to have started.
+    def look(self, when: str = "") -> State:
+        """Ask the driver now, and note it where CUDA is seen to be initialized for the first time.
 
         Parameters
         ----------
         when
-            Where in the session this is; empty: in the cell that runs.
-        surely
-            What started it, where that is certain.
-        perhaps
-            What else to say where no framework owns up to it.
+            As in `Sighting`; empty: in the cell that runs.
 
         """
         state = probe()
         if state is State.FROZEN and self.first is None:
-            from gpu_magic.process.frozen import Sighting
-
-            own_up = " and ".join(name for name in _started() if name not in self._started_before)
-            by = f"{surely} (through {own_up})" if surely and own_up else surely or own_up or perhaps
-            self.first = Sighting(when or self._this_cell(), by)
+            self._note(when or self._this_cell())
         return state
 
+    def _at_import(self) -> None:
+        if probe() is State.FROZEN and self.first is None:
+            imports = self._imports
+            self._note(self._this_cell(), latest=imports.latest, initializer=imports.under_way())
+
+    def _after_cell(self, result: Any) -> None:
+        state = probe()
+        if state is State.FROZEN and self.first is None:
+            number = result.execution_count
+            when = "in an unnumbered cell" if number is None else f"in cell [{number}]"
+            self._note(when, latest=self._imports.latest, cell=result.info.raw_cell)
+        self._imports.latest = ""
+        if state.can_change:
+            self._started_before = _started_frameworks()
+        else:  # not earlier: during an import, Python iterates over the list that the import log is in
+            self.end()
+
+    def _note(self, when: str, *, latest: str = "", initializer: str = "", cell: str = "") -> None:
+        """Note that CUDA is initialized; see `cause.name_cause` for the evidence."""
+        from gpu_magic.process.cause import Sighting, name_cause
+
+        started = [name for name in _started_frameworks() if name not in self._started_before]
+        self.first = Sighting(when, name_cause(started, latest, initializer, cell))
+
     def _this_cell(self) -> str:
-        if self._shell is None:  # nobody was watching when it happened
+        if self._shell is None:  # nothing watched when it happened
             return ""
         # IPython 8 counts a cell up when it ends and IPython 9 when it begins; both list its input first.
         return f"in cell [{len(self._shell.history_manager.input_hist_parsed) - 1}]"
 
-    def _at_import(self) -> None:
-        if probe() is State.FROZEN:
-            under_way = self._imports.under_way()
-            self.look(surely=f"import {under_way}" if under_way else "", perhaps=self._perhaps())
 
-    def _after_cell(self, result: Any) -> None:
-        number, latest = result.execution_count, self._imports.latest
-        is_sure = latest in sys.modules and _imports_to_the_end(result.info.raw_cell, latest)
-        state = self.look(
-            "in an unnumbered cell" if number is None else f"in cell [{number}]",
-            surely=f"import {latest}" if is_sure else "",
-            perhaps=self._perhaps(),
-        )
-        self._imports.latest = ""
-        if state.can_change:
-            self._started_before = _started()
-        else:  # and not before: an import that is under way is going through the list that we stand in
-            self.end()
-
-    def _perhaps(self) -> str:
-        """Name the last import that the cell has made: it, or what came after it."""
-        latest = self._imports.latest
-        return f"import {latest}, or a line after it" if latest in sys.modules else ""
-
-
-def _started() -> Sequence[str]:
-    """Name the frameworks that say of themselves that they have started a GPU."""
-    from gpu_magic.frameworks import started
+def _started_frameworks() -> Sequence[str]:
+    """Return the names of the frameworks that report a started GPU."""
+    from gpu_magic.frameworks import started  # loaded after the first cell
 
     return started()
 
 
-def _imports_to_the_end(cell: str, module: str) -> bool:
-    """Tell whether a cell, from where it first imports the module, does nothing else than import.
+class ImportLog:
+    """Notices imports, and finds out which one is running, without changing any.
 
-    What stands before was looked at when that import began.
+    It is a finder at the head of `sys.meta_path` that finds nothing. Python asks it for every module that is
+    not yet loaded, which takes a few microseconds for each package. In return a cause has a name,
+    `import kornia`, where nothing in the cell says CUDA.
+
+    Parameters
+    ----------
+    check
+        Called at the start of each top-level import, and of each import in the user's own code.
+
+    Attributes
+    ----------
+    latest
+        The package that the user's own code began to import last; empty for none.
+
     """
-    import ast
 
-    # A magic or a shell command can do anything; it counts as a statement that is no import.
-    python = re.sub(r"^([ \t]*)[%!].*", r"\1...", cell, flags=re.MULTILINE)
-    try:
-        statements = ast.parse(python).body
-    except (SyntaxError, ValueError):
-        return False
-    first = next((place for place, one in enumerate(statements) if module in _imported_by(one)), None)
-    return first is not None and all(map(_imported_by, statements[first:]))
+    def __init__(self, check: Callable[[], None]) -> None:
+        self.latest = ""
+        self._check = check
+
+    def attach(self) -> None:
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def detach(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        """Note an import, and find nothing: Python then asks the next finder."""
+        del target
+        is_users = _is_users(_importer(sys._getframe(1)))  # noqa: SLF001
+        if path is not None and not is_users:  # a package's own submodule
+            return
+        with contextlib.suppress(Exception):  # a failure here must not fail the user's import
+            self._check()
+        if is_users:
+            self.latest = fullname.partition(".")[0]
+
+    def under_way(self) -> str:
+        """Return the package that the user's own code is importing now; empty where no code of one runs."""
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+        module, depth = "", 0
+        while frame is not None:
+            if frame.f_code.co_name == "_find_and_load" and _is_importlib(frame):
+                module, depth = str(frame.f_locals.get("name", "")), depth + 1
+                if _is_users(_importer(frame)):
+                    # Python is still looking for the innermost one: none of its code has run.
+                    return module.partition(".")[0] if depth > 1 else ""
+            frame = frame.f_back
+        return ""
 
 
-def _imported_by(statement: ast.stmt) -> list[str]:
-    """Return the top-level modules that a statement imports; none where it is not an import."""
-    import ast
+def _importer(frame: FrameType | None) -> FrameType | None:
+    """Return the frame that asked for an import, given a frame of the import system."""
+    while frame is not None and _is_importlib(frame):
+        frame = frame.f_back
+    return frame
 
-    if isinstance(statement, ast.ImportFrom):
-        return [(statement.module or "").partition(".")[0]]
-    if isinstance(statement, ast.Import):
-        return [name.name.partition(".")[0] for name in statement.names]
-    return []
+
+def _is_importlib(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return name.startswith("<frozen importlib") or name.endswith("importlib/__init__.py")
+
+
+def _is_users(frame: FrameType | None) -> bool:
+    """Return whether a frame runs code of the notebook itself, and not of a package."""
+    return frame is not None and frame.f_globals.get("__name__") == "__main__"
