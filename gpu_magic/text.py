@@ -14,7 +14,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 def printable(text: str) -> str:
     """Return text that can stand in one line of a terminal: no control or direction characters."""
-    return "".join(c if c.isprintable() else "�" for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)
 
 
 def shortened(text: str, longest: int) -> str:

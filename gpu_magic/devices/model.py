@@ -7,9 +7,10 @@ driver would not give is `UNKNOWN`: it is never zero and never "free".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _IDLE_MEMORY_SHARE = 0.05
 _IDLE_UTILIZATION = 10
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GpuProcess:
     """A process that has memory on a GPU.
 
@@ -50,7 +51,7 @@ class GpuProcess:
     mine: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GpuStatus:
     """The figures of one GPU (or MIG instance) at one moment.
 
@@ -78,6 +79,9 @@ class GpuStatus:
     processes: tuple[GpuProcess, ...] | Unknown = UNKNOWN
 
 
+_NO_FIGURES = GpuStatus()
+
+
 def _shows_use(memory_total: int | Unknown, now: GpuStatus) -> bool | Unknown:
     """Tell whether a figure shows that somebody is there; UNKNOWN where none does and one is missing."""
     has_memory: bool | Unknown = UNKNOWN
@@ -89,7 +93,7 @@ def _shows_use(memory_total: int | Unknown, now: GpuStatus) -> bool | Unknown:
     return True if True in signs else UNKNOWN if UNKNOWN in signs else False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MigInstance:
     """A part of a GPU that is split by MIG: CUDA sees it as a device of its own."""
 
@@ -97,7 +101,7 @@ class MigInstance:
     name: str | Unknown
     gpu_index: int
     memory_total: int | Unknown = UNKNOWN
-    status: GpuStatus = field(default_factory=GpuStatus)
+    status: GpuStatus = _NO_FIGURES
 
     @property
     def label(self) -> str:
@@ -109,7 +113,7 @@ class MigInstance:
         return _shows_use(self.memory_total, self.status)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gpu:
     """A physical GPU.
 
@@ -135,7 +139,7 @@ class Gpu:
     name: str | Unknown = UNKNOWN
     bus_id: str | Unknown = UNKNOWN
     memory_total: int | Unknown = UNKNOWN
-    status: GpuStatus = field(default_factory=GpuStatus)
+    status: GpuStatus = _NO_FIGURES
     mig: tuple[MigInstance, ...] = ()
     is_split: bool = False
     problem: str = ""
@@ -158,7 +162,7 @@ class Gpu:
 Device = Gpu | MigInstance
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Inventory:
     """All GPUs of a machine at one moment.
 

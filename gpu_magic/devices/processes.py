@@ -1,16 +1,16 @@
-"""Who is behind a process number: its owner and a name that people recognise."""
+"""The owner and the name of a process, given its number."""
 
 from __future__ import annotations
 
 import os
 import re
-from pathlib import Path, PurePath
-from typing import NamedTuple, Protocol
+from pathlib import PurePath
 
+from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.text import shortened
 
-__all__ = ["NOBODY_KNOWN", "Process", "ProcessTable", "Processes", "name_text"]
+__all__ = ["UNKNOWN_PROCESS", "Process", "ProcessTable", "name_text"]
 
 # The initial PID namespace's inode is a constant of Linux (PROC_PID_INIT_INO, linux/proc_ns.h).
 _INITIAL_NAMESPACE = "pid:[4026531836]"
@@ -18,62 +18,58 @@ _LONGEST_NAME = 40
 _MOST_KEPT = 4096
 
 
-class Process(NamedTuple):
-    """A process as people know it; see `GpuProcess` for the fields."""
+@record
+class Process:
+    """What is known of a process; see `GpuProcess` for the fields."""
 
     name: str | Unknown
     owner: str | Unknown
     mine: bool = False
 
 
-NOBODY_KNOWN = Process(UNKNOWN, UNKNOWN)
-
-
-class Processes(Protocol):
-    """Where owners and names come from: /proc, or a simulated machine's own list."""
-
-    def look_up(self, pid: int) -> Process: ...
+UNKNOWN_PROCESS = Process(UNKNOWN, UNKNOWN)
 
 
 class ProcessTable:
-    """Owners and names from /proc.
+    """Owners and names of processes, from /proc.
 
-    The driver reports the host's process numbers. Inside a container they are not ours: the number
-    may be absent or somebody else's, so there every process is UNKNOWN rather than misattributed.
+    The driver reports the host's process numbers. In a container they are not ours: a number may be absent or
+    belong to another process. So there every process is UNKNOWN, rather than attributed to the wrong user.
 
-    The owner is the effective one (`os.stat` of /proc/PID, 2 µs); psutil's real one costs 15 times
-    that. Names are kept for as long as /proc/PID is the same inode, which ends with the process.
+    The owner is the effective one, from `os.stat` of /proc/PID (2 µs); psutil returns the real one, in 15
+    times that. Names are kept for as long as /proc/PID is the same inode, which ends with the process.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[tuple[int, float, int, int], Process]] = {}
+        self._known: dict[int, tuple[tuple[int, float, int, int], Process]] = {}
         self._owners: dict[int, str] = {}
         try:
-            self._numbers_are_ours = str(Path("/proc/self/ns/pid").readlink()) == _INITIAL_NAMESPACE
+            self._numbers_are_ours = os.readlink("/proc/self/ns/pid") == _INITIAL_NAMESPACE  # noqa: PTH115
         except OSError:
             self._numbers_are_ours = False
 
     def look_up(self, pid: int) -> Process:
-        """Return what is known of a process; UNKNOWN for what is not, or when it has gone."""
+        """Return what is known of a process: UNKNOWN for what is not, or when it has gone."""
         if not self._numbers_are_ours:
-            return NOBODY_KNOWN
+            return UNKNOWN_PROCESS
         try:
-            seen = os.stat(f"/proc/{pid}")  # noqa: PTH116 - pathlib's costs twice the call itself
+            found = os.stat(f"/proc/{pid}")  # noqa: PTH116 - pathlib's costs twice the call itself
         except OSError:
-            return NOBODY_KNOWN
-        key = seen.st_ino, seen.st_ctime, seen.st_uid, os.getpid()  # in a fork others are "ours"
-        kept = self._seen.get(pid)
-        if kept is None or kept[0] != key:
-            kept = key, Process(_name(pid), self._owner(seen.st_uid), _is_ours(pid))
-            if len(self._seen) >= _MOST_KEPT:  # a kernel can watch for weeks; pids come and go
-                self._seen.clear()
-            self._seen[pid] = kept
-        return kept[1]
+            return UNKNOWN_PROCESS
+        # After a fork other processes are descendants.
+        key = found.st_ino, found.st_ctime, found.st_uid, os.getpid()
+        known = self._known.get(pid)
+        if known is None or known[0] != key:
+            known = key, Process(_name(pid), self._owner(found.st_uid), _is_mine(pid))
+            if len(self._known) >= _MOST_KEPT:  # a kernel can run for weeks, and processes come and go
+                self._known.clear()
+            self._known[pid] = known
+        return known[1]
 
     def _owner(self, uid: int) -> str:
         owner = self._owners.get(uid)
         if owner is None:
-            import pwd
+            import pwd  # not on Windows
 
             try:
                 owner = name_text(pwd.getpwuid(uid).pw_name)
@@ -95,7 +91,7 @@ def _name(pid: int) -> str | Unknown:
             arguments = file.read(8192).decode("utf-8", "replace").split("\0")
     except OSError:
         return UNKNOWN
-    program = PurePath(arguments[0]).name
+    program = arguments[0].rpartition("/")[2]
     if not program:
         return _comm(pid)
     if program.startswith("python"):
@@ -104,9 +100,9 @@ def _name(pid: int) -> str | Unknown:
 
 
 def _python_program(arguments: list[str]) -> str:
-    """Find what `python …` runs: a module or a script. The rest of the command line is private.
+    """Return the module or the script that `python …` runs. The rest of the command line is private.
 
-    Short options can be bundled (`-Ic CODE`, `-mMODULE`): those before "c", "m", "W" or "X" take no value.
+    Short options can be bundled (`-Ic CODE`, `-mMODULE`). Those before "c", "m", "W" or "X" take no value.
     """
     rest = iter(arguments)
     for argument in rest:
@@ -135,16 +131,27 @@ def _comm(pid: int) -> str | Unknown:
         return UNKNOWN
 
 
-def _is_ours(pid: int) -> bool:
-    """Tell whether a process is this one or a descendant (a DataLoader's worker, say)."""
+def _is_mine(pid: int) -> bool:
+    """Return whether a process is this one or a descendant (a worker of a DataLoader, say)."""
     me = os.getpid()
+    if pid == me or not _has_children():
+        return pid == me
     while pid > 1:
-        if pid == me:
-            return True
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-                # The program's name stands in parentheses and may hold any character, ")" too.
+                # The program's name is in parentheses and can hold any character, ")" too.
                 pid = int(file.read().rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             return False
+        if pid == me:
+            return True
     return False
+
+
+def _has_children() -> bool:
+    """Return whether this process has child processes: one system call, which leaves them as they are."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.record import record
 from gpu_magic.process.driver import State
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Guard", "judge", "label_of"]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@record
 class Guard:
     """Whether this process can still change its GPUs.
 

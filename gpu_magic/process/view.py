@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Inventory
 from gpu_magic.devices.nvml import Nvml
+from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process.driver import State, devices
 from gpu_magic.process.environment import mask_and_order
@@ -25,7 +26,7 @@ __all__ = ["KernelView", "Snapshot", "ask_guard", "judge_process", "read_machine
 _Variables = tuple[str | None, str | None]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KernelView:
     """What this process makes of the machine.
 
@@ -60,7 +61,7 @@ class KernelView:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Snapshot(Inventory):
     """The machine at one moment, and what this process makes of it.
 

@@ -8,10 +8,10 @@ environment variables"; details (duplicates, strtoul's leniency, what fixes the 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from gpu_magic.devices.model import Device, Gpu, Inventory, MigInstance
+from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.text import shortened
 
@@ -31,7 +31,7 @@ _LONGEST_SHOWN = 120
 _MEANT_AS_NONE = {"", "-1", "none", "NoDevFiles", "void"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reading:
     """What a mask means on a machine.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from gpu_magic.devices.processes import NOBODY_KNOWN, ProcessTable, name_text
+from gpu_magic.devices.processes import UNKNOWN_PROCESS, ProcessTable, name_text
 from gpu_magic.devices.unknown import UNKNOWN
 from tests.machine import IN_CONTAINER
 
@@ -33,7 +33,7 @@ def sleeper(tmp_path: Path) -> subprocess.Popen[bytes]:
 def test_a_process_is_named_by_its_script_and_owner(sleeper: subprocess.Popen[bytes]) -> None:
     found = ProcessTable().look_up(sleeper.pid)
     if IN_CONTAINER:  # the driver's numbers are the host's, so nothing may be said of them
-        assert found == NOBODY_KNOWN
+        assert found == UNKNOWN_PROCESS
         return
     assert found.name == "train.py"
     assert found.owner == psutil.Process(sleeper.pid).username() == pwd.getpwuid(os.getuid()).pw_name
@@ -45,7 +45,7 @@ def test_a_process_that_is_gone_is_unknown(sleeper: subprocess.Popen[bytes]) -> 
     table.look_up(sleeper.pid)
     sleeper.kill()
     sleeper.wait()
-    assert table.look_up(sleeper.pid) == NOBODY_KNOWN
+    assert table.look_up(sleeper.pid) == UNKNOWN_PROCESS
 
 
 def test_pid_1_is_not_ours() -> None:

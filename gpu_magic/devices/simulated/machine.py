@@ -9,7 +9,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.processes import NOBODY_KNOWN, Process, name_text
+from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process, name_text
 from gpu_magic.devices.simulated.profiles import MIB, Model, parse_profile
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Machine:
             for process in [*gpu.processes, *(process for part in gpu.mig for process in part.processes)]:
                 if process.pid == pid:
                     return Process(name_text(process.name), name_text(process.owner))
-        return NOBODY_KNOWN
+        return UNKNOWN_PROCESS
 
     def make_uuid(self, what: str) -> uuid.UUID:
         """Return a UUID that follows from the profile, the seed and what it is for."""
