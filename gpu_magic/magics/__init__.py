@@ -1,4 +1,8 @@
-"""What you type. Thin: parse, call the session, show."""
+"""The magics: a table of them, and what `%load_ext gpu_magic` adds to a shell.
+
+A magic parses its line, calls the API and shows the result. `%load_ext` loads no more of them than this
+module: the magics themselves, their help and their completion are imported when they are first used.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,11 @@ import sys
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
-from gpu_magic.magics.completion import complete_magics
-from gpu_magic.magics.gpus import GpuMagics
-from gpu_magic.magics.on_gpu import OnGpuMagic
+from IPython.core.magic import no_var_expand
+from traitlets import Enum
+from traitlets.config import Configurable
+
 from gpu_magic.process.environment import MASK
 from gpu_magic.process.session import current
 from gpu_magic.restart.kernel import saved_choice_file, say_in_first_cell
@@ -19,43 +23,37 @@ from gpu_magic.restart.kernel import saved_choice_file, say_in_first_cell
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from IPython.core.completer import CompletionContext, SimpleMatcherResult
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["load", "unload"]
+__all__ = ["GpuMagics", "load", "settings_of", "unload"]
 
-# A new magic is one new file, and a line here. `%gpus` has a configuration, so its class is one of IPython's;
-# the others are plain ones, which take a fifth of the time to add.
-_NAMES = (("line", "gpus"), ("cell", "on_gpu"))
-# Those that are imported when they are first used: each would add a quarter of a millisecond to `%load_ext`.
-_LATER = {
-    "where": ("where", "WhereMagic"),
-    "to_gpu": ("to_gpu", "ToGpuMagics"),
-    "to_cpu": ("to_gpu", "ToGpuMagics"),
-    "gpu_free": ("gpu_free", "GpuFreeMagic"),
-    "gpu_panel": ("gpu_panel", "GpuPanelMagic"),
+# Each magic: its kind, its module in this folder, and the class in there that has a method of its name. A new
+# magic is one new file, and a line here.
+_MAGICS = {
+    "gpus": ("line", "gpus", "GpusMagic"),
+    "on_gpu": ("cell", "on_gpu", "OnGpuMagic"),
+    "where": ("line", "where", "WhereMagic"),
+    "to_gpu": ("line", "to_gpu", "ToGpuMagics"),
+    "to_cpu": ("line", "to_gpu", "ToGpuMagics"),
+    "gpu_free": ("line", "gpu_free", "GpuFreeMagic"),
+    "gpu_panel": ("line", "gpu_panel", "GpuPanelMagic"),
 }
-# For each shell: magics of these names that a user had before, to be put back; what awaits a %%on_gpu cell.
-_theirs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
-_transformers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+# Those whose arguments Tab completes.
+_COMPLETED = ("%gpus", "%%on_gpu", "%to_gpu", "%to_cpu", "%gpu_free")
 
 
 def load(shell: InteractiveShell) -> None:
-    """Add the magics, their completion, and the watch."""
+    """Add the magics, their completion, and the watch.
+
+    Raises
+    ------
+    traitlets.TraitError
+        For a value in IPython's configuration that `GpuMagics` does not take; nothing was added.
+
+    """
     unload(shell)
-    found = {name: shell.magics_manager.magics[kind].get(name) for kind, name in _all_names()}
-    _theirs[shell] = {name: magic for name, magic in found.items() if magic is not None}
-    try:
-        shell.register_magics(GpuMagics)
-    except Exception:  # a value in the configuration that the traits refuse
-        _forget(shell)
-        raise
-    manager: Any = shell.magics_manager
-    manager.register_function(OnGpuMagic(shell).on_gpu, "cell", "on_gpu")
-    for name in _LATER:
-        manager.register_function(_Later(shell, name), "line", name)
-    shell.Completer.custom_matchers.append(complete_magics)
-    _transformers[shell] = _awaiting(shell)
-    shell.input_transformers_post.append(_transformers[shell])
+    GpuMagics(parent=shell).add()
     current().load(shell)
     file = saved_choice_file()
     if file is not None and file.exists():
@@ -66,14 +64,11 @@ def load(shell: InteractiveShell) -> None:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take away all that `load` added; say so where that undoes a choice."""
-    if complete_magics not in shell.Completer.custom_matchers:
+    """Remove all that `load` added; say so where that undoes a choice."""
+    ours = settings_of(shell)
+    if ours is None:
         return
-    shell.Completer.custom_matchers.remove(complete_magics)
-    transformer = _transformers.pop(shell, None)
-    if transformer in shell.input_transformers_post:
-        shell.input_transformers_post.remove(transformer)
-    _forget(shell)
+    ours.remove()
     if widgets := sys.modules.get("gpu_magic.widget.state"):
         widgets.board().pause()
     if MASK in current().unload():
@@ -83,6 +78,100 @@ def unload(shell: InteractiveShell) -> None:
             else "is not set again: all GPUs are visible"
         )
         print(f"Your choice is undone: {MASK} {now}. %gpus chooses anew, once gpu_magic is loaded.")
+
+
+def settings_of(shell: InteractiveShell) -> GpuMagics | None:
+    """Return the magics' configuration in a shell; None where they are not loaded."""
+    return next((found for found in shell.configurables if isinstance(found, GpuMagics)), None)
+
+
+class GpuMagics(Configurable):
+    """The magics of gpu_magic; `%config GpuMagics` shows what can be set."""
+
+    on_frozen = Enum(
+        ["warn", "error"],
+        default_value="warn",
+        help='What a different choice does once CUDA has started: "warn", or "error", which stops Run All.',
+    ).tag(config=True)
+
+    def add(self) -> None:
+        """Add the magics to the shell that is the parent."""
+        shell: Any = self.parent
+        magics = shell.magics_manager.magics
+        # Magics of these names that the user had before, to be restored.
+        self._replaced = {name: magics[kind].get(name) for name, (kind, *_) in _MAGICS.items()}
+        for name, (kind, module, class_) in _MAGICS.items():
+            magics[kind][name] = _LazyMagic(shell, name, module, class_)
+        no_var_expand(magics["cell"]["on_gpu"])  # it expands its line itself
+        shell.Completer.custom_matchers.append(self._complete)
+        shell.input_transformers_post.append(self._await_cell)
+        shell.configurables.append(self)
+
+    def remove(self) -> None:
+        """Remove the magics from the shell, which IPython has no public way to do."""
+        shell: Any = self.parent
+        for name, (kind, *_) in _MAGICS.items():
+            shell.magics_manager.magics[kind].pop(name, None)
+            if self._replaced[name] is not None:
+                shell.magics_manager.magics[kind][name] = self._replaced[name]
+        for hooks, ours in (
+            (shell.Completer.custom_matchers, self._complete),
+            (shell.input_transformers_post, self._await_cell),
+            (shell.configurables, self),
+        ):
+            if ours in hooks:
+                hooks.remove(ours)
+
+    def _complete(self, context: CompletionContext) -> SimpleMatcherResult:
+        """Complete a line of ours; leave every other line to IPython's own matchers."""
+        command, *words = context.text_until_cursor.lstrip().split(" ")
+        if not words or command not in _COMPLETED:
+            return {"completions": []}
+        from gpu_magic.magics.completion import complete
+
+        return complete(self.parent, command, words)
+
+    _complete.matcher_api_version = 2  # type: ignore[attr-defined] # as IPython's @context_matcher() sets it
+
+    def _await_cell(self, lines: list[str]) -> list[str]:
+        """Have IPython await a `%%on_gpu` cell that awaits."""
+        if not lines or not lines[0].startswith("get_ipython().run_cell_magic('on_gpu',"):
+            return lines
+        from gpu_magic.magics.cells import await_magic
+
+        return await_magic(self.parent, lines)
+
+
+class _LazyMagic:
+    """A magic whose module is imported when it is called, or explained: `%to_gpu?`.
+
+    Parameters
+    ----------
+    shell
+        The shell that it is a magic of.
+    name, module, class_
+        As in the table.
+
+    """
+
+    def __init__(self, shell: InteractiveShell, name: str, module: str, class_: str) -> None:
+        self._shell, self._module, self._class = shell, module, class_
+        self.__name__ = name
+
+    def __call__(self, *line_and_cell: str) -> object:
+        __tracebackhide__ = True
+        return self.__wrapped__(*line_and_cell)
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override] # a class has a text
+        return self.__wrapped__.__doc__
+
+    @cached_property
+    def __wrapped__(self) -> Callable[..., object]:
+        """The magic itself, of which `%to_gpu??` shows the source."""
+        class_ = getattr(import_module(f"gpu_magic.magics.{self._module}"), self._class)
+        magic: Callable[..., object] = getattr(class_(self._shell), self.__name__)
+        return magic
 
 
 def _resume() -> str:
@@ -95,51 +184,3 @@ def _resume() -> str:
         return resumed_text(resume())
     except ChoiceError as error:
         return str(error)
-
-
-class _Later:
-    """A line magic whose module is imported when it is called, or explained by `%to_gpu?`."""
-
-    def __init__(self, shell: InteractiveShell, name: str) -> None:
-        self._shell, self.__name__ = shell, name
-
-    def __call__(self, line: str) -> object:
-        __tracebackhide__ = True
-        return self._magic(line)
-
-    @property
-    def __doc__(self) -> str | None:  # type: ignore[override] # a class's own is a text
-        return self._magic.__doc__
-
-    @cached_property
-    def _magic(self) -> Callable[[str], object]:
-        home, kind = _LATER[self.__name__]
-        made = getattr(import_module(f"gpu_magic.magics.{home}"), kind)(self._shell)
-        magic: Callable[[str], object] = getattr(made, self.__name__)
-        return magic
-
-
-def _all_names() -> list[tuple[str, str]]:
-    return [*_NAMES, *(("line", name) for name in _LATER)]
-
-
-def _awaiting(shell: InteractiveShell) -> Callable[[list[str]], list[str]]:
-    """Return what awaits a `%%on_gpu` cell that awaits."""
-
-    def transform(lines: list[str]) -> list[str]:
-        from gpu_magic.magics.awaiting import awaited
-
-        return awaited(shell, "on_gpu", lines)
-
-    return transform
-
-
-def _forget(shell: InteractiveShell) -> None:
-    """Take the magics away; IPython has no public way to."""
-    configurables: list[Any] = shell.configurables
-    configurables[:] = [one for one in configurables if not isinstance(one, GpuMagics)]
-    shell.magics_manager.registry.pop(GpuMagics.__name__, None)
-    for kind, name in _all_names():
-        shell.magics_manager.magics[kind].pop(name, None)
-        if before := _theirs.get(shell, {}).pop(name, None):
-            shell.magics_manager.magics[kind][name] = before

@@ -1,115 +1,145 @@
-"""Reads the options in a magic's line. What is wanted is read by `selection`."""
+"""Reads a magic's line: the options, and the text that names what is asked for, which `selection` reads."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from argparse import Namespace
+from collections import deque
 from functools import cache
+from types import SimpleNamespace
 
 from IPython.core.error import UsageError
-from IPython.core.magic_arguments import MagicArgumentParser
 
-__all__ = ["OPTIONS", "Options", "read"]
+__all__ = ["FLAG", "OPTIONS", "Kind", "read"]
 
-_GUARD = "\x00"
+# What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
+# text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
+FLAG, WORD, TEXT = "flag", "word", "text"
+Kind = str | tuple[str, ...]
 
-_ARRAYS = ("torch", "jax", "cupy")
-
-# For each magic its options, and their values: some words, any one word (1), any text (None), or none at all
-# for a flag.
-Options = dict[str, tuple[str, ...] | int | None]
-OPTIONS: dict[str, Options] = {
+OPTIONS: dict[str, dict[str, Kind]] = {
     "%gpus": {
         "--by": ("index", "uuid"),
         "--order": ("pci", "fastest"),
-        "--growth": (),
-        "--memory-limit": None,
-        "--in-process": (),
-        "--dry-run": (),
-        "--force": (),
-        "--restart": (),
-        "--strict": (),
+        "--growth": FLAG,
+        "--memory-limit": TEXT,
+        "--in-process": FLAG,
+        "--dry-run": FLAG,
+        "--force": FLAG,
+        "--restart": FLAG,
+        "--strict": FLAG,
     },
-    "%%on_gpu": {"--only": None, "--or-cpu": (), "--mirror": (), "--verbose": ()},
-    "%to_gpu": {"--device": 1, "--numpy": _ARRAYS, "--all": (), "--dry-run": ()},
-    "%to_cpu": {"--all": (), "--dry-run": ()},
-    "%gpu_free": {"--dry-run": ()},
+    "%%on_gpu": {"--only": TEXT, "--or-cpu": FLAG, "--mirror": FLAG, "--verbose": FLAG},
+    "%to_gpu": {"--device": WORD, "--numpy": ("torch", "jax", "cupy"), "--all": FLAG, "--dry-run": FLAG},
+    "%to_cpu": {"--all": FLAG, "--dry-run": FLAG},
+    "%gpu_free": {"--dry-run": FLAG},
     "%gpu_panel": {},
 }
+_SHORT = {"-v": "--verbose"}
 _DEFAULTS = {"--order": "pci"}
-# Their lines name variables, as Python code does.
+# Lines that name variables, as Python code does: quotes belong to the names.
 _CODE = ("%to_gpu", "%to_cpu")
-# What the options go with, where they can't stand alone.
+# What the options go with, where they can't be alone.
 _EXAMPLES = {"%gpus": ("GPUs", "%gpus 1,3"), "%%on_gpu": ("a device", "%%on_gpu 0")}
 
 
-def read(magic: str, line: str) -> Namespace:
-    """Read a line into `wanted` (one text, empty for none), and its options by their names.
+def read(magic: str, line: str) -> SimpleNamespace:
+    """Read a magic's line.
+
+    Parameters
+    ----------
+    magic
+        As typed: `%gpus`.
+    line
+        What follows it.
+
+    Returns
+    -------
+    SimpleNamespace
+        An attribute for each option, `dry_run` for `--dry-run`: True or False for a flag, else the value as
+        text, or None where it is not given. And `request`: all other words as one text, empty for none.
 
     Raises
     ------
     UsageError
-        One line that names the options there are.
+        One line that says what is wrong, and what would work.
 
     """
-    typed = re.sub(r"(^|\s)#.*", "", line).strip()  # a comment behind a magic is part of its line, to IPython
-    is_code = magic in _CODE  # quotes belong to it
-    words = typed.split() if is_code else [word.strip("'\"") for word in typed.split()]
-    # `--option=value` as two words, so that free text with a space in it is read as one.
-    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    # argparse takes -1 for an option; the request's own reader has a better answer to it.
-    guarded = [f"{_GUARD}{word}" if re.match(r"-\d", word) else word for word in words if word]
-    if not any(word.startswith("-") for word in words):  # argparse takes as long as running a short cell
-        return Namespace(**_defaults(magic), wanted=" ".join(words))
-    known = OPTIONS[magic]
-    unknown = next((word for word in words if word.startswith("--") and not _is_among(known, word)), None)
-    help_ = f"{magic}? explains"
-    if unknown:
-        close = difflib.get_close_matches(unknown, known, n=1, cutoff=0.7)
-        if not known:
-            raise UsageError(f"There is no {unknown}: {magic} takes no options.")
-        hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(known)}."
-        raise UsageError(f"There is no {unknown}; {hint} {help_} them.")
-    try:
-        options: Namespace = _parser(magic).parse_intermixed_args(guarded)
-    except UsageError as error:
-        raise UsageError(f"{error}. {help_} the options.".replace(_GUARD, "")) from None
-    for name, value in vars(options).items():
-        if isinstance(value, list | str):
-            text = value if isinstance(value, str) else " ".join(value)
-            setattr(options, name, text.replace(_GUARD, ""))
-    if guarded and not options.wanted and magic in _EXAMPLES:
+    typed = re.sub(r"(^|\s)#.*", "", line).strip()  # IPython takes a comment for a part of the line
+    words = deque(filter(None, (word.strip("" if magic in _CODE else "'\"") for word in typed.split())))
+    values = _defaults(magic).copy()
+    request: list[str] = []
+    is_empty = not words
+    while words:
+        word = words.popleft()
+        if not _is_option(word):
+            request.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        option = _find_option(magic, name)
+        if value:
+            words.appendleft(value)
+        if equals and OPTIONS[magic][option] == FLAG:
+            raise _error(magic, f"{option} takes no value.")
+        values[_attribute(option)] = _read_value(magic, option, words)
+    if not request and not is_empty and magic in _EXAMPLES:
         what, example = _EXAMPLES[magic]
         raise UsageError(f"{typed} goes with {what}; try {example} {typed}")
-    return options
+    return SimpleNamespace(**values, request=" ".join(request))
 
 
-def _is_among(known: Options, word: str) -> bool:
-    """Tell whether a word is an option, or the beginning of one, as argparse takes it."""
-    return any(option.startswith(word.partition("=")[0]) for option in known)
+def _is_option(word: str) -> bool:
+    """Return whether a word is an option: not `-1`, which the request's own reader explains better."""
+    return word.startswith("-") and word != "-" and not re.match(r"-\d", word)
+
+
+def _find_option(magic: str, name: str) -> str:
+    """Return the option with a name, or the only one that begins with it."""
+    options = OPTIONS[magic]
+    if _SHORT.get(name, name) in options:
+        return _SHORT.get(name, name)
+    found = [option for option in options if option.startswith(name)] if name.strip("-") else []
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise _error(magic, f"{name} could be {' or '.join(found)}.")
+    if not options:
+        raise UsageError(f"There is no {name}: {magic} takes no options.")
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.7)
+    hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(options)}."
+    raise UsageError(f"There is no {name}; {hint} {magic}? explains them.")
+
+
+def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
+    """Take an option's value from the words that follow it."""
+    kind = OPTIONS[magic][option]
+    if kind == FLAG:
+        return True
+    most = len(words) if kind == TEXT else 1
+    taken: list[str] = []
+    while words and len(taken) < most and not _is_option(words[0]):
+        taken.append(words.popleft())
+    value = " ".join(taken)
+    choices = f"{', '.join(kind[:-1])} or {kind[-1]}" if isinstance(kind, tuple) else ""
+    if not value:
+        raise _error(magic, f"{option} needs a value{choices and f': {choices}'}.")
+    if choices and value not in kind:
+        raise _error(magic, f"{option} is {choices}, and not {value}.")
+    return value
+
+
+def _error(magic: str, problem: str) -> UsageError:
+    return UsageError(f"{problem} {magic}? explains the options.")
+
+
+def _attribute(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
 
 
 @cache
-def _defaults(magic: str) -> dict[str, object]:
-    """Return each option's name and value where it is not given."""
+def _defaults(magic: str) -> dict[str, str | bool | None]:
+    """Return the value of each option where it is not given, by its attribute."""
     options = OPTIONS[magic].items()
     return {
-        name[2:].replace("-", "_"): _DEFAULTS.get(name, None if values != () else False)
-        for name, values in options
+        _attribute(option): _DEFAULTS.get(option, False if kind == FLAG else None) for option, kind in options
     }
-
-
-@cache
-def _parser(magic: str) -> MagicArgumentParser:
-    parser = MagicArgumentParser(magic, add_help=False)
-    parser.add_argument("wanted", nargs="*")
-    for option, values in OPTIONS[magic].items():
-        if values == ():
-            short = ["-v"] if option == "--verbose" else []
-            parser.add_argument(*short, option, action="store_true")
-        else:
-            # Free text may have a space in it: `--only torch, jax`, `--memory-limit 8 GB`.
-            many = {"nargs": "+"} if values is None else {} if values == 1 else {"choices": values}
-            parser.add_argument(option, default=_DEFAULTS.get(option), **many)
-    return parser

@@ -1,9 +1,9 @@
-"""Runs the body of a cell magic as IPython would have run it as a cell of its own. Knows nothing of GPUs.
+"""Runs the body of a cell magic as IPython would run it as a cell of its own. Knows nothing of GPUs.
 
 `shell.run_cell` inside a magic is not that: its errors do not reach the reply, so "Run All" goes on; hooks
 run twice; `await` fails. So the body takes the steps of IPython's own run_cell (9.18,
 core/interactiveshell.py): transform, cache its source for tracebacks, parse, transform the tree, compile and
-run statement by statement. The last value goes back to the outer cell, whose display it then is.
+run statement by statement. The last value goes back to the outer cell, which displays it.
 """
 
 from __future__ import annotations
@@ -13,140 +13,197 @@ import inspect
 import linecache
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType, TracebackType
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from types import CodeType
 
-__all__ = ["run"]
+__all__ = ["Body", "await_magic", "body_of"]
 
 # What IPython makes of a cell that begins with a cell magic.
 _CALLS = ("get_ipython().run_cell_magic(", "await get_ipython().run_cell_magic(")
-_BLANK = re.compile(r"(?:[ \t]*\n)*")
+_BLANK_LINES = re.compile(r"(?:[ \t]*\n)*")
 
 
-class Around(Protocol):
-    """What a body runs within: entered before it in the thread that runs it, and left however it ends.
-
-    Parameters
-    ----------
-    is_watching
-        Whether `between` has to be called.
-
-    """
-
-    is_watching: bool
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def between(self) -> None:
-        """Be called after each statement; what it raises ends the body."""
-
-
-def run(shell: Any, body: str, around: Around) -> Any:
-    """Run a body.
+class Body:
+    """The body of a cell magic. It is transformed once, when that is first needed.
 
     Parameters
     ----------
     shell
         The shell, whose namespace it runs in.
-    body
-        As the magic was given it.
-    around
-        What it runs within.
-
-    Returns
-    -------
-    object
-        The value of the last expression, to be returned by the magic; None where there is none or a
-        semicolon silences it. A coroutine of that where the body awaits: see `magics.awaiting`.
+    text
+        As the magic gets it.
 
     """
-    __tracebackhide__ = True
+
+    def __init__(self, shell: Any, text: str) -> None:
+        self.shell, self._text = shell, text
+        self._blank: str = _BLANK_LINES.match(text)[0]  # type: ignore[index] # it matches nothing, too
+
+    @cached_property
+    def source(self) -> str:
+        """The body as Python, without the blank lines that it begins with: IPython drops them."""
+        transformed: str = self.shell.transform_cell(self._text[len(self._blank) :])
+        return transformed
+
+    @property
+    def awaits(self) -> bool:
+        """Whether the body awaits at its top level, or contains a top-level `async for` or `async with`."""
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        try:
+            return _is_coroutine(compile(self.source, "<cell>", "exec", flags=flags, dont_inherit=True))
+        except (SyntaxError, ValueError, OverflowError):  # `run` raises it
+            return False
+
+    def run(self, scope: AbstractContextManager[Any], check: Callable[[], None], *, check_each: bool) -> Any:
+        """Run the body within a scope.
+
+        Parameters
+        ----------
+        scope
+            Entered before the body in the thread that runs it, and exited however the body ends.
+        check
+            Called after whatever is compiled together, so at the end of the body at the latest; what it
+            raises ends the body.
+        check_each
+            Compile each statement by itself.
+
+        Returns
+        -------
+        object
+            The value of the last expression, to be returned by the magic; None where there is none or a
+            semicolon silences it. Where the body awaits, a coroutine of that: see `await_magic`.
+
+        """
+        __tracebackhide__ = True
+        try:
+            steps = list(self._compile(one_by_one=check_each))
+        except SyntaxError as error:
+            raise error.with_traceback(None) from None
+        if any(_is_coroutine(code) for code, _ in steps):
+            return self._run_async(steps, scope, check)
+        with scope:
+            value = None
+            for code, is_value in steps:
+                result = eval(code, self.shell.user_global_ns, self.shell.user_ns)  # noqa: S307 - the user's own cell
+                value = result if is_value else None
+                check()
+        return value
+
+    async def _run_async(
+        self,
+        steps: list[tuple[CodeType, bool]],
+        scope: AbstractContextManager[Any],
+        check: Callable[[], None],
+    ) -> Any:
+        __tracebackhide__ = True
+        with scope:
+            value = None
+            for code, is_value in steps:
+                result = eval(code, self.shell.user_global_ns, self.shell.user_ns)  # noqa: S307 - the user's own cell
+                if _is_coroutine(code):
+                    result = await result
+                value = result if is_value else None
+                check()
+        return value
+
+    def _compile(self, *, one_by_one: bool) -> Iterator[tuple[CodeType, bool]]:
+        """Compile the body; yield each piece of code, and whether it has the value of the last expression."""
+        __tracebackhide__ = True
+        shell = self.shell
+        # The lines above the body count: tracebacks have the notebook's line numbers and show its lines.
+        above = _lines_above(shell, self._text) + self._blank
+        name = self._file_name(above)
+        source = "\n" * above.count("\n") + self.source
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0
+        with shell.compile.extra_flags(flags):
+            tree = shell.transform_ast(shell.compile.ast_parse(source, name))
+            for nodes, mode in _steps(shell, tree.body, self.source, one_by_one=one_by_one):
+                yield shell.compile(_as_tree(nodes, mode), name, mode), mode == "eval"
+
+    def _file_name(self, above: str) -> str:
+        """Return the name of the file that the body is in for tracebacks, debuggers and `inspect.getsource`.
+
+        It is the cell's own file, so that there is one for each cell; it then shows the notebook's lines in
+        place of the call that IPython makes of them. Where there is no such cell, the body gets a new file.
+        """
+        frame = sys._getframe(1)  # noqa: SLF001
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if frame.f_globals is self.shell.user_global_ns and name in linecache.cache:
+                lines = linecache.getlines(name)
+                if len(lines) == 1 and lines[0].startswith(_CALLS):
+                    shown = above + self.source
+                    linecache.cache[name] = len(shown), None, shown.splitlines(keepends=True), name
+                    return name
+                break
+            frame = frame.f_back  # type: ignore[assignment]
+        typed = above + self._text[len(self._blank) :]
+        number = _cell_number(self.shell)
+        cached: str = self.shell.compile.cache(above + self.source, number, raw_code=typed)
+        return cached
+
+
+class _Transformed(threading.local):
+    """The bodies of the cell that is about to run in this thread: transformed to find out if they await."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, Body] = {}
+        self.depth = 0  # how many bodies are being transformed, each as part of the one before
+
+
+_transformed = _Transformed()
+
+
+def body_of(shell: Any, text: str) -> Body:
+    """Return the body of a cell magic: the one that `await_magic` has transformed, if it has."""
+    body = _transformed.bodies.pop(text, None)
+    return body if body is not None and body.shell is shell else Body(shell, text)
+
+
+def await_magic(shell: Any, lines: list[str]) -> list[str]:
+    """Return a transformed cell with `await` before its cell magic where the body awaits.
+
+    IPython awaits only what it sees in the cell, and the body is a string there.
+
+    Parameters
+    ----------
+    shell
+        The shell that transforms the cell.
+    lines
+        The cell, whose first line is `get_ipython().run_cell_magic(…)`.
+
+    """
+    call = lines[0]
+    if not shell.autoawait or not ("await" in call or "async" in call):
+        return lines
+    if not _transformed.depth:
+        _transformed.bodies.clear()  # of a cell that was transformed and has not run
+    text = ast.parse(call).body[0].value.args[2].value  # type: ignore[attr-defined] # IPython writes the line
+    body = _transformed.bodies[text] = Body(shell, text)
+    _transformed.depth += 1
     try:
-        steps = list(_compile(shell, body, one_by_one=around.is_watching))
-    except SyntaxError as error:
-        raise error.with_traceback(None) from None
-    if any(_awaits(code) for code, _ in steps):
-        return _run_awaiting(shell, steps, around)
-    with around:
-        value = None
-        for code, is_value in steps:
-            found = eval(code, shell.user_global_ns, shell.user_ns)  # noqa: S307 - it is the user's own cell
-            value = found if is_value else None
-            around.between()
-    return value
+        return [f"await {call}", *lines[1:]] if body.awaits else lines
+    finally:
+        _transformed.depth -= 1
 
 
-async def _run_awaiting(shell: Any, steps: list[tuple[CodeType, bool]], around: Around) -> Any:
-    __tracebackhide__ = True
-    with around:
-        value = None
-        for code, is_value in steps:
-            found = eval(code, shell.user_global_ns, shell.user_ns)  # noqa: S307 - it is the user's own cell
-            if _awaits(code):
-                found = await found
-            value = found if is_value else None
-            around.between()
-    return value
-
-
-def _awaits(code: CodeType) -> bool:
+def _is_coroutine(code: CodeType) -> bool:
     return bool(code.co_flags & inspect.CO_COROUTINE)
 
 
-def _compile(shell: Any, body: str, *, one_by_one: bool) -> Iterator[tuple[CodeType, bool]]:
-    """Compile a body, statement by statement; tell of each whether it leaves a value behind."""
-    __tracebackhide__ = True
-    # The lines above the body count, so that tracebacks have the notebook's line numbers, and show its lines.
-    above = _above(shell, body)
-    blank = _BLANK.match(body)[0]  # type: ignore[index] # it matches nothing, too
-    above += blank  # IPython drops them
-    body = body[len(blank) :]
-    transformed = shell.transform_cell(body)
-    name = _file_name(shell, above, body, transformed)
-    source = "\n" * above.count("\n") + transformed
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0
-    with shell.compile.extra_flags(flags):
-        tree = shell.transform_ast(shell.compile.ast_parse(source, name))
-        for nodes, how in _steps(shell, tree.body, transformed, one_by_one=one_by_one):
-            whole = {"eval": _value, "single": ast.Interactive, "exec": _module}[how](nodes)
-            yield shell.compile(whole, name, how), how == "eval"
-
-
-def _file_name(shell: Any, above: str, body: str, transformed: str) -> str:
-    """Return the name of the file that the body is in for tracebacks, debuggers and `inspect.getsource`.
-
-    It is the cell's own, so that there is one file a cell, which then shows what stands in the notebook
-    instead of the call that IPython makes of it. Where there is no such cell, the body gets one for itself.
-    """
-    frame = sys._getframe(1)  # noqa: SLF001
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if frame.f_globals is shell.user_global_ns and name in linecache.cache:
-            lines = linecache.getlines(name)
-            if len(lines) == 1 and lines[0].startswith(_CALLS):
-                shown = above + transformed
-                linecache.cache[name] = len(shown), None, shown.splitlines(keepends=True), name
-                return name
-            break
-        frame = frame.f_back  # type: ignore[assignment]
-    cached: str = shell.compile.cache(above + transformed, _cell_number(shell), raw_code=above + body)
-    return cached
-
-
-def _module(nodes: list[ast.stmt]) -> ast.Module:
-    return ast.Module(nodes, [])
-
-
-def _value(nodes: list[ast.stmt]) -> ast.Expression:
-    (node,) = nodes
-    return ast.Expression(node.value)  # type: ignore[attr-defined] # an ast.Expr
+def _as_tree(nodes: list[ast.stmt], mode: str) -> ast.mod:
+    """Return statements as what `compile` takes in a mode."""
+    if mode == "exec":
+        return ast.Module(nodes, [])
+    if mode == "single":
+        return ast.Interactive(nodes)
+    return ast.Expression(nodes[0].value)  # type: ignore[attr-defined] # an ast.Expr
 
 
 def _steps(
@@ -156,27 +213,27 @@ def _steps(
 
     `ast_node_interactivity` decides what is shown, as for any cell (IPython, `run_ast_nodes`).
     """
-    mode = shell.ast_node_interactivity
-    if mode == "last_expr_or_assign" and nodes and (name := _assigned(nodes[-1])):
+    shows = shell.ast_node_interactivity
+    if shows == "last_expr_or_assign" and nodes and (name := _assigned(nodes[-1])):
         shown = ast.Expr(ast.Name(name, ast.Load()))
         nodes = [*nodes, ast.fix_missing_locations(ast.copy_location(shown, nodes[-1]))]
-    # ";" is looked for as IPython's display does, which takes longer than running a short cell.
+    # IPython's display looks for ";" like this. It takes longer than to run a short cell.
     is_quiet = ";" in source and shell.displayhook.semicolon_at_end_of_expression(source)
     together: list[ast.stmt] = []
-    for place, node in enumerate(nodes):
-        is_last, is_expression = place == len(nodes) - 1, isinstance(node, ast.Expr)
-        how = "exec"
-        if is_last and is_expression and mode != "none":
-            how = "exec" if is_quiet else "eval"
-        elif (mode == "all" and not is_quiet) or (mode == "last" and is_last):
-            how = "single"
-        if how == "exec":
+    for position, node in enumerate(nodes):
+        is_last, is_expression = position == len(nodes) - 1, isinstance(node, ast.Expr)
+        mode = "exec"
+        if is_last and is_expression and shows != "none":
+            mode = "exec" if is_quiet else "eval"
+        elif (shows == "all" and not is_quiet) or (shows == "last" and is_last):
+            mode = "single"
+        if mode == "exec":
             together.append(node)
-        if together and (how != "exec" or is_last or one_by_one):
+        if together and (mode != "exec" or is_last or one_by_one):
             yield together, "exec"
             together = []
-        if how != "exec":
-            yield [node], how
+        if mode != "exec":
+            yield [node], mode
 
 
 def _assigned(node: ast.stmt) -> str:
@@ -192,7 +249,7 @@ def _cell_number(shell: Any) -> int:
     return len(shell.history_manager.input_hist_parsed) - 1
 
 
-def _above(shell: Any, body: str) -> str:
+def _lines_above(shell: Any, body: str) -> str:
     """Return the lines of the cell above the body: the magic's own, and more inside another magic."""
     typed, inside = shell.history_manager.input_hist_raw[-1].rstrip(), body.rstrip()
     return typed[: len(typed) - len(inside)] if inside and typed.endswith(inside) else "\n"

@@ -40,7 +40,7 @@ class GpuFreeMagic:
         from gpu_magic.text import size_text
 
         options = read("%gpu_free", line)
-        if options.wanted:
+        if options.request:
             raise UsageError("%gpu_free takes no names, and means all GPUs: del x drops a variable.")
         own = [(name, value) for name, value in self.shell.user_ns.items() if self._is_own(name)]
         stays = holdings_of(value for _, value in own)  # what is also a variable's is not given back by it

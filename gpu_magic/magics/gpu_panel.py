@@ -7,13 +7,15 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.display import display
 
+import gpu_magic
 from gpu_magic.errors import GpuMagicError
+from gpu_magic.magics.arguments import read
 
 __all__ = ["GpuPanelMagic"]
 
 
 class GpuPanelMagic:
-    """The panel's magic, for one shell."""
+    """The magic that shows the panel."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -28,10 +30,7 @@ class GpuPanelMagic:
         Click GPUs in the order of cuda:0, cuda:1, …, then "Use these". Once CUDA has started, a different
         choice needs a restart of the kernel: the panel offers it, and keeps the choice.
         """
-        import gpu_magic
-        from gpu_magic.magics.arguments import read
-
-        if read("%gpu_panel", line).wanted:
+        if read("%gpu_panel", line).request:
             raise UsageError(f"%gpu_panel takes nothing behind it; %gpus {line.strip()} chooses by typing.")
         try:
             if not hasattr(self._shell, "kernel"):

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.display import display
-from traitlets import Enum
 
+import gpu_magic
+from gpu_magic.display.refusal import RefusalBlock
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
+from gpu_magic.magics import settings_of
+from gpu_magic.magics.arguments import read
 
-__all__ = ["GpuMagics"]
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["GpusMagic"]
 
 
-@magics_class
-class GpuMagics(Magics):
-    """The magics of gpu_magic; `%config GpuMagics` shows what can be set."""
+class GpusMagic:
+    """The magic that shows and chooses GPUs."""
 
-    on_frozen = Enum(
-        ["warn", "error"],
-        default_value="warn",
-        help='What a different choice does once CUDA has started: "warn", or "error", which stops Run All.',
-    ).tag(config=True)
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
 
-    @line_magic
     def gpus(self, line: str) -> None:
         """Show the GPUs of this machine, or choose those that CUDA will see in this kernel.
 
@@ -60,28 +61,18 @@ class GpuMagics(Magics):
         since when it is too late, by what, and what works instead; `c.GpuMagics.on_frozen = "error"`
         in IPython's configuration makes that an error everywhere.
         """
-        import gpu_magic
-        from gpu_magic.magics.arguments import read
-
+        settings = settings_of(self._shell)
+        is_strict = settings is not None and settings.on_frozen == "error"
         try:
-            options = read("%gpus", line)
-            if not options.wanted:
+            options = vars(read("%gpus", line))
+            request = options.pop("request")
+            if not request:
                 display(gpu_magic.gpus())
                 return
+            options["strict"] |= is_strict
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CudaInitializedWarning)  # it is shown as a block below
-                choice = gpu_magic.choose(
-                    options.wanted,
-                    by=options.by,
-                    order=options.order,
-                    dry_run=options.dry_run,
-                    force=options.force,
-                    growth=options.growth,
-                    memory_limit=options.memory_limit,
-                    in_process=options.in_process,
-                    restart=options.restart,
-                    strict=options.strict or self.on_frozen == "error",
-                )
+                choice = gpu_magic.choose(request, **options)
         except KernelRestarting:
             raise
         except GpuMagicError as error:
@@ -93,14 +84,12 @@ class GpuMagics(Magics):
 
 
 def _warn(refusal: str) -> None:
-    """Warn with `CudaInitializedWarning`, shown as a block instead of in Python's one-line format.
+    """Warn with `CudaInitializedWarning`, shown as a block and not in Python's one-line format.
 
     The user's warning filters decide, as for any warning: "ignore" silences it, "error" raises it.
     """
-    from gpu_magic.display.refusal import RefusalBlock
-
     with warnings.catch_warnings(record=True) as caught:
-        # Without a registry Python shows it each time, and not once for each place.
+        # Without a registry Python shows it each time, and not once for each line of code.
         warnings.warn_explicit(
             CudaInitializedWarning(refusal), CudaInitializedWarning, "%gpus", 1, module="gpu_magic"
         )

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import no_var_expand
 
 from gpu_magic.errors import GpuMagicError
+from gpu_magic.magics.arguments import read
+from gpu_magic.magics.cells import body_of
+from gpu_magic.placement.on_gpu import OnGpu, read_only
+from gpu_magic.placement.physical import described
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from gpu_magic.placement.on_gpu import OnGpu
     from gpu_magic.placement.scope import Scope
 
 __all__ = ["OnGpuMagic"]
@@ -24,9 +26,8 @@ class OnGpuMagic:
     """The magic that runs a cell on a device."""
 
     def __init__(self, shell: InteractiveShell) -> None:
-        self.shell: Any = shell
+        self._shell: Any = shell
 
-    @no_var_expand  # it takes longer than all else here, and most lines have no variable
     def on_gpu(self, line: str, cell: str) -> Any:
         """Run a cell on one GPU, in every framework that it uses.
 
@@ -50,35 +51,42 @@ class OnGpuMagic:
         run there, the cell does not run. Else it is a cell like any other.
         """
         __tracebackhide__ = True
-        from gpu_magic.magics.arguments import read
-        from gpu_magic.magics.cells import run
-        from gpu_magic.placement.on_gpu import OnGpu, read_only
-
         if "{" in line or "$" in line:
-            line = self.shell.var_expand(line, depth=2)  # as IPython does: in the frame that calls the magic
+            # As IPython does, which takes longer than all else here: in the frame that calls run_cell_magic,
+            # below that of the lazy magic and this one.
+            line = self._shell.var_expand(line, depth=3)
         options = read("%%on_gpu", line)
+        body = body_of(self._shell, cell)
         try:
             block = OnGpu(
-                options.wanted,
+                options.request,
                 only=read_only(options.only) if options.only is not None else None,
                 or_cpu=options.or_cpu,
                 mirror=options.mirror,
-                code=lambda: str(self.shell.transform_cell(cell)),
-                namespace=self.shell.user_ns,
+                code=lambda: body.source,
+                namespace=self._shell.user_ns,
             )
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
-        around = _Around(block, is_verbose=options.verbose)
-        return run(self.shell, cell, around)
+        scope = _CellScope(block, is_verbose=options.verbose)
+        return body.run(scope, scope.check, check_each=block.can_stop)
 
 
-class _Around:
-    """The block around a cell, which tells what it has to tell as a magic does."""
+class _CellScope:
+    """The scope of a cell. What goes wrong is one line, and says whether the cell has run.
+
+    Parameters
+    ----------
+    block
+        The scope's device and options.
+    is_verbose
+        Print where the cell ran.
+
+    """
 
     def __init__(self, block: OnGpu, *, is_verbose: bool) -> None:
         self._block, self._is_verbose = block, is_verbose
         self._scope: Scope
-        self.is_watching = block.can_stop
 
     def __enter__(self) -> None:
         __tracebackhide__ = True
@@ -98,13 +106,11 @@ class _Around:
         except GpuMagicError as problem:
             raise UsageError(str(problem)) from None
         if self._is_verbose and kind is None:
-            from gpu_magic.placement.physical import described
-
             through = f": {', '.join(names)}" if names else ""
             print(f"Ran on {', '.join(described(self._scope.places))}{through}.")
 
-    def between(self) -> None:
-        """Stop the cell behind the import of a framework that can't run there."""
+    def check(self) -> None:
+        """End the cell after the import of a framework that can't run there."""
         __tracebackhide__ = True
         try:
             self._scope.check()

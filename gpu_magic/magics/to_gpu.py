@@ -9,8 +9,8 @@ from IPython.core.error import UsageError
 from gpu_magic.errors import GpuMagicError, PlacementError
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Iterator
+    from types import SimpleNamespace
 
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -56,7 +56,7 @@ class ToGpuMagics:
 
         self._move(read("%to_cpu", line), "cpu", None)
 
-    def _move(self, options: Namespace, device: str | None, converts: str | None) -> None:
+    def _move(self, options: SimpleNamespace, device: str | None, converts: str | None) -> None:
         problem = ""
         try:
             lines = self._lines(options, device, converts)
@@ -66,7 +66,7 @@ class ToGpuMagics:
             raise UsageError(problem)
         print(*filter(None, lines), sep="\n")
 
-    def _lines(self, options: Namespace, device: str | None, converts: str | None) -> list[str]:
+    def _lines(self, options: SimpleNamespace, device: str | None, converts: str | None) -> list[str]:
         """Do what is asked, and return what is to be said of it."""
         from gpu_magic.display.move import left_behind, moved, planned, still_held
         from gpu_magic.magics.progress import Progress
@@ -81,19 +81,19 @@ class ToGpuMagics:
         if options.dry_run:
             return [*planned(move), *skipped]
         with Progress(move.nbytes) as progress:
-            move.carry_out(names, progress.tell)
+            move.carry_out(names, progress.update)
         behind = left_behind(move.left_behind(self._others()))
         told = still_held(move.old_keys(), self._others()) if move.nbytes else ""
         return [*moved(move), *skipped, told, *behind]
 
-    def _add(self, move: Move, names: Names, options: Namespace) -> list[str]:
+    def _add(self, move: Move, names: Names, options: SimpleNamespace) -> list[str]:
         """Take along what is named, or all that can be; return what has to be said of the rest."""
-        if options.all and options.wanted:
+        if options.all and options.request:
             raise UsageError(
-                f"--all is every variable, and {options.wanted} is named besides: leave out one."
+                f"--all is every variable, and {options.request} is named besides: leave out one."
             )
-        if options.wanted:
-            for name, value in names.read(options.wanted).items():
+        if options.request:
+            for name, value in names.read(options.request).items():
                 move.add(name, value)
             return []
         if not options.all:
