@@ -42,11 +42,12 @@ def measure(tick, ticks):
 """
 PANEL = """
 import gpu_magic
+from gpu_magic.widget.protocol import SetVisibility
 panel = gpu_magic.panel()
-panel.board._sampler.stop()
-panel.board.look_at(panel, "v", is_seen=True, version=0)
-panel.board._sampler.stop()
-answer = measure(panel.board.tick, {ticks})
+panel.state._sampler.stop()
+panel.state.set_visibility(panel, SetVisibility("v", True, 0))
+panel.state._sampler.stop()
+answer = measure(panel.state.tick, {ticks})
 """
 # As people write it: a snapshot of each GPU and its processes, shown once a second.
 HTML = """

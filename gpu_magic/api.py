@@ -124,9 +124,9 @@ def choose(
         current(), normalize_request(wanted), options, dry_run=dry_run
     )
     if restart and isinstance(outcome, Refused):
-        from gpu_magic.widget.restarter import restart_for
+        from gpu_magic.widget.restart_widget import restart_with_choice
 
-        restart_for(outcome)
+        restart_with_choice(outcome)
     choice = Choice(outcome)
     if choice.refusal and strict:
         raise CudaInitializedError(choice.refusal)

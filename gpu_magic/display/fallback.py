@@ -1,7 +1,8 @@
-"""What stands in a notebook's file beside a widget, for whoever opens it without the kernel that made it.
+"""The static fallback in a notebook's file beside a widget, for pages that don't have the widget's kernel.
 
-A page that shows the widget shows the widget alone: panel.js hides what stands beside a live one. JupyterLab
-and Notebook 7 write "model not found" where the widget was (jupyterlab_widgets 3): that is hidden here.
+A page with a live widget hides the fallback (`hideFallback` in panel.js). Where the kernel is gone,
+JupyterLab and Notebook 7 write "model not found" in place of the widget (jupyterlab_widgets 3): the style
+here hides that.
 """
 
 from __future__ import annotations
@@ -11,33 +12,33 @@ from typing import Any
 
 from IPython.display import display
 
-__all__ = ["display_with"]
+__all__ = ["display_with_fallback"]
 
-# The wait keeps it from flashing up before the widget is there.
-_INSTEAD = """<div class="gm-instead" data-widget="{key}"><style>
+# It is invisible for a moment, so that it does not flash before a live widget appears.
+_FALLBACK = """<div class="gm-fallback" data-widget="{key}"><style>
 @keyframes gm-wait{{from,to{{position:absolute;visibility:hidden}}}}
-.gm-instead{{animation:gm-wait .6s}}
-.jp-OutputArea-child:has(.gm-instead)+.jp-OutputArea-child>.jp-OutputArea-output:not(:has(*)){{display:none}}
-</style>{html}<p>{still}</p></div>"""
+.gm-fallback{{animation:gm-wait .6s}}
+.jp-OutputArea-child:has(.gm-fallback)+.jp-OutputArea-child>.jp-OutputArea-output:not(:has(*)){{display:none}}
+</style>{html}<p>{note}</p></div>"""
 
 
-def display_with(widget: Any, key: str, html: str, text: str) -> None:
-    """Show a widget, and beside it what says the same without one.
+def display_with_fallback(widget: Any, key: str, html: str, text: str) -> None:
+    """Display a widget, and before it a static fallback with the time.
 
     Parameters
     ----------
     widget
         An anywidget.
     key
-        What the page finds the text by, to hide it.
+        The name by which the page finds the fallback, to hide it.
     html, text
-        The same twice.
+        The fallback, for notebooks and for what shows no HTML.
 
     """
-    still = time.strftime("As it was on %Y-%m-%d at %H:%M; it is live where its kernel runs.")
-    display({"text/plain": text, "text/html": _INSTEAD.format(key=key, html=html, still=still)}, raw=True)
-    view = widget._repr_mimebundle_()
-    data, metadata = view if isinstance(view, tuple) else (view, {})
-    display(
-        {name: value for name, value in data.items() if name != "text/plain"}, metadata=metadata, raw=True
-    )
+    note = time.strftime("As it was on %Y-%m-%d at %H:%M; it is live where its kernel runs.")
+    display({"text/plain": text, "text/html": _FALLBACK.format(key=key, html=html, note=note)}, raw=True)
+    bundle = widget._repr_mimebundle_()
+    data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+    # Without the widget's own text: the fallback has one.
+    without_text = {mime: value for mime, value in data.items() if mime != "text/plain"}
+    display(without_text, metadata=metadata, raw=True)

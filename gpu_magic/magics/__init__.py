@@ -60,7 +60,7 @@ def load(shell: InteractiveShell) -> None:
         text = _resume()
         say_in_first_cell(shell, lambda: print(text))
     if widgets := sys.modules.get("gpu_magic.widget.state"):
-        widgets.board().resume(shell)
+        widgets.panel_state().resume(shell)
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -70,7 +70,7 @@ def unload(shell: InteractiveShell) -> None:
         return
     ours.remove()
     if widgets := sys.modules.get("gpu_magic.widget.state"):
-        widgets.board().pause()
+        widgets.panel_state().pause()
     if MASK in current().unload():
         now = (
             f"is {os.environ[MASK]!r} again"

@@ -72,12 +72,14 @@ def resume() -> Applied | Refused:
 
     """
     try:
-        outcome = apply(current(), *_take())
+        request, options = _take()
+        if current().chosen is None:
+            return apply(current(), request, options)
     except OSError as error:
         raise ChoiceError(f"{NOT_APPLIED}: {error}.") from None
     except GpuMagicError as error:
         raise ChoiceError(f"{NOT_APPLIED}: {error}") from None
-    return outcome
+    raise ChoiceError(f"{NOT_APPLIED}, as another choice was made since.")
 
 
 def _take() -> tuple[str, Options]:
@@ -97,8 +99,6 @@ def _take() -> tuple[str, Options]:
         raise ChoiceError("it was saved for another kernel.")
     if not -_EXPIRES_AFTER < age < _EXPIRES_AFTER:  # negative where the clock was set back
         raise ChoiceError(f"it is older than {_EXPIRES_AFTER / 60:.0f} minutes: %gpus chooses again.")
-    if current().chosen is not None:
-        raise ChoiceError("another choice was made since.")
     return request, options
 
 

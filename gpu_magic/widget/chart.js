@@ -1,4 +1,4 @@
-// Utilisation over the last minutes: a line, filled below, with a gap where nothing was known.
+// Utilization over the last minutes: a line, filled below, with a gap where nothing was known.
 const SAMPLES = 180;
 const CHART_HEIGHT = 22;
 const SVG = "http://www.w3.org/2000/svg";
@@ -22,14 +22,14 @@ class Chart {
     let area = "";
     let begin = null;
     const y = (value) => (CHART_HEIGHT - 1 - (value / 100) * (CHART_HEIGHT - 2)).toFixed(1);
-    for (let place = 0; place <= samples.length; place++) {
-      const value = place < samples.length ? samples[place] : null;
+    for (let index = 0; index <= samples.length; index++) {
+      const value = index < samples.length ? samples[index] : null;
       if (value === null) {
         if (begin !== null) area += `V${CHART_HEIGHT}H${begin}Z`;
         begin = null;
         continue;
       }
-      const x = first + place;
+      const x = first + index;
       // Each sample spans its second, so that a single one can be seen.
       line += `${begin === null ? "M" : "L"}${x} ${y(value)}h1`;
       area += `${begin === null ? `M${x} ${CHART_HEIGHT}V` : `L${x} `}${y(value)}h1`;

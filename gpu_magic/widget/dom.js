@@ -1,4 +1,4 @@
-// Elements whose text is text: names on this machine can be anything, and never become markup.
+// Makes elements and sets their text. Names on this machine can be anything, and never become markup.
 function make(tag, className = "", attributes = {}) {
   const element = document.createElement(tag);
   if (className) element.className = className;
@@ -6,13 +6,13 @@ function make(tag, className = "", attributes = {}) {
   return element;
 }
 
-// Keys that are pressed here are meant for the panel, and not for the notebook's shortcuts. JupyterLab's look at
-// the element that has the focus first, so it has to stand on each that can have it.
+// Keys pressed here are meant for the panel, and not for the notebook's shortcuts. JupyterLab looks at the
+// element with the focus only, so every element that can have it needs the attribute.
 function makeFocusable(tag, className = "", attributes = {}) {
   return make(tag, className, { ...attributes, "data-lm-suppress-shortcuts": "true" });
 }
 
-// Writing what stands there already would cost a layout, and screen readers would read it again.
+// Writing the same text again would cost a layout, and screen readers would read it again.
 function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -1,4 +1,4 @@
-"""The panel as a widget: what the page says is read here, and what it shows is sent from here."""
+"""The panel as a widget: takes messages from its pages to the state that all panels show, and back."""
 
 from __future__ import annotations
 
@@ -9,87 +9,104 @@ import anywidget
 import traitlets
 from IPython.core.getipython import get_ipython
 
-from gpu_magic.display.fallback import display_with
+from gpu_magic.display.fallback import display_with_fallback
 from gpu_magic.display.table import as_html, as_text
 from gpu_magic.errors import GpuMagicError
+from gpu_magic.restart import restart
 from gpu_magic.widget import joined
-from gpu_magic.widget.pending import Wish
-from gpu_magic.widget.state import board
+from gpu_magic.widget.protocol import (
+    AnswerRestart,
+    Choose,
+    Notice,
+    SetDraft,
+    SetVisibility,
+    parse,
+    to_json,
+)
+from gpu_magic.widget.state import panel_state
 
 if TYPE_CHECKING:
     from gpu_magic.process.view import Snapshot
+    from gpu_magic.widget.protocol import KernelMessage
 
 __all__ = ["Panel"]
 
-_NONSENSE = "The page sent what is not understood; nothing was changed."
-_MOST_VIEWS, _LONGEST = 64, 64  # of one panel; characters that a view is called by
+_NOT_UNDERSTOOD = "The page sent what is not understood; nothing was changed."
+_SCRIPTS = (
+    "protocol.js",
+    "dom.js",
+    "restart.js",
+    "chart.js",
+    "rows.js",
+    "grid.js",
+    "store.js",
+    "question.js",
+    "visibility.js",
+    "panel.js",
+)
 
 
 class Panel(anywidget.AnyWidget):
-    """A live panel: see `gpu_magic.panel`. It has nothing to set; whatever it shows, all panels show."""
+    """A live panel; see `gpu_magic.panel`. It has no settings: all panels of a process show the same."""
 
-    _esm = joined("dom.js", "restart.js", "chart.js", "rows.js", "store.js", "panel.js")
+    _esm = joined(*_SCRIPTS)
     _css = joined("panel.css")
-    key = traitlets.Unicode().tag(sync=True)  # what the table that stands beside this panel is found by
-    # Not kept here: asked of the board whenever the page wants to know.
-    machine = traitlets.Any().tag(sync=True, to_json=lambda _value, panel: panel.board.snapshot())
+    key = traitlets.Unicode().tag(sync=True)  # by which a page finds the static fallback of this panel
+    # Its value is not kept: a page that asks for it gets the state of that moment.
+    full_state = traitlets.Any().tag(sync=True, to_json=lambda _value, panel: panel.state.full_state())
 
     def __init__(self) -> None:
-        self.board = board()
-        self.views: dict[str, float] = {}
-        self._snapshot: Snapshot = self.board.add(self, get_ipython())
+        self.state = panel_state()
+        self._snapshot: Snapshot = self.state.add(self, get_ipython())
         super().__init__(key=secrets.token_hex(8))
-        self.on_msg(self._hear)
+        self.on_msg(self._receive)
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Send something to the pages that show this panel."""
+    def tell(self, message: KernelMessage) -> None:
+        """Send a message to the pages that have this panel."""
         if self.comm is not None:
-            self.send(message)
+            self.send(to_json(message))
 
     def close(self) -> None:
-        """Close the panel, in all its pages."""
-        self.board.remove(self)
+        """Close the panel in all its pages."""
+        self.state.remove(self)
         super().close()
 
     def set_state(self, _sync_data: dict[str, Any]) -> None:
-        """Refuse: a page asks, and does not set what is shown."""
-        self._answer(_NONSENSE)
+        """Refuse: a page asks by messages, and sets nothing."""
+        self._refuse(_NOT_UNDERSTOOD)
 
     def __repr__(self) -> str:
         return as_text(self._snapshot)
 
     def _ipython_display_(self, **_: Any) -> None:
-        display_with(self, self.key, as_html(self._snapshot), repr(self))
+        display_with_fallback(self, self.key, as_html(self._snapshot), repr(self))
 
-    def _answer(self, text: str) -> None:
-        self.tell({"said": {"text": text, "kind": "error"}})
+    def _refuse(self, text: str) -> None:
+        self.tell(Notice(text, "error"))
 
     def _handle_msg(self, msg: dict[str, Any]) -> None:
-        # ipywidgets logs, in the server's terminal, what it does not understand.
+        # ipywidgets logs unknown methods in the server's terminal.
         if msg["content"]["data"].get("method") not in ("update", "request_state", "custom"):
-            self._answer(_NONSENSE)
+            self._refuse(_NOT_UNDERSTOOD)
         else:
             super()._handle_msg(msg)
 
-    def _hear(self, _widget: object, message: object, _buffers: object) -> None:
+    def _receive(self, _widget: object, message: object, _buffers: object) -> None:
         try:
-            if not isinstance(message, dict) or not self._understands(message):
-                self._answer(_NONSENSE)
+            self._do(message)
         except GpuMagicError as error:
-            self._answer(str(error))
+            self._refuse(str(error))
 
-    def _understands(self, message: dict[Any, Any]) -> bool:
-        """Do what a page asks; tell whether it made sense."""
-        match message:
-            case {"do": "see", "view": str(view), "seen": bool(seen), "version": int(version)}:
-                if view and len(view) <= _LONGEST and len(self.views) < _MOST_VIEWS:
-                    self.board.look_at(self, view, is_seen=seen, version=version)
-            case {"do": "draft", "wanted": str() | None as wanted, "page": str(page)}:
-                self.board.draft(wanted, page)
-            case {"do": "use" | "restart" as what, "wanted": str(wanted), "page": str(page)}:
-                self.board.wish(Wish(wanted, what == "restart", self, page))
-            case {"do": "can" | "cannot" as answer, "page": str(page)}:
-                self.board.answer(page, can=answer == "can")
-            case _:
-                return False
-        return True
+    def _do(self, message: object) -> None:
+        """Do what a page asks for."""
+        match parse(message):
+            case SetVisibility() as visibility:
+                self.state.set_visibility(self, visibility)
+            case SetDraft() as draft:
+                self.state.set_draft(draft)
+            case Choose() as choose:
+                self.state.choose(self, choose)
+            case AnswerRestart(page, can):
+                restart.answer(page, can=can)
+            case None:
+                self._refuse(_NOT_UNDERSTOOD)

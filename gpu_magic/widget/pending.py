@@ -1,135 +1,72 @@
-"""What was clicked and is yet to be done. A click only records it; the main thread does it when it is free.
-
-Clicks reach Python at the next idle moment (ipykernel 6.30), on a thread of their own during a cell (7.3), or
-either way (7.4), so what receives them can assume neither the main thread nor a free kernel.
-"""
+"""What was clicked and is not applied yet: the draft, and the choice that waits until no cell runs."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpu_magic.display.choice import Choice
+from gpu_magic.display.refusal import refusal_text
+from gpu_magic.errors import GpuMagicError
+from gpu_magic.process.choosing import apply
+from gpu_magic.process.outcome import Applied
+from gpu_magic.process.session import current
+from gpu_magic.restart.saved_choice import save
+from gpu_magic.widget.protocol import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from gpu_magic.widget.protocol import Choose
+    from gpu_magic.widget.viewers import Viewer
 
-__all__ = ["Wish", "Wishes"]
+__all__ = ["PendingChoice", "WaitingChoice", "carry_out"]
 
 
-class Wish(NamedTuple):
-    """To choose GPUs.
+class WaitingChoice(NamedTuple):
+    """A choice that was asked for with "Use these", and the panel on which it was."""
 
-    Parameters
-    ----------
-    wanted
-        As behind `%gpus`.
-    restart
-        Whether to restart the kernel for it.
-    by, page
-        Who wishes it: the panel, and the one of its pages.
+    choose: Choose
+    viewer: Viewer
 
+
+class PendingChoice:
+    """Keeps the latest of each: whoever clicks twice means the second click.
+
+    Has no lock: `PanelState` guards it.
     """
 
-    wanted: str
-    restart: bool
-    by: Any
-    page: str = ""
+    def __init__(self) -> None:
+        self.draft: str | None = None  # a request; empty: none so far; None: nothing was clicked
+        self._waiting: WaitingChoice | None = None
+
+    def put(self, choice: WaitingChoice) -> None:
+        """Have a choice wait, in place of the one that waits."""
+        self._waiting = choice
+
+    def take(self, *, before_cell: bool) -> WaitingChoice | None:
+        """Return the choice that waits, to be carried out now; None where there is none.
+
+        A restart waits until no cell is left to run: it would kill the cell that is about to begin.
+        """
+        choice = self._waiting
+        if choice is not None and choice.choose.restart and before_cell:
+            return None
+        self._waiting = None
+        return choice
 
 
-class Wishes:
-    """Keeps the latest wish, as whoever clicks twice means the second, until the main thread is free.
+def carry_out(choose: Choose) -> Notice | None:
+    """Choose, as `%gpus` would; call it on the main thread, between cells.
 
-    Parameters
-    ----------
-    carry_out
-        Called with a wish, on the main thread, between cells.
-
+    Return what to show. None: it came too late, so it is saved, and the kernel is to be restarted.
     """
-
-    def __init__(self, carry_out: Callable[[Wish], None]) -> None:
-        self._carry_out = carry_out
-        self._lock = threading.Lock()
-        self._latest: Wish | None = None
-        self._shell: Any = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._depth = 0  # of the cell that runs, as cells can run cells
-        self.free_since = time.monotonic()
-
-    @property
-    def is_busy(self) -> bool:
-        return self._depth > 0
-
-    def attach(self, shell: Any) -> None:
-        """Follow a shell's cells. Only its main thread knows of them, and of the loop."""
-        if shell is None or not _is_main_thread():
-            return
-        try:
-            self._loop = asyncio.get_running_loop()
-        except RuntimeError:  # a terminal's: wishes are carried out before the next cell
-            self._loop = None
-        if shell is not self._shell:
-            self.detach()
-            self._shell, self._depth = shell, int(_is_in_cell(shell))
-            # And not pre_execute, which ipykernel triggers for each message of a widget, too.
-            shell.events.register("pre_run_cell", self._before_cell)
-            shell.events.register("post_run_cell", self._after_cell)
-        self._call_soon()
-
-    def detach(self) -> None:
-        """Leave nothing behind in the shell; a wish is kept for when we are back."""
-        if self._shell is not None:
-            self._shell.events.unregister("pre_run_cell", self._before_cell)
-            self._shell.events.unregister("post_run_cell", self._after_cell)
-        self._shell, self._depth = None, 0
-
-    def record(self, wish: Wish) -> None:
-        """Note a wish, from any thread."""
-        with self._lock:
-            self._latest = wish
-        self._call_soon()
-
-    def _call_soon(self) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._when_free)
-
-    def _when_free(self, *, before_cell: bool = False) -> None:
-        # A cell that awaits lets the loop run; its end comes here again.
-        if self._shell is None or self.is_busy:
-            return
-        with self._lock:
-            wish = self._latest
-            if wish is None or (wish.restart and before_cell):  # it would be killed just after its beginning
-                return
-            self._latest = None
-        self._carry_out(wish)
-
-    # A subshell can run cells too, on a thread of its own: those are none of ours.
-
-    def _before_cell(self, _info: object) -> None:
-        if not _is_main_thread():
-            return
-        try:
-            # Cells that are queued can follow each other without the loop between them.
-            self._when_free(before_cell=True)
-        finally:
-            self._depth += 1
-
-    def _after_cell(self, _result: object) -> None:
-        if not _is_main_thread():
-            return
-        self._depth = max(0, self._depth - 1)
-        if not self._depth:
-            self.free_since = time.monotonic()
-            self._call_soon()  # not at once: the watch is yet to say what this cell has started
-
-
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
-def _is_in_cell(shell: Any) -> bool:
-    """Tell whether a cell is running now, which `pre_run_cell` would have told us of before."""
-    parent = getattr(shell, "parent_header", None) or {}  # the message in ipykernel 6, its header in 7
-    kind: str = parent.get("header", parent).get("msg_type", "")
-    return kind == "execute_request"
+    try:
+        outcome = apply(current(), choose.request)
+        if isinstance(outcome, Applied):
+            return Notice(str(Choice(outcome)), "done")
+        if not choose.restart:
+            return Notice(refusal_text(outcome), "warning")
+        save(outcome)
+    except GpuMagicError as error:
+        return Notice(str(error), "error")
+    except Exception as error:  # noqa: BLE001 - there is no cell to show it, and a page waits
+        return Notice(f"Nothing was chosen: {type(error).__name__}: {error}", "error")
+    return None

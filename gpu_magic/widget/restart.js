@@ -1,17 +1,14 @@
-// A restart of the kernel through the Jupyter server that this page comes from, as the page's own menu would do
-// it: no "appears to have died". Of several pages that a kernel has, one does it: the one that it names.
-const ATTEMPT = 8000; // milliseconds; the kernel waits a little longer before it ends itself
+// Restarts the kernel through the Jupyter server that this page comes from, as the page's own menu would.
+// JupyterLab then shows no "appears to have died". Of several pages of a kernel, the one that the kernel names does it.
+const RESTART_LIMIT = 8000; // milliseconds; the kernel waits a little longer before it restarts itself
 
-// What a page's copy of a model, or a view of it, is known by to the kernel.
-const newPage = () => Math.random().toString(36).slice(2);
-
-// Answers the kernel's wish to be restarted; tells whether it was, by this page.
-async function answerRestart({ kernel, page }, me, ask) {
+// Answers the kernel's request for a restart; returns whether this page has restarted it.
+async function answerRestart({ kernel, page }, me, send) {
   if (page && page !== me) return false;
-  ask({ do: "can", page: me });
+  send(pageMessage.answerRestart(true, me));
   if (!page) return false; // the kernel will name one of those that can
   const isDone = await restartThroughServer(kernel);
-  if (!isDone) ask({ do: "cannot", page: me });
+  if (!isDone) send(pageMessage.answerRestart(false, me));
   return isDone;
 }
 
@@ -26,9 +23,9 @@ async function restartThroughServer(kernel) {
     const xsrf = document.cookie.match(/(?:^|;\s*)_xsrf=([^;]*)/)?.[1];
     if (xsrf) headers["X-XSRFToken"] = decodeURIComponent(xsrf);
     if (config.token) headers.Authorization = `token ${config.token}`;
-    const signal = AbortSignal.timeout(ATTEMPT);
+    const signal = AbortSignal.timeout(RESTART_LIMIT);
     const reply = await fetch(url, { method: "POST", headers, credentials: "same-origin", signal });
-    // The server is done, and its own sockets are yet to find the new kernel: what a cell says now can get lost.
+    // The server's own sockets have yet to find the new kernel: until then, what a cell prints can get lost.
     await new Promise((done) => setTimeout(done, 1000));
     return reply.ok;
   } catch {

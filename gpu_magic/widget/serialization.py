@@ -1,4 +1,4 @@
-"""What goes to the page, each second: the machine as JSON's types, and what has changed of it."""
+"""The machine as the panel's pages get it, as values of JSON, and what has changed since the last reading."""
 
 from __future__ import annotations
 
@@ -10,117 +10,137 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.rows import rows
 from gpu_magic.selection.allotment import whole_gpus
 from gpu_magic.text import GIB, printable
+from gpu_magic.widget.protocol import DeviceRow, Figures, Header
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpu_magic.devices.model import Device
     from gpu_magic.devices.unknown import Unknown
     from gpu_magic.display.rows import Row
     from gpu_magic.process.view import Snapshot
     from gpu_magic.selection.allotment import Allotment
 
-__all__ = ["UTILIZATION", "Picture", "picture"]
-
-UTILIZATION = 2  # its place among the figures
-_THOUSANDTHS = 1000
-
-Json = dict[str, Any]
+__all__ = ["NO_MACHINE", "MachineChanges", "SerializedMachine", "serialize"]
 
 
-class Picture(NamedTuple):
-    """The machine as the page gets it. Devices are called what one types behind `%gpus`: `3`, `MIG-41b7…`.
+class MachineChanges(NamedTuple):
+    """What is different between two readings: the changed fields of `SerializedMachine`, empty where none."""
 
-    Parameters
-    ----------
-    head
-        What stands around the rows. `host`, `driver`, `simulated` (a profile), `problem`; `state` and `cuda`
-        of the guard, its `notes`; `given`: what a reset leads to, in order; `chosen`: whether some GPUs are
-        known to be hidden; `least`: what `auto` picks from, the least busy first.
-    rows
-        For each device: `label`, `name`, `total`, `users`, `kind`, `here` as in `Row`; `whose`: thousandths
-        of the memory that are mine and others'; `why`: why it can't be chosen; `part`: the GPU that an
-        instance is a part of.
-    now
-        For each device its figures, together, as they all move: GiB in use, thousandths of the memory in
-        use, utilisation, temperature, power. None is unknown, "" nothing to say.
+    header: dict[str, Any]
+    rows: dict[str, dict[str, Any]]
+    figures: dict[str, Figures]
 
-    """
 
-    head: Json
-    rows: dict[str, Json]
-    now: dict[str, list[Any]]
+class SerializedMachine(NamedTuple):
+    """One reading of the machine. `rows` and `figures` are by the key of the device, in the order shown."""
 
-    def since(self, before: Picture) -> Json | None:
-        """Return what has changed: parts of `head`, `rows` and `now`. None where there are other rows."""
+    header: Header
+    rows: dict[str, DeviceRow]
+    figures: dict[str, Figures]
+
+    def since(self, before: SerializedMachine) -> MachineChanges | None:
+        """Return what has changed since an earlier reading; None where the devices are not the same."""
         if list(self.rows) != list(before.rows):
             return None
-        head = _changed(before.head, self.head)
         rows = {key: _changed(before.rows[key], row) for key, row in self.rows.items()}
-        rows = {key: fields for key, fields in rows.items() if fields}
-        found = {"head": head, "rows": rows, "now": _changed(before.now, self.now)}
-        return {name: part for name, part in found.items() if part}
+        return MachineChanges(
+            _changed(before.header, self.header),
+            {key: fields for key, fields in rows.items() if fields},
+            _changed(before.figures, self.figures),
+        )
 
 
-def picture(snapshot: Snapshot, allotment: Allotment) -> Picture:
-    """Return a machine as the page gets it, with what may be chosen of it."""
-    found = list(rows(snapshot))
+# What is there before the first reading.
+NO_MACHINE = SerializedMachine(
+    Header(
+        host="",
+        driver="",
+        simulated="",
+        problem="",
+        cuda_state="",
+        cuda_text="",
+        notes=[],
+        launch_devices=[],
+        hides_devices=False,
+        least_busy=[],
+    ),
+    {},
+    {},
+)
+
+
+def serialize(snapshot: Snapshot, allotment: Allotment) -> SerializedMachine:
+    """Return the machine as the pages get it, with what may be chosen of it."""
+    shown = list(rows(snapshot))
     view = snapshot.kernel
-    driver = "" if snapshot.driver_version is UNKNOWN else printable(f"driver {snapshot.driver_version}")
-    head = {
-        "host": printable(socket.gethostname()),
-        "driver": driver,
-        "simulated": printable(snapshot.simulated),
-        "problem": snapshot.problem,
-        "state": view.state,
-        "cuda": view.cuda,
-        "notes": list(view.notes),
-        "given": ",".join(_given(snapshot)),
-        "chosen": view.names is not UNKNOWN and not all(row.is_here for row in found),
-        "least": ",".join(map(_typed, allotment.least_busy)),
-    }
-    keys = [_typed(row.device) for row in found]
-    lines = {key: _line(row, allotment) for key, row in zip(keys, found, strict=True)}
-    return Picture(head, lines, dict(zip(keys, map(_figures, found), strict=True)))
+    is_known = snapshot.driver_version is not UNKNOWN
+    header = Header(
+        host=printable(socket.gethostname()),
+        driver=printable(f"driver {snapshot.driver_version}") if is_known else "",
+        simulated=printable(snapshot.simulated),
+        problem=snapshot.problem,
+        cuda_state=view.state,
+        cuda_text=view.cuda,
+        notes=list(view.notes),
+        launch_devices=_launch_devices(snapshot),
+        hides_devices=view.names is not UNKNOWN and not all(row.is_here for row in shown),
+        least_busy=[_key(device) for device in allotment.least_busy],
+    )
+    return SerializedMachine(
+        header,
+        {_key(row.device): _device_row(row, allotment) for row in shown},
+        {_key(row.device): _figures(row) for row in shown},
+    )
 
 
-def _given(snapshot: Snapshot) -> list[str]:
-    """Return what the kernel was started with; nothing where that, or its order, can't be known."""
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in now.items() if value != before.get(name)}
+
+
+def _launch_devices(snapshot: Snapshot) -> list[str]:
+    """Return the keys of the devices of the launch; none where they, or their order, can't be known."""
     view = snapshot.kernel
     if view.given is None and (view.inherited is not None or not snapshot.is_uniform):
         return []
     if view.given is None:
-        return [_typed(gpu) for gpu in whole_gpus(snapshot.devices)]
-    known = {device.uuid: _typed(device) for device in snapshot.devices}
+        return [_key(gpu) for gpu in whole_gpus(snapshot.devices)]
+    known = {device.uuid: _key(device) for device in snapshot.devices}
     return [known[uuid] for uuid in view.given if uuid in known]
 
 
-def _changed(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in now.items() if value != before.get(name)}
-
-
-def _typed(device: Device) -> str:
+def _key(device: Device) -> str:
     return str(device.index) if isinstance(device, Gpu) else str(device.uuid)
 
 
-def _line(row: Row, allotment: Allotment) -> Json:
+def _device_row(row: Row, allotment: Allotment) -> DeviceRow:
     mine, others, _ = row.shares
-    return {
-        "label": row.label,
-        "name": row.name,
-        "total": row.total,
-        "whose": [round(mine * _THOUSANDTHS), round(others * _THOUSANDTHS)],
-        "users": list(row.users),
-        "kind": row.kind,
-        "here": row.here,
-        "why": printable(allotment.why_not(row.device)),
-        "part": "" if isinstance(row.device, Gpu) else str(row.device.gpu_index),
-    }
+    return DeviceRow(
+        label=row.label,
+        name=row.name,
+        total=row.total,
+        memory_shares=[_thousandths(mine), _thousandths(others)],
+        users=list(row.users),
+        kind=row.kind,
+        here=row.here,
+        unavailable=printable(allotment.why_not(row.device)),
+        parent="" if isinstance(row.device, Gpu) else str(row.device.gpu_index),
+    )
 
 
-def _figures(row: Row) -> list[Any]:
+def _figures(row: Row) -> Figures:
     used = row.device.status.memory_used
-    gib = None if used is UNKNOWN else round(used / GIB, 1)
-    figures = (row.utilization, row.temperature, row.power)
-    return [gib, round(row.shares[-1] * _THOUSANDTHS), *map(_figure, figures)]
+    return Figures(
+        used=None if used is UNKNOWN else round(used / GIB, 1),
+        used_share=_thousandths(row.shares[-1]),
+        utilization=_figure(row.utilization),
+        temperature=_figure(row.temperature),
+        power=_figure(row.power),
+    )
+
+
+def _thousandths(share: float) -> int:
+    return round(share * 1000)
 
 
 def _figure(value: float | Unknown | None) -> int | str | None:

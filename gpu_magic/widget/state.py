@@ -1,77 +1,80 @@
-"""What all panels of this process show, and what was clicked in any of them: there is one board.
+"""What all panels of this process show: one state, read by one thread, and what pages ask of it.
 
-Figures are read on the sampler's thread, clicks come in on any, and choices are made on the main thread. What
-changes the board and what is sent of it happens under one lock, so that it goes out in order.
+The machine is read on the sampler's thread, messages from pages come in on any, and choices are made on the
+main thread, between cells. One lock, `PanelState._lock`, guards all that is kept here and in its `Viewers`,
+`History` and `PendingChoice`. Messages are sent while it is held, so that they go out in the order of the
+changes. The machine is read, and a choice is made, without it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from gpu_magic.display.choice import Choice
-from gpu_magic.display.refusal import refusal_text
 from gpu_magic.errors import ChoiceError, GpuMagicError
-from gpu_magic.process.choosing import apply
 from gpu_magic.process.driver import probe
-from gpu_magic.process.outcome import Applied, Refused
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot, take_snapshot
-from gpu_magic.restart.restart import Restart
-from gpu_magic.restart.saved_choice import save
+from gpu_magic.restart import restart
 from gpu_magic.selection.allotment import Allotment
 from gpu_magic.selection.request import parse
 from gpu_magic.selection.select import select
-from gpu_magic.widget.pending import Wish, Wishes
+from gpu_magic.widget.history import History
+from gpu_magic.widget.idle import IdleCallback
+from gpu_magic.widget.pending import PendingChoice, WaitingChoice, carry_out
+from gpu_magic.widget.protocol import (
+    Changes,
+    Choose,
+    Draft,
+    FullState,
+    Heartbeat,
+    Notice,
+    Paused,
+    Restart,
+    Restarting,
+    SetDraft,
+    SetVisibility,
+    State,
+    as_arrays,
+)
 from gpu_magic.widget.sampler import Sampler
-from gpu_magic.widget.serialization import UTILIZATION, Picture, picture
+from gpu_magic.widget.serialization import NO_MACHINE, serialize
+from gpu_magic.widget.viewers import Viewers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpu_magic.widget.protocol import KernelMessage, NoticeKind
+    from gpu_magic.widget.viewers import Viewer
 
-__all__ = ["Board", "Viewer", "board"]
+__all__ = ["PanelState", "panel_state"]
 
-_HISTORY = 180  # samples: three minutes
-_BEAT = 10.0  # seconds after which something is sent although nothing has changed: silence means trouble
-# A page says every 15 s that it is looking. One that was closed, or whose computer sleeps, says nothing.
-_LEASE = 40.0
+_HEARTBEAT = 10.0  # seconds after which something is sent although nothing has changed
 _UNLOADED = "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gpu_magic."
 
 
-class Viewer(Protocol):
-    """A panel, as far as the board knows it."""
-
-    views: dict[str, float]  # of its pages, and when each last said that it shows the panel
-
-    def tell(self, message: dict[str, Any]) -> None:
-        """Send something to the panel's pages."""
-
-
-class Board:
-    """The state that panels share."""
+class PanelState:
+    """What panels show. Its methods can be called on any thread, but for `add`, `resume` and `restart`."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._viewers: list[Viewer] = []
+        self._idle = IdleCallback(self._when_idle)
         self._sampler = Sampler(self.tick)
-        self._wishes = Wishes(self._carry_out)
-        self._restart: Restart | None = None
+        self._viewers = Viewers(self._idle)
+        self._history = History()
+        self._pending = PendingChoice()
         self._shell: Any = None
         self._is_paused = False
-        self._hears_while_busy = False
-        self._inventory: Snapshot | None = None
-        self._picture = Picture({}, {}, {})
-        self._history: dict[str, deque[int | None]] = {}
-        self._draft: str | None = None
-        self._tick = 0  # how often the machine was read
-        self._version = 0  # how often a page was to learn something: one that has missed a message can tell
-        self._looked_at = self._sent_at = time.monotonic()
+        self._snapshot: Snapshot | None = None
+        self._machine = NO_MACHINE  # the same, as sent
+        self._ticks = 0
+        self._version = 0
+
+    # Panels come and go.
 
     def add(self, viewer: Viewer, shell: Any) -> Snapshot:
-        """Take in a panel that was just made; return the machine as it shows it.
+        """Take in a new panel; return the machine as it shows it. The shell is None outside IPython.
 
         Raises
         ------
@@ -81,216 +84,203 @@ class Board:
         """
         self._shell = shell
         self.resume(shell)
-        self._wishes.attach(shell)
-        inventory = self._look()
+        self._idle.attach(shell)
+        snapshot = self._read()
+        is_in_kernel = hasattr(shell, "kernel")
         with self._lock:
-            self._viewers.append(viewer)
-        if hasattr(shell, "kernel"):  # a page may show it soon, and can't say so before this cell ends
-            viewer.views[""] = time.monotonic()
+            self._viewers.add(viewer)
+            if is_in_kernel:
+                self._viewers.expect(viewer)
+        if is_in_kernel:
             self._sampler.start()
-        return inventory
+        return snapshot
 
     def remove(self, viewer: Viewer) -> None:
         """Forget a panel that was closed."""
         with self._lock:
-            if viewer in self._viewers:
-                self._viewers.remove(viewer)
+            self._viewers.remove(viewer)
 
     def pause(self) -> None:
-        """Stop: the extension is unloaded, and perhaps loaded again at once."""
-        self._is_paused, self._draft = True, None
+        """Stop, as the extension is unloaded; it may be loaded again right away."""
+        with self._lock:
+            self._is_paused, self._pending.draft = True, None
         self._sampler.stop()
-        self._wishes.detach()
-        self._tell_all({"paused": True, "said": {"text": _UNLOADED, "kind": "warning"}})
+        self._idle.detach()
+        self._send(Paused(True))
+        self.notify(_UNLOADED, "warning")
 
     def resume(self, shell: Any) -> None:
-        """Go on with the panels that are there."""
+        """Go on after `pause`; else do nothing."""
         if not self._is_paused:
             return
         self._is_paused = False
-        self._tell_all({"paused": False, "said": {"text": "", "kind": "info"}})
-        self._wishes.attach(shell)
-        if self._is_watched():
-            self._sampler.start()
-            self._sampler.poke()
+        self._send(Paused(False))
+        self.notify("", "info")
+        self._idle.attach(shell)
+        if self._is_any_visible():
+            self._read_now()
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return all that a page needs to begin with."""
-        with self._lock:
-            return {
-                "at": time.time(),
-                "tick": self._tick,
-                "version": self._version,
-                **self._picture._asdict(),
-                "order": list(self._picture.rows),  # a JavaScript object would put numbers first
-                "history": {key: list(samples) for key, samples in self._history.items()},
-                "draft": self._draft,
-                "paused": self._is_paused,
-            }
+    # What pages ask for; see the messages of the same names.
 
-    def look_at(self, viewer: Viewer, view: str, *, is_seen: bool, version: int) -> None:
-        """Note whether a view of a page shows a panel, and tell it what it has missed."""
+    def set_visibility(self, viewer: Viewer, message: SetVisibility) -> None:
+        """Note whether a view is visible, and send its page what it has missed."""
         with self._lock:
-            self._hears_while_busy = self._hears_while_busy or self._wishes.is_busy
-            viewer.views.pop("", None)
-            viewer.views.pop(view, None)
-            if not is_seen:
+            self._viewers.set_visibility(viewer, message.view, visible=message.visible)
+            if not message.visible or self._is_paused:
                 return
-            viewer.views[view] = time.monotonic()
-            if self._is_paused:
-                return
-            is_current = self._sampler.is_running and version == self._version
-            # A page that is told something knows that there is a kernel.
-            viewer.tell({"tick": self._tick} if is_current else {"all": self.snapshot()})
+            is_current = self._sampler.is_running and message.version == self._version
+            # Answered in any case: a page that hears something knows that there is a kernel.
+            viewer.tell(Heartbeat(self._ticks) if is_current else State(self.full_state()))
         if not self._sampler.is_running:
-            self._sampler.start()
-            self._sampler.poke()
+            self._read_now()
 
-    def draft(self, wanted: str | None, page: str) -> None:
-        """Show in every panel what was clicked in one, and is not chosen yet.
+    def set_draft(self, message: SetDraft) -> None:
+        """Show in every panel what was clicked in one, and is not applied yet.
 
         Raises
         ------
         ChoiceError
-            For what could not be chosen.
+            It can't be chosen.
 
         """
-        if wanted:
-            self._check(wanted)
-        self._set_draft(wanted, page)
+        if message.request:
+            self._check(message.request)
+        self._change_draft(message.request, message.page)
 
-    def wish(self, wish: Wish) -> None:
-        """Record that GPUs are to be chosen.
+    def choose(self, viewer: Viewer, message: Choose) -> None:
+        """Choose as soon as no cell runs.
 
         Raises
         ------
         ChoiceError
-            For what can't be chosen.
+            It can't be chosen.
 
         """
         if self._is_paused:
             raise ChoiceError(_UNLOADED)
-        self._check(wish.wanted)
-        self._wishes.record(wish)
+        self._check(message.request)
+        with self._lock:
+            self._pending.put(WaitingChoice(message, viewer))
+        self._idle.request()
 
-    def restart(self, shell: Any, tell: Callable[[dict[str, Any]], None], page: str = "") -> None:
-        """Restart the kernel, by a page or from here; all panels learn of it."""
-        self._tell_all({"restarting": True})
-        self._restart = Restart(shell, tell, page)
+    # What the pages are sent.
 
-    def answer(self, page: str, *, can: bool) -> None:
-        """Note whether a page can restart the kernel."""
-        if self._restart is not None:
-            (self._restart.can if can else self._restart.cannot)(page)
+    def full_state(self) -> FullState:
+        """Return all that a page needs to begin with."""
+        with self._lock:
+            return FullState(
+                time=time.time(),
+                tick=self._ticks,
+                version=self._version,
+                header=self._machine.header,
+                rows=self._machine.rows,
+                figures=as_arrays(self._machine.figures),
+                order=list(self._machine.rows),
+                history=self._history.samples(),
+                draft=self._pending.draft,
+                is_paused=self._is_paused,
+            )
 
-    def say(self, text: str, kind: str) -> None:
-        """Say something in every panel that is seen."""
-        self._tell_all({"said": {"text": text, "kind": kind}})
+    def notify(self, text: str, kind: NoticeKind) -> None:
+        """Show a text in every visible panel."""
+        self._send(Notice(text, kind))
+
+    def restart(self, shell: Any, tell: Callable[[KernelMessage], None], page: str = "") -> None:
+        """Restart the kernel, and say so in every visible panel.
+
+        Parameters
+        ----------
+        shell
+            The kernel's.
+        tell
+            Sends a message to the pages that can do it.
+        page
+            The page that is to do it; empty: any.
+
+        """
+        self._send(Restarting())
+        restart.begin(shell, lambda kernel, page: tell(Restart(kernel, page)), page)
 
     def tick(self) -> bool:
-        """Read the machine and send what has changed; tell whether anybody still looks."""
-        if not self._is_watched():
+        """Read the machine and send what has changed; return whether any view is visible."""
+        if not self._is_any_visible():
             return False
         try:
-            self._look()
+            self._read()
         except GpuMagicError as error:  # a simulation that is described anew, and wrongly
-            self.say(str(error), "error")
+            self.notify(str(error), "error")
         return True
 
-    def _look(self) -> Snapshot:
-        """Read the machine, and send what has changed since the last time."""
+    def _read(self) -> Snapshot:
+        """Read the machine, and send what has changed since the last reading."""
         session = current()
-        inventory = take_snapshot(session, probe())
-        now = picture(inventory, Allotment(inventory, session.inherited))
+        snapshot = take_snapshot(session, probe())
+        machine = serialize(snapshot, Allotment(snapshot, session.inherited))
         with self._lock:
-            changes = now.since(self._picture)
-            self._inventory, self._picture = inventory, now
-            self._remember(now)
-            self._tick += 1
+            changes = machine.since(self._machine)
+            self._snapshot, self._machine = snapshot, machine
+            self._history.add(machine.figures)
+            self._ticks += 1
             if changes is None:
                 self._version += 1
-                self._tell_all({"all": self.snapshot()})
-            elif changes:
-                self._tell_version({**changes, "tick": self._tick})
-            elif time.monotonic() - self._sent_at >= _BEAT:
-                self._tell_all({"tick": self._tick})
-        return inventory
+                self._send(State(self.full_state()))
+            elif any(changes):
+                header, rows, figures = changes
+                self._version += 1
+                self._send(Changes(self._ticks, self._version, header, rows, as_arrays(figures)))
+            elif self._viewers.silence >= _HEARTBEAT:
+                self._send(Heartbeat(self._ticks))
+        return snapshot
 
-    def _remember(self, now: Picture) -> None:
-        """Keep the utilisation of the last minutes; the time in which nobody looked is a gap."""
-        missed = min(_HISTORY, round(time.monotonic() - self._looked_at) - 1)
-        self._looked_at = time.monotonic()
-        for key in [key for key in self._history if key not in now.now]:
-            del self._history[key]
-        for key, figures in now.now.items():
-            util = figures[UTILIZATION]
-            samples = self._history.setdefault(key, deque(maxlen=_HISTORY))
-            samples.extend([None] * (missed if samples else 0))
-            samples.append(util if isinstance(util, int) else None)
+    def _read_now(self) -> None:
+        self._sampler.start()
+        self._sampler.poke()
 
-    def _set_draft(self, wanted: str | None, page: str = "") -> None:
+    def _change_draft(self, request: str | None, page: str) -> None:
         with self._lock:
-            self._draft = wanted
-            self._tell_version({"draft": wanted, "page": page})
-
-    def _tell_version(self, message: dict[str, Any]) -> None:
-        """Send what a page has to have: it can tell by the version whether it has missed another one."""
-        with self._lock:
+            self._pending.draft = request
             self._version += 1
-            self._tell_all({**message, "version": self._version})
+            self._send(Draft(request, page, self._version))
 
-    def _tell_all(self, message: dict[str, Any]) -> None:
+    def _send(self, message: KernelMessage) -> None:
         with self._lock:
-            self._sent_at = time.monotonic()
-            for viewer in filter(self._is_seen, self._viewers):
-                viewer.tell(message)
+            self._viewers.send(message)
 
-    def _is_watched(self) -> bool:
+    def _is_any_visible(self) -> bool:
         with self._lock:
-            return any(map(self._is_seen, self._viewers))
+            return self._viewers.is_any_visible
 
-    def _is_seen(self, viewer: Viewer) -> bool:
-        """Whether a page shows a panel. Pages of some kernels can't say so while a cell runs."""
-        if self._wishes.is_busy and not self._hears_while_busy:
-            return bool(viewer.views)
-        now, free_since = time.monotonic(), self._wishes.free_since
-        return any(now - max(heard, free_since) < _LEASE for heard in viewer.views.values())
+    # Choices are checked when they come in, and made on the main thread.
 
-    def _check(self, wanted: str) -> None:
-        """Check a wish against the machine as it was last read: a page can send anything."""
-        inventory = self._inventory
-        if inventory is not None:
-            select(parse(wanted), inventory, current().inherited)
+    def _check(self, request: str) -> None:
+        """Check a request against the latest reading; raise ChoiceError. A page can send anything."""
+        if self._snapshot is not None:
+            select(parse(request), self._snapshot, current().inherited)
 
-    def _carry_out(self, wish: Wish) -> None:
-        """Choose, as `%gpus` would; on the main thread."""
-        try:
-            outcome = apply(current(), wish.wanted)
-            if wish.restart and isinstance(outcome, Refused):
-                save(outcome)
-        except GpuMagicError as error:
-            self.say(str(error), "error")
+    def _when_idle(self, before_cell: bool) -> None:
+        """Make the choice that waits, if one does."""
+        with self._lock:
+            choice = self._pending.take(before_cell=before_cell)
+        if choice is None:
             return
-        except Exception as error:  # noqa: BLE001 - there is no cell that it could end, and a page that waits
-            self.say(f"Nothing was chosen: {type(error).__name__}: {error}", "error")
-            return
-        if isinstance(outcome, Applied):
-            if self._draft == wish.wanted:  # and nothing else was clicked meanwhile
-                self._set_draft(None)
-            self.say(str(Choice(outcome)), "done")
-        elif wish.restart:
-            self.restart(self._shell, wish.by.tell, wish.page)
+        notice = carry_out(choice.choose)
+        if notice is None:
+            self.restart(self._shell, choice.viewer.tell, choice.choose.page)
         else:
-            self.say(refusal_text(outcome), "warning")
+            with self._lock:
+                # What was clicked meanwhile stays.
+                if notice.kind == "done" and self._pending.draft == choice.choose.request:
+                    self._change_draft(None, "")
+                self._send(notice)
         self._sampler.poke()
 
 
-_board: Board | None = None
+_state: PanelState | None = None
 
 
-def board() -> Board:
-    """Return this process's board; the first call makes it."""
-    global _board  # noqa: PLW0603 - as there is one session
-    if _board is None:
-        _board = Board()
-    return _board
+def panel_state() -> PanelState:
+    """Return this process's; the first call makes it."""
+    global _state  # noqa: PLW0603 - as there is one session
+    if _state is None:
+        _state = PanelState()
+    return _state

@@ -1,101 +1,113 @@
-// What a panel shows: the machine as the kernel last told it, and what was clicked since. A panel can be shown
-// in several places of a page, and all of them show this.
-const PATIENCE = 150; // milliseconds after which a click that was not answered is waiting for the kernel
-
+// What a panel shows: the machine as the kernel last sent it, and what was clicked since.
+// A page can show a panel in several views; all of them show this.
+const ANSWER_LIMIT = 150; // milliseconds after which a click without an answer is waiting for the kernel
 const FRESH = 60; // seconds
-const NEWS = 2000; // milliseconds in which the rows show what a choice has done
-const RESTART = 6000; // milliseconds after which a restart is done, where this page is not the one that does it
+const SHOW_DONE = 2000; // milliseconds in which the rows show what a choice has done
+const RESTART_TIME = 6000; // milliseconds after which a restart by another page or the kernel is done
 
 class Store {
   constructor(model) {
     this.model = model;
-    this.page = newPage();
+    this.page = makeName();
     this.views = new Set();
-    this.said = { text: "", kind: "info" };
+    this.notice = { text: "", kind: "info" };
     this.isRestarting = false;
     this.isGone = false;
-    this.reset(model.get("machine"));
-    model.on("msg:custom", (message) => this.hear(message));
-    // A page that was loaded anew is told all at once.
-    model.on("change:machine", () => this.reset(model.get("machine")));
+    this.reset(model.get("full_state"));
+    model.on("msg:custom", (message) => this.receive(message));
+    // A page that was loaded again asks for the whole state.
+    model.on("change:full_state", () => this.reset(model.get("full_state")));
     // The widget manager says so when it has lost the kernel, by a restart for example.
     model.on("comm_live_update", () => this.lose());
   }
 
-  reset(all) {
-    // A page that was exported has the widget, and no kernel: what it was told is old, and nothing more comes.
-    this.isLive ||= Math.abs(Date.now() / 1000 - all.at) < FRESH;
-    this.tick = all.tick;
-    this.version = all.version;
-    this.head = all.head;
-    this.rows = all.rows;
-    this.now = all.now;
-    this.order = all.order;
-    this.history = all.history;
-    this.draft = all.draft;
-    this.isPaused = all.paused;
+  reset(state) {
+    // An exported page has the widget's state of then, and no kernel: nothing more comes.
+    this.isLive ||= Math.abs(Date.now() / 1000 - state.time) < FRESH;
+    this.tick = state.tick;
+    this.version = state.version;
+    this.header = state.header;
+    this.rows = state.rows;
+    this.figures = state.figures;
+    this.order = state.order;
+    this.history = state.history;
+    this.draft = state.draft; // a request; "": nothing yet; null: nothing was clicked
+    this.isPaused = state.is_paused;
     this.heardAt = Date.now();
     this.show(true);
   }
 
-  hear(message) {
+  receive(message) {
     this.heardAt = Date.now();
     this.isGone = false;
     this.isLive = true;
-    if (message.all) return this.reset(message.all);
+    if (message.type === "state") return this.reset(message.state);
     if ("version" in message && !this.follows(message.version)) return this.askAgain();
-    if (message.tick) this.count(message);
-    if ("draft" in message && message.page !== this.page) this.draft = message.draft;
-    if (message.said) this.say(message.said.text, message.said.kind);
-    if ("paused" in message) this.pause(message.paused);
-    if (message.restarting) this.waitForRestart();
-    if (message.restart) this.restart(message.restart);
+    switch (message.type) {
+      case "changes":
+        this.apply(message);
+        break;
+      case "heartbeat":
+        this.apply({ tick: message.tick, header: {}, rows: {}, figures: {} });
+        break;
+      case "draft":
+        if (message.page !== this.page) this.draft = message.request;
+        break;
+      case "notice":
+        this.notify(message.text, message.kind);
+        break;
+      case "paused":
+        this.isPaused = message.is_paused;
+        if (this.isPaused) this.draft = null;
+        break;
+      case "restarting":
+        this.waitForRestart();
+        break;
+      case "restart":
+        this.restart(message);
+    }
     this.show();
   }
 
-  // Messages get lost: a server drops them where a cell prints too much, and a connection can break.
+  // Messages get lost: a server drops some where a cell prints too much, and a connection can break.
   follows(version) {
     if (version > this.version + 1) return false;
     this.version = Math.max(this.version, version);
     return true;
   }
 
+  // The kernel answers with the whole state where the version is not its own.
   askAgain() {
-    for (const view of this.views) view.see(view.isSeen, true);
+    for (const view of this.views) view.visibility.say();
   }
 
-  // A tick in which nothing changed was not sent: the figures were those of before.
-  count({ tick, head, rows, now }) {
+  // A reading that changed nothing was not sent: its figures were those of before.
+  apply({ tick, header, rows, figures }) {
     if (tick <= this.tick) return;
     const missed = Math.min(tick - this.tick - 1, SAMPLES);
     for (const key of this.order) {
       const samples = (this.history[key] ??= []);
-      const before = utilization(this.now[key]);
-      Object.assign(this.rows[key], rows?.[key]);
-      if (now && key in now) this.now[key] = now[key];
+      const before = knownUtilization(this.figures[key]);
+      Object.assign(this.rows[key], rows[key]);
+      if (key in figures) this.figures[key] = figures[key];
       for (let again = 0; again < missed; again++) samples.push(before);
-      samples.push(utilization(this.now[key]));
+      samples.push(knownUtilization(this.figures[key]));
       samples.splice(0, samples.length - SAMPLES);
     }
-    Object.assign(this.head, head);
+    Object.assign(this.header, header);
     this.tick = tick;
-    // What was done is no news any more once something else has happened: a choice by typing, CUDA's start.
-    const isNews = head?.state || Object.values(rows ?? {}).some((fields) => "here" in fields);
-    if (isNews && this.said.kind === "done" && Date.now() - this.saidAt > NEWS) this.say("", "info");
+    // What was done is old once something else has happened: a choice by typing, CUDA's initialization.
+    const isNew = header.cuda_state || Object.values(rows).some((fields) => "here" in fields);
+    if (isNew && this.notice.kind === "done" && Date.now() - this.notifiedAt > SHOW_DONE) this.notify("", "info");
   }
 
-  say(text, kind) {
+  notify(text, kind) {
     clearTimeout(this.waiting);
-    this.said = { text, kind };
-    this.saidAt = Date.now();
+    this.notice = { text, kind };
+    this.notifiedAt = Date.now();
   }
 
-  pause(isPaused) {
-    this.isPaused = isPaused;
-    if (isPaused) this.draft = null;
-  }
-
-  // Whether nothing that is clicked would be heard.
+  // Whether nothing would receive a click.
   get isDead() {
     return this.isGone || this.isRestarting || this.isPaused;
   }
@@ -103,44 +115,43 @@ class Store {
   lose() {
     clearTimeout(this.losing);
     this.isGone = true;
-    const back = "The kernel was restarted: the next %load_ext gpu_magic applies your choice.";
-    const anew = "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one.";
-    this.say(this.isRestarting ? back : anew, "warning");
+    const restarted = "The kernel was restarted: the next %load_ext gpu_magic applies your choice.";
+    const gone = "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one.";
+    this.notify(this.isRestarting ? restarted : gone, "warning");
     this.show();
   }
 
-  ask(message) {
-    this.model.send({ ...message, page: this.page });
+  send(message) {
+    this.model.send(message);
   }
 
-  // What is clicked, as what one types behind %gpus; "" for nothing yet, null for what is chosen already.
-  pick(wanted) {
-    this.draft = wanted;
-    if (this.said.kind !== "pending") this.say(this.warning, "warning"); // what waits will still be done
-    this.ask({ do: "draft", wanted });
+  setDraft(request) {
+    this.draft = request;
+    if (this.notice.kind !== "pending") this.notify(this.warning, "warning"); // what waits will still be done
+    this.send(pageMessage.setDraft(request, this.page));
     this.show();
   }
 
-  wish(what, wanted = this.draft) {
-    this.say("", "info");
-    const text = `%gpus ${wanted}: ${what === "restart" ? "restarts" : "applies"} when the kernel is free`;
+  choose(restart, request = this.draft) {
+    this.notify("", "info");
+    const text = `%gpus ${request}: ${restart ? "restarts" : "applies"} when the kernel is free`;
     this.waiting = setTimeout(() => {
-      this.say(text, "pending");
+      this.notify(text, "pending");
       this.show();
-    }, PATIENCE);
-    this.ask({ do: what, wanted });
+    }, ANSWER_LIMIT);
+    this.send(pageMessage.choose(request, restart, this.page));
     this.show();
   }
 
   waitForRestart() {
     this.isRestarting = true;
-    this.say("Restarting the kernel …", "pending");
-    // Front ends are not told of a restart that somebody else has asked for.
-    this.losing = setTimeout(() => this.lose(), RESTART);
+    this.notify("Restarting the kernel …", "pending");
+    // A page does not learn of a restart that another page has asked the server for.
+    this.losing = setTimeout(() => this.lose(), RESTART_TIME);
   }
 
-  async restart(wish) {
-    if (await answerRestart(wish, this.page, (answer) => this.ask(answer))) this.lose();
+  async restart(message) {
+    if (await answerRestart(message, this.page, (answer) => this.send(answer))) this.lose();
   }
 
   show(isNew = false) {
@@ -148,58 +159,62 @@ class Store {
   }
 
   // The devices that this kernel sees, in the order of cuda:i.
-  get present() {
-    const place = (key) => Number(this.rows[key].here.slice("cuda:".length));
-    const seen = this.order.filter((key) => this.rows[key].here.startsWith("cuda:"));
-    return seen.sort((one, other) => place(one) - place(other));
+  get visible() {
+    const ordinal = (key) => Number(this.rows[key].here.slice("cuda:".length));
+    const keys = this.order.filter((key) => this.rows[key].here.startsWith("cuda:"));
+    return keys.sort((first, second) => ordinal(first) - ordinal(second));
   }
 
   // The devices that are marked: those that were clicked, else those that were chosen. Where all are visible,
   // nothing was chosen.
   get marked() {
-    if (this.draft === "reset") return this.head.given.split(",").filter((key) => key in this.rows);
+    if (this.draft === "reset") return this.header.launch_devices.filter((key) => key in this.rows);
     if (this.draft !== null) return this.draft.split(",").filter((key) => key in this.rows);
-    return this.head.chosen ? this.present : [];
+    return this.header.hides_devices ? this.visible : [];
   }
 
-  // Who is on what was clicked.
+  // Who uses what was clicked.
   get warning() {
     const busy = this.marked.filter((key) => this.rows[key].kind === "busy");
-    const name = (key) => (this.rows[key].part ? key : `GPU ${key}`);
+    const name = (key) => (this.rows[key].parent ? key : `GPU ${key}`);
     return busy.map((key) => `${name(key)} is in use. ${this.rows[key].users.join("; ")}`).join("\n");
   }
 
   get isFrozen() {
-    return this.head.state === "frozen";
+    return this.header.cuda_state === "frozen";
   }
 
-  // Whether what was clicked is what the kernel has: then there is nothing to restart for.
+  // Whether what was clicked is what the kernel has: then no restart is needed for it.
   get isSame() {
-    return this.draft !== null && this.draft === (this.present.join(",") || "none");
+    return this.draft !== null && this.draft === (this.visible.join(",") || "none");
   }
 
   toggle(key) {
     const row = this.rows[key];
     const marked = this.draft === "reset" ? [] : this.marked;
-    if (row.why && !marked.includes(key)) {
-      this.say(row.why, "warning");
+    if (row.unavailable && !marked.includes(key)) {
+      this.notify(row.unavailable, "warning");
       return this.show();
     }
-    let wanted = marked.includes(key) ? marked.filter((one) => one !== key) : [...marked, key];
-    // One process can use one MIG instance, and no other GPU beside it.
-    if (wanted.some((one) => this.rows[one]?.part)) wanted = wanted.includes(key) ? [key] : [];
-    this.pick(wanted.join(","));
+    let keys = marked.includes(key) ? marked.filter((other) => other !== key) : [...marked, key];
+    // A process can use one MIG instance, and no other GPU with it.
+    if (keys.some((other) => this.rows[other]?.parent)) keys = keys.includes(key) ? [key] : [];
+    this.setDraft(keys.join(","));
   }
 
   pickLeastBusy(count) {
-    const least = this.head.least.split(",").filter(Boolean);
-    if (!(count >= 1 && count <= least.length)) {
-      const text = least.length ? `From 1 to ${least.length} can be picked.` : "None can be picked.";
-      this.say(text, "warning");
+    const keys = this.header.least_busy;
+    if (!(count >= 1 && count <= keys.length)) {
+      const text = keys.length ? `From 1 to ${keys.length} can be picked.` : "None can be picked.";
+      this.notify(text, "warning");
       return this.show();
     }
-    this.pick(least.slice(0, count).join(","));
+    this.setDraft(keys.slice(0, count).join(","));
   }
 }
 
-const WORDS = { none: "Use none", reset: "Use as started" };
+// What the chart shows: null where the utilization is not known, or there is none.
+function knownUtilization(figures) {
+  const { utilization } = unpackFigures(figures);
+  return typeof utilization === "number" ? utilization : null;
+}

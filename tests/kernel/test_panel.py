@@ -59,9 +59,8 @@ class Page:
     def hear_said(self) -> dict[str, str]:
         """Return what the panel is told to say next."""
         while message := self.hear():
-            if "said" in message:
-                said: dict[str, str] = message["said"]
-                return said
+            if message.get("type") == "notice":
+                return {"text": message["text"], "kind": message["kind"]}
         raise TimeoutError
 
 
@@ -81,20 +80,24 @@ def ends(kernel: Kernel) -> bool:
 NONSENSE: list[Any] = [
     None,
     [],
-    "use",
+    "choose",
     {},
-    {"do": "use"},
-    {"do": ["use"], "wanted": "1"},
-    {"do": "use", "wanted": 1},
-    {"do": "use", "wanted": ["1", "3"]},
-    {"do": "use", "wanted": None},
-    {"do": "draft", "wanted": {"1": "3"}},
-    {"do": "see", "view": 3, "seen": True},
-    {"do": "see", "view": "v", "seen": "yes"},
-    {"do": "delete", "wanted": "1"},
-    {"do": "use", "wanted": "1", "page": 3},
-    {"do": "see", "view": "v", "seen": True, "version": "1"},
-    {"do": "can"},
+    {"type": "choose"},
+    {"type": ["choose"], "request": "1", "restart": False, "page": "p"},
+    {"type": "choose", "request": 1, "restart": False, "page": "p"},
+    {"type": "choose", "request": ["1", "3"], "restart": False, "page": "p"},
+    {"type": "choose", "request": None, "restart": False, "page": "p"},
+    {"type": "choose", "request": "1", "restart": "no", "page": "p"},
+    {"type": "choose", "request": "1", "restart": False, "page": 3},
+    {"type": "set_draft", "request": {"1": "3"}, "page": "p"},
+    {"type": "delete", "request": "1", "page": "p"},
+    {"type": "set_visibility", "view": 3, "visible": True, "version": 1},
+    {"type": "set_visibility", "view": "v", "visible": "yes", "version": 1},
+    {"type": "set_visibility", "view": "v", "visible": True, "version": "1"},
+    {"type": "set_visibility", "view": "", "visible": True, "version": 1},
+    {"type": "set_visibility", "view": "v" * 65, "visible": True, "version": 1},
+    {"type": "answer_restart", "can": True},
+    {"type": "answer_restart", "can": "yes", "page": "p"},
 ]
 
 
@@ -106,7 +109,7 @@ def test_nonsense_changes_nothing_and_the_panel_says_so(page: Page) -> None:
             "kind": "error",
         }, content
     page.send(
-        None, "update", state={"machine": {"rows": {}}, "_esm": "alert(1)", "key": "x"}, buffer_paths=[]
+        None, "update", state={"full_state": {"rows": {}}, "_esm": "alert(1)", "key": "x"}, buffer_paths=[]
     )
     assert page.hear_said()["text"].startswith("The page sent what is not understood")
     assert page.kernel.run("print('alert(1)' in panel._esm, end='')").stdout == "False"
@@ -114,7 +117,7 @@ def test_nonsense_changes_nothing_and_the_panel_says_so(page: Page) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "says"),
+    ("request_text", "says"),
     [
         ("9", "There is no GPU 9: this machine has GPUs 0 to 3."),
         ("1,1", "names 1 twice"),
@@ -126,10 +129,16 @@ def test_nonsense_changes_nothing_and_the_panel_says_so(page: Page) -> None:
         ("auto:9", "only 4 can be picked from"),
     ],
 )
-@pytest.mark.parametrize("what", ["use", "restart", "draft"])
-def test_what_can_not_be_chosen_changes_nothing(page: Page, what: str, wanted: str, says: str) -> None:
-    page.do(do=what, wanted=wanted)
-    if what == "draft" and not wanted:  # what was clicked is dropped again
+@pytest.mark.parametrize(
+    "what",
+    [{"type": "choose", "restart": False}, {"type": "choose", "restart": True}, {"type": "set_draft"}],
+    ids=["choose", "restart", "draft"],
+)
+def test_what_can_not_be_chosen_changes_nothing(
+    page: Page, what: dict[str, Any], request_text: str, says: str
+) -> None:
+    page.do(**what, request=request_text)
+    if what["type"] == "set_draft" and not request_text:  # what was clicked is dropped again
         return
     assert says in page.hear_said()["text"]
     assert page.kernel.run(MASK).stdout == "None"
@@ -139,9 +148,9 @@ def test_a_wider_mask_than_the_kernel_was_given_is_refused(start_kernel: Callabl
     kernel = start_kernel(CUDA_VISIBLE_DEVICES="1,2")
     kernel.run("%load_ext gpu_magic")
     page = Page(kernel)
-    page.do(do="use", wanted="3")
+    page.do(type="choose", restart=False, request="3")
     assert "GPU 3 is outside what this kernel was given" in page.hear_said()["text"]
-    page.do(do="use", wanted="2")
+    page.do(type="choose", restart=False, request="2")
     assert page.hear_said()["text"].startswith("cuda:0 = GPU 2")
     assert kernel.run(MASK).stdout == "2"
 
@@ -151,17 +160,17 @@ def test_one_thread_while_somebody_looks_and_none_else(page: Page) -> None:
     other = Page(kernel, "other")
     assert kernel.run(THREADS).stdout == "1"
     for one in (page, other):
-        one.do(do="see", view="v", seen=True)
+        one.do(type="set_visibility", view="v", visible=True)
     assert kernel.run(THREADS).stdout == "1"
-    page.do(do="see", view="v", seen=False)
+    page.do(type="set_visibility", view="v", visible=False)
     time.sleep(1.2)
     assert kernel.run(THREADS).stdout == "1"  # the other one is still looked at
-    other.do(do="see", view="v", seen=False)
+    other.do(type="set_visibility", view="v", visible=False)
     assert ends(kernel)
-    page.do(do="see", view="v", seen=True)  # the page is in front again
-    while "all" not in (message := page.hear()):
+    page.do(type="set_visibility", view="v", visible=True)  # the page is in front again
+    while (message := page.hear()).get("type") != "state":
         assert message
-    assert set(message["all"]["rows"]) == {"0", "1", "2", "3"}
+    assert set(message["state"]["rows"]) == {"0", "1", "2", "3"}
     assert kernel.run(THREADS).stdout == "1"
     kernel.run("panel.close(); other.close()")
     assert ends(kernel)
@@ -169,139 +178,146 @@ def test_one_thread_while_somebody_looks_and_none_else(page: Page) -> None:
 
 def test_a_panel_in_two_places_is_looked_at_until_both_are_gone(page: Page) -> None:
     for view in ("one", "two"):
-        page.do(do="see", view=view, seen=True)
-    page.do(do="see", view="one", seen=False)
+        page.do(type="set_visibility", view=view, visible=True)
+    page.do(type="set_visibility", view="one", visible=False)
     time.sleep(1.2)
     assert page.kernel.run(THREADS).stdout == "1"
 
 
 def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
     kernel = page.kernel
-    page.do(do="see", view="v", seen=True)
-    page.do(do="use", wanted="2")
+    page.do(type="set_visibility", view="v", visible=True)
+    page.do(type="choose", restart=False, request="2")
     assert page.hear_said()["kind"] == "done"
     kernel.run("%reload_ext gpu_magic")
     assert kernel.run(THREADS).stdout == "1"
     assert kernel.run("%unload_ext gpu_magic").stdout.startswith("Your choice is undone") is False
     assert kernel.run(THREADS).stdout == "0"
-    page.do(do="use", wanted="1")
+    page.do(type="choose", restart=False, request="1")
     while (said := page.hear_said())["kind"] != "error":
         pass
     assert said["text"] == "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gpu_magic."
     assert kernel.run(MASK).stdout == "None"
-    page.do(do="see", view="v", seen=True)
+    page.do(type="set_visibility", view="v", visible=True)
     assert kernel.run(THREADS).stdout == "0"
     kernel.run("%load_ext gpu_magic")
     assert kernel.run(THREADS).stdout == "1"
-    events = "ip = get_ipython(); print(sum('Wishes' in repr(f) for l in ip.events.callbacks.values() for f in l), end='')"
+    events = "ip = get_ipython(); print(sum('IdleCallback' in repr(f) for l in ip.events.callbacks.values() for f in l), end='')"
     assert kernel.run(events).stdout == "2"
     kernel.run("%unload_ext gpu_magic")
     assert kernel.run(events).stdout == "0"
 
 
 def test_only_what_changed_is_sent(page: Page) -> None:
-    page.do(do="see", view="v", seen=True)
+    page.do(type="set_visibility", view="v", visible=True)
     page.hear(1.5)
     page.kernel.change_machine(Driver((replace(CARDS[0], util=42), *CARDS[1:])))
     while not (message := page.hear()).get("rows"):
         assert message
     assert message == {
+        "type": "changes",
         "tick": message["tick"],
         "version": message["version"],
-        "head": {"least": "1,2,3,0"},
+        "header": {"least_busy": ["1", "2", "3", "0"]},
         "rows": {"0": {"kind": "busy", "users": [IN_USE]}},
-        "now": {"0": [0.5, 6, 42, 31, 56]},
+        "figures": {"0": [0.5, 6, 42, 31, 56]},
     }
     quiet = page.hear(3.0)  # nothing changes, and nothing is said, but for the beat
-    assert set(quiet) <= {"tick"}
+    assert quiet.get("type") in (None, "heartbeat")
 
 
 def test_a_page_that_has_missed_something_is_told_all(page: Page) -> None:
-    page.do(do="see", view="v", seen=True)
-    while "all" not in (message := page.hear()):
+    page.do(type="set_visibility", view="v", visible=True)
+    while (message := page.hear()).get("type") != "state":
         assert message
-    version = message["all"]["version"]
-    page.do(do="see", view="v", seen=True, version=version)
-    assert set(page.hear()) == {"tick"}
-    page.do(do="see", view="v", seen=True, version=version - 1)
-    assert page.hear()["all"]["version"] == version
+    version = message["state"]["version"]
+    page.do(type="set_visibility", view="v", visible=True, version=version)
+    assert page.hear()["type"] == "heartbeat"
+    page.do(type="set_visibility", view="v", visible=True, version=version - 1)
+    assert page.hear()["state"]["version"] == version
 
 
 def test_making_a_panel_keeps_nothing_from_the_others(page: Page) -> None:
-    page.do(do="see", view="v", seen=True)
+    page.do(type="set_visibility", view="v", visible=True)
     page.hear()
     page.kernel.client.execute("gpu_magic.choose('2'); other = gpu_magic.panel()")
     while "2" not in (message := page.hear()).get("rows", {}):
         assert message
     assert message["rows"]["2"]["here"] == "cuda:0"
-    assert message["head"]["chosen"] is True
+    assert message["header"]["hides_devices"] is True
 
 
-WISH = """
-from gpu_magic.widget.pending import Wish
-panel.board.wish(Wish({wanted!r}, {restart}, panel, "p"))
+CHOOSE = """
+from gpu_magic.widget.protocol import Choose
+panel.state.choose(panel, Choose({request!r}, {restart}, "p"))
 """
 
 
 def test_a_cell_within_a_cell_is_not_the_end_of_it(page: Page) -> None:
-    wish = WISH.format(wanted="3", restart=False)
+    choose = CHOOSE.format(request="3", restart=False)
     inner = (
         "get_ipython().run_cell('1'); import asyncio; await asyncio.sleep(0.1); get_ipython().run_cell('2')"
     )
-    assert page.kernel.run(f"{wish}\n{inner}\n{MASK}").stdout.endswith("None")
+    assert page.kernel.run(f"{choose}\n{inner}\n{MASK}").stdout.endswith("None")
     assert page.kernel.run(MASK).stdout == "3"
 
 
 def test_a_restart_does_not_kill_the_cells_that_wait_their_turn(page: Page) -> None:
     kernel = page.kernel
     kernel.run(f"import time\n{START_CUDA}")
-    wish = WISH.format(wanted="3", restart=True)
-    for code in (f"time.sleep(0.5)\n{wish}", "time.sleep(0.5)", "open('ran', 'w').close(); time.sleep(0.5)"):
+    choose = CHOOSE.format(request="3", restart=True)
+    for code in (
+        f"time.sleep(0.5)\n{choose}",
+        "time.sleep(0.5)",
+        "open('ran', 'w').close(); time.sleep(0.5)",
+    ):
         kernel.client.execute(code)
-    while "restart" not in (message := page.hear(10)):
+    while (message := page.hear(10)).get("type") != "restart":
         assert message
     assert kernel.run("import pathlib; print(pathlib.Path('ran').exists(), end='')").stdout == "True"
 
 
-def test_what_is_clicked_after_a_wish_stays_clicked(page: Page) -> None:
-    page.do(do="see", view="v", seen=True)
+def test_what_is_clicked_after_a_choice_stays_clicked(page: Page) -> None:
+    page.do(type="set_visibility", view="v", visible=True)
     page.kernel.client.execute("time = __import__('time'); time.sleep(0.5)")
-    page.do(do="use", wanted="3")
-    page.do(do="draft", wanted="1,2")
+    page.do(type="choose", restart=False, request="3")
+    page.do(type="set_draft", request="1,2")
     assert page.hear_said()["kind"] == "done"
-    assert page.kernel.run("print(panel.board.snapshot()['draft'], end='')").stdout == "1,2"
+    assert page.kernel.run("print(panel.state.full_state()['draft'], end='')").stdout == "1,2"
     assert page.kernel.run(MASK).stdout == "3"
 
 
 def test_reloading_keeps_what_was_clicked(page: Page) -> None:
-    page.kernel.run(WISH.format(wanted="3", restart=False) + "%reload_ext gpu_magic")
+    page.kernel.run(CHOOSE.format(request="3", restart=False) + "%reload_ext gpu_magic")
     assert page.kernel.run(MASK).stdout == "3"
 
 
 def test_unloading_drops_what_was_clicked_and_a_new_panel_wakes_the_others(page: Page) -> None:
-    page.do(do="see", view="v", seen=True)
-    page.do(do="draft", wanted="1,2")
+    page.do(type="set_visibility", view="v", visible=True)
+    page.do(type="set_draft", request="1,2")
     page.kernel.run("%unload_ext gpu_magic")
-    assert page.kernel.run("print(panel.board.snapshot()['draft'], end='')").stdout == "None"
+    assert page.kernel.run("print(panel.state.full_state()['draft'], end='')").stdout == "None"
     page.kernel.client.execute("other = gpu_magic.panel()")
-    while "paused" not in (message := page.hear()):
+    while (message := page.hear()).get("type") != "paused":
         assert message
-    assert message["paused"] is False
+    assert message["is_paused"] is False
 
 
 def test_a_method_that_there_is_not(page: Page) -> None:
-    page.do(do="see", view="v", seen=True)
+    page.do(type="set_visibility", view="v", visible=True)
     for method in ("", "backbone", "delete"):
         page.send({}, method)
         assert page.hear_said()["text"] == "The page sent what is not understood; nothing was changed."
 
 
 def test_a_folder_that_can_not_be_written_to(page: Page) -> None:
-    page.do(do="see", view="v", seen=True)
+    page.do(type="set_visibility", view="v", visible=True)
     page.kernel.run(START_CUDA)
     # A folder stands where the choice would be kept: root could write into any.
-    page.kernel.run("from gpu_magic.restart.kernel import saved_choice_file; saved_choice_file().with_suffix('.new').mkdir()")
-    page.do(do="restart", wanted="3")
+    page.kernel.run(
+        "from gpu_magic.restart.kernel import saved_choice_file; saved_choice_file().with_suffix('.new').mkdir()"
+    )
+    page.do(type="choose", restart=True, request="3")
     assert page.hear_said()["text"].startswith(
         "The choice can't be kept for a restart, so nothing was changed"
     )
@@ -316,7 +332,7 @@ def test_a_panel_made_on_another_thread(kernel: Kernel) -> None:
         "thread = threading.Thread(target=lambda: asyncio.run(make()))\nthread.start()\nthread.join()"
     )
     page = Page(kernel, "other")
-    page.do(do="use", wanted="3")
+    page.do(type="choose", restart=False, request="3")
     assert page.hear_said()["kind"] == "done"
     assert kernel.run(MASK).stdout == "3"
 
@@ -325,15 +341,15 @@ IN_USE = "in use, by whom can't be seen from here"
 
 
 def test_a_hanging_driver_keeps_neither_the_thread_nor_the_kernel(page: Page) -> None:
-    page.do(do="see", view="v", seen=True)
+    page.do(type="set_visibility", view="v", visible=True)
     page.kernel.change_machine(Driver(CARDS, hangs=(("nvmlDeviceGetMemoryInfo_v2", 1, 30.0),)))
     while "1" not in (message := page.hear(10)).get("rows", {}):
         assert message
     assert message["rows"]["1"]["kind"] == "problem"
     page.kernel.change_machine(Driver((replace(CARDS[0], util=7), *CARDS[1:])))
-    while "0" not in (message := page.hear(10)).get("now", {}):
+    while "0" not in (message := page.hear(10)).get("figures", {}):
         assert message
-    assert message["now"]["0"][2] == 7
+    assert message["figures"]["0"][2] == 7
 
 
 def test_what_stands_in_the_notebook_without_widgets(kernel: Kernel) -> None:
@@ -364,7 +380,11 @@ def save(kernel: Kernel, changes: dict[str, Any] | None = None) -> Path:
         ).status
         == "ok"
     )
-    file = Path(kernel.run("from gpu_magic.restart.kernel import saved_choice_file; print(saved_choice_file(), end='')").stdout)
+    file = Path(
+        kernel.run(
+            "from gpu_magic.restart.kernel import saved_choice_file; print(saved_choice_file(), end='')"
+        ).stdout
+    )
     kept = json.loads(file.read_text())
     assert kept["request"] == f"{CARDS[3].uuid},{CARDS[0].uuid}"
     assert file.stat().st_mode & 0o077 == 0
@@ -505,7 +525,9 @@ def test_a_dry_run_of_a_restart(kernel: Kernel) -> None:
     kernel.run(START_CUDA)
     assert "frozen to GPU 1" in kernel.run("%gpus 3 --restart --dry-run").text
     assert (
-        kernel.run("from gpu_magic.restart.kernel import saved_choice_file; print(saved_choice_file().exists(), end='')").stdout
+        kernel.run(
+            "from gpu_magic.restart.kernel import saved_choice_file; print(saved_choice_file().exists(), end='')"
+        ).stdout
         == "False"
     )
     assert os.environ.get("CUDA_VISIBLE_DEVICES") is None

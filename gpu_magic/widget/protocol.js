@@ -1,0 +1,31 @@
+// The messages between page and kernel, in both directions; protocol.py has the same, and says what each field is.
+
+// What a page sends.
+const pageMessage = {
+  // A view came into sight, is still in sight, or is not any more.
+  setVisibility: (view, visible, version) => ({ type: "set_visibility", view, visible, version }),
+  // Devices were clicked that are not applied yet; null: what was clicked is dropped.
+  setDraft: (request, page) => ({ type: "set_draft", request, page }),
+  // Choose, as soon as no cell runs.
+  choose: (request, restart, page) => ({ type: "choose", request, restart, page }),
+  // Whether this page can restart the kernel.
+  answerRestart: (can, page) => ({ type: "answer_restart", can, page }),
+};
+
+// What the kernel sends, by type:
+//   state       {state}                                  everything, as in the model's `full_state`
+//   changes     {tick, version, header, rows, figures}   what one reading has changed
+//   heartbeat   {tick}                                   nothing has changed
+//   draft       {request, page, version}                 what was clicked on some page
+//   notice      {text, kind}                             a text to show; kind: info, done, warning, error
+//   paused      {is_paused}                              the extension was unloaded, or is loaded again
+//   restarting  {}                                       the kernel is about to be restarted
+//   restart     {kernel, page}                           restart the kernel; page "": who can?
+
+// A device's figures are sent as an array. null: unknown; "": the device has no such figure.
+function unpackFigures([used, usedShare, utilization, temperature, power]) {
+  return { used, usedShare, utilization, temperature, power }; // GiB, thousandths, percent, °C, watts
+}
+
+// A name for this page's copy of a model, or for a view of it.
+const makeName = () => Math.random().toString(36).slice(2);

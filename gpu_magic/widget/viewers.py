@@ -1,0 +1,89 @@
+"""Who looks: the panels of this process, and the views in pages that show them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from gpu_magic.widget.idle import IdleCallback
+    from gpu_magic.widget.protocol import KernelMessage
+
+__all__ = ["Viewer", "Viewers"]
+
+# A page says every 15 s that a view is visible. One that was closed, or whose computer sleeps, says nothing.
+_LEASE = 40.0  # seconds
+_MOST_VIEWS = 64  # of one panel: pages can send anything
+_EXPECTED = ""  # a view that is likely to be shown soon, and has no name yet
+
+
+class Viewer(Protocol):
+    """A panel."""
+
+    def tell(self, message: KernelMessage) -> None:
+        """Send a message to the pages that have the panel."""
+
+
+class Viewers:
+    """Keeps panels and, for each of their views, a lease: when it was last said to be visible.
+
+    Has no lock: `PanelState` guards it.
+
+    Parameters
+    ----------
+    idle
+        Knows whether a cell runs.
+
+    """
+
+    def __init__(self, idle: IdleCallback) -> None:
+        self._idle = idle
+        self._views: dict[Viewer, dict[str, float]] = {}
+        self._is_heard_while_busy = False
+        self._sent_at = time.monotonic()
+
+    @property
+    def is_any_visible(self) -> bool:
+        return any(map(self._is_visible, self._views))
+
+    @property
+    def silence(self) -> float:
+        """Seconds since something was sent to all."""
+        return time.monotonic() - self._sent_at
+
+    def add(self, viewer: Viewer) -> None:
+        self._views[viewer] = {}
+
+    def remove(self, viewer: Viewer) -> None:
+        self._views.pop(viewer, None)
+
+    def expect(self, viewer: Viewer) -> None:
+        """Take a panel for visible: a page may show it soon, and can't say so before this cell ends."""
+        self._views[viewer][_EXPECTED] = time.monotonic()
+
+    def set_visibility(self, viewer: Viewer, view: str, *, visible: bool) -> None:
+        """Note that a page has said whether a view is visible."""
+        self._is_heard_while_busy = self._is_heard_while_busy or self._idle.is_busy
+        views = self._views.get(viewer)
+        if views is None:  # the panel was closed
+            return
+        views.pop(_EXPECTED, None)
+        views.pop(view, None)
+        if visible:
+            if len(views) == _MOST_VIEWS:
+                views.pop(next(iter(views)))  # the one last heard of longest ago
+            views[view] = time.monotonic()
+
+    def send(self, message: KernelMessage) -> None:
+        """Send a message to all panels that are visible."""
+        self._sent_at = time.monotonic()
+        for viewer in filter(self._is_visible, list(self._views)):
+            viewer.tell(message)
+
+    def _is_visible(self, viewer: Viewer) -> bool:
+        views = self._views[viewer]
+        if self._idle.is_busy and not self._is_heard_while_busy:
+            # Pages of some kernels can't say anything while a cell runs.
+            return bool(views)
+        now, free_since = time.monotonic(), self._idle.free_since
+        return any(now - max(heard, free_since) < _LEASE for heard in views.values())

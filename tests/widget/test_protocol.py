@@ -1,0 +1,64 @@
+"""The messages between page and kernel: both sides have the same, and nothing else is understood."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, get_args
+
+import pytest
+
+from gpu_magic.widget import joined, protocol
+from gpu_magic.widget.protocol import AnswerRestart, Choose, SetDraft, SetVisibility, parse
+
+MESSAGES: list[tuple[dict[str, Any], Any]] = [
+    ({"type": "set_visibility", "view": "v", "visible": True, "version": 3}, SetVisibility("v", True, 3)),
+    ({"type": "set_draft", "request": "3,1", "page": "p"}, SetDraft("3,1", "p")),
+    ({"type": "set_draft", "request": None, "page": "p"}, SetDraft(None, "p")),
+    ({"type": "choose", "request": "3,1", "restart": False, "page": "p"}, Choose("3,1", False, "p")),
+    ({"type": "answer_restart", "page": "p", "can": True}, AnswerRestart("p", True)),
+]
+
+
+@pytest.mark.parametrize(("message", "parsed"), MESSAGES)
+def test_what_a_page_sends_is_parsed(message: dict[str, Any], parsed: object) -> None:
+    assert parse(message) == parsed
+
+
+@pytest.mark.parametrize("message", [message for message, _ in MESSAGES])
+def test_a_message_that_lacks_a_field_is_refused(message: dict[str, Any]) -> None:
+    for name in message:
+        assert parse({key: value for key, value in message.items() if key != name}) is None
+
+
+@pytest.mark.parametrize("message", [message for message, _ in MESSAGES])
+@pytest.mark.parametrize("value", [[], {}, 1.5])
+def test_a_field_of_another_type_is_refused(message: dict[str, Any], value: object) -> None:
+    for name in message:
+        assert parse({**message, name: value}) is None
+
+
+def test_the_script_sends_what_is_parsed() -> None:
+    script = joined("protocol.js")
+    sent = re.findall(r'\(\{ type: "(\w+)", ([\w, ]+) \}\)', script)
+    expected = {message["type"]: set(message) - {"type"} for message, _ in MESSAGES}
+    assert {name: set(fields.split(", ")) for name, fields in sent} == expected
+
+
+def test_the_script_lists_what_the_kernel_sends() -> None:
+    listed = re.findall(r"^//   (\w+) +\{([\w, ]*)\}", joined("protocol.js"), re.MULTILINE)
+    types = {kind: kind.__name__.lower() for kind in get_args(protocol.KernelMessage)}
+    assert {name: tuple(filter(None, fields.split(", "))) for name, fields in listed} == {
+        name: kind._fields for kind, name in types.items()
+    }
+
+
+def test_the_store_knows_each_message_of_the_kernel() -> None:
+    known = set(re.findall(r'(?:case|message\.type ===) "(\w+)"', joined("store.js")))
+    assert known == {kind.__name__.lower() for kind in get_args(protocol.KernelMessage)}
+
+
+def test_figures_have_one_order() -> None:
+    names = re.search(r"unpackFigures\(\[([\w, ]+)\]\)", joined("protocol.js"))
+    assert names is not None
+    snake = re.sub(r"([A-Z])", r"_\1", names.group(1)).lower().split(", ")
+    assert tuple(snake) == protocol.Figures._fields
