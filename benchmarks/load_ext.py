@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-from ast import literal_eval
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from jupyter_client.manager import start_new_kernel
-
+from benchmarks.kernel import answer_of
 from benchmarks.report import Row, Table
 from benchmarks.timing import clean_environment, turns
 
@@ -68,19 +65,5 @@ def _load(extension: str, folder: Path) -> tuple[float, list[str]]:
     """Load an extension in a fresh kernel; return seconds, and which of NEVER are loaded then."""
     environment = clean_environment()
     environment["PYTHONPATH"] += f":{folder}"
-    manager, client = start_new_kernel(
-        env=environment, extra_arguments=["--HistoryManager.enabled=False"], stderr=subprocess.DEVNULL
-    )
-    try:
-        reply = client.execute_interactive(
-            CELL.format(extension=extension, never=NEVER),
-            user_expressions={"answer": "answer"},
-            output_hook=lambda _: None,
-            timeout=60,
-        )
-        answer = reply["content"]["user_expressions"]["answer"]["data"]["text/plain"]
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-    took, found = literal_eval(answer)
+    took, found = answer_of(CELL.format(extension=extension, never=NEVER), environment)
     return took, found

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import timing
+from benchmarks.kernel import answer_of
 from benchmarks.machine import GPUS, PROCESSES, driver_libraries, sleepers
 from benchmarks.report import Row, Table, calls
 from benchmarks.timing import Skipped
@@ -29,6 +31,8 @@ READERS = {
 }
 BARE, KEPT, FACTS, OURS, *OTHERS = READERS
 MOST = 1.5  # times bare pynvml
+MOST_IN_KERNEL = 1.3  # times bare pynvml, whose import is most of it
+KERNEL_ROUNDS = 9
 # Memory, utilisation, temperature, power, processes. (pynvml's own function for these makes two calls.)
 CALLS_NEEDED = 5 * GPUS
 
@@ -38,6 +42,7 @@ def run() -> list[Table]:
         _see_that_all_read_the_same(environment)
         steady = timing.steady(READERS, environment)
         cold = timing.cold(READERS, environment)
+        in_kernel = _cold_in_kernels(environment)
     counts = {
         name: timing.ask(f"benchmarks.snapshot:count_calls:{target}") for name, target in READERS.items()
     }
@@ -47,6 +52,7 @@ def run() -> list[Table]:
     return [
         Table(f"A steady snapshot: {machine}", _steady_rows(steady), KEPT),
         Table("Cold: import and first answer, in a fresh process", _rows(cold), KEPT),
+        Table("Cold, in a running kernel with gpu_magic loaded", _kernel_rows(in_kernel), BARE),
         Table("NVML calls of a steady snapshot", _call_rows(again), write=calls),
         Table("NVML calls up to the first answer", [Row(*each) for each in first.items()], write=calls),
     ]
@@ -74,6 +80,42 @@ def _rows(seconds: dict[str, float]) -> list[Row]:
         else:
             rows.append(Row(name, value))
     return rows
+
+
+# A kernel has most of the standard library loaded that the readers import, and the extension has its hooks.
+KERNEL_CELL = """
+import time
+import benchmarks.readers
+from benchmarks.worker import prepare
+if {extension!r}:
+    get_ipython().run_line_magic("load_ext", {extension!r})
+begun = time.process_time()
+prepare({target!r})()
+answer = time.process_time() - begun
+"""
+
+
+def _cold_in_kernels(environment: dict[str, str]) -> dict[str, float]:
+    """Measure imports and the first answer in a fresh kernel each time; median seconds of processor time."""
+    cells = {
+        name: KERNEL_CELL.format(extension="gpu_magic" if name == OURS else "", target=READERS[name])
+        for name in (BARE, OURS)
+    }
+    clean = timing.clean_environment(environment)
+    seconds: dict[str, list[float]] = {name: [] for name in cells}
+    for cell in cells.values():
+        answer_of(cell, clean)  # warms up: byte code, the disk's cache
+    for name in timing.turns(list(cells), KERNEL_ROUNDS):
+        seconds[name].append(answer_of(cells[name], clean))
+    return {name: median(values) for name, values in seconds.items()}
+
+
+def _kernel_rows(seconds: dict[str, float]) -> list[Row]:
+    holds = seconds[OURS] <= MOST_IN_KERNEL * seconds[BARE]
+    return [
+        Row(BARE, seconds[BARE]),
+        Row(OURS, seconds[OURS], f"at most {MOST_IN_KERNEL} times bare", holds),
+    ]
 
 
 def _call_rows(counts: dict[str, float]) -> list[Row]:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -30,14 +30,14 @@ T = TypeVar("T")
 _STALL_SECONDS = 0.25
 
 
-class _Call(Generic[T]):
+class _Call:
     """A call, and what it returned or raised."""
 
     __slots__ = ("_function", "error", "has_ended", "result")
 
-    def __init__(self, function: Callable[[], T]) -> None:
+    def __init__(self, function: Callable[[], Any]) -> None:
         self._function = function
-        self.result: T | None = None
+        self.result: Any = None
         self.error: BaseException | None = None
         self.has_ended = False
 
@@ -55,9 +55,9 @@ class _Batch:
     `list.append` and `deque.popleft` are atomic, so there is no lock that a hanging thread could hold.
     """
 
-    def __init__(self, calls: Iterable[_Call[Any]]) -> None:
+    def __init__(self, calls: Iterable[_Call]) -> None:
         self.waiting = deque(calls)
-        self.ended: list[_Call[Any]] = []
+        self.ended: list[_Call] = []
         self.all_ended = threading.Event()
         self._count = len(self.waiting)
 
@@ -69,11 +69,11 @@ class _Batch:
             if len(self.ended) == self._count:
                 self.all_ended.set()
 
-    def stop(self) -> set[_Call[Any]]:
+    def stop(self) -> set[_Call]:
         """Remove the calls that still wait, so that no thread begins them, and return them."""
         return set(iter(self._take, None))
 
-    def _take(self) -> _Call[Any] | None:
+    def _take(self) -> _Call | None:
         try:
             return self.waiting.popleft()
         except IndexError:
@@ -108,7 +108,7 @@ class CallTimeout:
         self._pid = os.getpid()
         self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         self._latest: threading.Event | None = None  # of the batch that the kept thread was last given
-        self._hanging: dict[Hashable, _Call[Any]] = {}
+        self._hanging: dict[Hashable, _Call] = {}
 
     def call(
         self, functions: Sequence[tuple[Hashable, Callable[[], T]]], seconds: float | None = None

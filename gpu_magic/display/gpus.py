@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Self
 
-from gpu_magic.display.table import as_html, as_text
 from gpu_magic.process.view import Snapshot
 
 __all__ = ["Gpus"]
@@ -28,7 +27,11 @@ class Gpus(Snapshot):
         )
 
     def __repr__(self) -> str:
+        from gpu_magic.display.table import as_text  # many snapshots are never shown
+
         return as_text(self)
 
     def _repr_html_(self) -> str:
+        from gpu_magic.display.table import as_html
+
         return as_html(self)
