@@ -1,0 +1,3 @@
+"""A framework whose import fails."""
+
+raise ImportError("broken")

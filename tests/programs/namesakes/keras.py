@@ -1,0 +1,4 @@
+"""Somebody's own module, which happens to have the name of a framework."""
+
+
+class Model: ...

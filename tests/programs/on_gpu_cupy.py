@@ -1,0 +1,25 @@
+"""`on_gpu` with CuPy's stand-in."""
+
+import cupy
+
+from gpu_magic import on_gpu
+from tests.programs.errors import placement_error
+
+
+def devices():
+    found = {}
+    with on_gpu(3):
+        found["inside"] = cupy.ones(2).device.id
+        with on_gpu("cpu"):  # it has none
+            found["on the CPU"] = cupy.ones(2).device.id
+    return {**found, "outside": cupy.ones(2).device.id}
+
+
+def refused(device):
+    ran = []
+
+    def use():
+        with on_gpu(device):
+            ran.append(cupy.ones(1))
+
+    return {"error": placement_error(use), "ran": bool(ran)}

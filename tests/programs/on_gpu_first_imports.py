@@ -1,0 +1,79 @@
+"""`on_gpu` around imports, where no framework is imported yet."""
+
+import importlib.util
+import sys
+import warnings
+
+from gpu_magic import on_gpu
+from tests.programs.errors import placement_error
+
+
+def jax_and_tensorflow():
+    found = {}
+    with on_gpu("cpu:2", only="jax"):
+        import hides_jax
+        import jax
+
+        found["JAX inside"] = str(jax.numpy.ones(1).devices())
+        found["JAX in another package"] = str(hides_jax.make().devices())
+    with on_gpu("cpu"):
+        import tensorflow as tf
+
+        found["TensorFlow inside"] = tf.random.normal([2]).device[-5:]
+    return {**found, "JAX outside": str(jax.numpy.ones(1).devices())}
+
+
+def keras_inside():
+    found = {"was imported": False}
+
+    def use():
+        with on_gpu("cpu:3"):
+            import keras  # noqa: F401
+
+            found["was imported"] = True
+
+    found["inside"] = placement_error(use)
+    return found
+
+
+def lazily_loaded_jax():
+    with on_gpu("cpu:2", only="jax"):
+        spec = importlib.util.find_spec("jax")
+        loader = importlib.util.LazyLoader(spec.loader)
+        spec.loader = loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["jax"] = module
+        loader.exec_module(module)
+    import jax
+
+    return {
+        "outside": str(jax.numpy.ones(1).devices()),
+        "loader": type(jax.__loader__).__name__,
+        "loader in the spec": type(jax.__spec__.loader).__name__,
+    }
+
+
+def plug_in(folder):
+    sys.path.insert(0, folder)
+    global abacus  # noqa: PLW0603 - as a notebook's cell imports it
+    import abacus
+
+    found = {}
+
+    def use():
+        with on_gpu(1):
+            return abacus.device
+
+    def past():
+        with on_gpu(2):
+            return abacus.device
+
+    found["inside"] = use()
+    found["outside"] = abacus.device
+    found["past the last one"] = placement_error(past)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        import broken  # noqa: F401
+
+        found["beside a broken one"] = use()
+    return {**found, "warnings": [str(one.message) for one in caught]}

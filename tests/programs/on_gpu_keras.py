@@ -1,0 +1,36 @@
+"""`on_gpu` with Keras on the backend that KERAS_BACKEND names."""
+
+import keras
+import numpy as np
+
+from gpu_magic import on_gpu
+from tests.programs.errors import placement_error
+
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
+    )
+
+
+def device_of(model):
+    return str(model.variables[0].value.device)
+
+
+def fit(device):
+    with on_gpu(device):
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0)
+        inside = device_of(model)
+    outside = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    return {"backend": keras.backend.backend(), "inside": inside, "outside": device_of(outside)}
+
+
+def refused(device, mirror):
+    def use():
+        with on_gpu(device, mirror=mirror):
+            keras.ops.ones(2)
+
+    return placement_error(use)

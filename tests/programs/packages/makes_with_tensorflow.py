@@ -1,0 +1,7 @@
+"""What `hides_tensorflow` is made with."""
+
+import tensorflow as tf
+
+
+def make():
+    return tf.random.normal([2])

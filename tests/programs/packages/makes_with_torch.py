@@ -1,0 +1,7 @@
+"""What `hides_torch` is made with."""
+
+import torch
+
+
+def make():
+    return torch.ones(1)

@@ -1,0 +1,3 @@
+"""A framework that gpu_magic does not know."""
+
+device = "cpu"

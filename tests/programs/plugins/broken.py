@@ -1,0 +1,1 @@
+"""A framework whose entry point leads nowhere."""
