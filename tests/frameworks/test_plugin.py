@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpu_magic.frameworks.base import Framework, Transfer
+from tests.programs.runner import PROGRAMS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Fresh
+    from tests.programs.runner import Runner
 
 
 class Abacus(Framework):
@@ -67,20 +68,6 @@ def test_a_transfer_without_a_step_fails_when_it_is_made(member: str) -> None:
         type("Broken", (Transfer,), members)()
 
 
-FORGETFUL = """
-from gpu_magic.frameworks.base import Framework
-
-class Forgetful(Framework):
-    name, module = "Forgetful", "forgetful"
-    def statement_for(self, ordinal): return ""
-    def name_of(self, device): return ""
-    def scope(self, device, is_used): return None
-    def narrow(self, ordinals): return "", None
-
-FRAMEWORK = Forgetful()
-"""
-
-
 @pytest.mark.parametrize(
     ("leads_to", "said"),
     [
@@ -91,27 +78,14 @@ FRAMEWORK = Forgetful()
     ],
 )
 def test_a_broken_entry_point_is_one_warning_and_hides_no_other_framework(
-    fresh: Fresh, tmp_path: Path, leads_to: str, said: str
+    run: Runner, tmp_path: Path, leads_to: str, said: str
 ) -> None:
     info = tmp_path / "forgetful-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: forgetful\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[gpu_magic.frameworks]\nforgetful = {leads_to}\n")
-    (tmp_path / "forgetful.py").write_text("")
-    (tmp_path / "forgetful_plugin.py").write_text(FORGETFUL)
-    shown = fresh(
-        f"""
-        import sys, types, warnings
-        sys.path.append({str(tmp_path)!r})
-        sys.modules["cupy"] = types.SimpleNamespace(cuda=None, ndarray=None)
-        import forgetful
-        from gpu_magic.frameworks import imported
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            print([one.name for one in imported() + imported()])
-        print(len(caught), caught[0].message)
-        """
-    ).split("\n")
-    assert shown[0] == "['CuPy', 'CuPy']"
-    assert shown[1].startswith(f"1 gpu_magic can't use what knows forgetful: {said}")
-    assert shown[2:] == [""]
+    found = run.fresh("framework_state.broken_entry_point", str(tmp_path), str(PROGRAMS / "forgetful"))
+    assert found["imported"] == ["CuPy", "CuPy"]
+    (warning,) = found["warnings"]
+    assert warning.startswith(f"gpu_magic can't use what knows forgetful: {said}")
+    assert "\n" not in warning

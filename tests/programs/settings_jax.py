@@ -1,0 +1,16 @@
+"""What `choose` says to a JAX that has started on a GPU."""
+
+import sys
+
+import jax
+
+from gpu_magic import choose
+from tests.programs.choosing import variables, visible_devices
+from tests.programs.errors import choice_error
+
+
+def too_late(options):
+    jax.devices()
+    sys.modules["jax._src.xla_bridge"]._backends["cuda"] = None  # as JAX writes it
+    error = choice_error(choose, "1", **options)
+    return {"error": error, "variables": variables(), "visible devices": visible_devices()}
