@@ -10,7 +10,7 @@ from benchmarks import timing
 from benchmarks.machine import driver_libraries
 from benchmarks.report import Row, Table
 from gpu_magic.process import driver
-from gpu_magic.process.driver import State
+from gpu_magic.process.state import State, probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,8 +67,8 @@ def frozen_just_now() -> Callable[[], object]:
     start_cuda()
 
     def forget_and_probe() -> None:
-        driver._driver.frozen_in = None  # noqa: SLF001 - else it is never asked twice
-        driver.probe()
+        driver._driver.initialized_in = None  # noqa: SLF001 - else it is never asked twice
+        probe()
 
     return forget_and_probe
 
@@ -80,6 +80,6 @@ def start_cuda() -> None:
 
 
 def _in(expected: State) -> Callable[[], object]:
-    state = driver.probe()
+    state = probe()
     assert state is expected, state
-    return driver.probe
+    return probe

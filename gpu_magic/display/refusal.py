@@ -6,8 +6,8 @@ import html
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Gpu
-from gpu_magic.process.driver import State
 from gpu_magic.process.guard import label_of
+from gpu_magic.process.state import State
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:

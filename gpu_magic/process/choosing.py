@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.settings import FrameworkSettings
-from gpu_magic.process.driver import State
 from gpu_magic.process.environment import MASK, ORDER, mask_and_order
 from gpu_magic.process.outcome import Applied, Narrowed, Refused
 from gpu_magic.process.session import NVML_CHECK
+from gpu_magic.process.state import State
 from gpu_magic.process.view import judge_process, read_machine
 from gpu_magic.selection.memory import plan
 from gpu_magic.selection.options import Options

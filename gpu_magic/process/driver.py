@@ -11,7 +11,6 @@ CUDA was seen to be initialized is remembered (see also triton #10443).
 from __future__ import annotations
 
 import ctypes
-import enum
 import os
 import sys
 from typing import Any
@@ -19,23 +18,9 @@ from typing import Any
 if sys.platform != "win32":
     from _ctypes import dlopen
 
-__all__ = ["State", "devices", "probe"]
+__all__ = ["devices", "is_forked", "is_initialized", "is_loaded"]
 
 _NOT_INITIALIZED = 3
-
-
-class State(enum.Enum):
-    """Whether this process can still change its visible devices."""
-
-    ABSENT = "absent"  # the CUDA driver library is not loaded
-    LIVE = "live"  # loaded, and not initialized
-    FROZEN = "frozen"  # initialized: CUDA_VISIBLE_DEVICES was read, and is not read again
-    FORKED = "forked"  # a child forked after that: CUDA can't be used here
-    UNKNOWN = "unknown"  # this platform gives no way to ask
-
-    @property
-    def can_change(self) -> bool:
-        return self in (State.ABSENT, State.LIVE, State.UNKNOWN)
 
 
 class _Driver:
@@ -43,10 +28,10 @@ class _Driver:
 
     def __init__(self) -> None:
         self.library: ctypes.CDLL | None = None
-        self.frozen_in: int | None = None  # the process in which CUDA was seen to be initialized
+        self.initialized_in: int | None = None  # the process in which CUDA was seen to be initialized
 
     def find(self) -> ctypes.CDLL | None:
-        if self.library is None:
+        if self.library is None and sys.platform != "win32":
             try:
                 # CDLL would do the same, and take three times as long to find nothing.
                 handle = dlopen("libcuda.so.1", os.RTLD_NOLOAD | os.RTLD_LAZY)
@@ -59,28 +44,35 @@ class _Driver:
 _driver = _Driver()
 
 
-def probe() -> State:
-    """Return whether CUDA was initialized in this process.
+def is_loaded() -> bool:
+    """Return whether the driver library was seen to be loaded when CUDA was last asked for."""
+    return _driver.library is not None
+
+
+def is_initialized() -> bool:
+    """Return whether CUDA was initialized, in this process or in one that it was forked from.
 
     It takes about 20 µs until the driver library is loaded, and 1 µs from then on.
     """
-    pid = os.getpid()
-    if _driver.frozen_in is not None:
-        return State.FROZEN if _driver.frozen_in == pid else State.FORKED
-    if sys.platform == "win32":
-        return State.UNKNOWN
+    if _driver.initialized_in is not None:
+        return True
     library = _driver.find()
     if library is None:
-        return State.ABSENT
+        return False
     count = ctypes.c_int()
     if library.cuDeviceGetCount(ctypes.byref(count)) == _NOT_INITIALIZED:
-        return State.LIVE
-    _driver.frozen_in = pid
-    return State.FROZEN
+        return False
+    _driver.initialized_in = os.getpid()
+    return True
 
 
-def devices(state: State) -> tuple[str, ...]:
-    """Return what CUDA was initialized with, given what `probe` has returned.
+def is_forked() -> bool:
+    """Return whether CUDA was initialized in a process that this one was forked from, and can't be used."""
+    return _driver.initialized_in not in (None, os.getpid())
+
+
+def devices() -> tuple[str, ...]:
+    """Return what CUDA was initialized with in this process.
 
     Returns
     -------
@@ -90,9 +82,9 @@ def devices(state: State) -> tuple[str, ...]:
         not initialized, or was initialized without any device.
 
     """
-    library = _driver.library
-    if state is not State.FROZEN or library is None:
+    if not is_initialized() or is_forked():
         return ()
+    library: Any = _driver.library
     count = ctypes.c_int()
     if library.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return ()  # CUDA_VISIBLE_DEVICES named no device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.record import record
-from gpu_magic.process.driver import State
+from gpu_magic.process.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ def judge(state: State, uuids: Sequence[str], first: Sighting | None, inventory:
     Parameters
     ----------
     state, uuids
-        What `driver.probe` and `driver.devices` return. The UUIDs are without "GPU-" or "MIG-"; the inventory
+        What `state.probe` and `driver.devices` return. The UUIDs are without "GPU-" or "MIG-"; the inventory
         knows which is which.
     first
         When CUDA was first seen to be initialized.

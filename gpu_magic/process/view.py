@@ -9,9 +9,10 @@ from gpu_magic.devices.model import Inventory
 from gpu_magic.devices.nvml import Nvml
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.process.driver import State, devices
+from gpu_magic.process.driver import devices
 from gpu_magic.process.environment import mask_and_order
 from gpu_magic.process.guard import judge
+from gpu_magic.process.state import State
 from gpu_magic.selection.mask import Reading, read
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def read_machine(session: Session) -> Inventory:
 
 def judge_process(session: Session, inventory: Inventory, state: State) -> Guard:
     """Put together what the driver, the watch and the machine say."""
-    return judge(state, devices(state), session.watch.first, inventory)
+    return judge(state, devices(), session.watch.first, inventory)
 
 
 def _kernel_view(inventory: Inventory, inherited: _Variables, now: _Variables, guard: Guard) -> KernelView:

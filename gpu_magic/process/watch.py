@@ -10,13 +10,14 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.process.driver import State, probe
+from gpu_magic.process.driver import is_forked, is_initialized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType, ModuleType
 
     from gpu_magic.process.cause import Sighting
+    from gpu_magic.process.state import State
 
 __all__ = ["ImportLog", "Watch"]
 
@@ -40,7 +41,9 @@ class Watch:
     def begin(self, shell: Any) -> None:
         """Watch the cells of an IPython shell, and its imports, until CUDA is initialized."""
         self._shell = shell
-        if self.look("before gpu_magic was loaded").can_change:
+        if is_initialized():
+            self._note("before gpu_magic was loaded")
+        else:
             shell.events.register("post_run_cell", self._after_cell)
             self._imports.attach()
 
@@ -51,39 +54,42 @@ class Watch:
             self._shell.events.unregister("post_run_cell", self._after_cell)
         self._shell = None
 
-    def look(self, when: str = "") -> State:
-        """Ask the driver now, and note it where CUDA is seen to be initialized for the first time.
+    def look(self) -> State:
+        """Ask the driver now; note it where CUDA is seen to be initialized for the first time."""
+        from gpu_magic.process.state import probe
 
-        Parameters
-        ----------
-        when
-            As in `Sighting`; empty: in the cell that runs.
-
-        """
-        state = probe()
-        if state is State.FROZEN and self.first is None:
-            self._note(when or self._this_cell())
-        return state
+        if is_initialized():
+            self._note(self._this_cell())
+        return probe()
 
     def _at_import(self) -> None:
-        if probe() is State.FROZEN and self.first is None:
+        if is_initialized():
             imports = self._imports
             self._note(self._this_cell(), latest=imports.latest, initializer=imports.under_way())
 
     def _after_cell(self, result: Any) -> None:
-        state = probe()
-        if state is State.FROZEN and self.first is None:
-            number = result.execution_count
-            when = "in an unnumbered cell" if number is None else f"in cell [{number}]"
-            self._note(when, latest=self._imports.latest, cell=result.info.raw_cell)
-        self._imports.latest = ""
-        if state.can_change:
+        latest, self._imports.latest = self._imports.latest, ""
+        if not is_initialized():
             self._started_before = _started_frameworks()
-        else:  # not earlier: during an import, Python iterates over the list that the import log is in
-            self.end()
+            return
+        number = result.execution_count
+        when = "in an unnumbered cell" if number is None else f"in cell [{number}]"
+        self._note(when, latest=latest, cell=result.info.raw_cell)
+        self.end()  # not earlier: during an import, Python iterates over the list that the import log is in
 
     def _note(self, when: str, *, latest: str = "", initializer: str = "", cell: str = "") -> None:
-        """Note that CUDA is initialized; see `cause.name_cause` for the evidence."""
+        """Note when CUDA was initialized, and by what, if this is the first time that it is seen.
+
+        Parameters
+        ----------
+        when
+            As in `Sighting`.
+        latest, initializer, cell
+            The evidence: see `cause.name_cause`.
+
+        """
+        if self.first is not None or is_forked():
+            return
         from gpu_magic.process.cause import Sighting, name_cause
 
         started = [name for name in _started_frameworks() if name not in self._started_before]

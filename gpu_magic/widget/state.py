@@ -13,8 +13,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError, GpuMagicError
-from gpu_magic.process.driver import probe
 from gpu_magic.process.session import current
+from gpu_magic.process.state import probe
 from gpu_magic.process.view import Snapshot, take_snapshot
 from gpu_magic.restart import restart
 from gpu_magic.selection.allotment import Allotment

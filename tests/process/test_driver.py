@@ -28,7 +28,7 @@ def drivers(native: Path, tmp_path: Path) -> dict[str, str]:
 def ask(fresh: Fresh, code: str, **variables: str) -> Any:
     return json.loads(
         fresh(
-            f"import json\nfrom gpu_magic.process.driver import *\n{code}",
+            f"import json\nfrom gpu_magic.process.driver import *\nfrom gpu_magic.process.state import probe\n{code}",
             **variables,
         )
     )
@@ -51,7 +51,7 @@ def test_looking_starts_nothing(fresh: Fresh, drivers: dict[str, str]) -> None:
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
 for _ in range(3):
-    devices(probe())
+    devices()
 print(json.dumps(cuda.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))))
 """
     assert ask(fresh, code, **drivers) == 3  # CUDA_ERROR_NOT_INITIALIZED
@@ -68,7 +68,7 @@ import os
 {START}
 os.environ["CUDA_VISIBLE_DEVICES"] = "1"
 state = probe()
-print(json.dumps([state.value, devices(state)]))
+print(json.dumps([state.value, devices()]))
 """
     variables = {} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}
     expected = [CARDS[number].uuid.removeprefix("GPU-") for number in sees]
@@ -136,7 +136,7 @@ def test_a_mig_instance_is_itself(fresh: Fresh, native: Path, tmp_path: Path) ->
     from tests.machine import MIG
 
     Driver((replace(CARDS[0], mig=MIG), CARDS[1])).write(tmp_path / "machine")
-    code = f"{START}\nprint(json.dumps(devices(probe())))"
+    code = f"{START}\nprint(json.dumps(devices()))"
     variables = environment(native, tmp_path / "machine") | {"CUDA_VISIBLE_DEVICES": MIG[1].uuid}
     assert ask(fresh, code, **variables) == [MIG[1].uuid.removeprefix("MIG-")]
 
