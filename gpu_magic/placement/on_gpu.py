@@ -177,5 +177,5 @@ def read_only(text: str) -> tuple[str, ...]:
 
 def _numbers(targets: Sequence[Target]) -> str:
     return ", ".join(
-        str(target.index if isinstance(target, LogicalDevice) else target.wanted) for target in targets
+        str(target.index if isinstance(target, LogicalDevice) else target.identifier) for target in targets
     )

@@ -37,7 +37,7 @@ def locate(target: Target) -> LogicalDevice:
     if inventory.problem:
         raise PlacementError(_without_hint(inventory.problem))
     try:
-        device = find(target.wanted, inventory)
+        device = find(target.identifier, inventory)
     except ChoiceError as error:
         raise PlacementError(str(error)) from None
     here = _visible(inventory)

@@ -1,1 +1,1 @@
-"""Which of the GPUs: decisions, as pure functions of what is asked, what is there and what is allowed."""
+"""Which GPUs to choose: pure functions of the request, the machine and what the kernel may use."""

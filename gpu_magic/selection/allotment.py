@@ -1,4 +1,4 @@
-"""What a kernel may choose from: the GPUs it was given, those that can be used, the least busy first."""
+"""What a kernel may choose from: the devices it was given, the usable ones, and the least busy."""
 
 from __future__ import annotations
 
@@ -12,18 +12,26 @@ from gpu_magic.selection.mask import read
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory
 
-__all__ = ["Allotment", "by_load", "mig_instances", "usable", "whole_gpus"]
+__all__ = ["Allotment", "by_load", "check_usable", "mig_instances", "whole_gpus"]
 
 
 class Allotment:
-    """What a kernel was given: its inherited mask, read on this machine.
+    """What a kernel was given: the CUDA_VISIBLE_DEVICES that it inherited, read on this machine.
 
     Parameters
     ----------
     inventory
         The machine.
     inherited
-        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the kernel was started; without a mask, it may use all.
+        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the kernel was started; None: not set. Where the first
+        is not set, it may use all devices.
+
+    Attributes
+    ----------
+    reading
+        What the inherited mask means.
+    is_all
+        Whether it may use every device of the machine.
 
     """
 
@@ -35,12 +43,12 @@ class Allotment:
 
     @property
     def pool(self) -> tuple[Device, ...]:
-        """All that it may use.
+        """The devices that it may use.
 
         Raises
         ------
         ChoiceError
-            That is not known.
+            It is not known which.
 
         """
         if self.is_all:
@@ -55,25 +63,25 @@ class Allotment:
 
     @property
     def sentence(self) -> str:
-        """Say what was given: `it was started with CUDA_VISIBLE_DEVICES=0 (GPU 0)`."""
+        """What was given, in words: `it was started with CUDA_VISIBLE_DEVICES=0 (GPU 0)`."""
         value = f"with CUDA_VISIBLE_DEVICES={self._mask}" if self._mask else "with CUDA_VISIBLE_DEVICES empty"
-        return f"it was started {value} ({', '.join(one.label for one in self.pool) or 'no GPU'})"
+        return f"it was started {value} ({', '.join(device.label for device in self.pool) or 'no GPU'})"
 
     def outside(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        """Return those that are not known to be inside."""
+        """Return those of the devices that it is not known to have been given."""
         if self.is_all:
             return ()
-        known = self.reading.devices
-        inside = {one.uuid for one in known} if isinstance(known, tuple) else set()
-        return tuple(device for device in devices if device.uuid not in inside)
+        given = self.reading.devices
+        uuids = set() if given is UNKNOWN else {device.uuid for device in given}
+        return tuple(device for device in devices if device.uuid not in uuids)
 
     def check_inside(self, devices: tuple[Device, ...]) -> None:
-        """Check that it may use devices.
+        """Check that it may use these devices.
 
         Raises
         ------
         ChoiceError
-            One of them is outside.
+            One of them is outside what it was given.
 
         """
         if outside := self.outside(devices):
@@ -81,10 +89,10 @@ class Allotment:
             raise ChoiceError(f"{what}: {self.sentence}; --force overrides.")
 
     def why_not(self, device: Device) -> str:
-        """Say why a device can't be chosen; nothing where it can."""
+        """Return why a device can't be chosen, as a sentence; empty where it can."""
         try:
             if isinstance(device, Gpu):
-                usable(device)
+                check_usable(device)
             self.check_inside((device,))
         except ChoiceError as error:
             return str(error)
@@ -92,7 +100,7 @@ class Allotment:
 
     @property
     def least_busy(self) -> tuple[Device, ...]:
-        """All that `auto` can pick from, the least busy first; of MIG instances, as of those, one."""
+        """What `auto` picks from, the least busy first; without a whole GPU, the least busy MIG instance."""
         try:
             pool = self.pool
         except ChoiceError:
@@ -100,13 +108,13 @@ class Allotment:
         return by_load(whole_gpus(pool)) or by_load(mig_instances(pool))[:1]
 
 
-def usable(gpu: Gpu) -> Gpu:
-    """Return a GPU that can be chosen as it is.
+def check_usable(gpu: Gpu) -> None:
+    """Check that a GPU can be chosen as a whole.
 
     Raises
     ------
     ChoiceError
-        It does not answer, has no UUID, or is split.
+        It does not answer, has no UUID, or is split by MIG.
 
     """
     if gpu.problem:
@@ -114,30 +122,33 @@ def usable(gpu: Gpu) -> Gpu:
     if gpu.uuid is UNKNOWN:
         raise ChoiceError(f"{gpu.label} can't be chosen: the driver does not tell its UUID.")
     if gpu.is_split:
-        there = " or ".join(part.uuid for part in gpu.mig) or "an administrator has to make one first"
+        there = " or ".join(instance.uuid for instance in gpu.mig)
+        there = there or "an administrator has to make one first"
         raise ChoiceError(f"{gpu.label} is split by MIG, so choose an instance of it; try {there}.")
-    return gpu
 
 
 def whole_gpus(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
-    """Return the GPUs that can be used as a whole."""
+    """Return the GPUs of a pool that can be used as a whole."""
     gpus = (gpu for gpu in pool if isinstance(gpu, Gpu))
     return tuple(gpu for gpu in gpus if not gpu.problem and not gpu.is_split and gpu.uuid is not UNKNOWN)
 
 
 def mig_instances(pool: tuple[Device, ...]) -> tuple[MigInstance, ...]:
-    """Return the MIG instances."""
-    return tuple(one for one in pool if isinstance(one, MigInstance))
+    """Return the MIG instances of a pool."""
+    return tuple(device for device in pool if isinstance(device, MigInstance))
 
 
 def by_load(devices: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Sort by least memory in use, then least utilisation; what can't be read is never free, and left out."""
+    """Return devices by memory in use, then by utilization, the least first.
+
+    A device whose memory in use is unknown may be busy, so it is left out.
+    """
     readable = [device for device in devices if device.status.memory_used is not UNKNOWN]
     return tuple(sorted(readable, key=_load))
 
 
 def _load(device: Device) -> tuple[int, int]:
     used, busy = device.status.memory_used, device.status.utilization
-    if used is UNKNOWN:  # never: such devices are not sorted
+    if used is UNKNOWN:  # by_load leaves these out
         raise ValueError(device)
-    return used, 101 if busy is UNKNOWN else busy  # an unknown utilisation sorts behind every known one
+    return used, 101 if busy is UNKNOWN else busy  # an unknown utilization comes after every known one

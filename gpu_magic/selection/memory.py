@@ -1,4 +1,4 @@
-"""How much of a GPU's memory frameworks may take: `--growth`, `--memory-limit 8GB`."""
+"""How frameworks may take a GPU's memory: `--growth`, `--memory-limit 8GB`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_magic.text import bytes_text
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
 
-__all__ = ["Memory", "plan"]
+__all__ = ["Memory", "MemorySettings", "plan", "plan_memory"]
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -21,19 +21,19 @@ _LEAST = 64 << 20  # less than that no framework starts with
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """What frameworks are told; empty: nothing.
+class MemorySettings:
+    """How frameworks may take memory. Without growth and limit, nothing is set.
 
     Parameters
     ----------
     growth
-        Take memory as it is needed, and not most of it at once.
+        Take memory as it is needed, instead of most of it when the framework starts.
     limit
-        Bytes of each GPU; None: no limit.
+        The most of each GPU's memory, in bytes; None: no limit.
     fraction
-        The limit as a part of the largest GPU's memory, for frameworks that know no bytes.
+        The limit as a fraction of the memory of the largest GPU, for frameworks that take no bytes.
     gpus
-        How many GPUs there are.
+        How many GPUs are chosen.
 
     """
 
@@ -52,21 +52,28 @@ class Memory:
         return f"{'; '.join(said)}." if said else ""
 
 
-def plan(devices: tuple[Device, ...], *, growth: bool, limit: str | int | None) -> Memory:
-    """Read what is wanted for some devices.
+def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int | None) -> MemorySettings:
+    """Return the settings for some devices.
+
+    Parameters
+    ----------
+    devices
+        Those that are chosen.
+    growth, limit
+        As typed after `--growth` and `--memory-limit`; a limit that is a number is bytes.
 
     Raises
     ------
     ChoiceError
-        For a size that is none, or that a device has not got.
+        `limit` is not a size, or more than a device has; or there is no device.
 
     """
     if not growth and limit is None:
-        return Memory()
+        return MemorySettings()
     if not devices:
         raise ChoiceError("--growth and --memory-limit go with GPUs, and there is none in this choice.")
     if limit is None:
-        return Memory(growth=True, gpus=len(devices))
+        return MemorySettings(growth=True, gpus=len(devices))
     size = _size(limit)
     for device in devices:
         if device.memory_total is UNKNOWN:
@@ -75,12 +82,12 @@ def plan(devices: tuple[Device, ...], *, growth: bool, limit: str | int | None) 
             there = bytes_text(device.memory_total)
             raise ChoiceError(f"--memory-limit {limit} is more than {device.label} has: {there}.")
     largest = max(device.memory_total for device in devices if device.memory_total is not UNKNOWN)
-    return Memory(growth=growth, limit=size, fraction=size / largest, gpus=len(devices))
+    return MemorySettings(growth=growth, limit=size, fraction=size / largest, gpus=len(devices))
 
 
-def _size(asked: str | int) -> int:
-    """Read `8GB` (10 to the 9th bytes each), `8GiB` (2 to the 30th) or `512MB`; a number is bytes."""
-    text = str(asked)
+def _size(limit: str | int) -> int:
+    """Return the bytes of `8GB` (10 to the 9th bytes each), `8GiB` (2 to the 30th) or a number of bytes."""
+    text = str(limit)
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(i?)B?", text.strip(), re.IGNORECASE)
     if not match or (match[3] and not match[2]):
         raise ChoiceError(f"--memory-limit {text} is no size; try --memory-limit 8GB, or 8GiB.")
@@ -89,3 +96,7 @@ def _size(asked: str | int) -> int:
     if size < _LEAST:
         raise ChoiceError(f"--memory-limit {text} is less than any framework starts with; try 8GB.")
     return size
+
+
+Memory = MemorySettings  # until every caller has the new name
+plan = plan_memory

@@ -13,18 +13,18 @@ Order = Literal["pci", "fastest"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to choose, whichever GPUs; written as the options of `%gpus`.
+    """The options of a choice. `str` returns them as they are typed after `%gpus`.
 
     Parameters
     ----------
     by
-        Write numbers or UUIDs; None follows the inherited mask.
+        Write CUDA_VISIBLE_DEVICES by number or by UUID; None does as the inherited value does.
     order
-        CUDA_DEVICE_ORDER: by PCI bus, or the fastest first.
+        CUDA_DEVICE_ORDER: by PCI bus, or the fastest GPU first.
     force
-        Allow GPUs outside the inherited mask.
+        Allow GPUs outside the inherited CUDA_VISIBLE_DEVICES.
     growth, memory_limit
-        What frameworks are told of memory: see `selection.memory`.
+        How frameworks may take memory: see `selection.memory`.
 
     """
 

@@ -1,4 +1,4 @@
-"""What a user asks for: `1,3`  `0-2,5`  `GPU-8f3a`  `auto:2`  `none`, read into a `Request`."""
+"""Parses what a user asks for, `1,3`  `0-2,5`  `GPU-8f3a`  `auto:2`  `none`, into a `Request`."""
 
 from __future__ import annotations
 
@@ -13,31 +13,38 @@ __all__ = ["WORDS", "Auto", "Everything", "Named", "Nothing", "Request", "Reset"
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """These GPUs in this order: an int is nvidia-smi's number, a str the beginning of a UUID."""
+    """`1,3` or `GPU-8f3a`: these devices in this order.
 
-    wanted: tuple[int | str, ...]
+    Parameters
+    ----------
+    identifiers
+        An int is nvidia-smi's number of a GPU, a str the beginning of a UUID.
+
+    """
+
+    identifiers: tuple[int | str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """The least busy ones, this many."""
+    """`auto:2`: this many GPUs, the least busy ones."""
 
     count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """All GPUs that this kernel may use."""
+    """`all`: every GPU that this kernel may use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """No GPU: the empty mask."""
+    """`none`: no GPU. CUDA_VISIBLE_DEVICES is set, and empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """What the kernel was started with, unset included."""
+    """`reset`: what the kernel was started with, which can be no value at all."""
 
 
 Request = Named | Auto | Everything | Nothing | Reset
@@ -45,13 +52,13 @@ Request = Named | Auto | Everything | Nothing | Reset
 WORDS: dict[str, Request] = {"all": Everything(), "none": Nothing(), "auto": Auto(), "reset": Reset()}
 
 _EXPECTED = "numbers (1,3), a range (0-2), a UUID prefix (GPU-8f3a), auto, auto:2, all, none or reset"
-# No machine has this many; a longer range is a slip, and would take memory for nothing.
+# No machine has this many GPUs. A larger range is a typing error, and would only take memory.
 _HIGHEST = 4095
-_LONGEST = 8192
+_LONGEST = 8192  # characters
 
 
 def parse(text: str) -> Request:
-    """Read a request.
+    """Return the request that a text makes.
 
     Parameters
     ----------
@@ -61,7 +68,7 @@ def parse(text: str) -> Request:
     Raises
     ------
     ChoiceError
-        One line: what is wrong, and the nearest thing that would work.
+        The text is not a request. The message says what is wrong, and what would work.
 
     """
     asked = re.sub(r"[\[\]()'\"]", "", text).strip()  # a list or a tuple, as `{n}` writes it
@@ -82,23 +89,21 @@ def parse(text: str) -> Request:
     asked = re.sub(r"\bsmi:(?=\d)", "", asked, flags=re.IGNORECASE)  # what %%on_gpu calls nvidia-smi's number
     if re.search(r"[;|&+]|\d\s+\d", asked):
         raise ChoiceError(f"{asked!r}: GPUs are separated by commas; try {_with_commas(asked)}.")
-    wanted: list[int | str] = []
-    for part in asked.split(","):
-        found = _part(part.strip(), asked)
-        again = next(
-            (one for number, one in enumerate(found) if one in wanted or one in found[:number]), None
-        )
-        if again is not None:
-            better = ",".join(str(one) for one in dict.fromkeys([*wanted, *found]))
+    identifiers: list[int | str] = []
+    for entry in asked.split(","):
+        found = _identifiers(entry.strip(), asked)
+        repeated = next((identifier for identifier in found if identifier in identifiers), None)
+        if repeated is not None:
+            better = ",".join(map(str, dict.fromkeys([*identifiers, *found])))
             raise ChoiceError(
-                f"{asked!r} names {again} twice, and CUDA reads that as no GPU at all; try {better}."
+                f"{asked!r} names {repeated} twice, and CUDA reads that as no GPU at all; try {better}."
             )
-        wanted += found
-    return Named(tuple(wanted))
+        identifiers += found
+    return Named(tuple(identifiers))
 
 
 def _with_commas(asked: str) -> str:
-    """Return the list that was probably meant, where it is one."""
+    """Return the list that was probably meant, where it is valid; else an example."""
     better = ",".join(dict.fromkeys(re.findall(r"[\w-]+", asked)))
     try:
         parse(better)
@@ -115,41 +120,41 @@ def _auto(count: str) -> Auto:
     return Auto(int(count))
 
 
-def _part(part: str, asked: str) -> list[int | str]:
-    """Read what stands between two commas."""
-    if not part:
-        rest = ",".join(one.strip() for one in asked.split(",") if one.strip())
+def _identifiers(entry: str, asked: str) -> list[int | str]:
+    """Return what one entry of a list names: a number, a range of numbers, or the beginning of a UUID."""
+    if not entry:
+        rest = ",".join(other.strip() for other in asked.split(",") if other.strip())
         raise ChoiceError(f"{asked!r} has a comma with nothing beside it; try {rest or '1,3'}.")
-    if re.fullmatch(r"[0-9]+", part):
-        return [_index(part)]
-    if match := re.fullmatch(r"([0-9]+)-([0-9]+)", part):
+    if re.fullmatch(r"[0-9]+", entry):
+        return [_index(entry)]
+    if match := re.fullmatch(r"([0-9]+)-([0-9]+)", entry):
         first, last = _index(match[1]), _index(match[2])
         if first > last:
             raise ChoiceError(
-                f"{part!r} runs backwards; try {last}-{first}, or one by one to keep the order."
+                f"{entry!r} runs backwards; try {last}-{first}, or one by one to keep the order."
             )
         return list(range(first, last + 1))
-    if match := re.fullmatch(r"(GPU|MIG)-([0-9a-f-]*)", part, re.IGNORECASE):
+    if match := re.fullmatch(r"(GPU|MIG)-([0-9a-f-]*)", entry, re.IGNORECASE):
         # The driver writes "GPU-" in capitals and the rest in small letters; people paste both.
         return [f"{match[1].upper()}-{match[2].lower()}"]
-    raise ChoiceError(_what_was_meant(part))
+    raise ChoiceError(_what_was_meant(entry))
 
 
-def _what_was_meant(part: str) -> str:
-    """Say what is wrong with a piece that is no GPU, and the nearest thing that would work."""
-    if re.fullmatch(r"-[0-9]+", part):
-        return f"{part!r}: GPUs are numbered from 0; to hide all of them, try none."
-    if re.fullmatch(r"(?:cuda|/?gpu):([0-9]+)", part, re.IGNORECASE):
-        return f"{part!r} is what frameworks say; GPUs have nvidia-smi's numbers here: %gpus shows both."
-    if part.lower() in WORDS or part.lower().startswith("auto:"):
-        return f"{part!r} stands alone, not in a list; try {part.lower()}."
-    if match := re.fullmatch(r"gpu[ -]?([0-9]{1,4})", part, re.IGNORECASE):
-        return f"{part!r} is no GPU's name; try {match[1]}."
-    if match := re.fullmatch(r"([0-9]{1,4})(?:\.\.+|:)([0-9]{1,4})", part):
-        return f"{part!r} is no range; try {match[1]}-{match[2]}."
-    if close := difflib.get_close_matches(part.lower(), WORDS, n=1):
-        return f"{part!r} is no GPU; did you mean {close[0]}?"
-    return f"{part!r} is no GPU; expected {_EXPECTED}."
+def _what_was_meant(entry: str) -> str:
+    """Return what is wrong with an entry that names no GPU, and what would work."""
+    if re.fullmatch(r"-[0-9]+", entry):
+        return f"{entry!r}: GPUs are numbered from 0; to hide all of them, try none."
+    if re.fullmatch(r"(?:cuda|/?gpu):([0-9]+)", entry, re.IGNORECASE):
+        return f"{entry!r} is what frameworks say; GPUs have nvidia-smi's numbers here: %gpus shows both."
+    if entry.lower() in WORDS or entry.lower().startswith("auto:"):
+        return f"{entry!r} stands alone, not in a list; try {entry.lower()}."
+    if match := re.fullmatch(r"gpu[ -]?([0-9]{1,4})", entry, re.IGNORECASE):
+        return f"{entry!r} is no GPU's name; try {match[1]}."
+    if match := re.fullmatch(r"([0-9]{1,4})(?:\.\.+|:)([0-9]{1,4})", entry):
+        return f"{entry!r} is no range; try {match[1]}-{match[2]}."
+    if close := difflib.get_close_matches(entry.lower(), WORDS, n=1):
+        return f"{entry!r} is no GPU; did you mean {close[0]}?"
+    return f"{entry!r} is no GPU; expected {_EXPECTED}."
 
 
 def _index(digits: str) -> int:

@@ -1,4 +1,4 @@
-"""What is asked, on this machine, within what this kernel was given: a `Selection`, or one line why not."""
+"""Decides which devices answer a request, on this machine and within what the kernel was given."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 from gpu_magic.devices.model import Device, Gpu, Inventory, MigInstance
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.allotment import Allotment, by_load, mig_instances, usable, whole_gpus
+from gpu_magic.selection.allotment import Allotment, by_load, check_usable, mig_instances, whole_gpus
 from gpu_magic.selection.mask import FASTEST, PCI, Reading, write
 from gpu_magic.selection.options import By, Options, Order
 from gpu_magic.selection.request import Auto, Named, Nothing, Request, Reset
 
 __all__ = ["Selection", "find", "select"]
 
-_MOST_NAMED = 4  # UUIDs in one line
+_MOST_NAMED = 4  # UUIDs in one message
 _UUID_LENGTH = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """An answer to a request: the devices, and the two variables that make CUDA see exactly those.
+    """The answer to a request: devices, and the two variables that make CUDA see exactly these.
 
     Parameters
     ----------
     devices
-        In the order of `cuda:0`, `cuda:1`, …; UNKNOWN after a reset to a mask that can't be read.
+        In the order of `cuda:0`, `cuda:1`, …; UNKNOWN after a reset to a mask whose meaning can't be known.
     mask, order
         Values for CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER; None: not set.
     notes
@@ -39,32 +39,32 @@ class Selection:
     notes: tuple[str, ...] = ()
 
 
-_PLAIN = Options()
+_DEFAULTS = Options()
 
 
 def select(
     request: Request,
     inventory: Inventory,
     inherited: tuple[str | None, str | None],
-    options: Options = _PLAIN,
+    options: Options = _DEFAULTS,
 ) -> Selection:
-    """Decide on the devices and on the mask that names them.
+    """Return the devices that answer a request, and the mask that names them.
 
     Parameters
     ----------
     request
-        What the user asked for.
+        What the user asks for.
     inventory
         The machine, with figures of now.
     inherited
-        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the kernel was started: its allotment.
+        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the kernel was started; None: not set.
     options
-        How.
+        How to choose and write them.
 
     Raises
     ------
     ChoiceError
-        One line. Never fewer GPUs than asked, never others.
+        The request can't be answered exactly: never fewer GPUs than were asked for, never others.
 
     """
     by, order, force = options.by, options.order, options.force
@@ -83,10 +83,10 @@ def select(
         devices = _named(request, inventory)
         if not force:
             allotment.check_inside(devices)
-        known = "is outside what this kernel was given"
+        where = "is outside what this kernel was given"
         if allotted.devices is UNKNOWN:
-            known = "may be outside what this kernel was given, which is not known"
-        notes = tuple(f"{one.label} {known}." for one in allotment.outside(devices))
+            where = "may be outside what this kernel was given, which is not known"
+        notes = tuple(f"{device.label} {where}." for device in allotment.outside(devices))
     else:
         pool = inventory.devices if force else allotment.pool
         if not pool and inherited[0] is not None:
@@ -112,36 +112,41 @@ def _check_options(request: Request, options: Options) -> None:
 
 
 def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
+    """Return the devices that a request names, in its order."""
     devices: list[Device] = []
-    for wanted in request.wanted:
-        device = find(wanted, inventory)
+    for identifier in request.identifiers:
+        device = find(identifier, inventory)
         if device in devices:
-            raise ChoiceError(f"{wanted} is {device.label}, which is named already: name each GPU once.")
+            raise ChoiceError(f"{identifier} is {device.label}, which is named already: name each GPU once.")
         devices.append(device)
-    parts = [device for device in devices if isinstance(device, MigInstance)]
-    if parts and len(devices) > 1:
+    instances = mig_instances(tuple(devices))
+    if instances and len(devices) > 1:
         raise ChoiceError(
-            f"One process can use one MIG instance and no other GPU beside it; try {parts[0].uuid}."
+            f"One process can use one MIG instance and no other GPU beside it; try {instances[0].uuid}."
         )
     return tuple(devices)
 
 
-def find(wanted: int | str, inventory: Inventory) -> Device:
-    """Return the device with this number of nvidia-smi's, or whose UUID begins so.
+def find(identifier: int | str, inventory: Inventory) -> Device:
+    """Return the device with a number (nvidia-smi's), or with a UUID that begins as given.
 
     Raises
     ------
     ChoiceError
-        Where there is none that can be used, or several.
+        There is no such device, or several, or it can't be used.
 
     """
-    return _by_number(wanted, inventory) if isinstance(wanted, int) else _by_uuid(wanted, inventory)
+    if isinstance(identifier, int):
+        return _by_number(identifier, inventory)
+    return _by_uuid(identifier, inventory)
 
 
 def _by_number(index: int, inventory: Inventory) -> Gpu:
     if index >= len(inventory):
         raise ChoiceError(f"There is no GPU {index}: this machine has {_span(len(inventory))}.")
-    return usable(inventory[index])
+    gpu = inventory[index]
+    check_usable(gpu)
+    return gpu
 
 
 def _by_uuid(prefix: str, inventory: Inventory) -> Device:
@@ -156,18 +161,24 @@ def _by_uuid(prefix: str, inventory: Inventory) -> Device:
             f"No {prefix[:3]} here has a UUID that begins with {prefix}; Tab offers those there are."
         )
     if len(fits) > 1:
-        length = len(prefix) + 1
-        while length < _UUID_LENGTH and len({str(device.uuid)[:length] for device in fits}) < len(fits):
-            length += 1
-        several = [str(device.uuid)[:length] for device in fits]
-        longer = " or ".join(several[:_MOST_NAMED] + ["…"] * (len(several) > _MOST_NAMED))
-        raise ChoiceError(f"{prefix} fits {len(fits)} devices; type more of it, {longer}.")
+        longer = _distinct_prefixes([str(device.uuid) for device in fits], len(prefix) + 1)
+        shown = " or ".join(longer[:_MOST_NAMED] + ["…"] * (len(longer) > _MOST_NAMED))
+        raise ChoiceError(f"{prefix} fits {len(fits)} devices; type more of it, {shown}.")
     device = fits[0]
-    return device if isinstance(device, MigInstance) else usable(device)
+    if isinstance(device, Gpu):
+        check_usable(device)
+    return device
+
+
+def _distinct_prefixes(uuids: list[str], length: int) -> list[str]:
+    """Return the beginnings of UUIDs, at least so long, and long enough that they differ."""
+    while length < _UUID_LENGTH and len({uuid[:length] for uuid in uuids}) < len(uuids):
+        length += 1
+    return [uuid[:length] for uuid in uuids]
 
 
 def _everything(pool: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Take all that CUDA can use as a whole, or the one part that is all there is."""
+    """Return all GPUs that can be used as a whole, or the MIG instance that is the only device."""
     gpus, instances = whole_gpus(pool), mig_instances(pool)
     if gpus or len(instances) == 1:
         return gpus or instances
@@ -177,8 +188,9 @@ def _everything(pool: tuple[Device, ...]) -> tuple[Device, ...]:
     raise ChoiceError("No GPU here can be used now: %gpus shows why.")
 
 
-def _left_out(devices: tuple[Device, ...], of: tuple[Device, ...]) -> tuple[str, ...]:
-    gpus = [gpu for gpu in of if isinstance(gpu, Gpu) and gpu not in devices]
+def _left_out(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[str, ...]:
+    """Return a note for each GPU of the pool that `all` does not include."""
+    gpus = [gpu for gpu in pool if isinstance(gpu, Gpu) and gpu not in devices]
     return tuple(
         f"{gpu.label} is left out: {gpu.problem or ('split by MIG' if gpu.is_split else 'it tells no UUID')}."
         for gpu in gpus
@@ -186,7 +198,7 @@ def _left_out(devices: tuple[Device, ...], of: tuple[Device, ...]) -> tuple[str,
 
 
 def _least_busy(request: Auto, pool: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Pick by least memory in use, then least utilisation; what can't be read is never free."""
+    """Return as many devices as are asked for, by memory in use, then by utilization."""
     candidates: tuple[Device, ...] = whole_gpus(pool)
     if not candidates and request.count == 1:
         candidates = mig_instances(pool)
@@ -203,10 +215,10 @@ def _least_busy(request: Auto, pool: tuple[Device, ...]) -> tuple[Device, ...]:
 
 
 def _not_free(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[str, ...]:
-    """Say so where the least busy ones are busy, as far as that is known of all."""
-    use = [device.is_busy for device in pool]
-    free = use.count(False)
-    if not any(device.is_busy is True for device in devices) or UNKNOWN in use or free >= len(devices):
+    """Return a note where the least busy devices are busy, and that is known of the whole pool."""
+    busy = [device.is_busy for device in pool]
+    free = busy.count(False)
+    if not any(device.is_busy is True for device in devices) or UNKNOWN in busy or free >= len(devices):
         return ()
     there = "No GPU is" if not free else "Only one GPU is" if free == 1 else f"Only {free} GPUs are"
     return (f"{there} free: these are the least busy.",)
@@ -215,7 +227,14 @@ def _not_free(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[st
 def _variables(
     devices: tuple[Device, ...], inventory: Inventory, allotted: Reading, by: By | None, order: Order
 ) -> tuple[str, str]:
-    """Write CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, so that they mean these devices and no others."""
+    """Return CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER that mean these devices and no others.
+
+    Raises
+    ------
+    ChoiceError
+        Numbers are asked for, and can't name these devices.
+
+    """
     has_mig = any(isinstance(device, MigInstance) for device in devices)
     # CUDA's numbers can differ from nvidia-smi's where it sorts by speed, or leaves out a GPU that is lost.
     numbers_fail = (order == "fastest" and not inventory.is_uniform) or any(gpu.problem for gpu in inventory)

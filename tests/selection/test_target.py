@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_magic.errors import ChoiceError, GpuMagicError, PlacementError
-from gpu_magic.selection.memory import plan
+from gpu_magic.selection.memory import plan_memory
 from gpu_magic.selection.target import LogicalDevice, PhysicalDevice, parse_targets
 from tests.selection.machines import machine
 
@@ -103,7 +103,7 @@ def test_a_place_is_read_as_it_is_written(kind: str, index: int) -> None:
 )
 def test_sizes(text: str, size: int) -> None:
     device = machine()[0]
-    memory = plan((device,), growth=False, limit=text)
+    memory = plan_memory((device,), growth=False, limit=text)
     assert (memory.limit, memory.gpus) == (size, 1)
     assert memory.fraction == size / device.memory_total  # type: ignore[operator]
 
@@ -121,11 +121,11 @@ def test_sizes(text: str, size: int) -> None:
 )
 def test_what_is_no_size_or_too_much(text: str, said: str) -> None:
     with pytest.raises(ChoiceError, match=said):
-        plan((machine()[0],), growth=False, limit=text)
+        plan_memory((machine()[0],), growth=False, limit=text)
 
 
 def test_no_gpu_no_limit() -> None:
-    assert not plan((), growth=False, limit=None)
+    assert not plan_memory((), growth=False, limit=None)
     with pytest.raises(ChoiceError, match="go with GPUs"):
-        plan((), growth=True, limit=None)
-    assert plan(tuple(machine().gpus[:2]), growth=True, limit=None).gpus == 2
+        plan_memory((), growth=True, limit=None)
+    assert plan_memory(tuple(machine().gpus[:2]), growth=True, limit=None).gpus == 2
