@@ -6,9 +6,10 @@ A restarted kernel has the connection file of before, so a choice can be kept un
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from gpu_magic.process import session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,18 +18,15 @@ __all__ = ["kernel_id", "restart_from_here", "saved_choice_file", "say_in_first_
 
 
 def saved_choice_file() -> Path | None:
-    """Return the file for this kernel's saved choice; None where this process is not a Jupyter kernel.
-
-    It takes microseconds, as `%load_ext` asks for it.
-    """
-    file = _connection_file()
-    return file.with_name(f"gpu_magic-{file.stem}.json") if file else None
+    """Return the file for this kernel's saved choice; None where this process is not a Jupyter kernel."""
+    file = session.saved_choice_file()
+    return Path(file) if file else None
 
 
 def kernel_id() -> str:
     """Return the Jupyter server's id of this kernel; empty where it is not known."""
-    file = _connection_file()
-    return file.stem.removeprefix("kernel-") if file and file.name.startswith("kernel-") else ""
+    name = Path(session.connection_file()).stem
+    return name.removeprefix("kernel-") if name.startswith("kernel-") else ""
 
 
 def restart_from_here(shell: Any) -> None:
@@ -50,15 +48,6 @@ def say_in_first_cell(shell: Any, say: Callable[[], None]) -> None:
         say()
 
     shell.events.register("pre_run_cell", once)
-
-
-def _connection_file() -> Path | None:
-    """Return this kernel's connection file; None where this process is not a Jupyter kernel."""
-    module: Any = sys.modules.get("ipykernel.kernelapp")  # every kernel has imported it
-    if module is None or not module.IPKernelApp.initialized():
-        return None
-    file = Path(module.IPKernelApp.instance().abs_connection_file)
-    return file if file.name and file.is_absolute() else None
 
 
 def _is_in_cell(shell: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The one thread that reads the machine while somebody looks at a panel."""
+"""The thread that reads the machine while a panel is visible."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ __all__ = ["Sampler"]
 
 
 class Sampler:
-    """Calls a function once a second on a thread of its own, until it is stopped or has nobody to call for.
+    """Calls a function once a second on a thread of its own. Its methods can be called on any thread.
+
+    Its lock guards which thread is the current one; the function is called without it.
 
     Parameters
     ----------
     tick
-        What is called; the thread ends where it returns False. What it raises is its own business.
+        The function. The thread ends when it returns False, and when it raises.
     seconds
-        From one call to the next.
+        The time from one call to the next.
 
     """
 
     def __init__(self, tick: Callable[[], bool], seconds: float = 1.0) -> None:
         self._tick, self._seconds = tick, seconds
         self._lock = threading.Lock()
-        self._wake = threading.Event()  # of the thread that runs now
+        self._wake = threading.Event()  # of the current thread
         self._thread: threading.Thread | None = None
         # A daemon thread that writes to a kernel's sockets while Python shuts down can crash it.
         atexit.register(self.stop)
@@ -39,24 +41,24 @@ class Sampler:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> None:
-        """Begin, where it does not run yet."""
+        """Start the thread, unless it is running."""
         with self._lock:
-            if not self.is_running:  # nor in a fork of the process in which it did
+            if not self.is_running:  # a forked child has a thread that does not run
                 self._wake = threading.Event()
                 self._thread = threading.Thread(target=self._run, name="gpu_magic-panel", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
-        """End it; a call that is under way is waited for, half a second at most."""
+        """Stop the thread. Wait for a call that is under way, half a second at most."""
         with self._lock:
             thread, self._thread = self._thread, None
             self._wake.set()
         if thread is not None and thread is not threading.current_thread():
-            with contextlib.suppress(RuntimeError):  # forked away
+            with contextlib.suppress(RuntimeError):  # in a forked child
                 thread.join(0.5)
 
     def poke(self) -> None:
-        """Have the next call now."""
+        """Make the next call now."""
         self._wake.set()
 
     def _run(self) -> None:
@@ -68,7 +70,7 @@ class Sampler:
                 if threading.current_thread() is not self._thread:  # stopped
                     return
                 wake.clear()
-            # After a pause (a laptop that slept, a driver that hung) no calls are made up for.
+            # Calls that were missed (a laptop slept, a driver hung) are not made up for.
             due = max(due + self._seconds, time.monotonic() + self._seconds / 2)
             if not self._tick():
                 with self._lock:

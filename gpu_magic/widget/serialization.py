@@ -84,7 +84,7 @@ def serialize(snapshot: Snapshot, allotment: Allotment) -> SerializedMachine:
         cuda_text=view.cuda,
         notes=list(view.notes),
         launch_devices=_launch_devices(snapshot),
-        hides_devices=view.names is not UNKNOWN and not all(row.is_here for row in shown),
+        hides_devices=view.names is not UNKNOWN and not all(row.is_visible for row in shown),
         least_busy=[_key(device) for device in allotment.least_busy],
     )
     return SerializedMachine(
@@ -114,15 +114,15 @@ def _key(device: Device) -> str:
 
 
 def _device_row(row: Row, allotment: Allotment) -> DeviceRow:
-    mine, others, _ = row.shares
+    mine, others = row.shares.mine, row.shares.others
     return DeviceRow(
         label=row.label,
         name=row.name,
         total=row.total,
         memory_shares=[_thousandths(mine), _thousandths(others)],
         users=list(row.users),
-        kind=row.kind,
-        here=row.here,
+        kind=row.usage,
+        here=row.visible_as,
         unavailable=printable(allotment.why_not(row.device)),
         parent="" if isinstance(row.device, Gpu) else str(row.device.gpu_index),
     )
@@ -132,7 +132,7 @@ def _figures(row: Row) -> Figures:
     used = row.device.status.memory_used
     return Figures(
         used=None if used is UNKNOWN else round(used / GIB, 1),
-        used_share=_thousandths(row.shares[-1]),
+        used_share=_thousandths(row.shares.used),
         utilization=_figure(row.utilization),
         temperature=_figure(row.temperature),
         power=_figure(row.power),
