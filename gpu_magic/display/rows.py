@@ -1,9 +1,9 @@
-"""An inventory as the rows that the table and the panel show: one for each GPU and each MIG instance."""
+"""The rows that the table and the panel show: one for each GPU and each MIG instance."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gpu_magic.devices.model import Device, Gpu, GpuProcess, GpuStatus, MigInstance
 from gpu_magic.devices.processes import name_text
@@ -13,78 +13,99 @@ from gpu_magic.text import GIB, bytes_text, printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpu_magic.process.view import Snapshot
+    from gpu_magic.process.view import KernelView, Snapshot
 
-__all__ = ["UNKNOWN_TEXT", "Row", "rows", "who_uses"]
+__all__ = ["UNKNOWN_TEXT", "MemoryShares", "Row", "rows", "who_uses"]
 
 UNKNOWN_TEXT = "?"
 _NOT_VISIBLE = "not visible"
-_NOT_GIVEN = "not given"  # outside the mask that the kernel was started with
+_NOT_GIVEN = "not given"  # outside the CUDA_VISIBLE_DEVICES that the kernel was started with
 
-Kind = Literal["free", "busy", "mine", "unknown", "problem"]
+# What is to be seen of a device: nobody uses it, others do, only this kernel does, that can't be known, or it
+# can't be read at all.
+Usage = Literal["free", "busy", "mine", "unknown", "problem"]
 
 
-@dataclass(frozen=True, slots=True)
+class MemoryShares(NamedTuple):
+    """Memory in use, as fractions of the device's total, from 0 to 1.
+
+    Parameters
+    ----------
+    mine, others
+        What this process and its children hold, and what other processes hold, as far as it is known.
+    used
+        All that is in use, also by processes that are not known.
+
+    """
+
+    mine: float = 0.0
+    others: float = 0.0
+    used: float = 0.0
+
+
+_NO_SHARES = MemoryShares()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One GPU or MIG instance, as it is shown.
+    """A GPU or a MIG instance, as it is shown.
 
     Parameters
     ----------
     device
-        What it is a row of.
+        The device.
     label
-        nvidia-smi's number; a branch, for an instance.
+        nvidia-smi's number of a GPU; the branch of a tree, for a MIG instance.
     name
-        The product's.
+        The name of the product.
     memory
-        Used and total, `59.6 / 80.0 GiB`; empty where there is nothing to say.
+        Used and total, `59.6 / 80.0 GiB`; empty for a GPU that can't be read.
     total
-        The same without what is used.
+        The total alone, `80.0 GiB`.
     shares
-        Of the total, from 0 to 1: what this process and its children have in use, and what others have,
-        as far as they are known; and all that is in use, UNKNOWN or not attributed included.
+        Memory in use.
     utilization, temperature, power
-        Percent, degrees Celsius, watts; None where there is nothing to say.
+        Percent, degrees Celsius, watts. None where the device has no such figure.
     users
-        Who uses it, a line each; or what else there is to say of it.
-    kind
-        What that makes of it.
-    here
-        What this process calls it: `cuda:0`, `not visible`; empty where it can't have a name.
+        The processes on it, a line each; without any, why there is none to show.
+    usage
+        What the figures say about its use.
+    visible_as
+        What frameworks in this process call it, `cuda:0`, or that they don't see it; empty for a GPU that is
+        split by MIG.
 
     """
 
     device: Device
     label: str
     name: str
-    memory: str
-    total: str
-    shares: tuple[float, float, float]
-    utilization: int | Unknown | None
-    temperature: int | Unknown | None
-    power: float | Unknown | None
+    memory: str = ""
+    total: str = ""
+    shares: MemoryShares = _NO_SHARES
+    utilization: int | Unknown | None = None
+    temperature: int | Unknown | None = None
+    power: float | Unknown | None = None
     users: tuple[str, ...]
-    kind: Kind
-    here: str
+    usage: Usage
+    visible_as: str
 
     @property
-    def is_here(self) -> bool:
-        """Whether this process sees it, and can use it."""
-        return self.here.startswith("cuda:") and self.kind != "problem"
+    def is_visible(self) -> bool:
+        """Whether this process sees it and can use it."""
+        return self.visible_as.startswith("cuda:") and self.usage != "problem"
 
 
 def who_uses(processes: Iterable[GpuProcess]) -> list[str]:
-    """Name processes on a GPU, a line each: `maria: train.py, 59.6 GiB`."""
+    """Return a line for each process on a GPU: `maria: train.py, 59.6 GiB`."""
     return list(map(_user, processes))
 
 
 def rows(snapshot: Snapshot) -> Iterator[Row]:
-    """Return all GPUs in nvidia-smi's order, each with the MIG instances it is split into."""
+    """Return a row for each GPU in nvidia-smi's order, each followed by its MIG instances."""
     for gpu in snapshot.gpus:
         yield _gpu_row(gpu, snapshot)
-        for number, part in enumerate(gpu.mig):
-            last = number == len(gpu.mig) - 1
-            yield _mig_row(part, snapshot, "└" if last else "├")
+        for instance in gpu.mig:
+            yield _mig_row(instance, snapshot, "└" if instance is gpu.mig[-1] else "├")
 
 
 def _user(process: GpuProcess) -> str:
@@ -97,85 +118,91 @@ def _user(process: GpuProcess) -> str:
 
 
 def _gpu_row(gpu: Gpu, snapshot: Snapshot) -> Row:
-    now = gpu.status
+    status = gpu.status
+    label = str(gpu.index)
     name = UNKNOWN_TEXT if gpu.name is UNKNOWN else name_text(gpu.name)
-    here = _here(gpu.uuid, snapshot, is_split=gpu.is_split)
+    visible_as = "" if gpu.is_split else _visible_as(gpu.uuid, snapshot.kernel)
     if gpu.problem:
-        none = (0.0, 0.0, 0.0)
-        return Row(gpu, str(gpu.index), name, "", "", none, None, None, None, (gpu.problem,), "problem", here)
-    users, kind = _users(gpu)
+        problem = (gpu.problem,)
+        return Row(device=gpu, label=label, name=name, users=problem, usage="problem", visible_as=visible_as)
+    users, usage = _users(gpu)
+    memory, total = _memory(status.memory_used, gpu.memory_total)
     return Row(
-        gpu,
-        str(gpu.index),
-        name,
-        *_memory(now.memory_used, gpu.memory_total),
-        _shares(now, gpu.memory_total),
-        now.utilization,
-        now.temperature,
-        now.power,
-        users,
-        kind,
-        here,
+        device=gpu,
+        label=label,
+        name=name,
+        memory=memory,
+        total=total,
+        shares=_shares(status, gpu.memory_total),
+        utilization=status.utilization,
+        temperature=status.temperature,
+        power=status.power,
+        users=users,
+        usage=usage,
+        visible_as=visible_as,
     )
 
 
-def _mig_row(part: MigInstance, snapshot: Snapshot, branch: str) -> Row:
-    now = part.status
-    name = "MIG" if part.name is UNKNOWN else name_text("MIG " + part.name.rpartition("MIG ")[2])
-    users, kind = _users(part)
+def _mig_row(instance: MigInstance, snapshot: Snapshot, branch: str) -> Row:
+    name = "MIG" if instance.name is UNKNOWN else name_text("MIG " + instance.name.rpartition("MIG ")[2])
+    users, usage = _users(instance)
+    memory, total = _memory(instance.status.memory_used, instance.memory_total)
     return Row(
-        part,
-        branch,
-        f"{name} {part.uuid[:12]}…",
-        *_memory(now.memory_used, part.memory_total),
-        _shares(now, part.memory_total),
-        UNKNOWN,
-        None,
-        None,
-        users,
-        kind,
-        _here(part.uuid, snapshot),
+        device=instance,
+        label=branch,
+        name=f"{name} {instance.uuid[:12]}…",
+        memory=memory,
+        total=total,
+        shares=_shares(instance.status, instance.memory_total),
+        utilization=UNKNOWN,
+        users=users,
+        usage=usage,
+        visible_as=_visible_as(instance.uuid, snapshot.kernel),
     )
 
 
-def _users(device: Device) -> tuple[tuple[str, ...], Kind]:
-    """Say who uses a device, and what kind of row that makes."""
-    now = device.status
+def _users(device: Device) -> tuple[tuple[str, ...], Usage]:
+    """Return who uses a device, a line each, and what that makes of its usage."""
+    status = device.status
     if isinstance(device, Gpu) and device.is_split:
         return (("split by MIG" if device.mig else "split by MIG, with no instance made",), "unknown")
-    if processes := () if now.processes is UNKNOWN else now.processes:
+    if processes := () if status.processes is UNKNOWN else status.processes:
         is_mine = all(process.mine for process in processes)
         return tuple(who_uses(processes)), "mine" if is_mine else "busy"
     if device.is_busy is True:
         return ("in use, by whom can't be seen from here",), "busy"
     if device.is_busy is False:
         return ("free",), "free"
-    # NVML has no utilisation for a MIG instance, so it is never seen to be free.
-    return ("no process" if now.processes == () else UNKNOWN_TEXT,), "unknown"
+    # NVML has no utilization of a MIG instance, so it is never known to be free.
+    return ("no process" if status.processes == () else UNKNOWN_TEXT,), "unknown"
 
 
-def _here(uuid: str | Unknown, snapshot: Snapshot, *, is_split: bool = False) -> str:
-    view = snapshot.kernel
-    if is_split:
-        return ""
+def _visible_as(uuid: str | Unknown, view: KernelView) -> str:
     if view.names is UNKNOWN:
         return UNKNOWN_TEXT
-    if uuid is UNKNOWN or uuid in view.names:
-        return _NOT_VISIBLE if uuid is UNKNOWN else view.names[uuid]
+    if uuid is UNKNOWN:
+        return _NOT_VISIBLE
+    if uuid in view.names:
+        return view.names[uuid]
     return _NOT_VISIBLE if view.given is None or uuid in view.given else _NOT_GIVEN
 
 
 def _memory(used: int | Unknown, total: int | Unknown) -> tuple[str, str]:
-    first = UNKNOWN_TEXT if used is UNKNOWN else f"{used / GIB:.1f}"
-    second = UNKNOWN_TEXT if total is UNKNOWN else f"{total / GIB:.1f} GiB"
-    return f"{first} / {second}", second
+    """Return used and total, and the total alone."""
+    used_text = UNKNOWN_TEXT if used is UNKNOWN else f"{used / GIB:.1f}"
+    total_text = UNKNOWN_TEXT if total is UNKNOWN else f"{total / GIB:.1f} GiB"
+    return f"{used_text} / {total_text}", total_text
 
 
-def _shares(now: GpuStatus, total: int | Unknown) -> tuple[float, float, float]:
-    if now.memory_used is UNKNOWN or total is UNKNOWN or not total:
-        return 0.0, 0.0, 0.0
+def _shares(status: GpuStatus, total: int | Unknown) -> MemoryShares:
+    if status.memory_used is UNKNOWN or total is UNKNOWN or not total:
+        return _NO_SHARES
     mine = others = 0
-    for process in () if now.processes is UNKNOWN else now.processes:
+    for process in () if status.processes is UNKNOWN else status.processes:
         size = 0 if process.memory is UNKNOWN else process.memory
-        mine, others = (mine + size, others) if process.mine else (mine, others + size)
-    return min(1.0, mine / total), min(1.0, others / total), min(1.0, now.memory_used / total)
+        if process.mine:
+            mine += size
+        else:
+            others += size
+    # The driver can report processes that together have more than there is.
+    return MemoryShares(*(min(1.0, size / total) for size in (mine, others, status.memory_used)))

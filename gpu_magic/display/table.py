@@ -1,53 +1,101 @@
-"""The machine as a table: one layout, as text for terminals and as HTML for notebooks.
+"""The machine as a table: as text for terminals, and as HTML for notebooks.
 
-Both come from the same rows, so they say the same. Names that come from the machine (a process, a user)
-are text and nothing else: escaped in HTML, without control characters in text.
+Both are made of the same rows and columns, so they say the same. Names that come from the machine (a process,
+a user) are escaped in HTML, and have no control characters in text.
 """
 
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.rows import UNKNOWN_TEXT, Row, rows
 from gpu_magic.text import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from gpu_magic.devices.unknown import Unknown
     from gpu_magic.process.view import Snapshot
 
 __all__ = ["as_html", "as_text"]
 
-_LONGEST_MASK = 400  # eight UUIDs and more
-_HEADINGS = ("GPU", "Name", "Memory", "Util", "Temp", "Power", "In this kernel", "Used by")
-_RIGHT = (True, False, True, True, True, True, False, False)
+_LONGEST_MASK = 400  # characters: eight UUIDs and more
+
+
+def _figure(value: float | Unknown | None, unit: str) -> str:
+    if value is None:
+        return ""
+    return UNKNOWN_TEXT if value is UNKNOWN else f"{value:.0f}{unit}"
+
+
+class _Column(NamedTuple):
+    """A column of the table.
+
+    Parameters
+    ----------
+    heading
+        Its first line.
+    text
+        Returns what a row has there; several lines are separated by newlines.
+    is_right
+        Whether it is aligned to the right.
+    css
+        The class of its cells in HTML; the style is below.
+    has_bar
+        Whether a cell with text has a bar of the memory in use beneath it, in HTML.
+
+    """
+
+    heading: str
+    text: Callable[[Row], str]
+    is_right: bool = False
+    css: str = ""
+    has_bar: bool = False
+
+
+_COLUMNS = (
+    _Column("GPU", lambda row: row.label, is_right=True),
+    _Column("Name", lambda row: row.name),
+    _Column("Memory", lambda row: row.memory, is_right=True, has_bar=True),
+    _Column("Util", lambda row: _figure(row.utilization, "%"), is_right=True),
+    _Column("Temp", lambda row: _figure(row.temperature, "°C"), is_right=True),
+    _Column("Power", lambda row: _figure(row.power, " W"), is_right=True),
+    _Column("In this kernel", lambda row: row.visible_as, css="gm-visible-as"),
+    _Column("Used by", lambda row: "\n".join(row.users), css="gm-used-by"),
+)
 
 
 def as_text(snapshot: Snapshot) -> str:
-    """Lay the machine out for a terminal."""
+    """Return the table as text, for a terminal."""
     lines = [_title(snapshot)]
     if found := list(rows(snapshot)):
-        table = [_HEADINGS, *(line for row in found for line in _text_lines(row))]
-        widths = [max(len(line[column]) for line in table) for column in range(len(_HEADINGS))]
-        for line in table:
-            cells = (
-                cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(line, widths, _RIGHT, strict=True)
-            )
-            lines.append("  ".join(cells).rstrip())
+        table = [tuple(column.heading for column in _COLUMNS)]
+        for row in found:
+            cells = [column.text(row).split("\n") for column in _COLUMNS]
+            table.extend(zip_longest(*cells, fillvalue=""))
+        widths = [max(map(len, texts)) for texts in zip(*table, strict=True)]
+        lines.extend(_text_line(line, widths) for line in table)
     lines.extend(_footer_text(snapshot))
     return "\n".join(lines)
 
 
+def _text_line(texts: tuple[str, ...], widths: list[int]) -> str:
+    cells = (
+        text.rjust(width) if column.is_right else text.ljust(width)
+        for column, text, width in zip(_COLUMNS, texts, widths, strict=True)
+    )
+    return "  ".join(cells).rstrip()
+
+
 def as_html(snapshot: Snapshot) -> str:
-    """Lay the machine out for a notebook, in the front end's own colours."""
-    head = "".join(f"<th{_side(right)}>{name}</th>" for name, right in zip(_HEADINGS, _RIGHT, strict=True))
+    """Return the table as HTML, for a notebook, in the colors of the front end."""
+    head = "".join(f"<th{_css(column)}>{column.heading}</th>" for column in _COLUMNS)
     found = list(rows(snapshot))
-    chosen = " gm-chosen" if not all(row.is_here for row in found) else ""  # all of them is no choice to mark
-    body = "".join(_html_row(row, chosen) for row in found)
+    marks_visible = not all(row.is_visible for row in found)  # all of them is no choice to mark
+    body = "".join(_html_row(row, marks_visible=marks_visible) for row in found)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
     title = f"<p class='gm-title'>{html.escape(_title(snapshot))}</p>"
     facts = "".join(
@@ -57,6 +105,25 @@ def as_html(snapshot: Snapshot) -> str:
     facts = f"<table class='gm-facts'><tbody>{facts}</tbody></table>" if facts else ""
     notes = "".join(f"<p class='gm-note'>{html.escape(note)}</p>" for note in _notes(snapshot))
     return f"<div class='gpu-magic'><style>{_STYLE}</style>{title}{table}{facts}{notes}</div>"
+
+
+def _html_row(row: Row, *, marks_visible: bool) -> str:
+    visible = "gm-here" if row.is_visible else "gm-hidden"
+    chosen = " gm-chosen" if row.is_visible and marks_visible else ""
+    cells = "".join(_html_cell(row, column) for column in _COLUMNS)
+    return f"<tr class='gm-{row.usage} {visible}{chosen}'>{cells}</tr>"
+
+
+def _html_cell(row: Row, column: _Column) -> str:
+    text = html.escape(column.text(row)).replace("\n", "<br>")
+    if column.has_bar and text:
+        text += f"<i class='gm-bar'><b style='width:{row.shares.used:.0%}'></b></i>"
+    return f"<td{_css(column)}>{text}</td>"
+
+
+def _css(column: _Column) -> str:
+    names = f"{'gm-right' if column.is_right else ''} {column.css}".strip()
+    return f" class='{names}'" if names else ""
 
 
 def _title(snapshot: Snapshot) -> str:
@@ -70,27 +137,8 @@ def _title(snapshot: Snapshot) -> str:
     return printable(" · ".join(parts)) or "GPUs"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    """Return all columns but the last, as text."""
-    return (
-        row.label,
-        row.name,
-        row.memory,
-        _figure(row.utilization, "%"),
-        _figure(row.temperature, "°C"),
-        _figure(row.power, " W"),
-        row.here,
-    )
-
-
-def _figure(value: float | Unknown | None, unit: str) -> str:
-    if value is None:
-        return ""
-    return UNKNOWN_TEXT if value is UNKNOWN else f"{value:.0f}{unit}"
-
-
 def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Return what this kernel was given, has set, and can still change."""
+    """Return what this kernel was started with, what is set now, and whether that can change."""
     view = snapshot.kernel
     now = _mask(view.mask)
     if view.order:
@@ -113,13 +161,6 @@ def _notes(snapshot: Snapshot) -> list[str]:
     return [*problem, *snapshot.kernel.notes]
 
 
-def _text_lines(row: Row) -> Iterator[tuple[str, ...]]:
-    first, *others = row.users
-    yield (*_cells(row), first)
-    for line in others:
-        yield (*([""] * (len(_HEADINGS) - 1)), line)
-
-
 def _footer_text(snapshot: Snapshot) -> Iterator[str]:
     facts, notes = _facts(snapshot), _notes(snapshot)
     if facts or notes:
@@ -130,25 +171,9 @@ def _footer_text(snapshot: Snapshot) -> Iterator[str]:
         yield f"! {printable(note)}"
 
 
-def _html_row(row: Row, chosen: str) -> str:
-    cells = []
-    for number, (cell, right) in enumerate(zip(_cells(row), _RIGHT, strict=False)):
-        text = html.escape(cell)
-        if number == 2 and cell:  # noqa: PLR2004 - the memory column carries the bar
-            text = f"{text}<i class='gm-bar'><b style='width:{row.shares[-1]:.0%}'></b></i>"
-        cells.append(f"<td{_side(right)}>{text}</td>")
-    users = "<br>".join(html.escape(line) for line in row.users)
-    here = f" gm-here{chosen}" if row.is_here else " gm-hidden"
-    return f"<tr class='gm-{row.kind}{here}'>{''.join(cells)}<td>{users}</td></tr>"
-
-
-def _side(right: bool) -> str:
-    return " class='gm-right'" if right else ""
-
-
-# Colours are the front end's where it names them (JupyterLab and Notebook do), else ones that read on light
-# and dark alike; everything else inherits. "&" stands for the class three times over, which outweighs
-# what front ends say about every table.
+# The colors are the front end's where it names them (JupyterLab and Notebook do), else colors that can be
+# read on light and on dark. Everything else is inherited. "&" stands for the class three times, which
+# outweighs what front ends say about every table.
 _STYLE = """
 &{--gm-line:var(--jp-border-color2,#8884);--gm-soft:var(--jp-ui-font-color2,#888);
 --gm-blue:var(--jp-brand-color1,#4b8df8);--gm-green:var(--jp-success-color1,#3fa45b);
@@ -163,14 +188,14 @@ _STYLE = """
 & .gm-bar b{display:block;height:3px;background:var(--gm-soft);border-radius:2px}
 & .gm-busy .gm-bar b{background:var(--gm-amber)}
 & .gm-mine .gm-bar b{background:var(--gm-blue)}
-& .gm-free td:last-child{color:var(--gm-green)}
-& .gm-busy td:last-child,& .gm-note{color:var(--gm-amber)}
-& .gm-mine td:last-child{color:var(--gm-blue)}
+& .gm-free .gm-used-by{color:var(--gm-green)}
+& .gm-busy .gm-used-by,& .gm-note{color:var(--gm-amber)}
+& .gm-mine .gm-used-by{color:var(--gm-blue)}
 & .gm-problem td{color:var(--gm-soft)}
-& .gm-here td:nth-child(7){color:var(--gm-blue);font-weight:700}
-& .gm-hidden td:nth-child(7){color:var(--gm-soft)}
+& .gm-here .gm-visible-as{color:var(--gm-blue);font-weight:700}
+& .gm-hidden .gm-visible-as{color:var(--gm-soft)}
 & .gm-chosen td:first-child{box-shadow:inset 3px 0 var(--gm-blue)}
-& .gm-problem td:last-child,& .gm-facts td{white-space:normal}
+& .gm-problem .gm-used-by,& .gm-facts td{white-space:normal}
 & .gm-facts tr{border:0}& .gm-facts th,& .gm-facts td{padding:1px 8px}
 & p{margin:2px 8px}& .gm-title{color:var(--gm-soft)}
 """.replace("\n", "").replace("&", ".gpu-magic.gpu-magic.gpu-magic")
