@@ -1,7 +1,7 @@
 """The magics: a table of them, and what `%load_ext gpu_magic` adds to a shell.
 
 A magic parses its line, calls the API and shows the result. `%load_ext` loads no more of them than this
-module: the magics themselves, their help and their completion are imported when they are first used.
+module: the magics, their help, completion and configuration are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import no_var_expand
-from traitlets import Enum
-from traitlets.config import Configurable
 
 from gpu_magic.process.environment import MASK
-from gpu_magic.process.session import current
-from gpu_magic.restart.kernel import saved_choice_file, say_in_first_cell
+from gpu_magic.process.session import current, saved_choice_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext, SimpleMatcherResult
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["GpuMagics", "load", "settings_of", "unload"]
+__all__ = ["GpuMagics", "load", "magics_of", "unload"]
 
 # Each magic: its kind, its module in this folder, and the class in there that has a method of its name. A new
 # magic is one new file, and a line here.
@@ -49,28 +46,26 @@ def load(shell: InteractiveShell) -> None:
     Raises
     ------
     traitlets.TraitError
-        For a value in IPython's configuration that `GpuMagics` does not take; nothing was added.
+        For a value in IPython's configuration that can't be set; nothing was added.
 
     """
     unload(shell)
-    GpuMagics(parent=shell).add()
+    GpuMagics(shell).add()
     current().load(shell)
-    file = saved_choice_file()
-    if file is not None and file.exists():
-        text = _resume()
-        say_in_first_cell(shell, lambda: print(text))
-    if widgets := sys.modules.get("gpu_magic.widget.state"):
-        widgets.panel_state().resume(shell)
+    if os.access(saved_choice_file(), os.F_OK):
+        _resume(shell)
+    if panels := sys.modules.get("gpu_magic.widget.state"):
+        panels.board().resume(shell)
 
 
 def unload(shell: InteractiveShell) -> None:
     """Remove all that `load` added; say so where that undoes a choice."""
-    ours = settings_of(shell)
-    if ours is None:
+    magics = magics_of(shell)
+    if magics is None:
         return
-    ours.remove()
-    if widgets := sys.modules.get("gpu_magic.widget.state"):
-        widgets.panel_state().pause()
+    magics.remove()
+    if panels := sys.modules.get("gpu_magic.widget.state"):
+        panels.board().pause()
     if MASK in current().unload():
         now = (
             f"is {os.environ[MASK]!r} again"
@@ -80,56 +75,76 @@ def unload(shell: InteractiveShell) -> None:
         print(f"Your choice is undone: {MASK} {now}. %gpus chooses anew, once gpu_magic is loaded.")
 
 
-def settings_of(shell: InteractiveShell) -> GpuMagics | None:
-    """Return the magics' configuration in a shell; None where they are not loaded."""
-    return next((found for found in shell.configurables if isinstance(found, GpuMagics)), None)
+def magics_of(shell: InteractiveShell) -> GpuMagics | None:
+    """Return the magics that a shell has; None where they are not loaded."""
+    configurables: list[Any] = shell.configurables
+    return next((magics for magics in configurables if type(magics) is GpuMagics), None)
 
 
-class GpuMagics(Configurable):
-    """The magics of gpu_magic; `%config GpuMagics` shows what can be set."""
+class GpuMagics:
+    """The magics in one shell.
 
-    on_frozen = Enum(
-        ["warn", "error"],
-        default_value="warn",
-        help='What a different choice does once CUDA has started: "warn", or "error", which stops Run All.',
-    ).tag(config=True)
+    They are one of the shell's configurables. What asks for the class or a trait of it, as `%config` does,
+    gets that of `configuration.GpuMagics`, which is made then: it takes a third of a millisecond.
+
+    Raises
+    ------
+    traitlets.TraitError
+        For a value in IPython's configuration that can't be set.
+
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        if shell.config.get("GpuMagics"):
+            _ = self._configurable
+
+    @cached_property
+    def _configurable(self) -> Any:
+        from gpu_magic.magics import configuration
+
+        return configuration.GpuMagics(parent=self._shell)
+
+    @property  # type: ignore[misc] # for mypy it can be assigned to
+    def __class__(self) -> type:
+        return type(self._configurable)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._configurable, name)
 
     def add(self) -> None:
-        """Add the magics to the shell that is the parent."""
-        shell: Any = self.parent
-        magics = shell.magics_manager.magics
-        # Magics of these names that the user had before, to be restored.
-        self._replaced = {name: magics[kind].get(name) for name, (kind, *_) in _MAGICS.items()}
+        """Add them to the shell."""
+        shell, table = self._shell, self._shell.magics_manager.magics
+        # The user's own magics of these names, to be restored.
+        self._replaced = {name: table[kind].get(name) for name, (kind, *_) in _MAGICS.items()}
         for name, (kind, module, class_) in _MAGICS.items():
-            magics[kind][name] = _LazyMagic(shell, name, module, class_)
-        no_var_expand(magics["cell"]["on_gpu"])  # it expands its line itself
+            table[kind][name] = _LazyMagic(shell, name, module, class_)
+        no_var_expand(table["cell"]["on_gpu"])  # it expands its line itself
         shell.Completer.custom_matchers.append(self._complete)
         shell.input_transformers_post.append(self._await_cell)
         shell.configurables.append(self)
 
     def remove(self) -> None:
-        """Remove the magics from the shell, which IPython has no public way to do."""
-        shell: Any = self.parent
+        """Remove them from the shell, which IPython has no public way to do."""
+        shell, table = self._shell, self._shell.magics_manager.magics
         for name, (kind, *_) in _MAGICS.items():
-            shell.magics_manager.magics[kind].pop(name, None)
+            table[kind].pop(name, None)
             if self._replaced[name] is not None:
-                shell.magics_manager.magics[kind][name] = self._replaced[name]
-        for hooks, ours in (
-            (shell.Completer.custom_matchers, self._complete),
-            (shell.input_transformers_post, self._await_cell),
-            (shell.configurables, self),
-        ):
+                table[kind][name] = self._replaced[name]
+        matchers, transformers = shell.Completer.custom_matchers, shell.input_transformers_post
+        for hooks, ours in (matchers, self._complete), (transformers, self._await_cell):
             if ours in hooks:
                 hooks.remove(ours)
+        shell.configurables.remove(self)
 
     def _complete(self, context: CompletionContext) -> SimpleMatcherResult:
         """Complete a line of ours; leave every other line to IPython's own matchers."""
-        command, *words = context.text_until_cursor.lstrip().split(" ")
-        if not words or command not in _COMPLETED:
+        magic, *words = context.text_until_cursor.lstrip().split(" ")
+        if not words or magic not in _COMPLETED:
             return {"completions": []}
         from gpu_magic.magics.completion import complete
 
-        return complete(self.parent, command, words)
+        return complete(self._shell, magic, words)
 
     _complete.matcher_api_version = 2  # type: ignore[attr-defined] # as IPython's @context_matcher() sets it
 
@@ -139,20 +154,11 @@ class GpuMagics(Configurable):
             return lines
         from gpu_magic.magics.cells import await_magic
 
-        return await_magic(self.parent, lines)
+        return await_magic(self._shell, lines)
 
 
 class _LazyMagic:
-    """A magic whose module is imported when it is called, or explained: `%to_gpu?`.
-
-    Parameters
-    ----------
-    shell
-        The shell that it is a magic of.
-    name, module, class_
-        As in the table.
-
-    """
+    """A magic whose module is imported when it is called, or explained: `%to_gpu?`."""
 
     def __init__(self, shell: InteractiveShell, name: str, module: str, class_: str) -> None:
         self._shell, self._module, self._class = shell, module, class_
@@ -174,13 +180,15 @@ class _LazyMagic:
         return magic
 
 
-def _resume() -> str:
-    """Apply the choice that was saved before a restart; return what became of it."""
+def _resume(shell: InteractiveShell) -> None:
+    """Apply the choice that was saved before a restart, and say what became of it."""
     from gpu_magic.display.choice import resumed_text
     from gpu_magic.errors import ChoiceError
+    from gpu_magic.restart.kernel import say_in_first_cell
     from gpu_magic.restart.saved_choice import resume
 
     try:
-        return resumed_text(resume())
+        text = resumed_text(resume())
     except ChoiceError as error:
-        return str(error)
+        text = str(error)
+    say_in_first_cell(shell, lambda: print(text))

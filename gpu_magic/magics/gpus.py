@@ -11,7 +11,7 @@ from IPython.display import display
 import gpu_magic
 from gpu_magic.display.refusal import RefusalBlock
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
-from gpu_magic.magics import settings_of
+from gpu_magic.magics import magics_of
 from gpu_magic.magics.arguments import read
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ class GpusMagic:
         since when it is too late, by what, and what works instead; `c.GpuMagics.on_frozen = "error"`
         in IPython's configuration makes that an error everywhere.
         """
-        settings = settings_of(self._shell)
-        is_strict = settings is not None and settings.on_frozen == "error"
+        is_strict = getattr(magics_of(self._shell), "on_frozen", "warn") == "error"
         try:
             options = vars(read("%gpus", line))
             request = options.pop("request")

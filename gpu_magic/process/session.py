@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.settings import FrameworkSettings
     from gpu_magic.selection.request import Request
 
-__all__ = ["NVML_CHECK", "Session", "current", "fresh"]
+__all__ = ["NVML_CHECK", "Session", "connection_file", "current", "fresh", "saved_choice_file"]
 
 # PyTorch reads it at every call of torch.cuda.is_available(), which without it calls cuInit (torch 2.13,
 # torch/cuda/__init__.py).
@@ -86,6 +87,21 @@ class Session:
         if self.reader is not None:
             self.reader.close()
         return changed
+
+
+def connection_file() -> str:
+    """Return the connection file of the Jupyter kernel that this process is; empty where it is not one."""
+    module: Any = sys.modules.get("ipykernel.kernelapp")  # a kernel has imported it
+    if module is None or not module.IPKernelApp.initialized():
+        return ""
+    file: str = module.IPKernelApp.instance().abs_connection_file
+    return file if os.path.isabs(file) else ""  # noqa: PTH117 - pathlib takes ten times as long
+
+
+def saved_choice_file() -> str:
+    """Return the file that a choice is saved in for the next start of this kernel; empty if it is not one."""
+    folder, slash, name = connection_file().rpartition(os.sep)
+    return f"{folder}{slash}gpu_magic-{name.removesuffix('.json')}.json" if name else ""
 
 
 _current: Session | None = None
