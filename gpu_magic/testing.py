@@ -32,10 +32,10 @@ def simulate(
     order: str | None = None,
     **options: Any,
 ) -> Iterator[Machine]:
-    """Put a simulated machine beneath pynvml for the length of a `with` block.
+    """Let pynvml read a simulated machine within a `with` block.
 
     What is chosen in the block ends with it: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are as before.
-    The machine starts without processes; `populate` puts some people on it.
+    The machine starts without processes; `populate` starts some.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def simulate(
     Raises
     ------
     SimulationError
-        For a profile that names no machine.
+        The profile is not valid.
 
     """
     if isinstance(profile, Machine) and options:

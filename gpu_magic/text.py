@@ -1,4 +1,4 @@
-"""Text that can be shown anywhere. Names and masks come from the machine and from others, and are hostile."""
+"""Writes text that is safe to show: names and masks come from the machine and can contain anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 
 def printable(text: str) -> str:
-    """Return text that can stand in one line of a terminal: no control or direction characters."""
+    """Return text for one line of a terminal, without control characters and direction marks."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)
 
 
@@ -30,12 +30,12 @@ def listed(names: Iterable[str], none: str = "") -> str:
 
 
 def bytes_text(size: int) -> str:
-    """Write bytes as tables do, in two units: `79.2 GiB`, `97 MiB`."""
+    """Return bytes in one of two units, as in tables: `79.2 GiB`, `97 MiB`."""
     return f"{size / GIB:.1f} GiB" if size >= GIB // 10 else f"{size / MIB:.0f} MiB"
 
 
 def size_text(size: int) -> str:
-    """Write bytes in whichever unit fits, small sizes too: `400 bytes`, `1.5 KiB`, `3.8 MiB`, `1.2 GiB`."""
+    """Return bytes in the unit that fits: `400 bytes`, `1.5 KiB`, `3.8 MiB`, `1.2 GiB`."""
     if size < 1 << 10:
         return f"{size} bytes"
     if size < MIB:

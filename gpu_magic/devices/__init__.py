@@ -1,1 +1,1 @@
-"""What GPUs there are, now: facts, from the driver. Knows no notebook and no framework."""
+"""The GPUs of this machine and their figures, as the driver reports them."""

@@ -1,8 +1,8 @@
-"""The machine's GPUs as plain data: what `%gpus` shows and everything else decides on.
+"""The machine's GPUs as plain data: what `%gpus` shows, and what choices are made from.
 
-Inside, memory is in bytes, power in watts, temperature in degrees Celsius, utilisation in percent of
-the last sampling period (NVML's `nvmlUtilization_t.gpu`, the figure of nvidia-smi). A figure that the
-driver would not give is `UNKNOWN`: it is never zero and never "free".
+Memory is in bytes, power in watts, temperature in degrees Celsius, utilization in percent of the last
+sampling period (NVML's `nvmlUtilization_t.gpu`, the figure of nvidia-smi). A figure that the driver does not
+give is `UNKNOWN`, never zero and never "free".
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Device", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance"]
 
 
-# A GPU whose driver still holds this much of it, with no process and no work, is idle: an idle
-# A100 shows 0.5 to 1 GiB in use. Above it somebody is there, even where a container hides who.
+# Up to this share of its memory can be in use on an idle GPU: an idle A100 shows 0.5 to 1 GiB. Above it
+# somebody uses the GPU, even where a container hides who.
 _IDLE_MEMORY_SHARE = 0.05
 _IDLE_UTILIZATION = 10
 
@@ -32,15 +32,15 @@ class GpuProcess:
     Parameters
     ----------
     pid
-        As the driver reports it; in a container that can be the host's number.
+        As the driver reports it. In a container this can be the host's number.
     name
-        The script or module for Python programs, else the program: `train.py`, `ipykernel`.
+        Of a Python program the script or the module, else the program: `train.py`, `ipykernel`, `Xorg`.
     owner
-        The user's name; UNKNOWN where the process can't be seen from here.
+        The name of its user; UNKNOWN where the process can't be seen from here.
     memory
         Bytes on this GPU.
     mine
-        Whether it is this very process or a descendant of it.
+        Whether it is this process or a descendant.
 
     """
 
@@ -58,16 +58,16 @@ class GpuStatus:
     Parameters
     ----------
     memory_used, memory_free
-        Bytes. `memory_used` is nvidia-smi's: without what the driver reserves for itself, where the
-        driver tells them apart (since R510), so used + free can be less than the total.
+        Bytes. `memory_used` is nvidia-smi's figure. Since R510 it does not include what the driver reserves
+        for itself, so used + free can be less than the total.
     utilization
-        Percent of the last sampling period in which a kernel ran.
+        Percent of the last sampling period during which a kernel ran on the GPU.
     temperature
         Degrees Celsius.
     power
         Watts.
     processes
-        Those that have compute memory here; UNKNOWN where the driver does not say.
+        Those that have compute memory on it; UNKNOWN where the driver does not list them.
 
     """
 
@@ -82,20 +82,33 @@ class GpuStatus:
 _NO_FIGURES = GpuStatus()
 
 
-def _shows_use(memory_total: int | Unknown, now: GpuStatus) -> bool | Unknown:
-    """Tell whether a figure shows that somebody is there; UNKNOWN where none does and one is missing."""
+def _is_busy(memory_total: int | Unknown, status: GpuStatus) -> bool | Unknown:
+    """Return whether a figure shows that a device is in use; UNKNOWN where none does and one is missing."""
     has_memory: bool | Unknown = UNKNOWN
-    if now.memory_used is not UNKNOWN and memory_total is not UNKNOWN:
-        has_memory = now.memory_used >= _IDLE_MEMORY_SHARE * memory_total
-    works = UNKNOWN if now.utilization is UNKNOWN else now.utilization >= _IDLE_UTILIZATION
-    runs = UNKNOWN if now.processes is UNKNOWN else bool(now.processes)
-    signs = (has_memory, works, runs)
+    if status.memory_used is not UNKNOWN and memory_total is not UNKNOWN:
+        has_memory = status.memory_used >= _IDLE_MEMORY_SHARE * memory_total
+    has_work = UNKNOWN if status.utilization is UNKNOWN else status.utilization >= _IDLE_UTILIZATION
+    has_processes = UNKNOWN if status.processes is UNKNOWN else bool(status.processes)
+    signs = (has_memory, has_work, has_processes)
     return True if True in signs else UNKNOWN if UNKNOWN in signs else False
 
 
 @record
 class MigInstance:
-    """A part of a GPU that is split by MIG: CUDA sees it as a device of its own."""
+    """A MIG instance: a part of a GPU that CUDA sees as a device of its own.
+
+    Parameters
+    ----------
+    uuid, name
+        The driver's: `MIG-41b7…`, `NVIDIA A100 80GB MIG 3g.40gb`.
+    gpu_index
+        The index of the GPU that it is a part of.
+    memory_total
+        Bytes.
+    status
+        Its figures. NVML has no utilization, temperature and power of a MIG instance.
+
+    """
 
     uuid: str
     name: str | Unknown
@@ -109,8 +122,8 @@ class MigInstance:
 
     @property
     def is_busy(self) -> bool | Unknown:
-        """As `Gpu.shows_use`."""
-        return _shows_use(self.memory_total, self.status)
+        """Whether it is in use; UNKNOWN where that can't be known. See `Gpu.is_busy`."""
+        return _is_busy(self.memory_total, self.status)
 
 
 @record
@@ -120,17 +133,19 @@ class Gpu:
     Parameters
     ----------
     index
-        As nvidia-smi and NVML number it: PCI bus order.
+        Its number in nvidia-smi and NVML, which is PCI bus order.
     uuid, name, bus_id
-        The driver's; UNKNOWN for a GPU that does not answer.
+        The driver's; UNKNOWN where a GPU does not answer.
     memory_total
         Bytes.
+    status
+        Its figures.
     mig
-        The instances it is split into; empty where it is not split, or where none was made yet.
+        Its MIG instances.
     is_split
-        Whether MIG mode is on. CUDA can't use a split GPU as a whole.
+        Whether MIG mode is on, even where no instance was made yet. CUDA can't use such a GPU as a whole.
     problem
-        Why it does not answer, as a sentence; empty when it does.
+        Why it does not answer; empty where it does.
 
     """
 
@@ -150,13 +165,13 @@ class Gpu:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody uses it, as far as everything that could show use was read and shows none."""
+        """Whether nobody uses it: every figure that could show use was read, and shows none."""
         return self.is_busy is False
 
     @property
     def is_busy(self) -> bool | Unknown:
-        """Whether anything that was read shows that somebody uses it; UNKNOWN where not all was read."""
-        return _shows_use(self.memory_total, self.status)
+        """Whether a figure shows that somebody uses it; UNKNOWN where none does, and one is missing."""
+        return _is_busy(self.memory_total, self.status)
 
 
 Device = Gpu | MigInstance
@@ -171,11 +186,11 @@ class Inventory:
     gpus
         In nvidia-smi's order.
     driver_version, cuda_version
-        The driver's version and the newest CUDA version that it runs, "13.0".
+        The driver's version, and the newest CUDA version that it supports, "13.0".
     simulated
-        The profile of the simulated machine this is; empty for a real one.
+        The profile of a simulated machine; empty for a real one.
     problem
-        Why nothing could be read (no driver, say), as a sentence.
+        Why nothing could be read, as a sentence: there is no driver, for example. Empty where it could.
 
     """
 
@@ -206,16 +221,16 @@ class Inventory:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all GPUs are known to be alike, so that "fastest first" is the PCI order.
+        """Whether all GPUs are known to be alike, so that "fastest first" is PCI bus order.
 
-        One that does not answer still counts for CUDA: it has to be known by its name at least.
+        CUDA may still count a GPU that does not answer, so at least its name has to be known.
         """
         names = {gpu.name for gpu in self.gpus}
         sizes = {gpu.memory_total for gpu in self.gpus if not gpu.problem}
         return len(self.gpus) == 1 or (len(names) <= 1 and len(sizes) <= 1 and UNKNOWN not in names | sizes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON's types; UNKNOWN becomes None. Units as in the classes."""
+        """Return everything as JSON's types, in the units of the classes. UNKNOWN becomes None."""
         plain: dict[str, Any] = _plain(self)
         return plain
 

@@ -1,7 +1,7 @@
-"""NVML's calls where they have changed over the years, and what its errors mean.
+"""NVML's calls that have several versions, and what its errors mean.
 
-A driver can be older or newer than pynvml, and other tools change pynvml in place, so each figure is asked
-for in the newest way that works.
+A driver can be older or newer than pynvml, and other tools replace functions of pynvml. So each figure is
+read by the newest call that works.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Calls", "ask", "bytes_or_unknown", "explain"]
 
-# Room for as many in one call; where a GPU has more, pynvml's own function is asked.
+# How many processes one call can list. For a GPU that has more, pynvml's own function is called.
 _PROCESSES = 32
-# NVML_VALUE_NOT_AVAILABLE: what the driver writes where it does not tell a process's memory.
+# What the driver writes where it does not give a process's memory.
 _NOT_AVAILABLE = (None, pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value)
 
 _SENTENCES = {
@@ -36,23 +36,31 @@ _SENTENCES = {
 }
 
 
-class _Newest:
-    """The newest of several ways to ask for one figure that this driver and this pynvml have."""
+class _VersionedCall:
+    """A call that has several versions: the newest that this driver and this pynvml have is made.
 
-    def __init__(self, *ways: Callable[[Any], Any]) -> None:
-        self._ways = ways
+    Parameters
+    ----------
+    versions
+        The newest one first.
+
+    """
+
+    def __init__(self, *versions: Callable[[Any], Any]) -> None:
+        self._versions = versions
 
     def __call__(self, handle: Any) -> Any:
-        ways = self._ways
+        """Return the figure of a device; UNKNOWN where the driver does not give it."""
+        versions = self._versions
         try:
-            return ways[0](handle)
-        # AttributeError: pynvml is older. TypeError: gpustat, once imported, has put functions of its own
-        # into pynvml, which take no version and find it themselves.
+            return versions[0](handle)
+        # AttributeError: pynvml is older. TypeError: gpustat, once imported, has replaced functions of pynvml
+        # by its own, which take no version and choose it themselves.
         except (pynvml.NVMLError_FunctionNotFound, AttributeError, TypeError):
-            if len(ways) == 1:
+            if len(versions) == 1:
                 return UNKNOWN
-            if self._ways is ways:  # and not another thread's finding by now
-                self._ways = ways[1:]
+            if self._versions is versions:  # no other thread has removed this version
+                self._versions = versions[1:]
             return self(handle)
         except pynvml.NVMLError_GpuIsLost:
             raise
@@ -60,36 +68,36 @@ class _Newest:
             return UNKNOWN
 
 
-def _way(name: str, *arguments: Any, **options: Any) -> Callable[[Any], Any]:
-    """Return a way to call one of pynvml's functions, which an older pynvml may not have."""
+def _version(name: str, *arguments: Any, **options: Any) -> Callable[[Any], Any]:
+    """Return a call of one of pynvml's functions, which an older pynvml may not have."""
     return lambda handle: getattr(pynvml, name)(handle, *arguments, **options)
 
 
 class Calls:
-    """The calls that have had more than one version."""
+    """The calls that have more than one version. Each takes the handle of a device."""
 
     def __init__(self) -> None:
         # Version 2 of memory, and version 3 of processes, came with R510.
-        self.memory = _Newest(
-            _way("nvmlDeviceGetMemoryInfo", version=pynvml.nvmlMemory_v2),
-            _way("nvmlDeviceGetMemoryInfo"),
+        self.memory = _VersionedCall(
+            _version("nvmlDeviceGetMemoryInfo", version=pynvml.nvmlMemory_v2),
+            _version("nvmlDeviceGetMemoryInfo"),
         )
-        self.processes = _Newest(
+        self.processes = _VersionedCall(
             _list_processes,
-            _way("nvmlDeviceGetComputeRunningProcesses_v3"),
-            _way("nvmlDeviceGetComputeRunningProcesses_v2"),
+            _version("nvmlDeviceGetComputeRunningProcesses_v3"),
+            _version("nvmlDeviceGetComputeRunningProcesses_v2"),
         )
-        # The first is deprecated, and faster than the second by a structure.
-        self.temperature = _Newest(
-            _way("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
-            _way("nvmlDeviceGetTemperatureV", pynvml.NVML_TEMPERATURE_GPU),
+        # The first is deprecated, and faster: it needs no structure.
+        self.temperature = _VersionedCall(
+            _version("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
+            _version("nvmlDeviceGetTemperatureV", pynvml.NVML_TEMPERATURE_GPU),
         )
 
 
 def _list_processes(handle: Any) -> Any:
-    """List a GPU's processes in one call, where there are few enough of them.
+    """Return a GPU's processes, with one call unless there are many of them.
 
-    pynvml's own function asks for their number first, and turns each into an object.
+    pynvml's own function makes a second call for their number, and turns each into an object.
     """
     count = ctypes.c_uint(_PROCESSES)
     found = (pynvml.c_nvmlProcessInfo_v3_t * _PROCESSES)()
@@ -103,7 +111,14 @@ def _list_processes(handle: Any) -> Any:
 
 
 def ask(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Make one call; UNKNOWN where the driver has no answer. A lost GPU is the caller's business."""
+    """Return what a function of pynvml returns; UNKNOWN where the driver refuses.
+
+    Raises
+    ------
+    pynvml.NVMLError_GpuIsLost
+        None of the GPU's figures can be read.
+
+    """
     try:
         return call(*arguments)
     except pynvml.NVMLError_GpuIsLost:
@@ -113,10 +128,10 @@ def ask(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def bytes_or_unknown(memory: int | None) -> int | Unknown:
-    """Return a process's memory in bytes, where the driver tells it."""
+    """Return a process's memory in bytes; UNKNOWN where the driver does not give it."""
     return UNKNOWN if memory in _NOT_AVAILABLE else memory
 
 
 def explain(error: Any) -> str:
-    """Say in a sentence what an NVML error means for the person who looks at the table."""
+    """Return what an NVML error means, as a sentence."""
     return _SENTENCES.get(error.value) or f"not answering: the driver says {error}"

@@ -1,4 +1,4 @@
-"""UNKNOWN: a figure that the driver would not give."""
+"""UNKNOWN: a figure that the driver does not give."""
 
 from __future__ import annotations
 

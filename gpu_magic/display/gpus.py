@@ -10,13 +10,13 @@ __all__ = ["Gpus"]
 
 
 class Gpus(Snapshot):
-    """An `Inventory` with what this process makes of it. It shows itself as a table."""
+    """An `Inventory`, and what this process can see of it, which shows itself as a table."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
-        """Return the same facts, which show themselves."""
+        """Return a snapshot as an object that shows itself."""
         return cls(
             snapshot.gpus,
             snapshot.driver_version,

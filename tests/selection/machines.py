@@ -28,17 +28,17 @@ def machine(*gpus: Gpu) -> Inventory:
     return Inventory(gpus or tuple(gpu(index) for index in range(5)))
 
 
-def split(one: Gpu) -> Gpu:
-    parts = tuple(MigInstance(uuid, "MIG 3g.40gb", one.index, 40 * GIB) for uuid in MIG)
-    return replace(one, is_split=True, mig=parts)
+def split(whole: Gpu) -> Gpu:
+    instances = tuple(MigInstance(uuid, "MIG 3g.40gb", whole.index, 40 * GIB) for uuid in MIG)
+    return replace(whole, is_split=True, mig=instances)
 
 
-def lost(one: Gpu) -> Gpu:
-    return Gpu(one.index, one.uuid, one.name, problem="not answering: the driver says this GPU is lost")
+def lost(well: Gpu) -> Gpu:
+    return Gpu(well.index, well.uuid, well.name, problem="not answering: the driver says this GPU is lost")
 
 
-def unreadable(one: Gpu) -> Gpu:
-    return replace(one, status=GpuStatus(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN))
+def unreadable(well: Gpu) -> Gpu:
+    return replace(well, status=GpuStatus(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN))
 
 
 def unlike() -> Inventory:

@@ -34,7 +34,7 @@ def torch_sees(mask: str, uuids: tuple[str, ...]) -> list[int]:
         visible = torch.cuda._parse_visible_devices()
     if visible and isinstance(visible[0], str):
         return torch.cuda._transform_uuid_to_ordinals(visible, list(uuids))
-    end = next((place for place, number in enumerate(visible) if number >= len(uuids)), len(visible))
+    end = next((index for index, number in enumerate(visible) if number >= len(uuids)), len(visible))
     return visible[:end]
 
 
@@ -57,7 +57,7 @@ def test_we_read_a_mask_as_pytorch_does(mask: str, count: int) -> None:
         assume(False)
     ours = read(mask, machine(*(gpu(index) for index in range(count)))).devices
     assert ours is not UNKNOWN
-    assert [one.index for one in ours if isinstance(one, Gpu)] == theirs
+    assert [device.index for device in ours if isinstance(device, Gpu)] == theirs
 
 
 @given(st.lists(st.integers(0, 4), max_size=5, unique=True), st.booleans())
@@ -103,7 +103,7 @@ def test_a_mask_that_is_cut_short_is_explained(mask: str) -> None:
 def test_a_mask_and_what_is_said_of_it(mask: str | None, sees: list[int], says: str) -> None:
     reading = read(mask, machine())
     assert reading.devices is not UNKNOWN
-    assert [one.index for one in reading.devices if isinstance(one, Gpu)] == sees
+    assert [device.index for device in reading.devices if isinstance(device, Gpu)] == sees
     assert says in " ".join(reading.notes) if says else not reading.notes
 
 
@@ -127,7 +127,7 @@ def test_a_mig_mask_is_one_instance(mask: str, sees: str | None) -> None:
     there = machine(split(gpu(0)), gpu(1))
     devices = read(mask, there).devices
     assert devices is not UNKNOWN
-    assert [one.uuid for one in devices] == ([sees] if sees else [])
+    assert [device.uuid for device in devices] == ([sees] if sees else [])
 
 
 @pytest.mark.parametrize("mask", [None, "1", "GPU-1a2b"])

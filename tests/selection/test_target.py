@@ -79,13 +79,13 @@ def test_whatever_is_typed_is_read_or_refused_in_a_printable_line(text: str) -> 
 
 
 @given(st.sampled_from(["gpu", "cpu", "cuda", "xpu"]), st.integers(0, 9999))
-def test_a_place_is_read_as_it_is_written(kind: str, index: int) -> None:
-    place = (
+def test_a_device_is_read_as_it_is_written(kind: str, index: int) -> None:
+    device = (
         LogicalDevice("cpu", index)
         if kind == "cpu"
         else LogicalDevice("gpu", index, kind.replace("gpu", "cuda"))
     )
-    assert parse_targets(str(place)) == (place,)
+    assert parse_targets(str(device)) == (device,)
 
 
 @pytest.mark.parametrize(

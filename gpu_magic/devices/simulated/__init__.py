@@ -1,7 +1,7 @@
-"""A machine with GPUs for those who have none: an NVML library in Python beneath the real pynvml.
+"""A simulated machine with GPUs: an NVML library in Python that the real pynvml calls.
 
-Everything that reads GPUs through nvidia-ml-py (gpu_magic, nvitop, gpustat) then sees this machine.
-It is public as `gpu_magic.testing`, for other people's tests.
+Whatever reads GPUs through nvidia-ml-py (gpu_magic, nvitop, gpustat) then sees this machine. It is public as
+`gpu_magic.testing`.
 """
 
 from __future__ import annotations

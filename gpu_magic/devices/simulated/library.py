@@ -1,8 +1,8 @@
-"""The simulated machine's libnvidia-ml.so.1: the object that pynvml calls in the real library's place.
+"""The library of a simulated machine: what pynvml calls in place of libnvidia-ml.so.1.
 
 pynvml looks functions up by name and passes ctypes arguments: out-parameters as `byref(x)`, whose target
-is `arg._obj`. Written against nvidia-ml-py 13.615. A function that this library does not play answers
-NOT_SUPPORTED, as a driver does for a GPU that lacks something, so that other tools run on it as well.
+is `arg._obj`. Written against nvidia-ml-py 13.615. A function that this library does not have returns
+NOT_SUPPORTED, as a driver does for a GPU that lacks a feature, so that other tools run on it as well.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SimulatedLibrary", "beneath", "ensure", "leave", "machine_of"]
 
-_PARTS = 16  # handles are numbers: 1 + GPU * 16 + part, part 0 being the GPU itself
+# A handle is the number 1 + 16 * GPU + instance: 0 for the GPU itself, 1 for its first MIG instance.
+_HANDLES = 16
 
 
 class SimulatedLibrary:
-    """Answers NVML's calls for a `Machine`. `calls` counts them by name."""
+    """NVML's functions for a `Machine`. `calls` counts the calls by name."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -59,8 +60,8 @@ class SimulatedLibrary:
         return call
 
     def _device(self, handle: Any) -> SimulatedGpu | SimulatedMig:
-        gpu, part = divmod(_number(handle) - 1, _PARTS)
-        return self.machine.gpus[gpu].mig[part - 1] if part else self.machine.gpus[gpu]
+        gpu, instance = divmod(_number(handle) - 1, _HANDLES)
+        return self.machine.gpus[gpu].mig[instance - 1] if instance else self.machine.gpus[gpu]
 
     # The library as a whole
 
@@ -90,12 +91,12 @@ class SimulatedLibrary:
         count._obj.value = len(self.machine.gpus)  # noqa: SLF001
 
     def _nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> None:
-        _point(handle, 1 + index.value * _PARTS)
+        _point(handle, 1 + index.value * _HANDLES)
 
     # What a GPU is
 
     def _nvmlDeviceGetIndex(self, handle: Any, index: Any) -> None:
-        index._obj.value = (_number(handle) - 1) // _PARTS  # noqa: SLF001
+        index._obj.value = (_number(handle) - 1) // _HANDLES  # noqa: SLF001
 
     def _nvmlDeviceGetName(self, handle: Any, text: Any, size: Any) -> None:
         device = self._device(handle)
@@ -128,15 +129,15 @@ class SimulatedLibrary:
         gpu = self._device(handle)
         count._obj.value = 7 if isinstance(gpu, SimulatedGpu) and gpu.is_split else 0  # noqa: SLF001
 
-    def _nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, index: Any, part: Any) -> int:
+    def _nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, index: Any, instance: Any) -> int:
         gpu = self._device(handle)
         if isinstance(gpu, SimulatedMig) or index.value >= len(gpu.mig):
             return int(pynvml.NVML_ERROR_NOT_FOUND)
-        _point(part, _number(handle) + 1 + index.value)
+        _point(instance, _number(handle) + 1 + index.value)
         return 0
 
-    def _nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, part: Any, handle: Any) -> None:
-        _point(handle, 1 + (_number(part) - 1) // _PARTS * _PARTS)
+    def _nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, instance: Any, handle: Any) -> None:
+        _point(handle, 1 + (_number(instance) - 1) // _HANDLES * _HANDLES)
 
     # What it does now
 
@@ -216,19 +217,19 @@ def _point(handle: Any, number: int) -> None:
 
 
 def _gpu_number(name: str, arguments: tuple[Any, ...]) -> int | None:
-    """Tell which GPU a call is about; None for the library as a whole."""
+    """Return the index of the GPU that a call is about; None for the library as a whole."""
     if not name.startswith("nvmlDevice") or name.startswith("nvmlDeviceGetCount") or not arguments:
         return None
     if name.startswith("nvmlDeviceGetHandleByIndex"):
         return int(arguments[0].value)
     if isinstance(arguments[0], pynvml.c_nvmlDevice_t):
-        return (_number(arguments[0]) - 1) // _PARTS
+        return (_number(arguments[0]) - 1) // _HANDLES
     return None
 
 
 @contextlib.contextmanager
 def beneath(machine: Machine) -> Iterator[Machine]:
-    """Put a machine beneath pynvml for the length of a `with` block."""
+    """Let pynvml read a simulated machine within a `with` block."""
     before = _put_beneath(SimulatedLibrary(machine), users=0)
     try:
         yield machine
@@ -236,22 +237,22 @@ def beneath(machine: Machine) -> Iterator[Machine]:
         _put_beneath(*before)
 
 
-# What lay beneath pynvml before GPU_MAGIC_SIMULATE put a machine there.
+# What pynvml called before GPU_MAGIC_SIMULATE put a machine there.
 _left: list[tuple[object, int]] = []
 
 
 def ensure(described: str) -> None:
-    """Put the machine that GPU_MAGIC_SIMULATE describes beneath pynvml, with people on it, until `leave`.
+    """Let pynvml read the machine that GPU_MAGIC_SIMULATE describes, with processes on it, until `leave`.
 
     Parameters
     ----------
     described
-        A profile, and options behind it: `8xA100-80GB seed=3 clock=0` (a clock that stands still).
+        A profile, and options after it: `8xA100-80GB seed=3 clock=0` (a constant clock).
 
     Raises
     ------
     SimulationError
-        For words that describe no machine.
+        The text describes no machine.
 
     """
     profile, *words = described.split() or [""]
@@ -274,19 +275,19 @@ def ensure(described: str) -> None:
 
 
 def leave() -> None:
-    """Take the machine of `ensure` away again, where it still lies beneath pynvml."""
+    """Take the machine of `ensure` away, where pynvml still reads it."""
     there = machine_of(pynvml.nvmlLib)
     if _left and there and there.described_by:
         _put_beneath(*_left.pop())
 
 
 def machine_of(library: object) -> Machine | None:
-    """Return the machine behind a library, where it is a simulated one."""
+    """Return the machine of a simulated library; None for another library."""
     return library.machine if isinstance(library, SimulatedLibrary) else None
 
 
 def _put_beneath(library: object, users: int) -> tuple[object, int]:
-    """Exchange the library that pynvml calls; return what was there before."""
+    """Replace the library that pynvml calls; return what it called before."""
     before = pynvml.nvmlLib, pynvml._nvmlLib_refcount  # noqa: SLF001
     pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
     pynvml.nvmlLib, pynvml._nvmlLib_refcount = library, users  # noqa: SLF001

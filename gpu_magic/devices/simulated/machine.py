@@ -1,4 +1,4 @@
-"""A simulated machine: GPUs, processes with owners, figures that move, and everything that can go wrong."""
+"""A simulated machine: GPUs, processes with owners, figures that change, and everything that can fail."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process, name_text
@@ -26,7 +27,7 @@ _PROGRAMS = ("train.py", "ipykernel", "finetune.py", "eval.py")
 
 @dataclass
 class SimulatedProcess:
-    """A process on a simulated GPU; `memory` in bytes, None where the driver would not say."""
+    """A process on a simulated GPU. `memory` is in bytes; None: the driver does not give it."""
 
     pid: int
     owner: str
@@ -37,7 +38,7 @@ class SimulatedProcess:
 
 @dataclass
 class SimulatedMig:
-    """A MIG instance: its UUID, its kind (`3g.40gb`), its memory in bytes, and who uses it."""
+    """A simulated MIG instance: UUID, name, memory in bytes, and processes."""
 
     uuid: str
     name: str
@@ -50,14 +51,14 @@ class SimulatedMig:
 
 
 class SimulatedGpu:
-    """One GPU of a simulated machine. Change it while others look.
+    """A GPU of a simulated machine. It can be changed while it is read.
 
     Parameters
     ----------
     machine
-        Whose clock and seed the figures follow.
+        The machine, whose clock and seed the figures follow.
     index
-        As nvidia-smi would number it.
+        Its number in nvidia-smi.
     model
         What kind of GPU it is.
 
@@ -77,13 +78,13 @@ class SimulatedGpu:
     def run(
         self, name: str, owner: str, memory: int | None, *, pid: int = 0, work: int = 0
     ) -> SimulatedProcess:
-        """Start a process on it: `memory` in bytes, `work` in percent of the GPU's time."""
+        """Start a process on it; `memory` in bytes, `work` in percent of the GPU's time."""
         process = SimulatedProcess(pid or self._machine.next_pid(), owner, name, memory, work)
         self.processes.append(process)
         return process
 
     def split(self, *kinds: str) -> None:
-        """Turn MIG on and make these instances, `3g.40gb` and the like."""
+        """Turn MIG mode on and make instances of these kinds: `3g.40gb`, `1g.10gb`."""
         self.is_split = True
         for kind in kinds:
             number = len(self.mig)
@@ -92,7 +93,7 @@ class SimulatedGpu:
             self.mig.append(SimulatedMig(identity, f"{self.model.name} MIG {kind}", memory))
 
     def lose(self) -> None:
-        """Let it fall off the bus: from now on every call about it, by handle or index, says GPU_IS_LOST."""
+        """Let it fall off the bus: every call about it, by handle or by index, returns GPU_IS_LOST."""
         self.fail("nvml", 15)
 
     def recover(self) -> None:
@@ -100,41 +101,43 @@ class SimulatedGpu:
         self.errors.clear()
 
     def fail(self, call: str, error: int) -> None:
-        """Answer an NVML error code to calls about this GPU whose name starts so.
+        """Let the calls about this GPU whose name starts with `call` return an NVML error code.
 
-        `fail("nvmlDeviceGetPowerUsage", pynvml.NVML_ERROR_NOT_SUPPORTED)`; `fail("nvml", 4)` refuses all.
+        `fail("nvmlDeviceGetPowerUsage", pynvml.NVML_ERROR_NOT_SUPPORTED)`; `fail("nvml", 4)` fails all calls.
         """
         self.errors[call] = error
 
     @property
     def memory_used(self) -> int:
-        """Bytes: an idle GPU's half GiB, and what its processes hold."""
+        """Bytes: half a GiB as on an idle GPU, and what its processes hold."""
         held = sum(process.memory or 0 for process in self.processes)
-        return min(self.model.memory, _IDLE_MEMORY + held + sum(part.memory_used for part in self.mig))
+        return min(
+            self.model.memory, _IDLE_MEMORY + held + sum(instance.memory_used for instance in self.mig)
+        )
 
     @property
     def utilization(self) -> int:
-        """Percent: the work of its processes, wandering a little with the clock."""
+        """Percent: the work of its processes, which varies a little with the clock."""
         work = sum(process.work for process in self.processes)
-        return max(0, min(100, round(work + 12 * self._wander("work")))) if work else 0
+        return max(0, min(100, round(work + 12 * self._variation("work")))) if work else 0
 
     @property
     def power(self) -> int:
         """Milliwatts."""
         idle, limit = 0.14 * self.model.watts, 0.95 * self.model.watts
-        return round(1000 * (idle + (limit - idle) * self.utilization / 100 + self._wander("power")))
+        return round(1000 * (idle + (limit - idle) * self.utilization / 100 + self._variation("power")))
 
     @property
     def temperature(self) -> int:
         """Degrees Celsius."""
-        return round(31 + 40 * self.utilization / 100 + 2 * self._wander("heat"))
+        return round(31 + 40 * self.utilization / 100 + 2 * self._variation("heat"))
 
-    def _wander(self, what: str) -> float:
-        """Return -1 to 1, moving smoothly with the clock, the same for the same seed and second."""
-        second, part = divmod(self._machine.clock(), 1.0)
+    def _variation(self, what: str) -> float:
+        """Return a number from -1 to 1 that changes smoothly with the clock and follows from the seed."""
+        second, fraction = divmod(self._machine.clock(), 1.0)
         seed = f"{self._machine.seed}/{self.index}/{what}/"
         before, after = (random.Random(f"{seed}{second + n:.0f}").uniform(-1, 1) for n in (0, 1))  # noqa: S311
-        return before + (after - before) * part
+        return before + (after - before) * fraction
 
 
 class Machine:
@@ -145,9 +148,9 @@ class Machine:
     profile
         Which GPUs: `8xA100-80GB`, `2xRTX-4090+1xT4`, `1xA100-80GB(3g.40gb,4g.40gb)`.
     seed
-        UUIDs and figures follow from it.
+        What UUIDs and figures are derived from.
     clock
-        Seconds. The figures move with it; one that always says the same keeps them still.
+        Returns seconds. The figures change with it; with a constant clock they do not.
     driver, cuda
         Versions, as NVML gives them (13000 for CUDA 13.0).
 
@@ -170,14 +173,14 @@ class Machine:
         self._hanging: dict[tuple[str, int | None], threading.Event] = {}
         self._last_pid = 4000
         self.gpus = []
-        for index, (model, parts) in enumerate(parse_profile(profile)):
+        for index, (model, instances) in enumerate(parse_profile(profile)):
             gpu = SimulatedGpu(self, index, model)
-            if parts:
-                gpu.split(*parts)
+            if instances:
+                gpu.split(*instances)
             self.gpus.append(gpu)
 
     def populate(self) -> None:
-        """Put people and programs on some of the GPUs, as on any shared machine on a weekday."""
+        """Start programs of several users on some of the GPUs, as on a shared machine."""
         dice = random.Random(f"{self.seed}/people")  # noqa: S311
         whole = [gpu for gpu in self.gpus if not gpu.is_split]
         for gpu in dice.sample(whole, k=len(whole) * 3 // 8):
@@ -185,20 +188,20 @@ class Machine:
             gpu.run(dice.choice(_PROGRAMS), dice.choice(_SOMEBODY), memory, work=dice.randint(20, 95))
 
     def hang(self, call: str, gpu: int | None = None) -> threading.Event:
-        """Let an NVML call never come back (about one GPU, or all) until the returned event is set."""
+        """Let an NVML call hang, about one GPU or all, until the event is set that is returned."""
         event = self._hanging[call, gpu] = threading.Event()
         return event
 
     def wait_if_hanging(self, call: str, gpu: int | None) -> None:
-        """Wait, where the call is one that hangs."""
+        """Wait, if the call is one that hangs."""
         for key in ((call, gpu), (call, None)):
             if key in self._hanging:
                 self._hanging[key].wait()
 
     def look_up(self, pid: int) -> Process:
-        """Name a process's owner and program, as /proc does on a real machine."""
+        """Return a process's owner and program, as from /proc on a real machine."""
         for gpu in self.gpus:
-            for process in [*gpu.processes, *(process for part in gpu.mig for process in part.processes)]:
+            for process in chain(gpu.processes, *(instance.processes for instance in gpu.mig)):
                 if process.pid == pid:
                     return Process(name_text(process.name), name_text(process.owner))
         return UNKNOWN_PROCESS

@@ -1,4 +1,4 @@
-"""The machines that can be simulated, by name: `8xA100-80GB`, `2xRTX-4090+1xT4`."""
+"""Parses the profile of a simulated machine: `8xA100-80GB`, `2xRTX-4090+1xT4`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from gpu_magic.errors import SimulationError
 __all__ = ["CATALOGUE", "Model", "parse_profile"]
 
 MIB = 1 << 20
-_LARGEST = 256
-_MOST_PARTS = 7
+_MOST_GPUS = 256
+_MOST_INSTANCES = 7
 
 
 class Model(NamedTuple):
@@ -23,7 +23,7 @@ class Model(NamedTuple):
     has_mig: bool = False
 
 
-# Names and memory as nvidia-smi prints them for these boards.
+# Names and memory as nvidia-smi prints them for these cards.
 CATALOGUE = {
     "A100-40GB": Model("NVIDIA A100-SXM4-40GB", 40960 * MIB, 400, has_mig=True),
     "A100-80GB": Model("NVIDIA A100-SXM4-80GB", 81920 * MIB, 400, has_mig=True),
@@ -38,12 +38,12 @@ CATALOGUE = {
     "V100-32GB": Model("Tesla V100-SXM2-32GB", 32768 * MIB, 300),
 }
 
-_PART = re.compile(r"(?:([0-9]{1,9})x)?([A-Za-z0-9-]+?)(?:\(([\w.,]+)\))?")
-_MIG_PART = re.compile(r"[1-7]g\.[0-9]{1,3}gb")
+_COMPONENT = re.compile(r"(?:([0-9]{1,9})x)?([A-Za-z0-9-]+?)(?:\(([\w.,]+)\))?")
+_MIG_KIND = re.compile(r"[1-7]g\.[0-9]{1,3}gb")
 
 
 def parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
-    """Read a profile; return a model and its MIG parts for each GPU, in order.
+    """Return the model of each GPU of a profile, in order, and the kinds of its MIG instances.
 
     Parameters
     ----------
@@ -54,25 +54,25 @@ def parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
     Raises
     ------
     SimulationError
-        With the models that there are.
+        It is not a profile. The message lists the models.
 
     """
     models: list[tuple[Model, tuple[str, ...]]] = []
-    for part in profile.split("+"):
-        match = _PART.fullmatch(part.strip())
+    for component in profile.split("+"):
+        match = _COMPONENT.fullmatch(component.strip())
         model = CATALOGUE.get(match[2]) if match else None
         if not match or model is None:
             raise SimulationError(
-                f"{part.strip()!r} is no machine to simulate: write COUNTxMODEL, parts joined by '+', "
+                f"{component.strip()!r} is no machine to simulate: write COUNTxMODEL, parts joined by '+', "
                 f"with a model of {', '.join(sorted(CATALOGUE))}."
             )
         count = int(match[1] or 1)
-        if len(models) + count > _LARGEST:
-            raise SimulationError(f"{profile!r} has more than {_LARGEST} GPUs.")
-        parts = tuple(match[3].split(",")) if match[3] else ()
-        fits = model.has_mig and len(parts) <= _MOST_PARTS and all(map(_MIG_PART.fullmatch, parts))
-        if parts and not fits:
-            how = f"A100-80GB(3g.40gb,4g.40gb), at most {_MOST_PARTS}"
-            raise SimulationError(f"{part.strip()!r}: MIG parts are written like {how}.")
-        models += [(model, parts)] * count
+        if len(models) + count > _MOST_GPUS:
+            raise SimulationError(f"{profile!r} has more than {_MOST_GPUS} GPUs.")
+        kinds = tuple(match[3].split(",")) if match[3] else ()
+        fits = model.has_mig and len(kinds) <= _MOST_INSTANCES and all(map(_MIG_KIND.fullmatch, kinds))
+        if kinds and not fits:
+            how = f"A100-80GB(3g.40gb,4g.40gb), at most {_MOST_INSTANCES}"
+            raise SimulationError(f"{component.strip()!r}: MIG parts are written like {how}.")
+        models += [(model, kinds)] * count
     return models
