@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.selection.memory import Memory
+    from gpu_magic.selection.memory import MemorySettings
     from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["Components", "Framework", "Holding", "Load", "MemoryPool", "Transfer"]
@@ -150,7 +150,7 @@ class Framework(ABC):
     module
         The module that they import.
     needs
-        Attributes of that module, by which it is told from another module of the same name.
+        Attributes of that module. Another module of the same name lacks them.
     preallocates
         Whether it takes most of each GPU's memory when it starts: asking it for its devices can cost that.
 
@@ -270,20 +270,20 @@ class Framework(ABC):
 
     # Memory.
 
-    def memory_variables(self, memory: Memory) -> Mapping[str, str]:
+    def memory_variables(self, memory: MemorySettings) -> Mapping[str, str]:
         """Return the environment variables that configure its use of memory. It reads them when it starts."""
         del memory
         return {}
 
-    def limit_memory(self, memory: Memory) -> None:
+    def limit_memory(self, memory: MemorySettings) -> None:
         """Configure the memory use of a framework that is imported and has not started.
 
-        An empty `Memory` restores what was before.
+        An empty `MemorySettings` restores what was before.
         """
         del memory
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
-        """Return how many bytes it can still allocate; None where it can't tell without being started."""
+        """Return how many bytes it can still allocate; None where that is not known before it starts."""
         del device
         return None
 

@@ -1,74 +1,72 @@
-"""Moves arrays that are never changed in place: each is copied, and stands where the old one stood."""
+"""Moves arrays that are never changed in place: each is copied, and the copy replaces it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
 
 from gpu_magic.frameworks.base import Load, Transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["CopyMethod", "CopyTransfer"]
-
-
-class CopyMethod(NamedTuple):
-    """How a framework copies one array to a place.
-
-    Parameters
-    ----------
-    origin
-        Returns where it is, as users call it; empty where it is there already.
-    nbytes
-        Returns what its copy takes, in bytes.
-    copy
-        Makes the copy, and waits until it is there.
-
-    """
-
-    origin: Callable[[Any], str]
-    nbytes: Callable[[Any], int]
-    copy: Callable[[Any], Any]
+__all__ = ["CopyTransfer"]
 
 
 class CopyTransfer(Transfer):
-    """Copies arrays; one that has several names is copied once.
+    """Copies arrays one by one; an array that has several names is copied once.
 
-    Parameters
-    ----------
-    way
-        How one is copied.
-
+    A framework implements `origin`, `nbytes` and `copied`.
     """
 
-    def __init__(self, way: CopyMethod) -> None:
-        self._way = way
-        self._seen: dict[int, tuple[Any, int]] = {}
-        self._new: dict[int, Any] = {}
+    def __init__(self) -> None:
+        self._arrays: dict[int, tuple[Any, int]] = {}  # each with its size in bytes, by id
+        self._copies: dict[int, Any] = {}
 
-    def add(self, things: Sequence[Any]) -> Load:
+    @abstractmethod
+    def origin(self, array: Any) -> str:
+        """Return the device that an array is on, as users write it; empty where it need not be moved.
+
+        Raises
+        ------
+        PlacementError
+            It can't be moved.
+
+        """
+
+    @abstractmethod
+    def nbytes(self, array: Any) -> int:
+        """Return how many bytes an array adds to what is copied. It is called once for each array."""
+
+    @abstractmethod
+    def copied(self, array: Any) -> Any:
+        """Return a copy of an array on the device, once it is there."""
+
+    def add(self, arrays: Sequence[Any]) -> Load:
         count, nbytes, origins = 0, 0, set()
-        for thing in things:
-            if id(thing) in self._seen or not (origin := self._way.origin(thing)):
+        for array in arrays:
+            if id(array) in self._arrays or not (origin := self.origin(array)):
                 continue
-            size = self._way.nbytes(thing)
-            self._seen[id(thing)] = thing, size
+            size = self.nbytes(array)
+            self._arrays[id(array)] = array, size
             count += 1
             nbytes += size
             origins.add(origin)
         return Load(count, nbytes, origins)
 
     def copy(self) -> Iterator[int]:
-        for key, (thing, size) in self._seen.items():
-            self._new[key] = self._way.copy(thing)
+        for key, (array, size) in self._arrays.items():
+            self._copies[key] = self.copied(array)
             yield size
 
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        """Do nothing: no array stays the same object."""
 
-    def replacement(self, thing: Any) -> Any:
-        return self._new.get(id(thing), thing)
+    def replacement(self, array: Any) -> Any:
+        return self._copies.get(id(array), array)
 
-    def undo(self) -> None: ...
+    def undo(self) -> None:
+        """Do nothing: the arrays were not changed."""
 
     def before(self) -> Iterable[Any]:
-        return (thing for thing, _ in self._seen.values())
+        return (array for array, _ in self._arrays.values())

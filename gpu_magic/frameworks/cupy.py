@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.frameworks.base import Framework, Holding
-from gpu_magic.frameworks.copying import CopyMethod, CopyTransfer
+from gpu_magic.frameworks.copying import CopyTransfer
 from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import listed
 
@@ -21,7 +21,7 @@ __all__ = ["FRAMEWORK"]
 
 
 class CuPy(Framework):
-    """`cupy`, through `cupy.cuda`. It keeps no flag that can be read without starting CUDA."""
+    """`cupy`, through `cupy.cuda`. It has no flag that says whether CUDA has started."""
 
     name = "CuPy"
     module = "cupy"
@@ -30,82 +30,51 @@ class CuPy(Framework):
     def statement_for(self, ordinal: int) -> str:
         return f"cupy.cuda.Device({ordinal}).use()"
 
-    def problem(self, place: LogicalDevice) -> str:
-        """Count CUDA's devices, which starts CUDA. CuPy has no CPU: there it is left as it is."""
-        if place.kind == "cpu":
+    def problem(self, device: LogicalDevice) -> str:
+        """Count CUDA's devices, which starts CUDA. CuPy has no CPU device, and is left alone for the CPU."""
+        if device.kind == "cpu":
             return ""
-        if place.type not in ("", "cuda"):
-            return f"CuPy has no {place.type}"
+        if device.type not in ("", "cuda"):
+            return f"CuPy has no {device.type}"
         cupy: Any = sys.modules["cupy"]
         try:
             count = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as error:
             return f"CuPy can't use CUDA here ({error})"
-        if place.index < count:
+        if device.index < count:
             return ""
         return f"CuPy sees {listed((f'cuda:{index}' for index in range(count)), 'no GPU')}"
 
-    def name_of(self, place: LogicalDevice) -> str:
-        return f"Device({place.index})" if place.kind == "gpu" else "its current device (it has no CPU)"
+    def name_of(self, device: LogicalDevice) -> str:
+        return f"Device({device.index})" if device.kind == "gpu" else "its current device (it has no CPU)"
 
-    def scope(self, place: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+    def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         del is_used
-        if place.kind == "cpu" or self.problem(place):  # without a GPU CuPy itself raises wherever it is used
+        if device.kind == "cpu" or self.problem(device):  # without a GPU, CuPy itself raises where it is used
             return contextlib.nullcontext()
-        return sys.modules["cupy"].cuda.Device(place.index)  # type: ignore[no-any-return]
+        return sys.modules["cupy"].cuda.Device(device.index)  # type: ignore[no-any-return]
 
     def is_array(self, kind: type) -> bool:
         return issubclass(kind, sys.modules["cupy"].ndarray)
 
-    def holdings(self, thing: Any) -> Sequence[Holding]:
-        whole = thing.data.mem  # what its views share
-        return [Holding(LogicalDevice("gpu", thing.device.id, "cuda"), whole.size, ("CuPy", whole.ptr))]
+    def holdings(self, array: Any) -> Sequence[Holding]:
+        memory = array.data.mem  # what its views share
+        return [Holding(LogicalDevice("gpu", array.device.id, "cuda"), memory.size, ("CuPy", memory.ptr))]
 
-    def transfer(self, place: LogicalDevice) -> Transfer:
-        """Copy each piece of memory once, with the views in it; on the CPU it is NumPy's."""
-        cupy: Any = sys.modules["cupy"]
-        copies: dict[int, Any] = {}  # by where the old memory begins
+    def transfer(self, device: LogicalDevice) -> Transfer:
+        return _ToNumPy() if device.kind == "cpu" else _ToGpu(device.index)
 
-        def origin(array: Any) -> str:
-            if not isinstance(array, cupy.ndarray):
-                return "NumPy"
-            return "" if (place.kind, place.index) == ("gpu", array.device.id) else f"cuda:{array.device.id}"
-
-        def copy(array: Any) -> Any:
-            if place.kind == "cpu":
-                return cupy.asnumpy(array)
-            with cupy.cuda.Device(place.index):
-                if not isinstance(array, cupy.ndarray):
-                    return cupy.asarray(array)
-                whole = array.data.mem
-                if whole.ptr not in copies:
-                    pointer = cupy.cuda.MemoryPointer(whole, 0)
-                    copies[whole.ptr] = cupy.asarray(cupy.ndarray((whole.size,), cupy.uint8, pointer)).data
-                here = copies[whole.ptr] + (array.data.ptr - whole.ptr)
-                return cupy.ndarray(array.shape, array.dtype, here, array.strides)
-
-        sizes: set[int] = set()
-
-        def nbytes(array: Any) -> int:
-            if place.kind == "cpu" or not isinstance(array, cupy.ndarray):
-                return int(array.nbytes)
-            is_new = array.data.mem.ptr not in sizes
-            sizes.add(array.data.mem.ptr)
-            return int(array.data.mem.size) if is_new else 0
-
-        return CopyTransfer(CopyMethod(origin, nbytes, copy))
-
-    def free_bytes(self, place: LogicalDevice) -> int | None:
-        """Ask the driver, and its own pool for what that keeps."""
-        if place.kind == "cpu":
+    def free_bytes(self, device: LogicalDevice) -> int | None:
+        """Add what the driver has left and what CuPy's pool caches."""
+        if device.kind == "cpu":
             return None
         cupy: Any = sys.modules["cupy"]
-        with cupy.cuda.Device(place.index):
+        with cupy.cuda.Device(device.index):
             free, _ = cupy.cuda.runtime.memGetInfo()
             return int(free + cupy.get_default_memory_pool().free_bytes())
 
     def empty_cache(self) -> str:
-        """Empty its pools; what lies in them is not asked for before, as that starts CUDA."""
+        """Empty its pools, without asking first what they hold: that would start CUDA."""
         cupy: Any = sys.modules["cupy"]
         cupy.get_default_memory_pool().free_all_blocks()
         cupy.get_default_pinned_memory_pool().free_all_blocks()
@@ -113,14 +82,82 @@ class CuPy(Framework):
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the current device; CuPy can't hide the others once CUDA has started."""
-        place = LogicalDevice("gpu", ordinals[0], "cuda")
-        if why := self.problem(place):
+        device = LogicalDevice("gpu", ordinals[0], "cuda")
+        if why := self.problem(device):
             return why, None
         cupy: Any = sys.modules["cupy"]
         undo = contextlib.ExitStack()
         undo.callback(cupy.cuda.Device(cupy.cuda.runtime.getDevice()).use)
-        cupy.cuda.Device(place.index).use()
-        return f"its current device is {place}; the others can still be named", undo
+        cupy.cuda.Device(device.index).use()
+        return f"its current device is {device}; the others can still be named", undo
+
+
+class _ToNumPy(CopyTransfer):
+    """Copies arrays to the CPU, where they become NumPy's."""
+
+    def origin(self, array: Any) -> str:
+        return _origin(array)
+
+    def nbytes(self, array: Any) -> int:
+        return int(array.nbytes)
+
+    def copied(self, array: Any) -> Any:
+        return sys.modules["cupy"].asnumpy(array)
+
+
+class _ToGpu(CopyTransfer):
+    """Copies arrays to a GPU: each piece of memory once, with all the views in it.
+
+    Parameters
+    ----------
+    ordinal
+        The i of `cuda:i`.
+
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        super().__init__()
+        self._ordinal = ordinal
+        self._counted: set[int] = set()  # the addresses of the memory that `nbytes` has counted
+        self._memory: dict[int, Any] = {}  # the copies of memory, by the old address
+
+    def origin(self, array: Any) -> str:
+        origin = _origin(array)
+        return "" if origin == f"cuda:{self._ordinal}" else origin
+
+    def nbytes(self, array: Any) -> int:
+        if not _is_cupy(array):
+            return int(array.nbytes)
+        memory = array.data.mem
+        is_new = memory.ptr not in self._counted
+        self._counted.add(memory.ptr)
+        return int(memory.size) if is_new else 0
+
+    def copied(self, array: Any) -> Any:
+        cupy: Any = sys.modules["cupy"]
+        with cupy.cuda.Device(self._ordinal):
+            if not _is_cupy(array):
+                return cupy.asarray(array)
+            offset = array.data.ptr - array.data.mem.ptr
+            return cupy.ndarray(
+                array.shape, array.dtype, self._copy_of(array.data.mem) + offset, array.strides
+            )
+
+    def _copy_of(self, memory: Any) -> Any:
+        """Return a pointer to the copy of a piece of memory, which is made for the first array in it."""
+        if memory.ptr not in self._memory:
+            cupy: Any = sys.modules["cupy"]
+            whole = cupy.ndarray((memory.size,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
+            self._memory[memory.ptr] = cupy.asarray(whole).data
+        return self._memory[memory.ptr]
+
+
+def _is_cupy(array: Any) -> bool:
+    return isinstance(array, sys.modules["cupy"].ndarray)
+
+
+def _origin(array: Any) -> str:
+    return f"cuda:{array.device.id}" if _is_cupy(array) else "NumPy"
 
 
 FRAMEWORK = CuPy()

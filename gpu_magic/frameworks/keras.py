@@ -1,11 +1,12 @@
-"""Keras 3: on TensorFlow and JAX it takes their device; on PyTorch it has one of its own."""
+"""Keras 3. It uses the default device of TensorFlow and JAX; on PyTorch it has a setting of its own."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from gpu_magic.frameworks import get
 from gpu_magic.frameworks.base import Components, Framework
 
 if TYPE_CHECKING:
@@ -31,36 +32,35 @@ class Keras(Framework):
     def statement_for(self, ordinal: int) -> str:
         return f'with keras.device("gpu:{ordinal}"): ...'
 
-    def problem(self, place: LogicalDevice) -> str:
+    def problem(self, device: LogicalDevice) -> str:
         backend = self.backend()
-        if place.kind == "gpu" and backend not in ("tensorflow", "jax", "torch"):
+        if device.kind == "gpu" and backend not in ("tensorflow", "jax", "torch"):
             return f"Keras runs on its {backend} backend, which has no GPU"
-        return ""  # else its backend says so
+        return ""  # other problems are its backend's
 
-    def name_of(self, place: LogicalDevice) -> str:
-        return f"{place.type or place.kind}:{place.index}"
+    def name_of(self, device: LogicalDevice) -> str:
+        return f"{device.type or device.kind}:{device.index}"
 
-    def scope(self, place: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
-        """On PyTorch, name the device to it: Keras 3.15 does not ask for PyTorch's default device."""
+    def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+        """On PyTorch, set Keras's device: Keras 3.15 does not use PyTorch's default device."""
         del is_used
         if self.backend() != "torch":
             return contextlib.nullcontext()
-        from gpu_magic.frameworks.pytorch.framework import FRAMEWORK as PYTORCH
+        pytorch = cast("Framework", get("torch"))
+        return sys.modules["keras"].device(pytorch.name_of(device))  # type: ignore[no-any-return]
 
-        return sys.modules["keras"].device(PYTORCH.name_of(place))  # type: ignore[no-any-return]
-
-    def components(self, thing: Any, to: LogicalDevice | None = None) -> Components | None:
+    def components(self, obj: Any, to: LogicalDevice | None = None) -> Components | None:
         del to
         keras: Any = sys.modules["keras"]
-        if issubclass(type(thing), keras.Variable):
-            return Components([thing.value])
-        if issubclass(type(thing), self._kinds):
-            inner = [*(getattr(thing, "metrics", None) or []), getattr(thing, "optimizer", None)]
-            return Components([*thing.variables, *inner])
+        if issubclass(type(obj), keras.Variable):
+            return Components([obj.value])
+        if issubclass(type(obj), self._kinds):
+            inner = [*(getattr(obj, "metrics", None) or []), getattr(obj, "optimizer", None)]
+            return Components([*obj.variables, *inner])
         return None
 
     def unmovable(self, kind: type) -> str:
-        """Its variables keep to a device of their own; PyTorch's they go back to whenever they are used."""
+        """Return a refusal for all that has variables: those go back to their own device when used."""
         if not issubclass(kind, (sys.modules["keras"].Variable, *self._kinds)):
             return ""
         way = "make it anew in a cell with %%on_gpu"
@@ -74,7 +74,7 @@ class Keras(Framework):
         return keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
-        """Leave it to its backend."""
+        """Do nothing: Keras uses what its backend uses."""
         del ordinals
         return f"it follows {self.backend()}", None
 

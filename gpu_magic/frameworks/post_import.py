@@ -1,4 +1,4 @@
-"""Notices the end of an import, for a framework that is to be told something as soon as it is there."""
+"""Calls back at the end of an import, to configure a framework as soon as it is there."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ __all__ = ["PostImportHook"]
 
 
 class PostImportHook:
-    """Calls back when one of some modules has been imported.
+    """A finder in `sys.meta_path` that calls back when one of some modules has been imported.
 
-    It lets the finders behind it in `sys.meta_path` find the module, and stands in for the module's loader
-    until the module's code runs: from then on the module has its own, and nothing shows that we were here.
+    It lets the finders after it find the module, and wraps the module's loader until the module's code runs.
+    From then on the module has its own loader, and no trace of the hook.
 
     Parameters
     ----------
     modules
-        Top-level modules.
-    arrived
+        Names of top-level modules.
+    callback
         Called with the module's name, in the thread that imports it. It must not raise: an import that
         fails at its end can't be tried again.
     thread
-        Listen to imports in this thread alone; None: in any.
+        The identifier of a thread: imports in other threads are ignored. None: no import is.
 
     """
 
     def __init__(
-        self, modules: Collection[str], arrived: Callable[[str], None], *, thread: int | None = None
+        self, modules: Collection[str], callback: Callable[[str], None], *, thread: int | None = None
     ) -> None:
         self._modules = frozenset(modules)
-        self._arrived = arrived
+        self._callback = callback
         self._thread = thread
         self._is_attached = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find one of the modules as the others do, and listen to its loader."""
+        """Find one of the modules through the finders after this one, and wrap its loader."""
         if fullname not in self._modules or self._thread not in (None, threading.get_ident()):
             return None
         finders = list(sys.meta_path)
@@ -54,27 +54,22 @@ class PostImportHook:
             spec: ModuleSpec | None = find(fullname, path, target) if find else None
             if spec is not None:
                 if hasattr(spec.loader, "exec_module"):
-                    spec.loader = cast("Loader", _Listening(spec.loader, self._run))
+                    spec.loader = cast("Loader", _NotifyingLoader(spec.loader, self._notify))
                 return spec
         return None
 
-    def _run(self, module: ModuleType) -> None:
-        # A spec can outlive us: a lazy loader's runs when the module is first used.
-        if self._is_attached:
-            self._arrived(module.__name__)
-
     def attach(self) -> None:
-        """Stand before the finder of files, and behind those that only look on.
+        """Insert the hook before the finder of files, and after those that only watch.
 
-        An inner block's stands before an outer one's: what is asked last is told first, and the inner block
-        has the last word.
+        The hook of an inner block comes before that of an outer one. So the outer one calls back first, and
+        the inner one has the last word.
         """
-        before = (
-            place
-            for place, one in enumerate(sys.meta_path)
-            if one is PathFinder or type(one) is PostImportHook
+        positions = (
+            position
+            for position, finder in enumerate(sys.meta_path)
+            if finder is PathFinder or type(finder) is PostImportHook
         )
-        sys.meta_path.insert(next(before, 0), self)
+        sys.meta_path.insert(next(positions, 0), self)
         self._is_attached = True
 
     def detach(self) -> None:
@@ -82,12 +77,17 @@ class PostImportHook:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
+    def _notify(self, module: ModuleType) -> None:
+        # A spec can outlive the hook: a lazy loader runs the module when it is first used.
+        if self._is_attached:
+            self._callback(module.__name__)
 
-class _Listening:
-    """A loader that hears when its module has been run, and has left by then."""
 
-    def __init__(self, loader: Any, ran: Callable[[ModuleType], None]) -> None:
-        self._loader, self._ran = loader, ran
+class _NotifyingLoader:
+    """A loader that calls back when its module has been run; the module has its own loader by then."""
+
+    def __init__(self, loader: Any, callback: Callable[[ModuleType], None]) -> None:
+        self._loader, self._callback = loader, callback
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         create = getattr(self._loader, "create_module", None)
@@ -98,9 +98,9 @@ class _Listening:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        self._ran(module)
+        self._callback(module)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # a copy of us has no loader yet when it is asked for these
+        if name.startswith("__"):  # a copy has no `_loader` yet when it is asked for these
             raise AttributeError(name)
         return getattr(self._loader, name)

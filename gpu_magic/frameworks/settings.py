@@ -1,4 +1,4 @@
-"""What one process's frameworks were told for good, until it is taken back: memory, and fewer GPUs."""
+"""How this process's frameworks are configured until that is taken back: memory, and fewer GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks import get, imported, known
 from gpu_magic.frameworks.post_import import PostImportHook
-from gpu_magic.selection.memory import Memory
+from gpu_magic.selection.memory import MemorySettings
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -20,25 +20,25 @@ __all__ = ["FrameworkSettings"]
 
 
 class FrameworkSettings:
-    """Tells frameworks, those that are imported later too, and takes it back."""
+    """Configures frameworks, also those that are imported later, and can restore what was before."""
 
     def __init__(self) -> None:
-        self._memory = Memory()
-        self._arrivals: PostImportHook | None = None
+        self._memory = MemorySettings()
+        self._hook: PostImportHook | None = None
         self._narrowed = ExitStack()
-        self._names: list[str] = []
+        self._narrowed_names: list[str] = []
 
     @staticmethod
-    def check(memory: Memory) -> None:
-        """Refuse what a framework can't be told any more.
+    def check(memory: MemorySettings) -> None:
+        """Check that it is not too late to configure memory.
 
         Raises
         ------
         ChoiceError
-            One that takes its memory when it starts has a GPU already.
+            A framework that takes its memory when it starts has a GPU already.
 
         """
-        late = [one.name for one in imported() if one.preallocates and one.has_gpu()]
+        late = [framework.name for framework in imported() if framework.preallocates and framework.has_gpu()]
         if late:
             option = "--memory-limit" if memory.limit is not None else "--growth"
             raise ChoiceError(
@@ -46,48 +46,60 @@ class FrameworkSettings:
                 "Restart the kernel and choose before that; nothing was changed."
             )
 
-    def limit(self, memory: Memory) -> dict[str, str]:
-        """Tell how much memory to take; return the environment variables that are to be set for it."""
+    def limit(self, memory: MemorySettings) -> dict[str, str]:
+        """Set how much memory to take; return the environment variables that are to be set for it.
+
+        Frameworks that are imported later get a limit at the end of their import.
+        """
         if not memory and not self._memory:
             return {}
         self._memory = memory
-        self._stop_waiting()
-        frameworks = imported()
-        for framework in frameworks:
+        self._detach_hook()
+        for framework in imported():
             framework.limit_memory(memory)
         absent = [module for module in known() if sys.modules.get(module) is None]
         if memory.limit is not None and absent:
-            self._arrivals = PostImportHook(absent, self._arrived)
-            self._arrivals.attach()
-        every = (get(module) for module in known())
-        return {name: value for one in every if one for name, value in one.memory_variables(memory).items()}
+            self._hook = PostImportHook(absent, self._limit_imported)
+            self._hook.attach()
+        variables: dict[str, str] = {}
+        for plugin in filter(None, map(get, known())):
+            variables.update(plugin.memory_variables(memory))
+        return variables
 
     def narrow(self, ordinals: Sequence[int]) -> list[str]:
-        """Tell which GPUs to use from here on, where the mask can't change; say what came of it."""
+        """Set which GPUs to use from here on, where the visible devices can't change any more.
+
+        Returns
+        -------
+        list
+            A sentence for each framework: what it uses now, or why it could not be changed.
+
+        """
         self.widen()
-        said = []
+        results = []
         for framework in imported():
-            if framework.backend():  # it follows the one that it stands on
+            if framework.backend():  # it uses what its backend uses
                 continue
-            what, undo = framework.narrow(ordinals)
+            result, undo = framework.narrow(ordinals)
             if undo is not None:
                 self._narrowed.push(undo)
-                self._names.append(framework.name)
-            said.append(f"{what}." if what.startswith(framework.name) else f"{framework.name}: {what}.")
-        return said
+                self._narrowed_names.append(framework.name)
+            is_named = result.startswith(framework.name)
+            results.append(f"{result}." if is_named else f"{framework.name}: {result}.")
+        return results
 
     def widen(self) -> list[str]:
-        """Take back what `narrow` told; say of whom."""
+        """Take back `narrow`; return a sentence for each framework that it had changed."""
         self._narrowed.close()
-        names, self._names = self._names, []
+        names, self._narrowed_names = self._narrowed_names, []
         return [f"{name}: as it was." for name in names]
 
     def forget(self) -> None:
-        """Take back everything."""
+        """Take back all settings."""
         self.widen()
-        self.limit(Memory())
+        self.limit(MemorySettings())
 
-    def _arrived(self, module: str) -> None:
+    def _limit_imported(self, module: str) -> None:
         framework = get(module)
         try:
             if framework is not None:
@@ -95,7 +107,7 @@ class FrameworkSettings:
         except Exception as error:  # noqa: BLE001 - an import that fails at its end can't be tried again
             warnings.warn(f"{module} could not be told of --memory-limit: {error!r}", stacklevel=2)
 
-    def _stop_waiting(self) -> None:
-        if self._arrivals is not None:
-            self._arrivals.detach()
-            self._arrivals = None
+    def _detach_hook(self) -> None:
+        if self._hook is not None:
+            self._hook.detach()
+            self._hook = None

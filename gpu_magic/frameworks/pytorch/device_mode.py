@@ -1,7 +1,7 @@
-"""PyTorch's device mode, told of generators and of forks. To be imported only where PyTorch is already.
+"""PyTorch's device mode, extended for generators and forks. It imports PyTorch: import it only after that.
 
 `with torch.device(d)` alone has two traps (PyTorch 2.13, torch/utils/_device.py): `randperm` and the others
-that take a generator are sent to `d` also when the generator is of the CPU, and then raise, so no DataLoader
+that take a generator are sent to `d` also when the generator is the CPU's, and then raise, so no DataLoader
 can shuffle; and the forked workers of a DataLoader inherit it, and can't use CUDA.
 """
 
@@ -26,9 +26,9 @@ from gpu_magic.errors import PlacementError
 
 __all__ = ["DeviceMode", "RefusingMode"]
 
-_global = torch._GLOBAL_DEVICE_CONTEXT  # noqa: SLF001 - what torch.set_default_device sets, for each thread
+_global = torch._GLOBAL_DEVICE_CONTEXT  # noqa: SLF001 - what torch.set_default_device sets, per thread
 _normal = torch.normal
-# In-place sampling takes a generator's numbers on the tensor's own device.
+# Methods that sample in place, and expect a generator of the tensor's own device.
 _SAMPLERS = frozenset(
     getattr(torch.Tensor, name)
     for name in (
@@ -44,50 +44,48 @@ _SAMPLERS = frozenset(
 )
 
 
-class DeviceMode(DeviceContext):  # type: ignore[misc] # PyTorch is not there for the type checker
-    """`torch.device` as a context, except that a generator of another device is listened to.
+class DeviceMode(DeviceContext):  # type: ignore[misc] # the type checker does not see PyTorch
+    """`torch.device` as a context, except that what takes a generator is made on the generator's device.
 
-    A subclass, because torch.compile knows this one and how to go on beneath it.
+    It is a subclass of PyTorch's, because torch.compile knows that one and how to trace through it.
     """
 
     def __enter__(self) -> Any:
-        self._default = _global.__dict__.get("device_context")
+        self._default_before = _global.__dict__.get("device_context")
         DeviceContext.__enter__(self)
 
     def __exit__(self, *exc_info: object) -> None:
-        is_as_set = _global.__dict__.get("device_context") is self._default
+        is_default_unchanged = _global.__dict__.get("device_context") is self._default_before
         is_alone = _C._len_torch_function_stack() == 1 and _C._get_function_stack_at(0) is self  # noqa: SLF001
-        if is_as_set and is_alone:
+        if is_default_unchanged and is_alone:
             DeviceContext.__exit__(self, *exc_info)
         else:
-            self._leave()
+            self._exit_out_of_order()
 
-    def _leave(self) -> None:
-        """Leave in disorder: `torch.set_default_device` within the block, or contexts that are still open.
+    def _exit_out_of_order(self) -> None:
+        """Exit after `torch.set_default_device` in the block, or while other contexts are still entered.
 
-        PyTorch keeps one device mode, at the bottom of the stack, and each knows the one that it replaced. We
-        take ourselves out of that chain, and what `set_default_device` put there; what others have entered
-        and not left stays theirs, and comes back to what was before us.
+        PyTorch keeps one device mode active, at the bottom of the stack of modes. Each device mode knows the
+        one that it replaced (`prev_mode`), so they form a chain, the active one first. This mode is taken out
+        of the chain, and with it what `set_default_device` has added in the block. What others have entered
+        and not left stays, and ends at what was active before the block.
         """
-        modes = [_pop_mode() for _ in range(_C._len_torch_function_stack())][::-1]  # noqa: SLF001
-        chain: list[Any] = []
-        mode = modes.pop(0) if modes and isinstance(modes[0], DeviceContext) else None
-        while mode is not None and not any(one is mode for one in chain):
-            chain.append(mode)
-            mode = mode.prev_mode
-        inside = _global.__dict__.get("device_context")
-        gone = (self, inside) if inside is not self._default else (self,)
-        chain = [one for one in chain if not any(one is other for other in gone)]
-        if self.prev_mode is not None and not any(one is self.prev_mode for one in chain):
-            chain.append(self.prev_mode)
-        for one, before in pairwise(chain):
-            one.prev_mode = before
-        if chain and chain[-1] is not self.prev_mode:
-            chain[-1].prev_mode = None
-        for mode in [*chain[:1], *modes]:
+        ended = [self]
+        default = _global.__dict__.get("device_context")
+        if default is not self._default_before:
+            ended.append(default)
+
+        others = _pop_all_modes()
+        active = others.pop(0) if others and isinstance(others[0], DeviceContext) else None
+        chain = dict.fromkeys([*_chain_of(active), *_chain_of(self.prev_mode)])
+        remaining = [mode for mode in chain if mode not in ended]
+        for mode, replaced in pairwise([*remaining, None]):
+            mode.prev_mode = replaced
+
+        for mode in [*remaining[:1], *others]:
             _push_mode(mode)
-        _device.CURRENT_DEVICE = chain[0].device if chain else None
-        _global.device_context = self._default
+        _device.CURRENT_DEVICE = remaining[0].device if remaining else None
+        _global.device_context = self._default_before
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -100,21 +98,22 @@ class DeviceMode(DeviceContext):  # type: ignore[misc] # PyTorch is not there fo
         elif kwargs and func in _SAMPLERS:
             generator = kwargs.get("generator")
             if generator is not None and generator.device.type != args[0].device.type:
-                with torch.no_grad():  # as these functions have it
-                    there = torch.empty_like(args[0], device=generator.device)
-                    return args[0].copy_(func(there, *args[1:], **kwargs))
+                with torch.no_grad():  # as in these methods themselves
+                    sampled = torch.empty_like(args[0], device=generator.device)
+                    return args[0].copy_(func(sampled, *args[1:], **kwargs))
         elif func is _normal and kwargs.get("device") is None and _has_no_tensor(args, kwargs):
-            kwargs["device"] = self.device  # PyTorch's list leaves it out, as not every form takes a device
+            # It is not among PyTorch's constructors, as not every form of it takes a device.
+            kwargs["device"] = self.device
         return func(*args, **kwargs)
 
 
 class RefusingMode(TorchFunctionMode):  # type: ignore[misc]
-    """Lets nothing be made on the default device, as that is to be one that is not there.
+    """Raises when a tensor is made on the default device, which is to be one that is not there.
 
     Parameters
     ----------
     why
-        What the error says.
+        The message of the error.
 
     """
 
@@ -135,12 +134,27 @@ class RefusingMode(TorchFunctionMode):  # type: ignore[misc]
         return func(*args, **kwargs)
 
 
+def _pop_all_modes() -> list[Any]:
+    """Empty this thread's stack of modes; return them, the bottom first."""
+    modes = [_pop_mode() for _ in range(_C._len_torch_function_stack())]  # noqa: SLF001
+    return modes[::-1]
+
+
+def _chain_of(mode: Any) -> list[Any]:
+    """Return a device mode, the one that it replaced, and so on."""
+    chain: list[Any] = []
+    while mode is not None and mode not in chain:  # a mode that is entered twice makes a circle
+        chain.append(mode)
+        mode = mode.prev_mode
+    return chain
+
+
 def _has_no_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     given = (*args, *kwargs.values())  # mean, std, out, generator
-    return not any(isinstance(one, torch.Tensor | torch.Generator) for one in given)
+    return not any(isinstance(value, torch.Tensor | torch.Generator) for value in given)
 
 
-def _make_on_the_cpu() -> None:
+def _use_cpu_in_child() -> None:
     """Let a forked child, such as a DataLoader's worker, make its tensors on the CPU: it can't use CUDA."""
     for mode in _get_current_function_mode_stack():
         if isinstance(mode, DeviceMode):
@@ -148,4 +162,4 @@ def _make_on_the_cpu() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_make_on_the_cpu)
+    os.register_at_fork(after_in_child=_use_cpu_in_child)

@@ -1,4 +1,4 @@
-"""PyTorch."""
+"""PyTorch's plug-in."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.base import Framework, Holding, MemoryPool
-from gpu_magic.frameworks.nested_scopes import Nesting
 from gpu_magic.frameworks.pytorch.components import components_of
-from gpu_magic.frameworks.pytorch.tensors import tensors_in
+from gpu_magic.frameworks.pytorch.current_device import CurrentDevice, device_switch
+from gpu_magic.frameworks.pytorch.self_moving import tensors_in
 from gpu_magic.frameworks.pytorch.transfer import TensorTransfer
 from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import listed
@@ -22,14 +22,11 @@ from gpu_magic.text import listed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from types import TracebackType
 
     from gpu_magic.frameworks.base import Components, Transfer
-    from gpu_magic.selection.memory import Memory
+    from gpu_magic.selection.memory import MemorySettings
 
 __all__ = ["FRAMEWORK"]
-
-_nesting = Nesting()
 
 
 class PyTorch(Framework):
@@ -39,112 +36,113 @@ class PyTorch(Framework):
     module = "torch"
     needs = ("Tensor", "device", "nn", "optim")
 
-    # What its CUDA side is told when it starts, in bytes; None: no limit.
+    # Bytes of each GPU that `torch.cuda` may take, set when it starts; None: no limit.
     _limit: int | None = None
     _was_limited = False
 
     def has_gpu(self) -> bool:
-        """Tell PyTorch's own flag, which misses the cuInit of `torch.cuda.is_available()`."""
+        """Return PyTorch's own flag, which misses the cuInit of `torch.cuda.is_available()`."""
         ask = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)
         return ask is not None and bool(ask())
 
     def statement_for(self, ordinal: int) -> str:
         return f"torch.cuda.set_device({ordinal})"
 
-    def problem(self, place: LogicalDevice) -> str:
-        """Count its accelerator's devices; CUDA's are counted through NVML where PyTorch can."""
-        if place.kind == "cpu":
-            return ""  # it has one CPU, whichever logical one others are told
+    def problem(self, device: LogicalDevice) -> str:
+        """Count its accelerator's devices. PyTorch counts CUDA's through NVML where it can."""
+        if device.kind == "cpu":
+            return ""  # PyTorch has one CPU, for every logical CPU of other frameworks
         torch: Any = sys.modules["torch"]
         if not hasattr(getattr(torch, "accelerator", None), "device_index"):
             return f"PyTorch {torch.__version__} is too old for it: 2.8 is needed"
         kind = _accelerator()
-        asked = place.type or "cuda"
-        if kind is None or (place.type and place.type != kind):
-            return f"PyTorch {torch.__version__} {f'has no {asked}' if kind else 'is built without CUDA'}"
+        if kind is None:
+            return f"PyTorch {torch.__version__} is built without CUDA"
+        if device.type not in ("", kind):
+            return f"PyTorch {torch.__version__} has no {device.type}"
         count = torch.accelerator.device_count()
-        if place.index < count:
+        if device.index < count:
             return ""
         return f"PyTorch sees {listed((f'{kind}:{index}' for index in range(count)), 'no GPU')}"
 
-    def name_of(self, place: LogicalDevice) -> str:
-        return "cpu" if place.kind == "cpu" else f"{place.type or _accelerator() or 'cuda'}:{place.index}"
+    def name_of(self, device: LogicalDevice) -> str:
+        return "cpu" if device.kind == "cpu" else f"{device.type or _accelerator() or 'cuda'}:{device.index}"
 
-    def resolved(self, place: LogicalDevice) -> LogicalDevice:
+    def resolved(self, device: LogicalDevice) -> LogicalDevice:
         kind = _accelerator()
-        is_other = place.kind == "gpu" and not place.type and kind is not None and kind != "cuda"
-        return replace(place, type=str(kind)) if is_other else place
+        is_other = device.kind == "gpu" and not device.type and kind is not None and kind != "cuda"
+        return replace(device, type=str(kind)) if is_other else device
 
-    def scope(self, place: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+    def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         del is_used  # a device mode starts nothing
         modes = self._modes
-        if place.kind == "cpu":
+        if device.kind == "cpu":
             return modes.DeviceMode("cpu")  # type: ignore[no-any-return]
-        if why := self.problem(place):
-            return modes.RefusingMode(f"This is to run on {place}, and {why}.")  # type: ignore[no-any-return]
-        device = sys.modules["torch"].device(self.name_of(place))
-        return _Current(modes.DeviceMode(device), device)
+        if why := self.problem(device):
+            return modes.RefusingMode(f"This is to run on {device}, and {why}.")  # type: ignore[no-any-return]
+        torch_device = sys.modules["torch"].device(self.name_of(device))
+        return CurrentDevice(torch_device, modes.DeviceMode(torch_device))
 
     @cached_property
     def _modes(self) -> Any:
-        """The file that needs PyTorch itself."""
+        """The module that imports PyTorch, and so can't be imported before it."""
         return import_module("gpu_magic.frameworks.pytorch.device_mode")
 
     def is_array(self, kind: type) -> bool:
         return issubclass(kind, sys.modules["torch"].Tensor)
 
-    def holdings(self, thing: Any) -> Sequence[Holding]:
-        """Return a tensor's storage, which its views share, and its gradient's; a sparse one has several."""
-        grad = self.holdings(thing.grad) if thing.is_leaf and thing.grad is not None else []
-        where = thing.device
-        device = where.type if where.type == "meta" else _place(where)
+    def holdings(self, array: Any) -> Sequence[Holding]:
+        """Return a tensor's storage, which its views share, and its gradient's; of a sparse one several."""
+        grad = self.holdings(array.grad) if array.is_leaf and array.grad is not None else []
+        device = array.device.type if array.device.type == "meta" else logical_device(array.device)
         try:
-            storage = thing.untyped_storage()
+            storage = array.untyped_storage()
             address = storage.data_ptr()
-            key = ("address", address) if where.type == "cpu" and address else (device, address or id(thing))
-            return [Holding(device, storage.nbytes(), key), *grad]
-        except (RuntimeError, NotImplementedError, ValueError):  # sparse, not yet initialised, and the like
-            inner = components_of(thing.detach(), None)
-            parts = [one for part in inner.children for one in self.holdings(part)] if inner else []
-            return [*parts, *grad]
+            # The key on the CPU is that of NumPy and JAX, which can share the memory.
+            where = "address" if array.device.type == "cpu" and address else device
+            return [Holding(device, storage.nbytes(), (where, address or id(array))), *grad]
+        except (RuntimeError, NotImplementedError, ValueError):  # sparse, not yet initialized, and the like
+            inner = components_of(array.detach(), None)
+            held = [holding for child in inner.children for holding in self.holdings(child)] if inner else []
+            return [*held, *grad]
 
-    def components(self, thing: Any, to: LogicalDevice | None = None) -> Components | None:
-        return components_of(thing, to)
+    def components(self, obj: Any, to: LogicalDevice | None = None) -> Components | None:
+        return components_of(obj, to)
 
     def unmovable(self, kind: type) -> str:
         if issubclass(kind, sys.modules["torch"].jit.ScriptModule):
             return "A scripted module has its tensors out of Python's sight: use its own .to(device)."
         return ""
 
-    def moves_itself(self, thing: Any) -> bool:
-        return callable(getattr(type(thing), "to", None)) and bool(tensors_in(thing))
+    def moves_itself(self, obj: Any) -> bool:
+        return callable(getattr(type(obj), "to", None)) and bool(tensors_in(obj))
 
-    def transfer(self, place: LogicalDevice) -> Transfer:
-        return TensorTransfer(sys.modules["torch"].device(self.name_of(place)), _converted)
+    def transfer(self, device: LogicalDevice) -> Transfer:
+        return TensorTransfer(sys.modules["torch"].device(self.name_of(device)), _from_numpy)
 
-    def finalize(self, things: Iterable[Any]) -> None:
-        """Lay each RNN's weights into one piece, as `Module.to` does: cuDNN wants them so.
+    def finalize(self, objects: Iterable[Any]) -> None:
+        """Make each RNN's weights one contiguous piece, as `Module.to` does: cuDNN needs that.
 
-        Where there is no room for that, PyTorch does it at every call instead, and warns.
+        Where there is no room for it, PyTorch does it at every call instead, and warns.
         """
         kind = sys.modules["torch"].nn.RNNBase
-        for thing in things:
-            if isinstance(thing, kind):
+        for obj in objects:
+            if isinstance(obj, kind):
                 with contextlib.suppress(RuntimeError):
-                    thing.flatten_parameters()
+                    obj.flatten_parameters()
 
-    def free_bytes(self, place: LogicalDevice) -> int | None:
-        """Ask the driver, and its own allocator for what that keeps; not a CUDA that has not started."""
+    def free_bytes(self, device: LogicalDevice) -> int | None:
+        """Add what the driver has left and what PyTorch's allocator caches; None before CUDA has started."""
         torch: Any = sys.modules["torch"]
-        name = self.name_of(place)
-        if place.kind == "cpu" or (name.startswith("cuda") and not self.has_gpu()):
+        name = self.name_of(device)
+        if device.kind == "cpu" or (name.startswith("cuda") and not self.has_gpu()):
             return None
         try:
             free, _ = torch.accelerator.get_memory_info(name)
-            kept = torch.accelerator.memory_reserved(name) - torch.accelerator.memory_allocated(name)
+            cached = torch.accelerator.memory_reserved(name) - torch.accelerator.memory_allocated(name)
         except (AttributeError, RuntimeError):  # before PyTorch 2.9; an accelerator that does not count
             return None
-        return int(free + kept)
+        return int(free + cached)
 
     def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
         torch: Any = sys.modules["torch"]
@@ -152,12 +150,11 @@ class PyTorch(Framework):
         if kind is None or (kind == "cuda" and not self.has_gpu()):
             return {}
         found = {}
-        with contextlib.suppress(AttributeError, RuntimeError):  # before PyTorch 2.9; one that does not count
+        with contextlib.suppress(AttributeError, RuntimeError):  # as in free_bytes
             for index in range(torch.accelerator.device_count()):
                 used = torch.accelerator.memory_allocated(index)
-                found[LogicalDevice("gpu", index, kind)] = MemoryPool(
-                    used, torch.accelerator.memory_reserved(index)
-                )
+                reserved = torch.accelerator.memory_reserved(index)
+                found[LogicalDevice("gpu", index, kind)] = MemoryPool(used, reserved)
         return found
 
     def empty_cache(self) -> str:
@@ -167,19 +164,19 @@ class PyTorch(Framework):
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the current device; PyTorch can't hide the others once CUDA has started."""
-        place = LogicalDevice("gpu", ordinals[0])
-        if why := self.problem(place):
+        device = LogicalDevice("gpu", ordinals[0])
+        if why := self.problem(device):
             return why, None
-        name = self.name_of(place)
-        current = _switch(sys.modules["torch"].device(name))
+        name = self.name_of(device)
+        current = device_switch(sys.modules["torch"].device(name))
         current.__enter__()
         return f"its current device is {name}; the others can still be named", current
 
-    def limit_memory(self, memory: Memory) -> None:
-        """Set the fraction of each GPU's memory that its allocator may take, as soon as its CUDA side starts.
+    def limit_memory(self, memory: MemorySettings) -> None:
+        """Set the fraction of each GPU's memory that PyTorch's allocator may take, when CUDA is initialized.
 
-        `torch.cuda.set_per_process_memory_fraction` would start it; `_lazy_call` is how PyTorch itself keeps
-        what was said before, a seed for example (PyTorch 2.13, torch/cuda/__init__.py).
+        `torch.cuda.set_per_process_memory_fraction` would initialize it. With `_lazy_call` PyTorch itself
+        defers what is set before, a seed for example (PyTorch 2.13, torch/cuda/__init__.py).
         """
         if memory.limit is None and not self._was_limited:
             return
@@ -194,71 +191,32 @@ class PyTorch(Framework):
             cuda.set_per_process_memory_fraction(fraction, index)
 
 
-class _Current:
-    """Makes a device the default one, and the current one, which `"cuda"` without a number means."""
-
-    def __init__(self, mode: AbstractContextManager[Any], device: Any) -> None:
-        self._mode, self._switch = mode, _switch(device)
-
-    @property
-    def before(self) -> int:
-        """The current device before it, which PyTorch's own switch keeps."""
-        return int(self._switch.prev_idx)
-
-    @before.setter
-    def before(self, index: int) -> None:
-        self._switch.prev_idx = index
-
-    def __enter__(self) -> None:
-        self._switch.__enter__()
-        try:
-            self._mode.__enter__()
-        except BaseException:
-            self._switch.__exit__(None, None, None)
-            raise
-        _nesting.enter(self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._mode.__exit__(kind, error, trace)
-        finally:
-            if _nesting.leave(self):
-                self._switch.__exit__(kind, error, trace)
-
-
 def _accelerator() -> str | None:
-    """Return what PyTorch calls its accelerator: "cuda" (ROCm, too), "xpu", "mps"; None for a CPU build."""
+    """Return the type of PyTorch's accelerator: "cuda" (also for ROCm), "xpu", "mps"; None in a CPU build."""
     device = sys.modules["torch"].accelerator.current_accelerator()
     return None if device is None else str(device.type)
 
 
-def _switch(device: Any) -> Any:
-    """Return what makes an accelerator's device the current one, and at its exit the one before."""
-    torch: Any = sys.modules["torch"]
-    switch = torch.cuda.device if device.type == "cuda" else torch.accelerator.device_index
-    return switch(device.index)
+def logical_device(device: Any) -> LogicalDevice:
+    """Return what gpu_magic calls a `torch.device`."""
+    if device.type == "cpu":
+        return LogicalDevice("cpu", 0)
+    return LogicalDevice("gpu", device.index or 0, device.type)
 
 
-def _place(device: Any) -> LogicalDevice:
-    index = device.index or 0
-    return LogicalDevice("cpu", 0) if device.type == "cpu" else LogicalDevice("gpu", index, device.type)
-
-
-def _converted(thing: Any) -> Any:
-    """Return the tensor over a NumPy array's memory; None for anything else."""
+def _from_numpy(obj: Any) -> Any:
+    """Return a tensor over a NumPy array's memory; None for any other object."""
     numpy: Any = sys.modules.get("numpy")
-    if numpy is None or not isinstance(thing, numpy.ndarray):
+    if numpy is None or not isinstance(obj, numpy.ndarray):
         return None
     torch: Any = sys.modules["torch"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the array is read-only: the tensor is copied at once
         with contextlib.suppress(TypeError, ValueError):
-            return torch.from_numpy(thing)
-        with contextlib.suppress(TypeError, ValueError):  # it goes backwards, or has another byte order
-            return torch.from_numpy(numpy.ascontiguousarray(thing, thing.dtype.newbyteorder("=")))
-    raise PlacementError(f"PyTorch has no tensors of NumPy's {thing.dtype}.")
+            return torch.from_numpy(obj)
+        with contextlib.suppress(TypeError, ValueError):  # it has negative strides, or another byte order
+            return torch.from_numpy(numpy.ascontiguousarray(obj, obj.dtype.newbyteorder("=")))
+    raise PlacementError(f"PyTorch has no tensors of NumPy's {obj.dtype}.")
 
 
 FRAMEWORK = PyTorch()

@@ -10,36 +10,14 @@ __all__ = [
     "is_odd",
     "is_same_kind",
     "is_wrapper",
-    "leaf_beneath",
-    "over",
-    "shape_of",
-    "tensors_in",
+    "leaf_of",
+    "tensor_over",
+    "type_and_shape",
 ]
 
 
-def tensors_in(thing: Any) -> list[Any]:
-    """Return the tensors that an object has: as attributes, in plain containers and modules there."""
-    torch: Any = sys.modules["torch"]
-    found: list[Any] = []
-    open_, seen = [getattr(thing, "__dict__", {})], set()
-    while open_:
-        one = open_.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, torch.Tensor):
-            found.append(one)
-        elif isinstance(one, torch.nn.Module):
-            open_ += [*one.parameters(), *one.buffers()]
-        elif isinstance(one, dict):
-            open_ += one.values()
-        elif isinstance(one, list | tuple):
-            open_ += one
-    return found
-
-
-def leaf_beneath(view: Any) -> Any:
-    """Return the leaf that a tensor is a view of, through which backward goes; None for what was computed."""
+def leaf_of(view: Any) -> Any:
+    """Return the leaf that a tensor is a differentiable view of; None for one that was computed otherwise."""
     step = view.grad_fn if view._is_view() else None  # noqa: SLF001
     while step is not None and not hasattr(step, "variable"):
         step = step.next_functions[0][0] if len(step.next_functions) == 1 else None
@@ -49,19 +27,19 @@ def leaf_beneath(view: Any) -> Any:
 
 
 def is_same_kind(view: Any, leaf: Any) -> bool:
-    """Tell whether a view shows a leaf's elements as they are, and not as another dtype."""
+    """Return whether a view shows a leaf's elements as they are, and not as another dtype."""
     bits = view.is_conj() == leaf.is_conj() and view.is_neg() == leaf.is_neg()
     return bool(view.dtype == leaf.dtype and bits)
 
 
 def is_odd(torch: Any, tensor: Any) -> bool:
-    """Tell whether a tensor is more, or less, than a view of a storage."""
+    """Return whether a tensor is anything else than a view of a storage: quantized, nested, a wrapper."""
     is_plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
     return not is_plain or is_wrapper(torch, tensor) or torch.nn.parameter.is_lazy(tensor)
 
 
 def is_wrapper(torch: Any, tensor: Any) -> bool:
-    """Tell whether it only wraps other tensors, as torchao's and DTensor do."""
+    """Return whether a tensor only wraps others, as torchao's and DTensor do."""
     kind = type(tensor)
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         return False
@@ -69,7 +47,7 @@ def is_wrapper(torch: Any, tensor: Any) -> bool:
 
 
 def is_dense(tensor: Any) -> bool:
-    """Tell whether its elements lie next to each other, in whatever order of dimensions."""
+    """Return whether a tensor's elements lie next to each other, in whatever order of dimensions."""
     expected = 1
     for stride, length in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
         if length != 1 and stride != expected:
@@ -78,11 +56,12 @@ def is_dense(tensor: Any) -> bool:
     return True
 
 
-def over(storage: Any, dtype: Any, first: int, size: Any, stride: Any) -> Any:
-    """Return a tensor over a storage."""
+def tensor_over(storage: Any, dtype: Any, offset: int, size: Any, stride: Any) -> Any:
+    """Return a tensor over a storage; its offset and strides are in elements."""
     empty = sys.modules["torch"].empty(0, dtype=dtype, device=storage.device)
-    return empty.set_(storage, first, size, stride)
+    return empty.set_(storage, offset, size, stride)
 
 
-def shape_of(tensor: Any) -> str:
+def type_and_shape(tensor: Any) -> str:
+    """Return a tensor's type and shape, as the beginning of a sentence."""
     return f"A {type(tensor).__name__} of shape {tuple(tensor.shape)}"

@@ -1,4 +1,4 @@
-"""TensorFlow, and Keras on it."""
+"""TensorFlow."""
 
 from __future__ import annotations
 

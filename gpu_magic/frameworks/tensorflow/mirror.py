@@ -1,11 +1,11 @@
-"""`tf.distribute.MirroredStrategy` over exactly the devices that were named."""
+"""`tf.distribute.MirroredStrategy` over exactly the devices that are named."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks.tensorflow.framework import FRAMEWORK
+from gpu_magic.frameworks.tensorflow.devices import name_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -18,9 +18,9 @@ __all__ = ["mirrored"]
 _strategies: dict[tuple[str, ...], Any] = {}
 
 
-def mirrored(places: tuple[LogicalDevice, ...]) -> AbstractContextManager[Any]:
-    """Return the scope of the strategy over these places; the same ones get the same strategy each time."""
-    names = tuple(map(FRAMEWORK.name_of, places))
+def mirrored(devices: tuple[LogicalDevice, ...]) -> AbstractContextManager[Any]:
+    """Return the scope of a strategy over these devices, always the same strategy for the same devices."""
+    names = tuple(map(name_of, devices))
     if names not in _strategies:
         _strategies[names] = sys.modules["tensorflow"].distribute.MirroredStrategy(list(names))
     return _strategies[names].scope()  # type: ignore[no-any-return]
