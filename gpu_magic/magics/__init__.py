@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import no_var_expand
 
-from gpu_magic.process.environment import MASK
-from gpu_magic.process.session import current, saved_choice_file
+from gpu_magic.process.session import MASK, current, saved_choice_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +54,7 @@ def load(shell: InteractiveShell) -> None:
     if os.access(saved_choice_file(), os.F_OK):
         _resume(shell)
     if panels := sys.modules.get("gpu_magic.widget.state"):
-        panels.board().resume(shell)
+        panels.panel_state().resume(shell)
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -65,7 +64,7 @@ def unload(shell: InteractiveShell) -> None:
         return
     magics.remove()
     if panels := sys.modules.get("gpu_magic.widget.state"):
-        panels.board().pause()
+        panels.panel_state().pause()
     if MASK in current().unload():
         now = (
             f"is {os.environ[MASK]!r} again"
