@@ -14,7 +14,7 @@ const pageMessage = {
 
 // What the kernel sends, by type:
 //   state       {state}                                  everything, as in the model's `full_state`
-//   changes     {tick, version, header, rows, figures}   what one reading has changed
+//   changes     {tick, version, header, rows, figures}   what one reading has changed; empty parts are left out
 //   heartbeat   {tick}                                   nothing has changed
 //   draft       {request, page, version}                 what was clicked on some page
 //   notice      {text, kind}                             a text to show; kind: info, done, warning, error

@@ -153,9 +153,9 @@ class Header(TypedDict):
     cuda_state: str  # whether the choice can change: absent, live, frozen, forked, unknown
     cuda_text: str  # the same as a sentence
     notes: list[str]  # what is wrong with CUDA_VISIBLE_DEVICES, a sentence each
-    launch_devices: list[str]  # keys of what "reset" leads to, in the order of cuda:i; empty where not known
+    launch_devices: str  # the request that "reset" amounts to; empty where that is not known
     hides_devices: bool  # whether this process is known to see some of the devices only
-    least_busy: list[str]  # keys of what "auto" picks from, the least busy first
+    least_busy: str  # a request for all that "auto" picks from, the least busy first
 
 
 class DeviceRow(TypedDict):
@@ -312,5 +312,6 @@ def as_arrays(figures: Mapping[str, Figures]) -> dict[str, list[Any]]:
 
 
 def to_json(message: KernelMessage) -> Json:
-    """Return a message as it is sent."""
-    return {"type": _TYPES[type(message)], **message._asdict()}
+    """Return a message as it is sent; of `Changes`, parts without a change are left out."""
+    fields = {name: value for name, value in message._asdict().items() if value != {}}
+    return {"type": _TYPES[type(message)], **fields}

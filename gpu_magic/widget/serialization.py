@@ -13,7 +13,7 @@ from gpu_magic.text import GIB, printable
 from gpu_magic.widget.protocol import DeviceRow, Figures, Header
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gpu_magic.devices.model import Device
     from gpu_magic.devices.unknown import Unknown
@@ -61,9 +61,9 @@ NO_MACHINE = SerializedMachine(
         cuda_state="",
         cuda_text="",
         notes=[],
-        launch_devices=[],
+        launch_devices="",
         hides_devices=False,
-        least_busy=[],
+        least_busy="",
     ),
     {},
     {},
@@ -83,9 +83,9 @@ def serialize(snapshot: Snapshot, allotment: Allotment) -> SerializedMachine:
         cuda_state=view.state,
         cuda_text=view.cuda,
         notes=list(view.notes),
-        launch_devices=_launch_devices(snapshot),
+        launch_devices=_request(_launch_devices(snapshot)),
         hides_devices=view.names is not UNKNOWN and not all(row.is_visible for row in shown),
-        least_busy=[_key(device) for device in allotment.least_busy],
+        least_busy=_request(allotment.least_busy),
     )
     return SerializedMachine(
         header,
@@ -98,15 +98,19 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any
     return {name: value for name, value in now.items() if value != before.get(name)}
 
 
-def _launch_devices(snapshot: Snapshot) -> list[str]:
-    """Return the keys of the devices of the launch; none where they, or their order, can't be known."""
+def _launch_devices(snapshot: Snapshot) -> Sequence[Device]:
+    """Return the devices of the launch; none where they, or their order, can't be known."""
     view = snapshot.kernel
     if view.given is None and (view.inherited is not None or not snapshot.is_uniform):
         return []
     if view.given is None:
-        return [_key(gpu) for gpu in whole_gpus(snapshot.devices)]
-    known = {device.uuid: _key(device) for device in snapshot.devices}
+        return whole_gpus(snapshot.devices)
+    known = {device.uuid: device for device in snapshot.devices}
     return [known[uuid] for uuid in view.given if uuid in known]
+
+
+def _request(devices: Sequence[Device]) -> str:
+    return ",".join(map(_key, devices))
 
 
 def _key(device: Device) -> str:

@@ -45,10 +45,8 @@ class Store {
     if ("version" in message && !this.follows(message.version)) return this.askAgain();
     switch (message.type) {
       case "changes":
-        this.apply(message);
-        break;
       case "heartbeat":
-        this.apply({ tick: message.tick, header: {}, rows: {}, figures: {} });
+        this.apply(message);
         break;
       case "draft":
         if (message.page !== this.page) this.draft = message.request;
@@ -82,7 +80,7 @@ class Store {
   }
 
   // A reading that changed nothing was not sent: its figures were those of before.
-  apply({ tick, header, rows, figures }) {
+  apply({ tick, header = {}, rows = {}, figures = {} }) {
     if (tick <= this.tick) return;
     const missed = Math.min(tick - this.tick - 1, SAMPLES);
     for (const key of this.order) {
@@ -168,7 +166,7 @@ class Store {
   // The devices that are marked: those that were clicked, else those that were chosen. Where all are visible,
   // nothing was chosen.
   get marked() {
-    if (this.draft === "reset") return this.header.launch_devices.filter((key) => key in this.rows);
+    if (this.draft === "reset") return this.header.launch_devices.split(",").filter((key) => key in this.rows);
     if (this.draft !== null) return this.draft.split(",").filter((key) => key in this.rows);
     return this.header.hides_devices ? this.visible : [];
   }
@@ -203,7 +201,7 @@ class Store {
   }
 
   pickLeastBusy(count) {
-    const keys = this.header.least_busy;
+    const keys = this.header.least_busy.split(",").filter(Boolean);
     if (!(count >= 1 && count <= keys.length)) {
       const text = keys.length ? `From 1 to ${keys.length} can be picked.` : "None can be picked.";
       this.notify(text, "warning");

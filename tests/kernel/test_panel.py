@@ -218,7 +218,7 @@ def test_only_what_changed_is_sent(page: Page) -> None:
         "type": "changes",
         "tick": message["tick"],
         "version": message["version"],
-        "header": {"least_busy": ["1", "2", "3", "0"]},
+        "header": {"least_busy": "1,2,3,0"},
         "rows": {"0": {"kind": "busy", "users": [IN_USE]}},
         "figures": {"0": [0.5, 6, 42, 31, 56]},
     }

@@ -82,10 +82,9 @@ def test_other_rows_are_sent_as_a_whole() -> None:
         split = look()
     assert split.since(two) is None
     assert [key[:4] for key in split.rows] == ["0", "MIG-", "MIG-", "1"]
-    assert split.header["least_busy"] == ["1"]  # what is split can't be picked while a whole one can
+    assert split.header["least_busy"] == "1"  # what is split can't be picked while a whole one can
 
 
 def test_of_instances_the_least_busy_one_alone_can_be_picked() -> None:
     with simulate("1xA100-80GB(3g.40gb,4g.40gb)"):
-        (only,) = look().header["least_busy"]
-        assert only.startswith("MIG-")
+        assert look().header["least_busy"].count("MIG-") == 1
