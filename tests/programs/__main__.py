@@ -21,6 +21,7 @@ def run(request: dict, answer: int) -> int:
     import traceback
     import types
 
+    faulthandler.enable()
     # Only a program that hangs comes to it; its stack is in the report then.
     faulthandler.dump_traceback_later(request["limit"], exit=True)
     # As in a notebook and after `python -c`, the user's own module is called so and has no file.

@@ -200,9 +200,9 @@ def _server(frameworks: tuple[str, ...], environment: Mapping[str, str]) -> _Ser
 
 
 def _answer(program: str, status: int, answer: str, output: str) -> Any:
-    print(output, end="")  # pytest shows it where the test fails
     if status:
         pytest.fail(f"{program} ended with status {status}:\n{output}", pytrace=False)
+    print(output, end="")  # pytest shows it where the test fails
     return json.loads(answer)
 
 
