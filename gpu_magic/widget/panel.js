@@ -107,7 +107,7 @@ class PanelView {
 
   showHeader() {
     const { header, isFrozen, isGone, isRestarting, order, rows } = this.store;
-    const free = order.filter((key) => rows[key].kind === "free" && !rows[key].unavailable).length;
+    const free = order.filter((key) => rows[key].usage === "free" && !rows[key].unavailable).length;
     setText(this.host, [`${free} of ${order.length} free`, header.host, header.driver].filter(Boolean).join(" · "));
     setText(this.mark, header.simulated ? `SIMULATED ${header.simulated}: these GPUs do not exist` : "");
     setText(this.state, isRestarting ? "restarted" : isGone ? "no kernel" : STATES[header.cuda_state] ?? header.cuda_state);

@@ -166,8 +166,8 @@ class DeviceRow(TypedDict):
     total: str  # memory: "80.0 GiB"
     memory_shares: list[int]  # of the memory, in thousandths: this kernel's, other processes'
     users: list[str]  # who uses it, a line each, or what else there is to say
-    kind: str  # free, busy, mine, unknown, problem
-    here: str  # what this process calls it: "cuda:0", "not visible", "not given", or empty
+    usage: str  # free, busy, mine, unknown, problem
+    visible_as: str  # what frameworks in this process call it: "cuda:0", "not visible", "not given", or empty
     unavailable: str  # why it can't be chosen; empty where it can
     parent: str  # the index of the GPU that an instance belongs to; empty for a GPU
 

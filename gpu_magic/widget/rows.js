@@ -19,18 +19,18 @@ class RowView {
 
   show(row, figures, samples, badge, isDraft) {
     const { used, usedShare, utilization, temperature, power } = unpackFigures(figures);
-    const classes = ["gm-row", `gm-${row.kind}`];
+    const classes = ["gm-row", `gm-${row.usage}`];
     if (badge) classes.push("gm-chosen");
     if (isDraft) classes.push("gm-draft");
     if (row.parent) classes.push("gm-instance");
     if (row.unavailable) classes.push("gm-unavailable");
-    if (row.here === "not given") classes.push("gm-not-given");
+    if (row.visible_as === "not given") classes.push("gm-not-given");
     const className = classes.join(" ");
     if (this.element.className !== className) this.element.className = className;
     setAttribute(this.element, "aria-selected", String(Boolean(badge)));
     setAttribute(this.element, "aria-disabled", row.unavailable ? "true" : null);
     setAttribute(this.element, "title", row.unavailable || null);
-    setText(this.badge, badge || (!isDraft && row.here !== "not visible" ? row.here : ""));
+    setText(this.badge, badge || (!isDraft && row.visible_as !== "not visible" ? row.visible_as : ""));
     setText(this.label, row.label);
     setText(this.name, row.name.replace(/^NVIDIA /, ""));
     setAttribute(this.name, "title", row.name);

@@ -125,8 +125,8 @@ def _device_row(row: Row, allotment: Allotment) -> DeviceRow:
         total=row.total,
         memory_shares=[_thousandths(mine), _thousandths(others)],
         users=list(row.users),
-        kind=row.usage,
-        here=row.visible_as,
+        usage=row.usage,
+        visible_as=row.visible_as,
         unavailable=printable(allotment.why_not(row.device)),
         parent="" if isinstance(row.device, Gpu) else str(row.device.gpu_index),
     )

@@ -95,7 +95,7 @@ class Store {
     Object.assign(this.header, header);
     this.tick = tick;
     // What was done is old once something else has happened: a choice by typing, CUDA's initialization.
-    const isNew = header.cuda_state || Object.values(rows).some((fields) => "here" in fields);
+    const isNew = header.cuda_state || Object.values(rows).some((fields) => "visible_as" in fields);
     if (isNew && this.notice.kind === "done" && Date.now() - this.notifiedAt > SHOW_DONE) this.notify("", "info");
   }
 
@@ -158,8 +158,8 @@ class Store {
 
   // The devices that this kernel sees, in the order of cuda:i.
   get visible() {
-    const ordinal = (key) => Number(this.rows[key].here.slice("cuda:".length));
-    const keys = this.order.filter((key) => this.rows[key].here.startsWith("cuda:"));
+    const ordinal = (key) => Number(this.rows[key].visible_as.slice("cuda:".length));
+    const keys = this.order.filter((key) => this.rows[key].visible_as.startsWith("cuda:"));
     return keys.sort((first, second) => ordinal(first) - ordinal(second));
   }
 
@@ -173,7 +173,7 @@ class Store {
 
   // Who uses what was clicked.
   get warning() {
-    const busy = this.marked.filter((key) => this.rows[key].kind === "busy");
+    const busy = this.marked.filter((key) => this.rows[key].usage === "busy");
     const name = (key) => (this.rows[key].parent ? key : `GPU ${key}`);
     return busy.map((key) => `${name(key)} is in use. ${this.rows[key].users.join("; ")}`).join("\n");
   }

@@ -219,7 +219,7 @@ def test_only_what_changed_is_sent(page: Page) -> None:
         "tick": message["tick"],
         "version": message["version"],
         "header": {"least_busy": "1,2,3,0"},
-        "rows": {"0": {"kind": "busy", "users": [IN_USE]}},
+        "rows": {"0": {"usage": "busy", "users": [IN_USE]}},
         "figures": {"0": [0.5, 6, 42, 31, 56]},
     }
     quiet = page.hear(3.0)  # nothing changes, and nothing is said, but for the beat
@@ -243,7 +243,7 @@ def test_making_a_panel_keeps_nothing_from_the_others(page: Page) -> None:
     page.kernel.client.execute("gpu_magic.choose('2'); other = gpu_magic.panel()")
     while "2" not in (message := page.hear()).get("rows", {}):
         assert message
-    assert message["rows"]["2"]["here"] == "cuda:0"
+    assert message["rows"]["2"]["visible_as"] == "cuda:0"
     assert message["header"]["hides_devices"] is True
 
 
@@ -345,7 +345,7 @@ def test_a_hanging_driver_keeps_neither_the_thread_nor_the_kernel(page: Page) ->
     page.kernel.change_machine(Driver(CARDS, hangs=(("nvmlDeviceGetMemoryInfo_v2", 1, 30.0),)))
     while "1" not in (message := page.hear(10)).get("rows", {}):
         assert message
-    assert message["rows"]["1"]["kind"] == "problem"
+    assert message["rows"]["1"]["usage"] == "problem"
     page.kernel.change_machine(Driver((replace(CARDS[0], util=7), *CARDS[1:])))
     while "0" not in (message := page.hear(10)).get("figures", {}):
         assert message
