@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.settings import FrameworkSettings
-from gpu_magic.process.environment import MASK, ORDER, mask_and_order
 from gpu_magic.process.outcome import Applied, Narrowed, Refused
-from gpu_magic.process.session import NVML_CHECK
+from gpu_magic.process.session import MASK, NVML_CHECK, ORDER, mask_and_order
 from gpu_magic.process.state import State
 from gpu_magic.process.view import judge_process, read_machine
-from gpu_magic.selection.memory import plan
+from gpu_magic.selection.memory import plan_memory
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import Auto, Reset, parse
 from gpu_magic.selection.select import Selection, select
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.session import Session
-    from gpu_magic.selection.memory import Memory
+    from gpu_magic.selection.memory import MemorySettings
     from gpu_magic.selection.request import Request
 
 __all__ = ["apply", "narrow"]
@@ -53,7 +52,7 @@ def apply(
     request = parse(text)
     inventory = read_machine(session)
     selection = select(request, inventory, session.inherited, options)
-    memory = plan(_known(selection), growth=options.growth, limit=options.memory_limit)
+    memory = plan_memory(_known(selection), growth=options.growth, limit=options.memory_limit)
     if memory:
         FrameworkSettings.check(memory)
     is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
@@ -120,7 +119,7 @@ def _settings(session: Session) -> FrameworkSettings:
     return session.settings
 
 
-def _set_memory(session: Session, memory: Memory) -> None:
+def _set_memory(session: Session, memory: MemorySettings) -> None:
     """Set how frameworks take memory: each choice says all of it, so that an earlier one's settings end."""
     if not memory and session.settings is None:
         return

@@ -1,36 +1,41 @@
 """The state of this process: what it was launched with, what was chosen, and what is watched.
 
-`choosing` changes it and `view` reads the machine for it. This module is loaded by `%load_ext`, so it imports
-little.
+`choosing` changes it and `view` reads the machine for it. Environment variables change in this module and
+nowhere else. `%load_ext` loads it, so it imports little.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.process.environment import (
-    MASK,
-    ORDER,
-    EnvironmentChanges,
-    launch_environment,
-    mask_and_order,
-    set_variable,
-)
 from gpu_magic.process.watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpu_magic.devices.nvml import Nvml
     from gpu_magic.frameworks.settings import FrameworkSettings
     from gpu_magic.selection.request import Request
 
-__all__ = ["NVML_CHECK", "Session", "connection_file", "current", "fresh", "saved_choice_file"]
+__all__ = [
+    "MASK",
+    "NVML_CHECK",
+    "ORDER",
+    "EnvironmentChanges",
+    "Session",
+    "connection_file",
+    "current",
+    "fresh",
+    "mask_and_order",
+    "saved_choice_file",
+]
 
+MASK, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 # PyTorch reads it at every call of torch.cuda.is_available(), which without it calls cuInit (torch 2.13,
 # torch/cuda/__init__.py).
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
@@ -125,12 +130,88 @@ def fresh(mask: str | None, order: str | None) -> Iterator[Session]:
     session, before = _current, mask_and_order()
     launched = {name: value for name, value in ((MASK, mask), (ORDER, order)) if value is not None}
     _current = Session(launched)
-    set_variable(MASK, mask)
-    set_variable(ORDER, order)
+    _set_variable(MASK, mask)
+    _set_variable(ORDER, order)
     try:
         yield _current
     finally:
         _current.unload()
         _current = session
-        set_variable(MASK, before[0])
-        set_variable(ORDER, before[1])
+        _set_variable(MASK, before[0])
+        _set_variable(ORDER, before[1])
+
+
+def mask_and_order() -> tuple[str | None, str | None]:
+    """Return CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as they are now; None: not set."""
+    return os.environ.get(MASK), os.environ.get(ORDER)
+
+
+def launch_environment() -> dict[str, str]:
+    """Return the environment that this process was launched with, whatever was set since (Linux: /proc).
+
+    Elsewhere, and where a program has written its title over it (setproctitle does), it is that of now.
+    """
+    try:
+        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
+            entries = file.read().split(b"\0")
+    except OSError:
+        return dict(os.environ)
+    launched: dict[str, str] = {}
+    for name, equals, value in (entry.partition(b"=") for entry in entries):
+        if equals and not re.fullmatch(rb"[^\s=]+", name):
+            return dict(os.environ)
+        if equals:
+            launched.setdefault(os.fsdecode(name), os.fsdecode(value))  # getenv takes the first, too
+    return launched or dict(os.environ)
+
+
+class EnvironmentChanges:
+    """The variables that we have set, and the values they had before."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, str | None] = {}
+        self._ours: dict[str, str | None] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._before
+
+    @property
+    def names(self) -> list[str]:
+        """The variables that we have set."""
+        return list(self._before)
+
+    def set(self, name: str, value: str | None) -> None:
+        """Set a variable; None removes it."""
+        self._before.setdefault(name, os.environ.get(name))
+        self._ours[name] = value
+        _set_variable(name, value)
+
+    def is_unchanged(self, name: str) -> bool:
+        """Whether a variable still has the value that we gave it."""
+        return os.environ.get(name) == self._ours[name]
+
+    def restore(self, names: Iterable[str]) -> list[str]:
+        """Give variables back the values they had before; return the names of those that change by it.
+
+        A variable that somebody else has changed since is left as it is.
+        """
+        changed = []
+        for name in names:
+            is_ours, before, ours = self.is_unchanged(name), self._before.pop(name), self._ours.pop(name)
+            if is_ours and before != ours:
+                _set_variable(name, before)
+                changed.append(name)
+        return changed
+
+    def forget(self) -> None:
+        """Leave all that is still set as it is, for good."""
+        self._before.clear()
+        self._ours.clear()
+
+
+def _set_variable(name: str, value: str | None) -> None:
+    """Set one variable, without remembering its value before; None removes it."""
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
