@@ -13,7 +13,7 @@ from gpu_magic.text import bytes_text
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
 
-__all__ = ["Memory", "MemorySettings", "plan", "plan_memory"]
+__all__ = ["MemorySettings", "plan_memory"]
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -96,7 +96,3 @@ def _size(limit: str | int) -> int:
     if size < _LEAST:
         raise ChoiceError(f"--memory-limit {text} is less than any framework starts with; try 8GB.")
     return size
-
-
-Memory = MemorySettings  # until every caller has the new name
-plan = plan_memory
