@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
+# Seconds after which something hangs for sure: no measure of how long it takes on a busy machine.
+LIMIT = 600
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +67,7 @@ def fresh() -> Fresh:
             check=False,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LIMIT,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

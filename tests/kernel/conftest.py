@@ -10,26 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jupyter_client.manager import KernelManager
 
-from tests.conftest import ROOT
+from tests.conftest import LIMIT, ROOT
+from tests.kernel.forked import Server, forked_manager
 from tests.machine import CARDS, Driver, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-# A package that starts CUDA when it is imported, as some real ones do.
-STARTER = """
-import colorsys
-import ctypes
-ctypes.CDLL("libcuda.so.1").cuInit(0)
-import wave
-"""
-# One that does so last of all, when nothing more is imported.
-LATE = """
-import ctypes
-ctypes.CDLL("libcuda.so.1").cuInit(0)
-"""
-
+PROGRAMS = ROOT / "tests" / "programs"
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -54,7 +43,7 @@ class Kernel:
         self._manager, self._state = manager, state
         self.client = manager.client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self.client.wait_for_ready(timeout=LIMIT)
 
     def run(self, code: str) -> Reply:
         """Run a cell to its end."""
@@ -71,9 +60,8 @@ class Kernel:
                 reply.errors.append(content["evalue"])
                 reply.traceback += _ANSI.sub("", "\n".join(content["traceback"]))
 
-        reply.status = self.client.execute_interactive(code, output_hook=hear, timeout=90)["content"][
-            "status"
-        ]
+        answer = self.client.execute_interactive(code, output_hook=hear, timeout=LIMIT)
+        reply.status = answer["content"]["status"]
         return reply
 
     def run_all(self, *cells: str) -> list[Reply]:
@@ -102,32 +90,60 @@ class Kernel:
 
     def restart(self) -> None:
         self._manager.restart_kernel(now=True)
-        self.client.wait_for_ready(timeout=60)
+        self.client.wait_for_ready(timeout=LIMIT)
+
+
+@pytest.fixture(scope="session")
+def servers(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
+    """Return a way to have the server whose kernels were started with a PYTHONPATH, and have imported these."""
+    running: dict[tuple[str, ...], Server] = {}
+    machine = tmp_path_factory.mktemp("servers") / "machine"
+
+    def find(paths: str, *imported: str) -> Server:
+        if (paths, *imported) not in running:
+            variables = clean_environment() | environment(native, machine) | {"PYTHONPATH": paths}
+            running[paths, *imported] = Server(variables, *imported)
+        return running[paths, *imported]
+
+    yield find
+    for server in running.values():
+        server.close()
+
+
+def clean_environment() -> dict[str, str]:
+    """Return our environment, without what says which GPUs there are."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "GPU_MAGIC"))}
 
 
 @pytest.fixture
-def start_kernel(native: Path, tmp_path: Path) -> Iterator[Callable[..., Kernel]]:
-    """Return a way to start kernels; they end with the test."""
-    kernels: list[Kernel] = []
-    (tmp_path / "starter_pkg.py").write_text(STARTER)
-    (tmp_path / "late_pkg.py").write_text(LATE)
-    (tmp_path / "start_cuda.py").write_text(LATE)
-    (tmp_path / "late_parent").mkdir()
-    (tmp_path / "late_parent" / "__init__.py").write_text("")
-    (tmp_path / "late_parent" / "part.py").write_text("import sndhdr\n")
-    (tmp_path / "lazy_pkg.py").write_text("def helper():\n    import sndhdr\n")
+def start_kernel(
+    native: Path, tmp_path: Path, servers: Callable[..., Server]
+) -> Iterator[Callable[..., Kernel]]:
+    """Return a way to start kernels; they end with the test.
 
-    def start(driver: Driver | None = None, /, **variables: str) -> Kernel:
+    A kernel is forked from a process that has imported ipykernel, and `imported`. Where variables are given, or it is
+    to be `fresh`, it is started as any program is: the variables that it was started with can't be changed later.
+    """
+    kernels: list[Kernel] = []
+
+    def start(
+        driver: Driver | None = None,
+        /,
+        imported: tuple[str, ...] = (),
+        *,
+        fresh: bool = False,
+        **variables: str,
+    ) -> Kernel:
         state = tmp_path / "machine"
         (driver or Driver(CARDS)).write(state)
-        clean = {
-            name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "GPU_MAGIC"))
-        }
-        paths = {"IPYTHONDIR": str(tmp_path / "ipython"), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        variables["PYTHONPATH"] = f"{variables.get('PYTHONPATH', ROOT)}:{tmp_path}"
-        manager = KernelManager(kernel_name="python3")
-        manager.start_kernel(env=clean | environment(native, state) | paths | variables, cwd=str(tmp_path))
-        kernels.append(Kernel(manager, state))
+        paths = f"{variables.pop('PYTHONPATH', ROOT)}:{PROGRAMS / 'kernel_packages'}"
+        places = {"PYTHONPATH": paths, "IPYTHONDIR": str(tmp_path / "ipython"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        started = KernelManager(kernel_name="python3")
+        if not fresh and not variables:
+            started = forked_manager(servers(paths, *imported))
+        given = clean_environment() | environment(native, state) | places | variables
+        started.start_kernel(env=given, cwd=str(tmp_path))
+        kernels.append(Kernel(started, state))
         return kernels[-1]
 
     yield start

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import LIMIT
+from tests.kernel.conftest import PROGRAMS
 from tests.machine import CARDS, Driver
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def test_a_gpu_inside_the_frozen_set_gets_the_line_to_type(kernel: Kernel) -> No
         (f"try:\n    import not_there\nexcept ImportError:\n    pass\n{CUINIT}", "in cell [3]."),
         ("import importlib; importlib.import_module('starter_pkg')\nx = 1", "by import starter_pkg."),
         # Nor is one that a magic stands behind, or that had not yet run any code.
-        ("import colorsys\n%run start_cuda.py", "by import colorsys, or a line after it."),
+        (f"import colorsys\n%run {PROGRAMS}/kernel_start_cuda.py", "by import colorsys, or a line after it."),
         (
             f"import late_parent\n{CUINIT}\nimport late_parent.part",
             "by import late_parent, or a line after it.",
@@ -119,7 +121,7 @@ def test_an_error_stops_run_all(kernel: Kernel, how: str) -> None:
     second = kernel.client.execute("print('never')")
     replies = {}
     while len(replies) < 2:
-        reply = kernel.client.get_shell_msg(timeout=30)
+        reply = kernel.client.get_shell_msg(timeout=LIMIT)
         replies[reply["parent_header"]["msg_id"]] = reply["content"]["status"]
     assert replies == {first: "error", second: "aborted"}
 

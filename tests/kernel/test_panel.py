@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.conftest import LIMIT
 from tests.machine import CARDS, Driver
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Page:
         """Send what makes sense."""
         self.send({"page": "p", "version": -1} | content)
 
-    def hear(self, seconds: float = 5.0) -> dict[str, Any]:
+    def hear(self, seconds: float = LIMIT) -> dict[str, Any]:
         """Return the next message that is for this panel."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
@@ -71,7 +72,7 @@ def page(kernel: Kernel) -> Page:
 
 def ends(kernel: Kernel) -> bool:
     """Wait for the thread to end, which it does at its next tick."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + LIMIT
     while kernel.run(THREADS).stdout != "0" and time.monotonic() < deadline:
         time.sleep(0.2)
     return kernel.run(THREADS).stdout == "0"
@@ -210,7 +211,7 @@ def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
 
 def test_only_what_changed_is_sent(page: Page) -> None:
     page.do(type="set_visibility", view="v", visible=True)
-    page.hear(1.5)
+    page.hear()
     page.kernel.change_machine(Driver((replace(CARDS[0], util=42), *CARDS[1:])))
     while not (message := page.hear()).get("rows"):
         assert message
@@ -272,7 +273,7 @@ def test_a_restart_does_not_kill_the_cells_that_wait_their_turn(page: Page) -> N
         "open('ran', 'w').close(); time.sleep(0.5)",
     ):
         kernel.client.execute(code)
-    while (message := page.hear(10)).get("type") != "restart":
+    while (message := page.hear()).get("type") != "restart":
         assert message
     assert kernel.run("import pathlib; print(pathlib.Path('ran').exists(), end='')").stdout == "True"
 
@@ -343,11 +344,11 @@ IN_USE = "in use, by whom can't be seen from here"
 def test_a_hanging_driver_keeps_neither_the_thread_nor_the_kernel(page: Page) -> None:
     page.do(type="set_visibility", view="v", visible=True)
     page.kernel.change_machine(Driver(CARDS, hangs=(("nvmlDeviceGetMemoryInfo_v2", 1, 30.0),)))
-    while "1" not in (message := page.hear(10)).get("rows", {}):
+    while "1" not in (message := page.hear()).get("rows", {}):
         assert message
     assert message["rows"]["1"]["usage"] == "problem"
     page.kernel.change_machine(Driver((replace(CARDS[0], util=7), *CARDS[1:])))
-    while "0" not in (message := page.hear(10)).get("figures", {}):
+    while "0" not in (message := page.hear()).get("figures", {}):
         assert message
     assert message["figures"]["0"][2] == 7
 
@@ -540,7 +541,7 @@ def test_where_nobody_has_a_page_the_kernel_ends_itself(kernel: Kernel) -> None:
     assert reply.status == "error"
     assert reply.errors == ["Restarting the kernel; the next %load_ext gpu_magic chooses GPU 3."]
     assert reply.stdout == ""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LIMIT
     while kernel.is_alive() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not kernel.is_alive()

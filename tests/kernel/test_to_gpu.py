@@ -32,7 +32,7 @@ step();
 @pytest.fixture
 def kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kernel:
     """Return a kernel whose PyTorch has an accelerator, with variables to move."""
-    kernel = start_kernel(**pretend)
+    kernel = start_kernel(imported=("torch", "torch._dynamo"), **pretend)
     assert [reply.status for reply in kernel.run_all("%load_ext gpu_magic", SETUP)] == ["ok", "ok"]
     return kernel
 
@@ -197,10 +197,13 @@ def test_how_much_is_free_is_the_drivers_figure(kernel: Kernel) -> None:
     )
     kernel.run("%gpus 2,0")
     assert (
-        kernel.run("free_bytes(LogicalDevice('gpu', 0)) / 2**30, free_bytes(LogicalDevice('gpu', 5))").text == "(79.5, None)"
+        kernel.run("free_bytes(LogicalDevice('gpu', 0)) / 2**30, free_bytes(LogicalDevice('gpu', 5))").text
+        == "(79.5, None)"
     )
     assert (
-        kernel.run("free_bytes(LogicalDevice('gpu', 0, 'pretend')), 0 < free_bytes(LogicalDevice('cpu', 0)) < 2**50").text
+        kernel.run(
+            "free_bytes(LogicalDevice('gpu', 0, 'pretend')), 0 < free_bytes(LogicalDevice('cpu', 0)) < 2**50"
+        ).text
         == "(None, True)"
     )
 

@@ -1,0 +1,1 @@
+"""A package with a part that is imported later."""

@@ -1,0 +1,3 @@
+"""A part that imports something."""
+
+import sndhdr  # noqa: F401
