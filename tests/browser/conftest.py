@@ -15,7 +15,7 @@ from tests.browser import lab as front_end
 from tests.machine import CARDS, Driver, environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from playwright.sync_api import Browser
@@ -67,16 +67,32 @@ def ipykernel(pytestconfig: pytest.Config) -> Callable[[str], str]:
     return install
 
 
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note which tests fail."""
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
 @pytest.fixture
-def lab(server: Lab) -> Iterator[Lab]:
-    """Return the server, with the machine as it is at first; after the test, no page has complained."""
+def lab(server: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Return the server, with the machine as it is at first; after the test, no page has complained.
+
+    Tests share a page, each with a notebook of its own and a new kernel. A test that fails takes the page with it.
+    """
+    server.shares_page = True
     server.change_machine(Driver(CARDS))
     server.complaints.clear()
     server.harmless[:] = front_end.HARMLESS
     yield server
-    for context in server.contexts:
-        context.close()
-    server.contexts.clear()
+    has_failed = request.node.stash.get(FAILED, False) or bool(server.complaints)
+    server.close_pages(keep_shared=not has_failed)
     for kernel in json.loads(server.request("api/kernels")):
         server.request(f"api/kernels/{kernel['id']}", "DELETE")
     for kept in (server.root.parent / "runtime").glob("gpu_magic-*"):

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
-from tests.conftest import ROOT
+from tests.conftest import LIMIT, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,6 +47,11 @@ def find_chromium() -> str | None:
     return os.environ.get("CHROMIUM") or shutil.which("chromium")
 
 
+# How long pages are waited for, in milliseconds: they hang then, however slow the machine is.
+PATIENCE = 120_000
+expect.set_options(timeout=PATIENCE)
+
+
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Start Chromium."""
@@ -65,6 +70,9 @@ class Lab:
     state: Path
     browser: Browser
     contexts: list[BrowserContext] = field(default_factory=list)
+    # The page in which `open` opens notebooks, where it is to be one page: loading JupyterLab takes seconds.
+    shares_page: bool = False
+    shared: Page | None = None
     complaints: list[str] = field(default_factory=list)
     harmless: list[str] = field(default_factory=list)
 
@@ -92,25 +100,38 @@ class Lab:
     def request(self, path: str, method: str = "GET") -> str:
         headers = {"Authorization": f"token {TOKEN}"}
         call = urllib.request.Request(f"{self.address}/{path}", method=method, headers=headers)
-        with urllib.request.urlopen(call) as reply:
+        with urllib.request.urlopen(call, timeout=LIMIT) as reply:
             text: str = reply.read().decode()
             return text
 
-    def open(self, *cells: str, kernel: str = "python3", **how: Any) -> Notebook:
-        """Open a new notebook with these cells; none of them is run."""
+    def open(self, *cells: str, kernel: str = "python3", own_page: bool = False, **how: Any) -> Notebook:
+        """Open a new notebook with these cells; none of them is run.
+
+        It has a page of its own where it is to be `own_page`, or `how` says what only such a one can: see `open_file`.
+        """
         name = f"{secrets.token_hex(4)}.ipynb"
         write_notebook(self.root / name, cells, kernel)
-        return self.open_file(name, **how)
+        if own_page or how not in ({}, {"app": "lab"}) or not self.shares_page:
+            return self.open_file(name, **how)
+        if self.shared is None:
+            opened = self.open_file(name)
+            self.shared = opened.page
+            self.contexts.remove(self.shared.context)
+            return opened
+        notebook = Notebook(self.shared, self)
+        notebook.show(name)
+        return notebook
 
     def open_file(
         self, name: str, *, app: str = "lab", dark: bool = False, width: int = 1240, scale: float = 1
     ) -> Notebook:
+        """Open a notebook in a page of its own."""
         view = {"width": width, "height": 900}
         context = self.browser.new_context(viewport=view, device_scale_factor=scale)
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=self.address)
         self.contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(PATIENCE)
         page.on("console", self._hear)
         page.on("pageerror", lambda error: self._complain(f"page error: {error}"))
         page.on("request", self._see)
@@ -123,6 +144,30 @@ class Lab:
         if dark:
             notebook.make_dark()
         return notebook
+
+    def close_pages(self, *, keep_shared: bool) -> None:
+        """Close what tests have opened: of the page that they share, if it can be kept, the notebooks."""
+        for context in self.contexts:
+            context.close()
+        self.contexts.clear()
+        if self.shared and not (keep_shared and self._clear(self.shared)):
+            self.shared.context.close()
+            self.shared = None
+
+    @staticmethod
+    def _clear(page: Page) -> bool:
+        """Close all that is open in a page; return whether nothing is left."""
+        page.unroute_all()
+        left: str = page.evaluate(
+            """() => {
+                for (const one of [...jupyterapp.shell.widgets('main')]) {
+                    if (one.context) one.context.model.dirty = false;
+                    one.dispose();
+                }
+                return document.querySelector('.jp-Notebook, .jp-Dialog, .gm-panel')?.outerHTML ?? '';
+            }"""
+        )
+        return not left
 
     def _hear(self, message: Any) -> None:
         if message.type == "error":
@@ -146,27 +191,45 @@ class Notebook:
     lab: Lab
 
     def wait(self) -> None:
+        """Wait until the notebook that the page was opened with can be used."""
         self.page.wait_for_function("window.jupyterapp")
-        self.page.evaluate(
+        self._wait(
             """async () => {
-                const app = window.jupyterapp;
-                await app.restored;
+                await jupyterapp.restored;
                 let found;
                 for (;;) {
-                    found = [...app.shell.widgets('main')].find(one => one.context && one.sessionContext);
-                    if (found) break;
+                    found = [...jupyterapp.shell.widgets('main')].find(one => one.context && one.sessionContext);
+                    if (found) return found;
                     await new Promise(done => setTimeout(done, 50));
                 }
+            }"""
+        )
+
+    def show(self, name: str) -> None:
+        """Open a notebook besides what the page has open, and wait until it can be used."""
+        self._wait(
+            """async path => {
+                await jupyterapp.serviceManager.kernelspecs.refreshSpecs();
+                return jupyterapp.commands.execute('docmanager:open', {path, factory: 'Notebook'});
+            }""",
+            name,
+        )
+
+    def _wait(self, find: str, argument: str = "") -> None:
+        self.page.evaluate(
+            """async ([find, argument]) => {
+                const found = await eval(find)(argument);
                 await found.context.ready;
                 await found.sessionContext.ready;
                 while (!found.sessionContext.session?.kernel) await new Promise(done => setTimeout(done, 50));
                 await found.sessionContext.session.kernel.info;
                 window.notebook = found;
-                while (app.shell.currentWidget !== found) {
-                    app.shell.activateById(found.id);
+                while (jupyterapp.shell.currentWidget !== found) {
+                    jupyterapp.shell.activateById(found.id);
                     await new Promise(done => setTimeout(done, 50));
                 }
-            }"""
+            }""",
+            [find, argument],
         )
 
     def make_dark(self) -> None:
@@ -297,7 +360,8 @@ def start_lab(home: Path, browser: Browser, variables: Mapping[str, str]) -> Ite
         process = subprocess.Popen(
             command, env=clean | places | dict(variables), stdout=output, stderr=output
         )
-    for _ in range(600):
+    deadline = time.monotonic() + LIMIT
+    while time.monotonic() < deadline:
         with suppress(OSError):
             lab.request("api")
             break
@@ -307,7 +371,7 @@ def start_lab(home: Path, browser: Browser, variables: Mapping[str, str]) -> Ite
         yield lab
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(LIMIT)
 
 
 def _free_port() -> int:

@@ -31,7 +31,6 @@ def open_panel(lab: Lab, *cells: str, **how: Any) -> Notebook:
 def picture(notebook: Notebook, name: str) -> None:
     """Write a picture for whoever changes the panel to look at."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    notebook.page.wait_for_timeout(300)
     notebook.panel.screenshot(path=PICTURES / f"{name}.png")
 
 

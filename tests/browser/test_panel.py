@@ -145,10 +145,11 @@ def test_figures_and_people(lab: Lab) -> None:
     expect(notebook.row(0).locator(".gm-percent")).to_have_text("55 %")
     expect(notebook.row(0).locator(".gm-users")).to_have_text("in use, by whom can't be seen from here")
     chart = notebook.row(0).locator(".gm-chart-line")
-    notebook.page.wait_for_timeout(1500)
-    assert (
-        len(set(re.findall(r" ([\d.]+)h1", str(chart.get_attribute("d"))))) == 2
-    )  # two heights: 0 % and 55 %
+    heights: set[str] = set()
+    while len(heights) < 2:  # 0 % and 55 %
+        notebook.page.wait_for_timeout(100)
+        heights = set(re.findall(r" ([\d.]+)h1", str(chart.get_attribute("d"))))
+    assert len(heights) == 2
 
 
 def test_a_gpu_is_lost_while_looking_and_the_rest_goes_on(lab: Lab) -> None:
@@ -344,7 +345,7 @@ def test_few_and_many_gpus(lab: Lab, count: int) -> None:
 
 
 def test_a_page_that_is_loaded_again_has_the_panel_again(lab: Lab) -> None:
-    notebook = open_panel(lab)
+    notebook = open_panel(lab, own_page=True)
     notebook.row(2).click()
     expect(notebook.line).to_have_text("%gpus 2")
     notebook.save()
@@ -359,7 +360,7 @@ def test_a_page_that_is_loaded_again_has_the_panel_again(lab: Lab) -> None:
 
 def test_a_clock_that_is_wrong(lab: Lab) -> None:
     """What was told long ago is not shown before the kernel is heard: an exported page has no kernel."""
-    notebook = lab.open(LOAD, "%gpu_panel")
+    notebook = lab.open(LOAD, "%gpu_panel", own_page=True)
     notebook.page.clock.set_fixed_time("2020-01-01")
     notebook.run(0)
     notebook.run(1)
@@ -369,7 +370,7 @@ def test_a_clock_that_is_wrong(lab: Lab) -> None:
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_a_saved_notebook_shows_the_table(lab: Lab, app: str) -> None:
-    notebook = open_panel(lab, app=app)
+    notebook = open_panel(lab, app=app, own_page=True)
     expect(notebook.page.locator(".gpu-magic table").first).to_be_hidden()
     notebook.save()
     name = notebook.page.evaluate("notebook.context.path")

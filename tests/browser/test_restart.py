@@ -98,7 +98,7 @@ def test_where_the_page_has_no_server_to_ask_the_kernel_does_it(lab: Lab) -> Non
     notebook.button("Restart kernel and use these").click()
     notebook.panel.get_by_role("button", name="Restart", exact=True).click()
     dialog = notebook.page.locator(".jp-Dialog")
-    expect(dialog).to_contain_text("appears to have died", timeout=20_000)  # JupyterLab's, as facts go
+    expect(dialog).to_contain_text("appears to have died")  # JupyterLab's, as facts go
     dialog.get_by_role("button", name="Ok").click()
     assert notebook.ask(LOAD) == APPLIED
 
@@ -121,7 +121,7 @@ def test_all_panels_and_pages_learn_of_it_and_one_of_them_does_it(lab: Lab) -> N
     for one in (notebook, second):
         for number in range(2):
             said = one.page.locator(".gm-panel").nth(number).locator(".gm-said")
-            expect(said).to_contain_text("The kernel was restarted", timeout=15_000)
+            expect(said).to_contain_text("The kernel was restarted")
     assert len(posts) == 1
     assert second.ask(LOAD) == APPLIED
 
@@ -152,7 +152,7 @@ def test_a_slow_server_is_waited_for(lab: Lab) -> None:
     notebook.row(3).click()
     notebook.button("Restart kernel and use these").click()
     notebook.panel.get_by_role("button", name="Restart", exact=True).click()
-    expect(notebook.said).to_contain_text("The kernel was restarted", timeout=20_000)
+    expect(notebook.said).to_contain_text("The kernel was restarted")
     assert len(posts) == 1
     assert notebook.page.locator(".jp-Dialog").count() == 0
     assert notebook.ask(LOAD) == APPLIED
@@ -161,7 +161,7 @@ def test_a_slow_server_is_waited_for(lab: Lab) -> None:
 def test_an_open_panel_learns_of_a_restart_that_is_typed(lab: Lab) -> None:
     notebook = frozen_panel(lab)
     notebook.start(notebook.add("%gpus 3 --restart"))
-    expect(notebook.said).to_contain_text("The kernel was restarted", timeout=15_000)
+    expect(notebook.said).to_contain_text("The kernel was restarted")
     expect(notebook.panel.locator(".gm-state")).to_have_text("restarted")
     assert notebook.ask(LOAD) == APPLIED
 
