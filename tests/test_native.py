@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
+from tests.conftest import LIMIT
 from tests.native import Card, Driver, Instance, build, environment
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def ask(native: Path, state: Path) -> Ask:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=LIMIT,
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

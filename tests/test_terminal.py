@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pexpect
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import LIMIT, ROOT
 from tests.machine import CARDS, Driver, environment
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def terminal(native: Path, tmp_path: Path) -> Iterator[pexpect.spawn]:
     variables |= {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path), "TERM": "xterm"}
     arguments = ["-m", "IPython", "--no-banner", "--no-confirm-exit", "--colors=NoColor"]
     child = pexpect.spawn(
-        sys.executable, arguments, env=variables, dimensions=(60, 200), encoding="utf-8", timeout=40
+        sys.executable, arguments, env=variables, dimensions=(60, 200), encoding="utf-8", timeout=LIMIT
     )
     child.expect(r"In \[1\]:")
     yield child

@@ -7,6 +7,7 @@ import threading
 import time
 
 from gpu_magic.widget.sampler import Sampler
+from tests.conftest import LIMIT
 
 
 def threads() -> int:
@@ -14,7 +15,7 @@ def threads() -> int:
 
 
 def wait_for(count: int) -> bool:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + LIMIT
     while threads() != count and time.monotonic() < deadline:
         time.sleep(0.01)
     return threads() == count
@@ -22,8 +23,10 @@ def wait_for(count: int) -> bool:
 
 def test_it_ends_when_nobody_is_there_to_be_called_for() -> None:
     calls: list[int] = []
+    counted = threading.Event()
 
     def tick() -> bool:
+        counted.wait(LIMIT)
         calls.append(1)
         return len(calls) < 3
 
@@ -31,6 +34,7 @@ def test_it_ends_when_nobody_is_there_to_be_called_for() -> None:
     sampler.start()
     sampler.start()
     assert threads() == 1
+    counted.set()
     assert wait_for(0)
     assert len(calls) == 3
     sampler.start()  # and again
@@ -43,12 +47,12 @@ def test_stop_waits_for_the_call_that_is_under_way_and_not_for_ever() -> None:
 
     def tick() -> bool:
         begun.set()
-        hang.wait(10)
+        hang.wait(LIMIT)
         return True
 
     sampler = Sampler(tick, 0.01)
     sampler.start()
-    assert begun.wait(5)
+    assert begun.wait(LIMIT)
     sampler.stop()
     assert not sampler.is_running
     sampler.start()  # a new one, while the old one hangs
@@ -66,11 +70,11 @@ def test_a_poke_is_a_call_at_once() -> None:
         called.set()
         return True
 
-    sampler = Sampler(tick, 60)
+    sampler = Sampler(tick, LIMIT)
     sampler.start()
     assert not called.wait(0.05)
     sampler.poke()
-    assert called.wait(5)
+    assert called.wait(LIMIT)
     sampler.stop()
     assert wait_for(0)
 
