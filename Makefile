@@ -7,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 
-.PHONY: demo test check bench clean
+.PHONY: demo test needs check bench clean
 
 demo: .venv-demo/installed
 	@.venv-demo/bin/python -c 'import pynvml; pynvml.nvmlInit()' 2>/dev/null || { \
@@ -15,11 +15,14 @@ demo: .venv-demo/installed
 	    echo "No NVIDIA driver answers here: this is a SIMULATED machine, $$GPU_MAGIC_SIMULATE."; }; \
 	exec .venv-demo/bin/jupyter lab $$(test "$$(id -u)" = 0 && echo --allow-root) notebooks/quickstart.ipynb
 
-test: .venv/installed
-	$(BIN)/python -m pytest -n auto
+test: needs .venv/installed
+	$(BIN)/python -m pytest -n auto --dist worksteal
 	env -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER GPU_MAGIC_SIMULATE="8xA100-80GB clock=0" \
-	    $(BIN)/python -m pytest $(NBVAL) notebooks --ignore notebooks/moving.ipynb
+	    $(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) notebooks --ignore notebooks/moving.ipynb
 	PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/moving.ipynb
+
+needs:
+	@tests/needs.sh
 
 check: .venv/installed
 	$(BIN)/ruff check
