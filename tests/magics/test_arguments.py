@@ -1,0 +1,88 @@
+"""The lines of magics: options, their values, and everything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+
+from gpu_magic.magics.arguments import OPTIONS, read
+
+
+def given(magic: str, line: str) -> dict[str, Any]:
+    """Return what differs from an empty line."""
+    empty = vars(read(magic, ""))
+    return {name: value for name, value in vars(read(magic, line)).items() if value != empty[name]}
+
+
+@pytest.mark.parametrize("magic", OPTIONS)
+def test_nothing_is_given_in_an_empty_line(magic: str) -> None:
+    for line in ("", "  ", "# a comment", "''" if magic not in ("%to_gpu", "%to_cpu") else ""):
+        found = vars(read(magic, line))
+        assert found.pop("request") == ""
+        assert found.pop("order", "pci") == "pci"
+        assert set(found.values()) <= {None, False}
+        assert len(found) == len(set(OPTIONS[magic]) - {"--order"})
+
+
+@pytest.mark.parametrize(
+    ("magic", "line", "expected"),
+    [
+        ("%gpus", "1, 3", {"request": "1, 3"}),
+        ("%gpus", "'1,3'  # the quiet ones --force", {"request": "1,3"}),
+        ("%gpus", "-1 0", {"request": "-1 0"}),
+        ("%gpus", "1 -", {"request": "1 -"}),
+        ("%gpus", "--by uuid 1", {"by": "uuid", "request": "1"}),
+        ("%gpus", "1 '--by' \"uuid\"", {"by": "uuid", "request": "1"}),
+        ("%gpus", "1 --by uuid --by index", {"by": "index", "request": "1"}),
+        ("%gpus", "1 --dry --res", {"dry_run": True, "restart": True, "request": "1"}),
+        ("%gpus", "--growth 1 --force 2", {"growth": True, "force": True, "request": "1 2"}),
+        ("%gpus", "1 --memory-limit 8 GB --strict", {"memory_limit": "8 GB", "strict": True, "request": "1"}),
+        ("%gpus", "1 --memory-limit=8 GB", {"memory_limit": "8 GB", "request": "1"}),
+        ("%gpus", "1 --memory-limit -1", {"memory_limit": "-1", "request": "1"}),
+        ("%gpus", "1 --o=fastest", {"order": "fastest", "request": "1"}),
+        ("%%on_gpu", "-v 0", {"verbose": True, "request": "0"}),
+        ("%%on_gpu", "0 --only torch, jax --verb", {"only": "torch, jax", "verbose": True, "request": "0"}),
+        ("%to_gpu", "x --device smi:3 y", {"device": "smi:3", "request": "x y"}),
+        ("%to_gpu", "data['x'] \"y\"", {"request": "data['x'] \"y\""}),
+        ("%to_gpu", "x --numpy=torch", {"numpy": "torch", "request": "x"}),
+    ],
+)
+def test_what_is_given(magic: str, line: str, expected: dict[str, Any]) -> None:
+    assert given(magic, line) == expected
+
+
+@pytest.mark.parametrize(
+    ("magic", "line", "says"),
+    [
+        ("%gpus", "1 --frce", "There is no --frce; did you mean --force? %gpus? explains them."),
+        ("%gpus", "1 -growth", "There is no -growth; did you mean --growth? %gpus? explains them."),
+        (
+            "%to_cpu",
+            "x --xyz",
+            "There is no --xyz; the options are --all, --dry-run. %to_cpu? explains them.",
+        ),
+        ("%to_cpu", "x -v", "There is no -v; the options are --all, --dry-run. %to_cpu? explains them."),
+        ("%gpu_panel", "--strict", "There is no --strict: %gpu_panel takes no options."),
+        ("%%on_gpu", "0 --o", "--o could be --only or --or-cpu. %%on_gpu? explains the options."),
+        ("%gpus", "1 --by", "--by needs a value: index or uuid. %gpus? explains the options."),
+        ("%gpus", "1 --by=", "--by needs a value: index or uuid. %gpus? explains the options."),
+        ("%gpus", "1 --by --force", "--by needs a value: index or uuid. %gpus? explains the options."),
+        ("%gpus", "1 --by -1", "--by is index or uuid, and not -1. %gpus? explains the options."),
+        (
+            "%to_gpu",
+            "x --numpy y",
+            "--numpy is torch, jax or cupy, and not y. %to_gpu? explains the options.",
+        ),
+        ("%to_gpu", "x --device", "--device needs a value. %to_gpu? explains the options."),
+        ("%%on_gpu", "0 --only -v", "--only needs a value. %%on_gpu? explains the options."),
+        ("%gpus", "1 --growth=yes", "--growth takes no value. %gpus? explains the options."),
+        ("%gpus", "--by uuid", "--by uuid goes with GPUs; try %gpus 1,3 --by uuid"),
+        ("%%on_gpu", "-v", "-v goes with a device; try %%on_gpu 0 -v"),
+    ],
+)
+def test_one_line_says_what_is_wrong(magic: str, line: str, says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(magic, line)
+    assert str(caught.value) == says

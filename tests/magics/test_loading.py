@@ -1,0 +1,88 @@
+"""`%load_ext gpu_magic` loads little, and everything works from then on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from traitlets import TraitError
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from tests.conftest import Fresh
+
+LOAD = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
+before = set(sys.modules)
+shell.run_line_magic("load_ext", "gpu_magic")
+"""
+
+
+def test_it_loads_what_watches_and_nothing_else(fresh: Fresh) -> None:
+    shown = fresh(
+        f"{LOAD}\nprint(*sorted(name for name in set(sys.modules) - before if 'gpu_magic' in name))"
+    )
+    modules = ("", ".magics", ".process", ".process.driver", ".process.session", ".process.watch")
+    assert shown.split() == [f"gpu_magic{module}" for module in modules]
+
+
+@pytest.mark.parametrize(
+    ("magic", "says", "file"),
+    [
+        ("%gpus", "Show the GPUs of this machine", "gpus.py"),
+        ("%%on_gpu", "Run a cell on one GPU", "on_gpu.py"),
+        ("%where", "on which devices variables live", "where.py"),
+        ("%to_gpu", "Move variables to a GPU", "to_gpu.py"),
+        ("%to_cpu", "Move variables to the CPU", "to_gpu.py"),
+        ("%gpu_free", "Give GPU memory back", "gpu_free.py"),
+        ("%gpu_panel", "live panel", "gpu_panel.py"),
+    ],
+)
+def test_help_is_the_magic_s_own(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], magic: str, says: str, file: str
+) -> None:
+    shell.run_line_magic("load_ext", "gpu_magic")
+    shell.run_cell(f"{magic}?")
+    shown = capsys.readouterr().out
+    assert says in shown
+    assert f"gpu_magic/magics/{file}" in shown
+    shell.run_cell(f"{magic}??")
+    assert f"def {magic.strip('%')}" in capsys.readouterr().out.replace(
+        "\x1b[38;5;28;01mdef\x1b[39;00m", "def"
+    )
+
+
+def test_all_of_them_are_listed(shell: InteractiveShell) -> None:
+    shell.run_line_magic("load_ext", "gpu_magic")
+    docs = shell.magics_manager.lsmagic_docs(brief=True)
+    assert docs["cell"]["on_gpu"].startswith("Run a cell on one GPU")
+    assert {"gpus", "where", "to_gpu", "to_cpu", "gpu_free", "gpu_panel"} <= docs["line"].keys()
+    assert docs["line"]["where"].startswith("Say on which devices")
+
+
+def test_the_configuration_is_listed_shown_and_set(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell.run_line_magic("load_ext", "gpu_magic")
+    shell.run_line_magic("config", "")
+    assert "    GpuMagics\n" in capsys.readouterr().out
+    shell.run_line_magic("config", "GpuMagics")
+    shown = capsys.readouterr().out
+    assert "GpuMagics.on_frozen=<Enum>" in shown
+    assert "Current: 'warn'" in shown
+    shell.run_line_magic("config", "GpuMagics.on_frozen = 'error'")
+    assert shell.run_line_magic("config", "GpuMagics.on_frozen") == "error"
+
+
+def test_a_bad_value_in_the_configuration_adds_nothing(shell: InteractiveShell) -> None:
+    shell.config.GpuMagics.on_frozen = "explode"
+    with pytest.raises(TraitError, match="on_frozen"):
+        shell.run_line_magic("load_ext", "gpu_magic")
+    assert shell.find_line_magic("gpus") is None
+    shell.config.GpuMagics.on_frozen = "error"
+    shell.run_line_magic("load_ext", "gpu_magic")
+    assert shell.run_line_magic("config", "GpuMagics.on_frozen") == "error"
