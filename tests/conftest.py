@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import hypothesis
 import pynvml
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
+
+# No test fails because a machine is slow.
+hypothesis.settings.register_profile("any speed", deadline=None)
+hypothesis.settings.load_profile("any speed")
 # Seconds after which something hangs for sure: no measure of how long it takes on a busy machine.
 LIMIT = 600
 
