@@ -32,7 +32,7 @@ def read_destination(text: str | None) -> LogicalDevice:
         return around if around is not None and around.kind == "gpu" else LogicalDevice("gpu", 0)
     first, *others = parse_targets(text)
     if others:
-        raise PlacementError(f"Environment go to one device, and {text} names {len(others) + 1}.")
+        raise PlacementError(f"Variables go to one device, and {text} names {len(others) + 1}.")
     return locate(first)
 
 
