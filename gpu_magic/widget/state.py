@@ -55,7 +55,7 @@ _UNLOADED = "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gp
 
 
 class PanelState:
-    """What panels show. Its methods can be called on any thread, but for `add`, `resume` and `restart`."""
+    """What panels show. Its methods can be called on any thread; `restart` needs the main one."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
