@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarks import timing
 from benchmarks.machine import driver_libraries
 from benchmarks.report import Row, Table
-from gpu_magic.process import driver
+from gpu_magic import process
 from gpu_magic.process.state import State, probe
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def frozen_just_now() -> Callable[[], object]:
     start_cuda()
 
     def forget_and_probe() -> None:
-        driver._driver.initialized_in = None  # noqa: SLF001 - else it is never asked twice
+        process._driver.initialized_in = None  # noqa: SLF001 - else it is never asked twice
         probe()
 
     return forget_and_probe

@@ -1,21 +1,122 @@
-"""What this process has: whether CUDA was initialized in it, its environment, and what was chosen for it.
+"""Whether CUDA was initialized in this process: the driver is asked, and neither loaded nor initialized.
 
-The CUDA driver is asked, and neither loaded nor initialized. It is asked before every fork, too, since the
-child can't find out whether its parent had initialized CUDA. That begins when the package is imported.
+The driver library is looked up with RTLD_NOLOAD: where nothing has loaded it, nothing has initialized CUDA.
+Where it is loaded, `cuDeviceGetCount` returns CUDA_ERROR_NOT_INITIALIZED (3) until cuInit was called, and
+never after (CUDA driver API, "Initialization"). `cuDriverGetVersion` is not a test: it answers before, too.
+
+In a child forked after cuInit the answer is 3 again, and CUDA can't be used there. So the process in which
+CUDA was seen to be initialized is remembered, and the driver is asked before every fork (see also triton
+#10443). For that, `import gpu_magic` loads this module; it imports ctypes only once something has
+loaded the driver, as that takes longer than all else.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from typing import TYPE_CHECKING, Any
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    import ctypes
+
+__all__ = ["devices", "is_forked", "is_initialized", "is_loaded"]
+
+_NOT_INITIALIZED = 3
 
 
-def _ask_before_fork() -> None:
-    from gpu_magic.process.driver import is_initialized  # which imports ctypes: `import gpu_magic` does not
+class _Driver:
+    """The driver library, once something has loaded it. It is never unloaded again."""
 
-    is_initialized()
+    def __init__(self) -> None:
+        self.library: ctypes.CDLL | None = None
+        self.initialized_in: int | None = None  # the process in which CUDA was seen to be initialized
+
+    def find(self) -> ctypes.CDLL | None:
+        if self.library is None and sys.platform != "win32":
+            from _ctypes import dlopen
+
+            try:
+                # CDLL would do the same, and take three times as long to find nothing.
+                handle = dlopen("libcuda.so.1", os.RTLD_NOLOAD | os.RTLD_LAZY)
+            except OSError:
+                return None
+            import ctypes
+
+            self.library = ctypes.CDLL("libcuda.so.1", handle=handle)
+        return self.library
+
+
+_driver = _Driver()
+
+
+def is_loaded() -> bool:
+    """Return whether the driver library was seen to be loaded when CUDA was last asked for."""
+    return _driver.library is not None
+
+
+def is_initialized() -> bool:
+    """Return whether CUDA was initialized, in this process or in one that it was forked from.
+
+    It takes about 20 µs until the driver library is loaded, and 1 µs from then on.
+    """
+    if _driver.initialized_in is not None:
+        return True
+    library = _driver.find()
+    if library is None:
+        return False
+    import ctypes
+
+    count = ctypes.c_int()
+    if library.cuDeviceGetCount(ctypes.byref(count)) == _NOT_INITIALIZED:
+        return False
+    _driver.initialized_in = os.getpid()
+    return True
+
+
+def is_forked() -> bool:
+    """Return whether CUDA was initialized in a process that this one was forked from, and can't be used."""
+    return _driver.initialized_in not in (None, os.getpid())
+
+
+def devices() -> tuple[str, ...]:
+    """Return what CUDA was initialized with in this process.
+
+    Returns
+    -------
+    tuple[str, ...]
+        For `cuda:0`, `cuda:1`, … the 16 bytes of the UUID as text: `8f3a1c52-…`. The driver gives it without
+        the "GPU-" or "MIG-" of NVML; the text is empty where it does not answer. There are none where CUDA is
+        not initialized, or was initialized without any device.
+
+    """
+    if not is_initialized() or is_forked():
+        return ()
+    import ctypes
+
+    library: Any = _driver.library
+    count = ctypes.c_int()
+    if library.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return ()  # CUDA_VISIBLE_DEVICES named no device
+    found = []
+    for ordinal in range(count.value):
+        device = ctypes.c_int()
+        if library.cuDeviceGet(ctypes.byref(device), ordinal) != 0:
+            break
+        found.append(_uuid(library, device))
+    return tuple(found)
+
+
+def _uuid(library: Any, device: ctypes.c_int) -> str:
+    import ctypes
+
+    raw = (ctypes.c_ubyte * 16)()
+    # Version 2 (CUDA 11.4) gives a MIG instance's own UUID, version 1 that of its GPU.
+    get_uuid = getattr(library, "cuDeviceGetUuid_v2", None) or library.cuDeviceGetUuid
+    if get_uuid(ctypes.byref(raw), device) != 0:
+        return ""
+    digits = bytes(raw).hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_ask_before_fork)
+    os.register_at_fork(before=is_initialized)

@@ -84,7 +84,7 @@ def judge(state: State, uuids: Sequence[str], first: Sighting | None, inventory:
     Parameters
     ----------
     state, uuids
-        What `state.probe` and `driver.devices` return. The UUIDs are without "GPU-" or "MIG-"; the inventory
+        What `state.probe` and `process.devices` return. The UUIDs are without "GPU-" or "MIG-"; the inventory
         knows which is which.
     first
         When CUDA was first seen to be initialized.

@@ -99,7 +99,10 @@ def connection_file() -> str:
     module: Any = sys.modules.get("ipykernel.kernelapp")  # a kernel has imported it
     if module is None or not module.IPKernelApp.initialized():
         return ""
-    file: str = module.IPKernelApp.instance().abs_connection_file
+    app = module.IPKernelApp.instance()
+    file: str = app.connection_file
+    if os.sep not in file:  # it is in the folder of the application
+        file = app.abs_connection_file
     return file if os.path.isabs(file) else ""  # noqa: PTH117 - pathlib takes ten times as long
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import sys
 
-from gpu_magic.process.driver import is_forked, is_initialized, is_loaded
+from gpu_magic.process import is_forked, is_initialized, is_loaded
 
 __all__ = ["State", "probe"]
 

@@ -9,7 +9,7 @@ from gpu_magic.devices.model import Inventory
 from gpu_magic.devices.nvml import Nvml
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.process.driver import devices
+from gpu_magic.process import devices
 from gpu_magic.process.guard import judge
 from gpu_magic.process.session import mask_and_order
 from gpu_magic.process.state import State

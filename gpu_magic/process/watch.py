@@ -10,7 +10,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.process.driver import is_forked, is_initialized
+from gpu_magic.process import is_forked, is_initialized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

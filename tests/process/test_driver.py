@@ -28,7 +28,7 @@ def drivers(native: Path, tmp_path: Path) -> dict[str, str]:
 def ask(fresh: Fresh, code: str, **variables: str) -> Any:
     return json.loads(
         fresh(
-            f"import json\nfrom gpu_magic.process.driver import *\nfrom gpu_magic.process.state import probe\n{code}",
+            f"import json\nfrom gpu_magic.process import *\nfrom gpu_magic.process.state import probe\n{code}",
             **variables,
         )
     )
