@@ -92,13 +92,13 @@ def ours() -> Callable[[], object]:
 
 def plan() -> Callable[[], object]:
     from gpu_magic.moving.destination import read_destination
-    from gpu_magic.moving.move import Move
+    from gpu_magic.moving.plan import Plan
 
     model = _model(COUNT, 8)
 
     def once() -> None:
-        for place in ("0", "1"):  # the others go there and back
-            Move(read_destination(place)).add("model", model)
+        for device in ("0", "1"):  # the others go there and back
+            Plan(read_destination(device)).add("model", model)
 
     return once
 

@@ -20,6 +20,8 @@ from gpu_magic.devices.model import MigInstance as MigInstance
 from gpu_magic.devices.unknown import UNKNOWN as UNKNOWN
 from gpu_magic.display.choice import Choice as Choice
 from gpu_magic.display.gpus import Gpus as Gpus
+from gpu_magic.display.memory import Devices as Devices
+from gpu_magic.display.memory import Freed as Freed
 from gpu_magic.errors import ChoiceError as ChoiceError
 from gpu_magic.errors import CudaInitializedError as CudaInitializedError
 from gpu_magic.errors import CudaInitializedWarning as CudaInitializedWarning
@@ -28,8 +30,6 @@ from gpu_magic.errors import KernelRestarting as KernelRestarting
 from gpu_magic.errors import PlacementError as PlacementError
 from gpu_magic.errors import PlacementWarning as PlacementWarning
 from gpu_magic.errors import SimulationError as SimulationError
-from gpu_magic.moving.free import Freed as Freed
-from gpu_magic.placement.holdings import Devices as Devices
 from gpu_magic.placement.on_gpu import OnGpu as OnGpu
 from gpu_magic.process.guard import Guard as Guard
 

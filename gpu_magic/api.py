@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.display.gpus import Gpus
@@ -15,8 +15,7 @@ from gpu_magic.process.view import ask_guard, take_snapshot
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.display.choice import Choice
-    from gpu_magic.moving.free import Freed
-    from gpu_magic.placement.holdings import Devices
+    from gpu_magic.display.memory import Devices, Freed
     from gpu_magic.placement.on_gpu import OnGpu
     from gpu_magic.process.guard import Guard
     from gpu_magic.selection.options import By, Order
@@ -195,7 +194,7 @@ def on_gpu(
 
 
 def devices_of(*things: object) -> Devices:
-    """Say on which devices variables live, in every framework, and how many bytes they take there.
+    """Return on which devices variables live, in every framework, and how many bytes they take there.
 
     Parameters
     ----------
@@ -210,9 +209,18 @@ def devices_of(*things: object) -> Devices:
         GPUs.
 
     """
-    from gpu_magic.placement.holdings import devices_of
+    return devices_by_name({"": things})[""]
 
-    return devices_of(things)
+
+def devices_by_name(variables: Mapping[str, object]) -> dict[str, Devices]:
+    """Return `devices_of` for each of several variables; the machine is read once for all of them."""
+    from gpu_magic.display.memory import Devices
+    from gpu_magic.placement.holdings import memory_by_device
+    from gpu_magic.placement.physical import LazySnapshot, labels
+
+    machine = LazySnapshot()
+    memory = {name: memory_by_device([value]) for name, value in variables.items()}
+    return {name: Devices(on_devices, labels(on_devices, machine)) for name, on_devices in memory.items()}
 
 
 def to_gpu(thing: Any, device: str | int | None = None, *, numpy: str | None = None) -> Any:
@@ -244,7 +252,9 @@ def to_gpu(thing: Any, device: str | int | None = None, *, numpy: str | None = N
 
     """
     from gpu_magic.moving.destination import read_destination
-    from gpu_magic.moving.move import Move
+    from gpu_magic.moving.move import carry_out
+    from gpu_magic.moving.plan import Plan
+    from gpu_magic.placement.physical import LazySnapshot
     from gpu_magic.selection.normalize import can_name_device, normalize_device
 
     if isinstance(thing, str):
@@ -254,10 +264,12 @@ def to_gpu(thing: Any, device: str | int | None = None, *, numpy: str | None = N
             f"to_gpu moves one thing, and behind it stands the device, not a {type(device).__name__}: "
             "to_gpu((model, optimizer), 1) moves several."
         )
-    move = Move(read_destination(None if device is None else normalize_device(device)), numpy)
-    move.add("", thing)
-    move.check()
-    return move.carry_out()[0]
+    machine = LazySnapshot()
+    destination = read_destination(None if device is None else normalize_device(device), machine)
+    plan = Plan(destination, numpy, machine)
+    plan.add("", thing)
+    plan.check()
+    return carry_out(plan)[0]
 
 
 def to_cpu(thing: Any, *, numpy: str | None = None) -> Any:
@@ -265,18 +277,31 @@ def to_cpu(thing: Any, *, numpy: str | None = None) -> Any:
     return to_gpu(thing, "cpu", numpy=numpy)
 
 
-def gpu_free() -> Freed:
-    """Give memory back: collect garbage, and empty the cache of each framework that is imported.
+def gpu_free(*, dry_run: bool = False) -> Freed:
+    """Give memory back: what only IPython's history keeps, garbage, and what frameworks keep unused.
+
+    In IPython, the last error's traceback and the outputs that hold GPU memory are dropped. Then garbage is
+    collected, and the cache of each framework that is imported is emptied.
+
+    Parameters
+    ----------
+    dry_run
+        Find out what would be dropped, and drop nothing.
 
     Returns
     -------
     Freed
-        What each GPU had in use before and after, which shows itself as text.
+        What each GPU had in use before and after, what was dropped, and which variables hold the rest. It
+        shows itself as text.
 
     """
+    from gpu_magic.display.memory import Freed
     from gpu_magic.moving.free import free
+    from gpu_magic.moving.history import History
 
-    return free()
+    ipython = sys.modules.get("IPython.core.getipython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return Freed.of(free(History(shell) if shell is not None else None, dry_run=dry_run))
 
 
 def panel() -> Panel:

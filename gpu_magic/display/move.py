@@ -1,98 +1,79 @@
-"""What a move is going to do, or has done, as a table; the same lines for notebooks and terminals."""
+"""What a move is going to do, or has done, as a table. The same lines for notebooks and terminals."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpu_magic.placement.holdings import holdings_of
-from gpu_magic.placement.physical import described
 from gpu_magic.text import listed, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable
+    from gpu_magic.moving.leftovers import OldMemory
+    from gpu_magic.moving.plan import PlannedVariable
+    from gpu_magic.moving.variables import MoveReport
 
-    from gpu_magic.frameworks.base import Holding
-    from gpu_magic.moving.move import Move, Row
-
-__all__ = ["left_behind", "moved", "planned", "still_held"]
-
-
-def planned(move: Move) -> list[str]:
-    """Say what would move, and whether it fits."""
-    there = described([move.place])[0]
-    if not any(row.load.arrays for row in move.rows):
-        return [*_table(move), f"All of it is on {there} already."]
-    free = move.free
-    room = "an unknown amount is" if free is None else f"{size_text(free)} are"
-    verb = "would move to" if free is None or move.nbytes <= free else "do not fit on"
-    plan = f"{size_text(move.nbytes)} {verb} {there}, where {room} free. Nothing was changed."
-    return [*_table(move), plan]
+__all__ = ["move_lines"]
 
 
-def moved(move: Move) -> list[str]:
-    """Say what has moved."""
-    there = described([move.place])[0]
-    if not any(row.load.arrays for row in move.rows):
-        return [*_table(move), f"All of it is on {there} already."]
-    took = f" in {move.seconds:.1f} s" if move.seconds >= 0.1 else ""  # noqa: PLR2004
-    return [*_table(move), f"{size_text(move.nbytes)} moved to {there}{took}."]
+def move_lines(report: MoveReport) -> list[str]:
+    """Return what has moved, or for a dry run would move, and what has not."""
+    return [
+        *_table(report),
+        _outcome(report),
+        *(f"{name} stays: {reason}" for name, reason in report.skipped),
+        *([_old_memory_text(report.old_memory)] if report.old_memory else []),
+        *(
+            f"{name} has some of what has moved, and {size_text(nbytes)} elsewhere: move {name} as well."
+            for name, nbytes in report.split
+        ),
+    ]
 
 
-def still_held(old: Collection[Hashable], others: Iterable[tuple[str, object]]) -> str:
-    """Name the variables that still hold memory that was moved, so that it is not freed; empty for none.
+def _outcome(report: MoveReport) -> str:
+    size, device = size_text(report.nbytes), report.device_text
+    if not any(variable.load.arrays for variable in report.variables):
+        return f"All of it is on {device} already."
+    if report.seconds is None:
+        fits = report.free is None or report.nbytes <= report.free
+        free = "an unknown amount is" if report.free is None else f"{size_text(report.free)} are"
+        verb = "would move to" if fits else "do not fit on"
+        return f"{size} {verb} {device}, where {free} free. Nothing was changed."
+    duration = f" in {report.seconds:.1f} s" if report.seconds >= 0.1 else ""  # noqa: PLR2004
+    return f"{size} moved to {device}{duration}."
 
-    Parameters
-    ----------
-    old
-        The keys of that memory.
-    others
-        Names and values to look through.
 
-    """
-    names: list[str] = []
-    found: dict[Hashable, Holding] = {}
-    for name, value in others:
-        held = {key: one for key, one in holdings_of([value]).items() if key in old}
-        names += [name] * bool(held)
-        found |= held
-    if not names:
-        return ""
-    where = listed(sorted({str(one.device) for one in found.values()}))
-    size = size_text(sum(one.nbytes for one in found.values()))
+def _old_memory_text(old: OldMemory) -> str:
     return (
-        f"Not named, and not tied to what has moved: {', '.join(names)}, with the old copy ({size} on "
-        f"{where}). Names that belong together move together in one line."
+        f"Not named, and not tied to what has moved: {', '.join(old.names)}, with the old copy "
+        f"({size_text(old.nbytes)} on {listed(sorted(map(str, old.devices)))}). Names that belong together "
+        "move together in one line."
     )
 
 
-def left_behind(parts: Iterable[tuple[str, int]]) -> list[str]:
-    """Say which variables are in two places now."""
-    return [
-        f"{name} has some of what has moved, and {size_text(size)} elsewhere: move {name} as well."
-        for name, size in parts
-    ]
-
-
-def _table(move: Move) -> list[str]:
-    lines = [_cells(row, str(move.place)) for row in move.rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(3)]
+def _table(report: MoveReport) -> list[str]:
+    rows = [_cells(variable, report.device) for variable in report.variables]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return [
         f"{name:{widths[0]}}  {what:{widths[1]}}  {size:>{widths[2]}}  {way}".rstrip()
-        for name, what, size, way in lines
+        for name, what, size, way in rows
     ]
 
 
-def _cells(row: Row, there: str) -> tuple[str, str, str, str]:
-    count = row.load.arrays
-    what = f"{row.kind}: {count} array{'s' if count > 1 else ''}" if count else row.kind
-    left = "" if there.startswith("cpu") else _left(row.left)
-    if not count:
-        shared = f"shared with {row.shared}" if row.shared else "nothing to move"
-        return row.name, what, "", (f"on {there} already" if row.holds else shared) + left
-    return row.name, what, size_text(row.load.nbytes), f"{', '.join(row.load.origins)} → {there}{left}"
+def _cells(variable: PlannedVariable, device: str) -> tuple[str, str, str, str]:
+    """Return a row of the table: the name, what it is, its size, and from where to where."""
+    count = variable.load.arrays
+    numpy = "" if device.startswith("cpu") else _numpy_text(variable.numpy_arrays)
+    if count:
+        what = f"{variable.type_text}: {count} array{'s' if count > 1 else ''}"
+        way = f"{', '.join(variable.load.origins)} → {device}{numpy}"
+        return variable.name, what, size_text(variable.load.nbytes), way
+    if variable.has_arrays:
+        way = f"on {device} already"
+    else:
+        way = f"shared with {variable.shared_with}" if variable.shared_with else "nothing to move"
+    return variable.name, variable.type_text, "", way + numpy
 
 
-def _left(count: int) -> str:
+def _numpy_text(count: int) -> str:
     if not count:
         return ""
     what = "a NumPy array stays" if count == 1 else f"{count} NumPy arrays stay"

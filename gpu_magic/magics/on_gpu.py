@@ -10,7 +10,7 @@ from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.cells import body_of
 from gpu_magic.placement.on_gpu import OnGpu, read_only
-from gpu_magic.placement.physical import described
+from gpu_magic.placement.physical import LazySnapshot, labels
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -107,7 +107,7 @@ class _CellScope:
             raise UsageError(str(problem)) from None
         if self._is_verbose and kind is None:
             through = f": {', '.join(names)}" if names else ""
-            print(f"Ran on {', '.join(described(self._scope.places))}{through}.")
+            print(f"Ran on {', '.join(labels(self._scope.devices, LazySnapshot()).values())}{through}.")
 
     def check(self) -> None:
         """End the cell after the import of a framework that can't run there."""

@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
+from gpu_magic.api import devices_by_name
+from gpu_magic.display.memory import where_lines
+from gpu_magic.moving.names import variables_of
+
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -27,24 +31,24 @@ class WhereMagic:
 
         What shares memory (views, tied weights) is counted once.
         """
-        import gpu_magic
-
-        space, hidden = self.shell.user_ns, self.shell.user_ns_hidden
         words = line.partition("#")[0].split()
         if words:
-            found = {word: gpu_magic.devices_of(self._value(word)) for word in words}
+            found = devices_by_name({word: self._value(word) for word in words})
         else:
-            own = {name: value for name, value in space.items() if name not in hidden and name[0] != "_"}
-            found = {name: gpu_magic.devices_of(value) for name, value in own.items()}
-            found = {name: devices for name, devices in found.items() if devices}
-        width = max(map(len, found), default=0)
-        for name, devices in found.items():
-            for place, shown in enumerate(devices.lines or ["no arrays"]):
-                print(f"{'' if place else name:{width}}  {shown}")
-        if not found:
-            print("No variable here holds arrays of a framework that is imported.")
+            variables = variables_of(self.shell.user_ns, self.shell.user_ns_hidden)
+            found = {name: devices for name, devices in devices_by_name(variables).items() if devices}
+        nothing = "No variable here holds arrays of a framework that is imported."
+        print(*(where_lines(found) or [nothing]), sep="\n")
 
     def _value(self, expression: str) -> object:
+        """Return the value of an expression.
+
+        Raises
+        ------
+        UsageError
+            It is not one, or raises.
+
+        """
         try:
             return self.shell.ev(expression)
         except SyntaxError:

@@ -1,4 +1,4 @@
-"""Keeps away what must not come in the midst of a move."""
+"""Context managers around steps that must not be interrupted half-way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ __all__ = ["collection_paused", "deferred_interrupts"]
 
 @contextlib.contextmanager
 def collection_paused() -> Iterator[None]:
-    """Keep Python from looking for garbage: it would go through all that is made here, and find nothing."""
+    """Pause Python's cyclic garbage collector.
+
+    A block that makes many objects and no garbage would run it many times, and each run would look at all of
+    them.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -28,14 +32,17 @@ def collection_paused() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred_interrupts() -> Iterator[list[int]]:
-    """Let interrupts wait, and collect them: neither a commit nor its undoing must be left half-way."""
-    came: list[int] = []
+    """Defer KeyboardInterrupt: the block gets a list of the signals that arrive, and can raise it itself.
+
+    In other threads than the main one, where Python raises none, nothing is done.
+    """
+    received: list[int] = []
     before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is None:  # not ours to change
-        yield came
+    if threading.current_thread() is not threading.main_thread() or before is None:  # None: not set by Python
+        yield received
         return
-    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))  # noqa: ARG005
+    signal.signal(signal.SIGINT, lambda number, frame: received.append(number))  # noqa: ARG005
     try:
-        yield came
+        yield received
     finally:
         signal.signal(signal.SIGINT, before)

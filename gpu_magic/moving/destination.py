@@ -1,4 +1,4 @@
-"""Where to, and what NumPy's arrays are to become: read, and refused."""
+"""The device that variables move to, and the framework that NumPy's arrays are converted for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get, imported
-from gpu_magic.placement.physical import locate
+from gpu_magic.placement.physical import LazySnapshot, locate
 from gpu_magic.placement.scope import innermost
 from gpu_magic.selection.target import LogicalDevice, parse_targets
 
@@ -15,16 +15,24 @@ if TYPE_CHECKING:
 
 __all__ = ["check_numpy", "read_destination"]
 
+# The frameworks that NumPy's arrays can be converted for.
 _FROM_NUMPY = ("torch", "jax", "cupy")
 
 
-def read_destination(text: str | None) -> LogicalDevice:
-    """Return the one device that is named; for None the GPU of the block around, or else cuda:0.
+def read_destination(text: str | None, machine: LazySnapshot | None = None) -> LogicalDevice:
+    """Return the device that a text names.
+
+    Parameters
+    ----------
+    text
+        As after `--device`; None is the GPU of the `on_gpu` block around, or else `cuda:0`.
+    machine
+        The machine, where it was read for the same request; it is read for a physical GPU.
 
     Raises
     ------
     PlacementError
-        For none, for several, or for a GPU that this process can't see.
+        The text names no device, several, or a GPU that this process can't see.
 
     """
     if text is None:
@@ -33,16 +41,16 @@ def read_destination(text: str | None) -> LogicalDevice:
     first, *others = parse_targets(text)
     if others:
         raise PlacementError(f"Variables go to one device, and {text} names {len(others) + 1}.")
-    return locate(first)
+    return locate(first, machine or LazySnapshot())
 
 
 def check_numpy(module: str) -> None:
-    """Refuse to make NumPy's arrays those of a framework that there is not.
+    """Check that NumPy's arrays can be converted into those of a framework.
 
     Raises
     ------
     PlacementError
-        For one that has no such arrays, or is not imported.
+        The framework has no such arrays, or is not imported.
 
     """
     if module not in _FROM_NUMPY:

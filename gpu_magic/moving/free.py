@@ -1,4 +1,4 @@
-"""Gives memory back, and says what still holds the rest."""
+"""Frees memory that nobody uses, and finds what holds the rest."""
 
 from __future__ import annotations
 
@@ -7,33 +7,39 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.frameworks import imported
-from gpu_magic.placement.holdings import holdings_of
-from gpu_magic.placement.physical import described, used_by_us
-from gpu_magic.selection.target import LogicalDevice
-from gpu_magic.text import size_text
+from gpu_magic.placement.holdings import gpu_bytes, holdings_of
+from gpu_magic.placement.physical import LazySnapshot, labels, used_by_us
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Hashable, Iterable, Mapping
+    from collections.abc import Collection, Hashable, Iterable, Mapping
 
-    from gpu_magic.frameworks.base import Holding
+    from gpu_magic.moving.history import History
+    from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["Freed", "free", "held", "holders", "nameless"]
+__all__ = ["FreedMemory", "free"]
 
-_LONGEST = 10  # names
+TRACEBACK = "the last error's traceback"
 
 
-class Freed(NamedTuple):
-    """What was in use on each GPU, before and after. Shows itself as text.
+class FreedMemory(NamedTuple):
+    """What was freed, and what holds the rest. All sizes are in bytes.
 
     Parameters
     ----------
     before, after
-        Bytes that this process has of each GPU, by what it is called here (`"cuda:0"`): the driver's figure,
-        else the frameworks' own.
+        What this process had of each GPU, by what it is called here (`"cuda:0"`).
     labels
-        Each with its physical GPU: `cuda:0 = GPU 1 (NVIDIA A100 80GB)`.
+        Each with its physical GPU.
     notes
-        What a framework does not give back.
+        What a framework does not give back, a sentence each.
+    dropped
+        What was dropped of the history, by its name; with `dry_run` what would be.
+    held
+        What each variable holds on GPUs.
+    unnamed
+        What the frameworks count on GPUs and no variable leads to.
+    dry_run
+        Whether nothing was freed.
 
     """
 
@@ -41,73 +47,85 @@ class Freed(NamedTuple):
     after: Mapping[str, int]
     labels: Mapping[str, str]
     notes: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        used = [name for name in self.before if self.before[name] or self.after[name]]
-        if not used:
-            return "This process has no memory on a GPU."
-        lines = [
-            f"{self.labels[name]}: {size_text(self.before[name])} → {size_text(self.after[name])} in use"
-            for name in used
-        ]
-        return "\n".join([*lines, *self.notes])
+    dropped: Mapping[str, int]
+    held: Mapping[str, int]
+    unnamed: int
+    dry_run: bool
 
 
-def free(drop: Callable[[], None] | None = None) -> Freed:
-    """See `gpu_magic.gpu_free`.
+def free(history: History | None, *, dry_run: bool = False) -> FreedMemory:
+    """Drop what only the history keeps, collect garbage, and empty the frameworks' caches.
 
     Parameters
     ----------
-    drop
-        Drops references first; what they held counts as in use before.
+    history
+        That of the IPython shell; None where there is none. Then nothing is dropped, and variables are not
+        known.
+    dry_run
+        Only find out.
 
     """
-    before = _in_use()
-    if drop is not None:
-        drop()
-    gc.collect()
-    notes = tuple(filter(None, (framework.empty_cache() for framework in imported())))
-    after = _in_use()
-    return Freed(
-        {str(place): size for place, size in before.items()},
-        {str(place): after.get(place, 0) for place in before},
-        dict(zip(map(str, before), described(list(before)), strict=True)),
+    machine = LazySnapshot()
+    before = _in_use(machine)
+    dropped = _only_in_history(history) if history is not None else {}
+    after = before
+    notes: tuple[str, ...] = ()
+    if not dry_run:
+        if history is not None:
+            _drop(history, dropped)
+        gc.collect()
+        notes = tuple(filter(None, (framework.empty_cache() for framework in imported())))
+        machine = LazySnapshot()  # the figures have changed
+        after = _in_use(machine)
+    variables = history.variables() if history is not None else {}
+    return FreedMemory(
+        {str(device): size for device, size in before.items()},
+        {str(device): after.get(device, 0) for device in before},
+        labels(before, machine),
         notes,
+        dropped,
+        {name: size for name, value in variables.items() if (size := _held([value]))},
+        _unnamed(variables.values()) if history is not None and not dry_run else 0,
+        dry_run,
     )
 
 
-def held(value: object, besides: Container[Hashable] = ()) -> int:
-    """Return how many bytes a variable holds on GPUs, besides memory of these keys."""
-    found = holdings_of([value]).items()
-    return sum(one.nbytes for key, one in found if key not in besides and _is_on_gpu(one))
+def _only_in_history(history: History) -> dict[str, int]:
+    """Return what of the history alone holds memory on GPUs, by name, and how many bytes."""
+    variables = holdings_of(history.variables().values())  # what a variable holds, too, would not be freed
+    found = {TRACEBACK: _held(history.traceback_variables(), variables)}
+    found |= {name: _held([value], variables) for name, value in history.outputs()}
+    return {name: size for name, size in found.items() if size}
 
 
-def _is_on_gpu(holding: Holding) -> bool:
-    return isinstance(holding.device, LogicalDevice) and holding.device.kind == "gpu"
+def _drop(history: History, names: Iterable[str]) -> None:
+    for name in names:
+        if name == TRACEBACK:
+            history.drop_traceback()
+        else:
+            history.drop_output(name)
 
 
-def holders(variables: Iterable[tuple[str, object]]) -> str:
-    """Say what still holds memory on GPUs: names by size; empty for nothing."""
-    sizes = {name: size for name, value in variables if (size := held(value))}
-    first = sorted(sizes, key=lambda name: -sizes[name])
-    named = [f"{name} ({size_text(sizes[name])})" for name in first[:_LONGEST]]
-    more = [f"{len(first) - _LONGEST} more"] * (len(first) > _LONGEST)
-    return f"Still held by {', '.join([*named, *more])}." if named else ""
+def _held(values: Iterable[object], others: Collection[Hashable] = ()) -> int:
+    """Return how many bytes values hold on GPUs, without the memory that has one of some keys."""
+    found = holdings_of(values).items()
+    return gpu_bytes({key: holding for key, holding in found if key not in others})
 
 
-def nameless(variables: Iterable[object]) -> int:
+def _unnamed(variables: Iterable[object]) -> int:
     """Return how many bytes the frameworks count on GPUs that no variable leads to."""
     used = sum(pool.used for framework in imported() for pool in framework.pools().values())
-    return max(0, used - held(list(variables)))
+    return max(0, used - _held(variables))
 
 
-def _in_use() -> dict[LogicalDevice, int]:
+def _in_use(machine: LazySnapshot) -> dict[LogicalDevice, int]:
+    """Return how many bytes this process has of each GPU: the driver's figure, else the frameworks' own."""
     found: dict[LogicalDevice, int] = {}
     for framework in imported():
-        for place, pool in framework.pools().items():
-            found[place] = found.get(place, 0) + pool.reserved
-    for place in found:
-        ours = used_by_us(place)
-        if ours is not UNKNOWN:
-            found[place] = ours
+        for device, pool in framework.pools().items():
+            found[device] = found.get(device, 0) + pool.reserved
+    for device in found:
+        used = used_by_us(device, machine)
+        if used is not UNKNOWN:
+            found[device] = used
     return found

@@ -1,22 +1,25 @@
-"""All that variables are made of, and how it hangs together: what is moved, and what has to be built anew."""
+"""The objects that variables are made of, and how they hold each other: what is moved, what is built anew."""
 
 from __future__ import annotations
 
 import sys
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks import imported
-from gpu_magic.placement.components import COMMON, PLAIN, attributes_of, can_change, items_of
 from gpu_magic.placement.holdings import holdings_of
+from gpu_magic.placement.walk import Node, Walker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from gpu_magic.frameworks.base import Components, Framework
+    from gpu_magic.frameworks.base import Components
     from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["Change", "Found", "Graph"]
+
+# The dtypes of NumPy that frameworks have, by `dtype.kind`: bool, integers, floats and complex numbers.
+_NUMERIC = "biufc"
 
 
 class Found(NamedTuple):
@@ -25,42 +28,35 @@ class Found(NamedTuple):
     Parameters
     ----------
     arrays
-        By the framework's module: arrays, and objects that move themselves.
-    fixed
-        Why something can't be moved, and what to do.
-    left
+        Arrays, and objects that move themselves, by the module of their framework.
+    unmovable
+        For each object that can't be moved: why, and what to do.
+    numpy
         NumPy's arrays that stay as they are.
     shared
-        The numbers of variables before it that hold something of it as well, from 1.
+        The numbers of variables before it, counted from 1, that hold some of the same objects.
 
     """
 
     arrays: dict[str, list[Any]]
-    fixed: list[str]
-    left: list[Any]
+    unmovable: list[str]
+    numpy: list[Any]
     shared: set[int]
 
 
 class Change(NamedTuple):
-    """New parts for an object that stays the same one."""
+    """New components for an object that stays the same one."""
 
-    parts: Components
+    components: Components
     new: Sequence[Any]
 
     def make(self) -> None:
-        if self.parts.put:
-            self.parts.put(self.parts.children, self.new)
+        if self.components.put:
+            self.components.put(self.components.children, self.new)
 
     def undo(self) -> None:
-        if self.parts.put:
-            self.parts.put(self.new, self.parts.children)
-
-
-class _Kind(NamedTuple):
-    """What is known of a type."""
-
-    fixed: str
-    owner: Framework | None
+        if self.components.put:
+            self.components.put(self.new, self.components.children)
 
 
 class Graph:
@@ -68,167 +64,134 @@ class Graph:
 
     Parameters
     ----------
-    place
-        Where things are to go.
+    device
+        The device to move to.
     converts
-        The module of the framework that NumPy arrays become arrays of; None: they stay.
+        The module of the framework that NumPy's arrays are converted for; None: they stay.
 
     """
 
-    def __init__(self, place: LogicalDevice, converts: str | None = None) -> None:
-        self._place, self._converts = place, converts
-        self._frameworks = imported()
-        self._kinds: dict[type, _Kind] = {}
-        self._strangers: set[type] = set()
-        self._seen: dict[int, Any] = {}  # kept, so that no two objects have the same id
-        self._first: dict[int, int] = {}  # the number of the variable that it was first seen in
-        self._count = 0
-        self._parts: dict[int, Components] = {}
-        self._arrays: set[int] = set()
-        self._now: dict[int, Any] = {}  # what stands in the place of a thing, by the thing's id
+    def __init__(self, device: LogicalDevice, converts: str | None = None) -> None:
+        self._device, self._converts = device, converts
+        self._walker = Walker(device)
+        self._count = 0  # of variables
+        # All by the object's id. The walker keeps the objects, so that no two have the same id.
+        self._first: dict[int, int] = {}  # the number of the variable that it was found in
+        self._composites: dict[int, Any] = {}
+        self._components: dict[int, Components] = {}  # of the composites
+        self._arrays: dict[int, Any] = {}
+        self._current: dict[int, Any] = {}  # what takes the place of an object, since `rebuild`
 
-    def add(self, root: Any) -> Found:
-        """Look at all that hangs off a variable."""
+    def add(self, variable: Any) -> Found:
+        """Find all that a variable leads to."""
         found = Found({}, [], [], set())
         self._count += 1
-        open_ = [root]
-        while open_:
-            thing = open_.pop()
-            kind = type(thing)
-            if kind in self._strangers or issubclass(kind, PLAIN):
+        for obj, node in self._walker.walk([variable]):
+            key = id(obj)
+            if node.kind == "visited":
+                if key in self._components or key in self._arrays:
+                    found.shared.add(self._first[key])
                 continue
-            if id(thing) in self._seen:
-                if id(thing) in self._parts or id(thing) in self._arrays:
-                    found.shared.add(self._first[id(thing)])
-                continue
-            self._seen[id(thing)] = thing
-            self._first[id(thing)] = self._count
-            try:
-                parts = self._take(thing, kind, found)
-            except PlacementError:
-                raise
-            except Exception:  # noqa: BLE001, S112 - objects can raise whatever they are asked, and are left then
-                continue
-            if parts is not None:
-                self._parts[id(thing)] = parts
-                open_ += parts.children
-        self._arrays.update(id(one) for arrays in found.arrays.values() for one in arrays)
+            self._first[key] = self._count
+            if node.components is not None:
+                self._composites[key] = obj
+                self._components[key] = node.components
+            if node.kind != "composite":
+                self._add_leaf(obj, node, found)
         found.shared.discard(self._count)
         return found
 
-    def _take(self, thing: Any, kind: type, found: Found) -> Components | None:
-        """Sort an object in, or return what it is made of."""
-        known = self._kinds.get(kind) or self._know(kind)
-        if known.fixed:
-            if {one.device for one in holdings_of([thing]).values()} != {self._place}:
-                found.fixed.append(known.fixed)
-            return None
-        if (parts := self._made_of(thing, kind, known.owner)) is not None:
-            return parts
-        if known.owner is not None:
-            found.arrays.setdefault(known.owner.module, []).append(thing)
-        elif _is_numpy(kind):
-            if self._converts is not None and _is_plain_numpy(kind) and thing.dtype.kind in "biufc":
-                found.arrays.setdefault(self._converts, []).append(thing)
-            else:
-                found.left.append(thing)
-        elif (parts := attributes_of(thing, kind)) is None:
-            if (mover := self._mover(thing, kind)) is not None:
-                found.arrays.setdefault(mover.module, []).append(thing)
-            elif not hasattr(kind, "to"):
-                self._strangers.add(kind)
-        return parts
+    def _add_leaf(self, obj: Any, node: Node, found: Found) -> None:
+        """Sort in what an object is besides what it is made of."""
+        if node.framework is not None and node.kind in ("array", "self-moving"):
+            self._add_array(obj, node.framework.module, found)
+        elif node.kind == "numpy":
+            if self._converts is not None and _is_convertible(obj):
+                self._add_array(obj, self._converts, found)
+            elif obj.dtype != object:
+                found.numpy.append(obj)
+        elif node.kind == "unmovable":
+            devices = {holding.device for holding in holdings_of([obj]).values()}
+            if devices != {self._device}:
+                found.unmovable.append(node.reason)
 
-    def _know(self, kind: type) -> _Kind:
-        fixed = next(filter(None, (one.unmovable(kind) for one in self._frameworks)), "")
-        owner = next((one for one in self._frameworks if one.is_array(kind)), None)
-        known = self._kinds[kind] = _Kind(fixed, owner)
-        return known
-
-    def _made_of(self, thing: Any, kind: type, owner: Framework | None) -> Components | None:
-        if owner is not None:
-            return owner.components(thing, self._place)
-        if not issubclass(kind, COMMON):
-            for framework in self._frameworks:
-                parts = framework.components(thing, self._place)
-                if parts is not None and (parts.is_kept or not can_change(kind)):
-                    return parts
-        return items_of(thing, kind)
-
-    def _mover(self, thing: Any, kind: type) -> Framework | None:
-        """Return the framework whose arrays an object has that moves itself."""
-        if not hasattr(kind, "to"):
-            return None
-        return next((one for one in self._frameworks if one.moves_itself(thing)), None)
+    def _add_array(self, array: Any, module: str, found: Found) -> None:
+        self._arrays[id(array)] = array
+        found.arrays.setdefault(module, []).append(array)
 
     def rebuild(self, replacement: Callable[[Any], Any]) -> list[Change]:
-        """Build anew what holds what was replaced, where it can't be changed; return the rest's changes."""
-        leaves = (thing for key, thing in self._seen.items() if key not in self._parts)
-        pairs = ((thing, replacement(thing)) for thing in leaves)
-        self._now = {id(thing): new for thing, new in pairs if new is not thing}
-        if not self._now:
+        """Build anew the objects that hold a replaced array and can't be changed.
+
+        Parameters
+        ----------
+        replacement
+            Returns the array that takes the place of another; itself where it stays.
+
+        Returns
+        -------
+        list
+            The changes to make to the objects that hold something replaced and can be changed.
+
+        Raises
+        ------
+        PlacementError
+            Objects that can't be changed hold each other in a cycle.
+
+        """
+        replaced = ((key, array, replacement(array)) for key, array in self._arrays.items())
+        self._current = {key: new for key, array, new in replaced if new is not array}
+        if not self._current:
             return []
-        holders = self._holders()
-        touched = _above(self._now, holders, lambda key: not self._parts[key].is_kept)
-        anew = {key for key in touched if not self._parts[key].is_kept}
-        waits = {key: len({id(one) for one in self._parts[key].children} & anew) for key in anew}
-        ready = [key for key, count in waits.items() if not count]
-        while ready:
-            key = ready.pop()
-            parts = self._parts[key]
-            self._now[key] = parts.put(parts.children, self._current(parts)) if parts.put else self._seen[key]
-            for holder in holders.get(key, set()) & anew:
-                waits[holder] -= 1
-                if not waits[holder]:
-                    ready.append(holder)
-        if any(waits.values()):
-            odd = next(type(self._seen[key]).__name__ for key, count in waits.items() if count)
-            raise PlacementError(f"A {odd} that can't be changed holds itself, and can't be built anew.")
-        return [Change(self._parts[key], self._current(self._parts[key])) for key in touched - anew]
+        affected = self._holders_of(self._current)
+        anew = {key for key in affected if not self._components[key].is_kept}
+        for key in self._inner_first(anew):
+            components = self._components[key]
+            if components.put is not None:
+                self._current[key] = components.put(components.children, self._now_of(components))
+        return [Change(self._components[key], self._now_of(self._components[key])) for key in affected - anew]
 
-    def kept(self) -> set[int]:
-        """Return the ids of the arrays that still stand where they stood."""
-        return self._arrays - self._now.keys()
+    def unchanged_arrays(self) -> set[int]:
+        """Return the ids of the arrays that no other has taken the place of."""
+        return self._arrays.keys() - self._current.keys()
 
-    def objects(self) -> Iterator[Any]:
-        """Return all that is made of other things."""
-        return (self._seen[key] for key in self._parts)
+    def composites(self) -> Iterator[Any]:
+        """Return all objects that are made of other objects."""
+        return iter(self._composites.values())
 
-    def now(self, thing: Any) -> Any:
-        """Return what stands in the place of a thing after `rebuild`; the thing itself where it stays."""
-        return self._now.get(id(thing), thing)
+    def now(self, obj: Any) -> Any:
+        """Return what takes the place of an object since `rebuild`; the object itself where it stays."""
+        return self._current.get(id(obj), obj)
 
-    def _current(self, parts: Components) -> list[Any]:
-        return [self.now(one) for one in parts.children]
+    def _now_of(self, components: Components) -> list[Any]:
+        return [self.now(child) for child in components.children]
 
-    def _holders(self) -> dict[int, set[int]]:
-        """Return, for each object, those that hold it."""
-        found: dict[int, set[int]] = {}
-        for key, parts in self._parts.items():
-            for thing in parts.children:
-                found.setdefault(id(thing), set()).add(key)
+    def _holders_of(self, replaced: Collection[int]) -> set[int]:
+        """Return the objects that hold a replaced one, or one that has to be built anew because of that."""
+        holders: dict[int, set[int]] = {}
+        for key, components in self._components.items():
+            for child in components.children:
+                holders.setdefault(id(child), set()).add(key)
+        found: set[int] = set()
+        pending = list(replaced)
+        while pending:
+            new = holders.get(pending.pop(), set()) - found
+            found |= new
+            pending += (key for key in new if not self._components[key].is_kept)
         return found
 
-
-def _above(start: Iterable[int], holders: dict[int, set[int]], goes_on: Callable[[int], bool]) -> set[int]:
-    """Return all that holds what is replaced, or what has to be built anew because of it."""
-    found: set[int] = set()
-    open_ = list(start)
-    while open_:
-        for holder in holders.get(open_.pop(), ()):
-            if holder not in found:
-                found.add(holder)
-                if goes_on(holder):
-                    open_.append(holder)
-    return found
+    def _inner_first(self, keys: set[int]) -> Iterator[int]:
+        """Return objects in an order in which each comes after those that it holds."""
+        held = {key: {id(child) for child in self._components[key].children} & keys for key in keys}
+        try:
+            yield from TopologicalSorter(held).static_order()
+        except CycleError as error:
+            name = type(self._composites[error.args[1][0]]).__name__
+            raise PlacementError(
+                f"A {name} that can't be changed holds itself, and can't be built anew."
+            ) from None
 
 
-def _is_numpy(kind: type) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and issubclass(kind, numpy.ndarray)
-
-
-def _is_plain_numpy(kind: type) -> bool:
-    """Tell whether an array is nothing more: a mask, or units, would be lost."""
+def _is_convertible(array: Any) -> bool:
+    """Return whether an array is nothing more, as a mask or units would be lost, and of a numeric dtype."""
     numpy: Any = sys.modules["numpy"]
-    return kind in (numpy.ndarray, numpy.memmap)
+    return type(array) in (numpy.ndarray, numpy.memmap) and array.dtype.kind in _NUMERIC

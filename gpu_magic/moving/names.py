@@ -1,4 +1,4 @@
-"""The variables that a line names: `model`, `state.model`, `data["train"]`."""
+"""The variables, attributes and items that a line names: `model`, `state.model`, `data["train"]`."""
 
 from __future__ import annotations
 
@@ -12,32 +12,48 @@ from gpu_magic.placement.components import is_frozen
 from gpu_magic.selection.target import parse_targets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, MutableMapping
+    from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
 
-__all__ = ["Names"]
+__all__ = ["Names", "variables_of"]
+
+
+def variables_of(namespace: Mapping[str, Any], hidden: Container[str]) -> dict[str, Any]:
+    """Return the variables that the user made, without private ones (`_x`).
+
+    Parameters
+    ----------
+    namespace
+        The variables of a shell.
+    hidden
+        The names among them that the user has not made.
+
+    """
+    return {
+        name: value for name, value in namespace.items() if name not in hidden and not name.startswith("_")
+    }
 
 
 class _Slot(NamedTuple):
-    """Where a value stands."""
+    """How to read and write one value: a variable, an attribute or an item."""
 
     get: Callable[[], Any]
     put: Callable[[Any], None]
 
 
 class Names:
-    """Variables, attributes and items of a namespace, which can be given new values.
+    """Variables, attributes and items in a namespace, which can be given new values.
 
     Parameters
     ----------
     namespace
         The variables.
     hidden
-        Names of it that are not the user's.
+        The names among them that the user has not made.
 
     """
 
     def __init__(self, namespace: MutableMapping[str, Any], hidden: Container[str]) -> None:
-        self._space, self._hidden = namespace, hidden
+        self._namespace, self._hidden = namespace, hidden
         self._slots: dict[str, _Slot] = {}
         self._before: dict[str, Any] = {}
         self._changed: list[str] = []
@@ -48,7 +64,7 @@ class Names:
         Raises
         ------
         PlacementError
-            For what is no variable, or could not be given another value.
+            Something named does not exist, or could not be given another value.
 
         """
         for word in _words(text):
@@ -58,25 +74,28 @@ class Names:
 
     def read_all(self) -> dict[str, Any]:
         """Return all variables that the user made."""
-        return self.read(" ".join(self._own()))
+        return self.read(" ".join(variables_of(self._namespace, self._hidden)))
 
-    def _own(self) -> list[str]:
-        return [name for name in self._space if name not in self._hidden and not name.startswith("_")]
+    def variables_and_outputs(self) -> Iterator[tuple[str, Any]]:
+        """Return all variables that the user made, and the outputs that IPython keeps (`Out[3]`)."""
+        yield from variables_of(self._namespace, self._hidden).items()
+        yield from ((f"Out[{number}]", value) for number, value in self._namespace.get("_oh", {}).items())
 
     def put(self, values: Mapping[str, Any]) -> None:
-        """Give them values; `undo` gives back those that they had."""
+        """Give names that were read new values."""
         for name, value in values.items():
             if value is not self._before[name]:
                 self._slots[name].put(value)
                 self._changed.append(name)
 
     def undo(self) -> None:
+        """Take back `put`."""
         while self._changed:
             name = self._changed.pop()
             self._slots[name].put(self._before[name])
 
     def _slot(self, word: str) -> _Slot:
-        if word not in self._space:
+        if word not in self._namespace:
             _refuse_devices(word)
         try:
             node = ast.parse(word, mode="eval").body
@@ -93,12 +112,14 @@ class Names:
                 "it first, or use gpu_magic.to_gpu(...)."
             )
         owner = self._value(node.value, word)
-        of, kind = ast.unparse(node.value), type(owner)
-        if isinstance(owner, tuple | frozenset | str) or is_frozen(kind):
-            raise PlacementError(f"{of} is a {kind.__name__}, which can't be changed in part: move {of}.")
+        owner_text, cls = ast.unparse(node.value), type(owner)
+        if isinstance(owner, tuple | frozenset | str) or is_frozen(cls):
+            raise PlacementError(
+                f"{owner_text} is a {cls.__name__}, which can't be changed in part: move {owner_text}."
+            )
         is_item = isinstance(node, ast.Subscript)
-        if hasattr(kind, "__array__") or (is_item and not hasattr(kind, "__setitem__")):
-            raise PlacementError(f"{word} is a part of a {kind.__name__}: move {of}.")
+        if hasattr(cls, "__array__") or (is_item and not hasattr(cls, "__setitem__")):
+            raise PlacementError(f"{word} is a part of a {cls.__name__}: move {owner_text}.")
         self._value(node, word)
         if isinstance(node, ast.Attribute):
             name = node.attr
@@ -107,30 +128,37 @@ class Names:
         return _Slot(lambda: owner[key], lambda value: owner.__setitem__(key, value))
 
     def _variable(self, name: str) -> _Slot:
-        if name not in self._space:
-            close = difflib.get_close_matches(name, self._own(), n=1)
+        if name not in self._namespace:
+            close = difflib.get_close_matches(name, variables_of(self._namespace, self._hidden), n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise PlacementError(f"{name} is not a variable here{hint}")
-        space = self._space  # not through self: that would be a cycle, and keep the old values
-        return _Slot(lambda: space[name], lambda value: space.__setitem__(name, value))
+        namespace = self._namespace  # not through self: that would be a cycle, and keep the old values
+        return _Slot(lambda: namespace[name], lambda value: namespace.__setitem__(name, value))
 
     def _value(self, node: ast.expr, word: str) -> Any:
-        """Evaluate a name, an attribute or an item; calls are refused, as they could do anything."""
-        if any(isinstance(one, ast.Call | ast.Await | ast.NamedExpr) for one in ast.walk(node)):
+        """Return the value of a name, an attribute or an item. Calls are refused: they could do anything."""
+        if any(isinstance(inner, ast.Call | ast.Await | ast.NamedExpr) for inner in ast.walk(node)):
             raise PlacementError(
                 f"{word} calls a function, and what it returns has no name: assign it first."
             )
-        root = next((one.id for one in ast.walk(node) if isinstance(one, ast.Name)), "")
-        if root and root not in self._space:
+        root = next((inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)), "")
+        if root and root not in self._namespace:
             self._variable(root)
         try:
-            return eval(compile(ast.Expression(node), "<name>", "eval"), dict(self._space))  # noqa: S307 - the user's own
+            return eval(compile(ast.Expression(node), "<name>", "eval"), dict(self._namespace))  # noqa: S307 - the user's own
         except Exception as error:  # noqa: BLE001 - whatever the user's object raises
             raise PlacementError(f"{word} raises {type(error).__name__}: {error}") from None
 
 
 def _refuse_devices(word: str) -> None:
-    """Tell where a device belongs, to whoever has put it among the names."""
+    """Raise for a device among the names, and say where it belongs.
+
+    Raises
+    ------
+    PlacementError
+        The word names a device, or is one that people write before a device.
+
+    """
     if word in ("all", "*"):
         raise PlacementError("Every variable is --all: %to_gpu --all.")
     if word in ("to", "on"):
@@ -143,7 +171,7 @@ def _refuse_devices(word: str) -> None:
 
 
 def _words(text: str) -> list[str]:
-    """Split at spaces and commas that stand in no brackets and no quotes; each name once."""
+    """Split a text at spaces and commas outside of brackets and quotes; return each name once."""
     text = text.strip().rstrip(";")
     if text[:1] + text[-1:] in ("()", "[]", "''", '""'):  # as one would write them in Python
         text = text[1:-1]

@@ -1,116 +1,81 @@
-"""On which devices variables live, in every framework, and how many bytes they take there."""
+"""Which memory values hold on which devices, in every framework."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import Holding
-from gpu_magic.placement.components import COMMON, PLAIN, attributes_of, items_of
-from gpu_magic.placement.physical import described
-from gpu_magic.selection.target import LogicalDevice
-from gpu_magic.text import size_text
+from gpu_magic.placement.walk import Node, Walker
+from gpu_magic.selection.target import CPU, LogicalDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from gpu_magic.frameworks.base import Components, Framework
-
-__all__ = ["Devices", "devices_of", "holdings_of"]
+__all__ = ["DeviceMemory", "gpu_bytes", "holdings_of", "memory_by_device"]
 
 
-class Devices(Mapping[str, int]):
-    """Bytes by device: `{"cuda:0": 4000, "cpu": 400}`. Shows itself with the physical GPUs.
+class DeviceMemory(NamedTuple):
+    """The memory that values hold on one device.
 
     Parameters
     ----------
-    sizes
-        The bytes and the number of arrays on each device.
+    nbytes
+        Its size in bytes; shared memory counts once.
+    arrays
+        The number of arrays. Those that share their memory (views, tied weights) count as one.
 
     """
 
-    def __init__(self, sizes: Mapping[LogicalDevice | str, tuple[int, int]]) -> None:
-        self._sizes = dict(sorted(sizes.items(), key=lambda item: str(item[0])))
-
-    def __getitem__(self, name: str) -> int:
-        return {str(place): size for place, (size, _) in self._sizes.items()}[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return map(str, self._sizes)
-
-    def __len__(self) -> int:
-        return len(self._sizes)
-
-    @property
-    def lines(self) -> list[str]:
-        """One line for each device: `cuda:0 = GPU 1 (NVIDIA A100 80GB): 1.2 GiB in 148 arrays`."""
-        places = [place for place in self._sizes if isinstance(place, LogicalDevice)]
-        names = dict(zip(places, described(places), strict=True))
-        return [
-            f"{names[place] if isinstance(place, LogicalDevice) else place}: {size_text(size)}"
-            f"{f' in {count} arrays' if count > 1 else ''}"
-            for place, (size, count) in self._sizes.items()
-        ]
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines) or "No arrays."
+    nbytes: int
+    arrays: int
 
 
-def devices_of(things: Iterable[object]) -> Devices:
-    """See `gpu_magic.devices_of`."""
-    sizes: dict[LogicalDevice | str, tuple[int, int]] = {}
-    for device, size, _ in holdings_of(things).values():
-        total, count = sizes.get(device, (0, 0))
-        sizes[device] = total + size, count + 1
-    return Devices(sizes)
+def memory_by_device(values: Iterable[object]) -> dict[LogicalDevice | str, DeviceMemory]:
+    """Return the memory that values hold, by device: see `gpu_magic.devices_of`."""
+    found: dict[LogicalDevice | str, DeviceMemory] = {}
+    for holding in holdings_of(values).values():
+        nbytes, arrays = found.get(holding.device, (0, 0))
+        found[holding.device] = DeviceMemory(nbytes + holding.nbytes, arrays + 1)
+    return found
 
 
-def holdings_of(things: Iterable[object]) -> dict[Hashable, Holding]:
-    """Return the memory that variables hold, by what is the same for those that share it."""
-    frameworks = imported()
-    held: dict[Hashable, Holding] = {}
-    seen: dict[int, object] = {}  # kept, so that no two objects have the same id
-    strangers: set[type] = set()  # types that nobody knows
-    open_: list[Any] = list(things)
-    while open_:
-        thing = open_.pop()
-        kind = type(thing)
-        if kind in strangers or issubclass(kind, PLAIN) or id(thing) in seen:
-            continue
-        seen[id(thing)] = thing
+def gpu_bytes(holdings: Mapping[Hashable, Holding]) -> int:
+    """Return how many bytes of some memory are on GPUs."""
+    return sum(
+        holding.nbytes
+        for holding in holdings.values()
+        if isinstance(holding.device, LogicalDevice) and holding.device.kind == "gpu"
+    )
+
+
+def holdings_of(values: Iterable[object]) -> dict[Hashable, Holding]:
+    """Return the memory that values hold, by the key that is the same for those that share it."""
+    found: dict[Hashable, Holding] = {}
+    for obj, node in Walker().walk(values):
         try:
-            memory, parts = _ask(thing, kind, frameworks)
-        except Exception:  # noqa: BLE001, S112 - variables can be anything, and one must not hide the others
+            holdings = _holdings(obj, node)
+        except Exception:  # noqa: BLE001, S112 - arrays of all kinds are asked, and one must not hide the others
             continue
-        if memory is None and parts is None:
-            strangers.add(kind)
-        for holding in memory or ():
-            held.setdefault(holding.key, holding)
-        open_.extend(parts.children if parts else ())
-    return held
+        for holding in holdings:
+            found.setdefault(holding.key, holding)
+    return found
 
 
-def _ask(
-    thing: Any, kind: type, frameworks: list[Framework]
-) -> tuple[Sequence[Holding] | None, Components | None]:
-    """Return what an object holds itself, or else what it is made of; neither for what nobody knows."""
-    for framework in frameworks:
-        if framework.is_array(kind):
-            return framework.holdings(thing), None
-    if not issubclass(kind, COMMON):
-        for framework in frameworks:
-            if parts := framework.components(thing):
-                return None, parts
-    numpy = sys.modules.get("numpy")
-    own = [_numpy(thing, numpy)] if numpy is not None and issubclass(kind, numpy.ndarray) else None
-    return own, items_of(thing, kind) or attributes_of(thing, kind)
+def _holdings(obj: Any, node: Node) -> Sequence[Holding]:
+    """Return the memory that is an object's own, and not its components'."""
+    if node.kind == "array" and node.framework is not None:
+        return node.framework.holdings(obj)
+    return [_numpy_holding(obj)] if node.kind == "numpy" else ()
 
 
-def _numpy(array: Any, numpy: Any) -> Holding:
-    """Return what an array occupies, and where that begins: what its views share, PyTorch's and JAX's too."""
+def _numpy_holding(array: Any) -> Holding:
+    """Return what a NumPy array occupies.
+
+    The key is the address at which that begins, which PyTorch and JAX share where they share the memory.
+    """
+    numpy: Any = sys.modules["numpy"]
     while isinstance(array.base, numpy.ndarray):
         array = array.base
     low, high = numpy.lib.array_utils.byte_bounds(array)  # a view can repeat itself
-    return Holding(LogicalDevice("cpu", 0), high - low, ("address", low))
+    return Holding(CPU, high - low, ("address", low))

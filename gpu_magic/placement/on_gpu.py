@@ -1,4 +1,4 @@
-"""`on_gpu(0)`: a context manager and a decorator, for scripts; `%%on_gpu` is the same around a cell."""
+"""`on_gpu(0)`: a context manager and a decorator, for scripts. `%%on_gpu` is the same around a cell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import known
-from gpu_magic.placement.physical import locate
+from gpu_magic.placement.physical import LazySnapshot, locate
 from gpu_magic.placement.scope import Scope
 from gpu_magic.placement.uses import Evidence
 from gpu_magic.selection.target import CPU, LogicalDevice, Target, parse_targets
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["OnGpu", "read_only"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-# What people call a framework that is imported by another name.
-_SPOKEN = {"pytorch": "torch", "tf": "tensorflow", "jnp": "jax"}
+# Other names that people use for a framework.
+_ALIASES = {"pytorch": "torch", "tf": "tensorflow", "jnp": "jax"}
 
 
 class OnGpu:
@@ -33,17 +33,17 @@ class OnGpu:
     Parameters
     ----------
     wanted
-        As after `%%on_gpu`.
+        The device, as after `%%on_gpu`.
     only
-        The modules of the frameworks that are meant; None for all.
+        The modules of the frameworks to set it in; None for all.
     or_cpu
         Run it on the CPU where the device can't be used, and say so.
     mirror
         Mirror over several devices (TensorFlow).
     code
-        What is to run: the code of a function, or what returns a cell's text as Python.
+        The code that is to run: that of a function, or a function that returns a cell's text as Python.
     namespace
-        Where its names are looked up.
+        Where the names in the code are looked up.
 
     """
 
@@ -60,7 +60,7 @@ class OnGpu:
         self._wanted, self._only, self._or_cpu, self._mirror = wanted, only, or_cpu, mirror
         self._code, self._namespace = code, namespace or {}
         self._targets = parse_targets(wanted)
-        self._entered = _Entered()
+        self._runs = _Runs()
         if len(self._targets) > 1 and not mirror:
             raise PlacementError(
                 f"A cell runs on one device. For {wanted}: --mirror (TensorFlow, Keras on it), torch.nn."
@@ -73,7 +73,7 @@ class OnGpu:
 
     @property
     def can_stop(self) -> bool:
-        """Whether a framework could turn out not to be able to run there; all have a CPU."""
+        """Whether a framework that the block imports could be unable to run there; all have a CPU."""
         return self._targets != (CPU,)
 
     def scope(self) -> Scope:
@@ -82,49 +82,51 @@ class OnGpu:
         Raises
         ------
         PlacementError
-            For a physical GPU that this process can't see.
+            This process can't see a physical GPU that was named.
 
         """
+        machine = LazySnapshot()
         try:
-            places = tuple(map(locate, self._targets))
+            devices = tuple(locate(target, machine) for target in self._targets)
         except PlacementError as error:
             if not self._or_cpu:
                 raise
             print(f"Running on the CPU: {error}")  # noqa: T201 - what `or_cpu` promises
-            places = (CPU,)
+            devices = (CPU,)
         return Scope(
-            places,
-            name=functools.partial(self._name, places),
-            mirror=self._mirror and places != (CPU,),
+            devices,
+            name=functools.partial(self._name, devices),
+            mirror=self._mirror and devices != (CPU,),
             only=self._only,
             or_cpu=self._or_cpu,
-            uses=Evidence(self._code, self._namespace),
+            packages=Evidence(self._code, self._namespace),
+            machine=machine,
         )
 
-    def _name(self, places: tuple[LogicalDevice, ...]) -> str:
-        """Return what the user called it, and what that is in this process: `smi:3 (cuda:1)`."""
-        if len(places) < len(self._targets):
-            return listed(map(str, places))
-        pairs = zip(self._targets, places, strict=True)
-        return listed(str(place) if target == place else f"{target} ({place})" for target, place in pairs)
+    def _name(self, devices: tuple[LogicalDevice, ...]) -> str:
+        """Return what the user called the device, and what this process calls it: `smi:3 (cuda:1)`."""
+        if len(devices) < len(self._targets):
+            return listed(map(str, devices))
+        pairs = zip(self._targets, devices, strict=True)
+        return listed(str(device) if target == device else f"{target} ({device})" for target, device in pairs)
 
     def __enter__(self) -> Scope:
         scope = self.scope().__enter__()
-        self._entered.scopes.append(scope)
+        self._runs.scopes.append(scope)
         return scope
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._entered.scopes.pop().__exit__(kind, error, trace)
+        self._runs.scopes.pop().__exit__(kind, error, trace)
 
     def __call__(self, function: _Function) -> _Function:
         """Decorate a function: each call is a block of its own."""
         if isinstance(function, type) or not callable(function):
             raise PlacementError(f"on_gpu decorates functions, and {function!r:.60} is none.")
-        what = function if inspect.isroutine(function) else type(function).__call__
-        waits = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-        if any(is_one(function) or is_one(what) for is_one in waits):
+        called = function if inspect.isroutine(function) else type(function).__call__
+        can_wait = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        if any(check(function) or check(called) for check in can_wait):
             raise PlacementError(
                 "on_gpu can't decorate a coroutine or a generator: what else runs while it waits would be on "
                 "that device, too. Write with on_gpu(...): around what it computes."
@@ -146,25 +148,25 @@ class OnGpu:
         return wrapped  # type: ignore[return-value]
 
 
-class _Entered(threading.local):
-    """The runs of one block that are under way in this thread: it can be entered within itself."""
+class _Runs(threading.local):
+    """The runs of one block that are under way in this thread, as a block can be entered within itself."""
 
     def __init__(self) -> None:
         self.scopes: list[Scope] = []
 
 
 def read_only(text: str) -> tuple[str, ...]:
-    """Read the frameworks of `--only torch,tensorflow` into their modules.
+    """Return the modules of the frameworks that `--only torch,tensorflow` names.
 
     Raises
     ------
     PlacementError
-        For one that is not known.
+        One of them is not known.
 
     """
     found: list[str] = []
     for name in filter(None, (part.strip().lower() for part in text.split(","))):
-        module = _SPOKEN.get(name, name)
+        module = _ALIASES.get(name, name)
         if module not in known():
             raise PlacementError(
                 f"--only {name}: there is no framework of that name; it can be {listed(known())}."
@@ -176,6 +178,7 @@ def read_only(text: str) -> tuple[str, ...]:
 
 
 def _numbers(targets: Sequence[Target]) -> str:
+    """Return the numbers of the devices, as `device_ids` of PyTorch takes them."""
     return ", ".join(
         str(target.index if isinstance(target, LogicalDevice) else target.identifier) for target in targets
     )

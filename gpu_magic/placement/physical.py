@@ -1,8 +1,9 @@
-"""Which physical GPU is behind `cuda:i` in this process, and the other way round."""
+"""Which physical GPU is `cuda:i` in this process, and the other way round."""
 
 from __future__ import annotations
 
 import contextlib
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,81 +16,102 @@ from gpu_magic.selection.select import find
 from gpu_magic.selection.target import LogicalDevice, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpu_magic.devices.model import Device
 
-__all__ = ["described", "free_bytes", "locate", "problem_of", "used_by_us"]
+__all__ = ["LazySnapshot", "described", "free_bytes", "labels", "locate", "problem_of", "used_by_us"]
 
 
-def locate(target: Target) -> LogicalDevice:
+class LazySnapshot:
+    """The machine, for the length of one request: read once, when a figure of it is first needed.
+
+    Most requests concern no CUDA device, or only what the frameworks know themselves, and read nothing.
+    """
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """The machine as it was when this was first asked for."""
+        return take_snapshot(current())
+
+
+def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
     """Return what this process calls a device.
 
     Raises
     ------
     PlacementError
-        For a GPU that is not there, or that this process can't see.
+        The GPU does not exist, or this process can't see it.
 
     """
     if isinstance(target, LogicalDevice):
         return target
-    inventory = take_snapshot(current())
-    if inventory.problem:
-        raise PlacementError(_without_hint(inventory.problem))
+    snapshot = machine.snapshot
+    if snapshot.problem:
+        raise PlacementError(_without_hint(snapshot.problem))
     try:
-        device = find(target.identifier, inventory)
+        device = find(target.identifier, snapshot)
     except ChoiceError as error:
         raise PlacementError(str(error)) from None
-    here = _visible(inventory)
-    if here is None:
+    visible = _visible(snapshot)
+    if visible is None:
         raise PlacementError("Which GPUs this process sees is not known: %gpus says why. Try cuda:0.")
-    for index, one in enumerate(here):
-        if one is not None and one.uuid == device.uuid:
+    for index, candidate in enumerate(visible):
+        if candidate is not None and candidate.uuid == device.uuid:
             return LogicalDevice("gpu", index)
     choice = f"%gpus {device.index if isinstance(device, Gpu) else device.uuid}"
     raise PlacementError(
-        f"{device.label} is not among the GPUs of this process ({_map(here)}); {choice} chooses it, before "
-        "CUDA is started."
+        f"{device.label} is not among the GPUs of this process ({_mapping_text(visible)}); {choice} chooses "
+        "it, before CUDA is started."
     )
 
 
-def problem_of(place: LogicalDevice) -> str:
-    """Say why the machine, or this process, has no such GPU; empty where it has, or it can't be told."""
-    if place.type not in ("", "cuda"):
-        return f"{place} can't be used: no framework that is imported has such a device."
-    inventory = take_snapshot(current())
-    here = _visible(inventory)
-    if inventory.problem:
-        return f"{place} can't be used: {_without_hint(inventory.problem)}"
-    if here is not None and place.index >= len(here):
-        return f"{place} can't be used: this process sees {_map(here)}."
-    if inventory.simulated:
-        return f"{place} can't be used: the GPUs here are SIMULATED, and nothing runs on them."
+def problem_of(device: LogicalDevice, machine: LazySnapshot) -> str:
+    """Return why this process has no such GPU, as a sentence; empty where it has, or can't know."""
+    if not _can_be_cuda(device):
+        return f"{device} can't be used: no framework that is imported has such a device."
+    snapshot = machine.snapshot
+    visible = _visible(snapshot)
+    if snapshot.problem:
+        return f"{device} can't be used: {_without_hint(snapshot.problem)}"
+    if visible is not None and device.index >= len(visible):
+        return f"{device} can't be used: this process sees {_mapping_text(visible)}."
+    if snapshot.simulated:
+        return f"{device} can't be used: the GPUs here are SIMULATED, and nothing runs on them."
     return ""
 
 
-def described(places: Sequence[LogicalDevice]) -> list[str]:
-    """Return each place with its physical GPU, where that is known: `cuda:0 = GPU 1 (NVIDIA A100 80GB)`."""
-    is_cuda = any(place.kind == "gpu" and place.type in ("", "cuda") for place in places)
-    inventory = take_snapshot(current()) if is_cuda else None
-    here = (_visible(inventory) if inventory else None) or []
-    mark = "SIMULATED " if inventory is not None and inventory.simulated else ""
-    return [_described(place, here, mark) for place in places]
+def described(device: LogicalDevice, machine: LazySnapshot) -> str:
+    """Return a device with its physical GPU, where that is known: `cuda:0 = GPU 1 (NVIDIA A100 80GB)`."""
+    gpu = _physical(device, machine) if device.kind == "gpu" else None
+    if gpu is None:
+        return "the CPU" if str(device) == "cpu" else str(device)
+    mark = "SIMULATED " if machine.snapshot.simulated else ""
+    name = "" if gpu.name is UNKNOWN else f" ({mark}{gpu.name})"
+    return f"{device} = {gpu.label}{name}"
 
 
-def free_bytes(place: LogicalDevice) -> int | None:
-    """Return how much memory the machine has left there, as the driver or Linux says; None for unknown."""
-    if place.kind == "cpu":
+def labels(devices: Iterable[LogicalDevice | str], machine: LazySnapshot) -> dict[str, str]:
+    """Return what to show for each device, by its name: `described`, or a framework's own name for it."""
+    return {
+        str(device): described(device, machine) if isinstance(device, LogicalDevice) else device
+        for device in devices
+    }
+
+
+def free_bytes(device: LogicalDevice, machine: LazySnapshot) -> int | None:
+    """Return how many bytes a device has left, as the driver or Linux says; None for unknown."""
+    if device.kind == "cpu":
         return _available()
-    device = _device(place)
-    left = UNKNOWN if device is None else device.status.memory_free
+    gpu = _real(device, machine)
+    left = UNKNOWN if gpu is None else gpu.status.memory_free
     return None if left is UNKNOWN else left
 
 
-def used_by_us(place: LogicalDevice) -> int | Unknown:
-    """Return how much memory this process has there, as the driver says."""
-    device = _device(place)
-    processes = UNKNOWN if device is None else device.status.processes
+def used_by_us(device: LogicalDevice, machine: LazySnapshot) -> int | Unknown:
+    """Return how many bytes this process has on a GPU, as the driver says."""
+    gpu = _real(device, machine)
+    processes = UNKNOWN if gpu is None else gpu.status.processes
     if processes is UNKNOWN:
         return UNKNOWN
     mine = [process.memory for process in processes if process.mine]
@@ -97,46 +119,49 @@ def used_by_us(place: LogicalDevice) -> int | Unknown:
     return sum(known) if mine and len(known) == len(mine) else UNKNOWN
 
 
-def _device(place: LogicalDevice) -> Device | None:
-    if place.type not in ("", "cuda"):
+def _can_be_cuda(device: LogicalDevice) -> bool:
+    """Return whether a GPU is one of CUDA's, as far as its type says."""
+    return device.type in ("", "cuda")
+
+
+def _real(device: LogicalDevice, machine: LazySnapshot) -> Device | None:
+    """Return the physical GPU that a framework's memory is on: never a simulated one."""
+    gpu = _physical(device, machine)
+    return None if gpu is None or machine.snapshot.simulated else gpu
+
+
+def _physical(device: LogicalDevice, machine: LazySnapshot) -> Device | None:
+    """Return the physical GPU that `cuda:i` is; None where that is not known."""
+    if not _can_be_cuda(device):
         return None
-    inventory = take_snapshot(current())
-    here = _visible(inventory) or []
-    return here[place.index] if place.index < len(here) and not inventory.simulated else None
+    visible = _visible(machine.snapshot) or []
+    return visible[device.index] if device.index < len(visible) else None
+
+
+def _visible(snapshot: Snapshot) -> list[Device | None] | None:
+    """Return what `cuda:0`, `cuda:1`, … are; None where that is not known."""
+    names = snapshot.kernel.names
+    if names is UNKNOWN:
+        return None
+    devices = {str(device.uuid): device for device in snapshot.devices}
+    return [devices.get(uuid) for uuid in names]  # the names are in the order of cuda:i
+
+
+def _mapping_text(visible: Sequence[Device | None]) -> str:
+    """Return what frameworks call the visible GPUs: `cuda:0 = GPU 1, cuda:1 = GPU 3`."""
+    pairs = (f"cuda:{index} = {gpu.label if gpu else 'unknown'}" for index, gpu in enumerate(visible))
+    return ", ".join(pairs) or "no GPU"
+
+
+def _without_hint(problem: str) -> str:
+    """Return a problem without the hint how to simulate a machine: nothing would run on it."""
+    return problem.partition(". ")[0].rstrip(".") + "."
 
 
 def _available() -> int | None:
-    """Read what Linux could give to a process: free memory, and caches that can be dropped (proc(5))."""
+    """Return how many bytes Linux could give to a process: free memory, and caches it can drop (proc(5))."""
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         line = next(line for line in lines if line.startswith("MemAvailable:"))
         return int(line.split()[1]) << 10
     return None
-
-
-def _without_hint(problem: str) -> str:
-    """Leave out how to simulate a machine: nothing would run on it."""
-    return problem.partition(". ")[0].rstrip(".") + "."
-
-
-def _described(place: LogicalDevice, here: Sequence[Device | None], mark: str) -> str:
-    is_cuda = place.kind == "gpu" and place.type in ("", "cuda")
-    device = here[place.index] if is_cuda and place.index < len(here) else None
-    if device is None:
-        return "the CPU" if str(place) == "cpu" else str(place)
-    name = "" if device.name is UNKNOWN else f" ({mark}{device.name})"
-    return f"{place} = {device.label}{name}"
-
-
-def _visible(inventory: Snapshot) -> list[Device | None] | None:
-    """Return what `cuda:0`, `cuda:1`, … are; None where that is not known."""
-    names = inventory.kernel.names
-    if names is UNKNOWN:
-        return None
-    devices = {str(device.uuid): device for device in inventory.devices}
-    return [devices.get(uuid) for uuid in names]  # they stand in the order of cuda:i
-
-
-def _map(here: Sequence[Device | None]) -> str:
-    pairs = (f"cuda:{index} = {one.label if one else 'unknown'}" for index, one in enumerate(here))
-    return ", ".join(pairs) or "no GPU"

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Evidence", "names_in", "packages"]
 
-# A package's other half, whose types its users' variables have.
+# Packages that define the types of another one's objects.
 _HALVES = {"jaxlib": "jax", "tf_keras": "tensorflow"}
 # Whether a package imports another, and how many modules were loaded when that was found.
 _answers: dict[tuple[str, str], tuple[int, bool]] = {}
-# What IPython makes of a magic, and the calls that import by name.
+# The calls that IPython makes of magics, whose line and body are texts; and calls that import by name.
 _MAGICS = ("run_cell_magic", "run_line_magic")
 _IMPORTS = ("__import__", "import_module")
-# Code of the user's own, which is looked into.
+# The modules of the user's own code, which is looked into.
 _OWN = ("__main__", "__mp_main__")
 
 
@@ -51,22 +51,22 @@ class Evidence:
         if package in self._packages:
             return True
         # A framework that refers to another does not use it; the user's own code is followed by its names.
-        through = self._packages - set(known()) - set(_OWN)
-        return any(_imports(one, package) for one in through)
+        others = self._packages - set(known()) - set(_OWN)
+        return any(_imports(other, package) for other in others)
 
 
 def _imports(package: str, other: object) -> bool:
-    """Tell whether a package, as far as it is imported, has another one in hand."""
+    """Return whether a package, as far as it is imported, refers to another one."""
     if str(other) not in sys.modules or package not in sys.modules or package in sys.stdlib_module_names:
         return False
     loaded, answer = _answers.get((package, str(other)), (0, False))
     if loaded != len(sys.modules):  # looking takes milliseconds where thousands of modules are loaded
-        answer = _has_in_hand(package, str(other))
+        answer = _refers_to(package, str(other))
         _answers[package, str(other)] = len(sys.modules), answer
     return answer
 
 
-def _has_in_hand(package: str, other: str) -> bool:
+def _refers_to(package: str, other: str) -> bool:
     target, start = sys.modules[other], f"{package}."
     for name, module in list(sys.modules.items()):
         if (name == package or name.startswith(start)) and isinstance(module, ModuleType):
@@ -86,27 +86,48 @@ def names_in(code: str | CodeType) -> set[str]:
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError):
-        return set(re.findall(r"[^\W\d]\w*", code))
+        return set(_words(code))
     found = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.Import):
-            found.update(alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            found.add((node.module or "").partition(".")[0])
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _MAGICS:
-            # The body of another magic, or a line of one, is a text here.
-            texts = [one.value for one in node.args if isinstance(one, ast.Constant)]
-            found.update(re.findall(r"[^\W\d]\w*", " ".join(map(str, texts))))
-        elif (
-            isinstance(node, ast.Call)
-            and getattr(node.func, "id", getattr(node.func, "attr", "")) in _IMPORTS
-        ):
-            found.update(
-                str(one.value).partition(".")[0] for one in node.args if isinstance(one, ast.Constant)
-            )
+        names_of = _NAMES_OF.get(type(node))
+        if names_of is not None:
+            found.update(names_of(node))
     return found
+
+
+def _names_of_name(node: ast.Name) -> Iterable[str]:
+    return () if isinstance(node.ctx, ast.Store) else (node.id,)
+
+
+def _names_of_import(node: ast.Import) -> Iterable[str]:
+    return (_top(alias.name) for alias in node.names)
+
+
+def _names_of_import_from(node: ast.ImportFrom) -> Iterable[str]:
+    return (_top(node.module),)
+
+
+def _names_of_call(node: ast.Call) -> Iterable[str]:
+    """Return the names in the texts that a call is given, where it runs a magic or imports by name."""
+    called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+    if called not in (*_MAGICS, *_IMPORTS):
+        return ()
+    texts = [str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)]
+    return _words(" ".join(texts)) if called in _MAGICS else map(_top, texts)
+
+
+# The nodes of a syntax tree that name something, and how they do.
+_NAMES_OF: dict[type[ast.AST], Callable[[Any], Iterable[str]]] = {
+    ast.Name: _names_of_name,
+    ast.Import: _names_of_import,
+    ast.ImportFrom: _names_of_import_from,
+    ast.Call: _names_of_call,
+}
+
+
+def _words(text: str) -> list[str]:
+    """Return all that could be a name in a text that is not Python."""
+    return re.findall(r"[^\W\d]\w*", text)
 
 
 def packages(names: Iterable[str], namespace: Mapping[str, Any]) -> set[str]:
@@ -122,26 +143,26 @@ def packages(names: Iterable[str], namespace: Mapping[str, Any]) -> set[str]:
     """
     found: set[str] = set()
     seen: set[int] = set()
-    open_: list[tuple[Iterable[str], Mapping[str, Any]]] = [(names, namespace)]
-    while open_:
-        some, space = open_.pop()
-        for name in some:
+    pending: list[tuple[Iterable[str], Mapping[str, Any]]] = [(names, namespace)]
+    while pending:
+        looked_up, where = pending.pop()
+        for name in looked_up:
             found.add(name)
-            if name not in space or id(space[name]) in seen:
+            if name not in where or id(where[name]) in seen:
                 continue
-            value = space[name]
+            value = where[name]
             seen.add(id(value))
             for function in _look_at(value, found):
                 if id(function.__code__) not in seen:
                     seen.add(id(function.__code__))
-                    open_.append((names_in(function.__code__), function.__globals__))
+                    pending.append((names_in(function.__code__), function.__globals__))
     return found | {_HALVES[half] for half in found & _HALVES.keys()}
 
 
 def _look_at(value: object, found: set[str]) -> list[FunctionType]:
     """Add the packages that a value comes from; return the user's own functions in it.
 
-    The value itself is asked nothing: it can be anything.
+    No code of the value runs: it can be of any kind.
     """
     # Its type, and not isinstance, which asks the value for its __class__.
     if issubclass(type(value), ModuleType):
@@ -151,14 +172,18 @@ def _look_at(value: object, found: set[str]) -> list[FunctionType]:
         value = value.__func__
     if type(value) is FunctionType:
         found.add(_top(value.__module__))
-        # Behind a decorator, the function itself stands in the wrapper's closure.
+        # A decorated function is in the closure of its wrapper.
         inner = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
-        own = [one for one in inner if type(one) is FunctionType and _top(one.__module__) in _OWN]
+        own = [
+            function
+            for function in inner
+            if type(function) is FunctionType and _top(function.__module__) in _OWN
+        ]
         return [value, *own] if _top(value.__module__) in _OWN else own
-    kind: Any = value if issubclass(type(value), type) else type(value)
-    found.update(_top(base.__module__) for base in kind.__mro__)
-    mine = (vars(base).values() for base in kind.__mro__ if base.__module__ in _OWN)
-    return [one for values in mine for one in values if isinstance(one, FunctionType)]
+    cls: Any = value if issubclass(type(value), type) else type(value)
+    found.update(_top(base.__module__) for base in cls.__mro__)
+    attributes = (vars(base).values() for base in cls.__mro__ if base.__module__ in _OWN)
+    return [value for values in attributes for value in values if isinstance(value, FunctionType)]
 
 
 def _is_filled(cell: CellType) -> bool:
@@ -169,4 +194,5 @@ def _is_filled(cell: CellType) -> bool:
 
 
 def _top(module: object) -> str:
+    """Return the top-level package of a module's name; empty for what is not one."""
     return module.partition(".")[0] if isinstance(module, str) else ""

@@ -193,19 +193,15 @@ def test_a_physical_gpu_can_be_named(kernel: Kernel) -> None:
 
 def test_how_much_is_free_is_the_drivers_figure(kernel: Kernel) -> None:
     kernel.run(
-        "from gpu_magic.placement.physical import free_bytes; from gpu_magic.selection.target import LogicalDevice"
+        "from gpu_magic.placement.physical import LazySnapshot, free_bytes
+"
+        "from gpu_magic.selection.target import LogicalDevice
+"
+        "def free(*device): return free_bytes(LogicalDevice(*device), LazySnapshot())"
     )
     kernel.run("%gpus 2,0")
-    assert (
-        kernel.run("free_bytes(LogicalDevice('gpu', 0)) / 2**30, free_bytes(LogicalDevice('gpu', 5))").text
-        == "(79.5, None)"
-    )
-    assert (
-        kernel.run(
-            "free_bytes(LogicalDevice('gpu', 0, 'pretend')), 0 < free_bytes(LogicalDevice('cpu', 0)) < 2**50"
-        ).text
-        == "(None, True)"
-    )
+    assert kernel.run("free('gpu', 0) / 2**30, free('gpu', 5)").text == "(79.5, None)"
+    assert kernel.run("free('gpu', 0, 'pretend'), 0 < free('cpu', 0) < 2**50").text == "(None, True)"
 
 
 def test_memory_is_given_back(kernel: Kernel) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from gpu_magic import to_gpu
 from gpu_magic.frameworks import get
 from gpu_magic.moving.destination import read_destination
-from gpu_magic.moving.move import Move
+from gpu_magic.moving.plan import Plan
 from tests.programs.errors import placement_error
 
 
@@ -78,9 +78,9 @@ def from_numpy():
 
 
 def planned():
-    move = Move(read_destination("cpu:1"), "jax")
-    move.add("a", np.ones(2, np.float32))
-    return {"bytes": move.nbytes, "is started": get("jax").is_started()}
+    plan = Plan(read_destination("cpu:1"), "jax")
+    plan.add("a", np.ones(2, np.float32))
+    return {"bytes": plan.nbytes, "is started": get("jax").is_started()}
 
 
 def from_numpy_of_more_bits():

@@ -13,8 +13,9 @@ from torch import nn
 import gpu_magic
 from gpu_magic import devices_of, to_cpu, to_gpu
 from gpu_magic.moving.destination import read_destination
-from gpu_magic.moving.move import Move
+from gpu_magic.moving.move import carry_out
 from gpu_magic.moving.names import Names
+from gpu_magic.moving.plan import Plan
 from tests.programs.errors import placement_error
 
 
@@ -23,12 +24,12 @@ def allocated(index):
     return torch.accelerator.memory_allocated(f"pretend:{index}")
 
 
-def ordinary_move(names, text):
-    """Return a move of variables to the first device, as a magic prepares it."""
-    move = Move(read_destination("0"))
+def plan_for(names, text):
+    """Return a plan to move variables to the first device, as a magic makes it."""
+    plan = Plan(read_destination("0"))
     for name, value in names.read(text).items():
-        move.add(name, value)
-    return move
+        plan.add(name, value)
+    return plan
 
 
 class Odd:
@@ -43,7 +44,7 @@ def property_without_a_setter():
     space = {"odd": odd, "y": y, "model": model, "box": [y]}
     names = Names(space, ())
     return {
-        "error": placement_error(ordinary_move(names, "model box y odd.t").carry_out, names),
+        "error": placement_error(carry_out, plan_for(names, "model box y odd.t"), names),
         "devices": [str(model.weight.device), str(odd.t.device)],
         "are the same": [space["y"] is y, space["box"][0] is y],
     }
@@ -66,10 +67,10 @@ def interrupt():
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
     space = {"odd": Interrupting(), "model": nn.Linear(2, 2), "x": torch.ones(2)}
     names = Names(space, ())
-    move = ordinary_move(names, "model odd.t x")
+    plan = plan_for(names, "model odd.t x")
     found = {"was interrupted": False}
     try:
-        move.carry_out(names)
+        carry_out(plan, names)
     except KeyboardInterrupt:
         found["was interrupted"] = True
         devices = space["model"].weight.device, space["odd"].t.device, space["x"].device

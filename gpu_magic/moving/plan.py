@@ -1,0 +1,242 @@
+"""A plan to move variables to a device: what there is to move, how much it is, and whether it is possible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from gpu_magic.errors import PlacementError
+from gpu_magic.frameworks import get
+from gpu_magic.frameworks.base import Load
+from gpu_magic.moving.critical_section import collection_paused
+from gpu_magic.moving.destination import check_numpy
+from gpu_magic.moving.graph import Graph
+from gpu_magic.placement.physical import LazySnapshot, described, free_bytes
+from gpu_magic.text import listed, size_text
+
+if TYPE_CHECKING:
+    from gpu_magic.frameworks.base import Framework, Transfer
+    from gpu_magic.moving.graph import Found
+    from gpu_magic.selection.target import LogicalDevice
+
+__all__ = ["Plan", "PlannedVariable", "framework_of"]
+
+
+class PlannedVariable(NamedTuple):
+    """What a plan does with one variable. What it shares with one before it is counted there.
+
+    Parameters
+    ----------
+    name
+        As it was named.
+    type_text
+        Its type, and an array's shape: `Tensor (8,)`.
+    load
+        How much there is to move.
+    numpy_arrays
+        The number of NumPy arrays in it that stay.
+    has_arrays
+        Whether it has arrays of its own that can be moved, or are there already.
+    shared_with
+        A variable before it that has some of the same objects; empty for none.
+
+    """
+
+    name: str
+    type_text: str
+    load: Load
+    numpy_arrays: int
+    has_arrays: bool
+    shared_with: str
+
+
+class Plan:
+    """A move of variables to a device. Nothing is allocated and nothing is changed.
+
+    Parameters
+    ----------
+    device
+        The device to move to.
+    converts
+        The module of the framework that NumPy's arrays are converted for; None: they stay.
+    machine
+        The machine, where it was read for the same request.
+
+    Attributes
+    ----------
+    device
+        The device, with the type of the framework's GPUs once that is known.
+    requested
+        The device as it was asked for.
+    values
+        The variables by their names.
+    variables
+        What is planned for each.
+    transfers
+        The frameworks' part of the work, by their modules.
+    graph
+        All that the variables are made of.
+
+    """
+
+    def __init__(
+        self, device: LogicalDevice, converts: str | None = None, machine: LazySnapshot | None = None
+    ) -> None:
+        if converts is not None:
+            check_numpy(converts)
+        self.device = device
+        self.values: dict[str, Any] = {}
+        self.variables: list[PlannedVariable] = []
+        self.transfers: dict[str, Transfer] = {}
+        self.graph = Graph(device, converts)
+        self.requested = device
+        self._converts = converts
+        self._machine = machine or LazySnapshot()
+        self._nbytes: dict[str, int] = {}  # by the framework's module
+
+    def add(self, name: str, value: Any) -> None:
+        """Add a variable.
+
+        Raises
+        ------
+        PlacementError
+            It can't be moved: why, and what to do.
+
+        """
+        with collection_paused():
+            found = self.graph.add(value)
+        prefix = f"{name}: " if name else ""
+        if found.unmovable:
+            raise PlacementError(f"{prefix}{found.unmovable[0]}")
+        if found.numpy and not found.arrays and self.device.kind == "gpu":
+            raise PlacementError(self._why_numpy_stays(name or "it", found))
+        try:
+            with collection_paused():
+                load = self._add_arrays(found)
+        except PlacementError as error:
+            raise PlacementError(f"{prefix}{error}") from None
+        shape = getattr(value, "shape", None) if found.arrays or found.numpy or found.shared else None
+        type_text = f"{type(value).__name__}{f' {tuple(shape)}' if isinstance(shape, tuple) else ''}"
+        shared_with = self.variables[min(found.shared) - 1].name if found.shared else ""
+        self.values[name] = value
+        self.variables.append(
+            PlannedVariable(name, type_text, load, len(found.numpy), bool(found.arrays), shared_with)
+        )
+
+    def add_if_possible(self, name: str, value: Any) -> str:
+        """Add a variable if it has arrays that can be moved; return why not, if it has some that can't."""
+        found = Graph(self.requested, self._converts).add(value)
+        if not found.arrays and not found.unmovable:
+            return ""
+        # A plan of its own is tried first: once this one's graph has a variable, it keeps it.
+        trial = Plan(self.requested, self._converts, self._machine)
+        try:
+            trial.add(name, value)
+        except PlacementError as error:
+            return str(error)
+        if trial.variables[0].has_arrays:
+            self.add(name, value)
+        return ""
+
+    @property
+    def has_load(self) -> bool:
+        """Whether there is an array on another device."""
+        return any(variable.load.arrays for variable in self.variables)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes are to be allocated on the device."""
+        return sum(self._nbytes.values())
+
+    @property
+    def free(self) -> int | None:
+        """How many bytes are free there; None for unknown. The least of what the frameworks can allocate."""
+        answers = (
+            framework_of(module).free_bytes(self.requested)
+            for module, nbytes in self._nbytes.items()
+            if nbytes
+        )
+        known = [answer for answer in answers if answer is not None]
+        return min(known) if known else free_bytes(self.device, self._machine)
+
+    @property
+    def device_text(self) -> str:
+        """The device with its physical GPU."""
+        return described(self.device, self._machine)
+
+    def check(self) -> None:
+        """Check that there is something to move.
+
+        Raises
+        ------
+        PlacementError
+            None of the variables has an array of a framework.
+
+        """
+        if not any(variable.has_arrays for variable in self.variables):
+            names = listed(
+                (f"{variable.name or 'it'} ({variable.type_text})" for variable in self.variables),
+                "the variables here",
+            )
+            raise PlacementError(f"There is nothing to move in {names}: no framework's arrays.")
+
+    def check_resources(self) -> None:
+        """Check what is left to check when the move begins: it can start a framework, or read the machine.
+
+        Raises
+        ------
+        PlacementError
+            The framework that NumPy's arrays are converted for can't use the device, or memory is lacking.
+
+        """
+        if self._converts in self.transfers:  # not asked in `add`: that would start it for a dry run
+            self._check_device(framework_of(self._converts))
+        free = self.free
+        if free is not None and self.nbytes > free:
+            raise PlacementError(
+                f"{size_text(self.nbytes)} do not fit on {self.device_text}, where {size_text(free)} are "
+                "free. Move fewer, or see what %gpu_free gives back."
+            )
+
+    def discard(self) -> None:
+        """Let go of all objects, also of those that were built anew."""
+        self.transfers.clear()
+        self.graph = Graph(self.requested, self._converts)
+
+    def _why_numpy_stays(self, name: str, found: Found) -> str:
+        if self._converts is not None:
+            dtypes = listed(sorted({str(array.dtype) for array in found.numpy}))
+            return f"{name} is NumPy's, and no framework has arrays of {dtypes}."
+        return (
+            f"{name} is NumPy's, which knows no device: --numpy torch (or numpy='torch') makes it PyTorch's "
+            "there; jax and cupy will do, too."
+        )
+
+    def _add_arrays(self, found: Found) -> Load:
+        """Add arrays to the transfers of their frameworks, and return how much that adds."""
+        arrays, nbytes, origins = 0, 0, set[str]()
+        for module, framework_arrays in found.arrays.items():
+            load = self._transfer(module).add(framework_arrays)
+            self._nbytes[module] = self._nbytes.get(module, 0) + load.nbytes
+            arrays, nbytes = arrays + load.arrays, nbytes + load.nbytes
+            origins.update(load.origins)
+        return Load(arrays, nbytes, sorted(origins))
+
+    def _transfer(self, module: str) -> Transfer:
+        transfer = self.transfers.get(module)
+        if transfer is None:
+            framework = framework_of(module)
+            if module != self._converts:
+                self._check_device(framework)
+            transfer = self.transfers[module] = framework.transfer(self.requested)
+            if len(self.transfers) == 1:
+                self.device = framework.resolved(self.device)
+        return transfer
+
+    def _check_device(self, framework: Framework) -> None:
+        if why := framework.problem(self.requested):
+            raise PlacementError(f"{self.requested} can't be used: {why}.")
+
+
+def framework_of(module: str) -> Framework:
+    """Return the framework of arrays that were found, which is there since they are."""
+    return cast("Framework", get(module))

@@ -1,0 +1,155 @@
+"""Moves the variables that a line names, and reports what became of them: what `%to_gpu` does."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+
+from gpu_magic.errors import PlacementError
+from gpu_magic.moving.destination import read_destination
+from gpu_magic.moving.leftovers import OldMemory, old_memory, split_variables
+from gpu_magic.moving.move import carry_out
+from gpu_magic.moving.plan import Plan, PlannedVariable
+from gpu_magic.placement.physical import LazySnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from gpu_magic.moving.names import Names
+
+__all__ = ["MoveReport", "MoveRequest", "ProgressBar", "move_variables"]
+
+
+class MoveRequest(NamedTuple):
+    """What `%to_gpu` was asked for.
+
+    Parameters
+    ----------
+    names
+        The variables, as they were typed.
+    all
+        Move every variable that can be moved.
+    device
+        As after `--device`; None: see `read_destination`.
+    converts
+        The module of the framework that NumPy's arrays are converted for; None: they stay.
+    dry_run
+        Report what would move, and change nothing.
+
+    """
+
+    names: str
+    all: bool = False
+    device: str | None = None
+    converts: str | None = None
+    dry_run: bool = False
+
+
+class MoveReport(NamedTuple):
+    """What has moved, or with `dry_run` would move.
+
+    Parameters
+    ----------
+    device
+        The device, as users write it.
+    device_text
+        The device with its physical GPU, where there is one.
+    variables
+        What was planned for each variable.
+    nbytes
+        The size of what has moved, in bytes.
+    free
+        How many bytes were free on the device, for a dry run; None for unknown.
+    seconds
+        How long it took; None for a dry run.
+    skipped
+        The variables that `all` left where they are, and why each can't be moved.
+    old_memory
+        What is still held of the memory that was moved.
+    split
+        Variables that have some of what was moved, and how many bytes each has elsewhere.
+
+    """
+
+    device: str
+    device_text: str
+    variables: Sequence[PlannedVariable]
+    nbytes: int
+    free: int | None
+    seconds: float | None
+    skipped: Sequence[tuple[str, str]]
+    old_memory: OldMemory | None = None
+    split: Sequence[tuple[str, int]] = ()
+
+
+class ProgressBar(Protocol):
+    """A context manager that shows how many bytes have been copied."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def update(self, done: int) -> None: ...
+
+
+def move_variables(
+    request: MoveRequest, names: Names, progress_bar: Callable[[int], ProgressBar]
+) -> MoveReport:
+    """Move variables of a namespace.
+
+    Parameters
+    ----------
+    request
+        What to move, and where to.
+    names
+        The variables.
+    progress_bar
+        Makes a progress bar for a number of bytes.
+
+    Raises
+    ------
+    PlacementError
+        They can't be moved, do not fit, or a copy failed. Everything is as it was.
+
+    """
+    machine = LazySnapshot()
+    plan = Plan(read_destination(request.device, machine), request.converts, machine)
+    skipped = _add(request, plan, names)
+    plan.check()
+    free = plan.free if request.dry_run and plan.has_load else None
+    seconds, old, split = None, None, []
+    if not request.dry_run:
+        begin = time.monotonic()
+        with progress_bar(plan.nbytes) as progress:
+            carry_out(plan, names, progress.update)
+        seconds = time.monotonic() - begin
+        split = list(split_variables(plan, names.variables_and_outputs()))
+        old = old_memory(plan, names.variables_and_outputs()) if plan.nbytes else None
+    return MoveReport(
+        str(plan.device),
+        plan.device_text,
+        plan.variables,
+        plan.nbytes,
+        free,
+        seconds,
+        skipped,
+        old,
+        split,
+    )
+
+
+def _add(request: MoveRequest, plan: Plan, names: Names) -> list[tuple[str, str]]:
+    """Add the variables that are named, or all that can be moved; return those that can't be, and why."""
+    if request.all and request.names:
+        raise PlacementError(f"--all is every variable, and {request.names} is named besides: leave out one.")
+    if not request.all and not request.names:
+        raise PlacementError("Which variables? %to_gpu model batch names them, --all is every one.")
+    if request.names:
+        for name, value in names.read(request.names).items():
+            plan.add(name, value)
+        return []
+    reasons = {name: plan.add_if_possible(name, value) for name, value in names.read_all().items()}
+    return [(name, reason.removeprefix(f"{name}: ")) for name, reason in reasons.items() if reason]

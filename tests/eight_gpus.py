@@ -1,0 +1,136 @@
+"""A framework that exists in the tests only, with arrays on eight GPUs of CUDA.
+
+It is registered by an entry point, as another package's plug-in is. Nothing here needs a GPU, so it can stand on
+a simulated machine in the test's own process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic import frameworks
+from gpu_magic.frameworks.base import Framework, Holding, Load, MemoryPool, Transfer
+from gpu_magic.selection.target import CPU, LogicalDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["FRAMEWORK", "Array", "registered"]
+
+COUNT = 8
+
+
+@dataclass(eq=False)
+class Array:
+    """An array of some bytes on `cuda:ordinal`, or with None on the CPU."""
+
+    ordinal: int | None
+    nbytes: int = 1 << 20
+
+    @property
+    def device(self) -> LogicalDevice:
+        return CPU if self.ordinal is None else LogicalDevice("gpu", self.ordinal, "cuda")
+
+
+class EightGpus(Framework):
+    """The plug-in. Its memory is what is set here."""
+
+    name = "EightGpus"
+    module = __name__
+
+    reserved: int = 0  # bytes on each GPU
+    free: int | None = None
+
+    def statement_for(self, ordinal: int) -> str:
+        return f"use({ordinal})"
+
+    def problem(self, device: LogicalDevice) -> str:
+        return "" if device.index < COUNT else "there are eight"
+
+    def name_of(self, device: LogicalDevice) -> str:
+        return str(device)
+
+    def scope(
+        self, device: LogicalDevice, is_used: Callable[[], bool]
+    ) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()
+
+    def narrow(self, ordinals: Sequence[int]) -> tuple[str, contextlib.AbstractContextManager[Any] | None]:
+        return "", None
+
+    def is_array(self, kind: type) -> bool:
+        return issubclass(kind, Array)
+
+    def holdings(self, array: Array) -> Sequence[Holding]:
+        return [Holding(array.device, array.nbytes, id(array))]
+
+    def transfer(self, device: LogicalDevice) -> _Copies:
+        return _Copies(device)
+
+    def free_bytes(self, device: LogicalDevice) -> int | None:
+        return self.free
+
+    def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
+        devices = [LogicalDevice("gpu", ordinal, "cuda") for ordinal in range(COUNT)] if self.reserved else []
+        return {device: MemoryPool(self.reserved, self.reserved) for device in devices}
+
+
+class _Copies(Transfer):
+    """Makes a new array for each that is on another device."""
+
+    def __init__(self, device: LogicalDevice) -> None:
+        self._ordinal = None if device.kind == "cpu" else device.index
+        self._copies: dict[int, tuple[Array, Array]] = {}  # the array and its copy, by the array's id
+
+    def add(self, arrays: Sequence[Array]) -> Load:
+        others = [array for array in arrays if array.ordinal != self._ordinal]
+        self._copies |= {id(array): (array, Array(self._ordinal, array.nbytes)) for array in others}
+        origins = {str(array.device) for array in others}
+        return Load(len(others), sum(array.nbytes for array in others), origins)
+
+    def copy(self) -> Iterator[int]:
+        return (array.nbytes for array, _ in self._copies.values())
+
+    def commit(self) -> None:
+        pass
+
+    def replacement(self, array: Array) -> Array:
+        return self._copies.get(id(array), (array, array))[1]
+
+    def undo(self) -> None:
+        pass
+
+    def before(self) -> Iterator[Array]:
+        return (array for array, _ in self._copies.values())
+
+
+FRAMEWORK = EightGpus()
+
+
+@contextlib.contextmanager
+def registered(folder: Path) -> Iterator[EightGpus]:
+    """Install the plug-in into a folder on the path, for the length of a `with` block."""
+    metadata = folder / "eight_gpus-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: eight_gpus\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{frameworks.GROUP}]\n{__name__} = {__name__}:FRAMEWORK\n")
+    sys.path.insert(0, str(folder))
+    _forget()
+    try:
+        yield FRAMEWORK
+    finally:
+        sys.path.remove(str(folder))
+        _forget()
+        vars(FRAMEWORK).clear()
+
+
+def _forget() -> None:
+    """Have the entry points read anew."""
+    importlib.invalidate_caches()
+    for cached in (frameworks._entry_points, frameworks.known, frameworks.get):
+        cached.cache_clear()
