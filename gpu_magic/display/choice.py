@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.refusal import refusal_text
 from gpu_magic.display.rows import who_uses
+from gpu_magic.process.environment import MASK, ORDER
 from gpu_magic.process.outcome import Applied, Narrowed, Outcome, Refused
-from gpu_magic.process.session import MASK, ORDER
 from gpu_magic.restart.saved_choice import NOT_APPLIED
 from gpu_magic.text import GIB, bytes_text, printable
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import no_var_expand
 
-from gpu_magic.process.session import MASK, current, saved_choice_file
+from gpu_magic.process import saved_choice_file
+from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,7 @@ def load(shell: InteractiveShell) -> None:
     """
     unload(shell)
     GpuMagics(shell).add()
-    current().load(shell)
+    cuda_watch.begin(shell)
     if os.access(saved_choice_file(), os.F_OK):
         _resume(shell)
     if panels := sys.modules.get("gpu_magic.widget.state"):
@@ -62,7 +63,11 @@ def unload(shell: InteractiveShell) -> None:
     magics = magics_of(shell)
     if magics is None:
         return
+    from gpu_magic.process.environment import MASK
+    from gpu_magic.process.session import current
+
     magics.remove()
+    cuda_watch.end()
     if panels := sys.modules.get("gpu_magic.widget.state"):
         panels.panel_state().pause()
     if MASK in current().unload():

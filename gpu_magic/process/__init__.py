@@ -1,8 +1,9 @@
-"""Whether CUDA was initialized in this process: the driver is asked, and neither loaded nor initialized.
+"""What this process is: whether CUDA was initialized in it, and which Jupyter kernel it is.
 
-The driver library is looked up with RTLD_NOLOAD: where nothing has loaded it, nothing has initialized CUDA.
-Where it is loaded, `cuDeviceGetCount` returns CUDA_ERROR_NOT_INITIALIZED (3) until cuInit was called, and
-never after (CUDA driver API, "Initialization"). `cuDriverGetVersion` is not a test: it answers before, too.
+The CUDA driver library is looked up with RTLD_NOLOAD: it is neither loaded nor initialized here, and where
+nothing has loaded it, nothing has initialized CUDA. Where it is loaded, `cuDeviceGetCount` returns
+CUDA_ERROR_NOT_INITIALIZED (3) until cuInit was called, and never after (CUDA driver API, "Initialization").
+`cuDriverGetVersion` is not a test: it answers before, too.
 
 In a child forked after cuInit the answer is 3 again, and CUDA can't be used there. So the process in which
 CUDA was seen to be initialized is remembered, and the driver is asked before every fork (see also triton
@@ -19,7 +20,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import ctypes
 
-__all__ = ["devices", "is_forked", "is_initialized", "is_loaded"]
+__all__ = [
+    "connection_file",
+    "devices",
+    "is_forked",
+    "is_initialized",
+    "is_loaded",
+    "saved_choice_file",
+]
 
 _NOT_INITIALIZED = 3
 
@@ -116,6 +124,24 @@ def _uuid(library: Any, device: ctypes.c_int) -> str:
         return ""
     digits = bytes(raw).hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def connection_file() -> str:
+    """Return the connection file of the Jupyter kernel that this process is; empty where it is not one."""
+    module: Any = sys.modules.get("ipykernel.kernelapp")  # a kernel has imported it
+    if module is None or not module.IPKernelApp.initialized():
+        return ""
+    app = module.IPKernelApp.instance()
+    file: str = app.connection_file
+    if os.sep not in file:  # it is in the folder of the application
+        file = app.abs_connection_file
+    return file if os.path.isabs(file) else ""  # noqa: PTH117 - pathlib takes ten times as long
+
+
+def saved_choice_file() -> str:
+    """Return the file that a choice is saved in for the next start of this kernel; empty if it is not one."""
+    folder, slash, name = connection_file().rpartition(os.sep)
+    return f"{folder}{slash}gpu_magic-{name.removesuffix('.json')}.json" if name else ""
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.settings import FrameworkSettings
+from gpu_magic.process.environment import MASK, ORDER, mask_and_order
 from gpu_magic.process.outcome import Applied, Narrowed, Refused
-from gpu_magic.process.session import MASK, NVML_CHECK, ORDER, mask_and_order
 from gpu_magic.process.state import State
 from gpu_magic.process.view import judge_process, read_machine
+from gpu_magic.process.watch import cuda_watch
 from gpu_magic.selection.memory import plan_memory
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import Auto, Reset, parse
@@ -56,7 +57,7 @@ def apply(
     if memory:
         FrameworkSettings.check(memory)
     is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
-    state = session.watch.look()
+    state = cuda_watch.look()
     if state.can_change:
         if not dry_run:
             _set_memory(session, memory)
@@ -64,7 +65,7 @@ def apply(
             session.environment.set(ORDER, selection.order)
             session.chosen = request
         return Applied(selection, dry_run, is_simulated, not dry_run, is_reset, str(memory))
-    guard = judge_process(session, inventory, state)
+    guard = judge_process(inventory, state)
     if had := _had_already(session, request, selection, guard):
         if not dry_run:
             _set_memory(session, memory)
@@ -92,14 +93,14 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     request = parse(text)
     if options != _PLAIN:
         raise ChoiceError(f"--in-process changes no mask and no memory: leave{options} out.")
-    state = session.watch.look()
+    state = cuda_watch.look()
     if state is not State.FROZEN:
         raise ChoiceError(
             f"CUDA was not started here yet, so %gpus {text} chooses for every framework; --in-process "
             "is for later."
         )
     inventory = read_machine(session)
-    guard = judge_process(session, inventory, state)
+    guard = judge_process(inventory, state)
     is_reset = isinstance(request, Reset)
     wanted = () if is_reset else _known(select(request, inventory, session.inherited))
     ordinals = guard.ordinals(wanted)
@@ -124,7 +125,7 @@ def _set_memory(session: Session, memory: MemorySettings) -> None:
     if not memory and session.settings is None:
         return
     variables, ours = _settings(session).limit(memory), session.environment
-    ours.restore([name for name in ours.names if name not in (MASK, ORDER, NVML_CHECK, *variables)])
+    ours.restore([name for name in ours.names if name not in (MASK, ORDER, *variables)])
     for name, value in variables.items():
         ours.set(name, value)
 

@@ -10,9 +10,10 @@ from gpu_magic.devices.nvml import Nvml
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process import devices
+from gpu_magic.process.environment import mask_and_order
 from gpu_magic.process.guard import judge
-from gpu_magic.process.session import mask_and_order
 from gpu_magic.process.state import State
+from gpu_magic.process.watch import cuda_watch
 from gpu_magic.selection.mask import Reading, read
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
 
     """
     inventory = read_machine(session)
-    guard = judge_process(session, inventory, session.watch.look() if state is None else state)
+    guard = judge_process(inventory, cuda_watch.look() if state is None else state)
     kernel = _kernel_view(inventory, session.inherited, mask_and_order(), guard)
     return Snapshot(
         inventory.gpus,
@@ -103,8 +104,8 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
 
 def ask_guard(session: Session) -> Guard:
     """Ask whether a choice can still take effect; GPUs are read only to name those that CUDA has."""
-    state = session.watch.look()
-    return judge_process(session, read_machine(session) if state is State.FROZEN else Inventory(), state)
+    state = cuda_watch.look()
+    return judge_process(read_machine(session) if state is State.FROZEN else Inventory(), state)
 
 
 def read_machine(session: Session) -> Inventory:
@@ -114,9 +115,9 @@ def read_machine(session: Session) -> Inventory:
     return session.reader.inventory()
 
 
-def judge_process(session: Session, inventory: Inventory, state: State) -> Guard:
+def judge_process(inventory: Inventory, state: State) -> Guard:
     """Put together what the driver, the watch and the machine say."""
-    return judge(state, devices(), session.watch.first, inventory)
+    return judge(state, devices(), cuda_watch.first, inventory)
 
 
 def _kernel_view(inventory: Inventory, inherited: _Variables, now: _Variables, guard: Guard) -> KernelView:

@@ -7,6 +7,7 @@ this module, so it imports little: `cause` puts the cause into words, and is loa
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
     from gpu_magic.process.cause import Sighting
     from gpu_magic.process.state import State
 
-__all__ = ["ImportLog", "Watch"]
+__all__ = ["ImportLog", "Watch", "cuda_watch"]
+
+# While it watches, this is set. PyTorch reads it at every call of torch.cuda.is_available(), which without it
+# calls cuInit (torch 2.13, torch/cuda/__init__.py).
+NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 class Watch:
-    """Watches one process.
+    """Watches this process.
 
     Attributes
     ----------
@@ -37,10 +42,13 @@ class Watch:
         self._started_before: Sequence[str] = ()
         self._imports = ImportLog(self._at_import)
         self._shell: Any = None
+        self._has_set_check = False  # NVML_CHECK
 
     def begin(self, shell: Any) -> None:
         """Watch the cells of an IPython shell, and its imports, until CUDA is initialized."""
         self._shell = shell
+        if NVML_CHECK not in os.environ:
+            os.environ[NVML_CHECK], self._has_set_check = "1", True
         if is_initialized():
             self._note("before gpu_magic was loaded")
         else:
@@ -48,11 +56,20 @@ class Watch:
             self._imports.attach()
 
     def end(self) -> None:
-        """Stop watching: remove the hooks from the shell and from the import system."""
+        """Stop watching, and restore what was set."""
+        if is_initialized():
+            self._note(self._this_cell())
+        self._remove_hooks()
+        self._shell = None
+        if self._has_set_check and os.environ.get(NVML_CHECK) == "1":
+            del os.environ[NVML_CHECK]
+        self._has_set_check = False
+
+    def _remove_hooks(self) -> None:
+        """Remove the hooks from the shell and from the import system."""
         self._imports.detach()
         if self._shell is not None and self._after_cell in self._shell.events.callbacks["post_run_cell"]:
             self._shell.events.unregister("post_run_cell", self._after_cell)
-        self._shell = None
 
     def look(self) -> State:
         """Ask the driver now; note it where CUDA is seen to be initialized for the first time."""
@@ -75,7 +92,7 @@ class Watch:
         number = result.execution_count
         when = "in an unnumbered cell" if number is None else f"in cell [{number}]"
         self._note(when, latest=latest, cell=result.info.raw_cell)
-        self.end()  # not earlier: during an import, Python iterates over the list that the import log is in
+        self._remove_hooks()  # not earlier: during an import, Python iterates over the list that they are in
 
     def _note(self, when: str, *, latest: str = "", initializer: str = "", cell: str = "") -> None:
         """Note when CUDA was initialized, and by what, if this is the first time that it is seen.
@@ -180,3 +197,6 @@ def _is_importlib(frame: FrameType) -> bool:
 def _is_users(frame: FrameType | None) -> bool:
     """Return whether a frame runs code of the notebook itself, and not of a package."""
     return frame is not None and frame.f_globals.get("__name__") == "__main__"
+
+
+cuda_watch = Watch()  # a process has one CUDA

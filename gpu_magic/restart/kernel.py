@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.process import session
+from gpu_magic import process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,13 +19,13 @@ __all__ = ["kernel_id", "restart_from_here", "saved_choice_file", "say_in_first_
 
 def saved_choice_file() -> Path | None:
     """Return the file for this kernel's saved choice; None where this process is not a Jupyter kernel."""
-    file = session.saved_choice_file()
+    file = process.saved_choice_file()
     return Path(file) if file else None
 
 
 def kernel_id() -> str:
     """Return the Jupyter server's id of this kernel; empty where it is not known."""
-    name = Path(session.connection_file()).stem
+    name = Path(process.connection_file()).stem
     return name.removeprefix("kernel-") if name.startswith("kernel-") else ""
 
 
