@@ -21,7 +21,7 @@ MOST = 60e-6
 TARGETS = {
     "not loaded": "benchmarks.probe:absent",
     "not loaded, PyTorch imported": "benchmarks.probe:absent_beside:torch",
-    "loaded, not initialised": "benchmarks.probe:live",
+    "loaded, not initialized": "benchmarks.probe:live",
     "frozen": "benchmarks.probe:frozen",
     "frozen, seen for the first time": "benchmarks.probe:frozen_just_now",
 }

@@ -33,7 +33,7 @@ BARE, KEPT, FACTS, OURS, *OTHERS = READERS
 MOST = 1.5  # times bare pynvml
 MOST_IN_KERNEL = 1.3  # times bare pynvml, whose import is most of it
 KERNEL_ROUNDS = 9
-# Memory, utilisation, temperature, power, processes. (pynvml's own function for these makes two calls.)
+# Memory, utilization, temperature, power, processes. (pynvml's own function for these makes two calls.)
 CALLS_NEEDED = 5 * GPUS
 
 

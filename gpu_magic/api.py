@@ -43,7 +43,7 @@ def guard() -> Guard:
     Returns
     -------
     Guard
-        Its `state`, and if it is too late: since when, by what, and what the process is frozen to.
+        Its `state`, and if it is too late: since when, by what, and what the process keeps.
 
     """
     return ask_guard(current())
@@ -83,7 +83,7 @@ def choose(
         The most of each GPU's memory that TensorFlow, JAX and PyTorch take: "8GB" (10 to the 9th bytes each),
         "8GiB" (2 to the 30th), or a number of bytes.
     in_process
-        Once CUDA has started: tell the frameworks that are imported to use these from here on, among those
+        Once CUDA has started: have the imported frameworks use these from here on, among those
         that the process has. It goes with no other option but `dry_run`.
     restart
         Where it is too late: restart the kernel; the next `%load_ext gpu_magic` in it applies the choice.
@@ -100,7 +100,7 @@ def choose(
     ChoiceError
         For GPUs that can't be chosen; nothing was changed.
     CudaInitializedError
-        With `strict`, where CUDA was initialised with other GPUs; nothing was changed.
+        With `strict`, where CUDA was initialized with other GPUs; nothing was changed.
     KernelRestarting
         With `restart`, where it is too late and the kernel is about to be restarted for it.
 
@@ -117,7 +117,7 @@ def choose(
     from gpu_magic.selection.options import Options
 
     if in_process and restart:
-        raise ChoiceError("--in-process needs no restart: leave one of the two out.")
+        raise ChoiceError("--in-process needs no restart: use one of the two.")
     options = Options(by, order, force, growth, memory_limit)
     outcome = (narrow if in_process else apply)(
         current(), normalize_request(wanted), options, dry_run=dry_run
@@ -258,10 +258,10 @@ def to_gpu(thing: Any, device: str | int | None = None, *, numpy: str | None = N
     from gpu_magic.selection.normalize import can_name_device, normalize_device
 
     if isinstance(thing, str):
-        raise PlacementError(f"to_gpu moves a variable, and {thing!r:.40} is a text: leave the quotes away.")
+        raise PlacementError(f"to_gpu moves a variable, and {thing!r:.40} is a string: remove the quotes.")
     if not can_name_device(device):
         raise PlacementError(
-            f"to_gpu moves one thing, and behind it stands the device, not a {type(device).__name__}: "
+            f"to_gpu moves one thing, followed by the device, not a {type(device).__name__}: "
             "to_gpu((model, optimizer), 1) moves several."
         )
     machine = LazySnapshot()

@@ -41,7 +41,7 @@ class SimulationError(_OneLineError):
 
 
 class CudaInitializedError(GpuMagicError, RuntimeError):
-    """A different choice came after CUDA had been initialised; nothing was changed."""
+    """A different choice came after CUDA had been initialized; nothing was changed."""
 
 
 class KernelRestarting(GpuMagicError):  # noqa: N818 - no error: what was asked for is under way
@@ -52,7 +52,7 @@ class KernelRestarting(GpuMagicError):  # noqa: N818 - no error: what was asked 
 
 
 class CudaInitializedWarning(UserWarning):
-    """A different choice came after CUDA had been initialised; nothing was changed."""
+    """A different choice came after CUDA had been initialized; nothing was changed."""
 
 
 class PlacementWarning(UserWarning):

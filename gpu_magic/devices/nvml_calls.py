@@ -29,7 +29,7 @@ _SENTENCES = {
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "The NVIDIA driver is installed and not loaded: "
     "running nvidia-smi as an administrator, or a reboot, loads it.",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "The NVIDIA driver was updated while its old kernel module "
-    "is still loaded (driver/library version mismatch): a reboot mends it.",
+    "is still loaded (driver/library version mismatch): rebooting fixes it.",
     pynvml.NVML_ERROR_NO_PERMISSION: "The NVIDIA driver refuses this user: "
     "an administrator can give access to /dev/nvidia*.",
     pynvml.NVML_ERROR_GPU_IS_LOST: "not answering: the driver says this GPU is lost",

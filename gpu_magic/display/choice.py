@@ -119,7 +119,7 @@ def _narrowed(outcome: Narrowed) -> Iterator[str]:
     if outcome.is_dry_run:
         yield "Nothing was changed."
     elif not outcome.results:
-        yield "No framework is imported that could be told." if outcome.devices else "Nothing was narrowed."
+        yield "No framework is imported." if outcome.devices else "Nothing was narrowed."
 
 
 def _settings(outcome: Applied) -> str:

@@ -106,7 +106,7 @@ class Freed(NamedTuple):
             lines.append(_held_text(self.held))
         if self.unnamed:
             lines.append(
-                f"{size_text(self.unnamed)} more where no variable was seen to lead: the graph of a loss, a "
+                f"{size_text(self.unnamed)} more that no variable was seen to hold: the graph of a loss, a "
                 "saved exception, another library."
             )
         return "\n".join(lines)

@@ -44,7 +44,7 @@ def refusal_text(refused: Refused) -> str:
             f"CUDA {guard.sentence}. Nothing was changed.\n"
             'Start workers with the "spawn" method, or fork before the first use of CUDA.'
         )
-    why = f"CUDA was {guard.seen}, and this process is frozen to {guard.frozen_to}. Nothing was changed."
+    why = f"CUDA was {guard.seen}, and this process keeps {guard.frozen_to}. Nothing was changed."
     return "\n".join([why, *_without_a_restart(refused), _with_a_restart(refused)])
 
 
@@ -54,7 +54,7 @@ def _without_a_restart(refused: Refused) -> Iterator[str]:
     if ordinal is None:
         return
     device = refused.guard.devices[ordinal]
-    has = f"{label_of(device)} is here already, as cuda:{ordinal}."
+    has = f"{label_of(device)} is already visible here, as cuda:{ordinal}."
     if not refused.statements:
         yield has
         return
@@ -62,7 +62,7 @@ def _without_a_restart(refused: Refused) -> Iterator[str]:
     for name, statement in refused.statements:
         yield f"  {name}: {statement}"
     number = device.index if isinstance(device, Gpu) else refused.guard.uuids[ordinal]
-    yield f"  any of them: %%on_gpu {ordinal} for a cell, %gpus {number} --in-process from here on"
+    yield f"  any framework: %%on_gpu {ordinal} for one cell, %gpus {number} --in-process from here on"
 
 
 def _with_a_restart(refused: Refused) -> str:

@@ -53,7 +53,7 @@ def get(module: str) -> Framework | None:
     try:
         return _load(_entry_points()[module])
     except Exception as error:  # noqa: BLE001 - it is another package's code
-        warnings.warn(f"gpu_magic can't use what knows {module}: {error!r}", stacklevel=2)
+        warnings.warn(f"gpu_magic can't use the plug-in for {module}: {error!r}", stacklevel=2)
         return None
 
 

@@ -63,10 +63,10 @@ class Keras(Framework):
         """Return a refusal for all that has variables: those go back to their own device when used."""
         if not issubclass(kind, (sys.modules["keras"].Variable, *self._kinds)):
             return ""
-        way = "make it anew in a cell with %%on_gpu"
+        way = "create it again in a cell with %%on_gpu"
         if issubclass(kind, sys.modules["keras"].Layer):
             way += ", then new.set_weights(old.get_weights())"
-        return f"Keras can't move what it has made ({kind.__name__}): {way}."
+        return f"Keras can't move its own objects ({kind.__name__}): {way}."
 
     @property
     def _kinds(self) -> tuple[type, ...]:

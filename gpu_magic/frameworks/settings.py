@@ -105,7 +105,7 @@ class FrameworkSettings:
             if framework is not None:
                 framework.limit_memory(self._memory)
         except Exception as error:  # noqa: BLE001 - an import that fails at its end can't be tried again
-            warnings.warn(f"{module} could not be told of --memory-limit: {error!r}", stacklevel=2)
+            warnings.warn(f"{module} could not be given --memory-limit: {error!r}", stacklevel=2)
 
     def _detach_hook(self) -> None:
         if self._hook is not None:

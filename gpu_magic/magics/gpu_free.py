@@ -31,5 +31,5 @@ class GpuFreeMagic:
         """
         options = read("%gpu_free", line)
         if options.request:
-            raise UsageError("%gpu_free takes no names, and means all GPUs: del x drops a variable.")
+            raise UsageError("%gpu_free takes no names: it frees memory on all GPUs; del x drops a variable.")
         print(gpu_magic.gpu_free(dry_run=options.dry_run))

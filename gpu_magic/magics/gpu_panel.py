@@ -23,7 +23,7 @@ class GpuPanelMagic:
     def gpu_panel(self, line: str) -> None:
         """Show the GPUs in a live panel, and choose them by clicking.
 
-        %gpu_panel         memory and whose it is, utilisation over the last minutes, temperature, power, the
+        %gpu_panel         memory and whose it is, utilization over the last minutes, temperature, power, the
                            people and processes, what this kernel calls each GPU; once a second, also while
                            a cell runs
 
@@ -31,7 +31,7 @@ class GpuPanelMagic:
         choice needs a restart of the kernel: the panel offers it, and keeps the choice.
         """
         if read("%gpu_panel", line).request:
-            raise UsageError(f"%gpu_panel takes nothing behind it; %gpus {line.strip()} chooses by typing.")
+            raise UsageError(f"%gpu_panel takes no arguments; %gpus {line.strip()} chooses by typing.")
         try:
             if not hasattr(self._shell, "kernel"):
                 display(gpu_magic.gpus())

@@ -29,14 +29,14 @@ class GpusMagic:
     def gpus(self, line: str) -> None:
         """Show the GPUs of this machine, or choose those that CUDA will see in this kernel.
 
-        %gpus              show them: memory, utilisation, temperature, power, who uses them, and what
+        %gpus              show them: memory, utilization, temperature, power, who uses them, and what
                            this kernel calls them
         %gpus 1,3          choose by nvidia-smi's numbers: cuda:0 is GPU 1, cuda:1 is GPU 3
         %gpus 2,0          the order is kept: cuda:0 is GPU 2
         %gpus 0-2,5        a range
         %gpus GPU-8f3a     the beginning of a UUID, as far as it is unique
         %gpus MIG-41b7     one MIG instance
-        %gpus auto         the least busy: least memory in use, then least utilisation
+        %gpus auto         the least busy: least memory in use, then least utilization
         %gpus auto:2       the two least busy
         %gpus all          all that this kernel was given
         %gpus none         hide every GPU
@@ -49,12 +49,12 @@ class GpusMagic:
                            CUDA_DEVICE_ORDER: PCI_BUS_ID, nvidia-smi's order, is the default
         --growth           have TensorFlow and JAX take memory as they need it, not most of a GPU at once
         --memory-limit 8GB the most that TensorFlow, JAX and PyTorch take of each GPU
-        --in-process       once CUDA has started: tell the frameworks that are imported to use these,
+        --in-process       once CUDA has started: have the imported frameworks use these,
                            among those that the kernel has; reset --in-process takes it back
         --restart          where it is too late: restart the kernel; the next %load_ext gpu_magic then
                            applies the choice
         --dry-run          say what would be set, and change nothing
-        --force            allow GPUs outside the mask that the kernel was started with
+        --force            allow GPUs outside the CUDA_VISIBLE_DEVICES that the kernel was started with
         --strict           where it is too late: an error, which stops Run All
 
         Choose before a framework starts CUDA. After that a different choice changes nothing, and says

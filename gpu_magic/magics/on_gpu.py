@@ -42,13 +42,13 @@ class OnGpuMagic:
                            in the scope of a tf.distribute.MirroredStrategy over exactly these
 
         --only torch,tensorflow
-                           tell these frameworks, and leave the others as they are
+                           place these frameworks, and leave the others as they are
         --or-cpu           where the GPU can't be used, run the cell on the CPU and say so
         -v, --verbose      say where the cell ran
 
         PyTorch's default and current device, TensorFlow's, JAX's and CuPy's are set for the cell, also in a
         framework that the cell itself imports, and set back at its end. Where one that the cell uses can't
-        run there, the cell does not run. Else it is a cell like any other.
+        run there, the cell does not run. Otherwise it is a cell like any other.
         """
         __tracebackhide__ = True
         if "{" in line or "$" in line:

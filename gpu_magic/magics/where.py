@@ -52,7 +52,7 @@ class WhereMagic:
         try:
             return self.shell.ev(expression)
         except SyntaxError:
-            why = "is no expression; several are separated by spaces, and have none inside"
+            why = "is not an expression; separate several with spaces, and use none inside"
         except NameError as error:
             why = f"{error}" if expression != error.name else "is not a variable here"
         except Exception as error:  # noqa: BLE001 - whatever the user's expression raises

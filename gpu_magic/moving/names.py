@@ -101,14 +101,14 @@ class Names:
             node = ast.parse(word, mode="eval").body
         except SyntaxError:
             raise PlacementError(
-                f"{word!r} is no variable. Name them as you would in Python, with spaces between: "
+                f"{word!r} is not a variable. Name them as you would in Python, with spaces between: "
                 "model state.optimizer data['train']."
             ) from None
         if isinstance(node, ast.Name):
             return self._variable(node.id)
         if not isinstance(node, ast.Attribute | ast.Subscript):
             raise PlacementError(
-                f"{word} is no variable, attribute or item: what is moved needs a name that it keeps. Assign "
+                f"{word} is not a variable, attribute or item, and what is moved needs a name. Assign "
                 "it first, or use gpu_magic.to_gpu(...)."
             )
         owner = self._value(node.value, word)
@@ -162,12 +162,12 @@ def _refuse_devices(word: str) -> None:
     if word in ("all", "*"):
         raise PlacementError("Every variable is --all: %to_gpu --all.")
     if word in ("to", "on"):
-        raise PlacementError(f"{word} is not a variable here. The device stands behind --device: --device 1.")
+        raise PlacementError(f"{word} is not a variable here. Give the device with --device 1.")
     try:
         parse_targets(word)
     except PlacementError:
         return
-    raise PlacementError(f"{word} is not a variable here. A device stands behind --device: --device {word}.")
+    raise PlacementError(f"{word} is not a variable here. Give the device with --device {word}.")
 
 
 def _words(text: str) -> list[str]:

@@ -207,8 +207,8 @@ class Plan:
             dtypes = listed(sorted({str(array.dtype) for array in found.numpy}))
             return f"{name} is NumPy's, and no framework has arrays of {dtypes}."
         return (
-            f"{name} is NumPy's, which knows no device: --numpy torch (or numpy='torch') makes it PyTorch's "
-            "there; jax and cupy will do, too."
+            f"{name} is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a "
+            "PyTorch tensor there; jax and cupy work, too."
         )
 
     def _add_arrays(self, found: Found) -> Load:

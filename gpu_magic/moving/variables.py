@@ -144,7 +144,9 @@ def move_variables(
 def _add(request: MoveRequest, plan: Plan, names: Names) -> list[tuple[str, str]]:
     """Add the variables that are named, or all that can be moved; return those that can't be, and why."""
     if request.all and request.names:
-        raise PlacementError(f"--all is every variable, and {request.names} is named besides: leave out one.")
+        raise PlacementError(
+            f"--all is every variable, and {request.names} is also named: use one of the two."
+        )
     if not request.all and not request.names:
         raise PlacementError("Which variables? %to_gpu model batch names them, --all is every one.")
     if request.names:

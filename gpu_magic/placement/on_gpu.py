@@ -123,7 +123,7 @@ class OnGpu:
     def __call__(self, function: _Function) -> _Function:
         """Decorate a function: each call is a block of its own."""
         if isinstance(function, type) or not callable(function):
-            raise PlacementError(f"on_gpu decorates functions, and {function!r:.60} is none.")
+            raise PlacementError(f"on_gpu decorates functions, and {function!r:.60} is not a function.")
         called = function if inspect.isroutine(function) else type(function).__call__
         can_wait = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
         if any(check(function) or check(called) for check in can_wait):
@@ -168,9 +168,7 @@ def read_only(text: str) -> tuple[str, ...]:
     for name in filter(None, (part.strip().lower() for part in text.split(","))):
         module = _ALIASES.get(name, name)
         if module not in known():
-            raise PlacementError(
-                f"--only {name}: there is no framework of that name; it can be {listed(known())}."
-            )
+            raise PlacementError(f"--only {name}: no framework has that name; it can be {listed(known())}.")
         found.append(module)
     if not found:
         raise PlacementError(f"--only needs a framework: {listed(known())}.")

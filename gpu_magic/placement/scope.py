@@ -122,7 +122,7 @@ class Scope:
         for framework in missed:
             warnings.warn_explicit(
                 f"{framework.name} was first imported in another thread, or by an unusual loader, and was "
-                f"not told of {self._name}. Import it before.",
+                f"not set to {self._name}. Import it first.",
                 PlacementWarning,
                 "on_gpu",
                 1,
@@ -168,7 +168,7 @@ class Scope:
                 scope = framework.scope(devices[0], functools.partial(self._uses, framework.module))
             scope.__enter__()
         except Exception as error:  # another version of it, with other insides
-            why = f"{framework.name} can't be told of {self._name}: {type(error).__name__}: {error}."
+            why = f"{framework.name} can't be set to {self._name}: {type(error).__name__}: {error}."
             raise PlacementError(why) from error
         self._scopes.append(scope)
         self._set[framework.module] = framework, devices

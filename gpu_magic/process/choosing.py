@@ -92,11 +92,11 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     """
     request = parse(text)
     if options != _PLAIN:
-        raise ChoiceError(f"--in-process changes no mask and no memory: leave{options} out.")
+        raise ChoiceError(f"--in-process sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit{options}.")
     state = cuda_watch.look()
     if state is not State.FROZEN:
         raise ChoiceError(
-            f"CUDA was not started here yet, so %gpus {text} chooses for every framework; --in-process "
+            f"CUDA has not been initialized here, so %gpus {text} chooses for every framework; --in-process "
             "is for later."
         )
     inventory = read_machine(session)

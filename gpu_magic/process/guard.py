@@ -25,7 +25,7 @@ class Guard:
     state
         Absent, live, frozen, forked or unknown.
     since
-        When CUDA was first seen to be initialised: `in cell [4]`; empty where it was not.
+        When CUDA was first seen to be initialized: `in cell [4]`; empty where it was not.
     by
         Through what: `import kornia`, `PyTorch`; empty where it can't be told.
     devices
@@ -58,7 +58,7 @@ class Guard:
     def sentence(self) -> str:
         """Say it in one sentence, without its subject, CUDA."""
         if self.state is State.FROZEN:
-            return f"{self.seen}; this process is frozen to {self.frozen_to}"
+            return f"{self.seen}; this process keeps {self.frozen_to}"
         return {
             State.ABSENT: "not started: the choice can still change",
             State.LIVE: "loaded and not started: the choice can still change",
@@ -68,8 +68,8 @@ class Guard:
 
     @property
     def seen(self) -> str:
-        """Say since when and by what, as far as it is known: `initialised in cell [4] by import kornia`."""
-        return " ".join(["initialised", *filter(None, [self.since, self.by and f"by {self.by}"])])
+        """Say since when and by what, as far as it is known: `initialized in cell [4] by import kornia`."""
+        return " ".join(["initialized", *filter(None, [self.since, self.by and f"by {self.by}"])])
 
     @property
     def frozen_to(self) -> str:

@@ -43,7 +43,7 @@ def save(refused: Refused) -> None:
     file = saved_choice_file()
     if file is None:
         raise ChoiceError(
-            f"This is no Jupyter kernel, so it can't be restarted from here: leave, and start again with "
+            f"This is not a Jupyter kernel, so it can't be restarted from here: exit, and start again with "
             f"%gpus {refused.request or 'reset'}."
         )
     if refused.is_dry_run:
@@ -58,7 +58,7 @@ def save(refused: Refused) -> None:
             _write(file, json.dumps(saved))
     except OSError as error:
         raise ChoiceError(
-            f"The choice can't be kept for a restart, so nothing was changed: {error}."
+            f"The choice can't be saved for a restart, so nothing was changed: {error}."
         ) from None
 
 

@@ -56,8 +56,8 @@ class Allotment:
         if self.reading.devices is UNKNOWN:
             raise ChoiceError(
                 f"It is not known what this kernel was given: CUDA_VISIBLE_DEVICES={self._mask}. "
-                f"{self.reading.notes[-1]} Restart it with a mask of UUIDs; --force chooses from all, "
-                "whoever they were given to."
+                f"{self.reading.notes[-1]} Restart it with UUIDs in CUDA_VISIBLE_DEVICES; --force chooses "
+                "from all, whoever they were given to."
             )
         return self.reading.devices
 
@@ -120,7 +120,7 @@ def check_usable(gpu: Gpu) -> None:
     if gpu.problem:
         raise ChoiceError(f"{gpu.label} can't be chosen, as it is {gpu.problem}.")
     if gpu.uuid is UNKNOWN:
-        raise ChoiceError(f"{gpu.label} can't be chosen: the driver does not tell its UUID.")
+        raise ChoiceError(f"{gpu.label} can't be chosen: the driver does not report its UUID.")
     if gpu.is_split:
         there = " or ".join(instance.uuid for instance in gpu.mig)
         there = there or "an administrator has to make one first"

@@ -137,7 +137,7 @@ def _explain_numbers(mask: str, entries: list[str], valid: list[int], count: int
         if not entry:
             why = "is empty"
         elif re.match(r"\+?[0-9]", entry):
-            why = f"is no GPU of this machine (it has {count})"
+            why = f"is not a GPU of this machine (it has {count})"
         else:
             why = "is not a number"
         seen = f"only {', '.join(map(str, valid))}" if valid else "no GPU"

@@ -65,19 +65,19 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
     Raises
     ------
     ChoiceError
-        `limit` is not a size, or more than a device has; or there is no device.
+        `limit` is not a size, or more than a device has; or there is not a device.
 
     """
     if not growth and limit is None:
         return MemorySettings()
     if not devices:
-        raise ChoiceError("--growth and --memory-limit go with GPUs, and there is none in this choice.")
+        raise ChoiceError("--growth and --memory-limit need GPUs, and this choice has none.")
     if limit is None:
         return MemorySettings(growth=True, gpus=len(devices))
     size = _size(limit)
     for device in devices:
         if device.memory_total is UNKNOWN:
-            raise ChoiceError(f"{device.label} does not tell its memory, so no limit can be set on it.")
+            raise ChoiceError(f"{device.label} does not report its memory, so no limit can be set.")
         if size > device.memory_total:
             there = bytes_text(device.memory_total)
             raise ChoiceError(f"--memory-limit {limit} is more than {device.label} has: {there}.")
@@ -90,7 +90,7 @@ def _size(limit: str | int) -> int:
     text = str(limit)
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(i?)B?", text.strip(), re.IGNORECASE)
     if not match or (match[3] and not match[2]):
-        raise ChoiceError(f"--memory-limit {text} is no size; try --memory-limit 8GB, or 8GiB.")
+        raise ChoiceError(f"--memory-limit {text} is not a size; try --memory-limit 8GB, or 8GiB.")
     unit = match[2].upper()
     size = round(float(match[1]) * (_BINARY if match[3] else _UNITS)[unit])
     if size < _LEAST:

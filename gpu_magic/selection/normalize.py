@@ -24,7 +24,7 @@ def normalize_device(device: object) -> str:
     if isinstance(device, Gpu):
         return f"smi:{device.index}"
     if isinstance(device, bool | bytes | set | frozenset | dict) or callable(device):
-        raise PlacementError(f"{device!r:.40} names no device; try on_gpu(0) or on_gpu('cpu').")
+        raise PlacementError(f"{device!r:.40} does not name a device; try on_gpu(0) or on_gpu('cpu').")
     if isinstance(device, str | MigInstance):
         return normalize_request(device)
     with contextlib.suppress(TypeError):
@@ -58,9 +58,9 @@ def normalize_request(request: object) -> str:
     if isinstance(request, MigInstance):
         return request.uuid
     if isinstance(request, bool | set | frozenset | bytes):  # neither a number nor an order is meant by these
-        raise ChoiceError(f"{request!r} names no GPUs in an order; try choose(1) or choose([1, 3]).")
+        raise ChoiceError(f"{request!r} does not name GPUs in an order; try choose(1) or choose([1, 3]).")
     with contextlib.suppress(TypeError):
         return str(operator.index(request))  # type: ignore[arg-type] # any integer: NumPy's, too
     if isinstance(request, Iterable):
         return ",".join(map(normalize_request, request))
-    raise ChoiceError(f"{request!r} names no GPU; try choose(1), choose([1, 3]) or choose('auto').")
+    raise ChoiceError(f"{request!r} does not name a GPU; try choose(1), choose([1, 3]) or choose('auto').")

@@ -115,7 +115,7 @@ def _with_commas(asked: str) -> str:
 def _auto(count: str) -> Auto:
     if not re.fullmatch(r"[0-9]{1,4}", count) or int(count) == 0:
         raise ChoiceError(
-            f"'auto:{count}' needs a number from 1 on behind the colon; auto:2 picks the two least busy ones."
+            f"'auto:{count}' needs a number, 1 or more, after the colon; auto:2 picks the two least busy."
         )
     return Auto(int(count))
 
@@ -145,19 +145,19 @@ def _what_was_meant(entry: str) -> str:
     if re.fullmatch(r"-[0-9]+", entry):
         return f"{entry!r}: GPUs are numbered from 0; to hide all of them, try none."
     if re.fullmatch(r"(?:cuda|/?gpu):([0-9]+)", entry, re.IGNORECASE):
-        return f"{entry!r} is what frameworks say; GPUs have nvidia-smi's numbers here: %gpus shows both."
+        return f"{entry!r} is a framework's name; GPUs have nvidia-smi's numbers here: %gpus shows both."
     if entry.lower() in WORDS or entry.lower().startswith("auto:"):
-        return f"{entry!r} stands alone, not in a list; try {entry.lower()}."
+        return f"{entry!r} can't be part of a list; try {entry.lower()}."
     if match := re.fullmatch(r"gpu[ -]?([0-9]{1,4})", entry, re.IGNORECASE):
-        return f"{entry!r} is no GPU's name; try {match[1]}."
+        return f"{entry!r} is not a GPU; try {match[1]}."
     if match := re.fullmatch(r"([0-9]{1,4})(?:\.\.+|:)([0-9]{1,4})", entry):
-        return f"{entry!r} is no range; try {match[1]}-{match[2]}."
+        return f"{entry!r} is not a range; try {match[1]}-{match[2]}."
     if close := difflib.get_close_matches(entry.lower(), WORDS, n=1):
-        return f"{entry!r} is no GPU; did you mean {close[0]}?"
-    return f"{entry!r} is no GPU; expected {_EXPECTED}."
+        return f"{entry!r} is not a GPU; did you mean {close[0]}?"
+    return f"{entry!r} is not a GPU; expected {_EXPECTED}."
 
 
 def _index(digits: str) -> int:
     if len(digits) > len(str(_HIGHEST)) or int(digits) > _HIGHEST:
-        raise ChoiceError(f"{digits!r} is no GPU; no machine has that many.")
+        raise ChoiceError(f"{digits!r} is not a GPU; no machine has that many.")
     return int(digits)

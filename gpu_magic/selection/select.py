@@ -108,7 +108,7 @@ def _check_options(request: Request, options: Options) -> None:
         raise ChoiceError(f"order={order!r} is neither 'pci' nor 'fastest'.")
     if isinstance(request, Reset | Nothing) and (by or order != "pci"):
         word = "reset" if isinstance(request, Reset) else "none"
-        raise ChoiceError(f"{word} names no GPU, so --by and --order do not go with it; try {word}.")
+        raise ChoiceError(f"{word} names no GPU, so --by and --order do not apply; try {word}.")
 
 
 def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
@@ -121,9 +121,7 @@ def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
         devices.append(device)
     instances = mig_instances(tuple(devices))
     if instances and len(devices) > 1:
-        raise ChoiceError(
-            f"One process can use one MIG instance and no other GPU beside it; try {instances[0].uuid}."
-        )
+        raise ChoiceError(f"One process can use one MIG instance and no other GPU; try {instances[0].uuid}.")
     return tuple(devices)
 
 
@@ -153,12 +151,12 @@ def _by_uuid(prefix: str, inventory: Inventory) -> Device:
     number = prefix.removeprefix("GPU-")
     if number.isdecimal() and number in {str(gpu.index) for gpu in inventory}:
         raise ChoiceError(
-            f"{prefix} could be GPU {number}, or a UUID that begins so; try {number}, or more of it."
+            f"{prefix} could be GPU {number}, or the start of a UUID; try {number}, or more of the UUID."
         )
     fits = [device for device in inventory.devices if str(device.uuid).startswith(prefix)]
     if not fits:
         raise ChoiceError(
-            f"No {prefix[:3]} here has a UUID that begins with {prefix}; Tab offers those there are."
+            f"No {prefix[:3]} here has a UUID that begins with {prefix}; press Tab to see them."
         )
     if len(fits) > 1:
         longer = _distinct_prefixes([str(device.uuid) for device in fits], len(prefix) + 1)
@@ -192,7 +190,7 @@ def _left_out(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[st
     """Return a note for each GPU of the pool that `all` does not include."""
     gpus = [gpu for gpu in pool if isinstance(gpu, Gpu) and gpu not in devices]
     return tuple(
-        f"{gpu.label} is left out: {gpu.problem or ('split by MIG' if gpu.is_split else 'it tells no UUID')}."
+        f"{gpu.label} is left out: {gpu.problem or ('split by MIG' if gpu.is_split else 'UUID unknown')}."
         for gpu in gpus
     )
 
@@ -205,11 +203,11 @@ def _least_busy(request: Auto, pool: tuple[Device, ...]) -> tuple[Device, ...]:
     readable = by_load(candidates)
     if len(readable) < request.count:
         if readable:
-            there = f"only {len(readable)} can be picked from; try auto:{len(readable)}"
+            there = f"only {len(readable)} can be picked; try auto:{len(readable)}"
         elif mig_instances(pool):
             there = "all are split by MIG; try auto, which takes one instance"
         else:
-            there = "none can be picked from; %gpus shows why"
+            there = "none can be picked; %gpus shows why"
         raise ChoiceError(f"auto:{request.count} asks for {request.count}, and {there}.")
     return readable[: request.count]
 
@@ -241,12 +239,12 @@ def _variables(
     # How CUDA numbers GPUs beside split ones is not documented well enough to promise anything by it.
     numbers_fail = numbers_fail or any(gpu.is_split for gpu in inventory)
     if by == "index" and has_mig:
-        raise ChoiceError("A MIG instance has no number: leave --by index out.")
+        raise ChoiceError("A MIG instance has no number: omit --by index.")
     if by == "index" and numbers_fail:
         why = (
             "with --order fastest" if order == "fastest" else "while a GPU does not answer or is split by MIG"
         )
-        raise ChoiceError(f"CUDA's numbers can't be told {why} on this machine: leave --by index out.")
+        raise ChoiceError(f"CUDA's numbers are not known {why} on this machine: omit --by index.")
     by_uuid = by == "uuid" or (by is None and (allotted.kind in ("uuid", "mig") or has_mig or numbers_fail))
     return write(devices, by_uuid=by_uuid), FASTEST if order == "fastest" else PCI
 

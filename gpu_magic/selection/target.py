@@ -118,12 +118,12 @@ def _what_was_meant(entry: str) -> str:
     if re.fullmatch(r"-[0-9]+", entry):
         return f"{entry!r}: devices are numbered from 0; cpu is the CPU."
     if match := re.fullmatch(r"smi[ :-]*([0-9]+)?", entry, re.IGNORECASE):
-        return f"{entry!r} is no device; smi:{match[1] or 0} is GPU {match[1] or 0} of nvidia-smi."
+        return f"{entry!r} is not a device; smi:{match[1] or 0} is GPU {match[1] or 0} of nvidia-smi."
     if match := re.fullmatch(r"/?(gpu|cuda|cpu)[ _]*([0-9]*)", entry, re.IGNORECASE):
-        return f"{entry!r} needs its number behind a colon; try {match[1].lower()}:{match[2] or 0}."
+        return f"{entry!r} needs a number after a colon; try {match[1].lower()}:{match[2] or 0}."
     if re.search(r"[;|&+\s]", entry):
         better = ",".join(re.split(r"[;|&+\s]+", entry))
-        return f"{entry!r} is no device. One is expected, or with --mirror several, with commas: {better}."
+        return f"{entry!r} is not a device. One is expected, or with --mirror several, with commas: {better}."
     if entry.lower().startswith("auto"):
         return f"{entry!r} chooses GPUs: try %gpus {entry}, and then 0 here."
-    return f"{entry!r} is no device; expected {_EXPECTED}. Other accelerators have a number, too: xpu:0."
+    return f"{entry!r} is not a device; expected {_EXPECTED}. Other accelerators have a number, too: xpu:0."

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Panel"]
 
-_NOT_UNDERSTOOD = "The page sent what is not understood; nothing was changed."
+_NOT_UNDERSTOOD = "The page sent a message that is not understood; nothing was changed."
 _SCRIPTS = (
     "protocol.js",
     "dom.js",

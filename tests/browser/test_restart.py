@@ -21,7 +21,7 @@ APPLIED = "As chosen before the restart:\ncuda:0 = GPU 3 (NVIDIA A100-SXM4-80GB,
 
 
 def frozen_panel(lab: Lab, *more: str, **how: str) -> Notebook:
-    """Open a panel of a process that is frozen to GPU 1."""
+    """Open a panel of a process that keeps GPU 1."""
     notebook = open_panel(lab, "%gpus 1", START_CUDA, *more, **how)
     expect(notebook.panel.locator(".gm-state")).to_have_text("CUDA started")
     return notebook
@@ -35,9 +35,7 @@ def saved(lab: Lab) -> list[Path]:
 def test_a_frozen_kernel_is_restarted_and_has_the_choice(lab: Lab, app: str) -> None:
     notebook = frozen_panel(lab, app=app)
     banner = notebook.panel.locator(".gm-banner").first
-    expect(banner).to_contain_text(
-        "CUDA was initialised in cell [3]; this process is frozen to GPU 1 (cuda:0)."
-    )
+    expect(banner).to_contain_text("CUDA was initialized in cell [3]; this process keeps GPU 1 (cuda:0).")
     assert notebook.badges() == {"1": "cuda:0"}
     notebook.row(1).click()
     notebook.row(3).click()

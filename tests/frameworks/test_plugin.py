@@ -87,5 +87,5 @@ def test_a_broken_entry_point_is_one_warning_and_hides_no_other_framework(
     found = run.fresh("framework_state.broken_entry_point", str(tmp_path), str(PROGRAMS / "forgetful"))
     assert found["imported"] == ["CuPy", "CuPy"]
     (warning,) = found["warnings"]
-    assert warning.startswith(f"gpu_magic can't use what knows forgetful: {said}")
+    assert warning.startswith(f"gpu_magic can't use the plug-in for forgetful: {said}")
     assert "\n" not in warning

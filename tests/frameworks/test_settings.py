@@ -47,7 +47,7 @@ def test_growth_is_not_set_in_a_dry_run(machine: Runner) -> None:
 
 def test_growth_needs_a_gpu(machine: Runner) -> None:
     assert machine("settings.growth_without_gpus") == (
-        "--growth and --memory-limit go with GPUs, and there is none in this choice."
+        "--growth and --memory-limit need GPUs, and this choice has none."
     )
 
 
@@ -139,7 +139,7 @@ def test_the_same_choice_of_a_frozen_process_can_still_say_memory(machine: Runne
 
 def test_in_process_is_for_a_process_where_cuda_is_initialized(machine: Runner) -> None:
     assert machine("settings.in_process_before_cuda_is_initialized") == (
-        "CUDA was not started here yet, so %gpus 2 chooses for every framework; --in-process is for later."
+        "CUDA has not been initialized here, so %gpus 2 chooses for every framework; --in-process is for later."
     )
 
 
@@ -157,9 +157,9 @@ def test_in_process_tells_what_is_imported_and_says_what_came_of_it(machine: Run
         "current": 1,
         "visible devices": "1,2,3",
         "another": [[2], 2],
-        "one that it can't use": "CUDA was initialised, and this process can use GPU 1 (cuda:0), GPU 2 (cuda:1), "
+        "one that it can't use": "CUDA was initialized, and this process can use GPU 1 (cuda:0), GPU 2 (cuda:1), "
         "GPU 3 (cuda:2) and no other.",
-        "with memory": "--in-process changes no mask and no memory: leave --growth out.",
+        "with memory": "--in-process sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit --growth.",
         "reset": ["PyTorch: as it was.", 0],
     }
 
@@ -178,4 +178,4 @@ def test_tensorflow_is_narrowed_while_it_only_lists_its_devices(machine: Runner)
 
 def test_the_refusal_of_a_frozen_process_names_it(machine: Runner) -> None:
     (message,) = machine("settings_torch.refused")
-    assert "  any of them: %%on_gpu 1 for a cell, %gpus 2 --in-process from here on" in message
+    assert "  any framework: %%on_gpu 1 for one cell, %gpus 2 --in-process from here on" in message

@@ -27,7 +27,7 @@ def test_a_different_choice_after_cuinit_changes_nothing_and_says_why(kernel: Ke
     reply = kernel.run("%gpus 1")
     assert reply.status == "ok"
     said = reply.text
-    assert said.startswith("CudaInitializedWarning: CUDA was initialised in cell [4]")
+    assert said.startswith("CudaInitializedWarning: CUDA was initialized in cell [4]")
     assert "frozen to GPU 2 (cuda:0), GPU 0 (cuda:1). Nothing was changed." in said
     assert "To have GPU 1 alone: %gpus 1 --restart, or restart the kernel and run %gpus 1 before" in said
     assert "Too late" in reply.html
@@ -58,7 +58,7 @@ def test_a_gpu_inside_the_frozen_set_gets_the_line_to_type(kernel: Kernel) -> No
     kernel.run("import torch, jax")
     kernel.run(CUINIT)
     said = kernel.run("%gpus 0").text
-    assert "GPU 0 is here already, as cuda:1." in said
+    assert "GPU 0 is already visible here, as cuda:1." in said
     assert "PyTorch: torch.cuda.set_device(1)" in said
     assert 'JAX: jax.config.update("jax_default_device", jax.devices("gpu")[1])' in said
     assert "TensorFlow" not in said
@@ -95,7 +95,7 @@ def test_it_names_the_import_as_far_as_it_can_be_told(kernel: Kernel, cell: str,
     kernel.run("%gpus 3")
     kernel.run(cell)
     said = kernel.run("import gpu_magic; print(gpu_magic.guard())").stdout.strip().replace(";", ".")
-    assert "initialised in cell [3]" in said
+    assert "initialized in cell [3]" in said
     assert by.rstrip(".") + "." in said + "."
 
 
@@ -103,13 +103,13 @@ def test_cuda_started_before_the_extension_was_loaded(start_kernel: Callable[...
     kernel = start_kernel()
     kernel.run(CUINIT)
     kernel.run("%load_ext gpu_magic")
-    assert "initialised before gpu_magic was loaded" in kernel.run("%gpus").text
+    assert "initialized before gpu_magic was loaded" in kernel.run("%gpus").text
     assert "GPU 0 (cuda:0), GPU 1 (cuda:1)" in kernel.run("%gpus 1").text
 
 
 def test_in_the_same_cell(kernel: Kernel) -> None:
     said = kernel.run(f"%gpus 3\n{CUINIT}\n%gpus 1")
-    assert "initialised in cell [2]" in said.text
+    assert "initialized in cell [2]" in said.text
 
 
 @pytest.mark.parametrize("how", ["--strict", "on_frozen"])
@@ -151,11 +151,11 @@ def test_from_python_it_is_a_warning_or_an_error(kernel: Kernel) -> None:
     kernel.run(CUINIT)
     kernel.run("import gpu_magic, warnings; warnings.simplefilter('always')")
     reply = kernel.run("choice = gpu_magic.choose(1); print(choice.is_applied)")
-    assert "CudaInitializedWarning: CUDA was initialised in cell [2]" in reply.stderr
+    assert "CudaInitializedWarning: CUDA was initialized in cell [2]" in reply.stderr
     assert reply.stdout == "False\n"
     reply = kernel.run("gpu_magic.choose('1', strict=True)")
     assert reply.status == "error"
-    assert "CUDA was initialised in cell [2]" in reply.errors[0]
+    assert "CUDA was initialized in cell [2]" in reply.errors[0]
 
 
 def test_a_mask_changed_too_late_is_said(kernel: Kernel) -> None:
@@ -204,7 +204,7 @@ def test_reload_in_a_frozen_kernel_keeps_what_is_known(kernel: Kernel) -> None:
     kernel.run("%gpus 2")
     kernel.run(CUINIT)
     assert kernel.run("%reload_ext gpu_magic").stdout == ""
-    assert "initialised in cell [3]" in kernel.run("%gpus 1").text
+    assert "initialized in cell [3]" in kernel.run("%gpus 1").text
     assert kernel.run(MASK).stdout == "2\n"
 
 
@@ -213,7 +213,7 @@ def test_nobody_is_blamed_for_what_happened_while_nobody_watched(kernel: Kernel)
     kernel.run(CUINIT)
     kernel.run("x = 1")
     said = kernel.run("import gpu_magic; print(gpu_magic.guard())").stdout
-    assert said.startswith("CUDA initialised; this process is frozen to GPU 0 (cuda:0)")
+    assert said.startswith("CUDA initialized; this process keeps GPU 0 (cuda:0)")
 
 
 def test_auto_again_after_a_reload_keeps_what_it_has(kernel: Kernel) -> None:
@@ -246,7 +246,7 @@ def test_nothing_is_claimed_of_a_mask_where_nvml_does_not_answer(start_kernel: C
     kernel.run("%load_ext gpu_magic")
     kernel.run(CUINIT)
     shown = kernel.run("%gpus").text
-    assert "is no GPU of this machine" not in shown
+    assert "is not a GPU of this machine" not in shown
     assert "now means other GPUs" not in shown
 
 

@@ -46,7 +46,7 @@ def test_a_gpu_that_is_not_there_is_one_line_and_the_body_has_not_run(bare: Kern
         "%%on_gpu smi:0": "GPU 0 is not among the GPUs of this process (cuda:0 = GPU 2, cuda:1 = GPU 3); "
         "%gpus 0 chooses it, before CUDA is started. ",
         "%%on_gpu smi:9": "There is no GPU 9: this machine has GPUs 0 to 3. ",
-        "%%on_gpu GPU-ffff": "No GPU here has a UUID that begins with GPU-ffff; Tab offers those there are. ",
+        "%%on_gpu GPU-ffff": "No GPU here has a UUID that begins with GPU-ffff; press Tab to see them. ",
         "%%on_gpu xpu:0": "xpu:0 can't be used: no framework that is imported has such a device. ",
     }
     for line, said in cases.items():
@@ -86,17 +86,20 @@ def test_or_cpu_places_what_the_cell_imports_on_the_cpu(bare: Kernel) -> None:
     ("line", "said"),
     [
         ("%%on_gpu", "No device is named; expected 0, cuda:0"),
-        ("%%on_gpu foo", "'foo' is no device; expected 0"),
+        ("%%on_gpu foo", "'foo' is not a device; expected 0"),
         (
             "%%on_gpu 0,1",
             "A cell runs on one device. For 0,1: --mirror (TensorFlow, Keras on it), torch.nn.Data",
         ),
         ("%%on_gpu 0 --orcpu", "There is no --orcpu; did you mean --or-cpu? %%on_gpu? explains them."),
         ("%%on_gpu --or-cpu", "--or-cpu goes with a device; try %%on_gpu 0 --or-cpu"),
-        ("%%on_gpu 0 --only jaxx", "--only jaxx: there is no framework of that name"),
+        ("%%on_gpu 0 --only jaxx", "--only jaxx: no framework has that name"),
         ("%%on_gpu 0 --only", "--only"),
-        ("%gpus 1 --memory-limit lots", "--memory-limit lots is no size; try --memory-limit 8GB"),
-        ("%gpus 1 --in-process", "CUDA was not started here yet, so %gpus 1 chooses for every framework"),
+        ("%gpus 1 --memory-limit lots", "--memory-limit lots is not a size; try --memory-limit 8GB"),
+        (
+            "%gpus 1 --in-process",
+            "CUDA has not been initialized here, so %gpus 1 chooses for every framework",
+        ),
         ("%gpus --growth", "--growth goes with GPUs; try %gpus 1,3 --growth"),
         ("%where nothing", "nothing is not a variable here. %where alone lists all."),
         ("%where (1, 2)", "(1, is no expression; several are separated by spaces"),
@@ -117,7 +120,8 @@ def test_in_process_in_a_frozen_kernel(kernel: Kernel) -> None:
     kernel.run("import torch")
     kernel.run('import ctypes; ctypes.CDLL("libcuda.so.1").cuInit(0)')
     assert (
-        "any of them: %%on_gpu 1 for a cell, %gpus 2 --in-process from here on" in kernel.run("%gpus 2").text
+        "any framework: %%on_gpu 1 for one cell, %gpus 2 --in-process from here on"
+        in kernel.run("%gpus 2").text
     )
     assert kernel.run("%gpus 2 --in-process").stdout == (
         "cuda:1 = GPU 2 (NVIDIA A100-SXM4-80GB, 80 GiB free)\n"

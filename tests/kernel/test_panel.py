@@ -106,7 +106,7 @@ def test_nonsense_changes_nothing_and_the_panel_says_so(page: Page) -> None:
     for content in NONSENSE:
         page.send(content)
         assert page.hear_said() == {
-            "text": "The page sent what is not understood; nothing was changed.",
+            "text": "The page sent a message that is not understood; nothing was changed.",
             "kind": "error",
         }, content
     page.send(
@@ -308,7 +308,9 @@ def test_a_method_that_there_is_not(page: Page) -> None:
     page.do(type="set_visibility", view="v", visible=True)
     for method in ("", "backbone", "delete"):
         page.send({}, method)
-        assert page.hear_said()["text"] == "The page sent what is not understood; nothing was changed."
+        assert (
+            page.hear_said()["text"] == "The page sent a message that is not understood; nothing was changed."
+        )
 
 
 def test_a_folder_that_can_not_be_written_to(page: Page) -> None:
@@ -320,10 +322,10 @@ def test_a_folder_that_can_not_be_written_to(page: Page) -> None:
     )
     page.do(type="choose", restart=True, request="3")
     assert page.hear_said()["text"].startswith(
-        "The choice can't be kept for a restart, so nothing was changed"
+        "The choice can't be saved for a restart, so nothing was changed"
     )
     said = page.kernel.run("%gpus 3 --restart").stderr
-    assert said.startswith("UsageError: The choice can't be kept for a restart")
+    assert said.startswith("UsageError: The choice can't be saved for a restart")
 
 
 def test_a_panel_made_on_another_thread(kernel: Kernel) -> None:
@@ -357,7 +359,7 @@ def test_what_stands_in_the_notebook_without_widgets(kernel: Kernel) -> None:
     reply = kernel.run("%gpu_panel")
     assert reply.text.startswith("driver 580.65.06")
     assert "<table" in reply.html
-    says = "UsageError: %gpu_panel takes nothing behind it; %gpus 1,3 chooses by typing.\n"
+    says = "UsageError: %gpu_panel takes no arguments; %gpus 1,3 chooses by typing.\n"
     assert kernel.run("%gpu_panel 1,3").stderr == says
     assert (
         kernel.run("%gpu_panel --strict").stderr
@@ -484,7 +486,7 @@ def test_too_late_after_the_restart_too(kernel: Kernel) -> None:
     kernel.run(START_CUDA)
     said = kernel.run("%load_ext gpu_magic").stdout
     assert said.startswith(
-        "The choice that was saved before the restart was not applied. CUDA was initialised"
+        "The choice that was saved before the restart was not applied. CUDA was initialized"
     )
 
 
@@ -510,7 +512,7 @@ def test_from_the_configuration_it_is_there_before_any_cell(
     ("line", "says"),
     [
         ("%gpus 9 --restart", "There is no GPU 9"),
-        ("%gpus 1 --restart --in-process", "--in-process needs no restart: leave one of the two out."),
+        ("%gpus 1 --restart --in-process", "--in-process needs no restart: use one of the two."),
         ("%gpus --restart", "--restart goes with GPUs; try %gpus 1,3 --restart"),
     ],
 )

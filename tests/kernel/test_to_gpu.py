@@ -94,16 +94,16 @@ def test_names_attributes_and_items(kernel: Kernel) -> None:
         ("%to_gpu a+b", "a+b is no variable, attribute or item: what is moved needs a name"),
         ("%to_gpu model[", "'model[' is no variable."),
         ("%to_gpu n", "There is nothing to move in n (int): no framework's arrays."),
-        ("%to_gpu a", "a is NumPy's, which knows no device: --numpy torch (or numpy='torch') makes it PyTorch's there; "),
+        ("%to_gpu a", "a is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a PyTorch tensor there; "),
         ("%to_gpu x --device 7", "x: cuda:7 can't be used: PyTorch sees pretend:0, pretend:1, pretend:2 and pretend:3."),
         ("%to_gpu x --device 0,1", "Variables go to one device, and 0,1 names 2."),
         ("%to_gpu x --device nowhere", "'nowhere' is no device"),
         ("%to_gpu x --device", "--device"),
         ("%to_gpu x --numpy jax", "NumPy's arrays can't become JAX's before it is imported: import jax."),
         ("%to_gpu x --numpy pandas", "--numpy"),
-        ("%to_gpu x --all", "--all is every variable, and x is named besides: leave out one."),
+        ("%to_gpu x --all", "--all is every variable, and x is also named: use one of the two."),
         ("%to_gpu x --dryrun", "There is no --dryrun; did you mean --dry-run?"),
-        ("%gpu_free x", "%gpu_free takes no names, and means all GPUs: del x drops a variable."),
+        ("%gpu_free x", "%gpu_free takes no names: it frees memory on all GPUs; del x drops a variable."),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(kernel: Kernel, line: str, said: str) -> None:
@@ -131,7 +131,7 @@ def test_all_of_them_and_what_stays(kernel: Kernel) -> None:
         "batch      dict: 1 array          0 bytes  cpu → pretend:0",
         "y          Tensor (8,)                     shared with x",
         "50.1 KiB moved to pretend:0.",
-        "v stays: TensorFlow can't move a tf.Variable: make it anew in a cell with %%on_gpu, and assign to it.",
+        "v stays: TensorFlow can't move a tf.Variable: create it again in a cell with %%on_gpu, and assign to it.",
     ]
     assert kernel.run("y is x, batch['x'] is x, x.device.type").text == "(True, True, 'pretend')"
     assert "tf.Variable" in kernel.run("%to_gpu x v").stderr
@@ -224,7 +224,7 @@ def test_memory_is_given_back(kernel: Kernel) -> None:
     assert "No output and no traceback holds GPU memory." in kernel.run("%gpu_free --dry-run").stdout
     kernel.run("graph = (torch.ones(1 << 18, device='pretend:3', requires_grad=True) * 2).exp().sum()")
     assert (
-        "2.0 MiB more where no variable was seen to lead: the graph of a loss"
+        "2.0 MiB more that no variable was seen to hold: the graph of a loss"
         in kernel.run("%gpu_free").stdout
     )
 
@@ -286,10 +286,10 @@ def test_ways_to_write_it(kernel: Kernel, line: str, said: str) -> None:
     [
         (
             "%to_gpu model cuda:1",
-            "cuda:1 is not a variable here. A device stands behind --device: --device cuda:1.",
+            "cuda:1 is not a variable here. Give the device with --device cuda:1.",
         ),
-        ("%to_gpu 0 x", "0 is not a variable here. A device stands behind --device: --device 0."),
-        ("%to_gpu model to 1", "to is not a variable here. The device stands behind --device: --device 1."),
+        ("%to_gpu 0 x", "0 is not a variable here. Give the device with --device 0."),
+        ("%to_gpu model to 1", "to is not a variable here. Give the device with --device 1."),
         ("%to_gpu all", "Every variable is --all: %to_gpu --all."),
         ("%to_gpu x --device -1", "'-1': devices are numbered from 0; cpu is the CPU."),
         ("%to_gpu x.T", "x.T is a part of a Tensor: move x."),

@@ -32,7 +32,7 @@ def test_a_terminal_has_no_kernel_to_restart(shell: InteractiveShell) -> None:
     with simulate("2xA100-80GB"):
         shell.run_line_magic("load_ext", "gpu_magic")
         shell.run_line_magic("gpus", "1 --restart")  # nothing has started, so there is no need to
-        with pytest.raises(UsageError, match="leave one of the two out"):
+        with pytest.raises(UsageError, match="use one of the two"):
             shell.run_line_magic("gpus", "1 --restart --in-process")
 
 

@@ -121,11 +121,11 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus 1 --by", "--by needs a value: index or uuid."),
         ("%gpus --force", "try %gpus 1,3 --force"),
         ("%gpus {nobody}", "has a value here"),
-        ("%gpus 0 -1", "is no GPU"),
+        ("%gpus 0 -1", "is not a GPU"),
         ("%gpus -1 0", "separated by commas"),
         ('%gpus "1 2', "try 1,2"),
         ("%gpus GPU-1", "could be GPU 1"),
-        ("%gpus reset --by uuid", "do not go with it"),
+        ("%gpus reset --by uuid", "do not apply"),
     ],
 )
 def test_bad_input_gets_one_line_and_nothing_changes(run: Run, line: str, says: str) -> None:
@@ -200,7 +200,7 @@ def test_a_machine_that_is_not_understood(
 ) -> None:
     monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xB12")
     _, wrong = Run(shell, capsys)("%gpus")
-    assert "'8xB12' is no machine to simulate" in wrong
+    assert "'8xB12' is not a machine to simulate" in wrong
     assert "\n" not in wrong
 
 
@@ -221,7 +221,7 @@ def test_a_simulation_can_be_left(
     assert "SIMULATED" in run("%gpus")[0]
     monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT5")
     for _ in range(2):
-        assert "'2xT5' is no machine to simulate" in run("%gpus")[1]
+        assert "'2xT5' is not a machine to simulate" in run("%gpus")[1]
     monkeypatch.delenv("GPU_MAGIC_SIMULATE")
     assert "SIMULATED" not in run("%gpus")[0]
     assert pynvml.nvmlLib is before

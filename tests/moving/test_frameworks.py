@@ -58,13 +58,13 @@ def test_tensorflow_s_tensors_of_all_kinds(run: Runner) -> None:
 
 def test_a_tensorflow_variable_is_refused(run: Runner) -> None:
     assert run("moving_tensorflow.variable") == (
-        "TensorFlow can't move a tf.Variable: make it anew in a cell with %%on_gpu, and assign to it."
+        "TensorFlow can't move a tf.Variable: create it again in a cell with %%on_gpu, and assign to it."
     )
 
 
 def test_a_keras_layer_is_refused(run: Runner) -> None:
     assert run("moving_tensorflow.keras_layer") == (
-        "Keras can't move what it has made (Dense): make it anew in a cell with %%on_gpu, then "
+        "Keras can't move its own objects (Dense): create it again in a cell with %%on_gpu, then "
         "new.set_weights(old.get_weights())."
     )
 
@@ -78,7 +78,7 @@ def test_tensorflow_without_cuda_is_refused(run: Runner) -> None:
 def test_keras_on_pytorch_is_refused_too(run: Runner) -> None:
     """Its layers are PyTorch's modules, but go back to Keras' own device when they are used."""
     error = run("moving_keras_on_torch.layer", KERAS_BACKEND="torch")
-    assert error.startswith("Keras can't move what it has made (Dense): ")
+    assert error.startswith("Keras can't move its own objects (Dense): ")
 
 
 # CuPy and NumPy
@@ -118,7 +118,7 @@ def test_numpy_becomes_pytorch_s_on_the_cpu_too(run: Runner) -> None:
 
 def test_numpy_alone_is_refused_if_it_is_not_asked_for(run: Runner) -> None:
     assert run("moving_numpy.not_converted") == (
-        "it is NumPy's, which knows no device: --numpy torch (or numpy='torch') makes it PyTorch's there; jax and "
+        "it is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a PyTorch tensor there; jax and "
         "cupy will do, too."
     )
 

@@ -77,7 +77,7 @@ def test_the_optimizer_of_a_plain_tensor_keeps_its_state_and_gradient(run: Runne
 
 def test_a_scripted_module_is_not_moved(run: Runner) -> None:
     assert run("moving_nothing_lost.scripted_module") == (
-        "A scripted module has its tensors out of Python's sight: use its own .to(device)."
+        "A scripted module keeps its tensors outside Python: use its own .to(device)."
     )
 
 
@@ -141,14 +141,14 @@ def test_no_memory_is_kept_that_is_not_wanted_any_more(run: Runner) -> None:
 
 def test_two_things_are_to_be_given_as_one(run: Runner) -> None:
     assert run("moving_nothing_lost.model_and_optimizer") == (
-        "to_gpu moves one thing, and behind it stands the device, not a SGD: to_gpu((model, optimizer), 1) moves "
+        "to_gpu moves one thing, followed by the device, not a SGD: to_gpu((model, optimizer), 1) moves "
         "several."
     )
 
 
 def test_a_name_is_to_be_given_without_quotes(run: Runner) -> None:
     assert run("moving_nothing_lost.name_in_quotes") == (
-        "to_gpu moves a variable, and 'model' is a text: leave the quotes away."
+        "to_gpu moves a variable, and 'model' is a string: remove the quotes."
     )
 
 

@@ -161,7 +161,7 @@ def test_gpu_free_shows_what_the_magic_prints(
     printed = run("%gpu_free")
     assert printed == f"{gpu_magic.gpu_free()!r}\n"
     assert "cuda:7 = GPU 7 (SIMULATED NVIDIA A100-SXM4-80GB): 1.0 MiB → 1.0 MiB in use\n" in printed
-    assert "7.0 MiB more where no variable was seen to lead" in printed
+    assert "7.0 MiB more that no variable was seen to hold" in printed
 
 
 def test_without_a_shell_no_variable_is_known(framework: EightGpus) -> None:

@@ -497,7 +497,9 @@ def test_what_waits_is_not_decorated(run: Runner, function: str) -> None:
 
 @pytest.mark.parametrize(("given", "shown"), [("class", "<class '__main__.Caller'>"), (3, "3"), ("x", "'x'")])
 def test_what_is_no_function_is_not_decorated(run: Runner, given: object, shown: str) -> None:
-    assert run("on_gpu_torch.decorated", given) == f"on_gpu decorates functions, and {shown} is none."
+    assert (
+        run("on_gpu_torch.decorated", given) == f"on_gpu decorates functions, and {shown} is not a function."
+    )
 
 
 def test_what_names_no_device_is_refused(run: Runner) -> None:
@@ -533,7 +535,7 @@ def test_a_pytorch_that_is_too_old_has_the_cpu(run: Runner) -> None:
 def test_a_framework_that_fails_to_be_told_is_one_line_and_the_others_are_told_back(run: Runner) -> None:
     """Another version of it, with other insides."""
     assert run("on_gpu_torch_and_tensorflow.other_insides") == {
-        "error": "TensorFlow can't be told of cuda:1: AttributeError: 'Context' object has no attribute "
+        "error": "TensorFlow can't be set to cuda:1: AttributeError: 'Context' object has no attribute "
         "'_set_device'.",
         "ran": False,
         "after": ["cpu", 0],
@@ -562,7 +564,7 @@ def test_only_is_proposed_where_one_of_several_can_run_there(run: Runner) -> Non
     [
         (
             "jaxx",
-            "--only jaxx: there is no framework of that name; it can be torch, tensorflow, jax, cupy and keras.",
+            "--only jaxx: no framework has that name; it can be torch, tensorflow, jax, cupy and keras.",
         ),
         ("", "--only needs a framework: torch, tensorflow, jax, cupy and keras."),
     ],
@@ -594,6 +596,6 @@ def test_another_package_can_add_a_framework(run: Runner) -> None:
         "past the last one": "cuda:2 can't be used: the abacus has two rods.",
         "beside a broken one": "rod 1",
         "warnings": [
-            "gpu_magic can't use what knows broken: ModuleNotFoundError(\"No module named 'not_there'\")"
+            "gpu_magic can't use the plug-in for broken: ModuleNotFoundError(\"No module named 'not_there'\")"
         ],
     }

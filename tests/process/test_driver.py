@@ -143,4 +143,4 @@ def test_a_mig_instance_is_itself(fresh: Fresh, native: Path, tmp_path: Path) ->
 
 def test_outside_ipython_it_says_as_much_as_is_known(fresh: Fresh, drivers: dict[str, str]) -> None:
     shown = fresh(f"import gpu_magic\n{START}\nprint(gpu_magic.guard())", CUDA_VISIBLE_DEVICES="1", **drivers)
-    assert shown.strip() == "CUDA initialised; this process is frozen to GPU 1 (cuda:0)"
+    assert shown.strip() == "CUDA initialized; this process keeps GPU 1 (cuda:0)"

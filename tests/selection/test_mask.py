@@ -90,7 +90,7 @@ def test_a_mask_that_is_cut_short_is_explained(mask: str) -> None:
         ('0,"1"', [0], "The quotes"),
         ("0,0", [], "twice"),
         ("0,2,-1,1", [0, 2], "Entry 3"),
-        ("0,9,1", [0], "no GPU of this machine (it has 5)"),
+        ("0,9,1", [0], "not a GPU of this machine (it has 5)"),
         ("0,,1", [0], "is empty"),
         ("all", [], "is not a number"),
         ("0;1", [0], "only the number at the start"),

@@ -63,7 +63,7 @@ def test_a_mask_of_uuids_is_answered_with_uuids() -> None:
         ("GPU-ff", "No GPU here has a UUID that begins with"),
         ("GPU-8f3", "GPU-8f3a or GPU-8f3b"),
         ("1,GPU-8f3a", "named already"),
-        ("auto:9", "only 5 can be picked from; try auto:5"),
+        ("auto:9", "only 5 can be picked; try auto:5"),
     ],
 )
 def test_what_is_not_there_gets_one_line(text: str, says: str) -> None:
@@ -79,7 +79,7 @@ def test_never_wider_than_inherited_without_force() -> None:
     assert ask("1", mask="0,1") == ("1", "PCI_BUS_ID")
     assert ask("all", mask="2,1") == ("2,1", "PCI_BUS_ID")
     assert ask("auto:2", mask="2,1") == ("2,1", "PCI_BUS_ID")
-    with pytest.raises(ChoiceError, match="only 2 can be picked from"):
+    with pytest.raises(ChoiceError, match="only 2 can be picked"):
         ask("auto:3", mask="2,1")
     with pytest.raises(ChoiceError, match=r"No GPU was given.*--force"):
         ask("all", mask="")
@@ -96,9 +96,9 @@ def test_an_inherited_mask_that_can_not_be_read_is_not_guessed() -> None:
 def test_auto_takes_least_memory_then_least_work_and_never_the_unknown() -> None:
     there = machine(gpu(0, 20, 0), gpu(1, 0, 50), gpu(2, 0, 10), unreadable(gpu(3)), lost(gpu(4)))
     assert select(parse("auto:3"), there, (None, None)).devices == (there[2], there[1], there[0])
-    with pytest.raises(ChoiceError, match="only 3 can be picked from"):
+    with pytest.raises(ChoiceError, match="only 3 can be picked"):
         ask("auto:4", there)
-    with pytest.raises(ChoiceError, match="none can be picked from"):
+    with pytest.raises(ChoiceError, match="none can be picked"):
         ask("auto", machine(unreadable(gpu(0))))
 
 
@@ -108,7 +108,7 @@ def test_a_lost_gpu_can_not_be_chosen_and_the_rest_can_by_uuid() -> None:
         ask("1", there)
     # CUDA may count without the lost one, so a number would not be a promise.
     assert ask("2", there) == (UUIDS[2], "PCI_BUS_ID")
-    with pytest.raises(ChoiceError, match="leave --by index out"):
+    with pytest.raises(ChoiceError, match="omit --by index"):
         ask("2", there, by="index")
     everything = select(parse("all"), there, (None, None))
     assert everything.mask == f"{UUIDS[0]},{UUIDS[2]}"
@@ -118,7 +118,7 @@ def test_a_lost_gpu_can_not_be_chosen_and_the_rest_can_by_uuid() -> None:
 def test_fastest_first_on_unlike_gpus_is_written_by_uuid() -> None:
     selection = select(parse("2,0"), unlike(), (None, None), Options(order="fastest"))
     assert (selection.mask, selection.order) == (f"{UUIDS[2]},{UUIDS[0]}", "FASTEST_FIRST")
-    with pytest.raises(ChoiceError, match="leave --by index out"):
+    with pytest.raises(ChoiceError, match="omit --by index"):
         select(parse("2,0"), unlike(), (None, None), Options(order="fastest", by="index"))
     selection = select(parse("2,0"), machine(), (None, None), Options(order="fastest"))
     assert (selection.mask, selection.order) == ("2,0", "FASTEST_FIRST")
@@ -185,8 +185,8 @@ def test_a_gpu_without_a_uuid_is_never_written_by_one() -> None:
     there = machine(replace(gpu(0), uuid=UNKNOWN), gpu(1), lost(gpu(2)))
     selection = select(parse("all"), there, ("0,1,2", "PCI_BUS_ID"))
     assert selection.mask == UUIDS[1]
-    assert selection.notes[0] == "GPU 0 is left out: it tells no UUID."
-    with pytest.raises(ChoiceError, match="only 1 can be picked from"):
+    assert selection.notes[0] == "GPU 0 is left out: UUID unknown."
+    with pytest.raises(ChoiceError, match="only 1 can be picked"):
         ask("auto:2", there, "0,1,2", "PCI_BUS_ID")
 
 

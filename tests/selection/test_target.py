@@ -48,7 +48,7 @@ def test_several() -> None:
     ("text", "said"),
     [
         ("", "No device is named; expected 0, cuda:0"),
-        ("foo", "'foo' is no device; expected 0, cuda:0"),
+        ("foo", "'foo' is not a device; expected 0, cuda:0"),
         ("-1", "numbered from 0; cpu is the CPU"),
         ("cuda", "try cuda:0"),
         ("gpu1", "try gpu:1"),
@@ -59,8 +59,8 @@ def test_several() -> None:
         ("0;1", "with commas: 0,1"),
         ("0,,1", "try 0,1"),
         ("0,0", "names a device twice; try 0"),
-        ("99999", "is no device"),
-        ("GPU-xyz", "is no device"),
+        ("99999", "is not a device"),
+        ("GPU-xyz", "is not a device"),
     ],
 )
 def test_anything_else_gets_one_line_that_says_what_would_work(text: str, said: str) -> None:
@@ -126,6 +126,6 @@ def test_what_is_no_size_or_too_much(text: str, said: str) -> None:
 
 def test_no_gpu_no_limit() -> None:
     assert not plan_memory((), growth=False, limit=None)
-    with pytest.raises(ChoiceError, match="go with GPUs"):
+    with pytest.raises(ChoiceError, match="need GPUs"):
         plan_memory((), growth=True, limit=None)
     assert plan_memory(tuple(machine().gpus[:2]), growth=True, limit=None).gpus == 2

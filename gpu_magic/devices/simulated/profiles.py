@@ -63,7 +63,7 @@ def parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
         model = CATALOGUE.get(match[2]) if match else None
         if not match or model is None:
             raise SimulationError(
-                f"{component.strip()!r} is no machine to simulate: write COUNTxMODEL, parts joined by '+', "
+                f"{component.strip()!r} is not a machine to simulate: write COUNTxMODEL, joined by '+', "
                 f"with a model of {', '.join(sorted(CATALOGUE))}."
             )
         count = int(match[1] or 1)

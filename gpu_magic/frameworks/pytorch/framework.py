@@ -111,7 +111,7 @@ class PyTorch(Framework):
 
     def unmovable(self, kind: type) -> str:
         if issubclass(kind, sys.modules["torch"].jit.ScriptModule):
-            return "A scripted module has its tensors out of Python's sight: use its own .to(device)."
+            return "A scripted module keeps its tensors outside Python: use its own .to(device)."
         return ""
 
     def moves_itself(self, obj: Any) -> bool:

@@ -101,9 +101,8 @@ class TensorFlow(Framework):
         tf: Any = sys.modules["tensorflow"]
         for base, name in ((tf.Variable, "tf.Variable"), (tf.Module, "tf.Module")):
             if issubclass(kind, base):
-                return (
-                    f"TensorFlow can't move a {name}: make it anew in a cell with %%on_gpu, and assign to it."
-                )
+                way = "create it again in a cell with %%on_gpu, and assign to it"
+                return f"TensorFlow can't move a {name}: {way}."
         return ""
 
     def transfer(self, device: LogicalDevice) -> Transfer:
