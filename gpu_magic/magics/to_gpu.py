@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
+    from gpu_magic.moving.variables import MoveReport
+
 __all__ = ["ToGpuMagics"]
 
 
@@ -54,13 +56,15 @@ class ToGpuMagics:
         self._move(read("%to_cpu", line), "cpu", None)
 
     def _move(self, options: SimpleNamespace, device: str | None, converts: str | None) -> None:
-        request = MoveRequest(options.request, options.all, device, converts, options.dry_run)
-        names = Names(self.shell.user_ns, self.shell.user_ns_hidden)
-        problem = ""
-        try:
-            report = move_variables(request, names, Progress)
-        except GpuMagicError as error:
-            problem = str(error)
-        if problem:  # not within the handler: the last error would keep its frames, and all variables in them
-            raise UsageError(problem)
+        report = self._try(MoveRequest(options.request, options.all, device, converts, options.dry_run))
+        if isinstance(report, str):  # raised here, as the last error keeps its frames and what is in them
+            raise UsageError(report)
         print(*move_lines(report), sep="\n")
+
+    def _try(self, request: MoveRequest) -> MoveReport | str:
+        """Move variables; return what was done, or why nothing was."""
+        names = Names(self.shell.user_ns, self.shell.user_ns_hidden)
+        try:
+            return move_variables(request, names, Progress)
+        except GpuMagicError as error:
+            return str(error)

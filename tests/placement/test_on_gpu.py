@@ -505,7 +505,7 @@ def test_what_is_no_function_is_not_decorated(run: Runner, given: object, shown:
 def test_what_names_no_device_is_refused(run: Runner) -> None:
     found = run("on_gpu_torch.wrong_devices")
     assert list(found) == ["b'1'", "{0, 1}", "True", "<built-in function print>"]
-    assert all("names no device" in (error or "") for error in found.values()), found
+    assert all("does not name a device" in (error or "") for error in found.values()), found
 
 
 def test_what_names_no_frameworks_is_refused(run: Runner) -> None:
