@@ -28,7 +28,7 @@ def test_a_different_choice_after_cuinit_changes_nothing_and_says_why(kernel: Ke
     assert reply.status == "ok"
     said = reply.text
     assert said.startswith("CudaInitializedWarning: CUDA was initialized in cell [4]")
-    assert "frozen to GPU 2 (cuda:0), GPU 0 (cuda:1). Nothing was changed." in said
+    assert "keeps GPU 2 (cuda:0), GPU 0 (cuda:1). Nothing was changed." in said
     assert "To have GPU 1 alone: %gpus 1 --restart, or restart the kernel and run %gpus 1 before" in said
     assert "Too late" in reply.html
     assert kernel.run(MASK).stdout == "2,0\n"

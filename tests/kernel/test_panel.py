@@ -112,7 +112,7 @@ def test_nonsense_changes_nothing_and_the_panel_says_so(page: Page) -> None:
     page.send(
         None, "update", state={"full_state": {"rows": {}}, "_esm": "alert(1)", "key": "x"}, buffer_paths=[]
     )
-    assert page.hear_said()["text"].startswith("The page sent what is not understood")
+    assert page.hear_said()["text"].startswith("The page sent a message that is not understood")
     assert page.kernel.run("print('alert(1)' in panel._esm, end='')").stdout == "False"
     assert page.kernel.run(MASK).stdout == "None"
 
@@ -526,7 +526,7 @@ def test_bad_input_restarts_nothing(kernel: Kernel, line: str, says: str) -> Non
 def test_a_dry_run_of_a_restart(kernel: Kernel) -> None:
     kernel.run("%gpus 1")
     kernel.run(START_CUDA)
-    assert "frozen to GPU 1" in kernel.run("%gpus 3 --restart --dry-run").text
+    assert "keeps GPU 1" in kernel.run("%gpus 3 --restart --dry-run").text
     assert (
         kernel.run(
             "from gpu_magic.restart.kernel import saved_choice_file; print(saved_choice_file().exists(), end='')"

@@ -119,7 +119,7 @@ def test_numpy_becomes_pytorch_s_on_the_cpu_too(run: Runner) -> None:
 def test_numpy_alone_is_refused_if_it_is_not_asked_for(run: Runner) -> None:
     assert run("moving_numpy.not_converted") == (
         "it is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a PyTorch tensor there; jax and "
-        "cupy will do, too."
+        "cupy work, too."
     )
 
 
