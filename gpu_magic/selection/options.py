@@ -1,4 +1,4 @@
-"""How to choose, whichever GPUs: the options of `%gpus`."""
+"""The options of a choice: how CUDA_VISIBLE_DEVICES is written, and how frameworks take memory."""
 
 from __future__ import annotations
 
