@@ -127,7 +127,7 @@ def test_nonsense_changes_nothing_and_the_panel_says_so(page: Page) -> None:
         ("1;import os", "separated by commas"),
         (",".join(map(str, range(100_000))), "is too long for a list of GPUs"),
         ("GPU-ffff", "No GPU here has a UUID that begins with GPU-ffff"),
-        ("auto:9", "only 4 can be picked from"),
+        ("auto:9", "only 4 can be picked"),
     ],
 )
 @pytest.mark.parametrize(

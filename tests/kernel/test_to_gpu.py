@@ -97,7 +97,7 @@ def test_names_attributes_and_items(kernel: Kernel) -> None:
         ("%to_gpu a", "a is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a PyTorch tensor there; "),
         ("%to_gpu x --device 7", "x: cuda:7 can't be used: PyTorch sees pretend:0, pretend:1, pretend:2 and pretend:3."),
         ("%to_gpu x --device 0,1", "Variables go to one device, and 0,1 names 2."),
-        ("%to_gpu x --device nowhere", "'nowhere' is no device"),
+        ("%to_gpu x --device nowhere", "'nowhere' is not a device"),
         ("%to_gpu x --device", "--device"),
         ("%to_gpu x --numpy jax", "NumPy's arrays can't become JAX's before it is imported: import jax."),
         ("%to_gpu x --numpy pandas", "--numpy"),
