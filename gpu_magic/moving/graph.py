@@ -75,10 +75,9 @@ class Graph:
         self._device, self._converts = device, converts
         self._walker = Walker(device)
         self._count = 0  # of variables
-        # All by the object's id. The walker keeps the objects, so that no two have the same id.
+        # All by the object's id.
         self._first: dict[int, int] = {}  # the number of the variable that it was found in
-        self._composites: dict[int, Any] = {}
-        self._components: dict[int, Components] = {}  # of the composites
+        self._components: dict[int, Components] = {}
         self._arrays: dict[int, Any] = {}
         self._current: dict[int, Any] = {}  # what takes the place of an object, since `rebuild`
 
@@ -86,24 +85,24 @@ class Graph:
         """Find all that a variable leads to."""
         found = Found({}, [], [], set())
         self._count += 1
-        for obj, node in self._walker.walk([variable]):
+        first, number = self._first, self._count
+        for obj, node, components in self._walker.walk([variable]):
             key = id(obj)
             if node.kind == "visited":
                 if key in self._components or key in self._arrays:
-                    found.shared.add(self._first[key])
+                    found.shared.add(first[key])
                 continue
-            self._first[key] = self._count
-            if node.components is not None:
-                self._composites[key] = obj
-                self._components[key] = node.components
+            first[key] = number
+            if components is not None:
+                self._components[key] = components
             if node.kind != "composite":
                 self._add_leaf(obj, node, found)
-        found.shared.discard(self._count)
+        found.shared.discard(number)
         return found
 
     def _add_leaf(self, obj: Any, node: Node, found: Found) -> None:
-        """Sort in what an object is besides what it is made of."""
-        if node.framework is not None and node.kind in ("array", "self-moving"):
+        """Sort in an array, or what can't be moved."""
+        if node.framework is not None:
             self._add_array(obj, node.framework.module, found)
         elif node.kind == "numpy":
             if self._converts is not None and _is_convertible(obj):
@@ -156,7 +155,7 @@ class Graph:
 
     def composites(self) -> Iterator[Any]:
         """Return all objects that are made of other objects."""
-        return iter(self._composites.values())
+        return (self._walker.visited[key] for key in self._components)
 
     def now(self, obj: Any) -> Any:
         """Return what takes the place of an object since `rebuild`; the object itself where it stays."""
@@ -185,7 +184,7 @@ class Graph:
         try:
             yield from TopologicalSorter(held).static_order()
         except CycleError as error:
-            name = type(self._composites[error.args[1][0]]).__name__
+            name = type(self._walker.visited[error.args[1][0]]).__name__
             raise PlacementError(
                 f"A {name} that can't be changed holds itself, and can't be built anew."
             ) from None

@@ -52,7 +52,7 @@ def gpu_bytes(holdings: Mapping[Hashable, Holding]) -> int:
 def holdings_of(values: Iterable[object]) -> dict[Hashable, Holding]:
     """Return the memory that values hold, by the key that is the same for those that share it."""
     found: dict[Hashable, Holding] = {}
-    for obj, node in Walker().walk(values):
+    for obj, node, _ in Walker().walk(values):
         try:
             holdings = _holdings(obj, node)
         except Exception:  # noqa: BLE001, S112 - arrays of all kinds are asked, and one must not hide the others

@@ -21,7 +21,7 @@ NodeKind = Literal["array", "numpy", "composite", "self-moving", "unmovable", "v
 
 
 class Node(NamedTuple):
-    """What a walker finds out about an object.
+    """What an object is.
 
     Parameters
     ----------
@@ -30,9 +30,7 @@ class Node(NamedTuple):
         "composite": made of other objects; "self-moving": has arrays out of our sight, and a method that
         moves them; "unmovable": a framework says why; "visited": the walker has been there.
     framework
-        The framework that it belongs to; None for objects of Python, NumPy and the user.
-    components
-        What it is made of; the walk goes on there. None for what is not made of other objects.
+        The framework of an array, or of the arrays that a self-moving object has; else None.
     reason
         Why an unmovable object can't be moved, and what to do: a sentence.
 
@@ -40,7 +38,6 @@ class Node(NamedTuple):
 
     kind: NodeKind
     framework: Framework | None = None
-    components: Components | None = None
     reason: str = ""
 
 
@@ -61,7 +58,8 @@ class _TypeInfo(NamedTuple):
 
 
 _VISITED = Node("visited")
-_CONTAINER = _TypeInfo(Node("composite"), is_final=False)
+_COMPOSITE = Node("composite")
+_CONTAINER = _TypeInfo(_COMPOSITE, is_final=False)
 _NUMPY = _TypeInfo(Node("numpy"), is_final=False)
 _OTHER = _TypeInfo(None, is_final=False)
 _OPAQUE = _TypeInfo(None, is_final=True)
@@ -71,7 +69,7 @@ class Walker:
     """Walks through objects to any depth, through cycles as well. It reads, and changes nothing.
 
     What can be known from an object's type is found out once for each type. Opaque objects, which are none of
-    the kinds above, are passed over.
+    the kinds of `Node`, are passed over.
 
     Parameters
     ----------
@@ -80,16 +78,21 @@ class Walker:
         made of other arrays (sparse ones) are taken apart, and what can't be moved is found. None: the
         objects are only looked at.
 
+    Attributes
+    ----------
+    visited
+        The objects that were found, by id. They are kept, so that no two have the same id.
+
     """
 
     def __init__(self, device: LogicalDevice | None = None) -> None:
+        self.visited: dict[int, Any] = {}
         self._device = device
         self._frameworks = imported()
         self._types: dict[type, _TypeInfo] = {}
-        self._visited: dict[int, Any] = {}  # by id; kept, so that no two objects have the same id
 
-    def walk(self, roots: Iterable[Any]) -> Iterator[tuple[Any, Node]]:
-        """Yield each object that can be reached, and what it is.
+    def walk(self, roots: Iterable[Any]) -> Iterator[tuple[Any, Node, Components | None]]:
+        """Yield each object that can be reached, what it is, and what it is made of.
 
         Raises
         ------
@@ -97,43 +100,49 @@ class Walker:
             A framework refuses to move an object.
 
         """
-        visited = self._visited
+        visited = self.visited
         pending = list(roots)
         while pending:
             obj = pending.pop()
-            if id(obj) in visited:
-                yield obj, _VISITED
+            key = id(obj)
+            if key in visited:
+                yield obj, _VISITED, None
                 continue
             try:
-                node = self._read(obj)
+                node, components = self._read(obj)
             except Exception as error:  # an object can raise whatever it likes, and must not hide others
                 if isinstance(error, PlacementError) and self._device is not None:
                     raise
-                visited[id(obj)] = obj
+                visited[key] = obj
                 continue
             if node is None:
                 continue
-            visited[id(obj)] = obj
-            yield obj, node
-            if node.components is not None:
-                pending += node.components.children
+            visited[key] = obj
+            yield obj, node, components
+            if components is not None:
+                pending += components.children
 
-    def _read(self, obj: Any) -> Node | None:
-        """Return what an object is; None for an opaque one."""
+    def _read(self, obj: Any) -> tuple[Node | None, Components | None]:
+        """Return what an object is, None for an opaque one; and what it is made of."""
         cls = type(obj)
         info = self._types.get(cls)
         if info is None:
             info = self._types[cls] = self._read_type(cls)
         if info.is_final:
-            return info.node
+            return info.node, None
         if info is _CONTAINER:
-            return Node("composite", None, items_of(obj, cls))
+            return _COMPOSITE, items_of(obj, cls)
         if info.node is not None and info.node.framework is not None:
             # An array that is to be moved: a sparse one is made of others.
-            framework = info.node.framework
-            components = framework.components(obj, self._device)
-            return info.node if components is None else Node("composite", framework, components)
-        return self._read_components(obj, cls) or info.node or self._read_mover(obj, cls)
+            components = info.node.framework.components(obj, self._device)
+            return (info.node if components is None else _COMPOSITE), components
+        components = self._framework_components(obj, cls)
+        if components is not None:
+            return _COMPOSITE, components
+        components = items_of(obj, cls) or attributes_of(obj, cls)
+        if info is _NUMPY:
+            return info.node, components
+        return (self._mover(obj, cls), None) if components is None else (_COMPOSITE, components)
 
     def _read_type(self, cls: type) -> _TypeInfo:
         """Find out what can be known of objects from their type."""
@@ -152,22 +161,20 @@ class Walker:
         numpy = sys.modules.get("numpy")
         return _NUMPY if numpy is not None and issubclass(cls, numpy.ndarray) else _OTHER
 
-    def _read_components(self, obj: Any, cls: type) -> Node | None:
-        """Return what an object is made of, by a framework, as a container, or by its attributes."""
+    def _framework_components(self, obj: Any, cls: type) -> Components | None:
+        """Return what an object of a framework (a model, an optimizer) is made of; None for others.
+
+        The user's own objects are changed in place where they can be, though a framework (JAX, for a pytree)
+        could build them anew.
+        """
         for framework in self._frameworks:
             components = framework.components(obj, self._device)
-            # The user's own objects are changed in place where they can be, though a framework (JAX, for a
-            # pytree) could build them anew.
             if components is not None and (components.is_kept or not can_change(cls)):
-                return Node("composite", framework, components)
-        components = items_of(obj, cls) or attributes_of(obj, cls)
-        if components is None:
-            return None
-        info = self._types[cls]
-        return Node("composite" if info.node is None else info.node.kind, None, components)
+                return components
+        return None
 
-    def _read_mover(self, obj: Any, cls: type) -> Node | None:
-        """Return whether an object moves itself; if it can't, no object of its type is looked at again."""
+    def _mover(self, obj: Any, cls: type) -> Node | None:
+        """Return a node if an object moves itself. If it can't, no object of its type is looked at again."""
         if self._device is None or not hasattr(cls, "to"):
             self._types[cls] = _OPAQUE
             return None
