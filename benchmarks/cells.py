@@ -85,7 +85,7 @@ def imports(state: str) -> Callable[[], object]:
 
 
 def left_behind() -> list[str]:
-    """Name the hooks that are there once CUDA has started, and were not before gpu_magic was loaded."""
+    """Name the hooks of the watch that are still there once CUDA has started."""
     shell = _shell_in("without")
     before = _hooks(shell)
     _bring_into("frozen", shell)
@@ -114,6 +114,5 @@ def _bring_into(state: str, shell: Any) -> None:
 
 
 def _hooks(shell: Any) -> list[Any]:
-    callbacks = [hook for hooks in shell.events.callbacks.values() for hook in hooks]
-    transformers = [*shell.ast_transformers, *shell.input_transformers_post]
-    return [*callbacks, *transformers, *shell.input_transformers_cleanup, *sys.meta_path]
+    """Return what runs at each cell and at each import."""
+    return [*(hook for hooks in shell.events.callbacks.values() for hook in hooks), *sys.meta_path]

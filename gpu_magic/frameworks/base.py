@@ -47,14 +47,14 @@ class Components(NamedTuple):
         Called with the present children and as many new ones; returns the object with the new ones. An
         object that is changed in place is written to only where the two differ. None: its children can't be
         replaced.
-    is_kept
+    in_place
         Whether `put` changes the object in place and returns it; False where it returns a new object.
 
     """
 
     children: Sequence[Any]
     put: Callable[[Sequence[Any], Sequence[Any]], Any] | None = None
-    is_kept: bool = True
+    in_place: bool = True
 
 
 class Load(NamedTuple):
@@ -214,7 +214,11 @@ class Framework(ABC):
         return ""
 
     def resolved(self, device: LogicalDevice) -> LogicalDevice:
-        """Return a GPU that has no type with the type of the framework's, where that is not CUDA."""
+        """Return the device as the framework has it.
+
+        A bare `0` names a GPU of no particular type; it becomes the type that the framework computes on, where
+        that is not CUDA.
+        """
         return device
 
     def raises_itself(self, device: LogicalDevice) -> bool:

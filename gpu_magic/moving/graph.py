@@ -142,7 +142,7 @@ class Graph:
         if not self._current:
             return []
         affected = self._holders_of(self._current)
-        anew = {key for key in affected if not self._components[key].is_kept}
+        anew = {key for key in affected if not self._components[key].in_place}
         for key in self._inner_first(anew):
             components = self._components[key]
             if components.put is not None:
@@ -175,7 +175,7 @@ class Graph:
         while pending:
             new = holders.get(pending.pop(), set()) - found
             found |= new
-            pending += (key for key in new if not self._components[key].is_kept)
+            pending += (key for key in new if not self._components[key].in_place)
         return found
 
     def _inner_first(self, keys: set[int]) -> Iterator[int]:

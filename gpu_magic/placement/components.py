@@ -60,13 +60,13 @@ def items_of(obj: Any, cls: Any) -> Components | None:
     if issubclass(cls, list):
         return _with_attributes(Components(list.copy(obj), partial(_put_list, obj)), obj, cls, list)
     if issubclass(cls, tuple):
-        return Components(tuple(tuple.__iter__(obj)), partial(_new_tuple, obj, cls), is_kept=False)
+        return Components(tuple(tuple.__iter__(obj)), partial(_new_tuple, obj, cls), in_place=False)
     if issubclass(cls, deque):
         return _with_attributes(Components([*deque.__iter__(obj)], partial(_put_deque, obj)), obj, cls, deque)
     if issubclass(cls, set):
         return _with_attributes(Components([*set.__iter__(obj)], partial(_put_set, obj)), obj, cls, set)
     if issubclass(cls, frozenset):
-        return Components([*frozenset.__iter__(obj)], lambda _, new: cls(new), is_kept=False)
+        return Components([*frozenset.__iter__(obj)], lambda _, new: cls(new), in_place=False)
     return _other_items(obj, cls)
 
 
@@ -78,7 +78,7 @@ def _other_items(obj: Any, cls: Any) -> Components | None:
     if issubclass(cls, partial):
         names = list(obj.keywords)
         inner = [obj.func, *obj.args, *obj.keywords.values()]
-        return Components(inner, partial(_new_partial, obj, names), is_kept=False)
+        return Components(inner, partial(_new_partial, obj, names), in_place=False)
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and issubclass(cls, numpy.ndarray) and obj.dtype == object:
         return Components(list(obj.flat), partial(_put_objects, obj))
@@ -136,7 +136,7 @@ def _attributes(obj: Any, cls: Any) -> Components:
     }
     names = [*attributes, *values]
     put = partial(_put_attributes, obj, names)
-    return Components([*attributes.values(), *values.values()], put, is_kept=not is_frozen(cls))
+    return Components([*attributes.values(), *values.values()], put, in_place=not is_frozen(cls))
 
 
 def _owner(cls: Any, name: str) -> Any:

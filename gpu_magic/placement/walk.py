@@ -169,7 +169,7 @@ class Walker:
         """
         for framework in self._frameworks:
             components = framework.components(obj, self._device)
-            if components is not None and (components.is_kept or not can_change(cls)):
+            if components is not None and (components.in_place or not can_change(cls)):
                 return components
         return None
 

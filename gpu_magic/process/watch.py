@@ -45,7 +45,11 @@ class Watch:
         self._has_set_check = False  # NVML_CHECK
 
     def begin(self, shell: Any) -> None:
-        """Watch the cells of an IPython shell, and its imports, until CUDA is initialized."""
+        """Watch the cells of an IPython shell, and its imports, until CUDA is initialized.
+
+        A shell that was watched before is not watched any more.
+        """
+        self._remove_hooks()
         self._shell = shell
         if NVML_CHECK not in os.environ:
             os.environ[NVML_CHECK], self._has_set_check = "1", True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -110,6 +111,13 @@ def servers(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         server.close()
 
 
+@pytest.fixture(scope="session")
+def sockets() -> Iterator[str]:
+    """Return a folder for kernels' sockets. Its name is short: a socket's can have 107 characters."""
+    with TemporaryDirectory(prefix="kernels-") as folder:
+        yield folder
+
+
 def clean_environment() -> dict[str, str]:
     """Return our environment, without what says which GPUs there are."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "GPU_MAGIC"))}
@@ -117,7 +125,7 @@ def clean_environment() -> dict[str, str]:
 
 @pytest.fixture
 def start_kernel(
-    native: Path, tmp_path: Path, servers: Callable[..., Server]
+    native: Path, tmp_path: Path, servers: Callable[..., Server], sockets: str
 ) -> Iterator[Callable[..., Kernel]]:
     """Return a way to start kernels; they end with the test.
 
@@ -138,9 +146,11 @@ def start_kernel(
         (driver or Driver(CARDS)).write(state)
         paths = f"{variables.pop('PYTHONPATH', ROOT)}:{PROGRAMS / 'kernel_packages'}"
         places = {"PYTHONPATH": paths, "IPYTHONDIR": str(tmp_path / "ipython"), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        started = KernelManager(kernel_name="python3")
+        # A TCP port that was free when it was looked up can be taken when the kernel binds it.
+        started: KernelManager = KernelManager(kernel_name="python3", transport="ipc")
         if not fresh and not variables:
             started = forked_manager(servers(paths, *imported))
+        started.ip = f"{sockets}/{started.kernel_id}"
         given = clean_environment() | environment(native, state) | places | variables
         started.start_kernel(env=given, cwd=str(tmp_path))
         kernels.append(Kernel(started, state))

@@ -101,7 +101,7 @@ class _Forked(LocalProvisioner):
 
 def forked_manager(server: Server) -> KernelManager:
     """Return the manager of a kernel that this server is to fork."""
-    made = KernelManager(kernel_name="python3")
+    made = KernelManager(kernel_name="python3", transport="ipc")
     made.provisioner = _Forked(kernel_id=made.kernel_id, kernel_spec=made.kernel_spec, parent=made)
     made.provisioner.server = server
     return made

@@ -241,6 +241,7 @@ def test_two_shells_can_have_it(kernel: Kernel) -> None:
         "one, two = InteractiveShell(), InteractiveShell()\n"
         "for shell in (one, two):\n    shell.run_line_magic('load_ext', 'gpu_magic')\n"
         "for shell in (two, one):\n    shell.run_line_magic('unload_ext', 'gpu_magic')\n"
-        "print(one.input_transformers_post, two.input_transformers_post)"
+        "hooks = [shell.events.callbacks['post_run_cell'] for shell in (one, two)]\n"
+        "print(one.input_transformers_post, two.input_transformers_post, *hooks)"
     )
-    assert (reply.status, reply.stdout) == ("ok", "[] []\n")
+    assert (reply.status, reply.stdout) == ("ok", "[] [] [] []\n")

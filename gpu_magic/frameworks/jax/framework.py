@@ -102,7 +102,7 @@ class Jax(Framework):
         children, shape = tree.tree_flatten(obj, is_leaf=lambda node: node is not obj)
         if len(children) == 1 and children[0] is obj:
             return None
-        return Components(children, lambda _, new: shape.unflatten(new), is_kept=False)
+        return Components(children, lambda _, new: shape.unflatten(new), in_place=False)
 
     def transfer(self, device: LogicalDevice) -> Transfer:
         return _JaxTransfer(device)

@@ -94,7 +94,7 @@ class TensorFlow(Framework):
             return Components(obj.variables)
         if issubclass(kind, tf.RaggedTensor | tf.SparseTensor | tf.IndexedSlices):
             inner = tf.nest.flatten(obj, expand_composites=True)
-            return Components(inner, partial(_packed, obj), is_kept=False)
+            return Components(inner, partial(_packed, obj), in_place=False)
         return None
 
     def unmovable(self, kind: type) -> str:
