@@ -67,7 +67,7 @@ def frozen_just_now() -> Callable[[], object]:
     start_cuda()
 
     def forget_and_probe() -> None:
-        process._driver.initialized_in = None  # noqa: SLF001 - else it is never asked twice
+        process.driver()._initialized_in = None  # noqa: SLF001 - else it is never asked twice
         probe()
 
     return forget_and_probe

@@ -15,13 +15,17 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.simulated import Machine, SimulatedGpu, SimulatedMig, beneath
+from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import SimulationError
-from gpu_magic.process.session import fresh
+from gpu_magic.process import driver
+from gpu_magic.process.session import current, fresh
+from gpu_magic.process.simulated import SimulatedDriver, simulated_cuda
+from gpu_magic.process.view import take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Machine", "SimulatedGpu", "SimulatedMig", "SimulationError", "simulate"]
+__all__ = ["Machine", "SimulatedGpu", "SimulatedMig", "SimulationError", "simulate", "start_cuda"]
 
 
 @contextlib.contextmanager
@@ -35,7 +39,8 @@ def simulate(
     """Let pynvml read a simulated machine within a `with` block.
 
     What is chosen in the block ends with it: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are as before.
-    The machine starts without processes; `populate` starts some.
+    The machine starts without processes; `populate` starts some. CUDA is taken not to have been started,
+    whether it was or not; `start_cuda` starts it in the simulation.
 
     Parameters
     ----------
@@ -57,5 +62,29 @@ def simulate(
     if isinstance(profile, Machine) and options:
         raise TypeError(f"{', '.join(options)}: a machine that was made before has its own")
     machine = profile if isinstance(profile, Machine) else Machine(profile, **options)
-    with beneath(machine), fresh(mask, order):
+    with beneath(machine), fresh(mask, order), simulated_cuda():
         yield machine
+
+
+def start_cuda() -> None:
+    """Start CUDA in the simulation, as a framework does: from then on a different choice comes too late.
+
+    >>> with simulate("4xA100-80GB"):
+    ...     gpu_magic.choose("2,0")
+    ...     start_cuda()
+    ...     with pytest.warns(gpu_magic.CudaInitializedWarning):
+    ...         gpu_magic.choose(1)
+
+    Raises
+    ------
+    SimulationError
+        It is called outside of `simulate`, or CUDA_VISIBLE_DEVICES can't be read.
+
+    """
+    cuda = driver()
+    if not isinstance(cuda, SimulatedDriver):
+        raise SimulationError("start_cuda() starts CUDA within `with simulate(...)`, and nowhere else")
+    kernel = take_snapshot(current()).kernel
+    if kernel.names is UNKNOWN:
+        raise SimulationError(f"what CUDA would see is not known: {' '.join(kernel.notes)}")
+    cuda.initialize(tuple(kernel.names))

@@ -93,7 +93,7 @@ def resumed_text(outcome: Applied | Refused) -> str:
 def _applied(outcome: Applied) -> Iterator[str]:
     selection = outcome.selection
     if outcome.is_reset:
-        yield f"As the kernel was started: {_settings(outcome)}."
+        yield f"As this process was started: {_settings(outcome)}."
     if (
         not outcome.is_reset or selection.mask is not None
     ):  # an unset mask is every GPU as it comes: no choice

@@ -61,18 +61,25 @@ def _without_a_restart(refused: Refused) -> Iterator[str]:
     yield f"{has} To work on it without a restart:"
     for name, statement in refused.statements:
         yield f"  {name}: {statement}"
-    number = device.index if isinstance(device, Gpu) else refused.guard.uuids[ordinal]
-    yield f"  any framework: %%on_gpu {ordinal} for one cell, %gpus {number} --in-process from here on"
+    number = str(device.index) if isinstance(device, Gpu) else refused.guard.uuids[ordinal]
+    if refused.program == "python":
+        block, onwards = f"with gpu_magic.on_gpu({ordinal})", f"gpu_magic.choose({number!r}, in_process=True)"
+        yield f"  any framework: {block} for a block, {onwards} from here on"
+    else:
+        yield f"  any framework: %%on_gpu {ordinal} for one cell, %gpus {number} --in-process from here on"
 
 
 def _with_a_restart(refused: Refused) -> str:
+    """Say how to have it after a restart, of which only a kernel is capable by itself."""
+    restart = "restart the kernel" if refused.program == "kernel" else "start Python anew"
     if refused.is_reset:
-        return "To go back to what the kernel was started with: restart it."
-    typed = f"%gpus {refused.request}{refused.options}"
+        return f"To go back to what this process was started with: {restart}."
     wish = (
-        f"To have {listed(device.label for device in refused.devices)} alone"
-        if refused.devices
-        else "To have no GPU"
+        f"For {listed(device.label for device in refused.devices)}" if refused.devices else "To have no GPU"
     )
-    again = f"restart the kernel and run {typed} before anything starts CUDA"
-    return f"{wish}: {typed} --restart, or {again}."
+    typed = f"%gpus {refused.request}{refused.options}"
+    if refused.program == "python":
+        options = ", …" if str(refused.options) else ""
+        typed = f"gpu_magic.choose({refused.request!r}{options})"
+    again = f"{restart} and run {typed} before anything starts CUDA"
+    return f"{wish}: {typed} --restart, or {again}." if refused.program == "kernel" else f"{wish}: {again}."

@@ -209,6 +209,10 @@ class Framework(ABC):
         """Return whether it reports a GPU among the devices that it has started; False where it can't say."""
         return False
 
+    def is_started(self) -> bool:
+        """Return whether it has found its devices, and will not look for others any more."""
+        return self.has_gpu()
+
     def backend(self) -> str:
         """Return the module of the framework that it computes with; empty for itself."""
         return ""
@@ -216,8 +220,8 @@ class Framework(ABC):
     def resolved(self, device: LogicalDevice) -> LogicalDevice:
         """Return the device as the framework has it.
 
-        A bare `0` names a GPU of no particular type; it becomes the type that the framework computes on, where
-        that is not CUDA.
+        A bare `0` names a GPU of no particular type; it becomes the type that the framework computes on,
+        where that is not CUDA.
         """
         return device
 

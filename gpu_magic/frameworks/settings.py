@@ -28,22 +28,26 @@ class FrameworkSettings:
         self._narrowed = ExitStack()
         self._narrowed_names: list[str] = []
 
-    @staticmethod
-    def check(memory: MemorySettings) -> None:
-        """Check that it is not too late to configure memory.
+    def check(self, memory: MemorySettings) -> None:
+        """Check that it is not too late to configure memory, unless it is configured so already.
 
         Raises
         ------
         ChoiceError
-            A framework that takes its memory when it starts has a GPU already.
+            A framework that reads how to take memory when it starts has started.
 
         """
-        late = [framework.name for framework in imported() if framework.preallocates and framework.has_gpu()]
+        if not memory or memory == self._memory:
+            return
+        late = [
+            framework.name for framework in imported() if framework.preallocates and framework.is_started()
+        ]
         if late:
             option = "--memory-limit" if memory.limit is not None else "--growth"
+            have = "has" if len(late) == 1 else "have"
             raise ChoiceError(
-                f"{option} comes too late: {listed(late)} took its memory when it started on a GPU. "
-                "Restart the kernel and choose before that; nothing was changed."
+                f"{option} comes too late: {listed(late)} {have} started, and took memory in another way. "
+                "Restart and choose before that; nothing was changed."
             )
 
     def limit(self, memory: MemorySettings) -> dict[str, str]:

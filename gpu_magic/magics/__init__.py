@@ -6,6 +6,7 @@ module: the magics, their help, completion and configuration are imported when t
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from functools import cached_property
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import no_var_expand
 
-from gpu_magic.process import saved_choice_file
+from gpu_magic.process import note_variables, saved_choice_file
 from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def load(shell: InteractiveShell) -> None:
 
     """
     unload(shell)
+    note_variables(getattr(shell.history_manager, "input_hist_raw", ()))
     GpuMagics(shell).add()
     cuda_watch.begin(shell)
     if os.access(saved_choice_file(), os.F_OK):
@@ -123,7 +125,8 @@ class GpuMagics:
         self._replaced = {name: table[kind].get(name) for name, (kind, *_) in _MAGICS.items()}
         for name, (kind, module, class_) in _MAGICS.items():
             table[kind][name] = _LazyMagic(shell, name, module, class_)
-        no_var_expand(table["cell"]["on_gpu"])  # it expands its line itself
+        for magic in (table["line"]["gpus"], table["cell"]["on_gpu"]):
+            no_var_expand(magic)  # it expands its line itself
         shell.Completer.custom_matchers.append(self._complete)
         shell.input_transformers_post.append(self._await_cell)
         shell.configurables.append(self)
@@ -170,6 +173,9 @@ class _LazyMagic:
 
     def __call__(self, *line_and_cell: str) -> object:
         __tracebackhide__ = True
+        if line_and_cell[0].strip() in ("--help", "-h"):
+            print(inspect.cleandoc(self.__doc__ or ""))
+            return None
         return self.__wrapped__(*line_and_cell)
 
     @property

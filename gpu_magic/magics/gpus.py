@@ -13,6 +13,8 @@ from gpu_magic.display.refusal import RefusalBlock
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
 from gpu_magic.magics import magics_of
 from gpu_magic.magics.arguments import read
+from gpu_magic.magics.expansion import expand
+from gpu_magic.selection.normalize import normalize_request
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -63,34 +65,26 @@ class GpusMagic:
         """
         is_strict = getattr(magics_of(self._shell), "on_frozen", "warn") == "error"
         try:
-            options = vars(read("%gpus", line))
+            options = vars(read("%gpus", expand(self._shell, line, _typed, depth=3)))
             request = options.pop("request")
             if not request:
                 display(gpu_magic.gpus())
                 return
             options["strict"] |= is_strict
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", CudaInitializedWarning)  # it is shown as a block below
+                # It is shown below, whatever the user's filters say: what is typed is answered.
+                warnings.simplefilter("ignore", CudaInitializedWarning)
                 choice = gpu_magic.choose(request, **options)
         except KernelRestarting:
             raise
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
         if choice.refusal:
-            _warn(choice.refusal)
+            display(RefusalBlock(choice.refusal))
         else:
             print(choice)
 
 
-def _warn(refusal: str) -> None:
-    """Warn with `CudaInitializedWarning`, shown as a block and not in Python's one-line format.
-
-    The user's warning filters decide, as for any warning: "ignore" silences it, "error" raises it.
-    """
-    with warnings.catch_warnings(record=True) as caught:
-        # Without a registry Python shows it each time, and not once for each line of code.
-        warnings.warn_explicit(
-            CudaInitializedWarning(refusal), CudaInitializedWarning, "%gpus", 1, module="gpu_magic"
-        )
-    if caught:
-        display(RefusalBlock(refusal))
+def _typed(value: object) -> str:
+    """Return what one would type for the value of an expression."""
+    return str(value) if isinstance(value, float) else normalize_request(value)

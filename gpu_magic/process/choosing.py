@@ -5,21 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.settings import FrameworkSettings
+from gpu_magic.process import program
 from gpu_magic.process.environment import MASK, ORDER, mask_and_order
 from gpu_magic.process.outcome import Applied, Narrowed, Refused
 from gpu_magic.process.state import State
 from gpu_magic.process.view import judge_process, read_machine
 from gpu_magic.process.watch import cuda_watch
+from gpu_magic.selection.mask import read, write
 from gpu_magic.selection.memory import plan_memory
 from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import Auto, Reset, parse
-from gpu_magic.selection.select import Selection, select
+from gpu_magic.selection.request import Auto, Nothing, Reset, parse
+from gpu_magic.selection.select import Selection, select, select_among
+from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.model import Device
+    from collections.abc import Iterator
+
+    from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.session import Session
     from gpu_magic.selection.memory import MemorySettings
@@ -55,25 +61,27 @@ def apply(
     selection = select(request, inventory, session.inherited, options)
     memory = plan_memory(_known(selection), growth=options.growth, limit=options.memory_limit)
     if memory:
-        FrameworkSettings.check(memory)
+        _settings(session).check(memory)
     is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
-    state = cuda_watch.look()
-    if state.can_change:
+    guard = judge_process(inventory, cuda_watch.look())
+    if guard.can_change:
+        selection = replace(selection, notes=(*selection.notes, *_doubts(guard, selection)))
         if not dry_run:
             _set_memory(session, memory)
-            session.environment.set(MASK, selection.mask)
-            session.environment.set(ORDER, selection.order)
+            _set_visible(session, selection)
             session.chosen = request
         return Applied(selection, dry_run, is_simulated, not dry_run, is_reset, str(memory))
-    guard = judge_process(inventory, state)
     if had := _had_already(session, request, selection, guard):
+        had = _as_cuda_has_it(had, inventory)
         if not dry_run:
             _set_memory(session, memory)
+            if had.notes:
+                _set_visible(session, had)
         return Applied(had, dry_run and bool(memory), is_simulated, True, False, str(memory))
-    ordinal = min(guard.ordinals(_known(selection)), default=None)
+    ordinal = next(iter(guard.ordinals(_known(selection))), None)
     known = () if ordinal is None else [(one.name, one.statement_for(ordinal)) for one in imported()]
     asked = "" if is_reset else text.strip()
-    return Refused(selection, dry_run, is_simulated, guard, asked, options, ordinal, tuple(known))
+    return Refused(selection, dry_run, is_simulated, guard, asked, options, ordinal, tuple(known), program())
 
 
 def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: bool = False) -> Narrowed:
@@ -99,17 +107,22 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
             f"CUDA has not been initialized here, so %gpus {text} chooses for every framework; --in-process "
             "is for later."
         )
+    if isinstance(request, Nothing):
+        raise ChoiceError(
+            "none hides no GPU once CUDA has been initialized; %%on_gpu cpu runs a cell on the CPU."
+        )
     inventory = read_machine(session)
     guard = judge_process(inventory, state)
-    is_reset = isinstance(request, Reset)
-    wanted = () if is_reset else _known(select(request, inventory, session.inherited))
+    wanted: tuple[Device, ...] = ()
+    if not isinstance(request, Reset):
+        wanted = select_among(request, inventory, guard.known)
     ordinals = guard.ordinals(wanted)
-    if not is_reset and (not wanted or len(ordinals) < len(wanted)):
+    if len(ordinals) < len(wanted):
         raise ChoiceError(f"CUDA was {guard.seen}, and this process can use {guard.frozen_to} and no other.")
     results: list[str] = []
     if not dry_run:
         settings = _settings(session)
-        results = settings.widen() if is_reset else settings.narrow(ordinals)
+        results = settings.narrow(ordinals) if wanted else settings.widen()
     selection = Selection(wanted, *mask_and_order())
     return Narrowed(selection, dry_run, bool(inventory.simulated), ordinals, tuple(results))
 
@@ -118,6 +131,11 @@ def _settings(session: Session) -> FrameworkSettings:
     if session.settings is None:
         session.settings = FrameworkSettings()
     return session.settings
+
+
+def _set_visible(session: Session, selection: Selection) -> None:
+    session.environment.set(MASK, selection.mask)
+    session.environment.set(ORDER, selection.order)
 
 
 def _set_memory(session: Session, memory: MemorySettings) -> None:
@@ -130,19 +148,53 @@ def _set_memory(session: Session, memory: MemorySettings) -> None:
         ours.set(name, value)
 
 
+def _doubts(guard: Guard, selection: Selection) -> Iterator[str]:
+    """Say where a choice that is applied may have no effect, or has none in a framework: a sentence each."""
+    if guard.state in (State.BROKEN, State.UNCLEAR):
+        yield f"CUDA {guard.sentence}."
+    if not selection.devices or selection.devices is UNKNOWN:
+        return
+    mask = mask_and_order()[0]
+    if guard.state is State.LIVE and mask is not None and mask.strip() in ("", "-1"):
+        # The driver then answers as if it had not been started (reported for cuInit: CUDA.jl #1336).
+        yield (
+            "CUDA's driver was loaded while every GPU was hidden. If it was also started, this comes too "
+            "late, which can't be known: where a framework finds no GPU, restart."
+        )
+    without = [
+        framework.name for framework in imported() if framework.is_started() and not framework.has_gpu()
+    ]
+    if without:
+        yield f"{listed(without)} started without a GPU, and will have none before a restart."
+
+
 def _had_already(session: Session, request: Request, selection: Selection, guard: Guard) -> Selection | None:
     """Return what a process in which CUDA is initialized has, where that is what is asked for."""
-    had = tuple(device for device in guard.devices if not isinstance(device, str))
-    if guard.state is not State.FROZEN or len(had) < len(guard.devices):
+    if guard.state is not State.FROZEN or len(guard.known) < len(guard.devices):
         return None
-    is_same = isinstance(selection.devices, tuple) and _uuids(selection.devices) == _uuids(had)
-    if isinstance(request, Reset) and session.chosen is None:  # nothing was ever chosen
-        is_same = is_same or mask_and_order() == session.inherited
+    had = replace(selection, devices=guard.known, notes=())
+    if isinstance(selection.devices, tuple) and _uuids(selection.devices) == _uuids(guard.known):
+        return had
+    mask, order = mask_and_order()
+    if isinstance(request, Reset) and session.chosen is None and (mask, order) == session.inherited:
+        return replace(had, mask=mask, order=order)  # nothing was ever chosen
     # "The least busy one" is another one by now; running the cell again asks for nothing new.
-    if is_same or (isinstance(request, Auto) and request == session.chosen):
-        mask, order = mask_and_order()
-        return replace(selection, devices=had, mask=mask, order=order, notes=())
+    if isinstance(request, Auto) and request == session.chosen:
+        return replace(had, mask=write(guard.known, by_uuid=True))
     return None
+
+
+def _as_cuda_has_it(had: Selection, inventory: Inventory) -> Selection:
+    """Return what a process has, with the variables as they are; or with others, where these mean others.
+
+    A variable that was changed after CUDA has read it misleads frameworks and new processes.
+    """
+    mask, order = mask_and_order()
+    now = read(mask, inventory, order).devices
+    if now is UNKNOWN or had.devices is UNKNOWN or _uuids(now) == _uuids(had.devices):
+        return replace(had, mask=mask, order=order)
+    was = "not set" if mask is None else repr(mask)
+    return replace(had, notes=(f"{MASK} was {was} meanwhile; it is {had.mask!r} again, as CUDA has it.",))
 
 
 def _known(selection: Selection) -> tuple[Device, ...]:

@@ -57,8 +57,12 @@ class EnvironmentChanges:
         return list(self._before)
 
     def set(self, name: str, value: str | None) -> None:
-        """Set a variable; None removes it."""
-        self._before.setdefault(name, os.environ.get(name))
+        """Set a variable; None removes it.
+
+        The value before is the one that somebody else has set last.
+        """
+        if name not in self or not self.is_unchanged(name):
+            self._before[name] = os.environ.get(name)
         self._ours[name] = value
         set_variable(name, value)
 

@@ -30,6 +30,8 @@ class Guard:
         Through what: `import kornia`, `PyTorch`; empty where it can't be told.
     devices
         What a frozen process has, as `cuda:0`, `cuda:1`, …; a bare UUID for one that NVML does not list.
+    error
+        What the driver answers where CUDA can't be used: a number of the CUDA driver API; else 0.
 
     """
 
@@ -37,10 +39,16 @@ class Guard:
     since: str = ""
     by: str = ""
     devices: tuple[Device | str, ...] = ()
+    error: int = 0
 
     @property
     def can_change(self) -> bool:
         return self.state.can_change
+
+    @property
+    def known(self) -> tuple[Device, ...]:
+        """Those of `devices` that NVML lists."""
+        return tuple(device for device in self.devices if not isinstance(device, str))
 
     @property
     def uuids(self) -> tuple[str, ...]:
@@ -64,6 +72,11 @@ class Guard:
             State.LIVE: "loaded and not started: the choice can still change",
             State.FORKED: "was started before this process was forked off, so it can't be used here at all",
             State.UNKNOWN: "can't be asked on this platform whether it was started",
+            State.UNCLEAR: (
+                "may have been started before this process was forked off, and then it can't be used here: "
+                "that is not known"
+            ),
+            State.BROKEN: f"can't be used here: {_explain(self.error)}",
         }[self.state]
 
     @property
@@ -78,22 +91,26 @@ class Guard:
         return ", ".join(f"{label_of(device)} (cuda:{place})" for place, device in enumerate(self.devices))
 
 
-def judge(state: State, uuids: Sequence[str], first: Sighting | None, inventory: Inventory) -> Guard:
+def judge(
+    state: State, uuids: Sequence[str], first: Sighting | None, inventory: Inventory, error: int = 0
+) -> Guard:
     """Return what the driver's answers, the watch and the machine amount to.
 
     Parameters
     ----------
     state, uuids
-        What `state.probe` and `process.devices` return. The UUIDs are without "GPU-" or "MIG-"; the inventory
-        knows which is which.
+        What `state.probe` and the driver's `devices` return. The UUIDs are without "GPU-" or "MIG-"; the
+        inventory knows which is which.
     first
         When CUDA was first seen to be initialized.
     inventory
         The machine.
+    error
+        The driver's `error`.
 
     """
     if state is not State.FROZEN:
-        return Guard(state)
+        return Guard(state, error=error)
     known = {str(device.uuid).partition("-")[2]: device for device in inventory.devices}
     return Guard(
         state,
@@ -101,6 +118,20 @@ def judge(state: State, uuids: Sequence[str], first: Sighting | None, inventory:
         by=first.by if first else "",
         devices=tuple(known.get(uuid, f"GPU-{uuid}") for uuid in uuids),
     )
+
+
+# What the errors that cuInit is known to end with mean (CUDA driver API, CUresult).
+_ERRORS = {
+    34: "the library that is loaded is the CUDA toolkit's stub and not the driver; remove its stubs folder "
+    "from LD_LIBRARY_PATH",
+    802: "the driver says that the system is not ready yet; NVIDIA's fabric manager may not be running",
+    803: "the driver and its libraries are of different versions; an administrator has to reboot the machine",
+    804: "the container's CUDA compatibility package does not support this GPU",
+}
+
+
+def _explain(error: int) -> str:
+    return f"{_ERRORS.get(error, 'the driver answers with an error')} (CUDA error {error})"
 
 
 def label_of(device: Device | str) -> str:

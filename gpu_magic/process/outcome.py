@@ -9,6 +9,7 @@ from gpu_magic.devices.unknown import UNKNOWN
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
+    from gpu_magic.process import Program
     from gpu_magic.process.guard import Guard
     from gpu_magic.selection.options import Options
     from gpu_magic.selection.select import Selection
@@ -76,6 +77,8 @@ class Refused(_Outcome):
         The i of `cuda:i` of the first of them that the process has already; None where it has none of them.
     statements
         For each imported framework its name, and the statement that selects `cuda:ordinal`.
+    program
+        What the process is: a Jupyter "kernel", "ipython" in a terminal, or "python".
 
     """
 
@@ -84,6 +87,7 @@ class Refused(_Outcome):
     options: Options
     ordinal: int | None
     statements: tuple[tuple[str, str], ...]
+    program: Program
 
     @property
     def is_reset(self) -> bool:

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from gpu_magic.process import note_variables, variables_at_start
 from gpu_magic.process.environment import (
     MASK,
     ORDER,
@@ -20,27 +23,29 @@ from gpu_magic.process.environment import (
 from gpu_magic.process.state import probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from gpu_magic.devices.nvml import Nvml
     from gpu_magic.frameworks.settings import FrameworkSettings
+    from gpu_magic.process import Variables
     from gpu_magic.selection.request import Request
 
 __all__ = ["Session", "current", "fresh"]
 
 
 class Session:
-    """What one process was launched with, what it chose, and whether that can still change.
+    """What one process was given, what it chose, and whether that can still change.
 
     Parameters
     ----------
-    launched
-        The environment it was launched with; None: find out.
+    given
+        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as it was given them; None: find out.
 
     """
 
-    def __init__(self, launched: Mapping[str, str] | None = None) -> None:
-        self._launched = launched
+    def __init__(self, given: Variables | None = None) -> None:
+        self.pid = os.getpid()
+        self._given = given
         self.environment = EnvironmentChanges()
         self.chosen: Request | None = None
         # Made when they are first used.
@@ -48,9 +53,19 @@ class Session:
         self.settings: FrameworkSettings | None = None
 
     @cached_property
-    def inherited(self) -> tuple[str | None, str | None]:
-        """CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as this process was launched; None: not set."""
-        launched = launch_environment() if self._launched is None else self._launched
+    def inherited(self) -> Variables:
+        """CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as this process was given them; None: not set.
+
+        That is what it was launched with, or what start-up code has set before the first cell.
+        """
+        if self._given is not None:
+            return self._given
+        if (ipython := sys.modules.get("IPython.core.getipython")) and (shell := ipython.get_ipython()):
+            note_variables(getattr(shell.history_manager, "input_hist_raw", ()))
+        at_start = variables_at_start()
+        if at_start is not None:
+            return at_start
+        launched = launch_environment()
         return launched.get(MASK), launched.get(ORDER)
 
     def unload(self) -> list[str]:
@@ -78,9 +93,9 @@ _current: Session | None = None
 
 
 def current() -> Session:
-    """Return this process's session; the first call makes it."""
+    """Return this process's session; the first call makes it, and the first one in a forked process."""
     global _current  # noqa: PLW0603 - a process has one environment, so it has one session
-    if _current is None:
+    if _current is None or _current.pid != os.getpid():
         _current = Session()
     return _current
 
@@ -93,8 +108,7 @@ def fresh(mask: str | None, order: str | None) -> Iterator[Session]:
     """
     global _current  # noqa: PLW0603
     session, before = _current, mask_and_order()
-    launched = {name: value for name, value in ((MASK, mask), (ORDER, order)) if value is not None}
-    _current = Session(launched)
+    _current = Session((mask, order))
     set_variable(MASK, mask)
     set_variable(ORDER, order)
     try:

@@ -9,7 +9,7 @@ from gpu_magic.devices.model import Inventory
 from gpu_magic.devices.nvml import Nvml
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.process import devices
+from gpu_magic.process import driver
 from gpu_magic.process.environment import mask_and_order
 from gpu_magic.process.guard import judge
 from gpu_magic.process.state import State
@@ -44,7 +44,7 @@ class KernelView:
     given
         The UUIDs of the devices that the inherited mask means; None where it is not set or can't be read.
     state
-        Whether the choice can still change: "absent", "live", "frozen", "forked" or "unknown".
+        Whether the choice can still change: see `State`.
     cuda
         The same as a sentence: since when, by what, and with which GPUs.
     notes
@@ -117,7 +117,8 @@ def read_machine(session: Session) -> Inventory:
 
 def judge_process(inventory: Inventory, state: State) -> Guard:
     """Put together what the driver, the watch and the machine say."""
-    return judge(state, devices(), cuda_watch.first, inventory)
+    cuda = driver()
+    return judge(state, cuda.devices(), cuda_watch.first, inventory, cuda.error)
 
 
 def _kernel_view(inventory: Inventory, inherited: _Variables, now: _Variables, guard: Guard) -> KernelView:

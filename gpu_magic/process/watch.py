@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.process import is_forked, is_initialized
+from gpu_magic.process import driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ class Watch:
         self._shell = shell
         if NVML_CHECK not in os.environ:
             os.environ[NVML_CHECK], self._has_set_check = "1", True
-        if is_initialized():
+        if driver().is_initialized():
             self._note("before gpu_magic was loaded")
         else:
             shell.events.register("post_run_cell", self._after_cell)
@@ -61,7 +61,7 @@ class Watch:
 
     def end(self) -> None:
         """Stop watching, and restore what was set."""
-        if is_initialized():
+        if driver().is_initialized():
             self._note(self._this_cell())
         self._remove_hooks()
         self._shell = None
@@ -79,18 +79,18 @@ class Watch:
         """Ask the driver now; note it where CUDA is seen to be initialized for the first time."""
         from gpu_magic.process.state import probe
 
-        if is_initialized():
+        if driver().is_initialized():
             self._note(self._this_cell())
         return probe()
 
     def _at_import(self) -> None:
-        if is_initialized():
+        if driver().is_initialized():
             imports = self._imports
             self._note(self._this_cell(), latest=imports.latest, initializer=imports.under_way())
 
     def _after_cell(self, result: Any) -> None:
         latest, self._imports.latest = self._imports.latest, ""
-        if not is_initialized():
+        if not driver().is_initialized():
             self._started_before = _started_frameworks()
             return
         number = result.execution_count
@@ -109,7 +109,7 @@ class Watch:
             The evidence: see `cause.name_cause`.
 
         """
-        if self.first is not None or is_forked():
+        if self.first is not None or driver().is_forked():
             return
         from gpu_magic.process.cause import Sighting, name_cause
 

@@ -55,7 +55,7 @@ class Allotment:
             return self._inventory.devices
         if self.reading.devices is UNKNOWN:
             raise ChoiceError(
-                f"It is not known what this kernel was given: CUDA_VISIBLE_DEVICES={self._mask}. "
+                f"It is not known what this process was given: CUDA_VISIBLE_DEVICES={self._mask}. "
                 f"{self.reading.notes[-1]} Restart it with UUIDs in CUDA_VISIBLE_DEVICES; --force chooses "
                 "from all, whoever they were given to."
             )
@@ -85,7 +85,7 @@ class Allotment:
 
         """
         if outside := self.outside(devices):
-            what = f"{outside[0].label} is outside what this kernel was given"
+            what = f"{outside[0].label} is outside what this process was given"
             raise ChoiceError(f"{what}: {self.sentence}; --force overrides.")
 
     def why_not(self, device: Device) -> str:

@@ -236,8 +236,14 @@ def _why_uuids_are_unclear(found: list[Gpu]) -> str:
 
 
 def _of_mig_uuids(mask: str, inventory: Inventory) -> Reading:
-    """Return the first MIG instance that is named: one process can use one."""
+    """Return the first MIG instance that is named: one process can use one.
+
+    An instance that is named twice makes the list empty.
+    """
     first, *others = mask.split(",")
+    repeated = _first_repeated(takewhile(lambda entry: entry.startswith("MIG-"), (first, *others)))
+    if repeated is not None:
+        return Reading("mig", (), (_named_twice(mask, shortened(repeated, _LONGEST_SHOWN)),))
     fits = [instance for gpu in inventory for instance in gpu.mig if instance.uuid.startswith(first)]
     if len(fits) != 1:
         why = f"fits {len(fits)} MIG instances" if fits else "fits no MIG instance of this machine"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
@@ -34,6 +34,8 @@ class MemorySettings:
         The limit as a fraction of the memory of the largest GPU, for frameworks that take no bytes.
     gpus
         How many GPUs are chosen.
+    typed
+        The limit in the unit in which it was typed: `8 GB`.
 
     """
 
@@ -41,6 +43,7 @@ class MemorySettings:
     limit: int | None = None
     fraction: float | None = None
     gpus: int = 0
+    typed: str = field(default="", compare=False)
 
     def __bool__(self) -> bool:
         return self.growth or self.limit is not None
@@ -48,7 +51,7 @@ class MemorySettings:
     def __str__(self) -> str:
         said = ["TensorFlow and JAX take memory as they need it"] if self.growth else []
         if self.limit is not None:
-            said.append(f"TensorFlow, JAX and PyTorch take at most {bytes_text(self.limit)} of a GPU")
+            said.append(f"TensorFlow, JAX and PyTorch take at most {self.typed} of a GPU")
         return f"{'; '.join(said)}." if said else ""
 
 
@@ -74,7 +77,7 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
         raise ChoiceError("--growth and --memory-limit need GPUs, and this choice has none.")
     if limit is None:
         return MemorySettings(growth=True, gpus=len(devices))
-    size = _size(limit)
+    size, typed = _size(limit)
     for device in devices:
         if device.memory_total is UNKNOWN:
             raise ChoiceError(f"{device.label} does not report its memory, so no limit can be set.")
@@ -82,11 +85,14 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
             there = bytes_text(device.memory_total)
             raise ChoiceError(f"--memory-limit {limit} is more than {device.label} has: {there}.")
     largest = max(device.memory_total for device in devices if device.memory_total is not UNKNOWN)
-    return MemorySettings(growth=growth, limit=size, fraction=size / largest, gpus=len(devices))
+    return MemorySettings(growth, size, size / largest, len(devices), typed)
 
 
-def _size(limit: str | int) -> int:
-    """Return the bytes of `8GB` (10 to the 9th bytes each), `8GiB` (2 to the 30th) or a number of bytes."""
+def _size(limit: str | int) -> tuple[int, str]:
+    """Return the bytes of `8GB` (10 to the 9th bytes each), `8GiB` (2 to the 30th) or a number of bytes.
+
+    And how to write it: in the unit in which it was typed.
+    """
     text = str(limit)
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(i?)B?", text.strip(), re.IGNORECASE)
     if not match or (match[3] and not match[2]):
@@ -95,4 +101,4 @@ def _size(limit: str | int) -> int:
     size = round(float(match[1]) * (_BINARY if match[3] else _UNITS)[unit])
     if size < _LEAST:
         raise ChoiceError(f"--memory-limit {text} is less than any framework starts with; try 8GB.")
-    return size
+    return size, f"{match[1]} {unit}{'i' if match[3] else ''}B" if unit else bytes_text(size)

@@ -51,6 +51,14 @@ Request = Named | Auto | Everything | Nothing | Reset
 
 WORDS: dict[str, Request] = {"all": Everything(), "none": Nothing(), "auto": Auto(), "reset": Reset()}
 
+# What people type for one of these words.
+_SYNONYMS = {
+    **dict.fromkeys(("any", "best", "free", "idle", "least"), "auto"),
+    **dict.fromkeys(("cpu", "hide", "no", "nothing", "off"), "none"),
+    **dict.fromkeys(("*", "every", "on"), "all"),
+    **dict.fromkeys(("default", "undo", "unset"), "reset"),
+}
+
 _EXPECTED = "numbers (1,3), a range (0-2), a UUID prefix (GPU-8f3a), auto, auto:2, all, none or reset"
 # No machine has this many GPUs. A larger range is a typing error, and would only take memory.
 _HIGHEST = 4095
@@ -80,12 +88,8 @@ def parse(text: str) -> Request:
         return word
     if match := re.fullmatch(r"auto:(.*)", asked, re.IGNORECASE):
         return _auto(match[1])
-    if "{" in asked:
-        raise ChoiceError(f"{text.strip()!r} is not a variable or an expression that has a value here.")
-    if "Gpuindex=" in asked:
-        raise ChoiceError(
-            "gpu_magic.choose(...) takes GPU objects; %gpus takes numbers, such as {gpu.index}."
-        )
+    if match := re.fullmatch(r"auto\s*[= ]\s*([0-9]+)", asked, re.IGNORECASE):
+        raise ChoiceError(f"{asked!r} is not a number of GPUs; try auto:{match[1]}.")
     asked = re.sub(r"\bsmi:(?=\d)", "", asked, flags=re.IGNORECASE)  # what %%on_gpu calls nvidia-smi's number
     if re.search(r"[;|&+]|\d\s+\d", asked):
         raise ChoiceError(f"{asked!r}: GPUs are separated by commas; try {_with_commas(asked)}.")
@@ -152,6 +156,8 @@ def _what_was_meant(entry: str) -> str:
         return f"{entry!r} is not a GPU; try {match[1]}."
     if match := re.fullmatch(r"([0-9]{1,4})(?:\.\.+|:)([0-9]{1,4})", entry):
         return f"{entry!r} is not a range; try {match[1]}-{match[2]}."
+    if meant := _SYNONYMS.get(entry.lower()):
+        return f"{entry!r} is not a GPU; try {meant}."
     if close := difflib.get_close_matches(entry.lower(), WORDS, n=1):
         return f"{entry!r} is not a GPU; did you mean {close[0]}?"
     return f"{entry!r} is not a GPU; expected {_EXPECTED}."

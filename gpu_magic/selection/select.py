@@ -10,9 +10,9 @@ from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.allotment import Allotment, by_load, check_usable, mig_instances, whole_gpus
 from gpu_magic.selection.mask import FASTEST, PCI, Reading, write
 from gpu_magic.selection.options import By, Options, Order
-from gpu_magic.selection.request import Auto, Named, Nothing, Request, Reset
+from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Request, Reset
 
-__all__ = ["Selection", "find", "select"]
+__all__ = ["Selection", "find", "select", "select_among"]
 
 _MOST_NAMED = 4  # UUIDs in one message
 _UUID_LENGTH = 40
@@ -83,14 +83,14 @@ def select(
         devices = _named(request, inventory)
         if not force:
             allotment.check_inside(devices)
-        where = "is outside what this kernel was given"
+        where = "is outside what this process was given"
         if allotted.devices is UNKNOWN:
-            where = "may be outside what this kernel was given, which is not known"
+            where = "may be outside what this process was given, which is not known"
         notes = tuple(f"{device.label} {where}." for device in allotment.outside(devices))
     else:
         pool = inventory.devices if force else allotment.pool
         if not pool and inherited[0] is not None:
-            raise ChoiceError(f"No GPU was given to this kernel: {allotment.sentence}; --force overrides.")
+            raise ChoiceError(f"No GPU was given to this process: {allotment.sentence}; --force overrides.")
         if isinstance(request, Auto):
             devices = _least_busy(request, pool)
             notes = _not_free(devices, pool)
@@ -98,6 +98,22 @@ def select(
             devices = _everything(pool)
             notes = _left_out(devices, inventory.gpus if force or allotment.is_all else pool)
     return Selection(devices, *_variables(devices, inventory, allotted, by, order), notes)
+
+
+def select_among(
+    request: Named | Auto | Everything, inventory: Inventory, pool: tuple[Device, ...]
+) -> tuple[Device, ...]:
+    """Return the devices that answer a request, where a process has these and no others.
+
+    Raises
+    ------
+    ChoiceError
+        The request can't be answered exactly. Devices that are named can still be outside the pool.
+
+    """
+    if isinstance(request, Named):
+        return _named(request, inventory)
+    return _least_busy(request, pool) if isinstance(request, Auto) else _everything(pool)
 
 
 def _check_options(request: Request, options: Options) -> None:

@@ -5,6 +5,8 @@ const STATES = {
   frozen: "CUDA started",
   forked: "CUDA unusable here",
   unknown: "CUDA can't be asked",
+  unclear: "CUDA may be started",
+  broken: "CUDA unusable here",
 };
 const STALE = 20000; // milliseconds without a message from the kernel, which sends one every ten seconds
 const USE_WORDS = { none: "Use none", reset: "Use as started" };
@@ -113,7 +115,7 @@ class PanelView {
     setText(this.state, isRestarting ? "restarted" : isGone ? "no kernel" : STATES[header.cuda_state] ?? header.cuda_state);
     this.state.dataset.state = isGone ? "unknown" : header.cuda_state;
     const why = `CUDA was ${header.cuda_text}. A different choice needs a restart of the kernel; the next %load_ext gpu_magic applies it.`;
-    setText(this.banner, isGone ? "" : isFrozen ? why : header.cuda_state === "forked" ? `CUDA ${header.cuda_text}.` : "");
+    setText(this.banner, isGone ? "" : isFrozen ? why : ["forked", "unclear", "broken"].includes(header.cuda_state) ? `CUDA ${header.cuda_text}.` : "");
     setText(this.notes, [header.problem, ...header.notes].filter(Boolean).join("\n"));
     this.showStale();
   }

@@ -150,7 +150,7 @@ class Header(TypedDict):
     driver: str  # "driver 580.65.06", or empty
     simulated: str  # the profile of a simulated machine, or empty
     problem: str  # why no GPU can be read, or empty
-    cuda_state: str  # whether the choice can change: absent, live, frozen, forked, unknown
+    cuda_state: str  # whether the choice can change: see `process.state.State`
     cuda_text: str  # the same as a sentence
     notes: list[str]  # what is wrong with CUDA_VISIBLE_DEVICES, a sentence each
     launch_devices: str  # the request that "reset" amounts to; empty where that is not known

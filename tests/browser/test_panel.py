@@ -115,7 +115,7 @@ def test_least_busy_none_and_reset(lab: Lab) -> None:
     expect(notebook.line).to_have_text("%gpus reset")
     assert notebook.badges() == {str(place): f"cuda:{place}" for place in range(4)}
     notebook.button("Use as started").click()
-    expect(notebook.said).to_contain_text("As the kernel was started: CUDA_VISIBLE_DEVICES not set")
+    expect(notebook.said).to_contain_text("As this process was started: CUDA_VISIBLE_DEVICES not set")
     assert notebook.ask(MASK) == "None"
 
 
@@ -225,7 +225,7 @@ def test_what_the_kernel_was_not_given(lab: Lab) -> None:
     notebook = open_panel(lab, kernel=kernel)
     assert notebook.badges() == {"0": "not given", "1": "cuda:1", "2": "cuda:0", "3": "not given"}
     notebook.row(0).click(force=True)
-    expect(notebook.said).to_contain_text("GPU 0 is outside what this kernel was given")
+    expect(notebook.said).to_contain_text("GPU 0 is outside what this process was given")
     notebook.row(2).click()
     notebook.button("Reset").click()
     assert notebook.badges() == {"1": "cuda:1", "2": "cuda:0"}

@@ -10,9 +10,13 @@ import pynvml
 import pytest
 
 import gpu_magic
-from gpu_magic.testing import SimulationError, simulate
+from gpu_magic.process.state import State
+from gpu_magic.testing import SimulationError, simulate, start_cuda
+from tests.machine import CARDS, Driver, environment
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Fresh
 
 
@@ -103,7 +107,10 @@ def test_what_is_chosen_in_a_block_ends_with_it_and_the_real_mask_does_not_leak_
     with simulate("4xT4"):
         assert gpu_magic.choose("3").mask == os.environ["CUDA_VISIBLE_DEVICES"] == "3"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
-    with simulate("4xT4", mask="1,2"), pytest.raises(gpu_magic.ChoiceError, match="outside what this kernel"):
+    with (
+        simulate("4xT4", mask="1,2"),
+        pytest.raises(gpu_magic.ChoiceError, match="outside what this process"),
+    ):
         gpu_magic.choose("3")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
 
@@ -140,3 +147,36 @@ def test_auto_on_a_busy_machine_says_so() -> None:
         assert "Only one GPU is free: these are the least busy." in repr(gpu_magic.choose("auto:2"))
         machine.gpus[1].run("y.py", "eve", 8 << 30, work=80)
         assert "No GPU is free: these are the least busy." in repr(gpu_magic.choose("auto"))
+
+
+def test_a_simulated_choice_does_not_ask_whether_the_real_cuda_was_started(
+    fresh: Fresh, native: Path, tmp_path: Path
+) -> None:
+    Driver(CARDS).write(tmp_path / "machine")
+    code = """
+import ctypes, gpu_magic
+from gpu_magic.testing import simulate
+ctypes.CDLL("libcuda.so.1").cuInit(0)
+assert gpu_magic.choose(1).refusal
+with simulate("2xT4"):
+    print(gpu_magic.choose(1, strict=True).mask)
+print(gpu_magic.guard().state.value)
+"""
+    assert fresh(code, **environment(native, tmp_path / "machine")).split() == ["1", "frozen"]
+
+
+def test_cuda_can_be_started_in_the_simulation() -> None:
+    with simulate("4xT4"):
+        gpu_magic.choose("2,0")
+        start_cuda()
+        assert gpu_magic.guard().uuids == tuple(gpu.uuid for gpu in gpu_magic.choose("2,0").devices)
+        with pytest.warns(
+            gpu_magic.CudaInitializedWarning, match=r"keeps GPU 2 \(cuda:0\), GPU 0 \(cuda:1\)"
+        ):
+            gpu_magic.choose(1)
+    assert gpu_magic.guard().state is State.ABSENT
+
+
+def test_cuda_is_not_started_outside_of_a_simulation() -> None:
+    with pytest.raises(SimulationError, match="simulate"):
+        start_cuda()

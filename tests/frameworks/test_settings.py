@@ -74,7 +74,7 @@ def test_a_limit_reaches_each_framework_in_its_own_way(machine: Runner, program:
     """What TensorFlow and PyTorch then hold is read where they keep it; on a GPU tests/gpu measures it."""
     fraction = int(10_000 * (8 << 30) / CARDS[1].total) / 10_000
     assert machine(program) == {
-        "said": "TensorFlow, JAX and PyTorch take at most 8.0 GiB of a GPU.",
+        "said": "TensorFlow, JAX and PyTorch take at most 8 GiB of a GPU.",
         "variables": {"XLA_PYTHON_CLIENT_MEM_FRACTION": str(fraction)},
         "TensorFlow": {"GPU:0": [8192], "GPU:1": [8192]},
         "TensorFlow has started": False,
@@ -100,12 +100,12 @@ def test_jax_s_new_name_of_the_fraction_is_kept_where_it_is_set(machine: Runner)
     ("option", "options"),
     [("--growth", {"growth": True}), ("--memory-limit", {"memory_limit": "8GB"})],
 )
-def test_it_is_too_late_once_a_framework_has_a_gpu(
+def test_it_is_too_late_once_a_framework_has_started(
     machine: Runner, option: str, options: dict[str, object]
 ) -> None:
     assert machine("settings_jax.too_late", options) == {
-        "error": f"{option} comes too late: JAX took its memory when it started on a GPU. Restart the kernel and "
-        "choose before that; nothing was changed.",
+        "error": f"{option} comes too late: JAX has started, and took memory in another way. Restart and choose "
+        "before that; nothing was changed.",
         "variables": {},
         "visible devices": None,
     }
@@ -113,9 +113,22 @@ def test_it_is_too_late_once_a_framework_has_a_gpu(
 
 def test_a_limit_is_too_late_for_tensorflow_as_well(machine: Runner) -> None:
     assert machine("settings_tensorflow.limit_too_late") == (
-        "--memory-limit comes too late: TensorFlow took its memory when it started on a GPU. Restart the kernel "
-        "and choose before that; nothing was changed."
+        "--memory-limit comes too late: TensorFlow has started, and took memory in another way. Restart and choose "
+        "before that; nothing was changed."
     )
+
+
+def test_growth_is_too_late_for_a_tensorflow_that_has_started_on_the_cpu(machine: Runner) -> None:
+    assert "--growth comes too late: TensorFlow has started" in machine("settings_tensorflow.growth_too_late")
+
+
+def test_the_same_choice_with_the_same_memory_is_fine_once_a_framework_has_started(machine: Runner) -> None:
+    assert machine("settings_jax.the_same_again") == [True, True]
+
+
+def test_a_framework_that_has_started_without_a_gpu_is_named(machine: Runner) -> None:
+    said = "started without a GPU, and will have none before a restart."
+    assert machine("settings_jax.started_under_none") == f"JAX {said}"
 
 
 def test_tensorflow_that_has_listed_its_gpus_is_told_of_each_and_gets_back_what_it_had(
@@ -178,4 +191,7 @@ def test_tensorflow_is_narrowed_while_it_only_lists_its_devices(machine: Runner)
 
 def test_the_refusal_of_a_frozen_process_names_it(machine: Runner) -> None:
     (message,) = machine("settings_torch.refused")
-    assert "  any framework: %%on_gpu 1 for one cell, %gpus 2 --in-process from here on" in message
+    assert (
+        "any framework: with gpu_magic.on_gpu(1) for a block, gpu_magic.choose('2', in_process=True)"
+        in message
+    )

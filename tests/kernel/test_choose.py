@@ -13,6 +13,7 @@ from tests.machine import CARDS, GIB, IN_CONTAINER, Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.kernel.conftest import Kernel
 
@@ -103,7 +104,7 @@ def test_the_inherited_mask_is_the_one_of_the_launch(start_kernel: Callable[...,
     assert "Now           CUDA_VISIBLE_DEVICES=0,3" in shown
     refused = kernel.run("%gpus 3")
     assert refused.status == "error"
-    assert "outside what this kernel was given" in refused.stderr
+    assert "outside what this process was given" in refused.stderr
     assert kernel.run("%gpus 3 --force").status == "ok"
 
 
@@ -211,7 +212,7 @@ def test_the_allotment_is_shown_and_leaving_it_is_said(start_kernel: Callable[..
     rows = kernel.run("%gpus").text.split("\n")[2:6]
     assert ["not given" in row for row in rows] == [True, False, False, True]
     assert "not visible" in rows[2]
-    assert "GPU 0 is outside what this kernel was given." in kernel.run("%gpus 0 --force").stdout
+    assert "GPU 0 is outside what this process was given." in kernel.run("%gpus 0 --force").stdout
 
 
 @pytest.mark.parametrize("title", ["worker --rank=3 " * 60, "kernel"])
@@ -230,3 +231,37 @@ def test_a_program_that_wrote_its_title_over_the_environment(
     kernel.run("%load_ext gpu_magic")
     assert "Started with  CUDA_VISIBLE_DEVICES=2,3" in kernel.run("%gpus").text
     assert "outside" in kernel.run("%gpus 0").stderr
+
+
+STARTUP = "import os; os.environ['CUDA_VISIBLE_DEVICES'] = '2'"
+
+
+def test_what_a_startup_file_has_set_is_what_the_kernel_was_given(
+    start_kernel: Callable[..., Kernel], tmp_path: Path
+) -> None:
+    startup = tmp_path / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "gpus.py").write_text(STARTUP)
+    kernel = start_kernel()
+    kernel.run("%load_ext gpu_magic")
+    assert "GPU 0 is outside what this process was given" in kernel.run("%gpus 0").stderr
+    kernel.run("%gpus 0 --force")
+    assert "CUDA_VISIBLE_DEVICES=2" in kernel.run("%gpus reset").stdout
+
+
+def test_what_a_cell_has_set_is_the_user_s_own(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel()
+    kernel.run(STARTUP)
+    kernel.run("%load_ext gpu_magic")
+    assert kernel.run("%gpus 0").stdout.startswith("cuda:0 = GPU 0")
+    assert "CUDA_VISIBLE_DEVICES not set" in kernel.run("%gpus reset").stdout
+
+
+def test_unloading_puts_back_what_somebody_else_has_set_last(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel()
+    kernel.run("import os")
+    kernel.run("%load_ext gpu_magic")
+    kernel.run("%gpus 2")
+    kernel.run("os.environ['CUDA_VISIBLE_DEVICES'] = '3'")
+    kernel.run("%gpus 1")
+    assert "CUDA_VISIBLE_DEVICES is '3' again" in kernel.run("%unload_ext gpu_magic").stdout

@@ -29,7 +29,7 @@ def test_a_different_choice_after_cuinit_changes_nothing_and_says_why(kernel: Ke
     said = reply.text
     assert said.startswith("CudaInitializedWarning: CUDA was initialized in cell [4]")
     assert "keeps GPU 2 (cuda:0), GPU 0 (cuda:1). Nothing was changed." in said
-    assert "To have GPU 1 alone: %gpus 1 --restart, or restart the kernel and run %gpus 1 before" in said
+    assert "For GPU 1: %gpus 1 --restart, or restart the kernel and run %gpus 1 before" in said
     assert "Too late" in reply.html
     assert kernel.run(MASK).stdout == "2,0\n"
 
@@ -138,13 +138,18 @@ def test_on_frozen_comes_from_the_configuration_file(
     assert kernel.run("%gpus 1").status == "error"
 
 
-def test_warning_filters_are_the_user_s(kernel: Kernel) -> None:
+@pytest.mark.parametrize("action", ["ignore", "error"])
+def test_what_is_typed_is_answered_whatever_the_warning_filters_say(kernel: Kernel, action: str) -> None:
     kernel.run(CUINIT)
-    kernel.run("import warnings, gpu_magic")
-    kernel.run("warnings.simplefilter('ignore', gpu_magic.CudaInitializedWarning)")
-    assert kernel.run("%gpus 1").text == ""
-    kernel.run("warnings.simplefilter('error', gpu_magic.CudaInitializedWarning)")
-    assert kernel.run("%gpus 1").status == "error"
+    kernel.run(f"import warnings; warnings.filterwarnings({action!r})")
+    reply = kernel.run("%gpus 1")
+    assert (reply.status, reply.text[:24]) == ("ok", "CudaInitializedWarning: ")
+
+
+def test_warning_filters_are_for_the_function(kernel: Kernel) -> None:
+    kernel.run(CUINIT)
+    kernel.run("import warnings, gpu_magic; warnings.filterwarnings('ignore')")
+    assert kernel.run("gpu_magic.choose(1);").stderr == ""
 
 
 def test_from_python_it_is_a_warning_or_an_error(kernel: Kernel) -> None:
@@ -227,7 +232,7 @@ def test_auto_again_after_a_reload_keeps_what_it_has(kernel: Kernel) -> None:
 def test_a_frozen_answer_tells_the_variables_as_they_are(kernel: Kernel) -> None:
     kernel.run("%gpus all")
     kernel.run(CUINIT)
-    assert "As the kernel was started" not in kernel.run("%gpus reset").stdout
+    assert "As this process was started" not in kernel.run("%gpus reset").stdout
     reply = kernel.run(
         "import gpu_magic; c = gpu_magic.choose('0-3', by='uuid'); print(c.mask, c.is_applied)"
     )
@@ -278,3 +283,60 @@ def test_reset_of_what_was_never_changed_is_fine(start_kernel: Callable[..., Ker
 def test_the_guard_asks_no_gpu_where_it_needs_none(start_kernel: Callable[..., Kernel]) -> None:
     kernel = start_kernel(GPU_MAGIC_SIMULATE="bogus")
     assert kernel.run("import gpu_magic; print(gpu_magic.guard().state.value)").stdout == "absent\n"
+
+
+def test_the_advice_names_the_gpu_that_was_asked_for_first(kernel: Kernel) -> None:
+    kernel.run("%gpus 1,3")
+    kernel.run(CUINIT)
+    kernel.run("import torch")
+    said = kernel.run("%gpus 3,1").text
+    assert "GPU 3 is already visible here, as cuda:1" in said
+    assert "PyTorch: torch.cuda.set_device(1)" in said
+    assert "For GPU 3 and GPU 1: %gpus 3,1 --restart" in said
+
+
+def test_a_variable_that_was_changed_after_cuda_had_read_it_is_put_back(kernel: Kernel) -> None:
+    kernel.run("%gpus 1,3")
+    kernel.run(CUINIT)
+    kernel.run("import os; os.environ['CUDA_VISIBLE_DEVICES'] = '0'")
+    said = kernel.run("%gpus 1,3").stdout
+    assert said.startswith("cuda:0 = GPU 1")
+    assert "CUDA_VISIBLE_DEVICES was '0' meanwhile; it is '1,3' again, as CUDA has it." in said
+    assert kernel.run(MASK).stdout == "1,3\n"
+
+
+def test_a_dry_run_puts_nothing_back(kernel: Kernel) -> None:
+    kernel.run("%gpus 1,3")
+    kernel.run(CUINIT)
+    kernel.run("import os; os.environ['CUDA_VISIBLE_DEVICES'] = '0'")
+    kernel.run("%gpus 1,3 --dry-run")
+    assert kernel.run(MASK).stdout == "0\n"
+
+
+def test_a_driver_that_was_asked_while_all_gpus_were_hidden_leaves_a_doubt(
+    start_kernel: Callable[..., Kernel],
+) -> None:
+    kernel = start_kernel(PRETEND_CUDA_TRIES_AGAIN="1")
+    kernel.run("%load_ext gpu_magic")
+    kernel.run("%gpus none")
+    kernel.run(CUINIT)
+    assert "If it was also started, this comes too late" in kernel.run("%gpus 0").stdout
+
+
+def test_a_driver_that_was_started_while_all_gpus_were_hidden_keeps_none(kernel: Kernel) -> None:
+    kernel.run("%gpus none")
+    kernel.run(CUINIT)
+    assert "this process keeps no GPU" in kernel.run("%gpus 0").text
+
+
+@pytest.mark.parametrize(("line", "sees"), [("auto", "cuda:0 = GPU 1"), ("all", "cuda:1 = GPU 3")])
+def test_in_process_decides_among_what_the_process_has(kernel: Kernel, line: str, sees: str) -> None:
+    kernel.run("%gpus 1,3")
+    kernel.run(CUINIT)
+    assert sees in kernel.run(f"%gpus {line} --in-process").stdout
+
+
+def test_none_in_process_says_what_runs_on_the_cpu(kernel: Kernel) -> None:
+    kernel.run(CUINIT)
+    reply = kernel.run("%gpus none --in-process")
+    assert "%%on_gpu cpu runs a cell on the CPU" in reply.stderr

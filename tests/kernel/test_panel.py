@@ -150,7 +150,7 @@ def test_a_wider_mask_than_the_kernel_was_given_is_refused(start_kernel: Callabl
     kernel.run("%load_ext gpu_magic")
     page = Page(kernel)
     page.do(type="choose", restart=False, request="3")
-    assert "GPU 3 is outside what this kernel was given" in page.hear_said()["text"]
+    assert "GPU 3 is outside what this process was given" in page.hear_said()["text"]
     page.do(type="choose", restart=False, request="2")
     assert page.hear_said()["text"].startswith("cuda:0 = GPU 2")
     assert kernel.run(MASK).stdout == "2"

@@ -94,7 +94,7 @@ def test_reset_says_what_that_is(run: Run) -> None:
     run("%gpus 1")
     shown, _ = run("%gpus reset")
     assert shown.startswith(
-        "As the kernel was started: CUDA_VISIBLE_DEVICES not set, CUDA_DEVICE_ORDER not set."
+        "As this process was started: CUDA_VISIBLE_DEVICES not set, CUDA_DEVICE_ORDER not set."
     )
     assert environment() == (None, None)
 
@@ -120,7 +120,11 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus 1 --by name", "--by is index or uuid, and not name."),
         ("%gpus 1 --by", "--by needs a value: index or uuid."),
         ("%gpus --force", "try %gpus 1,3 --force"),
-        ("%gpus {nobody}", "has a value here"),
+        ("%gpus {nobody}", "has a value here: NameError"),
+        ("%gpus {''}", "is empty"),
+        ("%gpus {[]}", "is empty"),
+        ("%gpus {None}", "is None"),
+        ("%gpus {True}", "does not name GPUs"),
         ("%gpus 0 -1", "is not a GPU"),
         ("%gpus -1 0", "separated by commas"),
         ('%gpus "1 2', "try 1,2"),
@@ -137,6 +141,39 @@ def test_bad_input_gets_one_line_and_nothing_changes(run: Run, line: str, says: 
     assert "\n" not in wrong
     assert not shown
     assert environment() == before == ("5", "PCI_BUS_ID")
+
+
+@pytest.mark.parametrize(
+    ("expression", "mask"),
+    [
+        ("{[np.int64(1), 3]}", "1,3"),
+        ("{np.int64(2)}", "2"),
+        ("$n", "6"),
+        ("{gpu_magic.gpus()[4]},{n}", "4,6"),
+    ],
+)
+def test_a_value_is_written_as_one_would_type_it(run: Run, expression: str, mask: str) -> None:
+    run("import numpy as np, gpu_magic; n = 6")
+    run(f"%gpus {expression}")
+    assert environment()[0] == mask
+
+
+def test_a_value_of_an_option_can_be_an_expression(run: Run) -> None:
+    assert "at most 7.5 GB" in run("size = 7.5\n%gpus 0 --memory-limit {size}GB")[0]
+
+
+def test_a_local_variable_of_the_code_that_runs_the_magic_counts(run: Run) -> None:
+    run("def pick(n):\n    get_ipython().run_line_magic('gpus', '{n}')\npick(3)")
+    assert environment()[0] == "3"
+
+
+@pytest.mark.parametrize("magic", ["gpus", "to_gpu", "gpu_free", "gpu_panel"])
+def test_help_is_an_option_of_every_magic(run: Run, magic: str) -> None:
+    before = environment()
+    shown, wrong = run(f"%{magic} --help")
+    assert f"%{magic}" in shown
+    assert not wrong
+    assert environment() == before
 
 
 def test_what_people_type_besides(run: Run) -> None:

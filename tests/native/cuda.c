@@ -3,6 +3,10 @@
  * The point is cuInit. It reads CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER once, and what it made of them
  * stays, whatever is set afterwards. A mask is read as the CUDA programming guide says and, where the guide
  * is silent (duplicates, numbers with letters behind them), as torch's copy of the driver's parser does.
+ *
+ * Two variables change it for a whole process: with PRETEND_CUDA_ERROR=803 every call answers that, as where
+ * cuInit has failed; with PRETEND_CUDA_TRIES_AGAIN=1 a cuInit that finds no device has not started it, as is
+ * reported of real drivers (CUDA.jl #1336).
  */
 #include <sys/types.h>
 #include <unistd.h>
@@ -139,9 +143,17 @@ static void choose_visible(const struct state *state)
         show(candidates[chosen[i]]);
 }
 
+static int pretended_error(void)
+{
+    const char *code = getenv("PRETEND_CUDA_ERROR");
+    return code ? atoi(code) : SUCCESS;
+}
+
 /* What stands between a caller and the devices, if anything. */
 static int ready(void)
 {
+    if (pretended_error())
+        return pretended_error();
     if (!started_by || started_by != getpid())
         return NOT_INITIALIZED;
     return visible_count ? SUCCESS : NO_DEVICE;
@@ -158,11 +170,13 @@ int cuInit(unsigned flags)
     struct state state;
     if (flags)
         return INVALID_VALUE;
-    if (started_by)
+    if (started_by || pretended_error())
         return ready();
     if (!read_state(&state))
         return UNKNOWN;
     choose_visible(&state);
+    if (!visible_count && getenv("PRETEND_CUDA_TRIES_AGAIN"))
+        return NO_DEVICE;
     started_by = getpid();
     return ready();
 }

@@ -9,6 +9,19 @@ from tests.programs.choosing import variables, visible_devices
 from tests.programs.errors import choice_error
 
 
+def the_same_again():
+    first = choose("1", memory_limit="8GB")
+    jax.devices()
+    second = choose("1", memory_limit="8GB")
+    return [first.is_applied, second.is_applied]
+
+
+def started_under_none():
+    choose("none")
+    jax.devices()
+    return repr(choose("1")).splitlines()[-1]
+
+
 def too_late(options):
     jax.devices()
     sys.modules["jax._src.xla_bridge"]._backends["cuda"] = None  # as JAX writes it

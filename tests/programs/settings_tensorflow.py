@@ -31,6 +31,11 @@ def limit_too_late():
     return choice_error(choose, "1", memory_limit="8GB")
 
 
+def growth_too_late():
+    tf.constant(1.0)
+    return choice_error(choose, "0", growth=True)
+
+
 def unlisted_logical_devices():
     """Describe logical CPUs of one that is not listed yet, as we do with GPUs; CPUs are there."""
     cpu = eager.PhysicalDevice("/physical_device:CPU:0", "CPU")

@@ -60,6 +60,16 @@ def test_we_read_a_mask_as_pytorch_does(mask: str, count: int) -> None:
     assert [device.index for device in ours if isinstance(device, Gpu)] == theirs
 
 
+@given(st.lists(st.sampled_from([*MIG, "MIG-41b7", "0", "GPU-1a"]), max_size=4).map(",".join))
+def test_a_mig_mask_is_empty_where_it_is_for_pytorch(entries: str) -> None:
+    mask = f"{MIG[0]},{entries}"
+    with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": mask}):
+        theirs = torch.cuda._parse_visible_devices()
+    ours = read(mask, machine(split(gpu(0)))).devices
+    assert ours is not UNKNOWN
+    assert bool(ours) == bool(theirs)
+
+
 @given(st.lists(st.integers(0, 4), max_size=5, unique=True), st.booleans())
 def test_what_we_write_reads_back_as_itself(numbers: list[int], by_uuid: bool) -> None:
     there = machine()

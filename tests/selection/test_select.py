@@ -73,7 +73,7 @@ def test_what_is_not_there_gets_one_line(text: str, says: str) -> None:
 
 
 def test_never_wider_than_inherited_without_force() -> None:
-    with pytest.raises(ChoiceError, match=r"outside what this kernel was given: .*GPU 0, GPU 1.*--force"):
+    with pytest.raises(ChoiceError, match=r"outside what this process was given: .*GPU 0, GPU 1.*--force"):
         ask("3", mask="0,1")
     assert ask("3", mask="0,1", force=True) == ("3", "PCI_BUS_ID")
     assert ask("1", mask="0,1") == ("1", "PCI_BUS_ID")
@@ -193,7 +193,7 @@ def test_a_gpu_without_a_uuid_is_never_written_by_one() -> None:
 def test_a_gpu_that_does_not_answer_makes_no_riddle_a_guess() -> None:
     there = machine(gpu(0, name="Tesla T4"), gpu(1, name="Tesla T4"), lost(gpu(2)))
     assert read("0", there).devices is UNKNOWN
-    with pytest.raises(ChoiceError, match="not known what this kernel was given"):
+    with pytest.raises(ChoiceError, match="not known what this process was given"):
         ask("all", there, mask="0")
 
 

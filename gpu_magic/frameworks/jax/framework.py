@@ -128,7 +128,7 @@ class Jax(Framework):
     def empty_cache(self) -> str:
         if not self.has_gpu():
             return ""
-        return "JAX keeps what it took of a GPU until the kernel ends; %gpus ... --growth takes less."
+        return "JAX keeps what it took of a GPU until this process ends; %gpus ... --growth takes less."
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the default device; JAX can't hide the others once CUDA has started."""

@@ -120,7 +120,9 @@ class TensorFlow(Framework):
     def empty_cache(self) -> str:
         if not self.has_gpu():
             return ""
-        return "TensorFlow keeps what it took of a GPU until the kernel ends; %gpus ... --growth takes less."
+        return (
+            "TensorFlow keeps what it took of a GPU until this process ends; %gpus ... --growth takes less."
+        )
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the visible devices, as long as it has not started; TensorFlow refuses after that."""
