@@ -57,6 +57,7 @@ def test_the_public_names() -> None:
         "SimulatedMig",
         "SimulationError",
         "simulate",
+        "start_cuda",
     ]
     assert set(NAMES) <= set(dir(gpu_magic))
     with pytest.raises(AttributeError, match="nothing_like_it"):
