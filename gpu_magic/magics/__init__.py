@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import no_var_expand
 
-from gpu_magic.process import note_variables, saved_choice_file
+from gpu_magic.process import has_saved_choices, note_variables
 from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def load(shell: InteractiveShell) -> None:
     note_variables(getattr(shell.history_manager, "input_hist_raw", ()))
     GpuMagics(shell).add()
     cuda_watch.begin(shell)
-    if os.access(saved_choice_file(), os.F_OK):
+    if has_saved_choices():
         _resume(shell)
     if panels := sys.modules.get("gpu_magic.widget.state"):
         panels.panel_state().resume(shell)
@@ -191,14 +191,18 @@ class _LazyMagic:
 
 
 def _resume(shell: InteractiveShell) -> None:
-    """Apply the choice that was saved before a restart, and say what became of it."""
-    from gpu_magic.display.choice import resumed_text
-    from gpu_magic.errors import ChoiceError
-    from gpu_magic.restart.kernel import say_in_first_cell
-    from gpu_magic.restart.saved_choice import resume
+    """Apply the choice that was saved before a restart, if it was this kernel's; say what became of it."""
+    from gpu_magic.restart.kernel import saved_choice_file, say_in_first_cell
+    from gpu_magic.restart.saved_files import is_there, remove_expired
 
-    try:
-        text = resumed_text(resume())
-    except ChoiceError as error:
-        text = str(error)
-    say_in_first_cell(shell, lambda: print(text))
+    if is_there(saved_choice_file()):
+        from gpu_magic.display.choice import resumed_text
+        from gpu_magic.errors import ChoiceError
+        from gpu_magic.restart.saved_choice import resume
+
+        try:
+            text = resumed_text(resume())
+        except ChoiceError as error:
+            text = str(error)
+        say_in_first_cell(shell, lambda: print(text))
+    remove_expired()

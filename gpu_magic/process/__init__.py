@@ -29,9 +29,10 @@ __all__ = [
     "Variables",
     "connection_file",
     "driver",
+    "has_saved_choices",
     "note_variables",
     "program",
-    "saved_choice_file",
+    "saved_choices_folder",
     "use_driver",
     "variables_at_start",
 ]
@@ -173,10 +174,9 @@ def _uuid(library: Any, device: ctypes.c_int) -> str:
 
 def connection_file() -> str:
     """Return the connection file of the Jupyter kernel that this process is; empty where it is not one."""
-    module: Any = sys.modules.get("ipykernel.kernelapp")  # a kernel has imported it
-    if module is None or not module.IPKernelApp.initialized():
+    app = _kernel_app()
+    if app is None:
         return ""
-    app = module.IPKernelApp.instance()
     file: str = app.connection_file
     if os.sep not in file:  # it is in the folder of the application
         file = app.abs_connection_file
@@ -191,10 +191,30 @@ def program() -> Program:
     return "ipython" if ipython is not None and ipython.get_ipython() is not None else "python"
 
 
-def saved_choice_file() -> str:
-    """Return the file that a choice is saved in for the next start of this kernel; empty if it is not one."""
-    folder, slash, name = connection_file().rpartition(os.sep)
-    return f"{folder}{slash}gpu_magic-{name.removesuffix('.json')}.json" if name else ""
+def saved_choices_folder() -> str:
+    """Return the folder in which this user's kernels save choices; empty where this process is not one.
+
+    It is in Jupyter's runtime directory, which belongs to the user. The connection file can lie elsewhere, as
+    in the folder for temporary files, which everybody can write to.
+    """
+    app = _kernel_app()
+    return os.path.join(app.connection_dir, "gpu_magic") if app else ""  # noqa: PTH118
+
+
+def has_saved_choices() -> bool:
+    """Return whether one of this user's kernels has saved a choice; another look finds out which."""
+    try:
+        return bool(os.listdir(saved_choices_folder()))  # noqa: PTH208
+    except OSError:
+        return False
+
+
+def _kernel_app() -> Any:
+    """Return the application of the Jupyter kernel that this process is; None where it is not one."""
+    module: Any = sys.modules.get("ipykernel.kernelapp")  # a kernel has imported it
+    if module is None or not module.IPKernelApp.initialized():
+        return None
+    return module.IPKernelApp.instance()
 
 
 _at_start: Variables | None = None

@@ -140,17 +140,27 @@ def start_kernel(
         imported: tuple[str, ...] = (),
         *,
         fresh: bool = False,
+        connection_file: Path | None = None,
         **variables: str,
     ) -> Kernel:
         state = tmp_path / "machine"
         (driver or Driver(CARDS)).write(state)
         paths = f"{variables.pop('PYTHONPATH', ROOT)}:{PROGRAMS / 'kernel_packages'}"
-        places = {"PYTHONPATH": paths, "IPYTHONDIR": str(tmp_path / "ipython"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        runtime = tmp_path / "runtime"
+        places = {
+            "PYTHONPATH": paths,
+            "IPYTHONDIR": str(tmp_path / "ipython"),
+            "JUPYTER_RUNTIME_DIR": str(runtime),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
         # A TCP port that was free when it was looked up can be taken when the kernel binds it.
         started: KernelManager = KernelManager(kernel_name="python3", transport="ipc")
         if not fresh and not variables:
             started = forked_manager(servers(paths, *imported))
         started.ip = f"{sockets}/{started.kernel_id}"
+        runtime.mkdir(mode=0o700, exist_ok=True)
+        # It is named as a server names it.
+        started.connection_file = str(connection_file or runtime / f"kernel-{started.kernel_id}.json")
         given = clean_environment() | environment(native, state) | places | variables
         started.start_kernel(env=given, cwd=str(tmp_path))
         kernels.append(Kernel(started, state))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from dataclasses import replace
 from queue import Empty
@@ -16,7 +14,6 @@ from tests.machine import CARDS, Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.kernel.conftest import Kernel
 
@@ -318,7 +315,7 @@ def test_a_folder_that_can_not_be_written_to(page: Page) -> None:
     page.kernel.run(START_CUDA)
     # A folder stands where the choice would be kept: root could write into any.
     page.kernel.run(
-        "from gpu_magic.restart.kernel import saved_choice_file; saved_choice_file().with_suffix('.new').mkdir()"
+        "from gpu_magic.restart.kernel import saved_choice_file; saved_choice_file().with_suffix('.new').mkdir(parents=True)"
     )
     page.do(type="choose", restart=True, request="3")
     assert page.hear_said()["text"].startswith(
@@ -364,190 +361,4 @@ def test_what_stands_in_the_notebook_without_widgets(kernel: Kernel) -> None:
     assert (
         kernel.run("%gpu_panel --strict").stderr
         == "UsageError: There is no --strict: %gpu_panel takes no options.\n"
-    )
-
-
-def save(kernel: Kernel, changes: dict[str, Any] | None = None) -> Path:
-    """Keep a choice as a restart does, with changes to what is kept; return its file."""
-    from pathlib import Path
-
-    kernel.run("%gpus 1")
-    kernel.run(START_CUDA)
-    assert (
-        kernel.run(
-            "from gpu_magic.process.choosing import apply\n"
-            "from gpu_magic.process.session import current\n"
-            "from gpu_magic.restart.saved_choice import save\n"
-            "from gpu_magic.selection.options import Options\n"
-            "save(apply(current(), '3,0', Options(growth=True)))"
-        ).status
-        == "ok"
-    )
-    file = Path(
-        kernel.run(
-            "from gpu_magic.restart.kernel import saved_choice_file; print(saved_choice_file(), end='')"
-        ).stdout
-    )
-    kept = json.loads(file.read_text())
-    assert kept["request"] == f"{CARDS[3].uuid},{CARDS[0].uuid}"
-    assert file.stat().st_mode & 0o077 == 0
-    file.write_text(json.dumps(kept | (changes or {})))
-    return file
-
-
-def test_a_saved_choice_is_applied_once_with_its_options(kernel: Kernel) -> None:
-    file = save(kernel)
-    kernel.restart()
-    reply = kernel.run("%load_ext gpu_magic")
-    assert reply.stdout.startswith("As chosen before the restart:\ncuda:0 = GPU 3 (")
-    assert "take memory as they need it" in reply.stdout
-    assert kernel.run(MASK).stdout == "3,0"
-    assert kernel.run("print(os.environ['TF_FORCE_GPU_ALLOW_GROWTH'], end='')").stdout == "true"
-    assert not file.exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"saved": time.time() - 601}, "it is older than 10 minutes"),
-        ({"saved": time.time() + 7200}, "it is older than 10 minutes"),
-        ({"saved": "now"}, "its file can't be read"),
-        ({"options": {"by": "colour"}}, "by='colour' is neither"),
-        ({"options": []}, "its file can't be read"),
-        ({"request": "GPU-ffffffff"}, "No GPU here has a UUID that begins with GPU-ffffffff"),
-        ({"file": "gpu_magic-kernel-of-another.json"}, "it was saved for another kernel"),
-    ],
-)
-def test_what_is_no_good_is_dropped_and_told(kernel: Kernel, changes: dict[str, Any], says: str) -> None:
-    file = save(kernel, changes)
-    kernel.restart()
-    reply = kernel.run("%load_ext gpu_magic")
-    assert reply.status == "ok"
-    assert reply.stdout.startswith("The choice that was saved before the restart was not applied")
-    assert says in reply.stdout
-    assert kernel.run(MASK).stdout == "None"
-    assert not file.exists()
-
-
-def test_what_is_kept_is_no_text(kernel: Kernel) -> None:
-    file = save(kernel)
-    file.write_bytes(b"\xff\xfe{")
-    kernel.restart()
-    assert kernel.run("%load_ext gpu_magic").stdout.endswith("its file can't be read.\n")
-    assert not file.exists()
-
-
-def test_a_choice_that_was_made_since_is_the_newer_one(kernel: Kernel) -> None:
-    save(kernel)
-    kernel.restart()
-    kernel.run("import gpu_magic; gpu_magic.choose('2')")
-    assert "as another choice was made since" in kernel.run("%load_ext gpu_magic").stdout
-    assert kernel.run(MASK).stdout == "2"
-
-
-def test_other_files_stay_and_what_other_kernels_have_kept_goes(kernel: Kernel) -> None:
-    old = time.time() - 10_000
-    folder = save(kernel).parent
-    theirs = [folder / "gpu_magic-results.json", folder / "gpu_magic-kernel-notes.json"]
-    for file in theirs:
-        file.write_text('{"mine": 1}')
-        os.utime(file, (old, old))
-    left = folder / "gpu_magic-kernel-of-another.json"
-    left.write_text(json.dumps({"file": left.name, "saved": old, "request": "none", "options": {}}))
-    try:
-        kernel.run("save(apply(current(), '2', Options()))")
-        assert all(file.exists() for file in theirs)
-        assert not left.exists()
-    finally:
-        for file in theirs:
-            file.unlink()
-
-
-def test_a_saved_choice_is_for_its_own_kernel_alone(
-    kernel: Kernel, start_kernel: Callable[..., Kernel]
-) -> None:
-    file = save(kernel)
-    other = start_kernel()
-    assert other.run("%load_ext gpu_magic").stdout == ""
-    assert file.exists()
-
-
-def test_a_gpu_that_is_gone_by_then(kernel: Kernel) -> None:
-    save(kernel)
-    kernel.change_machine(Driver(CARDS).losing(3))
-    kernel.restart()
-    assert "not applied" in (said := kernel.run("%load_ext gpu_magic").stdout)
-    assert "GPU 3" in said or CARDS[3].uuid in said
-
-
-def test_too_late_after_the_restart_too(kernel: Kernel) -> None:
-    save(kernel)
-    kernel.restart()
-    kernel.run(START_CUDA)
-    said = kernel.run("%load_ext gpu_magic").stdout
-    assert said.startswith(
-        "The choice that was saved before the restart was not applied. CUDA was initialized"
-    )
-
-
-def test_from_the_configuration_it_is_there_before_any_cell(
-    start_kernel: Callable[..., Kernel], tmp_path: Path
-) -> None:
-    profile = tmp_path / "ipython" / "profile_default"
-    profile.mkdir(parents=True)
-    (profile / "ipython_config.py").write_text("c.InteractiveShellApp.extensions = ['gpu_magic']\n")
-    kernel = start_kernel()
-    assert kernel.run(MASK).stdout == "None"
-    save(kernel)
-    kernel.restart()
-    first = kernel.run(MASK)
-    assert first.stdout.startswith("As chosen before the restart:\ncuda:0 = GPU 3 (")
-    assert first.stdout.endswith("3,0")
-    assert kernel.run(MASK).stdout == "3,0"
-    assert kernel.run(START_CUDA).status == "ok"
-    assert "in cell [3]" in kernel.run("gpu_magic = __import__('gpu_magic'); print(gpu_magic.guard())").stdout
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("%gpus 9 --restart", "There is no GPU 9"),
-        ("%gpus 1 --restart --in-process", "--in-process needs no restart: use one of the two."),
-        ("%gpus --restart", "--restart goes with GPUs; try %gpus 1,3 --restart"),
-    ],
-)
-def test_bad_input_restarts_nothing(kernel: Kernel, line: str, says: str) -> None:
-    kernel.run(START_CUDA)
-    kernel.run("before = 1")
-    assert says in kernel.run(line).stderr
-    assert kernel.run("before").text == "1"
-
-
-def test_a_dry_run_of_a_restart(kernel: Kernel) -> None:
-    kernel.run("%gpus 1")
-    kernel.run(START_CUDA)
-    assert "keeps GPU 1" in kernel.run("%gpus 3 --restart --dry-run").text
-    assert (
-        kernel.run(
-            "from gpu_magic.restart.kernel import saved_choice_file; print(saved_choice_file().exists(), end='')"
-        ).stdout
-        == "False"
-    )
-    assert os.environ.get("CUDA_VISIBLE_DEVICES") is None
-
-
-def test_where_nobody_has_a_page_the_kernel_ends_itself(kernel: Kernel) -> None:
-    kernel.run("%gpus 1")
-    kernel.run(START_CUDA)
-    reply = kernel.run("import gpu_magic; gpu_magic.choose('3', restart=True); print('not run')")
-    assert reply.status == "error"
-    assert reply.errors == ["Restarting the kernel; the next %load_ext gpu_magic chooses GPU 3."]
-    assert reply.stdout == ""
-    deadline = time.monotonic() + LIMIT
-    while kernel.is_alive() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not kernel.is_alive()
-    kernel.restart()
-    assert kernel.run("%load_ext gpu_magic").stdout.startswith(
-        "As chosen before the restart:\ncuda:0 = GPU 3"
     )
