@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["Device", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance"]
 
 
-# Up to this share of its memory can be in use on an idle GPU: an idle A100 shows 0.5 to 1 GiB. Above it
-# somebody uses the GPU, even where a container hides who.
-_IDLE_MEMORY_SHARE = 0.05
-_IDLE_UTILIZATION = 10
+# Up to this much memory can be in use on an idle GPU, of whatever size: the driver shows 0.5 to 1 GiB on an
+# idle A100, a desktop takes about as much, and a CUDA context half a GiB. Above it somebody uses the GPU, even
+# where a container hides who.
+_IDLE_MEMORY = 3 << 29  # bytes: 1.5 GiB
+_IDLE_UTILIZATION = 10  # percent
 
 
 @record
@@ -82,11 +83,9 @@ class GpuStatus:
 _NO_FIGURES = GpuStatus()
 
 
-def _is_busy(memory_total: int | Unknown, status: GpuStatus) -> bool | Unknown:
+def _is_busy(status: GpuStatus) -> bool | Unknown:
     """Return whether a figure shows that a device is in use; UNKNOWN where none does and one is missing."""
-    has_memory: bool | Unknown = UNKNOWN
-    if status.memory_used is not UNKNOWN and memory_total is not UNKNOWN:
-        has_memory = status.memory_used >= _IDLE_MEMORY_SHARE * memory_total
+    has_memory = UNKNOWN if status.memory_used is UNKNOWN else status.memory_used > _IDLE_MEMORY
     has_work = UNKNOWN if status.utilization is UNKNOWN else status.utilization >= _IDLE_UTILIZATION
     has_processes = UNKNOWN if status.processes is UNKNOWN else bool(status.processes)
     signs = (has_memory, has_work, has_processes)
@@ -123,7 +122,7 @@ class MigInstance:
     @property
     def is_busy(self) -> bool | Unknown:
         """Whether it is in use; UNKNOWN where that can't be known. See `Gpu.is_busy`."""
-        return _is_busy(self.memory_total, self.status)
+        return _is_busy(self.status)
 
 
 @record
@@ -171,7 +170,7 @@ class Gpu:
     @property
     def is_busy(self) -> bool | Unknown:
         """Whether a figure shows that somebody uses it; UNKNOWN where none does, and one is missing."""
-        return _is_busy(self.memory_total, self.status)
+        return _is_busy(self.status)
 
 
 Device = Gpu | MigInstance

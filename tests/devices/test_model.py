@@ -1,0 +1,32 @@
+"""When a GPU is called free: what the figures say about its use."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_magic.devices.model import Gpu, GpuStatus
+from gpu_magic.devices.unknown import UNKNOWN
+
+GIB = 1 << 30
+
+
+def gpu(total: int, used: int) -> Gpu:
+    return Gpu(0, memory_total=total, status=GpuStatus(used, total - used, 0, 31, 56.0, ()))
+
+
+def test_a_large_gpu_with_seven_gib_in_use_by_nobody_who_is_seen_is_not_free() -> None:
+    assert gpu(141 * GIB, 7 * GIB).is_busy is True
+
+
+def test_a_small_gpu_with_a_desktop_on_it_is_free() -> None:
+    assert gpu(4 * GIB, 1 * GIB).is_free
+
+
+@pytest.mark.parametrize(("used", "is_free"), [(3 * GIB // 2, True), (3 * GIB // 2 + 1, False)])
+def test_one_and_a_half_gib_can_be_in_use_on_a_free_gpu(used: int, is_free: bool) -> None:
+    assert gpu(80 * GIB, used).is_free is is_free
+
+
+def test_memory_in_use_that_is_not_told_leaves_it_unknown() -> None:
+    status = GpuStatus(UNKNOWN, UNKNOWN, 0, 31, 56.0, ())
+    assert Gpu(0, status=status).is_busy is UNKNOWN
