@@ -20,8 +20,8 @@ __all__ = ["Device", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance
 
 
 # Up to this much memory can be in use on an idle GPU, of whatever size: the driver shows 0.5 to 1 GiB on an
-# idle A100, a desktop takes about as much, and a CUDA context half a GiB. Above it somebody uses the GPU, even
-# where a container hides who.
+# idle A100, a desktop takes about as much, and a CUDA context half a GiB. Above it somebody uses the GPU,
+# even where a container hides who.
 _IDLE_MEMORY = 3 << 29  # bytes: 1.5 GiB
 _IDLE_UTILIZATION = 10  # percent
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Device, Gpu, MigInstance
@@ -105,7 +106,10 @@ class Allotment:
             pool = self.pool
         except ChoiceError:
             return ()
-        return by_load(whole_gpus(pool)) or by_load(mig_instances(pool))[:1]
+        gpus = whole_gpus(pool)
+        if len(gpus) == 1:  # there is none to prefer, whatever is known of it
+            return gpus
+        return by_load(gpus) or by_load(mig_instances(pool))[:1]
 
 
 def check_usable(gpu: Gpu) -> None:
@@ -141,14 +145,22 @@ def mig_instances(pool: tuple[Device, ...]) -> tuple[MigInstance, ...]:
 def by_load(devices: tuple[Device, ...]) -> tuple[Device, ...]:
     """Return devices by memory in use, then by utilization, the least first.
 
-    A device whose memory in use is unknown may be busy, so it is left out.
+    A device whose memory in use is unknown may be busy, so it comes after the others, by the number of its
+    processes and its utilization. One of which those are unknown as well is left out.
     """
-    readable = [device for device in devices if device.status.memory_used is not UNKNOWN]
-    return tuple(sorted(readable, key=_load))
+    return tuple(sorted(filter(_is_comparable, devices), key=_load))
 
 
-def _load(device: Device) -> tuple[int, int]:
-    used, busy = device.status.memory_used, device.status.utilization
-    if used is UNKNOWN:  # by_load leaves these out
-        raise ValueError(device)
-    return used, 101 if busy is UNKNOWN else busy  # an unknown utilization comes after every known one
+def _is_comparable(device: Device) -> bool:
+    status = device.status
+    figures = status.memory_used, status.processes, status.utilization
+    return any(figure is not UNKNOWN for figure in figures)
+
+
+def _load(device: Device) -> tuple[float, ...]:
+    """Return figures to sort by; what is unknown comes after all that is known."""
+    status = device.status
+    processes = UNKNOWN if status.processes is UNKNOWN else len(status.processes)
+    is_unknown = status.memory_used is UNKNOWN
+    figures = is_unknown, processes if is_unknown else status.memory_used, status.utilization
+    return tuple(math.inf if figure is UNKNOWN else figure for figure in figures)

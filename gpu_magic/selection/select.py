@@ -11,6 +11,7 @@ from gpu_magic.selection.allotment import Allotment, by_load, check_usable, mig_
 from gpu_magic.selection.mask import FASTEST, PCI, Reading, write
 from gpu_magic.selection.options import By, Options, Order
 from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Request, Reset
+from gpu_magic.text import listed
 
 __all__ = ["Selection", "find", "select", "select_among"]
 
@@ -212,11 +213,13 @@ def _left_out(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[st
 
 
 def _least_busy(request: Auto, pool: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return as many devices as are asked for, by memory in use, then by utilization."""
+    """Return as many devices as are asked for, the least busy first."""
     candidates: tuple[Device, ...] = whole_gpus(pool)
     if not candidates and request.count == 1:
         candidates = mig_instances(pool)
     readable = by_load(candidates)
+    if len(readable) < request.count == len(candidates):  # all of them: there is none to prefer
+        return candidates
     if len(readable) < request.count:
         if readable:
             there = f"only {len(readable)} can be picked; try auto:{len(readable)}"
@@ -229,7 +232,11 @@ def _least_busy(request: Auto, pool: tuple[Device, ...]) -> tuple[Device, ...]:
 
 
 def _not_free(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[str, ...]:
-    """Return a note where the least busy devices are busy, and that is known of the whole pool."""
+    """Return a note where the least busy devices are busy, or where it can't be known which these are."""
+    unknown = [device.label for device in devices if device.status.memory_used is UNKNOWN]
+    if unknown:
+        verb, pronoun = ("does", "it is") if len(unknown) == 1 else ("do", "they are")
+        return (f"{listed(unknown)} {verb} not report memory in use, so {pronoun} not known to be free.",)
     busy = [device.is_busy for device in pool]
     free = busy.count(False)
     if not any(device.is_busy is True for device in devices) or UNKNOWN in busy or free >= len(devices):

@@ -180,3 +180,12 @@ def test_cuda_can_be_started_in_the_simulation() -> None:
 def test_cuda_is_not_started_outside_of_a_simulation() -> None:
     with pytest.raises(SimulationError, match="simulate"):
         start_cuda()
+
+
+def test_auto_picks_the_only_gpu_where_nvml_has_no_figures_of_memory() -> None:
+    """As on GB10 and Jetson, whose memory is the machine's."""
+    with simulate("1xT4") as machine:
+        machine.gpus[0].fail("nvmlDeviceGetMemoryInfo", pynvml.NVML_ERROR_NOT_SUPPORTED)
+        choice = gpu_magic.choose("auto")
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+        assert "GPU 0 does not report memory in use, so it is not known to be free." in repr(choice)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.model import Inventory
+from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
+from gpu_magic.selection.allotment import Allotment
 from gpu_magic.selection.mask import Reading, read
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import parse
@@ -94,12 +95,55 @@ def test_an_inherited_mask_that_can_not_be_read_is_not_guessed() -> None:
 
 
 def test_auto_takes_least_memory_then_least_work_and_never_the_unknown() -> None:
-    there = machine(gpu(0, 20, 0), gpu(1, 0, 50), gpu(2, 0, 10), unreadable(gpu(3)), lost(gpu(4)))
-    assert select(parse("auto:3"), there, (None, None)).devices == (there[2], there[1], there[0])
-    with pytest.raises(ChoiceError, match="only 3 can be picked"):
-        ask("auto:4", there)
+    there = machine(gpu(0, 20, 0), gpu(1, 0, 50), unreadable(gpu(2)), unreadable(gpu(3)), lost(gpu(4)))
+    assert select(parse("auto:2"), there, (None, None)).devices == (there[1], there[0])
+    with pytest.raises(ChoiceError, match="only 2 can be picked"):
+        ask("auto:3", there)
+
+
+def without_memory(whole: Gpu, busy: int = 0, processes: tuple[GpuProcess, ...] = ()) -> Gpu:
+    status = GpuStatus(UNKNOWN, UNKNOWN, busy, 40, 12.0, processes)
+    return replace(whole, memory_total=UNKNOWN, status=status)
+
+
+TRAIN = GpuProcess(4711, "train.py", "maria", UNKNOWN)
+NOT_KNOWN = "{} not report memory in use, so {} not known to be free."
+
+
+@pytest.mark.parametrize("only", [without_memory(gpu(0)), unreadable(gpu(0))])
+def test_auto_takes_the_only_gpu_whatever_is_known_of_it(only: Gpu) -> None:
+    selection = select(parse("auto"), machine(only), (None, None))
+    assert selection.mask == "0"
+    assert selection.notes == (NOT_KNOWN.format("GPU 0 does", "it is"),)
+
+
+def test_without_figures_of_memory_auto_goes_by_processes_and_then_by_work() -> None:
+    there = machine(
+        without_memory(gpu(0), 0, (TRAIN,)), without_memory(gpu(1), 60), without_memory(gpu(2), 10)
+    )
+    selection = select(parse("auto:2"), there, (None, None))
+    assert selection.devices == (there[2], there[1])
+    assert selection.notes == (NOT_KNOWN.format("GPU 2 and GPU 1 do", "they are"),)
+
+
+def test_a_gpu_whose_memory_in_use_is_known_comes_before_one_that_may_be_in_use() -> None:
+    there = machine(without_memory(gpu(0)), gpu(1, 70, 90))
+    assert select(parse("auto"), there, (None, None)).devices == (there[1],)
+
+
+def test_auto_takes_all_where_all_are_asked_for() -> None:
+    there = machine(unreadable(gpu(0)), unreadable(gpu(1)))
+    assert ask("auto:2", there) == ("0,1", "PCI_BUS_ID")
+
+
+def test_gpus_that_nothing_tells_apart_are_not_guessed() -> None:
     with pytest.raises(ChoiceError, match="none can be picked"):
-        ask("auto", machine(unreadable(gpu(0))))
+        ask("auto", machine(unreadable(gpu(0)), unreadable(gpu(1))))
+
+
+def test_the_panel_can_pick_the_only_gpu_whatever_is_known_of_it() -> None:
+    there = machine(unreadable(gpu(0)))
+    assert Allotment(there, (None, None)).least_busy == there.gpus
 
 
 def test_a_lost_gpu_can_not_be_chosen_and_the_rest_can_by_uuid() -> None:
