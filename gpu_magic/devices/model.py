@@ -190,6 +190,8 @@ class Inventory:
         The profile of a simulated machine; empty for a real one.
     problem
         Why nothing could be read, as a sentence: there is no driver, for example. Empty where it could.
+    limitation
+        Why nothing but names and UUIDs could be read, as a sentence; empty where figures could.
 
     """
 
@@ -198,6 +200,7 @@ class Inventory:
     cuda_version: str | Unknown = UNKNOWN
     simulated: str = ""
     problem: str = ""
+    limitation: str = ""
 
     def __iter__(self) -> Iterator[Gpu]:
         return iter(self.gpus)

@@ -9,73 +9,32 @@ This module imports pynvml, so it is imported for the first snapshot and not bef
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import sys
 import threading
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-import pynvml
-
+from gpu_magic.devices.binding import PROBLEM, pynvml
 from gpu_magic.devices.call_timeout import CallTimeout
+from gpu_magic.devices.kernel_module import NO_NVML, list_gpus
 from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
 from gpu_magic.devices.nvml_calls import Calls, ask, bytes_or_unknown, explain
-from gpu_magic.devices.processes import ProcessTable
-from gpu_magic.devices.record import record
+from gpu_magic.devices.nvml_library import Card, Library, find, leave_simulation, open_library, shut_down
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpu_magic.devices.processes import Process
 
 __all__ = ["Nvml"]
 
 # An administrator can split a GPU, or bring a lost one back, while a kernel stays open for days.
 _IDENTITY_SECONDS = 60.0
-_SIMULATED = "gpu_magic.devices.simulated"
+_ROOT = Path("/")
 
 _HUNG = "not answering: a call into the driver did not come back in time"
 _HUNG_DRIVER = "The NVIDIA driver does not answer: a call did not come back in time. It may do so later."
 _NO_GPU = "The NVIDIA driver is there, and it has no GPU."
-
-
-@record
-class _Library:
-    """The driver's library, opened.
-
-    Parameters
-    ----------
-    handle
-        What pynvml calls.
-    count
-        How many GPUs there are.
-    machine
-        The versions of the driver, without GPUs.
-    look_up
-        Returns the owner and the name of a process, given its number.
-
-    """
-
-    handle: object
-    count: int
-    machine: Inventory
-    look_up: Callable[[int], Process]
-
-
-class _Card:
-    """A GPU as it was found, and the handles to ask for its figures; no handle: it is still to be found."""
-
-    def __init__(
-        self, gpu: Gpu, handle: Any = None, instances: tuple[tuple[Any, MigInstance], ...] = ()
-    ) -> None:
-        self.gpu = gpu
-        self.handle = handle
-        self.instances = instances
 
 
 class Nvml:
@@ -85,18 +44,21 @@ class Nvml:
     ----------
     timeout
         Seconds after which calls that hang are given up.
+    root
+        The folder with `proc` and `dev`, where the kernel module tells of GPUs without NVML.
 
     """
 
-    def __init__(self, timeout: float = 2.0) -> None:
+    def __init__(self, timeout: float = 2.0, root: Path = _ROOT) -> None:
         self._timeout = CallTimeout(timeout)
         self._pid, self._lock = os.getpid(), threading.Lock()
-        self._library: _Library | None = None
+        self._library: Library | None = None
         self._simulate: str | None = None
         self._opened_at = -math.inf
-        self._machine = Inventory()
-        self._cards: list[_Card] = []
-        self._calls = Calls()
+        self._machine = Inventory()  # without GPUs, but for those that are known without NVML
+        self._cards: list[Card] = []
+        self._calls: Calls
+        self._root = root
 
     def inventory(self) -> Inventory:
         """Return all GPUs with their figures now.
@@ -105,12 +67,14 @@ class Nvml:
         or `Gpu.problem` says why. A call that hangs delays it by the timeout; a GPU that is known to hang
         does not.
         """
+        if PROBLEM:
+            return Inventory(problem=PROBLEM)
         with self._locked():
             started = time.monotonic()
             if not self._is_current():
                 self._open()
             machine = self._machine
-            if machine.problem:
+            if machine.problem or machine.gpus:
                 return machine
             left = max(self._timeout.seconds / 4, self._timeout.seconds - (time.monotonic() - started))
             library = id(pynvml.nvmlLib)  # a GPU that hangs on one machine can be well on another
@@ -125,10 +89,10 @@ class Nvml:
         """Shut NVML down, or take the simulated machine away; the next read opens it again."""
         with self._locked():
             if self._is_ours():
-                self._timeout.call([(("shut down", id(pynvml.nvmlLib)), _shut_down)])
+                self._timeout.call([(("shut down", id(pynvml.nvmlLib)), shut_down)])
             self._library = None
             self._timeout.close()
-            _leave_simulation()
+            leave_simulation()
 
     def _locked(self) -> threading.Lock:
         if os.getpid() != self._pid:  # a thread that held the lock did not survive the fork
@@ -158,31 +122,34 @@ class Nvml:
         before = self._library if self._is_ours() else None
         simulate = self._simulate = os.environ.get("GPU_MAGIC_SIMULATE")
         self._opened_at = -math.inf
-        problem = _HUNG_DRIVER
-        library: _Library | None = None
+        machine = Inventory(problem=_HUNG_DRIVER)
+        library: Library | None = None
         try:
             # A call that returns too late has no effect here: its result is dropped.
-            (library,) = self._timeout.call([(("open", simulate), partial(_open_library, before, simulate))])
+            (library,) = self._timeout.call([(("open", simulate), partial(open_library, before, simulate))])
         except pynvml.NVMLError as error:
-            problem = explain(error)
+            machine = Inventory(problem=explain(error))
+            is_missing = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
+            if is_missing and (gpus := list_gpus(self._root)):
+                machine = Inventory(gpus, limitation=NO_NVML)
         if library is None:
-            self._machine, self._cards = Inventory(problem=problem), []
+            self._machine, self._cards = machine, []
             return
         if before and before.handle is library.handle and library.count == len(self._cards):
             for card in self._cards:  # kept, as a GPU that is lost by now is shown with its name
                 card.handle = None
         else:
-            self._cards = [_Card(Gpu(index)) for index in range(library.count)]
+            self._cards = [Card(Gpu(index)) for index in range(library.count)]
             self._calls = Calls()
         self._library = library
         self._machine = library.machine if library.count else replace(library.machine, problem=_NO_GPU)
         self._opened_at = time.monotonic()
 
-    def _read(self, card: _Card) -> Gpu:
+    def _read(self, card: Card) -> Gpu:
         """Find a GPU, unless it was found before, and read its figures."""
         try:
             if card.handle is None:
-                _find(card)
+                find(card)
             gpu = card.gpu
             total, status = self._figures(card.handle)
             mig = tuple([self._read_mig(handle, instance) for handle, instance in card.instances])
@@ -229,74 +196,3 @@ class Nvml:
             memory = bytes_or_unknown(process.usedGpuMemory)
             found.append(GpuProcess(pid, known.name, known.owner, memory, known.mine))
         return tuple(found)
-
-
-def _open_library(before: _Library | None, simulate: str | None) -> _Library:
-    """Open the library, unless it is still open, and count the GPUs.
-
-    Raises
-    ------
-    pynvml.NVMLError
-        The driver refuses.
-    SimulationError
-        `simulate` describes no machine.
-
-    """
-    if simulate:
-        from gpu_magic.devices.simulated import ensure  # it is large, and needed by few
-
-        ensure(simulate)
-    else:
-        _leave_simulation()
-    if before is None or pynvml.nvmlLib is not before.handle:
-        pynvml.nvmlInit()
-    handle, count = pynvml.nvmlLib, pynvml.nvmlDeviceGetCount()
-    # A simulated machine has its own processes. Where the package was not imported, there is none.
-    simulated = sys.modules.get(_SIMULATED)
-    simulated_machine = simulated.machine_of(handle) if simulated else None
-    version = ask(pynvml.nvmlSystemGetCudaDriverVersion)  # 13000 for CUDA 13.0
-    machine = Inventory(
-        driver_version=ask(pynvml.nvmlSystemGetDriverVersion),
-        cuda_version=UNKNOWN if version is UNKNOWN else f"{version // 1000}.{version % 1000 // 10}",
-        simulated=simulated_machine.profile if simulated_machine else "",
-    )
-    return _Library(handle, count, machine, (simulated_machine or ProcessTable()).look_up)
-
-
-def _shut_down() -> None:
-    with contextlib.suppress(pynvml.NVMLError):
-        pynvml.nvmlShutdown()
-
-
-def _leave_simulation() -> None:
-    if simulated := sys.modules.get(_SIMULATED):
-        simulated.leave()
-
-
-def _find(card: _Card) -> None:
-    """Find the handle of a GPU, what it is, and its MIG instances."""
-    index = card.gpu.index
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    pci = ask(pynvml.nvmlDeviceGetPciInfo, handle)
-    mode = ask(pynvml.nvmlDeviceGetMigMode, handle)
-    is_split = mode is not UNKNOWN and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-    gpu = Gpu(
-        index=index,
-        uuid=ask(pynvml.nvmlDeviceGetUUID, handle),
-        name=ask(pynvml.nvmlDeviceGetName, handle),
-        bus_id=UNKNOWN if pci is UNKNOWN else pci.busId,
-        is_split=is_split,
-    )
-    instances = tuple(_find_mig(handle, index)) if is_split else ()
-    card.gpu, card.handle, card.instances = gpu, handle, instances
-
-
-def _find_mig(parent: Any, index: int) -> list[tuple[Any, MigInstance]]:
-    most = ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, parent)
-    found = []
-    for position in range(0 if most is UNKNOWN else most):  # most positions are empty
-        handle = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, parent, position)
-        uuid = UNKNOWN if handle is UNKNOWN else ask(pynvml.nvmlDeviceGetUUID, handle)
-        if uuid is not UNKNOWN:
-            found.append((handle, MigInstance(uuid, ask(pynvml.nvmlDeviceGetName, handle), index)))
-    return found

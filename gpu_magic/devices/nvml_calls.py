@@ -9,8 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-import pynvml
-
+from gpu_magic.devices.binding import pynvml
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
@@ -24,8 +23,10 @@ _PROCESSES = 32
 _NOT_AVAILABLE = (None, pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value)
 
 _SENTENCES = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "No NVIDIA driver was found (libnvidia-ml.so.1 is not there). "
-    "To try gpu_magic without one: %env GPU_MAGIC_SIMULATE=8xA100-80GB, then %gpus.",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "No GPU can be seen, as NVML is not here "
+    "(libnvidia-ml.so.1 of the NVIDIA driver). In a container that has a GPU, "
+    "NVIDIA_DRIVER_CAPABILITIES=compute,utility adds it. "
+    "To try gpu_magic without a GPU: %env GPU_MAGIC_SIMULATE=8xA100-80GB, then %gpus.",
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "The NVIDIA driver is installed and not loaded: "
     "running nvidia-smi as an administrator, or a reboot, loads it.",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "The NVIDIA driver was updated while its old kernel module "

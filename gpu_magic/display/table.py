@@ -157,8 +157,7 @@ def _mask(mask: str | None) -> str:
 
 
 def _notes(snapshot: Snapshot) -> list[str]:
-    problem = (snapshot.problem,) if snapshot.problem else ()
-    return [*problem, *snapshot.kernel.notes]
+    return [*filter(None, (snapshot.problem, snapshot.limitation)), *snapshot.kernel.notes]
 
 
 def _footer_text(snapshot: Snapshot) -> Iterator[str]:

@@ -98,6 +98,7 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
         inventory.cuda_version,
         inventory.simulated,
         inventory.problem,
+        inventory.limitation,
         kernel=kernel,
     )
 

@@ -79,7 +79,7 @@ def serialize(snapshot: Snapshot, allotment: Allotment) -> SerializedMachine:
         host=printable(socket.gethostname()),
         driver=printable(f"driver {snapshot.driver_version}") if is_known else "",
         simulated=printable(snapshot.simulated),
-        problem=snapshot.problem,
+        problem=snapshot.problem or snapshot.limitation,
         cuda_state=view.state,
         cuda_text=view.cuda,
         notes=list(view.notes),

@@ -95,6 +95,12 @@ def test_unknown_is_shown_as_such_and_is_never_free() -> None:
     assert text.count("?") >= 6
 
 
+def test_why_no_figure_could_be_read_stands_below() -> None:
+    shown = Gpus((Gpu(0, "GPU-1", "A100", "0"),), limitation="NVML is not here.", kernel=NO_CHOICE)
+    assert repr(shown).endswith("\n! NVML is not here.")
+    assert "NVML is not here." in shown._repr_html_()
+
+
 def test_memory_without_a_process_is_not_free() -> None:
     status = GpuStatus(60 * GIB, 20 * GIB, 0, 30, 50.0, ())
     text = repr(Gpus((Gpu(0, "GPU-1", "A100", "0", 80 * GIB, status),), kernel=NO_CHOICE))

@@ -13,6 +13,7 @@ from tests.machine import CARDS, Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.kernel.conftest import Kernel
 
@@ -340,3 +341,18 @@ def test_none_in_process_says_what_runs_on_the_cpu(kernel: Kernel) -> None:
     kernel.run(CUINIT)
     reply = kernel.run("%gpus none --in-process")
     assert "%%on_gpu cpu runs a cell on the CPU" in reply.stderr
+
+
+def test_where_cuda_has_started_without_nvml_the_table_names_the_variable_that_mends_it(
+    start_kernel: Callable[..., Kernel], native: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "compute_only"
+    folder.mkdir()
+    (folder / "libcuda.so.1").symlink_to(native / "libcuda.so.1")
+    kernel = start_kernel(LD_LIBRARY_PATH=str(folder))
+    kernel.run("%load_ext gpu_magic")
+    kernel.run("import ctypes; _ = ctypes.CDLL('libcuda.so.1').cuInit(0)")
+    shown = kernel.run("%gpus").text
+    assert "initialized in cell [2]" in shown
+    assert "No NVIDIA driver" not in shown
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in shown

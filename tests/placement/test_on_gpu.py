@@ -581,7 +581,10 @@ def test_or_cpu_says_nothing_where_the_device_is_there(run: Runner) -> None:
     ("device", "said"),
     [
         (7, f"Running on the CPU, as cuda:7 can't be used: {FOUR_OF_PYTORCH}.\n"),
-        ("smi:0", "Running on the CPU: No NVIDIA driver was found (libnvidia-ml.so.1 is not there).\n"),
+        (
+            "smi:0",
+            "Running on the CPU: No GPU can be seen, as NVML is not here (libnvidia-ml.so.1 of the NVIDIA driver).\n",
+        ),
     ],
 )
 def test_or_cpu_says_so_in_a_line(run: Runner, device: object, said: str) -> None:

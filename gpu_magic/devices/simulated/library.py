@@ -13,8 +13,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import pynvml
-
+from gpu_magic.devices.binding import pynvml
 from gpu_magic.devices.simulated.machine import Machine, SimulatedGpu, SimulatedMig
 from gpu_magic.errors import SimulationError
 
