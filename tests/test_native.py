@@ -101,6 +101,11 @@ def test_unknown_figures_and_missing_functions_are_said_to_be_so(ask: Ask) -> No
     assert ask("native_drivers.errors_of_figures", driver=Driver((blank,))) == unknown | {"fan": 13}
 
 
+@pytest.mark.parametrize("mode", [0, 2, 3])
+def test_compute_modes(ask: Ask, mode: int) -> None:
+    assert ask("native_drivers.compute_mode", driver=Driver((replace(CARDS[0], mode=mode),))) == mode
+
+
 def test_mig_instances(ask: Ask) -> None:
     assert ask("native_drivers.mig_instances", driver=WITH_MIG) == {
         "mode": [1, 1],

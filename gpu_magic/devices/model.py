@@ -8,7 +8,7 @@ give is `UNKNOWN`, never zero and never "free".
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
@@ -16,8 +16,10 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Device", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance"]
+__all__ = ["ComputeMode", "Device", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance"]
 
+# Which processes can use CUDA on a GPU: all, one at a time, or none. In nvidia-smi's words.
+ComputeMode = Literal["Default", "Exclusive_Thread", "Exclusive_Process", "Prohibited"]
 
 # Up to this much memory can be in use on an idle GPU, of whatever size: the driver shows 0.5 to 1 GiB on an
 # idle A100, a desktop takes about as much, and a CUDA context half a GiB. Above it somebody uses the GPU,
@@ -145,6 +147,8 @@ class Gpu:
         Whether MIG mode is on, even where no instance was made yet. CUDA can't use such a GPU as a whole.
     problem
         Why it does not answer; empty where it does.
+    compute_mode
+        Which processes can use CUDA on it.
 
     """
 
@@ -157,10 +161,28 @@ class Gpu:
     mig: tuple[MigInstance, ...] = ()
     is_split: bool = False
     problem: str = ""
+    compute_mode: ComputeMode | Unknown = UNKNOWN
 
     @property
     def label(self) -> str:
         return f"GPU {self.index}"
+
+    @property
+    def is_prohibited(self) -> bool:
+        """Whether its compute mode lets no process use CUDA on it."""
+        return self.compute_mode == "Prohibited"
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether its compute mode lets one process at a time use CUDA on it."""
+        return self.compute_mode in ("Exclusive_Process", "Exclusive_Thread")
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether its compute mode keeps this process away, as another one seems to use it."""
+        processes = () if self.status.processes is UNKNOWN else self.status.processes
+        is_ours = bool(processes) and all(process.mine for process in processes)
+        return self.is_exclusive and self.is_busy is True and not is_ours
 
     @property
     def is_free(self) -> bool:
@@ -230,6 +252,13 @@ class Inventory:
         names = {gpu.name for gpu in self.gpus}
         sizes = {gpu.memory_total for gpu in self.gpus if not gpu.problem}
         return len(self.gpus) == 1 or (len(names) <= 1 and len(sizes) <= 1 and UNKNOWN not in names | sizes)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether two GPUs are known to be of different kinds."""
+        names = {gpu.name for gpu in self.gpus if gpu.name is not UNKNOWN}
+        sizes = {gpu.memory_total for gpu in self.gpus if gpu.memory_total is not UNKNOWN}
+        return len(names) > 1 or len(sizes) > 1
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON's types, in the units of the classes. UNKNOWN becomes None."""

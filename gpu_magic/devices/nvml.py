@@ -22,7 +22,7 @@ from gpu_magic.devices.binding import PROBLEM, pynvml
 from gpu_magic.devices.call_timeout import CallTimeout
 from gpu_magic.devices.kernel_module import NO_NVML, list_gpus
 from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
-from gpu_magic.devices.nvml_calls import Calls, ask, bytes_or_unknown, explain
+from gpu_magic.devices.nvml_calls import Calls, ask, bytes_or_unknown, explain, explain_of_gpu
 from gpu_magic.devices.nvml_library import Card, Library, find, leave_simulation, open_library, shut_down
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
@@ -155,9 +155,11 @@ class Nvml:
             mig = tuple([self._read_mig(handle, instance) for handle, instance in card.instances])
         except pynvml.NVMLError as error:
             card.handle = None
-            return replace(card.gpu, problem=explain(error))
+            return replace(card.gpu, problem=explain_of_gpu(error))
         # `replace` would take four times as long, for every GPU of every snapshot.
-        return Gpu(gpu.index, gpu.uuid, gpu.name, gpu.bus_id, total, status, mig, gpu.is_split, "")
+        return Gpu(
+            gpu.index, gpu.uuid, gpu.name, gpu.bus_id, total, status, mig, gpu.is_split, "", gpu.compute_mode
+        )
 
     def _figures(self, handle: Any) -> tuple[int | Unknown, GpuStatus]:
         """Return the total memory in bytes, and the figures."""

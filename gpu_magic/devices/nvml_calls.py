@@ -15,7 +15,7 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Calls", "ask", "bytes_or_unknown", "explain"]
+__all__ = ["Calls", "ask", "bytes_or_unknown", "explain", "explain_of_gpu"]
 
 # How many processes one call can list. For a GPU that has more, pynvml's own function is called.
 _PROCESSES = 32
@@ -33,6 +33,10 @@ _SENTENCES = {
     "is still loaded (driver/library version mismatch): rebooting fixes it.",
     pynvml.NVML_ERROR_NO_PERMISSION: "The NVIDIA driver refuses this user: "
     "an administrator can give access to /dev/nvidia*.",
+}
+# The same of one GPU, as it goes on after "GPU 1 is".
+_OF_ONE_GPU = {
+    pynvml.NVML_ERROR_NO_PERMISSION: "closed to this user: an administrator can give access to /dev/nvidia*",
     pynvml.NVML_ERROR_GPU_IS_LOST: "not answering: the driver says this GPU is lost",
 }
 
@@ -134,5 +138,10 @@ def bytes_or_unknown(memory: int | None) -> int | Unknown:
 
 
 def explain(error: Any) -> str:
-    """Return what an NVML error means, as a sentence."""
-    return _SENTENCES.get(error.value) or f"not answering: the driver says {error}"
+    """Return what an NVML error about the machine means, as a sentence."""
+    return _SENTENCES.get(error.value) or f"The NVIDIA driver is not answering: it says {error}."
+
+
+def explain_of_gpu(error: Any) -> str:
+    """Return what an NVML error about one GPU means, as it goes on after "GPU 1 is"."""
+    return _OF_ONE_GPU.get(error.value) or f"not answering: the driver says {error}"

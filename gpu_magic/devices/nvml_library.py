@@ -7,11 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.binding import pynvml
-from gpu_magic.devices.model import Gpu, Inventory, MigInstance
+from gpu_magic.devices.model import ComputeMode, Gpu, Inventory, MigInstance
 from gpu_magic.devices.nvml_calls import ask
 from gpu_magic.devices.processes import ProcessTable
 from gpu_magic.devices.record import record
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Card", "Library", "find", "leave_simulation", "open_library", "shut_down"]
 
 _SIMULATED = "gpu_magic.devices.simulated"
+
+# In the order of NVML's numbers (`nvmlComputeMode_t`).
+_COMPUTE_MODES: tuple[ComputeMode, ...] = ("Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process")
 
 
 @record
@@ -112,9 +115,15 @@ def find(card: Card) -> None:
         name=ask(pynvml.nvmlDeviceGetName, handle),
         bus_id=UNKNOWN if pci is UNKNOWN else pci.busId,
         is_split=is_split,
+        compute_mode=_compute_mode(handle),
     )
     instances = tuple(_find_mig(handle, index)) if is_split else ()
     card.gpu, card.handle, card.instances = gpu, handle, instances
+
+
+def _compute_mode(handle: Any) -> ComputeMode | Unknown:
+    number = ask(pynvml.nvmlDeviceGetComputeMode, handle)
+    return _COMPUTE_MODES[number] if number in range(len(_COMPUTE_MODES)) else UNKNOWN
 
 
 def _find_mig(parent: Any, index: int) -> list[tuple[Any, MigInstance]]:

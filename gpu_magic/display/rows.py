@@ -163,9 +163,22 @@ def _mig_row(instance: MigInstance, snapshot: Snapshot, branch: str) -> Row:
 
 def _users(device: Device) -> tuple[tuple[str, ...], Usage]:
     """Return who uses a device, a line each, and what that makes of its usage."""
-    status = device.status
-    if isinstance(device, Gpu) and device.is_split:
+    if isinstance(device, MigInstance):
+        return _users_by_figures(device)
+    if device.is_split:
         return (("split by MIG" if device.mig else "split by MIG, with no instance made",), "unknown")
+    users, usage = _users_by_figures(device)
+    if device.is_prohibited:
+        there = users if usage in ("busy", "mine") else ()
+        return (*there, "no process can use it (Prohibited)"), "unknown"
+    if device.is_exclusive:
+        users = (*users, "one process at a time (Exclusive_Process)")
+    return users, usage
+
+
+def _users_by_figures(device: Device) -> tuple[tuple[str, ...], Usage]:
+    """Return the same of a device that any process can use."""
+    status = device.status
     if processes := () if status.processes is UNKNOWN else status.processes:
         is_mine = all(process.mine for process in processes)
         return tuple(who_uses(processes)), "mine" if is_mine else "busy"

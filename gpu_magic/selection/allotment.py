@@ -13,7 +13,15 @@ from gpu_magic.selection.mask import read
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory
 
-__all__ = ["Allotment", "by_load", "check_usable", "mig_instances", "whole_gpus"]
+__all__ = [
+    "Allotment",
+    "by_load",
+    "check_usable",
+    "mig_instances",
+    "open_gpus",
+    "whole_gpus",
+    "why_unusable",
+]
 
 
 class Allotment:
@@ -106,7 +114,7 @@ class Allotment:
             pool = self.pool
         except ChoiceError:
             return ()
-        gpus = whole_gpus(pool)
+        gpus = open_gpus(pool)
         if len(gpus) == 1:  # there is none to prefer, whatever is known of it
             return gpus
         return by_load(gpus) or by_load(mig_instances(pool))[:1]
@@ -118,7 +126,7 @@ def check_usable(gpu: Gpu) -> None:
     Raises
     ------
     ChoiceError
-        It does not answer, has no UUID, or is split by MIG.
+        It does not answer, has no UUID, is split by MIG, or its compute mode lets no process use it.
 
     """
     if gpu.problem:
@@ -129,12 +137,32 @@ def check_usable(gpu: Gpu) -> None:
         there = " or ".join(instance.uuid for instance in gpu.mig)
         there = there or "an administrator has to make one first"
         raise ChoiceError(f"{gpu.label} is split by MIG, so choose an instance of it; try {there}.")
+    if gpu.is_prohibited:
+        raise ChoiceError(
+            f"{gpu.label} can't be chosen, as it is {why_unusable(gpu)}: an administrator can change that, "
+            f"nvidia-smi -i {gpu.index} -c DEFAULT."
+        )
 
 
 def whole_gpus(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
-    """Return the GPUs of a pool that can be used as a whole."""
-    gpus = (gpu for gpu in pool if isinstance(gpu, Gpu))
-    return tuple(gpu for gpu in gpus if not gpu.problem and not gpu.is_split and gpu.uuid is not UNKNOWN)
+    """Return the GPUs of a pool that can be chosen as a whole."""
+    return tuple(gpu for gpu in pool if isinstance(gpu, Gpu) and not why_unusable(gpu))
+
+
+def open_gpus(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
+    """Return those of them on which this process could use CUDA now."""
+    return tuple(gpu for gpu in whole_gpus(pool) if not gpu.is_taken)
+
+
+def why_unusable(gpu: Gpu) -> str:
+    """Return why a GPU can't be chosen as a whole, in a few words; empty where it can."""
+    if gpu.problem:
+        return gpu.problem
+    if gpu.is_split:
+        return "split by MIG"
+    if gpu.is_prohibited:
+        return "in compute mode Prohibited, in which no process can use it"
+    return "UUID unknown" if gpu.uuid is UNKNOWN else ""
 
 
 def mig_instances(pool: tuple[Device, ...]) -> tuple[MigInstance, ...]:

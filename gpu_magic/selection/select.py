@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from gpu_magic.devices.model import Device, Gpu, Inventory, MigInstance
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.allotment import Allotment, by_load, check_usable, mig_instances, whole_gpus
+from gpu_magic.selection.allotment import (
+    Allotment,
+    by_load,
+    check_usable,
+    mig_instances,
+    open_gpus,
+    whole_gpus,
+    why_unusable,
+)
 from gpu_magic.selection.mask import FASTEST, PCI, Reading, write
 from gpu_magic.selection.options import By, Options, Order
 from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Request, Reset
@@ -17,6 +25,7 @@ __all__ = ["Selection", "find", "select", "select_among"]
 
 _MOST_NAMED = 4  # UUIDs in one message
 _UUID_LENGTH = 40
+_TAKEN = "can be used by one process at a time (Exclusive_Process), and is in use by another"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +103,12 @@ def select(
             raise ChoiceError(f"No GPU was given to this process: {allotment.sentence}; --force overrides.")
         if isinstance(request, Auto):
             devices = _least_busy(request, pool)
-            notes = _not_free(devices, pool)
+            notes = *_not_free(devices, open_gpus(pool) or pool), *_not_offered(pool)
         else:
             devices = _everything(pool)
             notes = _left_out(devices, inventory.gpus if force or allotment.is_all else pool)
+    if not isinstance(request, Auto):
+        notes += _taken(devices)
     return Selection(devices, *_variables(devices, inventory, allotted, by, order), notes)
 
 
@@ -206,15 +217,27 @@ def _everything(pool: tuple[Device, ...]) -> tuple[Device, ...]:
 def _left_out(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[str, ...]:
     """Return a note for each GPU of the pool that `all` does not include."""
     gpus = [gpu for gpu in pool if isinstance(gpu, Gpu) and gpu not in devices]
-    return tuple(
-        f"{gpu.label} is left out: {gpu.problem or ('split by MIG' if gpu.is_split else 'UUID unknown')}."
-        for gpu in gpus
+    return tuple(f"{gpu.label} is left out: {why_unusable(gpu)}." for gpu in gpus)
+
+
+def _taken(devices: tuple[Device, ...]) -> tuple[str, ...]:
+    """Return a note for each GPU on which CUDA can't start while another process uses it."""
+    taken = [gpu for gpu in devices if isinstance(gpu, Gpu) and gpu.is_taken]
+    return tuple(f"{gpu.label} {_TAKEN}: CUDA can't start on it until that one ends." for gpu in taken)
+
+
+def _not_offered(pool: tuple[Device, ...]) -> tuple[str, ...]:
+    """Return a note for each GPU that `auto` does not pick because of its compute mode."""
+    gpus = [gpu for gpu in pool if isinstance(gpu, Gpu)]
+    return (
+        *(f"{gpu.label} is left out: {why_unusable(gpu)}." for gpu in gpus if gpu.is_prohibited),
+        *(f"{gpu.label} is left out: it {_TAKEN}." for gpu in gpus if gpu.is_taken),
     )
 
 
 def _least_busy(request: Auto, pool: tuple[Device, ...]) -> tuple[Device, ...]:
     """Return as many devices as are asked for, the least busy first."""
-    candidates: tuple[Device, ...] = whole_gpus(pool)
+    candidates: tuple[Device, ...] = open_gpus(pool)
     if not candidates and request.count == 1:
         candidates = mig_instances(pool)
     readable = by_load(candidates)

@@ -11,10 +11,13 @@ import pynvml
 import pytest
 
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.errors import SimulationError
+from gpu_magic.errors import ChoiceError, SimulationError
+from gpu_magic.selection.request import parse
+from gpu_magic.selection.select import select
 from gpu_magic.testing import Machine, simulate
 
 if TYPE_CHECKING:
+    from gpu_magic.devices.model import ComputeMode
     from gpu_magic.devices.nvml import Nvml
     from tests.conftest import Fresh
 
@@ -104,6 +107,22 @@ def test_a_figure_that_is_refused_is_unknown_and_the_others_are_read(
         assert unknown == ({"memory_used", "memory_free"} if field == "memory_used" else {field})
         assert gpu.problem == ""
         assert gpu.is_free is (field in ("temperature", "power"))
+
+
+@pytest.mark.parametrize("mode", ["Default", "Exclusive_Process", "Prohibited"])
+def test_the_compute_mode_is_read(nvml: Nvml, mode: ComputeMode) -> None:
+    with simulate("1xT4") as machine:
+        machine.gpus[0].compute_mode = mode
+        assert nvml.inventory()[0].compute_mode == mode
+
+
+def test_a_compute_mode_that_is_refused_is_unknown_and_nothing_is_said_of_it(nvml: Nvml) -> None:
+    with simulate("1xT4") as machine:
+        machine.gpus[0].fail("nvmlDeviceGetComputeMode", pynvml.NVML_ERROR_NOT_SUPPORTED)
+        gpu = nvml.inventory()[0]
+        assert gpu.compute_mode is UNKNOWN
+        assert not gpu.is_prohibited
+        assert not gpu.is_exclusive
 
 
 def test_an_old_driver_without_version_2_of_memory_is_read_by_version_1(nvml: Nvml) -> None:
@@ -196,6 +215,16 @@ def test_a_driver_that_refuses_is_explained(nvml: Nvml, refusal: int, says: str)
         assert not inventory.gpus
         machine.refusal = 0
         assert len(nvml.inventory()) == 4
+
+
+def test_a_gpu_that_is_closed_to_this_user_is_refused_in_a_sentence(nvml: Nvml) -> None:
+    with simulate("2xT4") as machine:
+        machine.gpus[1].fail("nvml", pynvml.NVML_ERROR_NO_PERMISSION)
+        with pytest.raises(ChoiceError) as refused:
+            select(parse("1"), nvml.inventory(), (None, None))
+    assert str(refused.value) == (
+        "GPU 1 can't be chosen, as it is closed to this user: an administrator can give access to /dev/nvidia*."
+    )
 
 
 def test_no_gpu_and_no_driver(nvml: Nvml) -> None:

@@ -95,6 +95,26 @@ def test_unknown_is_shown_as_such_and_is_never_free() -> None:
     assert text.count("?") >= 6
 
 
+def users_of(gpu: Gpu) -> list[str]:
+    """Return the column of who uses it."""
+    _title, headings, *rest = repr(Gpus((gpu,), kernel=NO_CHOICE)).split("\n")
+    column = headings.index("Used by")
+    return [line[column:] for line in rest[: rest.index("")]]
+
+
+IDLE = GpuStatus(GIB, 79 * GIB, 0, 30, 50.0, ())
+
+
+def test_a_gpu_that_no_process_can_use_is_not_called_free() -> None:
+    gpu = Gpu(0, "GPU-1", "A100", "0", 80 * GIB, IDLE, compute_mode="Prohibited")
+    assert users_of(gpu) == ["no process can use it (Prohibited)"]
+
+
+def test_an_exclusive_gpu_is_named_as_such() -> None:
+    gpu = Gpu(0, "GPU-1", "A100", "0", 80 * GIB, IDLE, compute_mode="Exclusive_Process")
+    assert users_of(gpu) == ["free", "one process at a time (Exclusive_Process)"]
+
+
 def test_why_no_figure_could_be_read_stands_below() -> None:
     shown = Gpus((Gpu(0, "GPU-1", "A100", "0"),), limitation="NVML is not here.", kernel=NO_CHOICE)
     assert repr(shown).endswith("\n! NVML is not here.")

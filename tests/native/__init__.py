@@ -70,6 +70,8 @@ class Card:
         Compute processes: pairs of a PID and its memory on this GPU in bytes.
     mig
         MIG instances; with at least one of them, MIG mode is on.
+    mode
+        The compute mode, as NVML numbers them: 0 is Default, 2 Prohibited, 3 Exclusive_Process.
     """
 
     uuid: str
@@ -83,6 +85,7 @@ class Card:
     lost: bool = False
     processes: tuple[tuple[int, int | None], ...] = ()
     mig: tuple[Instance, ...] = ()
+    mode: int = 0
 
     def lines(self) -> list[str]:
         """Return the card's lines of the state file."""
@@ -90,6 +93,7 @@ class Card:
         life = "lost" if self.lost else "ok"
         return [
             f"gpu {self.uuid} {self.bus_id} {' '.join(map(_figure, figures))} {life} {self.name}",
+            f"mode {self.mode}",
             *(f"proc {pid} {_figure(used)}" for pid, used in self.processes),
             *(f"mig {part.uuid} {part.total} {part.used} {part.name}" for part in self.mig),
         ]

@@ -238,6 +238,7 @@ int nvmlDeviceGetPciInfo_v3(Device device, Pci *out)
         return give_figure(figure, out);      \
     }
 ONE_FIGURE(nvmlDeviceGetIndex, view.index)
+ONE_FIGURE(nvmlDeviceGetComputeMode, view.card->mode)
 ONE_FIGURE(nvmlDeviceGetPowerUsage, view.card->milliwatts)
 ONE_FIGURE(nvmlDeviceGetEnforcedPowerLimit, view.card->milliwatts < 0 ? -1 : MILLIWATTS_ALLOWED)
 ONE_FIGURE(nvmlDeviceGetMaxMigDeviceCount, view.card->instance_count ? INSTANCES : 0)

@@ -10,6 +10,7 @@
  *     gpu UUID BUS_ID TOTAL USED UTIL TEMPERATURE MILLIWATTS ok|lost NAME WITH SPACES
  *     proc PID BYTES                   on the gpu line before it
  *     mig UUID TOTAL USED NAME         an instance of the gpu line before it
+ *     mode NUMBER                      the compute mode of the gpu line before it
  *
  * Bytes, percent, degrees C, milliwatts; -1 where the driver does not know the figure.
  */
@@ -35,7 +36,7 @@ struct instance {
 struct card {
     char uuid[TEXT], bus_id[32], name[TEXT];
     long long total, used, util, temperature, milliwatts;
-    int lost, process_count, instance_count;
+    int lost, mode, process_count, instance_count;
     struct process processes[PROCESSES];
     struct instance instances[INSTANCES];
 };
@@ -126,6 +127,8 @@ static inline int read_line(struct state *state, const char *line)
         return read_process(card, rest);
     if (strcmp(word, "mig") == 0)
         return read_instance(card, rest);
+    if (strcmp(word, "mode") == 0)
+        return card && sscanf(rest, "%d", &card->mode) == 1;
     return 0;
 }
 

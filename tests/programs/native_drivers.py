@@ -94,6 +94,13 @@ def versions() -> dict[str, Any]:
     }
 
 
+def compute_mode() -> int:
+    """Return the compute mode of the first GPU, as NVML numbers it."""
+    pynvml.nvmlInit()
+    mode: int = pynvml.nvmlDeviceGetComputeMode(pynvml.nvmlDeviceGetHandleByIndex(0))
+    return mode
+
+
 def errors_of_figures() -> dict[str, int | None]:
     """Return the error of each question about the first GPU."""
     pynvml.nvmlInit()

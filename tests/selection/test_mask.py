@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -143,6 +144,20 @@ def test_a_mig_mask_is_one_instance(mask: str, sees: str | None) -> None:
 @pytest.mark.parametrize("mask", [None, "1", "GPU-1a2b"])
 def test_what_cuda_makes_of_a_split_gpu_is_not_guessed(mask: str | None) -> None:
     assert read(mask, machine(split(gpu(0)), gpu(1))).devices is UNKNOWN
+
+
+def test_of_gpus_that_are_alike_as_far_as_they_answer_it_is_not_said_that_they_differ() -> None:
+    there = machine(gpu(0), replace(lost(gpu(1)), name=UNKNOWN), gpu(2))
+    reading = read("0", there)
+    assert reading.devices is UNKNOWN
+    assert reading.notes == (
+        "As CUDA_VISIBLE_DEVICES is a list of numbers, what CUDA sees can't be known while GPU 1 does not answer.",
+    )
+
+
+def test_of_gpus_whose_memory_is_not_known_it_is_said_that_this_is_why() -> None:
+    there = machine(*(replace(gpu(index), memory_total=UNKNOWN) for index in range(2)))
+    assert "as it is not known whether they are alike" in read("0", there).notes[-1]
 
 
 def test_numbers_behind_a_lost_gpu_are_not_guessed() -> None:

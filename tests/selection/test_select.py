@@ -146,6 +146,67 @@ def test_the_panel_can_pick_the_only_gpu_whatever_is_known_of_it() -> None:
     assert Allotment(there, (None, None)).least_busy == there.gpus
 
 
+def prohibited(whole: Gpu) -> Gpu:
+    return replace(whole, compute_mode="Prohibited")
+
+
+def exclusive(whole: Gpu, *processes: GpuProcess) -> Gpu:
+    return replace(whole, status=replace(whole.status, processes=processes), compute_mode="Exclusive_Process")
+
+
+def test_auto_takes_no_gpu_that_no_process_can_use() -> None:
+    there = machine(prohibited(gpu(0)), gpu(1, 20, 30), gpu(2, 1))
+    selection = select(parse("auto:2"), there, (None, None))
+    assert selection.devices == (there[2], there[1])
+    assert selection.notes == (
+        "Only one GPU is free: these are the least busy.",
+        "GPU 0 is left out: in compute mode Prohibited, in which no process can use it.",
+    )
+
+
+def test_auto_takes_no_exclusive_gpu_that_another_process_uses() -> None:
+    there = machine(exclusive(gpu(0, 1), TRAIN), gpu(1, 20, 30))
+    selection = select(parse("auto"), there, (None, None))
+    assert selection.devices == (there[1],)
+    assert selection.notes[-1] == (
+        "GPU 0 is left out: it can be used by one process at a time (Exclusive_Process), and is in use by another."
+    )
+
+
+def test_auto_takes_an_exclusive_gpu_that_nobody_uses() -> None:
+    there = machine(exclusive(gpu(0)), gpu(1, 20, 30))
+    assert select(parse("auto"), there, (None, None)).devices == (there[0],)
+
+
+def test_auto_takes_an_exclusive_gpu_that_this_process_alone_uses() -> None:
+    there = machine(exclusive(gpu(0, 2), replace(TRAIN, mine=True)), gpu(1, 20, 30))
+    assert select(parse("auto"), there, (None, None)).devices == (there[0],)
+
+
+def test_a_gpu_that_no_process_can_use_is_refused_with_the_command_that_changes_it() -> None:
+    with pytest.raises(ChoiceError, match=r"GPU 1 can't be chosen.*nvidia-smi -i 1 -c DEFAULT"):
+        ask("0,1", machine(gpu(0), prohibited(gpu(1))))
+
+
+def test_all_leaves_out_what_no_process_can_use_and_says_so() -> None:
+    selection = select(parse("all"), machine(gpu(0), prohibited(gpu(1))), (None, None))
+    assert selection.mask == "0"
+    assert selection.notes == (
+        "GPU 1 is left out: in compute mode Prohibited, in which no process can use it.",
+    )
+
+
+def test_an_exclusive_gpu_in_use_can_be_named_and_it_is_said_what_stands_in_the_way() -> None:
+    selection = select(parse("0"), machine(exclusive(gpu(0, 1), TRAIN)), (None, None))
+    assert selection.mask == "0"
+    assert selection.notes[0].endswith("is in use by another: CUDA can't start on it until that one ends.")
+
+
+def test_the_panel_is_not_offered_what_auto_does_not_take() -> None:
+    there = machine(prohibited(gpu(0)), exclusive(gpu(1), TRAIN), gpu(2))
+    assert Allotment(there, (None, None)).least_busy == (there[2],)
+
+
 def test_a_lost_gpu_can_not_be_chosen_and_the_rest_can_by_uuid() -> None:
     there = machine(gpu(0), lost(gpu(1)), gpu(2))
     with pytest.raises(ChoiceError, match="GPU 1 can't be chosen, as it is not answering"):

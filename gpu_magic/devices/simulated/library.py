@@ -121,6 +121,13 @@ class SimulatedLibrary:
         current._obj.value = pending._obj.value = int(gpu.is_split)  # noqa: SLF001
         return 0
 
+    def _nvmlDeviceGetComputeMode(self, handle: Any, mode: Any) -> int:
+        gpu = self._device(handle)
+        if isinstance(gpu, SimulatedMig):
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        mode._obj.value = getattr(pynvml, f"NVML_COMPUTEMODE_{gpu.compute_mode.upper()}")  # noqa: SLF001
+        return 0
+
     def _nvmlDeviceIsMigDeviceHandle(self, handle: Any, answer: Any) -> None:
         answer._obj.value = int(isinstance(self._device(handle), SimulatedMig))  # noqa: SLF001
 

@@ -16,6 +16,8 @@ from gpu_magic.devices.simulated.profiles import MIB, Model, parse_profile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpu_magic.devices.model import ComputeMode
+
 __all__ = ["Machine", "SimulatedGpu", "SimulatedMig", "SimulatedProcess"]
 
 GIB = 1 << 30
@@ -62,6 +64,11 @@ class SimulatedGpu:
     model
         What kind of GPU it is.
 
+    Attributes
+    ----------
+    compute_mode
+        Which processes can use CUDA on it: `Default`, `Exclusive_Process` (one at a time), `Prohibited`.
+
     """
 
     def __init__(self, machine: Machine, index: int, model: Model) -> None:
@@ -72,6 +79,7 @@ class SimulatedGpu:
         self.processes: list[SimulatedProcess] = []
         self.mig: list[SimulatedMig] = []
         self.is_split = False
+        self.compute_mode: ComputeMode = "Default"
         self.errors: dict[str, int] = {}
         self._machine = machine
 
