@@ -213,6 +213,13 @@ class Framework(ABC):
         """Return whether it has found its devices, and will not look for others any more."""
         return self.has_gpu()
 
+    def without_cuda(self) -> str:
+        """Return a sentence where it is built without CUDA: how to install one with it; else empty.
+
+        It is asked before each choice takes effect, so it must not start the framework.
+        """
+        return ""
+
     def backend(self) -> str:
         """Return the module of the framework that it computes with; empty for itself."""
         return ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.frameworks import imported
+from gpu_magic.frameworks import imported, without_cuda
 from gpu_magic.frameworks.settings import FrameworkSettings
 from gpu_magic.process import program
 from gpu_magic.process.environment import MASK, ORDER, mask_and_order
@@ -59,6 +59,8 @@ def apply(
     request = parse(text)
     inventory = read_machine(session)
     selection = select(request, inventory, session.inherited, options)
+    if _known(selection) and not inventory.simulated:
+        selection = replace(selection, notes=(*selection.notes, *without_cuda()))
     memory = plan_memory(_known(selection), growth=options.growth, limit=options.memory_limit)
     if memory:
         _settings(session).check(memory)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["backends", "devices_like", "logical_device", "platform"]
+__all__ = ["backends", "devices_like", "has_plugin", "logical_device", "platform"]
 
 
 def platform(device: LogicalDevice) -> str:
@@ -18,6 +18,15 @@ def platform(device: LogicalDevice) -> str:
 def backends() -> dict[str, Any]:
     found: dict[str, Any] = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", {})
     return found
+
+
+def has_plugin() -> bool:
+    """Return whether JAX finds a plugin, of which CUDA's is one (JAX 0.10, `discover_pjrt_plugins`)."""
+    if sys.modules.get("jax_plugins") is not None:
+        return True
+    from importlib.metadata import entry_points  # slow, and JAX has imported it
+
+    return bool(entry_points(group="jax_plugins"))
 
 
 def devices_like(device: LogicalDevice) -> dict[int, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.base import Components, Framework, Holding, MemoryPool
 from gpu_magic.frameworks.copying import CopyTransfer
-from gpu_magic.frameworks.jax.devices import backends, devices_like, logical_device, platform
+from gpu_magic.frameworks.jax.devices import backends, devices_like, has_plugin, logical_device, platform
 from gpu_magic.frameworks.jax.scopes import AbsentDevice, DefaultDevice, global_default
 from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import listed
@@ -43,6 +43,15 @@ class Jax(Framework):
 
     def is_started(self) -> bool:
         return bool(backends())
+
+    def without_cuda(self) -> str:
+        jax: Any = sys.modules["jax"]
+        if self.has_gpu() or has_plugin():
+            return ""
+        return (
+            f'JAX {jax.__version__} has no CUDA plugin and uses no GPU: pip install -U "jax[cuda13]" '
+            '("jax[cuda12]" with a driver before R580), then restart Python.'
+        )
 
     def statement_for(self, ordinal: int) -> str:
         return f'jax.config.update("jax_default_device", jax.devices("gpu")[{ordinal}])'

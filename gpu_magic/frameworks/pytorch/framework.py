@@ -45,6 +45,15 @@ class PyTorch(Framework):
         ask = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)
         return ask is not None and bool(ask())
 
+    def without_cuda(self) -> str:
+        torch: Any = sys.modules["torch"]
+        if getattr(torch, "accelerator", None) is None or _accelerator() is not None:
+            return ""
+        return (
+            f"PyTorch {torch.__version__} is built without CUDA and uses no GPU: "
+            "pip install --force-reinstall torch, then restart Python."
+        )
+
     def statement_for(self, ordinal: int) -> str:
         return f"torch.cuda.set_device({ordinal})"
 

@@ -56,6 +56,15 @@ class TensorFlow(Framework):
     def is_started(self) -> bool:
         return is_started()
 
+    def without_cuda(self) -> str:
+        tf: Any = sys.modules["tensorflow"]
+        if tf.test.is_built_with_gpu_support():
+            return ""
+        return (
+            f"TensorFlow {tf.__version__} is built without CUDA and uses no GPU: "
+            'pip uninstall tensorflow-cpu, then pip install "tensorflow[and-cuda]", then restart Python.'
+        )
+
     def statement_for(self, ordinal: int) -> str:
         return f'with tf.device("/GPU:{ordinal}"): ...'
 
