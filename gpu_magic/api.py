@@ -53,7 +53,7 @@ def choose(
     wanted: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance],
     *,
     by: By | None = None,
-    order: Order = "pci",
+    order: Order | None = None,
     dry_run: bool = False,
     force: bool = False,
     growth: bool = False,
@@ -72,7 +72,8 @@ def choose(
     by
         Write CUDA_VISIBLE_DEVICES by "index" or "uuid"; None follows what the process was started with.
     order
-        CUDA_DEVICE_ORDER: "pci" or "fastest".
+        CUDA_DEVICE_ORDER: "pci" or "fastest"; None follows what the process was started with. With
+        "fastest", `all` and `auto:2` are in CUDA's own order, where that can be known.
     dry_run
         Decide, and change nothing.
     force

@@ -37,7 +37,7 @@ def list_gpus(root: Path) -> tuple[Gpu, ...]:
 
     """
     folders = (root / "proc/driver/nvidia/gpus").glob("*:*:*.*")  # bus IDs: `0000:07:00.0`
-    gpus = []
+    gpus: list[Gpu] = []
     for folder in sorted(folders, key=lambda folder: (len(folder.name), folder.name)):
         facts = _read(folder / "information")
         device_file = root / f"dev/nvidia{facts.get('Device Minor', '')}"

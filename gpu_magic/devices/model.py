@@ -8,6 +8,7 @@ give is `UNKNOWN`, never zero and never "free".
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpu_magic.devices.record import record
@@ -16,7 +17,7 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ComputeMode", "Device", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance"]
+__all__ = ["ComputeMode", "Device", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance", "Speed"]
 
 # Which processes can use CUDA on a GPU: all, one at a time, or none. In nvidia-smi's words.
 ComputeMode = Literal["Default", "Exclusive_Thread", "Exclusive_Process", "Prohibited"]
@@ -128,6 +129,30 @@ class MigInstance:
 
 
 @record
+class Speed:
+    """What CUDA can tell the faster of two kinds of GPUs by.
+
+    Parameters
+    ----------
+    capability
+        CUDA's compute capability: (8, 0).
+    cores
+        How many CUDA cores it has.
+    clock
+        The highest frequency of its streaming multiprocessors in MHz.
+
+    """
+
+    capability: tuple[int, int]
+    cores: int
+    clock: int
+
+    def is_above(self, other: Speed) -> bool:
+        """Return whether it is better by each of the two figures that a rank can follow."""
+        return self.capability > other.capability and self.cores * self.clock > other.cores * other.clock
+
+
+@record
 class Gpu:
     """A physical GPU.
 
@@ -149,6 +174,8 @@ class Gpu:
         Why it does not answer; empty where it does.
     compute_mode
         Which processes can use CUDA on it.
+    speed
+        Read where the machine has several kinds of GPUs.
 
     """
 
@@ -162,6 +189,7 @@ class Gpu:
     is_split: bool = False
     problem: str = ""
     compute_mode: ComputeMode | Unknown = UNKNOWN
+    speed: Speed | Unknown = UNKNOWN
 
     @property
     def label(self) -> str:
@@ -259,6 +287,24 @@ class Inventory:
         names = {gpu.name for gpu in self.gpus if gpu.name is not UNKNOWN}
         sizes = {gpu.memory_total for gpu in self.gpus if gpu.memory_total is not UNKNOWN}
         return len(names) > 1 or len(sizes) > 1
+
+    @property
+    def fastest_first(self) -> tuple[Gpu, ...] | Unknown:
+        """The GPUs as CUDA counts them with FASTEST_FIRST, in PCI bus order among those of one kind.
+
+        How CUDA ranks kinds is not documented ("a simple heuristic"; CUDA programming guide). It is taken to
+        be known where the faster kind has both the higher compute capability and more cores times clock.
+        """
+        if self.is_uniform:
+            return self.gpus
+        ranked = [(gpu, gpu.speed) for gpu in self.gpus if gpu.speed is not UNKNOWN and not gpu.problem]
+        if len(ranked) < len(self.gpus):
+            return UNKNOWN
+        ranked.sort(key=lambda pair: (pair[1].capability, pair[1].cores * pair[1].clock), reverse=True)
+        for (gpu, speed), (after, slower) in pairwise(ranked):
+            if gpu.name != after.name and not speed.is_above(slower):
+                return UNKNOWN
+        return tuple(gpu for gpu, _ in ranked)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON's types, in the units of the classes. UNKNOWN becomes None."""

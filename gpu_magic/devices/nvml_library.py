@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.binding import pynvml
-from gpu_magic.devices.model import ComputeMode, Gpu, Inventory, MigInstance
+from gpu_magic.devices.model import ComputeMode, Gpu, Inventory, MigInstance, Speed
 from gpu_magic.devices.nvml_calls import ask
 from gpu_magic.devices.processes import ProcessTable
 from gpu_magic.devices.record import record
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.processes import Process
 
-__all__ = ["Card", "Library", "find", "leave_simulation", "open_library", "shut_down"]
+__all__ = ["Card", "Library", "find", "find_speed", "leave_simulation", "open_library", "shut_down"]
 
 _SIMULATED = "gpu_magic.devices.simulated"
 
@@ -58,6 +59,7 @@ class Card:
         self.gpu = gpu
         self.handle = handle
         self.instances = instances
+        self.has_speed = False  # whether it was asked for
 
 
 def open_library(before: Library | None, simulate: str | None) -> Library:
@@ -119,6 +121,18 @@ def find(card: Card) -> None:
     )
     instances = tuple(_find_mig(handle, index)) if is_split else ()
     card.gpu, card.handle, card.instances = gpu, handle, instances
+
+
+def find_speed(card: Card) -> None:
+    """Find how fast a GPU is, which is needed on a machine with several kinds."""
+    figures = (
+        ask(pynvml.nvmlDeviceGetCudaComputeCapability, card.handle),
+        ask(pynvml.nvmlDeviceGetNumGpuCores, card.handle),
+        ask(pynvml.nvmlDeviceGetMaxClockInfo, card.handle, pynvml.NVML_CLOCK_SM),
+    )
+    card.has_speed = True
+    if UNKNOWN not in figures:
+        card.gpu = replace(card.gpu, speed=Speed(*figures))
 
 
 def _compute_mode(handle: Any) -> ComputeMode | Unknown:

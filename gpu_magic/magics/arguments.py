@@ -36,7 +36,6 @@ OPTIONS: dict[str, dict[str, Kind]] = {
     "%gpu_panel": {},
 }
 _SHORT = {"-v": "--verbose"}
-_DEFAULTS = {"--order": "pci"}
 # Lines that name variables, as Python code does: quotes belong to the names.
 _CODE = ("%to_gpu", "%to_cpu")
 # What the options go with, where they can't be alone.
@@ -140,6 +139,4 @@ def _attribute(option: str) -> str:
 def _defaults(magic: str) -> dict[str, str | bool | None]:
     """Return the value of each option where it is not given, by its attribute."""
     options = OPTIONS[magic].items()
-    return {
-        _attribute(option): _DEFAULTS.get(option, False if kind == FLAG else None) for option, kind in options
-    }
+    return {_attribute(option): False if kind == FLAG else None for option, kind in options}

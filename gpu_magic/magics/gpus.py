@@ -48,7 +48,8 @@ class GpusMagic:
         --by index|uuid    write CUDA_VISIBLE_DEVICES as numbers or as UUIDs; without it, as it was
                            when the kernel started
         --order pci|fastest
-                           CUDA_DEVICE_ORDER: PCI_BUS_ID, nvidia-smi's order, is the default
+                           CUDA_DEVICE_ORDER: PCI_BUS_ID is nvidia-smi's order, and the default; with
+                           FASTEST_FIRST the fastest of all, or of auto:2, is cuda:0
         --growth           have TensorFlow and JAX take memory as they need it, not most of a GPU at once
         --memory-limit 8GB the most that TensorFlow, JAX and PyTorch take of each GPU
         --in-process       once CUDA has started: have the imported frameworks use these,

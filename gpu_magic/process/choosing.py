@@ -58,16 +58,15 @@ def apply(
     """
     request = parse(text)
     inventory = read_machine(session)
-    selection = select(request, inventory, session.inherited, options)
-    if _known(selection) and not inventory.simulated:
-        selection = replace(selection, notes=(*selection.notes, *without_cuda()))
+    selection = select(request, inventory, session.inherited, options, session.scheduled)
     memory = plan_memory(_known(selection), growth=options.growth, limit=options.memory_limit)
     if memory:
         _settings(session).check(memory)
     is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
     guard = judge_process(inventory, cuda_watch.look())
     if guard.can_change:
-        selection = replace(selection, notes=(*selection.notes, *_doubts(guard, selection)))
+        doubts = _doubts(guard, selection, is_simulated=is_simulated)
+        selection = replace(selection, notes=(*selection.notes, *doubts))
         if not dry_run:
             _set_memory(session, memory)
             _set_visible(session, selection)
@@ -150,7 +149,7 @@ def _set_memory(session: Session, memory: MemorySettings) -> None:
         ours.set(name, value)
 
 
-def _doubts(guard: Guard, selection: Selection) -> Iterator[str]:
+def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterator[str]:
     """Say where a choice that is applied may have no effect, or has none in a framework: a sentence each."""
     if guard.state in (State.BROKEN, State.UNCLEAR):
         yield f"CUDA {guard.sentence}."
@@ -163,11 +162,12 @@ def _doubts(guard: Guard, selection: Selection) -> Iterator[str]:
             "CUDA's driver was loaded while every GPU was hidden. If it was also started, this comes too "
             "late, which can't be known: where a framework finds no GPU, restart."
         )
-    without = [
-        framework.name for framework in imported() if framework.is_started() and not framework.has_gpu()
-    ]
-    if without:
-        yield f"{listed(without)} started without a GPU, and will have none before a restart."
+    if is_simulated:  # no framework can have such a GPU
+        return
+    yield from without_cuda()
+    started = [framework for framework in imported() if framework.is_started() and not framework.has_gpu()]
+    if names := [framework.name for framework in started if not framework.without_cuda()]:
+        yield f"{listed(names)} started without a GPU, and will have none before a restart."
 
 
 def _had_already(session: Session, request: Request, selection: Selection, guard: Guard) -> Selection | None:

@@ -68,6 +68,12 @@ class Session:
         launched = launch_environment()
         return launched.get(MASK), launched.get(ORDER)
 
+    @cached_property
+    def scheduled(self) -> str | None:
+        """The GPUs that Slurm says it gave to this process, as it writes them; None where it does not."""
+        launched = launch_environment()
+        return launched.get("SLURM_STEP_GPUS") or launched.get("SLURM_JOB_GPUS")
+
     def unload(self) -> list[str]:
         """Restore what was set; return the names of the variables that changed."""
         can_change = probe().can_change

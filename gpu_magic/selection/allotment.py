@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import Device, Gpu, MigInstance
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.mask import read
+from gpu_magic.selection.mask import PCI, Reading, read
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory
@@ -34,6 +34,9 @@ class Allotment:
     inherited
         CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the kernel was started; None: not set. Where the first
         is not set, it may use all devices.
+    scheduled
+        SLURM_STEP_GPUS or SLURM_JOB_GPUS: the numbers of the GPUs that Slurm has given to the process, in PCI
+        bus order (Slurm's sbatch, "Output environment variables"); None: not set.
 
     Attributes
     ----------
@@ -44,10 +47,15 @@ class Allotment:
 
     """
 
-    def __init__(self, inventory: Inventory, inherited: tuple[str | None, str | None]) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        inherited: tuple[str | None, str | None],
+        scheduled: str | None = None,
+    ) -> None:
         self._inventory = inventory
         self._mask = inherited[0]
-        self.reading = read(inherited[0], inventory, inherited[1])
+        self.reading = _read_given(inventory, *inherited, scheduled)
         self.is_all = self._mask is None or self.reading.names_all
 
     @property
@@ -118,6 +126,23 @@ class Allotment:
         if len(gpus) == 1:  # there is none to prefer, whatever is known of it
             return gpus
         return by_load(gpus) or by_load(mig_instances(pool))[:1]
+
+
+def _read_given(inventory: Inventory, mask: str | None, order: str | None, scheduled: str | None) -> Reading:
+    """Read a mask whose numbers can mean several things, where another source says which GPUs they are."""
+    reading = read(mask, inventory, order)
+    if reading.devices is not UNKNOWN or reading.kind != "index":
+        return reading
+    by_bus = read(mask, inventory, PCI)
+    if by_bus.devices is UNKNOWN:
+        return reading
+    if mask == scheduled:
+        return by_bus
+    fastest, gpus = inventory.fastest_first, [gpu for gpu in by_bus.devices if isinstance(gpu, Gpu)]
+    # Whichever way CUDA counts, these are the same GPUs: all of the faster kind, for example.
+    if fastest is not UNKNOWN and {fastest[gpu.index].index for gpu in gpus} == {gpu.index for gpu in gpus}:
+        return by_bus
+    return reading
 
 
 def check_usable(gpu: Gpu) -> None:

@@ -20,7 +20,7 @@ class Options:
     by
         Write CUDA_VISIBLE_DEVICES by number or by UUID; None does as the inherited value does.
     order
-        CUDA_DEVICE_ORDER: by PCI bus, or the fastest GPU first.
+        CUDA_DEVICE_ORDER: by PCI bus, or the fastest GPU first; None does as the inherited value does.
     force
         Allow GPUs outside the inherited CUDA_VISIBLE_DEVICES.
     growth, memory_limit
@@ -29,7 +29,7 @@ class Options:
     """
 
     by: By | None = None
-    order: Order = "pci"
+    order: Order | None = None
     force: bool = False
     growth: bool = False
     memory_limit: str | int | None = None
@@ -37,7 +37,7 @@ class Options:
     def __str__(self) -> str:
         given = {
             f" --by {self.by}": self.by,
-            f" --order {self.order}": self.order != "pci",
+            f" --order {self.order}": self.order,
             " --force": self.force,
             " --growth": self.growth,
             f" --memory-limit {self.memory_limit}": self.memory_limit,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_magic.devices.model import Device, Gpu, Inventory, MigInstance
+from gpu_magic.devices.model import Device, Gpu, Inventory
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.allotment import (
@@ -16,9 +16,10 @@ from gpu_magic.selection.allotment import (
     whole_gpus,
     why_unusable,
 )
-from gpu_magic.selection.mask import FASTEST, PCI, Reading, write
-from gpu_magic.selection.options import By, Options, Order
+from gpu_magic.selection.mask import PCI
+from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Request, Reset
+from gpu_magic.selection.variables import device_order, in_order, visible_devices
 from gpu_magic.text import listed
 
 __all__ = ["Selection", "find", "select", "select_among"]
@@ -57,6 +58,7 @@ def select(
     inventory: Inventory,
     inherited: tuple[str | None, str | None],
     options: Options = _DEFAULTS,
+    scheduled: str | None = None,
 ) -> Selection:
     """Return the devices that answer a request, and the mask that names them.
 
@@ -70,6 +72,8 @@ def select(
         CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the kernel was started; None: not set.
     options
         How to choose and write them.
+    scheduled
+        The GPUs that a scheduler says it gave: see `Allotment`.
 
     Raises
     ------
@@ -77,10 +81,11 @@ def select(
         The request can't be answered exactly: never fewer GPUs than were asked for, never others.
 
     """
-    by, order, force = options.by, options.order, options.force
+    force = options.force
     _check_options(request, options)
-    allotment = Allotment(inventory, inherited)
+    allotment = Allotment(inventory, inherited, scheduled)
     allotted = allotment.reading
+    order = device_order(options.order, inherited[1])
     if isinstance(request, Reset):
         return Selection(allotted.devices, *inherited, allotted.notes)
     if isinstance(request, Nothing):
@@ -102,14 +107,17 @@ def select(
         if not pool and inherited[0] is not None:
             raise ChoiceError(f"No GPU was given to this process: {allotment.sentence}; --force overrides.")
         if isinstance(request, Auto):
-            devices = _least_busy(request, pool)
-            notes = *_not_free(devices, open_gpus(pool) or pool), *_not_offered(pool)
+            picked = _least_busy(request, pool)
+            notes = *_not_free(picked, open_gpus(pool) or pool), *_not_offered(pool)
         else:
-            devices = _everything(pool)
-            notes = _left_out(devices, inventory.gpus if force or allotment.is_all else pool)
+            picked = _everything(pool)
+            notes = _left_out(picked, inventory.gpus if force or allotment.is_all else pool)
+        devices, unordered = in_order(picked, order, inventory)
+        notes += unordered
     if not isinstance(request, Auto):
         notes += _taken(devices)
-    return Selection(devices, *_variables(devices, inventory, allotted, by, order), notes)
+    mask = visible_devices(devices, order, inventory, by=options.by, given=allotted.kind)
+    return Selection(devices, mask, order, notes)
 
 
 def select_among(
@@ -132,9 +140,9 @@ def _check_options(request: Request, options: Options) -> None:
     by, order = options.by, options.order
     if by not in (None, "index", "uuid"):
         raise ChoiceError(f"by={by!r} is neither 'index' nor 'uuid'.")
-    if order not in ("pci", "fastest"):
+    if order not in (None, "pci", "fastest"):
         raise ChoiceError(f"order={order!r} is neither 'pci' nor 'fastest'.")
-    if isinstance(request, Reset | Nothing) and (by or order != "pci"):
+    if isinstance(request, Reset | Nothing) and (by or order):
         word = "reset" if isinstance(request, Reset) else "none"
         raise ChoiceError(f"{word} names no GPU, so --by and --order do not apply; try {word}.")
 
@@ -266,33 +274,6 @@ def _not_free(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[st
         return ()
     there = "No GPU is" if not free else "Only one GPU is" if free == 1 else f"Only {free} GPUs are"
     return (f"{there} free: these are the least busy.",)
-
-
-def _variables(
-    devices: tuple[Device, ...], inventory: Inventory, allotted: Reading, by: By | None, order: Order
-) -> tuple[str, str]:
-    """Return CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER that mean these devices and no others.
-
-    Raises
-    ------
-    ChoiceError
-        Numbers are asked for, and can't name these devices.
-
-    """
-    has_mig = any(isinstance(device, MigInstance) for device in devices)
-    # CUDA's numbers can differ from nvidia-smi's where it sorts by speed, or leaves out a GPU that is lost.
-    numbers_fail = (order == "fastest" and not inventory.is_uniform) or any(gpu.problem for gpu in inventory)
-    # How CUDA numbers GPUs beside split ones is not documented well enough to promise anything by it.
-    numbers_fail = numbers_fail or any(gpu.is_split for gpu in inventory)
-    if by == "index" and has_mig:
-        raise ChoiceError("A MIG instance has no number: omit --by index.")
-    if by == "index" and numbers_fail:
-        why = (
-            "with --order fastest" if order == "fastest" else "while a GPU does not answer or is split by MIG"
-        )
-        raise ChoiceError(f"CUDA's numbers are not known {why} on this machine: omit --by index.")
-    by_uuid = by == "uuid" or (by is None and (allotted.kind in ("uuid", "mig") or has_mig or numbers_fail))
-    return write(devices, by_uuid=by_uuid), FASTEST if order == "fastest" else PCI
 
 
 def _span(count: int) -> str:

@@ -215,7 +215,7 @@ class PanelState:
         """Read the machine, and send what has changed since the last reading."""
         session = current()
         snapshot = take_snapshot(session, probe())
-        machine = serialize(snapshot, Allotment(snapshot, session.inherited))
+        machine = serialize(snapshot, Allotment(snapshot, session.inherited, session.scheduled))
         with self._lock:
             changes = machine.since(self._machine)
             self._snapshot, self._machine = snapshot, machine

@@ -189,3 +189,22 @@ def test_auto_picks_the_only_gpu_where_nvml_has_no_figures_of_memory() -> None:
         choice = gpu_magic.choose("auto")
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
         assert "GPU 0 does not report memory in use, so it is not known to be free." in repr(choice)
+
+
+def test_the_fastest_of_all_is_first_where_it_is_asked_for() -> None:
+    with simulate("1xT4+1xA100-80GB"):
+        choice = gpu_magic.choose("all", order="fastest")
+        assert [device.index for device in choice.devices] == [1, 0]
+        assert os.environ["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+
+
+def test_speeds_are_read_once_and_where_gpus_differ_only() -> None:
+    with simulate("2xT4+2xL4"):
+        calls = pynvml.nvmlLib.calls
+        gpu_magic.gpus()
+        gpu_magic.gpus()
+        assert calls["nvmlDeviceGetNumGpuCores"] == 4
+    with simulate("4xT4"):
+        calls = pynvml.nvmlLib.calls
+        gpu_magic.gpus()
+        assert calls["nvmlDeviceGetNumGpuCores"] == 0

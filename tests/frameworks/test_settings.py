@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.machine import CARDS
+from tests.programs.runner import PROGRAMS, ROOT
 
 if TYPE_CHECKING:
     from tests.programs.runner import Runner
@@ -127,8 +128,8 @@ def test_the_same_choice_with_the_same_memory_is_fine_once_a_framework_has_start
 
 
 def test_a_framework_that_has_started_without_a_gpu_is_named(machine: Runner) -> None:
-    said = "started without a GPU, and will have none before a restart."
-    assert machine("settings_jax.started_under_none") == f"JAX {said}"
+    said = machine("settings_jax.started_under_none", PYTHONPATH=f"{ROOT}:{PROGRAMS / 'jax_plugin'}")
+    assert said == "JAX started without a GPU, and will have none before a restart."
 
 
 def test_tensorflow_that_has_listed_its_gpus_is_told_of_each_and_gets_back_what_it_had(

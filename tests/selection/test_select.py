@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory
+from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory, Speed
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.allotment import Allotment
@@ -315,3 +315,63 @@ def test_two_devices_with_one_uuid_end_in_a_line() -> None:
 def test_a_very_long_number_for_a_uuid() -> None:
     with pytest.raises(ChoiceError, match="No GPU here has a UUID"):
         ask("GPU-" + "1" * 6000)
+
+
+T4, A100, V100 = Speed((7, 5), 2560, 1590), Speed((8, 0), 6912, 1410), Speed((7, 0), 5120, 1530)
+
+
+def mixed(*speeds: Speed) -> Inventory:
+    """Return a machine with a GPU of each of these kinds."""
+    return machine(*(replace(gpu(index, name=str(speed)), speed=speed) for index, speed in enumerate(speeds)))
+
+
+FAST = Options(order="fastest")
+
+
+@pytest.mark.parametrize("text", ["all", "auto:2"])
+def test_the_fastest_kind_is_first_where_that_is_known(text: str) -> None:
+    selection = select(parse(text), mixed(T4, A100), (None, None), FAST)
+    assert (selection.mask, selection.order) == (f"{UUIDS[1]},{UUIDS[0]}", "FASTEST_FIRST")
+
+
+def test_gpus_of_one_kind_are_in_pci_order_among_themselves() -> None:
+    assert select(parse("all"), mixed(T4, A100, T4, A100), (None, None), FAST).mask == ",".join(
+        UUIDS[index] for index in (1, 3, 0, 2)
+    )
+
+
+def test_which_kind_is_faster_can_not_be_known_where_the_figures_disagree() -> None:
+    """A V100 has more cores, and the T4 is newer."""
+    selection = select(parse("all"), mixed(T4, V100), (None, None), FAST)
+    assert selection.mask == f"{UUIDS[0]},{UUIDS[1]}"
+    assert selection.notes == (
+        "Which of these CUDA takes for the faster can't be known: name them in an order.",
+    )
+
+
+def test_an_order_that_was_named_is_kept() -> None:
+    assert select(parse("0,1"), mixed(T4, A100), (None, None), FAST).mask == f"{UUIDS[0]},{UUIDS[1]}"
+
+
+def test_an_inherited_order_is_kept() -> None:
+    selection = select(parse("all"), mixed(T4, A100), (None, "FASTEST_FIRST"))
+    assert (selection.mask, selection.order) == (f"{UUIDS[1]},{UUIDS[0]}", "FASTEST_FIRST")
+    assert select(parse("all"), machine(), (None, "FASTEST_FIRST")).order == "FASTEST_FIRST"
+    other = select(parse("all"), mixed(T4, A100), (None, "FASTEST_FIRST"), Options(order="pci"))
+    assert (other.mask, other.order) == ("0,1", "PCI_BUS_ID")
+
+
+def test_slurm_s_own_list_says_what_its_numbers_mean() -> None:
+    there = mixed(T4, V100, A100)
+    with pytest.raises(ChoiceError, match="not known what this process was given"):
+        select(parse("1"), there, ("1,2", None))
+    assert select(parse("1"), there, ("1,2", None), scheduled="1,2").mask == "1"
+    with pytest.raises(ChoiceError, match="GPU 0 is outside what this process was given"):
+        select(parse("0"), there, ("1,2", None), scheduled="1,2")
+
+
+def test_numbers_that_mean_the_same_gpus_in_both_orders_are_no_riddle() -> None:
+    there = mixed(A100, A100, T4)
+    assert select(parse("auto:2"), there, ("0,1", None)).mask == "0,1"
+    with pytest.raises(ChoiceError, match="not known"):
+        select(parse("auto"), mixed(T4, A100, A100), ("0,1", None))

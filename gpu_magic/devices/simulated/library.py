@@ -128,6 +128,28 @@ class SimulatedLibrary:
         mode._obj.value = getattr(pynvml, f"NVML_COMPUTEMODE_{gpu.compute_mode.upper()}")  # noqa: SLF001
         return 0
 
+    def _nvmlDeviceGetCudaComputeCapability(self, handle: Any, major: Any, minor: Any) -> int:
+        gpu = self._device(handle)
+        if isinstance(gpu, SimulatedMig):
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        major._obj.value, minor._obj.value = gpu.model.capability  # noqa: SLF001
+        return 0
+
+    def _nvmlDeviceGetNumGpuCores(self, handle: Any, cores: Any) -> int:
+        gpu = self._device(handle)
+        if isinstance(gpu, SimulatedMig):
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        cores._obj.value = gpu.model.cores  # noqa: SLF001
+        return 0
+
+    def _nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: Any, clock: Any) -> int:
+        gpu = self._device(handle)
+        if isinstance(gpu, SimulatedMig):
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        del kind  # all of its clocks are the same
+        clock._obj.value = gpu.model.clock  # noqa: SLF001
+        return 0
+
     def _nvmlDeviceIsMigDeviceHandle(self, handle: Any, answer: Any) -> None:
         answer._obj.value = int(isinstance(self._device(handle), SimulatedMig))  # noqa: SLF001
 

@@ -15,27 +15,45 @@ _MOST_INSTANCES = 7
 
 
 class Model(NamedTuple):
-    """A kind of GPU: NVML's name for it, memory in bytes, power limit in watts, whether MIG can split it."""
+    """A kind of GPU.
+
+    Parameters
+    ----------
+    name
+        NVML's.
+    memory
+        Bytes.
+    watts
+        The power limit.
+    capability, cores, clock
+        CUDA's compute capability, the number of CUDA cores, and their highest frequency in MHz.
+    has_mig
+        Whether MIG can split it.
+
+    """
 
     name: str
     memory: int
     watts: int
+    capability: tuple[int, int]
+    cores: int
+    clock: int
     has_mig: bool = False
 
 
-# Names and memory as nvidia-smi prints them for these cards.
+# Names and memory as nvidia-smi prints them for these cards; the rest as in NVIDIA's data sheets.
 CATALOGUE = {
-    "A100-40GB": Model("NVIDIA A100-SXM4-40GB", 40960 * MIB, 400, has_mig=True),
-    "A100-80GB": Model("NVIDIA A100-SXM4-80GB", 81920 * MIB, 400, has_mig=True),
-    "H100-80GB": Model("NVIDIA H100 80GB HBM3", 81559 * MIB, 700, has_mig=True),
-    "H200": Model("NVIDIA H200", 143771 * MIB, 700, has_mig=True),
-    "L4": Model("NVIDIA L4", 23034 * MIB, 72),
-    "L40S": Model("NVIDIA L40S", 46068 * MIB, 350),
-    "RTX-3090": Model("NVIDIA GeForce RTX 3090", 24576 * MIB, 350),
-    "RTX-4090": Model("NVIDIA GeForce RTX 4090", 24564 * MIB, 450),
-    "RTX-A6000": Model("NVIDIA RTX A6000", 49140 * MIB, 300),
-    "T4": Model("Tesla T4", 15360 * MIB, 70),
-    "V100-32GB": Model("Tesla V100-SXM2-32GB", 32768 * MIB, 300),
+    "A100-40GB": Model("NVIDIA A100-SXM4-40GB", 40960 * MIB, 400, (8, 0), 6912, 1410, has_mig=True),
+    "A100-80GB": Model("NVIDIA A100-SXM4-80GB", 81920 * MIB, 400, (8, 0), 6912, 1410, has_mig=True),
+    "H100-80GB": Model("NVIDIA H100 80GB HBM3", 81559 * MIB, 700, (9, 0), 16896, 1980, has_mig=True),
+    "H200": Model("NVIDIA H200", 143771 * MIB, 700, (9, 0), 16896, 1980, has_mig=True),
+    "L4": Model("NVIDIA L4", 23034 * MIB, 72, (8, 9), 7424, 2040),
+    "L40S": Model("NVIDIA L40S", 46068 * MIB, 350, (8, 9), 18176, 2520),
+    "RTX-3090": Model("NVIDIA GeForce RTX 3090", 24576 * MIB, 350, (8, 6), 10496, 2100),
+    "RTX-4090": Model("NVIDIA GeForce RTX 4090", 24564 * MIB, 450, (8, 9), 16384, 3105),
+    "RTX-A6000": Model("NVIDIA RTX A6000", 49140 * MIB, 300, (8, 6), 10752, 2100),
+    "T4": Model("Tesla T4", 15360 * MIB, 70, (7, 5), 2560, 1590),
+    "V100-32GB": Model("Tesla V100-SXM2-32GB", 32768 * MIB, 300, (7, 0), 5120, 1530),
 }
 
 _COMPONENT = re.compile(r"(?:([0-9]{1,9})x)?([A-Za-z0-9-]+?)(?:\(([\w.,]+)\))?")
