@@ -74,7 +74,9 @@ class Names:
 
     def read_all(self) -> dict[str, Any]:
         """Return all variables that the user made."""
-        return self.read(" ".join(variables_of(self._namespace, self._hidden)))
+        for name, value in variables_of(self._namespace, self._hidden).items():
+            self._slots[name], self._before[name] = self._variable(name), value
+        return dict(self._before)
 
     def variables_and_outputs(self) -> Iterator[tuple[str, Any]]:
         """Return all variables that the user made, and the outputs that IPython keeps (`Out[3]`)."""
@@ -113,7 +115,7 @@ class Names:
             )
         owner = self._value(node.value, word)
         owner_text, cls = ast.unparse(node.value), type(owner)
-        if isinstance(owner, tuple | frozenset | str) or is_frozen(cls):
+        if issubclass(cls, tuple | frozenset | str) or is_frozen(cls):
             raise PlacementError(
                 f"{owner_text} is a {cls.__name__}, which can't be changed in part: move {owner_text}."
             )

@@ -114,8 +114,8 @@ class Plan:
                 load = self._add_arrays(found)
         except PlacementError as error:
             raise PlacementError(f"{prefix}{error}") from None
-        shape = getattr(value, "shape", None) if found.arrays or found.numpy or found.shared else None
-        type_text = f"{type(value).__name__}{f' {tuple(shape)}' if isinstance(shape, tuple) else ''}"
+        has_shape = found.arrays or found.numpy or found.shared
+        type_text = _type_text(value) if has_shape else type(value).__name__
         shared_with = self.variables[min(found.shared) - 1].name if found.shared else ""
         self.values[name] = value
         self.variables.append(
@@ -124,12 +124,13 @@ class Plan:
 
     def add_if_possible(self, name: str, value: Any) -> str:
         """Add a variable if it has arrays that can be moved; return why not, if it has some that can't."""
-        found = Graph(self.requested, self._converts).add(value)
-        if not found.arrays and not found.unmovable:
-            return ""
         # A plan of its own is tried first: once this one's graph has a variable, it keeps it.
         trial = Plan(self.requested, self._converts, self._machine)
         try:
+            with collection_paused():
+                found = Graph(self.requested, self._converts).add(value)
+            if not found.arrays and not found.unmovable:
+                return ""
             trial.add(name, value)
         except PlacementError as error:
             return str(error)
@@ -235,6 +236,16 @@ class Plan:
     def _check_device(self, framework: Framework) -> None:
         if why := framework.problem(self.requested):
             raise PlacementError(f"{self.requested} can't be used: {why}.")
+
+
+def _type_text(value: Any) -> str:
+    """Return a value's type, and an array's shape: `Tensor (8,)`."""
+    name = type(value).__name__
+    try:
+        shape = value.shape
+        return f"{name} {tuple(shape)}" if isinstance(shape, tuple) else name
+    except Exception:  # noqa: BLE001 - it has none, or it raises whatever it likes
+        return name
 
 
 def framework_of(module: str) -> Framework:

@@ -136,7 +136,7 @@ class PyTorch(Framework):
         """
         kind = sys.modules["torch"].nn.RNNBase
         for obj in objects:
-            if isinstance(obj, kind):
+            if issubclass(type(obj), kind):
                 with contextlib.suppress(RuntimeError):
                     obj.flatten_parameters()
 
@@ -216,7 +216,7 @@ def logical_device(device: Any) -> LogicalDevice:
 def _from_numpy(obj: Any) -> Any:
     """Return a tensor over a NumPy array's memory; None for any other object."""
     numpy: Any = sys.modules.get("numpy")
-    if numpy is None or not isinstance(obj, numpy.ndarray):
+    if numpy is None or not issubclass(type(obj), numpy.ndarray):
         return None
     torch: Any = sys.modules["torch"]
     with warnings.catch_warnings():

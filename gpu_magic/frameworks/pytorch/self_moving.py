@@ -89,12 +89,13 @@ def tensors_in(obj: Any) -> list[Any]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, torch.Tensor):
+        kind = type(value)  # and not isinstance, which asks a user's object for its __class__
+        if issubclass(kind, torch.Tensor):
             found.append(value)
-        elif isinstance(value, torch.nn.Module):
+        elif issubclass(kind, torch.nn.Module):
             pending += [*value.parameters(), *value.buffers()]
-        elif isinstance(value, dict):
-            pending += value.values()
-        elif isinstance(value, list | tuple):
+        elif issubclass(kind, dict):
+            pending += dict.values(value)
+        elif issubclass(kind, list | tuple):
             pending += value
     return found

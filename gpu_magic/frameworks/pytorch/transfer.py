@@ -78,7 +78,7 @@ class TensorTransfer(Transfer):
 
     def _as_tensor(self, obj: Any) -> Any:
         """Return an object's tensor: itself, or what it is converted to; None for one that moves itself."""
-        if isinstance(obj, sys.modules["torch"].Tensor):
+        if issubclass(type(obj), sys.modules["torch"].Tensor):
             return obj
         tensor = self._convert(obj)
         if tensor is not None:
@@ -151,7 +151,7 @@ class TensorTransfer(Transfer):
             is_replaced = key in self._copies and key not in self._kept
             if (
                 is_replaced
-                and isinstance(tensor, torch.Tensor)
+                and issubclass(type(tensor), torch.Tensor)
                 and tensor.is_leaf
                 and tensor.grad is not None
             ):
