@@ -279,9 +279,24 @@ class Framework(ABC):
         del device
         raise PlacementError(f"{self.name}'s arrays can't be moved.")
 
-    def finalize(self, objects: Iterable[Any]) -> None:
-        """Do what objects need once their arrays are on another device."""
-        del objects
+    def finalize(self, objects: Iterable[Any], device: LogicalDevice) -> Iterator[Callable[[], None]]:
+        """Do what objects need once their arrays are on another device.
+
+        Parameters
+        ----------
+        objects
+            All that is made of other objects, in what was moved.
+        device
+            Where its arrays are now.
+
+        Returns
+        -------
+        iterator
+            What undoes each step, which is taken when the next one is asked for.
+
+        """
+        del objects, device
+        return iter(())
 
     # Memory.
 

@@ -32,13 +32,15 @@ def collection_paused() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred_interrupts() -> Iterator[list[int]]:
-    """Defer KeyboardInterrupt: the block gets a list of the signals that arrive, and can raise it itself.
+    """Defer KeyboardInterrupt: what arrives is put into the list that the block gets, and is to be raised after it.
 
-    In other threads than the main one, where Python raises none, nothing is done.
+    Nothing is done in other threads than the main one, where Python raises none, and where interrupts are
+    ignored.
     """
     received: list[int] = []
     before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is None:  # None: not set by Python
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before in (None, signal.SIG_IGN):  # None: the handler is not Python's
         yield received
         return
     signal.signal(signal.SIGINT, lambda number, frame: received.append(number))  # noqa: ARG005

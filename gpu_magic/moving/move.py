@@ -60,29 +60,45 @@ class _Execution:
         self._undo: list[Callable[[], None]] = []
 
     def run(self) -> list[Any]:
-        problem = ""
-        is_interrupted = False
+        failure: BaseException | None = None
+        interrupts: list[int] = []
+        is_settled = False
         try:
             with collection_paused():
-                self._plan.check_resources()
-                self._copy()
+                failure = self._attempt(self._prepare)
+                # An interrupt ends the work, and it is undone; a later one is raised when that is finished.
                 with deferred_interrupts() as interrupts:
-                    self._commit(interrupts)
-        except KeyboardInterrupt:
-            is_interrupted = True
-        except PlacementError as error:
-            problem = f"{error} Nothing was changed."
-        except Exception as error:  # noqa: BLE001 - each framework has its own for being out of memory
-            problem = self._problem(error)
-        if is_interrupted or problem:  # outside of the handlers, whose frames hold on to the copies
-            self._give_up()
-        if is_interrupted:
-            raise KeyboardInterrupt
-        if problem:
-            raise PlacementError(problem)
+                    if failure is None:
+                        failure = self._attempt(lambda: self._commit(interrupts))
+                    if failure is not None:
+                        self._give_up()
+                    is_settled = True
+        except KeyboardInterrupt:  # between two steps
+            failure = KeyboardInterrupt()
+        if not is_settled:
+            with deferred_interrupts():
+                self._give_up()
+        if interrupts:
+            failure = KeyboardInterrupt()
+        if failure is not None:
+            raise failure
         return [self._plan.graph.now(value) for value in self._plan.values.values()]
 
-    def _copy(self) -> None:
+    def _attempt(self, step: Callable[[], None]) -> BaseException | None:
+        """Take a step; return an error to raise, without the frames of the present one: they hold the copies."""
+        try:
+            step()
+        except KeyboardInterrupt:
+            return KeyboardInterrupt()
+        except PlacementError as error:
+            return PlacementError(f"{error} Nothing was changed.")
+        except Exception as error:  # noqa: BLE001 - each framework has its own for being out of memory
+            return PlacementError(self._problem(error))
+        return None
+
+    def _prepare(self) -> None:
+        """Make all the copies. Nothing is changed."""
+        self._plan.check_resources()
         for transfer in self._plan.transfers.values():
             for nbytes in transfer.copy():
                 self._copied += nbytes
@@ -100,10 +116,11 @@ class _Execution:
         if self._names is not None:
             self._undo.append(self._names.undo)
             self._names.put({name: graph.now(value) for name, value in self._plan.values.items()})
+        for module in transfers:
+            for undo in framework_of(module).finalize(graph.composites(), self._plan.requested):
+                self._undo.append(undo)
         if interrupts:
             raise KeyboardInterrupt
-        for module in transfers:
-            framework_of(module).finalize(graph.composites())
 
     def _replacement(self, array: Any) -> Any:
         for transfer in self._plan.transfers.values():
@@ -125,13 +142,12 @@ class _Execution:
     def _give_up(self) -> None:
         """Undo every step, whatever one of them raises; free what was allocated, also by the frameworks."""
         transfers = self._plan.transfers
-        with deferred_interrupts():
-            while self._undo:
-                with contextlib.suppress(Exception):
-                    self._undo.pop()()
-            for module in reversed(transfers):
-                with contextlib.suppress(Exception):
-                    transfers[module].undo()
+        while self._undo:
+            with contextlib.suppress(Exception):
+                self._undo.pop()()
+        for module in reversed(transfers):
+            with contextlib.suppress(Exception):
+                transfers[module].undo()
         frameworks = list(map(framework_of, transfers))
         self._plan.discard()
         gc.collect()

@@ -15,12 +15,13 @@ from gpu_magic.frameworks.base import Framework, Holding, MemoryPool
 from gpu_magic.frameworks.pytorch.components import components_of
 from gpu_magic.frameworks.pytorch.current_device import CurrentDevice, device_switch
 from gpu_magic.frameworks.pytorch.self_moving import tensors_in
+from gpu_magic.frameworks.pytorch.told_modules import flatten_rnns, modules_in, tell_device
 from gpu_magic.frameworks.pytorch.transfer import TensorTransfer
 from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from gpu_magic.frameworks.base import Components, Transfer
@@ -129,16 +130,10 @@ class PyTorch(Framework):
     def transfer(self, device: LogicalDevice) -> Transfer:
         return TensorTransfer(sys.modules["torch"].device(self.name_of(device)), _from_numpy)
 
-    def finalize(self, objects: Iterable[Any]) -> None:
-        """Make each RNN's weights one contiguous piece, as `Module.to` does: cuDNN needs that.
-
-        Where there is no room for it, PyTorch does it at every call instead, and warns.
-        """
-        kind = sys.modules["torch"].nn.RNNBase
-        for obj in objects:
-            if issubclass(type(obj), kind):
-                with contextlib.suppress(RuntimeError):
-                    obj.flatten_parameters()
+    def finalize(self, objects: Iterable[Any], device: LogicalDevice) -> Iterator[Callable[[], None]]:
+        modules = modules_in(objects)
+        yield from tell_device(modules, sys.modules["torch"].device(self.name_of(device)))
+        flatten_rnns(modules)
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
         """Add what the driver has left and what PyTorch's allocator caches; None before CUDA has started."""
