@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.display.gpus import Gpus
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.display.choice import Choice
     from gpu_magic.display.memory import Devices, Freed
+    from gpu_magic.placement.budget import Budget
     from gpu_magic.placement.on_gpu import OnGpu
     from gpu_magic.process.guard import Guard
     from gpu_magic.selection.options import By, Order
@@ -213,14 +215,26 @@ def devices_of(*things: object) -> Devices:
     return devices_by_name({"": things})[""]
 
 
-def devices_by_name(variables: Mapping[str, object]) -> dict[str, Devices]:
-    """Return `devices_of` for each of several variables; the machine is read once for all of them."""
+def devices_by_name(variables: Mapping[str, object], budget: Budget | None = None) -> dict[str, Devices]:
+    """Return `devices_of` for each of several variables; the machine is read once for all of them.
+
+    Parameters
+    ----------
+    variables
+        The variables.
+    budget
+        How much of them may be looked at. None: all of it.
+
+    """
     from gpu_magic.display.memory import Devices
     from gpu_magic.placement.holdings import memory_by_device
     from gpu_magic.placement.physical import LazySnapshot, labels
 
     machine = LazySnapshot()
-    memory = {name: memory_by_device([value]) for name, value in variables.items()}
+    memory = {}
+    for name, value in variables.items():
+        with budget.variable(name) if budget is not None else nullcontext():
+            memory[name] = memory_by_device([value], budget)
     return {name: Devices(on_devices, labels(on_devices, machine)) for name, on_devices in memory.items()}
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from gpu_magic.text import size_text
+from gpu_magic.text import listed, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gpu_magic.moving.free import FreedMemory
     from gpu_magic.placement.holdings import DeviceMemory
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["Devices", "Freed", "where_lines"]
+__all__ = ["Devices", "Freed", "unfinished_text", "where_lines"]
 
 _MAX_NAMES = 10
 
@@ -78,6 +78,8 @@ class Freed(NamedTuple):
         Bytes that the frameworks count on GPUs and no variable leads to.
     dry_run
         Whether nothing was freed.
+    unfinished
+        The variables that hold more than was looked at.
 
     """
 
@@ -89,6 +91,7 @@ class Freed(NamedTuple):
     held: Mapping[str, int] = {}
     unnamed: int = 0
     dry_run: bool = False
+    unfinished: Sequence[str] = ()
 
     @classmethod
     def of(cls, freed: FreedMemory) -> Self:
@@ -106,9 +109,11 @@ class Freed(NamedTuple):
             lines.append(_held_text(self.held))
         if self.unnamed:
             lines.append(
-                f"{size_text(self.unnamed)} more that no variable was seen to hold: the graph of a loss, a "
-                "saved exception, another library."
+                f"{size_text(self.unnamed)} more that no variable was seen to hold: the graph of a loss, for "
+                "example, or another library."
             )
+        if self.unfinished:
+            lines.append(unfinished_text(self.unfinished))
         return "\n".join(lines)
 
     def _usage_lines(self) -> list[str]:
@@ -130,6 +135,13 @@ def where_lines(variables: Mapping[str, Devices]) -> list[str]:
         for name, devices in variables.items()
         for index, line in enumerate(devices.lines or ["no arrays"])
     ]
+
+
+def unfinished_text(names: Sequence[str]) -> str:
+    """Say which variables hold more than was looked at."""
+    first = names[:_MAX_NAMES]
+    more = [f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
+    return f"Not looked at in full, as that would take too long: {listed([*first, *more])}."
 
 
 def _held_text(held: Mapping[str, int]) -> str:

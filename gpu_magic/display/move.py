@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpu_magic.display.memory import unfinished_text
 from gpu_magic.text import listed, size_text
 
 if TYPE_CHECKING:
-    from gpu_magic.moving.leftovers import OldMemory
+    from gpu_magic.moving.leftovers import Leftovers, OldMemory
     from gpu_magic.moving.plan import PlannedVariable
     from gpu_magic.moving.variables import MoveReport
 
@@ -20,11 +21,8 @@ def move_lines(report: MoveReport) -> list[str]:
         *_table(report),
         _outcome(report),
         *(f"{name} stays: {reason}" for name, reason in report.skipped),
-        *([_old_memory_text(report.old_memory)] if report.old_memory else []),
-        *(
-            f"{name} has some of what has moved, and {size_text(nbytes)} elsewhere: move {name} as well."
-            for name, nbytes in report.split
-        ),
+        *report.left,
+        *_leftover_lines(report.leftovers),
     ]
 
 
@@ -39,6 +37,18 @@ def _outcome(report: MoveReport) -> str:
         return f"{size} {verb} {device}, where {free} free. Nothing was changed."
     duration = f" in {report.seconds:.1f} s" if report.seconds >= 0.1 else ""  # noqa: PLR2004
     return f"{size} moved to {device}{duration}."
+
+
+def _leftover_lines(leftovers: Leftovers) -> list[str]:
+    old, unfinished = leftovers.old_memory, leftovers.unfinished
+    return [
+        *([_old_memory_text(old)] if old else []),
+        *(
+            f"{name} has some of what has moved, and {size_text(nbytes)} elsewhere: move {name} as well."
+            for name, nbytes in leftovers.split
+        ),
+        *([unfinished_text(unfinished)] if unfinished else []),
+    ]
 
 
 def _old_memory_text(old: OldMemory) -> str:

@@ -262,6 +262,16 @@ class Framework(ABC):
         del kind
         return ""
 
+    def stays(self, kind: type) -> str:
+        """Return a sentence: why objects of this type stay where they are, and what to do; else empty."""
+        del kind
+        return ""
+
+    def device_like(self, value: Any, device: LogicalDevice) -> Any:
+        """Return the framework's own object for a device, in place of such an object; None for any other."""
+        del value, device
+        return None
+
     def moves_itself(self, obj: Any) -> bool:
         """Return whether an object that is not an array has arrays, and a method that moves them."""
         del obj

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 from gpu_magic.api import devices_by_name
-from gpu_magic.display.memory import where_lines
+from gpu_magic.display.memory import unfinished_text, where_lines
 from gpu_magic.moving.names import variables_of
+from gpu_magic.placement.budget import Budget
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -32,13 +33,16 @@ class WhereMagic:
         What shares memory (views, tied weights) is counted once.
         """
         words = line.partition("#")[0].split()
+        budget = Budget()
         if words:
             found = devices_by_name({word: self._value(word) for word in words})
         else:
             variables = variables_of(self.shell.user_ns, self.shell.user_ns_hidden)
-            found = {name: devices for name, devices in devices_by_name(variables).items() if devices}
+            found = {name: devices for name, devices in devices_by_name(variables, budget).items() if devices}
         nothing = "No variable here holds arrays of a framework that is imported."
         print(*(where_lines(found) or [nothing]), sep="\n")
+        if budget.unfinished:
+            print(unfinished_text(budget.unfinished))
 
     def _value(self, expression: str) -> object:
         """Return the value of an expression.

@@ -1,9 +1,8 @@
-"""Context managers around steps that must not be interrupted half-way."""
+"""A context manager around steps that must not be interrupted half-way."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import signal
 import threading
 from typing import TYPE_CHECKING
@@ -11,28 +10,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["collection_paused", "deferred_interrupts"]
-
-
-@contextlib.contextmanager
-def collection_paused() -> Iterator[None]:
-    """Pause Python's cyclic garbage collector.
-
-    A block that makes many objects and no garbage would run it many times, and each run would look at all of
-    them.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+__all__ = ["deferred_interrupts"]
 
 
 @contextlib.contextmanager
 def deferred_interrupts() -> Iterator[list[int]]:
-    """Defer KeyboardInterrupt: what arrives is put into the list that the block gets, and is to be raised after it.
+    """Defer KeyboardInterrupt: what arrives is put into the list that the block gets, to be raised after it.
 
     Nothing is done in other threads than the main one, where Python raises none, and where interrupts are
     ignored.

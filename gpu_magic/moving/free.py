@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.frameworks import imported
+from gpu_magic.placement.budget import Budget
 from gpu_magic.placement.holdings import gpu_bytes, holdings_of
 from gpu_magic.placement.physical import LazySnapshot, labels, used_by_us
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Mapping
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
+    from gpu_magic.frameworks.base import Holding
     from gpu_magic.moving.history import History
     from gpu_magic.selection.target import LogicalDevice
 
@@ -40,6 +42,8 @@ class FreedMemory(NamedTuple):
         What the frameworks count on GPUs and no variable leads to.
     dry_run
         Whether nothing was freed.
+    unfinished
+        The variables and outputs that hold more than was looked at.
 
     """
 
@@ -51,9 +55,10 @@ class FreedMemory(NamedTuple):
     held: Mapping[str, int]
     unnamed: int
     dry_run: bool
+    unfinished: Sequence[str]
 
 
-def free(history: History | None, *, dry_run: bool = False) -> FreedMemory:
+def free(history: History | None, *, dry_run: bool = False, budget: Budget | None = None) -> FreedMemory:
     """Drop what only the history keeps, collect garbage, and empty the frameworks' caches.
 
     Parameters
@@ -63,11 +68,16 @@ def free(history: History | None, *, dry_run: bool = False) -> FreedMemory:
         known.
     dry_run
         Only find out.
+    budget
+        How much of the variables and of the history may be looked at; None for the usual.
 
     """
+    budget = budget or Budget()
     machine = LazySnapshot()
     before = _in_use(machine)
-    dropped = _only_in_history(history) if history is not None else {}
+    variables = _holdings_of_variables(history, budget) if history is not None else {}
+    of_variables = {key: one for held in variables.values() for key, one in held.items()}
+    dropped = _only_in_history(history, of_variables, budget) if history is not None else {}
     after = before
     notes: tuple[str, ...] = ()
     if not dry_run:
@@ -77,24 +87,41 @@ def free(history: History | None, *, dry_run: bool = False) -> FreedMemory:
         notes = tuple(filter(None, (framework.empty_cache() for framework in imported())))
         machine = LazySnapshot()  # the figures have changed
         after = _in_use(machine)
-    variables = history.variables() if history is not None else {}
     return FreedMemory(
         {str(device): size for device, size in before.items()},
         {str(device): after.get(device, 0) for device in before},
         labels(before, machine),
         notes,
         dropped,
-        {name: size for name, value in variables.items() if (size := _held([value]))},
-        _unnamed(variables.values()) if history is not None and not dry_run else 0,
+        {name: size for name, held in variables.items() if (size := gpu_bytes(held))},
+        _unnamed(of_variables) if history is not None and not dry_run else 0,
         dry_run,
+        budget.unfinished,
     )
 
 
-def _only_in_history(history: History) -> dict[str, int]:
-    """Return what of the history alone holds memory on GPUs, by name, and how many bytes."""
-    variables = holdings_of(history.variables().values())  # what a variable holds, too, would not be freed
-    found = {TRACEBACK: _held(history.traceback_variables(), variables)}
-    found |= {name: _held([value], variables) for name, value in history.outputs()}
+def _holdings_of_variables(history: History, budget: Budget) -> dict[str, Mapping[Hashable, Holding]]:
+    """Return the memory that each variable holds, by its name."""
+    found = {}
+    for name, value in history.variables().items():
+        with budget.variable(name):
+            found[name] = holdings_of([value], budget)
+    return found
+
+
+def _only_in_history(history: History, of_variables: Collection[Hashable], budget: Budget) -> dict[str, int]:
+    """Return what of the history alone holds memory on GPUs, by name, and how many bytes.
+
+    What a variable holds, too, would not be freed.
+    """
+
+    def held(name: str, values: Iterable[object]) -> int:
+        with budget.variable(name):
+            found = holdings_of(values, budget)
+        return gpu_bytes({key: one for key, one in found.items() if key not in of_variables})
+
+    found = {TRACEBACK: held(TRACEBACK, [history.last_error()])}
+    found |= {name: held(name, [value]) for name, value in history.outputs()}
     return {name: size for name, size in found.items() if size}
 
 
@@ -106,16 +133,10 @@ def _drop(history: History, names: Iterable[str]) -> None:
             history.drop_output(name)
 
 
-def _held(values: Iterable[object], others: Collection[Hashable] = ()) -> int:
-    """Return how many bytes values hold on GPUs, without the memory that has one of some keys."""
-    found = holdings_of(values).items()
-    return gpu_bytes({key: holding for key, holding in found if key not in others})
-
-
-def _unnamed(variables: Iterable[object]) -> int:
+def _unnamed(of_variables: Mapping[Hashable, Holding]) -> int:
     """Return how many bytes the frameworks count on GPUs that no variable leads to."""
     used = sum(pool.used for framework in imported() for pool in framework.pools().values())
-    return max(0, used - _held(variables))
+    return max(0, used - gpu_bytes(of_variables))
 
 
 def _in_use(machine: LazySnapshot) -> dict[LogicalDevice, int]:

@@ -7,13 +7,15 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.placement.holdings import holdings_of
+from gpu_magic.frameworks import imported
+from gpu_magic.placement.holdings import holdings_of, is_same_device
 from gpu_magic.placement.walk import Node, Walker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from gpu_magic.frameworks.base import Components
+    from gpu_magic.placement.budget import Budget
     from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["Change", "Found", "Graph"]
@@ -31,6 +33,10 @@ class Found(NamedTuple):
         Arrays, and objects that move themselves, by the module of their framework.
     unmovable
         For each object that can't be moved: why, and what to do.
+    there
+        Objects that can't be moved, and are on the device already.
+    left
+        Objects that have arrays and stay where they are, each with a reason, or without one.
     numpy
         NumPy's arrays that stay as they are.
     shared
@@ -40,6 +46,8 @@ class Found(NamedTuple):
 
     arrays: dict[str, list[Any]]
     unmovable: list[str]
+    there: list[Any]
+    left: list[tuple[Any, str]]
     numpy: list[Any]
     shared: set[int]
 
@@ -68,22 +76,27 @@ class Graph:
         The device to move to.
     converts
         The module of the framework that NumPy's arrays are converted for; None: they stay.
+    budget
+        How many objects may be looked at. None: all that the variables lead to.
 
     """
 
-    def __init__(self, device: LogicalDevice, converts: str | None = None) -> None:
+    def __init__(
+        self, device: LogicalDevice, converts: str | None = None, budget: Budget | None = None
+    ) -> None:
         self._device, self._converts = device, converts
-        self._walker = Walker(device)
+        self._walker = Walker(device, budget)
         self._count = 0  # of variables
         # All by the object's id.
         self._first: dict[int, int] = {}  # the number of the variable that it was found in
         self._components: dict[int, Components] = {}
         self._arrays: dict[int, Any] = {}
+        self._data: set[int] = set()  # objects of another package, which can remember their device
         self._current: dict[int, Any] = {}  # what takes the place of an object, since `rebuild`
 
     def add(self, variable: Any) -> Found:
         """Find all that a variable leads to."""
-        found = Found({}, [], [], set())
+        found = Found({}, [], [], [], [], set())
         self._count += 1
         first, number = self._first, self._count
         for obj, node, components in self._walker.walk([variable]):
@@ -95,7 +108,9 @@ class Graph:
             first[key] = number
             if components is not None:
                 self._components[key] = components
-            if node.kind != "composite":
+            if node.kind == "data":
+                self._data.add(key)
+            elif node.kind != "composite":
                 self._add_leaf(obj, node, found)
         found.shared.discard(number)
         return found
@@ -111,8 +126,12 @@ class Graph:
                 found.numpy.append(obj)
         elif node.kind == "unmovable":
             devices = {holding.device for holding in holdings_of([obj]).values()}
-            if devices != {self._device}:
+            if devices and all(is_same_device(device, self._device) for device in devices):
+                found.there.append(obj)
+            else:
                 found.unmovable.append(node.reason)
+        elif node.kind == "left":
+            found.left.append((obj, node.reason))
 
     def _add_array(self, array: Any, module: str, found: Found) -> None:
         self._arrays[id(array)] = array
@@ -146,8 +165,12 @@ class Graph:
         for key in self._inner_first(anew):
             components = self._components[key]
             if components.put is not None:
-                self._current[key] = components.put(components.children, self._now_of(components))
-        return [Change(self._components[key], self._now_of(self._components[key])) for key in affected - anew]
+                self._current[key] = components.put(components.children, self._now_of(key))
+        return [Change(self._components[key], self._now_of(key)) for key in affected - anew]
+
+    def arrays(self) -> Iterable[Any]:
+        """Return all arrays, and objects that move themselves."""
+        return self._arrays.values()
 
     def unchanged_arrays(self) -> set[int]:
         """Return the ids of the arrays that no other has taken the place of."""
@@ -161,15 +184,25 @@ class Graph:
         """Return what takes the place of an object since `rebuild`; the object itself where it stays."""
         return self._current.get(id(obj), obj)
 
-    def _now_of(self, components: Components) -> list[Any]:
-        return [self.now(child) for child in components.children]
+    def _now_of(self, key: int) -> list[Any]:
+        """Return what an object's components are now; where it is data, its device is the new one as well."""
+        children = self._components[key].children
+        if key not in self._data:
+            return [self.now(child) for child in children]
+        return [self._device_like(child) or self.now(child) for child in children]
+
+    def _device_like(self, value: Any) -> Any:
+        return next(
+            filter(None, (framework.device_like(value, self._device) for framework in imported())), None
+        )
 
     def _holders_of(self, replaced: Collection[int]) -> set[int]:
         """Return the objects that hold a replaced one, or one that has to be built anew because of that."""
         holders: dict[int, set[int]] = {}
         for key, components in self._components.items():
             for child in components.children:
-                holders.setdefault(id(child), set()).add(key)
+                if id(child) in self._components or id(child) in replaced:  # most others are plain values
+                    holders.setdefault(id(child), set()).add(key)
         found: set[int] = set()
         pending = list(replaced)
         while pending:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
 
 __all__ = ["History"]
 
@@ -73,14 +72,9 @@ class History:
         if last is not None and last.result is value:
             last.result = None
 
-    def traceback_variables(self) -> list[object]:
-        """Return the local variables of all functions in the last error's traceback."""
-        return [
-            value
-            for frame in self._frames()
-            if not self._is_cell(frame)
-            for value in dict(frame.f_locals).values()
-        ]
+    def last_error(self) -> BaseException | None:
+        """Return the last error, which the functions in its traceback keep their local variables for."""
+        return getattr(sys, "last_value", None)
 
     def drop_traceback(self) -> None:
         """Delete the last error everywhere Python and IPython keep it; %debug and %tb have none any more."""
@@ -92,21 +86,3 @@ class History:
             last.error_in_exec = last.error_before_exec = None
         self._shell.InteractiveTB.tb = None
         self._shell.InteractiveTB.pdb = None
-
-    def _frames(self) -> Iterator[FrameType]:
-        """Return the frames of the last error, and of the errors that led to it."""
-        pending, seen = [getattr(sys, "last_value", None)], set()
-        while pending:
-            error = pending.pop()
-            if error is None or id(error) in seen:
-                continue
-            seen.add(id(error))
-            step = error.__traceback__
-            while step is not None:
-                yield step.tb_frame
-                step = step.tb_next
-            pending += [error.__cause__, error.__context__]
-
-    def _is_cell(self, frame: FrameType) -> bool:
-        """Return whether a frame is that of a cell, whose variables are the user's."""
-        return frame.f_globals is self._namespace and frame.f_code.co_name == "<module>"

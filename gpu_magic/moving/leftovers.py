@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.errors import PlacementError
 from gpu_magic.moving.graph import Graph
 from gpu_magic.moving.plan import framework_of
+from gpu_magic.placement.budget import Budget
+from gpu_magic.placement.collection import collection_paused
 from gpu_magic.placement.holdings import holdings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from gpu_magic.frameworks.base import Holding
     from gpu_magic.moving.plan import Plan
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["OldMemory", "old_memory", "split_variables"]
+__all__ = ["Leftovers", "OldMemory", "find_leftovers"]
 
 
 class OldMemory(NamedTuple):
@@ -38,44 +39,73 @@ class OldMemory(NamedTuple):
     nbytes: int
 
 
-def old_memory(plan: Plan, variables: Iterable[tuple[str, object]]) -> OldMemory | None:
-    """Return the memory of moved arrays that variables still hold, so that it is not freed; None for none."""
-    keys: set[Hashable] = set()
-    for transfer in plan.transfers.values():
-        keys.update(holdings_of(transfer.before()))
+class Leftovers(NamedTuple):
+    """What a move has left elsewhere.
+
+    Parameters
+    ----------
+    old_memory
+        What is still held of the memory that was moved; None for nothing.
+    split
+        Variables that have some of what was moved, and how many bytes each has elsewhere.
+    unfinished
+        Variables that hold more than was looked at.
+
+    """
+
+    old_memory: OldMemory | None = None
+    split: Sequence[tuple[str, int]] = ()
+    unfinished: Sequence[str] = ()
+
+
+def find_leftovers(
+    plan: Plan, variables: Iterable[tuple[str, object]], budget: Budget | None = None
+) -> Leftovers:
+    """Look at all variables after a move.
+
+    Parameters
+    ----------
+    plan
+        The move.
+    variables
+        All variables, and the outputs that IPython keeps, by their names.
+    budget
+        How much may be looked at of them; None for the usual.
+
+    """
+    budget = budget or Budget()
+    before = plan.memory_before()
     names: list[str] = []
-    found: dict[Hashable, Holding] = {}
+    held: dict[Hashable, Holding] = {}
+    split: list[tuple[str, int]] = []
     for name, value in variables:
-        held = {key: holding for key, holding in holdings_of([value]).items() if key in keys}
-        if held:
+        with budget.variable(name):
+            if name not in plan.values and (nbytes := _elsewhere(plan, value, budget)):
+                split.append((name, nbytes))
+            found = holdings_of([value], budget) if before else {}
+        if old := {key: holding for key, holding in found.items() if key in before}:
             names.append(name)
-            found |= held
-    if not names:
-        return None
-    holdings = found.values()
-    return OldMemory(
-        names, {holding.device for holding in holdings}, sum(holding.nbytes for holding in holdings)
-    )
+            held |= old
+    devices, nbytes = {one.device for one in held.values()}, sum(one.nbytes for one in held.values())
+    return Leftovers(OldMemory(names, devices, nbytes) if names else None, split, budget.unfinished)
 
 
-def split_variables(plan: Plan, variables: Iterable[tuple[str, object]]) -> Iterator[tuple[str, int]]:
-    """Yield the variables that share what was moved in place and have more elsewhere, with its bytes.
+def _elsewhere(plan: Plan, value: object, budget: Budget) -> int:
+    """Return how many bytes a value has elsewhere, if it shares what was moved in place; else 0.
 
     An optimizer whose model was moved has its state where the model was; a model whose parameters were moved,
     its buffers.
     """
-    moved = plan.graph.unchanged_arrays()
-    for name, value in variables:
-        graph = Graph(plan.requested)
-        found = graph.add(value)
-        if found.unmovable or name in plan.values or not graph.unchanged_arrays() & moved:
-            continue
-        try:
+    try:
+        with collection_paused():
+            graph = Graph(plan.requested, budget=budget)
+            found = graph.add(value)
+            if found.unmovable or not graph.unchanged_arrays() & plan.graph.unchanged_arrays():
+                return 0
             loads = [
                 framework_of(module).transfer(plan.requested).add(arrays)
                 for module, arrays in found.arrays.items()
             ]
-        except PlacementError:
-            continue
-        if nbytes := sum(load.nbytes for load in loads):
-            yield name, nbytes
+    except Exception:  # noqa: BLE001 - it can't be moved, for whatever reason, and nobody has asked for it
+        return 0
+    return sum(load.nbytes for load in loads)

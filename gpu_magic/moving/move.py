@@ -7,8 +7,9 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.moving.critical_section import collection_paused, deferred_interrupts
+from gpu_magic.moving.critical_section import deferred_interrupts
 from gpu_magic.moving.plan import framework_of
+from gpu_magic.placement.collection import collection_paused
 from gpu_magic.text import size_text
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class _Execution:
         return [self._plan.graph.now(value) for value in self._plan.values.values()]
 
     def _attempt(self, step: Callable[[], None]) -> BaseException | None:
-        """Take a step; return an error to raise, without the frames of the present one: they hold the copies."""
+        """Take a step; return an error to raise, without the frames of its own, which hold the copies."""
         try:
             step()
         except KeyboardInterrupt:

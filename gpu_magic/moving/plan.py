@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get
 from gpu_magic.frameworks.base import Load
-from gpu_magic.moving.critical_section import collection_paused
 from gpu_magic.moving.destination import check_numpy
 from gpu_magic.moving.graph import Graph
+from gpu_magic.moving.left import LeftObject, left_text
+from gpu_magic.placement.collection import collection_paused
+from gpu_magic.placement.holdings import holdings_of
 from gpu_magic.placement.physical import LazySnapshot, described, free_bytes
 from gpu_magic.text import listed, size_text
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Sequence
+
     from gpu_magic.frameworks.base import Framework, Transfer
     from gpu_magic.moving.graph import Found
     from gpu_magic.selection.target import LogicalDevice
@@ -92,6 +96,7 @@ class Plan:
         self._converts = converts
         self._machine = machine or LazySnapshot()
         self._nbytes: dict[str, int] = {}  # by the framework's module
+        self._left: list[LeftObject] = []
 
     def add(self, name: str, value: Any) -> None:
         """Add a variable.
@@ -117,9 +122,11 @@ class Plan:
         has_shape = found.arrays or found.numpy or found.shared
         type_text = _type_text(value) if has_shape else type(value).__name__
         shared_with = self.variables[min(found.shared) - 1].name if found.shared else ""
+        has_arrays = bool(found.arrays or found.there)
+        self._left += [LeftObject(name, obj is value, obj, reason) for obj, reason in found.left]
         self.values[name] = value
         self.variables.append(
-            PlannedVariable(name, type_text, load, len(found.numpy), bool(found.arrays), shared_with)
+            PlannedVariable(name, type_text, load, len(found.numpy), has_arrays, shared_with)
         )
 
     def add_if_possible(self, name: str, value: Any) -> str:
@@ -129,13 +136,15 @@ class Plan:
         try:
             with collection_paused():
                 found = Graph(self.requested, self._converts).add(value)
-            if not found.arrays and not found.unmovable:
+            if not found.arrays and not found.unmovable and not found.left:
                 return ""
             trial.add(name, value)
         except PlacementError as error:
             return str(error)
         if trial.variables[0].has_arrays:
             self.add(name, value)
+        else:
+            self._left += [left for left in trial._left if not left.is_frameworks]
         return ""
 
     @property
@@ -174,11 +183,22 @@ class Plan:
 
         """
         if not any(variable.has_arrays for variable in self.variables):
+            if left := self._left_texts(self._left):
+                raise PlacementError(left[0])
             names = listed(
                 (f"{variable.name or 'it'} ({variable.type_text})" for variable in self.variables),
                 "the variables here",
             )
             raise PlacementError(f"There is nothing to move in {names}: no framework's arrays.")
+
+    @property
+    def left(self) -> list[str]:
+        """A sentence for each object with arrays that stays where it is, and is not meant to."""
+        return self._left_texts([left for left in self._left if not left.reason])
+
+    def _left_texts(self, objects: Sequence[LeftObject]) -> list[str]:
+        moved = holdings_of(self.graph.arrays()).keys() if objects else ()
+        return list(filter(None, (left_text(left, self.requested, moved) for left in objects)))
 
     def check_resources(self) -> None:
         """Check what is left to check when the move begins: it can start a framework, or read the machine.
@@ -197,6 +217,12 @@ class Plan:
                 f"{size_text(self.nbytes)} do not fit on {self.device_text}, where {size_text(free)} are "
                 "free. Move fewer, or see what %gpu_free gives back."
             )
+
+    def memory_before(self) -> Collection[Hashable]:
+        """Return the keys of the memory that is moved, as `holdings_of` has them."""
+        if not self.nbytes:
+            return ()
+        return {key for transfer in self.transfers.values() for key in holdings_of(transfer.before())}
 
     def discard(self) -> None:
         """Let go of all objects, also of those that were built anew."""

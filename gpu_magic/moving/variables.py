@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.moving.destination import read_destination
-from gpu_magic.moving.leftovers import OldMemory, old_memory, split_variables
+from gpu_magic.moving.leftovers import Leftovers, find_leftovers
 from gpu_magic.moving.move import carry_out
 from gpu_magic.moving.plan import Plan, PlannedVariable
 from gpu_magic.placement.physical import LazySnapshot
@@ -65,10 +65,10 @@ class MoveReport(NamedTuple):
         How long it took; None for a dry run.
     skipped
         The variables that `all` left where they are, and why each can't be moved.
-    old_memory
-        What is still held of the memory that was moved.
-    split
-        Variables that have some of what was moved, and how many bytes each has elsewhere.
+    left
+        A sentence for each object with arrays that is not moved.
+    leftovers
+        What it has left elsewhere; nothing for a dry run.
 
     """
 
@@ -79,8 +79,8 @@ class MoveReport(NamedTuple):
     free: int | None
     seconds: float | None
     skipped: Sequence[tuple[str, str]]
-    old_memory: OldMemory | None = None
-    split: Sequence[tuple[str, int]] = ()
+    left: Sequence[str] = ()
+    leftovers: Leftovers = Leftovers()
 
 
 class ProgressBar(Protocol):
@@ -119,15 +119,15 @@ def move_variables(
     plan = Plan(read_destination(request.device, machine), request.converts, machine)
     skipped = _add(request, plan, names)
     plan.check()
+    left = plan.left
     free = plan.free if request.dry_run and plan.has_load else None
-    seconds, old, split = None, None, []
+    seconds, leftovers = None, Leftovers()
     if not request.dry_run:
         begin = time.monotonic()
         with progress_bar(plan.nbytes) as progress:
             carry_out(plan, names, progress.update)
         seconds = time.monotonic() - begin
-        split = list(split_variables(plan, names.variables_and_outputs()))
-        old = old_memory(plan, names.variables_and_outputs()) if plan.nbytes else None
+        leftovers = find_leftovers(plan, names.variables_and_outputs())
     return MoveReport(
         str(plan.device),
         plan.device_text,
@@ -136,8 +136,8 @@ def move_variables(
         free,
         seconds,
         skipped,
-        old,
-        split,
+        left,
+        leftovers,
     )
 
 

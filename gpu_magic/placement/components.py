@@ -18,7 +18,16 @@ from gpu_magic.frameworks.base import Components
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["COMMON", "PLAIN", "attributes_of", "can_change", "is_frozen", "items_of"]
+__all__ = [
+    "COMMON",
+    "PLAIN",
+    "attributes_of",
+    "can_change",
+    "is_frozen",
+    "is_users",
+    "items_of",
+    "stored_attributes",
+]
 
 # Types whose objects hold nothing, and which most objects are of.
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
@@ -72,7 +81,7 @@ def items_of(obj: Any, cls: Any) -> Components | None:
 
 def _other_items(obj: Any, cls: Any) -> Components | None:
     if issubclass(cls, UserDict | UserList):
-        return _attributes(obj, cls)
+        return stored_attributes(obj, cls)
     if issubclass(cls, type({}.values())):
         return Components([*obj])
     if issubclass(cls, partial):
@@ -88,12 +97,17 @@ def _other_items(obj: Any, cls: Any) -> Components | None:
 def attributes_of(obj: Any, cls: Any) -> Components | None:
     """Return the attributes of a dataclass, or of an object of the user's own class (a trainer, a batch)."""
     is_known = is_dataclass(cls) or hasattr(cls, "__attrs_attrs__") or issubclass(cls, SimpleNamespace)
-    return _attributes(obj, cls) if is_known or _class(cls).is_users else None
+    return stored_attributes(obj, cls) if is_known or is_users(cls) else None
+
+
+def is_users(cls: type) -> bool:
+    """Return whether a class is the user's own: of the notebook, or of a module that is not installed."""
+    return _class(cls).is_users
 
 
 def can_change(cls: type) -> bool:
     """Return whether a class is the user's own and its objects can be changed in place."""
-    return _class(cls).is_users and not _class(cls).is_frozen and not issubclass(cls, tuple)
+    return is_users(cls) and not _class(cls).is_frozen and not issubclass(cls, tuple)
 
 
 def is_frozen(cls: type) -> bool:
@@ -127,7 +141,7 @@ def _is_users(cls: type) -> bool:
     return not is_installed and cls.__module__.partition(".")[0] != "gpu_magic"
 
 
-def _attributes(obj: Any, cls: Any) -> Components:
+def stored_attributes(obj: Any, cls: Any) -> Components:
     """Return the attributes that are stored in an object, and not those that a property computes."""
     attributes = getattr(obj, "__dict__", {})
     slots = [name for name in _class(cls).slots if name not in ("__dict__", "__weakref__")]

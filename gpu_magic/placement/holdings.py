@@ -6,13 +6,16 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.frameworks.base import Holding
+from gpu_magic.placement.collection import collection_paused
 from gpu_magic.placement.walk import Node, Walker
 from gpu_magic.selection.target import CPU, LogicalDevice
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-__all__ = ["DeviceMemory", "gpu_bytes", "holdings_of", "memory_by_device"]
+    from gpu_magic.placement.budget import Budget
+
+__all__ = ["DeviceMemory", "gpu_bytes", "holdings_of", "is_same_device", "memory_by_device"]
 
 
 class DeviceMemory(NamedTuple):
@@ -31,10 +34,12 @@ class DeviceMemory(NamedTuple):
     arrays: int
 
 
-def memory_by_device(values: Iterable[object]) -> dict[LogicalDevice | str, DeviceMemory]:
+def memory_by_device(
+    values: Iterable[object], budget: Budget | None = None
+) -> dict[LogicalDevice | str, DeviceMemory]:
     """Return the memory that values hold, by device: see `gpu_magic.devices_of`."""
     found: dict[LogicalDevice | str, DeviceMemory] = {}
-    for holding in holdings_of(values).values():
+    for holding in holdings_of(values, budget).values():
         nbytes, arrays = found.get(holding.device, (0, 0))
         found[holding.device] = DeviceMemory(nbytes + holding.nbytes, arrays + 1)
     return found
@@ -49,16 +54,33 @@ def gpu_bytes(holdings: Mapping[Hashable, Holding]) -> int:
     )
 
 
-def holdings_of(values: Iterable[object]) -> dict[Hashable, Holding]:
-    """Return the memory that values hold, by the key that is the same for those that share it."""
+def is_same_device(device: LogicalDevice | str, other: LogicalDevice) -> bool:
+    """Return whether a device is another one, which need not say what type of GPU it is."""
+    if not isinstance(device, LogicalDevice) or (device.kind, device.index) != (other.kind, other.index):
+        return False
+    return device.type == other.type or not device.type or not other.type
+
+
+def holdings_of(values: Iterable[object], budget: Budget | None = None) -> dict[Hashable, Holding]:
+    """Return the memory that values hold, by the key that is the same for those that share it.
+
+    Parameters
+    ----------
+    values
+        The values.
+    budget
+        How many objects may be looked at. None: all that the values lead to.
+
+    """
     found: dict[Hashable, Holding] = {}
-    for obj, node, _ in Walker().walk(values):
-        try:
-            holdings = _holdings(obj, node)
-        except Exception:  # noqa: BLE001, S112 - arrays of all kinds are asked, and one must not hide the others
-            continue
-        for holding in holdings:
-            found.setdefault(holding.key, holding)
+    with collection_paused():
+        for obj, node, _ in Walker(budget=budget).walk(values):
+            try:
+                holdings = _holdings(obj, node)
+            except Exception:  # noqa: BLE001, S112 - arrays of all kinds are asked; one must not hide the others
+                continue
+            for holding in holdings:
+                found.setdefault(holding.key, holding)
     return found
 
 

@@ -7,17 +7,29 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import imported
-from gpu_magic.placement.components import COMMON, PLAIN, attributes_of, can_change, items_of
+from gpu_magic.frameworks.base import Components
+from gpu_magic.placement.components import (
+    COMMON,
+    PLAIN,
+    attributes_of,
+    can_change,
+    items_of,
+    stored_attributes,
+)
+from gpu_magic.placement.library_objects import ENDS, look_inside
+from gpu_magic.placement.plain import PlainValues
+from gpu_magic.placement.tracebacks import components_of_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from gpu_magic.frameworks.base import Components, Framework
+    from gpu_magic.frameworks.base import Framework
+    from gpu_magic.placement.budget import Budget
     from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["Node", "Walker"]
 
-NodeKind = Literal["array", "numpy", "composite", "self-moving", "unmovable", "visited"]
+NodeKind = Literal["array", "numpy", "composite", "data", "self-moving", "unmovable", "left", "visited"]
 
 
 class Node(NamedTuple):
@@ -27,12 +39,14 @@ class Node(NamedTuple):
     ----------
     kind
         "array": of a framework; "numpy": an array of NumPy, with components if it is one of objects;
-        "composite": made of other objects; "self-moving": has arrays out of our sight, and a method that
-        moves them; "unmovable": a framework says why; "visited": the walker has been there.
+        "composite": made of other objects; "data": likewise, of another package's class, and no more than
+        that; "self-moving": has arrays out of our sight, and a method that moves them; "unmovable": a
+        framework says why; "left": has arrays and stays where it is; "visited": the walker has been there.
     framework
         The framework of an array, or of the arrays that a self-moving object has; else None.
     reason
-        Why an unmovable object can't be moved, and what to do: a sentence.
+        Why an object is unmovable or left, and what to do: a sentence. Empty where it is left because nothing
+        is known of it.
 
     """
 
@@ -58,7 +72,7 @@ class _TypeInfo(NamedTuple):
 
 
 _VISITED = Node("visited")
-_COMPOSITE = Node("composite")
+_COMPOSITE, _DATA, _LEFT = Node("composite"), Node("data"), Node("left")
 _CONTAINER = _TypeInfo(_COMPOSITE, is_final=False)
 _NUMPY = _TypeInfo(Node("numpy"), is_final=False)
 _OTHER = _TypeInfo(None, is_final=False)
@@ -77,6 +91,8 @@ class Walker:
         The device that the objects are to be moved to: components are those that have to be there, arrays
         made of other arrays (sparse ones) are taken apart, and what can't be moved is found. None: the
         objects are only looked at.
+    budget
+        How many objects may be looked at. None: all of them.
 
     Attributes
     ----------
@@ -85,9 +101,10 @@ class Walker:
 
     """
 
-    def __init__(self, device: LogicalDevice | None = None) -> None:
+    def __init__(self, device: LogicalDevice | None = None, budget: Budget | None = None) -> None:
         self.visited: dict[int, Any] = {}
-        self._device = device
+        self._device, self._budget = device, budget
+        self._plain = PlainValues()
         self._frameworks = imported()
         self._types: dict[type, _TypeInfo] = {}
 
@@ -100,9 +117,11 @@ class Walker:
             A framework refuses to move an object.
 
         """
-        visited = self.visited
+        visited, budget = self.visited, self._budget
         pending = list(roots)
         while pending:
+            if budget is not None and not budget.allows():
+                return
             obj = pending.pop()
             key = id(obj)
             if key in visited:
@@ -120,7 +139,13 @@ class Walker:
             visited[key] = obj
             yield obj, node, components
             if components is not None:
-                pending += components.children
+                pending += self._without_plain(components.children)
+
+    def _without_plain(self, values: Sequence[Any]) -> Sequence[Any]:
+        try:
+            return self._plain.without(values)
+        except Exception:  # noqa: BLE001 - a type of the user's can refuse to be compared
+            return values
 
     def _read(self, obj: Any) -> tuple[Node | None, Components | None]:
         """Return what an object is, None for an opaque one; and what it is made of."""
@@ -136,23 +161,31 @@ class Walker:
             # An array that is to be moved: a sparse one is made of others.
             components = info.node.framework.components(obj, self._device)
             return (info.node if components is None else _COMPOSITE), components
+        if self._device is None and issubclass(cls, BaseException):
+            return _COMPOSITE, components_of_error(obj)
         components = self._framework_components(obj, cls)
         if components is not None:
             return _COMPOSITE, components
         components = items_of(obj, cls) or attributes_of(obj, cls)
         if info is _NUMPY:
             return info.node, components
-        return (self._mover(obj, cls), None) if components is None else (_COMPOSITE, components)
+        if components is not None:
+            return _COMPOSITE, components
+        return self._read_library_object(obj, cls)
 
     def _read_type(self, cls: type) -> _TypeInfo:
         """Find out what can be known of objects from their type."""
         if issubclass(cls, PLAIN):
+            self._plain.types.add(cls)
             return _OPAQUE
         is_to_move = self._device is not None
         if is_to_move:
             reason = next(filter(None, (framework.unmovable(cls) for framework in self._frameworks)), "")
             if reason:
                 return _TypeInfo(Node("unmovable", reason=reason), is_final=True)
+            reason = next(filter(None, (framework.stays(cls) for framework in self._frameworks)), "")
+            if reason:
+                return _TypeInfo(Node("left", reason=reason), is_final=True)
         owner = next((framework for framework in self._frameworks if framework.is_array(cls)), None)
         if owner is not None:
             return _TypeInfo(Node("array", owner), is_final=not is_to_move)
@@ -173,10 +206,25 @@ class Walker:
                 return components
         return None
 
-    def _mover(self, obj: Any, cls: type) -> Node | None:
-        """Return a node if an object moves itself. If it can't, no object of its type is looked at again."""
-        if self._device is None or not hasattr(cls, "to"):
+    def _read_library_object(self, obj: Any, cls: type) -> tuple[Node | None, Components | None]:
+        """Return what an object of another package's class is: opaque, where it leads to no array.
+
+        If a type's objects can't lead to one, none of them is looked at again.
+        """
+        if not cls.__dictoffset__ or issubclass(cls, ENDS):
             self._types[cls] = _OPAQUE
-            return None
-        mover = next((framework for framework in self._frameworks if framework.moves_itself(obj)), None)
-        return None if mover is None else Node("self-moving", mover)
+            self._plain.types.add(cls)
+            return None, None
+        if self._device is not None and hasattr(cls, "to"):
+            mover = next((framework for framework in self._frameworks if framework.moves_itself(obj)), None)
+            if mover is not None:
+                return Node("self-moving", mover), None
+        inside = look_inside(obj, self._frameworks)
+        if self._budget is not None:
+            self._budget.allows(inside.looked_at)
+        if not inside.arrays:
+            self.visited[id(obj)] = obj
+            return None, None
+        if self._device is None:
+            return _COMPOSITE, Components(inside.arrays)
+        return (_DATA, stored_attributes(obj, cls)) if inside.is_data else (_LEFT, None)

@@ -69,6 +69,10 @@ def test_a_keras_layer_is_refused(run: Runner) -> None:
     )
 
 
+def test_a_keras_model_that_is_there_already_is_not_refused(run: Runner) -> None:
+    assert run("moving_tensorflow.keras_model_that_is_there") is True
+
+
 def test_tensorflow_without_cuda_is_refused(run: Runner) -> None:
     assert run("moving_tensorflow.no_gpu") == (
         f"cuda:1 can't be used: TensorFlow {version('tensorflow-cpu')} is built without CUDA."

@@ -42,7 +42,7 @@ def interrupt_at_the_end():
     try:
         to_gpu((model, box), 0)
         raised = ""
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - whichever it is
         raised = type(error).__name__
     return {"raised": raised, "devices": [str(model.weight_hh_l0.device), str(box[0].device)]}
 
@@ -107,7 +107,7 @@ def interrupt_while_it_is_undone():
         sys.settrace(interrupt.trace)
         try:
             to_gpu([model, refusing], 0)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whichever it is
             raised = type(error).__name__
         finally:
             sys.settrace(None)

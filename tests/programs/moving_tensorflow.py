@@ -38,3 +38,8 @@ def keras_layer():
 
 def no_gpu():
     return placement_error(to_gpu, tf.constant([1.0, 2.0]), 1)
+
+
+def keras_model_that_is_there():
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(2)])
+    return to_gpu(model, "cpu") is model

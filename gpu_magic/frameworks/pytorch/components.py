@@ -37,8 +37,7 @@ def components_of(obj: Any, to: LogicalDevice | None) -> Components | None:
         return Components([obj.data, obj.sorted_indices, obj.unsorted_indices], partial(_packed, obj), False)
     data, optim = torch.utils.data, torch.optim
     if issubclass(kind, data.Dataset | data.DataLoader | data.Sampler):
-        # A loader's workers could not use what is on a GPU; the batches are what is moved.
-        return Components([] if to else list(vars(obj).values()))
+        return Components(list(vars(obj).values()))
     if issubclass(kind, optim.lr_scheduler.LRScheduler | torch.amp.GradScaler):
         return Components([])  # they refer to the optimizer, and that stays the same object
     return None

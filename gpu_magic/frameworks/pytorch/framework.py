@@ -122,7 +122,29 @@ class PyTorch(Framework):
     def unmovable(self, kind: type) -> str:
         if issubclass(kind, sys.modules["torch"].jit.ScriptModule):
             return "A scripted module keeps its tensors outside Python: use its own .to(device)."
+        exported = sys.modules.get("torch.export.exported_program")
+        if exported is not None and issubclass(kind, exported.ExportedProgram):
+            return (
+                "An exported program has its device in its graph: torch.export.passes.move_to_device_pass("
+                'program, "cuda:0") returns one for another.'
+            )
         return ""
+
+    def stays(self, kind: type) -> str:
+        """Return why a loader's parts stay: its workers could not use what is on a GPU."""
+        torch: Any = sys.modules["torch"]
+        data = torch.utils.data
+        if issubclass(kind, torch.nn.Module):
+            return ""
+        if issubclass(kind, data.Dataset | data.DataLoader | data.Sampler):
+            return (
+                f"A {kind.__name__} stays on the CPU, where a DataLoader's workers read it: move each batch."
+            )
+        return ""
+
+    def device_like(self, value: Any, device: LogicalDevice) -> Any:
+        torch: Any = sys.modules["torch"]
+        return torch.device(self.name_of(device)) if type(value) is torch.device else None
 
     def moves_itself(self, obj: Any) -> bool:
         return callable(getattr(type(obj), "to", None)) and bool(tensors_in(obj))

@@ -1,4 +1,4 @@
-"""What PyTorch's modules need once their tensors are on another device: to be told it, and RNNs one piece of memory."""
+"""What PyTorch's modules need once their tensors are elsewhere: to be told it; RNNs one piece of memory."""
 
 from __future__ import annotations
 
