@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpu_magic.placement.on_gpu import OnGpu
     from gpu_magic.process.guard import Guard
     from gpu_magic.selection.options import By, Order
+    from gpu_magic.selection.target import LogicalDevice
     from gpu_magic.widget.panel import Panel
 
 __all__ = ["choose", "devices_of", "gpu_free", "gpus", "guard", "on_gpu", "panel", "to_cpu", "to_gpu"]
@@ -238,7 +239,9 @@ def devices_by_name(variables: Mapping[str, object], budget: Budget | None = Non
     return {name: Devices(on_devices, labels(on_devices, machine)) for name, on_devices in memory.items()}
 
 
-def to_gpu(thing: Any, device: str | int | None = None, *, numpy: str | None = None) -> Any:
+def to_gpu(
+    thing: Any, device: str | int | None = None, *, numpy: str | None = None, or_cpu: bool = False
+) -> Any:
     """Move a variable to a device, with all that it holds and all that ties that together, or nothing of it.
 
     >>> model, optimizer, batch = gpu_magic.to_gpu((model, optimizer, batch), 1)
@@ -253,6 +256,8 @@ def to_gpu(thing: Any, device: str | int | None = None, *, numpy: str | None = N
         As for `on_gpu`; None is the GPU of the `on_gpu` block around, or else `cuda:0`.
     numpy
         Make NumPy's arrays those of "torch", "jax" or "cupy"; None leaves them.
+    or_cpu
+        Where the device can't be used, move to the CPU and print that in a line.
 
     Returns
     -------
@@ -266,8 +271,8 @@ def to_gpu(thing: Any, device: str | int | None = None, *, numpy: str | None = N
         It can't be moved, does not fit, or a copy failed. All is as it was.
 
     """
-    from gpu_magic.moving.destination import read_destination
     from gpu_magic.moving.move import carry_out
+    from gpu_magic.moving.or_cpu import planned
     from gpu_magic.moving.plan import Plan
     from gpu_magic.placement.physical import LazySnapshot
     from gpu_magic.selection.normalize import can_name_device, normalize_device
@@ -280,11 +285,17 @@ def to_gpu(thing: Any, device: str | int | None = None, *, numpy: str | None = N
             "to_gpu((model, optimizer), 1) moves several."
         )
     machine = LazySnapshot()
-    destination = read_destination(None if device is None else normalize_device(device), machine)
-    plan = Plan(destination, numpy, machine)
-    plan.add("", thing)
-    plan.check()
-    return carry_out(plan)[0]
+
+    def make(destination: LogicalDevice) -> Plan:
+        plan = Plan(destination, numpy, machine)
+        plan.add("", thing)
+        plan.check()
+        if or_cpu:
+            plan.check_converted()
+        return plan
+
+    text = None if device is None else normalize_device(device)
+    return carry_out(planned(text, machine, make, or_cpu=or_cpu))[0]
 
 
 def to_cpu(thing: Any, *, numpy: str | None = None) -> Any:

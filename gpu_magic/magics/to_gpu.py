@@ -40,23 +40,24 @@ class ToGpuMagics:
 
         --dry-run          say what would move, how many bytes, and whether it fits; change nothing
         --numpy torch      make NumPy's arrays tensors there (torch, jax or cupy); without it they stay
+        --or-cpu           where the GPU can't be used, move to the CPU and say so
 
         Models, optimizers, parameters, lists, dicts and objects stay the same ones, changed in place; tied
         weights stay tied, views stay views, gradients come along. Tensors, arrays and tuples are new: other
         names of theirs keep the old ones, and are listed.
         """
         options = read("%to_gpu", line)
-        self._move(options, options.device, options.numpy)
+        self._move(options, device=options.device, converts=options.numpy, or_cpu=options.or_cpu)
 
     def to_cpu(self, line: str) -> None:
         """Move variables to the CPU: %to_cpu model optimizer. See %to_gpu?; CuPy's arrays become NumPy's.
 
         --all, --dry-run   as there
         """
-        self._move(read("%to_cpu", line), "cpu", None)
+        self._move(read("%to_cpu", line), device="cpu")
 
-    def _move(self, options: SimpleNamespace, device: str | None, converts: str | None) -> None:
-        report = self._try(MoveRequest(options.request, options.all, device, converts, options.dry_run))
+    def _move(self, options: SimpleNamespace, **more: Any) -> None:
+        report = self._try(MoveRequest(options.request, all=options.all, dry_run=options.dry_run, **more))
         if isinstance(report, str):  # raised here, as the last error keeps its frames and what is in them
             raise UsageError(report)
         print(*move_lines(report), sep="\n")

@@ -13,10 +13,14 @@ from gpu_magic.selection.target import LogicalDevice, parse_targets
 if TYPE_CHECKING:
     from gpu_magic.frameworks.base import Framework
 
-__all__ = ["check_numpy", "read_destination"]
+__all__ = ["UnusableDeviceError", "check_numpy", "read_destination"]
 
 # The frameworks that NumPy's arrays can be converted for.
 _FROM_NUMPY = ("torch", "jax", "cupy")
+
+
+class UnusableDeviceError(PlacementError):
+    """The device that was asked for is not there, or a framework can't use it."""
 
 
 def read_destination(text: str | None, machine: LazySnapshot | None = None) -> LogicalDevice:
@@ -32,7 +36,9 @@ def read_destination(text: str | None, machine: LazySnapshot | None = None) -> L
     Raises
     ------
     PlacementError
-        The text names no device, several, or a GPU that this process can't see.
+        The text names no device, or several.
+    UnusableDeviceError
+        It names a GPU that this process can't see.
 
     """
     if text is None:
@@ -41,7 +47,10 @@ def read_destination(text: str | None, machine: LazySnapshot | None = None) -> L
     first, *others = parse_targets(text)
     if others:
         raise PlacementError(f"Variables go to one device, and {text} names {len(others) + 1}.")
-    return locate(first, machine or LazySnapshot())
+    try:
+        return locate(first, machine or LazySnapshot())
+    except PlacementError as error:
+        raise UnusableDeviceError(str(error)) from None
 
 
 def check_numpy(module: str) -> None:

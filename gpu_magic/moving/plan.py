@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get
 from gpu_magic.frameworks.base import Load
-from gpu_magic.moving.destination import check_numpy
+from gpu_magic.moving.destination import UnusableDeviceError, check_numpy
 from gpu_magic.moving.graph import Graph
 from gpu_magic.moving.left import LeftObject, left_text
 from gpu_magic.placement.collection import collection_paused
@@ -97,6 +97,7 @@ class Plan:
         self._machine = machine or LazySnapshot()
         self._nbytes: dict[str, int] = {}  # by the framework's module
         self._left: list[LeftObject] = []
+        self._unusable: UnusableDeviceError | None = None  # why a variable is not among them
 
     def add(self, name: str, value: Any) -> None:
         """Add a variable.
@@ -118,7 +119,7 @@ class Plan:
             with collection_paused():
                 load = self._add_arrays(found)
         except PlacementError as error:
-            raise PlacementError(f"{prefix}{error}") from None
+            raise type(error)(f"{prefix}{error}") from None
         has_shape = found.arrays or found.numpy or found.shared
         type_text = _type_text(value) if has_shape else type(value).__name__
         shared_with = self.variables[min(found.shared) - 1].name if found.shared else ""
@@ -139,6 +140,9 @@ class Plan:
             if not found.arrays and not found.unmovable and not found.left:
                 return ""
             trial.add(name, value)
+        except UnusableDeviceError as error:
+            self._unusable = self._unusable or error
+            return str(error)
         except PlacementError as error:
             return str(error)
         if trial.variables[0].has_arrays:
@@ -183,6 +187,8 @@ class Plan:
 
         """
         if not any(variable.has_arrays for variable in self.variables):
+            if self._unusable is not None:
+                raise self._unusable
             if left := self._left_texts(self._left):
                 raise PlacementError(left[0])
             names = listed(
@@ -209,14 +215,27 @@ class Plan:
             The framework that NumPy's arrays are converted for can't use the device, or memory is lacking.
 
         """
-        if self._converts in self.transfers:  # not asked in `add`: that would start it for a dry run
-            self._check_device(framework_of(self._converts))
+        self.check_converted()
         free = self.free
         if free is not None and self.nbytes > free:
             raise PlacementError(
                 f"{size_text(self.nbytes)} do not fit on {self.device_text}, where {size_text(free)} are "
                 "free. Move fewer, or see what %gpu_free gives back."
             )
+
+    def check_converted(self) -> None:
+        """Check the device for the framework that NumPy's arrays are converted for.
+
+        It is not asked in `add`: that would start it for a dry run.
+
+        Raises
+        ------
+        UnusableDeviceError
+            The framework can't use the device.
+
+        """
+        if self._converts in self.transfers:
+            self._check_device(framework_of(self._converts))
 
     def memory_before(self) -> Collection[Hashable]:
         """Return the keys of the memory that is moved, as `holdings_of` has them."""
@@ -261,7 +280,7 @@ class Plan:
 
     def _check_device(self, framework: Framework) -> None:
         if why := framework.problem(self.requested):
-            raise PlacementError(f"{self.requested} can't be used: {why}.")
+            raise UnusableDeviceError(f"{self.requested} can't be used: {why}.")
 
 
 def _type_text(value: Any) -> str:

@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.moving.destination import read_destination
 from gpu_magic.moving.leftovers import Leftovers, find_leftovers
 from gpu_magic.moving.move import carry_out
+from gpu_magic.moving.or_cpu import planned
 from gpu_magic.moving.plan import Plan, PlannedVariable
 from gpu_magic.placement.physical import LazySnapshot
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gpu_magic.moving.names import Names
+    from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["MoveReport", "MoveRequest", "ProgressBar", "move_variables"]
 
@@ -36,6 +37,8 @@ class MoveRequest(NamedTuple):
         The module of the framework that NumPy's arrays are converted for; None: they stay.
     dry_run
         Report what would move, and change nothing.
+    or_cpu
+        Move to the CPU where the device can't be used, and print that in a line.
 
     """
 
@@ -44,6 +47,7 @@ class MoveRequest(NamedTuple):
     device: str | None = None
     converts: str | None = None
     dry_run: bool = False
+    or_cpu: bool = False
 
 
 class MoveReport(NamedTuple):
@@ -116,9 +120,16 @@ def move_variables(
 
     """
     machine = LazySnapshot()
-    plan = Plan(read_destination(request.device, machine), request.converts, machine)
-    skipped = _add(request, plan, names)
-    plan.check()
+
+    def make(device: LogicalDevice) -> tuple[Plan, list[tuple[str, str]]]:
+        plan = Plan(device, request.converts, machine)
+        skipped = _add(request, plan, names)
+        plan.check()
+        if request.or_cpu and not request.dry_run:
+            plan.check_converted()
+        return plan, skipped
+
+    plan, skipped = planned(request.device, machine, make, or_cpu=request.or_cpu)
     left = plan.left
     free = plan.free if request.dry_run and plan.has_load else None
     seconds, leftovers = None, Leftovers()

@@ -348,3 +348,13 @@ def test_only_what_nobody_else_holds_is_dropped(kernel: Kernel) -> None:
     assert said[0] == "Dropped Out[6] (1.0 MiB)."
     assert "pretend:1: 3.0 MiB → 2.0 MiB in use" in said
     assert kernel.run("_cache.device.type, kept is Out[5]").text == "('pretend', True)"
+
+
+def test_or_cpu_moves_to_the_cpu_and_says_so(kernel: Kernel) -> None:
+    kernel.run("%to_gpu x --device 1")
+    assert kernel.run("%to_gpu x --device 7 --or-cpu").stdout.splitlines() == [
+        "Moving to the CPU: x: cuda:7 can't be used: PyTorch sees pretend:0, pretend:1, pretend:2 and pretend:3.",
+        "x  Tensor (8,): 1 array  64 bytes  pretend:1 → cpu",
+        "64 bytes moved to the CPU.",
+    ]
+    assert kernel.run("%to_gpu x --or-cpu").stdout.splitlines()[-1] == "64 bytes moved to pretend:0."

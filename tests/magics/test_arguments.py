@@ -46,6 +46,7 @@ def test_nothing_is_given_in_an_empty_line(magic: str) -> None:
         ("%%on_gpu", "0 --only torch, jax --verb", {"only": "torch, jax", "verbose": True, "request": "0"}),
         ("%to_gpu", "x --device smi:3 y", {"device": "smi:3", "request": "x y"}),
         ("%to_gpu", "data['x'] \"y\"", {"request": "data['x'] \"y\""}),
+        ("%to_gpu", "x --or-cpu", {"or_cpu": True, "request": "x"}),
         ("%to_gpu", "x --numpy=torch", {"numpy": "torch", "request": "x"}),
     ],
 )

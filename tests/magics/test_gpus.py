@@ -201,7 +201,7 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%%on_gpu 0 --", {"--only", "--or-cpu", "--mirror", "--verbose"}, {"--by"}),
         ("%%on_gpu 0 --only t", {"torch", "tensorflow"}, {"jax", "tuple"}),
         ("%%on_gpu 0 --only torch,j", {"jax"}, {"torch"}),
-        ("%to_gpu --", {"--device", "--numpy", "--all", "--dry-run"}, {"--by"}),
+        ("%to_gpu --", {"--device", "--numpy", "--or-cpu", "--all", "--dry-run"}, {"--by"}),
         ("%to_gpu x --device ", {"0", "cuda:1", "cpu"}, {"x"}),
         ("%to_gpu x --numpy ", {"torch", "jax", "cupy"}, {"tensorflow"}),
     ],
