@@ -66,11 +66,41 @@ def test_a_data_loader_s_worker_makes_tensors_on_the_cpu(run: Runner) -> None:
     assert run("on_gpu_torch.loader_with_a_worker") == "cpu"
 
 
-def test_a_generator_makes_what_it_makes_outside(run: Runner) -> None:
-    found = run("on_gpu_torch.generators")
+@pytest.mark.parametrize("way", ["made", "of_a_tensor", "in_place"])
+def test_a_cpu_generator_gives_the_same_numbers_on_the_device(run: Runner, way: str) -> None:
+    for name, found in run(f"on_gpu_torch_sampling.{way}").items():
+        assert found["inside"]["device"] == "pretend:1", name
+        assert found["inside"]["values"] == found["outside"]["values"], name
+
+
+def test_a_tensor_that_is_filled_by_a_cpu_generator_stays_the_same_one(run: Runner) -> None:
+    found = run("on_gpu_torch_sampling.in_place")
+    assert [name for name, filled in found.items() if not filled["is the same"]] == []
+
+
+def test_a_weight_that_is_drawn_with_a_cpu_generator_is_a_leaf(run: Runner) -> None:
+    found = run("on_gpu_torch_sampling.trained_weight")
+    assert found == {"is a leaf": True, "grad": "pretend:1"}
+
+
+def test_a_device_that_is_named_beside_a_generator_counts(run: Runner) -> None:
+    assert run("on_gpu_torch_sampling.device_that_is_named") == "cpu"
+
+
+def test_a_given_output_is_filled_by_a_generator(run: Runner) -> None:
+    assert run("on_gpu_torch_sampling.given_output")
+
+
+def test_a_weighted_sampler_with_a_seed_draws_as_it_does_outside(run: Runner) -> None:
+    found = run("on_gpu_torch_sampling.weighted_sampler")
     assert found["inside"] == found["outside"]
-    assert found["rand"] == "cpu"
-    assert found["normal_"] == "pretend:1"
+
+
+def test_a_data_loader_that_pins_passes_on_what_is_made_on_the_device(run: Runner) -> None:
+    assert run("on_gpu_torch_sampling.pinned_loader") == {
+        "batches": ["pretend:1", "pretend:1"],
+        "is the same": True,
+    }
 
 
 def test_what_is_made_from_something_else_stays_where_that_is(run: Runner) -> None:
@@ -121,8 +151,9 @@ def test_pytorch_without_cuda_is_refused_where_it_is_named(run: Runner) -> None:
     assert found == {"error": f"cuda:0 can't be used: {TORCH_WITHOUT_CUDA}.", "ran": False}
 
 
-def test_pytorch_without_cuda_raises_where_it_is_not_named(run: Runner) -> None:
-    found = run("on_gpu_torch_without_cuda.hidden", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+@pytest.mark.parametrize("way", ["make", "make_with_a_generator", "make_with_normal"])
+def test_pytorch_without_cuda_raises_where_it_is_not_named(run: Runner, way: str) -> None:
+    found = run("on_gpu_torch_without_cuda.hidden", way, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert found == {
         "error": f"This is to run on cuda:0, and {TORCH_WITHOUT_CUDA}.",
         "began on": [0],

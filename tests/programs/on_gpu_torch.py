@@ -81,17 +81,6 @@ def loader_with_a_worker():
         return str(next(iter(DataLoader(pairs, 8, num_workers=1)))[0].device)
 
 
-def generators():
-    plain = torch.randperm(8, generator=seeded())
-    with on_gpu(1):
-        return {
-            "outside": plain.tolist(),
-            "inside": torch.randperm(8, generator=seeded()).tolist(),
-            "rand": str(torch.rand(2, generator=seeded()).device),
-            "normal_": str(torch.empty(3).normal_(generator=seeded()).device),
-        }
-
-
 def tensors_made_from_others():
     with on_gpu(1):
         return {

@@ -19,12 +19,12 @@ def named():
     return {"error": placement_error(use), "ran": bool(ran)}
 
 
-def hidden():
+def hidden(way):
     began = []
 
     def use():
         with on_gpu(0):
             began.append(cupy.ones(1).device.id)
-            hides_torch.make()
+            getattr(hides_torch, way)()
 
     return {"error": placement_error(use), "began on": began, "after": str(torch.ones(1).device)}

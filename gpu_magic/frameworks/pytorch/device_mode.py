@@ -1,8 +1,9 @@
 """PyTorch's device mode, extended for generators and forks. It imports PyTorch: import it only after that.
 
-`with torch.device(d)` alone has two traps (PyTorch 2.13, torch/utils/_device.py): `randperm` and the others
-that take a generator are sent to `d` also when the generator is the CPU's, and then raise, so no DataLoader
-can shuffle; and the forked workers of a DataLoader inherit it, and can't use CUDA.
+`with torch.device(d)` alone has traps (PyTorch 2.13, torch/utils/_device.py): `randperm` and the others that
+take a generator are sent to `d` also when the generator is the CPU's, and then raise, so no DataLoader can
+shuffle; one with `pin_memory` pins what was made on `d`, and raises; and the forked workers of a DataLoader
+inherit the mode, and can't use CUDA.
 """
 
 from __future__ import annotations
@@ -23,29 +24,17 @@ from torch.utils import _device
 from torch.utils._device import DeviceContext, _device_constructors
 
 from gpu_magic.errors import PlacementError
+from gpu_magic.frameworks.pytorch.sampling import SAMPLERS, sample
 
 __all__ = ["DeviceMode", "RefusingMode"]
 
 _global = torch._GLOBAL_DEVICE_CONTEXT  # noqa: SLF001 - what torch.set_default_device sets, per thread
 _normal = torch.normal
-# Methods that sample in place, and expect a generator of the tensor's own device.
-_SAMPLERS = frozenset(
-    getattr(torch.Tensor, name)
-    for name in (
-        "bernoulli_",
-        "cauchy_",
-        "exponential_",
-        "geometric_",
-        "log_normal_",
-        "normal_",
-        "random_",
-        "uniform_",
-    )
-)
+_pin_memory = torch.Tensor.pin_memory
 
 
 class DeviceMode(DeviceContext):  # type: ignore[misc] # the type checker does not see PyTorch
-    """`torch.device` as a context, except that what takes a generator is made on the generator's device.
+    """`torch.device` as a context, except that generators of another device and `pin_memory` work as well.
 
     It is a subclass of PyTorch's, because torch.compile knows that one and how to trace through it.
     """
@@ -91,19 +80,13 @@ class DeviceMode(DeviceContext):  # type: ignore[misc] # the type checker does n
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _device_constructors():
+        if kwargs and kwargs.get("generator") is not None and func in SAMPLERS:
+            return sample(func, args, kwargs, self.device)
+        if func in _device_constructors() or (func is _normal and _has_no_tensor(args, kwargs)):
             if kwargs.get("device") is None:
-                generator = kwargs.get("generator")
-                kwargs["device"] = self.device if generator is None else generator.device
-        elif kwargs and func in _SAMPLERS:
-            generator = kwargs.get("generator")
-            if generator is not None and generator.device.type != args[0].device.type:
-                with torch.no_grad():  # as in these methods themselves
-                    sampled = torch.empty_like(args[0], device=generator.device)
-                    return args[0].copy_(func(sampled, *args[1:], **kwargs))
-        elif func is _normal and kwargs.get("device") is None and _has_no_tensor(args, kwargs):
-            # It is not among PyTorch's constructors, as not every form of it takes a device.
-            kwargs["device"] = self.device
+                kwargs["device"] = self.device
+        elif func is _pin_memory and args[0].device.type != "cpu":
+            return args[0]  # a batch that a DataLoader was to pin, and that was made on the device at once
         return func(*args, **kwargs)
 
 
@@ -125,11 +108,8 @@ class RefusingMode(TorchFunctionMode):  # type: ignore[misc]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if (
-            func in _device_constructors()
-            and kwargs.get("device") is None
-            and kwargs.get("generator") is None
-        ):
+        is_made = func in _device_constructors() or (func is _normal and _has_no_tensor(args, kwargs))
+        if is_made and kwargs.get("device") is None:
             raise PlacementError(self._why)
         return func(*args, **kwargs)
 
@@ -150,8 +130,8 @@ def _chain_of(mode: Any) -> list[Any]:
 
 
 def _has_no_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    given = (*args, *kwargs.values())  # mean, std, out, generator
-    return not any(isinstance(value, torch.Tensor | torch.Generator) for value in given)
+    """Return whether `torch.normal` is given numbers: its other forms take no device."""
+    return not any(isinstance(value, torch.Tensor) for value in (*args, *kwargs.values()))  # mean, std, out
 
 
 def _use_cpu_in_child() -> None:
