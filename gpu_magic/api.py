@@ -160,7 +160,7 @@ def on_gpu(
     ----------
     wanted
         As after `%%on_gpu`: `0`, `"cuda:0"`, `"/GPU:0"`, `"smi:3"`, `"GPU-8f3a"`, `"cpu"`, `"cpu:2"`; a
-        `torch.device` with its number; one of `gpus()`.
+        framework's own object (`torch.device("cuda:1")`, `jax.devices()[1]`); one of `gpus()`.
     only
         The frameworks to tell: `"torch"`, `"torch,tensorflow"` or `["torch"]`; None for all.
     or_cpu
@@ -172,6 +172,8 @@ def on_gpu(
     -------
     OnGpu
         A context manager, which can be used several times and within itself, and a decorator for functions.
+        `as device` is the device as the framework calls it that the code uses, PyTorch before the others:
+        `torch.device("cuda:1")`, `"/GPU:1"`, an object of JAX or CuPy.
 
     Raises
     ------
@@ -180,6 +182,7 @@ def on_gpu(
         there, and the block has not run; at its end, for one that the block itself was the first to import.
 
     """
+    from gpu_magic.frameworks import device_of
     from gpu_magic.placement.on_gpu import OnGpu, read_only
     from gpu_magic.selection.normalize import normalize_device
 
@@ -188,7 +191,7 @@ def on_gpu(
     names = only if only is None or isinstance(only, str) else ",".join(map(str, only))
     caller = sys._getframe(1)  # noqa: SLF001 - what the block will use stands in its own code
     return OnGpu(
-        normalize_device(wanted),
+        normalize_device(wanted, device_of),
         only=None if names is None else read_only(names),
         or_cpu=or_cpu,
         mirror=mirror,
@@ -271,6 +274,7 @@ def to_gpu(
         It can't be moved, does not fit, or a copy failed. All is as it was.
 
     """
+    from gpu_magic.frameworks import device_of
     from gpu_magic.moving.move import carry_out
     from gpu_magic.moving.or_cpu import planned
     from gpu_magic.moving.plan import Plan
@@ -279,7 +283,7 @@ def to_gpu(
 
     if isinstance(thing, str):
         raise PlacementError(f"to_gpu moves a variable, and {thing!r:.40} is a string: remove the quotes.")
-    if not can_name_device(device):
+    if not can_name_device(device) and device_of(device) is None:
         raise PlacementError(
             f"to_gpu moves one thing, followed by the device, not a {type(device).__name__}: "
             "to_gpu((model, optimizer), 1) moves several."
@@ -294,7 +298,7 @@ def to_gpu(
             plan.check_converted()
         return plan
 
-    text = None if device is None else normalize_device(device)
+    text = None if device is None else normalize_device(device, device_of)
     return carry_out(planned(text, machine, make, or_cpu=or_cpu))[0]
 
 

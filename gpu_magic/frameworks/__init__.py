@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from gpu_magic.frameworks.base import Framework
+    from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["KNOWN", "get", "imported", "known", "started", "without_cuda"]
+__all__ = ["KNOWN", "device_of", "get", "imported", "known", "started", "without_cuda"]
 
 # The module of each framework, and its plug-in here. A new framework is one plug-in and one line.
 KNOWN = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax", "cupy": "cupy", "keras": "keras"}
@@ -60,6 +61,12 @@ def get(module: str) -> Framework | None:
 def without_cuda() -> list[str]:
     """Return a sentence for each imported framework that is built without CUDA, with the way to mend it."""
     return [sentence for framework in imported() if (sentence := framework.without_cuda())]
+
+
+def device_of(obj: object) -> LogicalDevice | str | None:
+    """Return the device that an object of an imported framework stands for; None for any other object."""
+    found = (framework.device_of(obj) for framework in imported())
+    return next((device for device in found if device is not None), None)
 
 
 def started() -> list[str]:

@@ -232,6 +232,23 @@ class Framework(ABC):
         """
         return device
 
+    def own_device(self, device: LogicalDevice) -> Any:
+        """Return what the framework's functions take for a device where `scope` is entered."""
+        return self.name_of(device)
+
+    def device_of(self, obj: object) -> LogicalDevice | str | None:
+        """Return the device that one of the framework's own objects stands for; None for another object.
+
+        It is the framework's name for the device where that is neither a CPU nor a GPU.
+        """
+        del obj
+        return None
+
+    def is_waiting(self, device: LogicalDevice) -> bool:
+        """Return whether `scope` can set the device only in a block that uses the framework."""
+        del device
+        return False
+
     def raises_itself(self, device: LogicalDevice) -> bool:
         """Return whether the framework itself raises a clear error in `scope`, where it lacks the device."""
         del device

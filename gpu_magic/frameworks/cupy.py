@@ -48,6 +48,13 @@ class CuPy(Framework):
     def name_of(self, device: LogicalDevice) -> str:
         return f"Device({device.index})" if device.kind == "gpu" else "its current device (it has no CPU)"
 
+    def own_device(self, device: LogicalDevice) -> Any:
+        return str(device) if device.kind == "cpu" else sys.modules["cupy"].cuda.Device(device.index)
+
+    def device_of(self, obj: object) -> LogicalDevice | str | None:
+        is_one = isinstance(obj, sys.modules["cupy"].cuda.Device)
+        return LogicalDevice("gpu", obj.id, "cuda") if is_one else None
+
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         del is_used
         if device.kind == "cpu" or self.problem(device):  # without a GPU, CuPy itself raises where it is used

@@ -41,6 +41,11 @@ class Keras(Framework):
     def name_of(self, device: LogicalDevice) -> str:
         return f"{device.type or device.kind}:{device.index}"
 
+    def own_device(self, device: LogicalDevice) -> Any:
+        """Return what `keras.device` takes, on each backend."""
+        pytorch = get("torch") if self.backend() == "torch" else None
+        return pytorch.name_of(device) if pytorch is not None else f"{device.kind}:{device.index}"
+
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """On PyTorch, set Keras's device: Keras 3.15 does not use PyTorch's default device."""
         del is_used

@@ -156,10 +156,10 @@ class GpuMagics:
     _complete.matcher_api_version = 2  # type: ignore[attr-defined] # as IPython's @context_matcher() sets it
 
     def _await_cell(self, lines: list[str]) -> list[str]:
-        """Have IPython await a `%%on_gpu` cell that awaits."""
+        """Have IPython await a `%%on_gpu` cell that awaits, and see a syntax error in it."""
         if not lines or not lines[0].startswith("get_ipython().run_cell_magic('on_gpu',"):
             return lines
-        from gpu_magic.magics.cells import await_magic
+        from gpu_magic.magics.cell_input import await_magic
 
         return await_magic(self._shell, lines)
 

@@ -9,11 +9,11 @@ run statement by statement. The last value goes back to the outer cell, which di
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import linecache
 import re
 import sys
-import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import CodeType
 
-__all__ = ["Body", "await_magic", "body_of"]
+__all__ = ["Body"]
 
 # What IPython makes of a cell that begins with a cell magic.
 _CALLS = ("get_ipython().run_cell_magic(", "await get_ipython().run_cell_magic(")
 _BLANK_LINES = re.compile(r"(?:[ \t]*\n)*")
+# What can be where it may not be, which Python finds when it compiles; and what makes a body wait.
+_MISPLACED = re.compile(r"\b(?:async|await|break|continue|global|nonlocal|return|yield)\b")
 
 
 class Body:
@@ -44,6 +46,8 @@ class Body:
     def __init__(self, shell: Any, text: str) -> None:
         self.shell, self._text = shell, text
         self._blank: str = _BLANK_LINES.match(text)[0]  # type: ignore[index] # it matches nothing, too
+        # The tree that was checked: the number of lines above it, the compiler's flags, and the tree.
+        self._tree: tuple[int, int, ast.Module] | None = None
 
     @cached_property
     def source(self) -> str:
@@ -51,14 +55,29 @@ class Body:
         transformed: str = self.shell.transform_cell(self._text[len(self._blank) :])
         return transformed
 
-    @property
-    def awaits(self) -> bool:
-        """Whether the body awaits at its top level, or contains a top-level `async for` or `async with`."""
-        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    def check(self) -> bool:
+        """Return whether the body awaits at its top level, or has an `async for` or `async with` there.
+
+        Raises
+        ------
+        SyntaxError
+            It can't be parsed or compiled. Its lines are those of the cell that the body stands in.
+
+        """
+        above = 1 + self._blank.count("\n")  # the magic's own line, and the blank ones
         try:
-            return _is_coroutine(compile(self.source, "<cell>", "exec", flags=flags, dont_inherit=True))
-        except (SyntaxError, ValueError, OverflowError):  # `run` raises it
-            return False
+            source = self.source  # the body of another magic in it is checked as well
+        except SyntaxError as error:
+            _move_down(error, above)
+            raise
+        with self._extra_flags() as compiler:
+            self._tree = above, compiler.flags, compiler.ast_parse("\n" * above + source, "<cell>")
+            if not _MISPLACED.search(source):
+                return False
+            nodes = self._tree[-1].body
+            first = [node for node in nodes if not _is_future(node)]  # they may come late: see `_steps`
+            code = compiler(ast.Module(first, []), "<cell>", "exec")
+        return _is_coroutine(code)
 
     def run(self, scope: AbstractContextManager[Any], check: Callable[[], None], *, check_each: bool) -> Any:
         """Run the body within a scope.
@@ -118,13 +137,23 @@ class Body:
         shell = self.shell
         # The lines above the body count: tracebacks have the notebook's line numbers and show its lines.
         above = _lines_above(shell, self._text) + self._blank
-        name = self._file_name(above)
-        source = "\n" * above.count("\n") + self.source
-        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0
-        with shell.compile.extra_flags(flags):
-            tree = shell.transform_ast(shell.compile.ast_parse(source, name))
+        name, lines = self._file_name(above), above.count("\n")
+        with self._extra_flags() as compiler:
+            if self._tree is not None and self._tree[:2] == (lines, compiler.flags):
+                tree = self._tree[-1]
+            else:
+                tree = compiler.ast_parse("\n" * lines + self.source, name)
+            self._tree = None  # what transforms trees may change this one
+            tree = shell.transform_ast(tree)
             for nodes, mode in _steps(shell, tree.body, self.source, one_by_one=one_by_one):
                 yield shell.compile(_as_tree(nodes, mode), name, mode), mode == "eval"
+
+    @contextlib.contextmanager
+    def _extra_flags(self) -> Iterator[Any]:
+        """Have the shell's compiler allow `await` at the top level, where the shell does."""
+        compiler = self.shell.compile
+        with compiler.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if self.shell.autoawait else 0):
+            yield compiler
 
     def _file_name(self, above: str) -> str:
         """Return the name of the file that the body is in for tracebacks, debuggers and `inspect.getsource`.
@@ -149,52 +178,19 @@ class Body:
         return cached
 
 
-class _Transformed(threading.local):
-    """The bodies of the cell that is about to run in this thread: transformed to find out if they await."""
-
-    def __init__(self) -> None:
-        self.bodies: dict[str, Body] = {}
-        self.depth = 0  # how many bodies are being transformed, each as part of the one before
-
-
-_transformed = _Transformed()
-
-
-def body_of(shell: Any, text: str) -> Body:
-    """Return the body of a cell magic: the one that `await_magic` has transformed, if it has."""
-    body = _transformed.bodies.pop(text, None)
-    return body if body is not None and body.shell is shell else Body(shell, text)
-
-
-def await_magic(shell: Any, lines: list[str]) -> list[str]:
-    """Return a transformed cell with `await` before its cell magic where the body awaits.
-
-    IPython awaits only what it sees in the cell, and the body is a string there.
-
-    Parameters
-    ----------
-    shell
-        The shell that transforms the cell.
-    lines
-        The cell, whose first line is `get_ipython().run_cell_magic(…)`.
-
-    """
-    call = lines[0]
-    if not shell.autoawait or not ("await" in call or "async" in call):
-        return lines
-    if not _transformed.depth:
-        _transformed.bodies.clear()  # of a cell that was transformed and has not run
-    text = ast.parse(call).body[0].value.args[2].value  # type: ignore[attr-defined] # IPython writes the line
-    body = _transformed.bodies[text] = Body(shell, text)
-    _transformed.depth += 1
-    try:
-        return [f"await {call}", *lines[1:]] if body.awaits else lines
-    finally:
-        _transformed.depth -= 1
+def _move_down(error: SyntaxError, lines: int) -> None:
+    if error.lineno is not None:
+        error.lineno += lines
+    if error.end_lineno is not None:
+        error.end_lineno += lines
 
 
 def _is_coroutine(code: CodeType) -> bool:
     return bool(code.co_flags & inspect.CO_COROUTINE)
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
 def _as_tree(nodes: list[ast.stmt], mode: str) -> ast.mod:
@@ -222,6 +218,9 @@ def _steps(
     together: list[ast.stmt] = []
     for position, node in enumerate(nodes):
         is_last, is_expression = position == len(nodes) - 1, isinstance(node, ast.Expr)
+        if together and _is_future(node):
+            yield together, "exec"  # Python wants it at the beginning of what is compiled
+            together = []
         mode = "exec"
         if is_last and is_expression and shows != "none":
             mode = "exec" if is_quiet else "eval"

@@ -8,7 +8,8 @@ from IPython.core.error import UsageError
 
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics.arguments import read
-from gpu_magic.magics.cells import body_of
+from gpu_magic.magics.cell_input import body_of
+from gpu_magic.placement.block import TYPED
 from gpu_magic.placement.on_gpu import OnGpu, read_only
 from gpu_magic.placement.physical import LazySnapshot, labels
 
@@ -60,11 +61,12 @@ class OnGpuMagic:
         try:
             block = OnGpu(
                 options.request,
-                only=read_only(options.only) if options.only is not None else None,
+                only=read_only(options.only, TYPED) if options.only is not None else None,
                 or_cpu=options.or_cpu,
                 mirror=options.mirror,
                 code=lambda: body.source,
                 namespace=self._shell.user_ns,
+                spelling=TYPED,
             )
         except GpuMagicError as error:
             raise UsageError(str(error)) from None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import known
+from gpu_magic.placement.block import IN_PYTHON, Block, Spelling
 from gpu_magic.placement.physical import LazySnapshot, locate
 from gpu_magic.placement.scope import Scope
 from gpu_magic.placement.uses import Evidence
@@ -44,6 +45,8 @@ class OnGpu:
         The code that is to run: that of a function, or a function that returns a cell's text as Python.
     namespace
         Where the names in the code are looked up.
+    spelling
+        How the options are written, in what is said about them.
 
     """
 
@@ -56,15 +59,17 @@ class OnGpu:
         mirror: bool = False,
         code: CodeType | Callable[[], str] = str,
         namespace: Mapping[str, Any] | None = None,
+        spelling: Spelling = IN_PYTHON,
     ) -> None:
         self._wanted, self._only, self._or_cpu, self._mirror = wanted, only, or_cpu, mirror
-        self._code, self._namespace = code, namespace or {}
+        self._code, self._namespace, self._spelling = code, namespace or {}, spelling
         self._targets = parse_targets(wanted)
         self._runs = _Runs()
         if len(self._targets) > 1 and not mirror:
             raise PlacementError(
-                f"A cell runs on one device. For {wanted}: --mirror (TensorFlow, Keras on it), torch.nn."
-                f"DataParallel(model, device_ids=[{_numbers(self._targets)}]), or a launcher (torchrun)."
+                f"A cell runs on one device. For {wanted}: {spelling.mirror} (TensorFlow, Keras on it), "
+                f"torch.nn.DataParallel(model, device_ids=[{_numbers(self._targets)}]), or a launcher "
+                "(torchrun)."
             )
 
     @property
@@ -93,15 +98,17 @@ class OnGpu:
                 raise
             print(f"Running on the CPU: {error}")  # noqa: T201 - what `or_cpu` promises
             devices = (CPU,)
-        return Scope(
+        block = Block(
             devices,
-            name=functools.partial(self._name, devices),
+            get_name=functools.partial(self._name, devices),
             mirror=self._mirror and devices != (CPU,),
             only=self._only,
             or_cpu=self._or_cpu,
             packages=Evidence(self._code, self._namespace),
             machine=machine,
+            spelling=self._spelling,
         )
+        return Scope(block)
 
     def _name(self, devices: tuple[LogicalDevice, ...]) -> str:
         """Return what the user called the device, and what this process calls it: `smi:3 (cuda:1)`."""
@@ -110,10 +117,11 @@ class OnGpu:
         pairs = zip(self._targets, devices, strict=True)
         return listed(str(device) if target == device else f"{target} ({device})" for target, device in pairs)
 
-    def __enter__(self) -> Scope:
+    def __enter__(self) -> Any:
+        """Begin a block; return the device as the framework calls it that the block uses."""
         scope = self.scope().__enter__()
         self._runs.scopes.append(scope)
-        return scope
+        return scope.device()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -138,6 +146,7 @@ class OnGpu:
             mirror=self._mirror,
             code=getattr(function, "__code__", str),
             namespace=getattr(function, "__globals__", None),
+            spelling=self._spelling,
         )
 
         @functools.wraps(function)
@@ -155,7 +164,7 @@ class _Runs(threading.local):
         self.scopes: list[Scope] = []
 
 
-def read_only(text: str) -> tuple[str, ...]:
+def read_only(text: str, spelling: Spelling = IN_PYTHON) -> tuple[str, ...]:
     """Return the modules of the frameworks that `--only torch,tensorflow` names.
 
     Raises
@@ -168,10 +177,11 @@ def read_only(text: str) -> tuple[str, ...]:
     for name in filter(None, (part.strip().lower() for part in text.split(","))):
         module = _ALIASES.get(name, name)
         if module not in known():
-            raise PlacementError(f"--only {name}: no framework has that name; it can be {listed(known())}.")
+            only = spelling.only.format(name)
+            raise PlacementError(f"{only}: no framework has that name; it can be {listed(known())}.")
         found.append(module)
     if not found:
-        raise PlacementError(f"--only needs a framework: {listed(known())}.")
+        raise PlacementError(f"{spelling.only.format('').strip()} needs a framework: {listed(known())}.")
     return tuple(found)
 
 

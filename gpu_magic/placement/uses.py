@@ -7,14 +7,14 @@ import re
 import sys
 from functools import cached_property
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.frameworks import known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["Evidence", "names_in", "packages"]
+__all__ = ["Evidence", "Names", "names_in", "packages"]
 
 # Packages that define the types of another one's objects.
 _HALVES = {"jaxlib": "jax", "tf_keras": "tensorflow"}
@@ -23,8 +23,30 @@ _answers: dict[tuple[str, str], tuple[int, bool]] = {}
 # The calls that IPython makes of magics, whose line and body are texts; and calls that import by name.
 _MAGICS = ("run_cell_magic", "run_line_magic")
 _IMPORTS = ("__import__", "import_module")
+# Calls that read an attribute by its name in a text.
+_GETTERS = ("getattr", "methodcaller")
 # The modules of the user's own code, which is looked into.
 _OWN = ("__main__", "__mp_main__")
+# Modules of base classes that call no method of a class derived from them, but for the language's own.
+_PASSIVE = (*_OWN, "abc", "builtins", "typing")
+# The methods that make an object: for one that is there already they have run.
+_MAKING = ("__init__", "__new__", "__post_init__")
+
+
+class Names(NamedTuple):
+    """The names in code.
+
+    Parameters
+    ----------
+    variables
+        Those that it looks up, or imports.
+    attributes
+        Those that it reads from objects. In a function's code the two can't be told apart.
+
+    """
+
+    variables: set[str]
+    attributes: set[str]
 
 
 class Evidence:
@@ -62,7 +84,8 @@ def _imports(package: str, other: object) -> bool:
     loaded, answer = _answers.get((package, str(other)), (0, False))
     if loaded != len(sys.modules):  # looking takes milliseconds where thousands of modules are loaded
         answer = _refers_to(package, str(other))
-        _answers[package, str(other)] = len(sys.modules), answer
+        if not getattr(getattr(sys.modules[package], "__spec__", None), "_initializing", False):
+            _answers[package, str(other)] = len(sys.modules), answer
     return answer
 
 
@@ -78,21 +101,39 @@ def _refers_to(package: str, other: str) -> bool:
     return False
 
 
-def names_in(code: str | CodeType) -> set[str]:
+def names_in(code: str | CodeType) -> Names:
     """Return the names in code: those a cell reads or imports, those that a function looks up."""
     if isinstance(code, CodeType):
-        found = {part for name in code.co_names for part in name.split(".")}  # `import torch.nn` is one name
-        return found.union(*(names_in(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+        names = set(_names_in_function(code))
+        return Names(names, names)
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError):
-        return set(_words(code))
-    found = set()
+        words = set(_words(code))
+        return Names(words, words)
+    variables: set[str] = set()
+    attributes: set[str] = set()
     for node in ast.walk(tree):
+        if type(node) is ast.Attribute:
+            attributes.add(node.attr)
+            continue
         names_of = _NAMES_OF.get(type(node))
         if names_of is not None:
-            found.update(names_of(node))
-    return found
+            variables.update(names_of(node))
+        if type(node) is ast.Call and _called(node) in _GETTERS:
+            attributes.update(_texts_in(node))
+    return Names(variables, attributes)
+
+
+def _names_in_function(code: CodeType) -> Iterator[str]:
+    for name in code.co_names:
+        yield from name.split(".")  # `import torch.nn` is one name
+    reads_by_name = not set(_GETTERS).isdisjoint(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in_function(constant)
+        elif reads_by_name and isinstance(constant, str):
+            yield constant
 
 
 def _names_of_name(node: ast.Name) -> Iterable[str]:
@@ -109,11 +150,19 @@ def _names_of_import_from(node: ast.ImportFrom) -> Iterable[str]:
 
 def _names_of_call(node: ast.Call) -> Iterable[str]:
     """Return the names in the texts that a call is given, where it runs a magic or imports by name."""
-    called = getattr(node.func, "id", getattr(node.func, "attr", ""))
-    if called not in (*_MAGICS, *_IMPORTS):
-        return ()
-    texts = [str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)]
-    return _words(" ".join(texts)) if called in _MAGICS else map(_top, texts)
+    called = _called(node)
+    if called in _MAGICS:
+        return _words(" ".join(_texts_in(node)))
+    return map(_top, _texts_in(node)) if called in _IMPORTS else ()
+
+
+def _called(node: ast.Call) -> str:
+    """Return the last name of what is called."""
+    return str(getattr(node.func, "id", getattr(node.func, "attr", "")))
+
+
+def _texts_in(node: ast.Call) -> list[str]:
+    return [str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)]
 
 
 # The nodes of a syntax tree that name something, and how they do.
@@ -130,60 +179,107 @@ def _words(text: str) -> list[str]:
     return re.findall(r"[^\W\d]\w*", text)
 
 
-def packages(names: Iterable[str], namespace: Mapping[str, Any]) -> set[str]:
+def packages(names: Names, namespace: Mapping[str, Any]) -> set[str]:
     """Return the top-level packages that names stand for, through the user's own functions and classes.
+
+    Of the methods of an own class those count that the code can reach: the name of one is read from an object
+    somewhere in it, the language calls it, or a base class from another package can.
 
     Parameters
     ----------
     names
-        As `names_in` gives them. Each counts as a package itself, too: the code can import it.
+        As `names_in` gives them. Each variable counts as a package itself, too: the code can import it.
     namespace
         What they are looked up in.
 
     """
-    found: set[str] = set()
-    seen: set[int] = set()
-    pending: list[tuple[Iterable[str], Mapping[str, Any]]] = [(names, namespace)]
-    while pending:
-        looked_up, where = pending.pop()
-        for name in looked_up:
-            found.add(name)
-            if name not in where or id(where[name]) in seen:
-                continue
-            value = where[name]
-            seen.add(id(value))
-            for function in _look_at(value, found):
-                if id(function.__code__) not in seen:
-                    seen.add(id(function.__code__))
-                    pending.append((names_in(function.__code__), function.__globals__))
+    search = _Search()
+    search.add(names, namespace)
+    found = search.run()
     return found | {_HALVES[half] for half in found & _HALVES.keys()}
 
 
-def _look_at(value: object, found: set[str]) -> list[FunctionType]:
-    """Add the packages that a value comes from; return the user's own functions in it.
+class _Search:
+    """Follows the names in code to the packages that they come from, into the user's own code."""
 
-    No code of the value runs: it can be of any kind.
-    """
-    # Its type, and not isinstance, which asks the value for its __class__.
-    if issubclass(type(value), ModuleType):
-        found.add(_top(ModuleType.__getattribute__(value, "__dict__").get("__name__")))
-        return []
-    if type(value) is MethodType:
-        value = value.__func__
-    if type(value) is FunctionType:
-        found.add(_top(value.__module__))
+    def __init__(self) -> None:
+        self._found: set[str] = set()
+        self._seen: set[int] = set()
+        self._pending: list[tuple[Names, Mapping[str, Any]]] = []
+        self._attributes: set[str] = set()  # all that are read in the code so far
+        self._unreached: dict[str, list[FunctionType]] = {}  # methods, by the names that nobody has read yet
+
+    def add(self, names: Names, namespace: Mapping[str, Any]) -> None:
+        self._pending.append((names, namespace))
+
+    def run(self) -> set[str]:
+        while self._pending:
+            names, namespace = self._pending.pop()
+            for name in names.variables:
+                self._found.add(name)
+                if name in namespace and id(namespace[name]) not in self._seen:
+                    self._seen.add(id(namespace[name]))
+                    self._look_at(namespace[name])
+            new = names.attributes - self._attributes
+            self._attributes |= new
+            for name in self._unreached.keys() & new:
+                for function in self._unreached.pop(name):
+                    self._follow(function)
+        return self._found
+
+    def _look_at(self, value: object) -> None:
+        """Add the packages that a value comes from, and follow the user's own functions in it.
+
+        No code of the value runs: it can be of any kind.
+        """
+        # Its type, and not isinstance, which asks the value for its __class__.
+        if issubclass(type(value), ModuleType):
+            self._found.add(_top(ModuleType.__getattribute__(value, "__dict__").get("__name__")))
+            return
+        if type(value) is MethodType:
+            value = value.__func__
+        if type(value) is FunctionType:
+            self._found.add(_top(value.__module__))
+            self._follow(value)
+            return
+        is_class = issubclass(type(value), type)
+        cls: Any = value if is_class else type(value)
+        self._found.update(_top(base.__module__) for base in cls.__mro__)
+        can_be_called = any(_top(base.__module__) not in _PASSIVE for base in cls.__mro__)
+        for base in cls.__mro__:
+            if base.__module__ in _OWN:
+                for name, attribute in list(vars(base).items()):
+                    is_special = name.startswith("__") and (is_class or name not in _MAKING)
+                    self._add_method(name, attribute, is_called=can_be_called or is_special)
+
+    def _add_method(self, name: str, attribute: object, *, is_called: bool) -> None:
+        for function in _functions_of(attribute):
+            if is_called or name in self._attributes:
+                self._follow(function)
+            else:
+                self._unreached.setdefault(name, []).append(function)
+
+    def _follow(self, function: FunctionType) -> None:
+        """Look into a function of the user's own, and into those that it wraps."""
         # A decorated function is in the closure of its wrapper.
-        inner = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
-        own = [
-            function
-            for function in inner
-            if type(function) is FunctionType and _top(function.__module__) in _OWN
-        ]
-        return [value, *own] if _top(value.__module__) in _OWN else own
-    cls: Any = value if issubclass(type(value), type) else type(value)
-    found.update(_top(base.__module__) for base in cls.__mro__)
-    attributes = (vars(base).values() for base in cls.__mro__ if base.__module__ in _OWN)
-    return [value for values in attributes for value in values if isinstance(value, FunctionType)]
+        inner = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+        for one in (function, *(value for value in inner if type(value) is FunctionType)):
+            if _top(one.__module__) in _OWN and id(one.__code__) not in self._seen:
+                self._seen.add(id(one.__code__))
+                self._pending.append((names_in(one.__code__), one.__globals__))
+
+
+def _functions_of(attribute: object) -> list[FunctionType]:
+    """Return the functions that an attribute of a class is made of."""
+    if type(attribute) in (classmethod, staticmethod):
+        found: tuple[object, ...] = (attribute.__func__,)  # type: ignore[attr-defined]
+    elif type(attribute) is property:
+        found = attribute.fget, attribute.fset, attribute.fdel
+    elif type(attribute) is cached_property:
+        found = (attribute.func,)
+    else:
+        found = (attribute,)
+    return [function for function in found if type(function) is FunctionType]
 
 
 def _is_filled(cell: CellType) -> bool:

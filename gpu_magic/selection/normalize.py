@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import ChoiceError, PlacementError
@@ -12,8 +12,15 @@ from gpu_magic.errors import ChoiceError, PlacementError
 __all__ = ["can_name_device", "normalize_device", "normalize_request"]
 
 
-def normalize_device(device: object) -> str:
+def normalize_device(device: object, device_of: Callable[[object], object] = lambda _: None) -> str:
     """Return what one would type after `%%on_gpu` for a device, or for several.
+
+    Parameters
+    ----------
+    device
+        A number, a text, a GPU, a framework's own object, or several of these.
+    device_of
+        Returns the device that a framework's own object stands for; None for any other object.
 
     Raises
     ------
@@ -23,6 +30,8 @@ def normalize_device(device: object) -> str:
     """
     if isinstance(device, Gpu):
         return f"smi:{device.index}"
+    if (named := device_of(device)) is not None:
+        return str(named)
     if isinstance(device, bool | bytes | set | frozenset | dict) or callable(device):
         raise PlacementError(f"{device!r:.40} does not name a device; try on_gpu(0) or on_gpu('cpu').")
     if isinstance(device, str | MigInstance):
@@ -30,8 +39,8 @@ def normalize_device(device: object) -> str:
     with contextlib.suppress(TypeError):
         return str(operator.index(device))  # type: ignore[arg-type] # any integer: NumPy's, too
     if isinstance(device, Iterable):
-        return ",".join(map(normalize_device, device))
-    return str(device)  # str(torch.device) is what one would type
+        return ",".join(normalize_device(one, device_of) for one in device)
+    return str(device)
 
 
 def can_name_device(device: object) -> bool:

@@ -13,7 +13,12 @@ __all__ = ["CPU", "LogicalDevice", "PhysicalDevice", "Target", "parse_targets"]
 _EXPECTED = "0, cuda:0, /GPU:0, gpu:0, smi:3 (nvidia-smi's number), a UUID prefix (GPU-8f3a), cpu or cpu:2"
 # TensorFlow's names can begin with a job, and contain "device:".
 _SPELLING = re.compile(
-    r"(?:/job:\w+/replica:\d+/task:\d+)?/?(?:device:)?([a-z]\w*?):([0-9]{1,4})", re.IGNORECASE
+    r"(?:/job:\w+/replica:\d+/task:\d+)?/?(?:(?:physical_)?device:)?([a-z]\w*?):([0-9]{1,4})", re.IGNORECASE
+)
+# What `{device}` makes of the device objects of TensorFlow and CuPy, and what they name.
+_OBJECTS = (
+    (re.compile(r"(?:Physical|Logical)Device\(name='([^']*)', device_type='\w*'\)"), r"\1"),
+    (re.compile(r"<CUDA Device ([0-9]+)>"), r"cuda:\1"),
 )
 _WITHOUT_INDEX = ("cpu", "mps")  # may be named without a number
 
@@ -77,7 +82,10 @@ def parse_targets(text: str) -> tuple[Target, ...]:
         The text names no device, or one twice. The message says what would work.
 
     """
-    asked = re.sub(r"[\[\]()'\"]", "", text).strip()
+    named = text
+    for pattern, name in _OBJECTS:
+        named = pattern.sub(name, named)
+    asked = re.sub(r"[\[\]()'\"]", "", named).strip()
     if not asked:
         raise PlacementError(f"No device is named; expected {_EXPECTED}.")
     if "{" in asked:

@@ -80,13 +80,32 @@ def test_a_function_of_such_a_cell_has_its_lines_later(kernel: Kernel) -> None:
     assert "return 1 / 0" in kernel.run("import inspect; print(inspect.getsource(late))").stdout
 
 
-def test_a_syntax_error_is_told_once_with_its_line(kernel: Kernel) -> None:
-    reply = kernel.run("%%on_gpu 2\nprint('ran')\nif x\n    3")
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("print('ran')\nif x\n    3", 3),
+        ("\n\nprint('ran')\nx = = 1", 5),
+        ("print('ran')\nreturn 5", 3),
+        ("print('ran')\n%%on_gpu 1\nprint('ran')\nx = = 1", 5),
+        ("%%on_gpu 1\nprint('ran')\nx = = 1", 4),
+        ("print('ran')\n  x = 1", 3),
+    ],
+)
+def test_a_syntax_error_is_told_as_in_a_plain_cell(kernel: Kernel, body: str, line: int) -> None:
+    reply = kernel.run(f"%%on_gpu 2\n{body}")
     assert (reply.status, reply.stdout) == ("error", "")
-    assert "line 3" in reply.traceback
-    assert reply.traceback.count("SyntaxError") == 1
-    seen = reply.traceback.replace("gpu_magic/magics/cells.py", "", 1)  # IPython shows no less
-    assert "cells.py" not in seen
+    assert f"line {line}\n" in reply.traceback
+    plain = kernel.run(body.replace("%%on_gpu 1\n", ""))
+    assert reply.traceback.count("\n") == plain.traceback.count("\n")
+    for frame in ("gpu_magic", "interactiveshell.py", "run_cell_magic"):
+        assert frame not in reply.traceback
+    assert kernel.run(STATE).stdout == BEFORE
+
+
+def test_a_late_import_of_the_future_is_as_in_a_plain_cell(kernel: Kernel) -> None:
+    cell = "x = 1\nfrom __future__ import annotations\ndef f(a: int): ...\nf.__annotations__"
+    reply = kernel.run(f"%%on_gpu cpu\n{cell}")
+    assert (reply.status, reply.text) == ("ok", "{'a': 'int'}")
 
 
 def test_an_error_stops_run_all(kernel: Kernel) -> None:

@@ -221,7 +221,7 @@ def test_mirrored_over_exactly_these_and_keras_fit_uses_both(run: Runner) -> Non
 
 def test_several_devices_without_mirror_are_refused(run: Runner) -> None:
     assert run("on_gpu_tensorflow.several_refused", "cpu:0,cpu:1", False) == {
-        "error": "A cell runs on one device. For cpu:0,cpu:1: --mirror (TensorFlow, Keras on it), "
+        "error": "A cell runs on one device. For cpu:0,cpu:1: mirror=True (TensorFlow, Keras on it), "
         "torch.nn.DataParallel(model, device_ids=[0, 1]), or a launcher (torchrun).",
         "ran": False,
     }
@@ -329,7 +329,7 @@ def test_a_keras_backend_without_gpus_is_refused(run: Runner) -> None:
 
 def test_mirror_is_tensorflow_s(run: Runner) -> None:
     found = run("on_gpu_keras.refused", "cpu:0,cpu:1", True, KERAS_BACKEND="jax")
-    assert found == "cpu and cpu:1 can't be used: --mirror is TensorFlow's, and Keras runs on jax."
+    assert found == "cpu and cpu:1 can't be used: mirror=True is TensorFlow's, and Keras runs on jax."
 
 
 # CuPy
@@ -352,6 +352,50 @@ def test_cupy_that_can_t_use_cuda_is_refused(run: Runner) -> None:
         "detected).",
         "ran": False,
     }
+
+
+# Devices that are objects
+
+
+@pytest.mark.parametrize(
+    ("program", "made_on"),
+    [
+        ("on_gpu_tensorflow.device_objects", {"physical": "CPU:0", "logical": "CPU:2", "several": 2}),
+        ("on_gpu_jax.device_objects", {"device": "{CpuDevice(id=2)}"}),
+        ("on_gpu_cupy.device_objects", {"device": 2}),
+    ],
+)
+def test_a_framework_s_own_object_names_its_device(
+    run: Runner, program: str, made_on: dict[str, object]
+) -> None:
+    assert run(program) == made_on
+
+
+def test_a_logical_gpu_of_tensorflow_is_the_gpu_that_it_was_made_of(run: Runner) -> None:
+    """TensorFlow's GPU:0 is CUDA's second one where only that is visible to it."""
+    assert run("on_gpu_tensorflow.names_of_gpus") == {"physical": "cuda:1", "logical": "cuda:1"}
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "given"),
+    [
+        ("on_gpu_torch.given_device", (1,), ["pretend:1", "pretend:1"]),
+        ("on_gpu_torch.given_device", ("cpu",), ["cpu", "cpu"]),
+        ("on_gpu_tensorflow.given_device", (), ["/CPU:2", "CPU:2"]),
+        ("on_gpu_jax.given_device", (), ["cpu:2", "{CpuDevice(id=2)}"]),
+        ("on_gpu_cupy.given_device", (), ["<CUDA Device 2>", 2]),
+        ("on_gpu_torch_and_jax.given_device", (), ["pretend:2", "pretend:2"]),
+    ],
+)
+def test_a_block_gives_the_device_as_the_framework_calls_it(
+    run: Runner, program: str, arguments: tuple[object, ...], given: list[object]
+) -> None:
+    """It prints so, and is what the framework's functions take."""
+    assert run(program, *arguments) == given
+
+
+def test_a_block_gives_keras_its_own_name_for_the_device(run: Runner) -> None:
+    assert run("on_gpu_keras.given_device", "cpu:2", KERAS_BACKEND="jax") == ["cpu:2", "cpu:2"]
 
 
 # Imports inside
@@ -421,6 +465,17 @@ def test_a_mere_word_is_no_use_of_a_framework(run: Runner) -> None:
 def test_keras_that_the_block_imports_brings_its_backend_into_use(run: Runner) -> None:
     found = run("on_gpu_first_imports.keras_inside", KERAS_BACKEND="tensorflow")
     assert found == {"was imported": True, "inside": "cpu:3 can't be used: TensorFlow has cpu:0."}
+
+
+@pytest.mark.parametrize("only", [None, "keras"])
+def test_keras_that_the_block_imports_brings_a_jax_to_any_device(run: Runner, only: str | None) -> None:
+    found = run.fresh("on_gpu_first_imports.keras_on_jax", only, KERAS_BACKEND="jax")
+    assert found == {"inside": "cpu:2", "outside": "cpu"}
+
+
+def test_a_package_that_the_block_imports_brings_a_jax_to_any_device(run: Runner) -> None:
+    found = run.fresh("on_gpu_cells.jax_through_a_package")
+    assert found == {"inside": "{CpuDevice(id=2)}", "outside": "{CpuDevice(id=0)}"}
 
 
 def test_only_keras_means_its_backend_too(run: Runner) -> None:
@@ -584,9 +639,26 @@ def test_only_limits_it(run: Runner, device: object, only: object, devices: dict
     assert run("on_gpu_torch_and_jax.limited", device, only) == devices
 
 
+@pytest.mark.parametrize(
+    ("device", "error"),
+    [
+        ("cpu:9", f"cpu:9 can't be used: {FOUR_OF_TENSORFLOW}."),
+        (0, f"cuda:0 can't be used: {TENSORFLOW_WITHOUT_CUDA}."),
+    ],
+)
+def test_a_framework_that_only_names_counts_as_used(run: Runner, device: object, error: str) -> None:
+    found = run("on_gpu_tensorflow.nothing_named", device, "tensorflow")
+    assert found == {"error": error, "ran": False}
+
+
+def test_the_backend_of_a_keras_that_only_names_counts_as_used(run: Runner) -> None:
+    found = run("on_gpu_tensorflow.nothing_named", 0, "keras")
+    assert found == {"error": f"cuda:0 can't be used: {TENSORFLOW_WITHOUT_CUDA}.", "ran": False}
+
+
 def test_only_is_proposed_where_one_of_several_can_run_there(run: Runner) -> None:
     assert run("on_gpu_torch_and_jax.both") == (
-        f"cuda:2 can't be used: {JAX_WITHOUT_GPU}. --only torch leaves the others out."
+        f'cuda:2 can\'t be used: {JAX_WITHOUT_GPU}. only="torch" leaves the others out.'
     )
 
 
@@ -595,9 +667,9 @@ def test_only_is_proposed_where_one_of_several_can_run_there(run: Runner) -> Non
     [
         (
             "jaxx",
-            "--only jaxx: no framework has that name; it can be torch, tensorflow, jax, cupy and keras.",
+            'only="jaxx": no framework has that name; it can be torch, tensorflow, jax, cupy and keras.',
         ),
-        ("", "--only needs a framework: torch, tensorflow, jax, cupy and keras."),
+        ("", 'only="" needs a framework: torch, tensorflow, jax, cupy and keras.'),
     ],
 )
 def test_only_says_what_it_can_be(run: Runner, only: str, error: str) -> None:

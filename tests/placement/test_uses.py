@@ -63,6 +63,60 @@ trainer, child = Trainer(), Child()
     assert ("fractions" in packages(names_in(cell), space)) is uses
 
 
+@pytest.mark.parametrize(
+    ("cell", "uses"),
+    [
+        ("settings.path()", False),
+        ("settings.half()", True),
+        ("settings.through_another()", True),
+        ("settings.ratio", True),
+        ("settings.cached", True),
+        ("settings.of_the_class()", True),
+        ("settings.static()", True),
+        ("settings.decorated()", True),
+        ("getattr(settings, 'half')()", True),
+        ("by_name(settings)", True),
+        ("caller()", True),
+        ("Settings().path()", True),  # it is made here
+        ("worker.start()", True),  # another package calls what is overridden
+        ("settings", False),
+    ],
+)
+def test_of_an_own_class_what_the_cell_can_reach(cell: str, uses: bool) -> None:
+    space = _notebook("""
+import functools
+import threading
+import fractions as f
+def logged(function):
+    @functools.wraps(function)
+    def inner(self): return function(self)
+    return inner
+class Settings:
+    def __init__(self): self.value = f.Fraction(1)
+    def path(self): return "/data"
+    def half(self): return f.Fraction(1, 2)
+    def through_another(self): return self.half()
+    @property
+    def ratio(self): return f.Fraction(1)
+    @functools.cached_property
+    def cached(self): return f.Fraction(1)
+    @classmethod
+    def of_the_class(cls): return f.Fraction(1)
+    @staticmethod
+    def static(): return f.Fraction(1)
+    @logged
+    def decorated(self): return f.Fraction(1)
+class Caller:
+    def __call__(self): return f.Fraction(1)
+class Worker(threading.Thread):
+    def run(self): f.Fraction(1)
+def by_name(settings): return getattr(settings, "half")()
+settings, caller, worker = Settings(), Caller(), Worker()
+""")
+    found = packages(names_in(cell), space)
+    assert ("fractions" in found) is uses
+
+
 def test_a_function_s_own_names_are_those_it_looks_up() -> None:
     def uses() -> object:
         return [Fraction(1) for _ in range(2)]
@@ -85,9 +139,9 @@ def test_a_value_is_asked_nothing() -> None:
             raise RuntimeError(name)
 
     space = {"touchy": Touchy(), "lazy": Lazy("lazy"), "tensor": type("T", (), {"__module__": "jaxlib.x"})()}
-    assert {"lazy", "jax"} <= packages(["touchy", "lazy", "tensor"], space)
+    assert {"lazy", "jax"} <= packages(names_in("touchy, lazy, tensor"), space)
 
 
 def test_functions_that_call_each_other_come_to_an_end() -> None:
     space = _notebook("def a(): return b()\ndef b(): return a()")
-    assert "a" in packages(["a"], space)
+    assert "a" in packages(names_in("a"), space)

@@ -23,3 +23,15 @@ def refused(device):
             ran.append(cupy.ones(1))
 
     return {"error": placement_error(use), "ran": bool(ran)}
+
+
+def device_objects():
+    with on_gpu(cupy.cuda.Device(2)):
+        return {"device": cupy.ones(1).device.id}
+
+
+def given_device():
+    with on_gpu(2) as device:
+        pass
+    with device:
+        return [str(device), cupy.ones(1).device.id]

@@ -5,6 +5,7 @@ import sys
 import warnings
 
 from gpu_magic import on_gpu
+from gpu_magic.frameworks import get
 from tests.programs.errors import placement_error
 
 
@@ -77,3 +78,20 @@ def plug_in(folder):
 
         found["beside a broken one"] = use()
     return {**found, "warnings": [str(one.message) for one in caught]}
+
+
+def keras_on_jax(only):
+    with on_gpu("cpu:2", only=only):
+        import keras
+        import numpy as np
+
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
+        inside = model.weights[0].value.device
+    outside = keras.ops.ones(1).device
+    return {"inside": logical(inside), "outside": logical(outside)}
+
+
+def logical(device):
+    return str(get("jax").device_of(device))

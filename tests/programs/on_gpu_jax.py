@@ -32,3 +32,14 @@ def refused(device):
             ran.append(jnp.ones(1))
 
     return {"error": placement_error(use), "ran": bool(ran)}
+
+
+def device_objects():
+    with on_gpu(jax.devices()[2]):
+        return {"device": str(jnp.ones(1).devices())}
+
+
+def given_device():
+    with on_gpu("cpu:2") as device:
+        pass
+    return [str(device), str(jax.device_put(1.0, device).devices())]

@@ -34,3 +34,10 @@ def refused(device, mirror):
             keras.ops.ones(2)
 
     return placement_error(use)
+
+
+def given_device(wanted):
+    with on_gpu(wanted) as device:
+        pass
+    with keras.device(device):
+        return [device, str(next(iter(keras.ops.ones(1).devices())))]

@@ -1,11 +1,13 @@
 """`on_gpu` with TensorFlow, on four logical CPUs."""
 
+import sys
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from gpu_magic import on_gpu
-from gpu_magic.frameworks import get
+from gpu_magic.frameworks import device_of, get
 from tests.programs.errors import placement_error
 
 tf.config.set_logical_device_configuration(
@@ -88,3 +90,44 @@ def only_keras(device):
             keras.ops.ones(1)
 
     return placement_error(use)
+
+
+def nothing_named(device, only):
+    ran = []
+
+    def use():
+        with on_gpu(device, only=only):
+            ran.append("ran")
+
+    return {"error": placement_error(use), "ran": bool(ran)}
+
+
+def device_objects():
+    found = {}
+    with on_gpu(tf.config.list_physical_devices("CPU")[0]):
+        found["physical"] = made()
+    logical = tf.config.list_logical_devices("CPU")
+    with on_gpu(logical[2]):
+        found["logical"] = made()
+    with on_gpu(logical[:2], mirror=True):
+        found["several"] = tf.distribute.get_strategy().num_replicas_in_sync
+    return found
+
+
+def names_of_gpus():
+    eager = sys.modules["tensorflow.python.eager.context"].context()
+    gpus = [tf.config.PhysicalDevice(f"/physical_device:GPU:{index}", "GPU") for index in range(2)]
+    eager._initialize_physical_devices()
+    eager._physical_devices += gpus  # as on a machine with two
+    eager._visible_device_list = gpus[1:]
+    return {
+        "physical": str(device_of(gpus[1])),
+        "logical": str(device_of(tf.config.LogicalDevice("/device:GPU:0", "GPU"))),
+    }
+
+
+def given_device():
+    with on_gpu("cpu:2") as device:
+        pass
+    with tf.device(device):
+        return [str(device), made()]

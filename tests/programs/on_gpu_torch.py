@@ -262,3 +262,9 @@ def or_cpu(device):
     with contextlib.redirect_stdout(said), on_gpu(device, or_cpu=True):
         found.append(made())
     return {"made on": found, "said": said.getvalue()}
+
+
+def given_device(wanted):
+    with on_gpu(wanted) as device:
+        pass
+    return [str(device), str(torch.zeros(1).to(device).device)]

@@ -79,3 +79,9 @@ def both():
 
 def wrong_limit(only):
     return placement_error(on_gpu, 2, only=only)
+
+
+def given_device():
+    with on_gpu(2) as device:
+        pass
+    return [str(device), str(torch.zeros(1).to(device).device)]

@@ -34,7 +34,7 @@ class Jax(Framework):
 
     name = "JAX"
     module = "jax"
-    needs = ("Array", "default_device", "local_devices", "tree_util")
+    needs = ("Array", "Device", "default_device", "local_devices", "tree_util")
     preallocates = True
 
     def has_gpu(self) -> bool:
@@ -72,6 +72,17 @@ class Jax(Framework):
     def raises_itself(self, device: LogicalDevice) -> bool:
         """Return whether `scope` does not start it: JAX raises when it starts and lacks the platform."""
         return device.index == 0 and not self.is_started() and platform(device) in _PLATFORMS
+
+    def own_device(self, device: LogicalDevice) -> Any:
+        """Return its object for a device; a JAX that has not started has the names of platforms alone."""
+        return devices_like(device)[device.index] if self.is_started() else platform(device)
+
+    def device_of(self, obj: object) -> LogicalDevice | str | None:
+        return logical_device(obj) if isinstance(obj, sys.modules["jax"].Device) else None
+
+    def is_waiting(self, device: LogicalDevice) -> bool:
+        is_known = platform(device) in _PLATFORMS
+        return is_known and not self.is_started() and not self.raises_itself(device)
 
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """Set a device as the default; before JAX has started, a platform, which means its first device.

@@ -78,6 +78,14 @@ class PyTorch(Framework):
     def name_of(self, device: LogicalDevice) -> str:
         return "cpu" if device.kind == "cpu" else f"{device.type or _accelerator() or 'cuda'}:{device.index}"
 
+    def own_device(self, device: LogicalDevice) -> Any:
+        return sys.modules["torch"].device(self.name_of(device))
+
+    def device_of(self, obj: object) -> LogicalDevice | str | None:
+        """Return a device that has a number; one without is whichever is the current one."""
+        is_one = isinstance(obj, sys.modules["torch"].device) and (obj.type == "cpu" or obj.index is not None)
+        return logical_device(obj) if is_one else None
+
     def resolved(self, device: LogicalDevice) -> LogicalDevice:
         kind = _accelerator()
         is_other = device.kind == "gpu" and not device.type and kind is not None and kind != "cuda"

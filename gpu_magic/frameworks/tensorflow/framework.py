@@ -74,6 +74,17 @@ class TensorFlow(Framework):
     def name_of(self, device: LogicalDevice) -> str:
         return name_of(device)
 
+    def device_of(self, obj: object) -> LogicalDevice | str | None:
+        """Return the device of a physical one, which has CUDA's number, or of a logical one."""
+        config: Any = sys.modules["tensorflow"].config
+        if isinstance(obj, config.LogicalDevice):
+            return logical_device(obj.name)
+        if not isinstance(obj, config.PhysicalDevice):
+            return None
+        if obj.device_type == "GPU":
+            return LogicalDevice("gpu", index_of(obj), "cuda")
+        return LogicalDevice("cpu", index_of(obj)) if obj.device_type == "CPU" else obj.name
+
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         del is_used  # its device can be set without starting it
         if not is_started():

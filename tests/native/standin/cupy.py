@@ -31,6 +31,9 @@ class Device:
         self.id = getDevice() if device is None else device
         self._before = []
 
+    def __repr__(self):
+        return f"<CUDA Device {self.id}>"
+
     def __enter__(self):
         self._before.append(getDevice())
         self.use()
