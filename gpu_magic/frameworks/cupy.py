@@ -51,7 +51,7 @@ class CuPy(Framework):
     def own_device(self, device: LogicalDevice) -> Any:
         return str(device) if device.kind == "cpu" else sys.modules["cupy"].cuda.Device(device.index)
 
-    def device_of(self, obj: object) -> LogicalDevice | str | None:
+    def device_of(self, obj: Any) -> LogicalDevice | str | None:
         is_one = isinstance(obj, sys.modules["cupy"].cuda.Device)
         return LogicalDevice("gpu", obj.id, "cuda") if is_one else None
 

@@ -1,4 +1,4 @@
-"""Looks at the body of a cell magic when IPython transforms the cell: whether it awaits, and is valid Python."""
+"""Looks at a cell magic's body when IPython transforms the cell: whether it awaits, and is valid Python."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def free(history: History | None, *, dry_run: bool = False, budget: Budget | Non
 
 def _holdings_of_variables(history: History, budget: Budget) -> dict[str, Mapping[Hashable, Holding]]:
     """Return the memory that each variable holds, by its name."""
-    found = {}
+    found: dict[str, Mapping[Hashable, Holding]] = {}
     for name, value in history.variables().items():
         with budget.variable(name):
             found[name] = holdings_of([value], budget)

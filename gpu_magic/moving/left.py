@@ -100,7 +100,8 @@ def _way(left: LeftObject, parts: list[str], remembers: list[str]) -> str:
 
 def _parts(obj: Any, device: LogicalDevice) -> tuple[list[str], list[str]]:
     """Return the names of an object's attributes that can be moved, and of those that are a device."""
-    parts, remembers = [], []
+    parts: list[str] = []
+    remembers: list[str] = []
     for name, value in dict(getattr(obj, "__dict__", {})).items():
         if any(framework.device_like(value, device) is not None for framework in imported()):
             remembers.append(name)

@@ -83,7 +83,7 @@ def _children(value: Any, cls: type, frameworks: Sequence[Framework]) -> tuple[S
     """Return what an object leads to, and whether it is no more than its components."""
     for framework in frameworks:
         if (components := framework.components(value)) is not None:
-            return components.children, not components.is_kept
+            return components.children, not components.in_place
     if (components := items_of(value, cls) or attributes_of(value, cls)) is not None:
         return components.children, True
     package = cls.__module__.partition(".")[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import warnings
@@ -160,7 +159,10 @@ class Scope:
 
                 scope = mirrored(devices)
             else:
-                ask = (lambda: True) if is_used else functools.partial(self._block.uses, module)
+
+                def ask() -> bool:
+                    return is_used or self._block.uses(module)
+
                 waits = framework.is_waiting(devices[0]) and not ask()
                 scope = framework.scope(devices[0], ask)
             scope.__enter__()

@@ -85,7 +85,7 @@ def tensors_in(obj: Any) -> list[Any]:
     found: list[Any] = []
     pending, seen = [getattr(obj, "__dict__", {})], set()
     while pending:
-        value = pending.pop()
+        value: Any = pending.pop()
         if id(value) in seen:
             continue
         seen.add(id(value))
