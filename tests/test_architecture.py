@@ -49,7 +49,7 @@ LIBRARIES = {
     "pynvml": ["devices"],
     "anywidget": ["widget"],
     "IPython": ["magics", "widget", "display.fallback"],
-    "torch": ["frameworks.pytorch.device_mode"],
+    "torch": ["frameworks.pytorch.device_mode", "frameworks.pytorch.sampling"],
     "tensorflow": [],
     "jax": [],
     "keras": [],

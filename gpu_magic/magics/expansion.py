@@ -68,5 +68,5 @@ class _Formatter(DollarFormatter):
         text = "" if value is None else self._write(value)
         if not text.strip():
             what = "None" if value is None else "empty"
-            raise UsageError(f"The value in braces is {what}, and names nothing; nothing was changed.")
+            raise UsageError(f"The value in braces is {what}, and names nothing.")
         return text

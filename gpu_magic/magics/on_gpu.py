@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 from gpu_magic.errors import GpuMagicError
+from gpu_magic.frameworks import device_of
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.cell_input import body_of
+from gpu_magic.magics.expansion import expand
 from gpu_magic.placement.block import TYPED
 from gpu_magic.placement.on_gpu import OnGpu, read_only
 from gpu_magic.placement.physical import LazySnapshot, labels
+from gpu_magic.selection.normalize import normalize_device
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,11 +55,8 @@ class OnGpuMagic:
         run there, the cell does not run. Otherwise it is a cell like any other.
         """
         __tracebackhide__ = True
-        if "{" in line or "$" in line:
-            # As IPython does, which takes longer than all else here: in the frame that calls run_cell_magic,
-            # below that of the lazy magic and this one.
-            line = self._shell.var_expand(line, depth=3)
-        options = read("%%on_gpu", line)
+        # The code that runs the magic is below the frames of this one, the lazy one and run_cell_magic.
+        options = read("%%on_gpu", expand(self._shell, line, _typed, depth=3))
         body = body_of(self._shell, cell)
         try:
             block = OnGpu(
@@ -72,6 +72,11 @@ class OnGpuMagic:
             raise UsageError(str(error)) from None
         scope = _CellScope(block, is_verbose=options.verbose)
         return body.run(scope, scope.check, check_each=block.can_stop)
+
+
+def _typed(value: object) -> str:
+    """Return what one would type for the value of an expression."""
+    return normalize_device(value, device_of)
 
 
 class _CellScope:

@@ -105,6 +105,8 @@ def test_or_cpu_places_what_the_cell_imports_on_the_cpu(bare: Kernel) -> None:
         ("%where (1, 2)", "(1, is not an expression; separate several with spaces"),
         ("%%on_gpu auto", "'auto' chooses GPUs: try %gpus auto, and then 0 here"),
         ("%%on_gpu {nothing[0]}", "'{nothing[0]}' is not a variable"),
+        ("%%on_gpu {None}", "The value in braces is None, and names nothing."),
+        ("%%on_gpu {[]}", "The value in braces is empty, and names nothing."),
         ("%%on_gpu 0,1 --mirror", "--mirror is TensorFlow's, and this does not use it"),
     ],
 )

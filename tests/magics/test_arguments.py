@@ -21,7 +21,6 @@ def test_nothing_is_given_in_an_empty_line(magic: str) -> None:
     for line in ("", "  ", "# a comment", "''" if magic not in ("%to_gpu", "%to_cpu") else ""):
         found = vars(read(magic, line))
         assert found.pop("request") == ""
-        assert found.pop("order", "pci") == "pci"
         assert set(found.values()) <= {None, False}
         assert len(found) == len(set(OPTIONS[magic]) - {"--order"})
 
