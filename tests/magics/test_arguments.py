@@ -22,7 +22,7 @@ def test_nothing_is_given_in_an_empty_line(magic: str) -> None:
         found = vars(read(magic, line))
         assert found.pop("request") == ""
         assert set(found.values()) <= {None, False}
-        assert len(found) == len(set(OPTIONS[magic]) - {"--order"})
+        assert len(found) == len(set(OPTIONS[magic]))
 
 
 @pytest.mark.parametrize(
