@@ -71,7 +71,8 @@ def _without_a_restart(refused: Refused) -> Iterator[str]:
 
 def _with_a_restart(refused: Refused) -> str:
     """Say how to have it after a restart, of which only a kernel is capable by itself."""
-    restart = "restart the kernel" if refused.program == "kernel" else "start Python anew"
+    kinds = {"kernel": "restart the kernel", "unattended kernel": "start the notebook anew"}
+    restart = kinds.get(refused.program, "start Python anew")
     if refused.is_reset:
         return f"To go back to what this process was started with: {restart}."
     wish = (

@@ -39,7 +39,7 @@ __all__ = [
 
 # CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER; None: not set.
 Variables = tuple[str | None, str | None]
-Program = Literal["kernel", "ipython", "python"]
+Program = Literal["kernel", "unattended kernel", "ipython", "python"]
 
 _SUCCESS, _NOT_INITIALIZED, _NO_DEVICE = 0, 3, 100
 # A flag in /proc/self/stat: forked, and has not run another program since (Linux, include/linux/sched.h).
@@ -184,9 +184,19 @@ def connection_file() -> str:
 
 
 def program() -> Program:
-    """Return what this process is: a Jupyter kernel, IPython in a terminal, or Python."""
-    if connection_file():
-        return "kernel"
+    """Return what this process is: a Jupyter kernel, unattended or not, IPython in a terminal, or Python.
+
+    A kernel is unattended where a program runs a notebook in it and does not start it again: nbclient (0.11;
+    papermill, nbconvert, Quarto), nbval and testbook make a kernel manager without naming a connection file,
+    and when their kernel ends, the run fails. Then jupyter_client gives the file a name from
+    `tempfile.mkstemp(".json")` (`write_connection_file`, jupyter_client 8.10). Jupyter servers, consoles and
+    editors restart kernels, and name their connection files (`kernel-<id>.json`).
+    """
+    if file := connection_file():
+        import re  # IPython has imported it
+
+        is_unnamed = re.fullmatch(r"tmp[a-z0-9_]{8}\.json", file.rpartition(os.sep)[2])
+        return "unattended kernel" if is_unnamed else "kernel"
     ipython: Any = sys.modules.get("IPython.core.getipython")
     return "ipython" if ipython is not None and ipython.get_ipython() is not None else "python"
 

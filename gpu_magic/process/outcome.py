@@ -78,7 +78,8 @@ class Refused(_Outcome):
     statements
         For each imported framework its name, and the statement that selects `cuda:ordinal`.
     program
-        What the process is: a Jupyter "kernel", "ipython" in a terminal, or "python".
+        What the process is: a Jupyter "kernel", or an "unattended kernel", which nobody would start again;
+        "ipython" in a terminal, or "python".
 
     """
 

@@ -6,7 +6,6 @@ A restarted kernel has the connection file of before, so a choice can be kept un
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,27 +14,13 @@ from gpu_magic import process
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["is_run_by_program", "kernel_id", "restart_from_here", "saved_choice_file", "say_in_first_cell"]
-
-# What jupyter_client calls the connection file of a kernel whose starter names none: the name is from
-# `tempfile.mkstemp(".json")` (`write_connection_file`, jupyter_client 8.10).
-_UNNAMED = re.compile(r"tmp[a-z0-9_]{8}\.json")
+__all__ = ["kernel_id", "restart_from_here", "saved_choice_file", "say_in_first_cell"]
 
 
 def saved_choice_file() -> Path | None:
     """Return the file for this kernel's saved choice; None where this process is not a Jupyter kernel."""
     file = process.connection_file()
     return Path(process.saved_choices_folder(), Path(file).name) if file else None
-
-
-def is_run_by_program() -> bool:
-    """Return whether a program has started this kernel to run a notebook, and does not start it again.
-
-    nbclient (0.11; papermill, nbconvert, Quarto), nbval and testbook make a kernel manager without naming a
-    connection file. When their kernel ends, the run fails. Jupyter servers, consoles and editors
-    restart kernels, and name their connection files (`kernel-<id>.json`).
-    """
-    return _UNNAMED.fullmatch(Path(process.connection_file()).name) is not None
 
 
 def kernel_id() -> str:

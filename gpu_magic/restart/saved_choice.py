@@ -11,10 +11,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError, GpuMagicError
-from gpu_magic.process import connection_file
+from gpu_magic.process import connection_file, program
 from gpu_magic.process.choosing import apply
 from gpu_magic.process.session import current
-from gpu_magic.restart.kernel import is_run_by_program, saved_choice_file
+from gpu_magic.restart.kernel import saved_choice_file
 from gpu_magic.restart.saved_files import EXPIRES_AFTER, remove_expired, take, write
 from gpu_magic.selection.options import Options
 
@@ -44,7 +44,7 @@ def save(refused: Refused) -> None:
             f"This is not a Jupyter kernel, so it can't be restarted from here: exit, and start again with "
             f"{typed}."
         )
-    if is_run_by_program():
+    if program() == "unattended kernel":
         raise ChoiceError(
             "--restart needs somebody to start the kernel again, and a program runs this notebook (nbclient, "
             f"papermill): place {typed} before the first cell that uses CUDA."

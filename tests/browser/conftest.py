@@ -95,6 +95,6 @@ def lab(server: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
     server.close_pages(keep_shared=not has_failed)
     for kernel in json.loads(server.request("api/kernels")):
         server.request(f"api/kernels/{kernel['id']}", "DELETE")
-    for kept in (server.root.parent / "runtime").glob("gpu_magic-*"):
+    for kept in (server.root.parent / "runtime" / "gpu_magic").glob("*"):
         kept.unlink()
     assert not server.complaints, server.complaints

@@ -28,7 +28,7 @@ def frozen_panel(lab: Lab, *more: str, **how: str) -> Notebook:
 
 
 def saved(lab: Lab) -> list[Path]:
-    return list((lab.root.parent / "runtime").glob("gpu_magic-*"))
+    return list((lab.root.parent / "runtime" / "gpu_magic").glob("*.json"))
 
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])

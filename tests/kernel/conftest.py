@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from jupyter_client.manager import KernelManager
@@ -157,10 +158,11 @@ def start_kernel(
         started: KernelManager = KernelManager(kernel_name="python3", transport="ipc")
         if not fresh and not variables:
             started = forked_manager(servers(paths, *imported))
-        started.ip = f"{sockets}/{started.kernel_id}"
+        name = uuid4()  # KernelManager itself gives it none
+        started.ip = f"{sockets}/{name}"
         runtime.mkdir(mode=0o700, exist_ok=True)
         # It is named as a server names it.
-        started.connection_file = str(connection_file or runtime / f"kernel-{started.kernel_id}.json")
+        started.connection_file = str(connection_file or runtime / f"kernel-{name}.json")
         given = clean_environment() | environment(native, state) | places | variables
         started.start_kernel(env=given, cwd=str(tmp_path))
         kernels.append(Kernel(started, state))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 from tests.conftest import LIMIT, ROOT
 from tests.kernel.conftest import clean_environment
@@ -279,20 +280,21 @@ def test_a_choice_is_saved_in_the_runtime_directory_wherever_the_connection_file
     assert save(kernel) == tmp_path / "runtime" / "gpu_magic" / "kernel-elsewhere.json"
 
 
-def run_notebook(native: Path, folder: Path, *cells: str) -> list[Any]:
+def run_notebook(native: Path, sockets: str, folder: Path, *cells: str) -> list[Any]:
     """Run cells as nbclient does, also after an error; return the outputs of each."""
     state = folder / "machine"
     Driver(CARDS).write(state)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    client = NotebookClient(notebook, kernel_name="python3", allow_errors=True, timeout=LIMIT)
+    config = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/nbclient"}})
+    client = NotebookClient(notebook, kernel_name="python3", allow_errors=True, timeout=LIMIT, config=config)
     variables = {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(folder / "ipython")}
     client.execute(env=clean_environment() | environment(native, state) | variables)
     return [cell.outputs for cell in notebook.cells]
 
 
-def test_nobody_restarts_a_kernel_that_nbclient_runs(native: Path, tmp_path: Path) -> None:
+def test_nobody_restarts_a_kernel_that_nbclient_runs(native: Path, sockets: str, tmp_path: Path) -> None:
     cells = "%load_ext gpu_magic", START_CUDA, "%gpus 3 --restart", "print('the next cell')"
-    *_, restart, after = run_notebook(native, tmp_path, *cells)
+    *_, restart, after = run_notebook(native, sockets, tmp_path, *cells)
     assert [output["text"] for output in restart] == [
         "UsageError: --restart needs somebody to start the kernel again, and a program runs this notebook (nbclient, "
         "papermill): place %gpus 3 before the first cell that uses CUDA.\n"
@@ -300,12 +302,21 @@ def test_nobody_restarts_a_kernel_that_nbclient_runs(native: Path, tmp_path: Pat
     assert [output["text"] for output in after] == ["the next cell\n"]
 
 
-def test_the_panel_restarts_no_kernel_of_a_program(native: Path, tmp_path: Path) -> None:
+def test_the_panel_restarts_no_kernel_of_a_program(native: Path, sockets: str, tmp_path: Path) -> None:
     click = (
         "import gpu_magic\n"
         "from gpu_magic.widget.pending import carry_out\n"
         "from gpu_magic.widget.protocol import Choose\n"
         "print(carry_out(Choose('3', True, 'p')).text)"
     )
-    *_, said = run_notebook(native, tmp_path, START_CUDA, click)
+    *_, said = run_notebook(native, sockets, tmp_path, START_CUDA, click)
     assert said[0]["text"].startswith("--restart needs somebody to start the kernel again")
+
+
+def test_where_nobody_restarts_a_kernel_no_restart_is_advised(
+    native: Path, sockets: str, tmp_path: Path
+) -> None:
+    *_, refused = run_notebook(native, sockets, tmp_path, "%load_ext gpu_magic", START_CUDA, "%gpus 3")
+    said = refused[0]["data"]["text/plain"]
+    assert "start the notebook anew and run %gpus 3 before anything starts CUDA" in said
+    assert "--restart" not in said
