@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.placement.components import PLAIN
@@ -14,6 +15,10 @@ __all__ = ["PlainValues"]
 
 # Containers that are looked through here, of exactly these types: others can have attributes.
 _SEQUENCES = frozenset((tuple, list, set, frozenset, deque))
+_FEW = 16
+# How many cells a row has at most, on average.
+_CELLS = 16
+_END = object()
 # How many levels of containers are looked through at once: `[{"a": [1, 2]}]` has two below the list.
 _DEPTH = 3
 
@@ -37,10 +42,20 @@ class PlainValues:
         self._others: dict[int, Any] = {}
 
     def without(self, values: Sequence[Any]) -> Sequence[Any]:
-        """Return the values that may lead to an array."""
-        if self.types.issuperset(map(type, values)):
+        """Return the values that may lead to an array; of a few all, as that takes less time."""
+        if len(values) < _FEW:
+            return values
+        kinds = set(map(type, values)) - self.types
+        if not kinds or (kinds <= _SEQUENCES and self._are_rows(values)):
             return ()
         return [value for value in values if not self._is_plain(value, _DEPTH)]
+
+    def _are_rows(self, values: Sequence[Any]) -> bool:
+        """Return whether values are plain, or short rows of plain values, of which there can be a million."""
+        rows = [value for value in values if type(value) not in self.types]
+        cells = chain.from_iterable(rows)
+        first = islice(cells, _CELLS * len(rows))
+        return self.types.issuperset(map(type, first)) and next(cells, _END) is _END
 
     def _is_plain(self, value: Any, depth: int) -> bool:
         cls = type(value)

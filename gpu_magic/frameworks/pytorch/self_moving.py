@@ -83,7 +83,8 @@ def tensors_in(obj: Any) -> list[Any]:
     """
     torch: Any = sys.modules["torch"]
     found: list[Any] = []
-    pending, seen = [getattr(obj, "__dict__", {})], set()
+    pending: list[Any] = [getattr(obj, "__dict__", {})]
+    seen = set()
     while pending:
         value: Any = pending.pop()
         if id(value) in seen:
