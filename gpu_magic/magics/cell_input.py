@@ -1,4 +1,4 @@
-"""Looks at a cell magic's body when IPython transforms the cell: whether it awaits, and is valid Python."""
+"""Looks at the body of a cell magic before its cell runs: does it await, and can it be compiled."""
 
 from __future__ import annotations
 

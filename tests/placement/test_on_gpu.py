@@ -111,6 +111,13 @@ def test_training_has_all_of_a_model_there(run: Runner) -> None:
     assert run("on_gpu_torch.training", 3, 1, 3) == [["pretend:3"], ["pretend:1"], ["pretend:3"]]
 
 
+def test_an_optimizer_counts_its_steps_on_the_cpu(run: Runner) -> None:
+    """Reading a count of each parameter's on a GPU would wait for the GPU, at each step."""
+    found = run("on_gpu_torch.step_counts")
+    assert found.pop("average") == "pretend:1"
+    assert {name: where for name, where in found.items() if where != ["cpu"]} == {}
+
+
 def test_a_compiled_function_runs_on_the_device_of_each_block(run: Runner) -> None:
     assert run("on_gpu_torch.compiled", 3, 1, 3) == ["pretend:3", "pretend:1", "pretend:3", "cpu"]
 

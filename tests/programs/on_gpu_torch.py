@@ -116,6 +116,20 @@ def training(*devices):
     return found
 
 
+def step_counts():
+    found = {}
+    with on_gpu(1):
+        for name in ("Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop"):
+            net = torch.nn.Linear(2, 2)
+            optimizer = getattr(torch.optim, name)(net.parameters())
+            net(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            states = optimizer.state.values()
+            found[name] = sorted({str(one["step"].device) for one in states})
+        average = torch.optim.swa_utils.AveragedModel(net)
+    return {**found, "average": str(average.n_averaged.device)}
+
+
 def compiled(*devices):
     found = []
     function = torch.compile(lambda x: x * 2 + torch.ones(3), backend="eager", fullgraph=True)

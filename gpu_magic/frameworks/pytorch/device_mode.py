@@ -9,11 +9,13 @@ inherit the mode, and can't use CUDA.
 from __future__ import annotations
 
 import os
+import sys
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import _C
+from torch.compiler import is_compiling
 from torch.overrides import (
     TorchFunctionMode,
     _get_current_function_mode_stack,
@@ -25,6 +27,9 @@ from torch.utils._device import DeviceContext, _device_constructors
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.pytorch.sampling import SAMPLERS, sample
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 __all__ = ["DeviceMode", "RefusingMode"]
 
@@ -79,12 +84,14 @@ class DeviceMode(DeviceContext):  # type: ignore[misc] # the type checker does n
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        # Every call of PyTorch's comes through here. torch.compile traces it, and knows `_device_constructors`.
         kwargs = kwargs or {}
         if kwargs and kwargs.get("generator") is not None and func in SAMPLERS:
             return sample(func, args, kwargs, self.device)
-        if func in _device_constructors() or (func is _normal and _has_no_tensor(args, kwargs)):
-            if kwargs.get("device") is None:
-                kwargs["device"] = self.device
+        if func in _device_constructors() or func is _normal:
+            if _makes_on_default(func, args, kwargs):
+                is_count = not is_compiling() and _is_of_optimizer(sys._getframe(1))  # noqa: SLF001
+                kwargs["device"] = "cpu" if is_count else self.device
         elif func is _pin_memory and args[0].device.type != "cpu":
             return args[0]  # a batch that a DataLoader was to pin, and that was made on the device at once
         return func(*args, **kwargs)
@@ -108,8 +115,7 @@ class RefusingMode(TorchFunctionMode):  # type: ignore[misc]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        is_made = func in _device_constructors() or (func is _normal and _has_no_tensor(args, kwargs))
-        if is_made and kwargs.get("device") is None:
+        if _makes_on_default(func, args, kwargs):
             raise PlacementError(self._why)
         return func(*args, **kwargs)
 
@@ -129,9 +135,23 @@ def _chain_of(mode: Any) -> list[Any]:
     return chain
 
 
-def _has_no_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether `torch.normal` is given numbers: its other forms take no device."""
-    return not any(isinstance(value, torch.Tensor) for value in (*args, *kwargs.values()))  # mean, std, out
+def _is_of_optimizer(caller: FrameType) -> bool:
+    """Return whether an optimizer of PyTorch's makes a tensor without saying where: a count of its steps.
+
+    It is meant to be on the CPU, as each step reads it, which on a GPU waits for all that the GPU has to do
+    (PyTorch 2.13, torch/optim/adam.py, which is the only one to name the CPU).
+    """
+    module = str(caller.f_globals.get("__name__", ""))
+    return module.startswith("torch.optim.") and module != "torch.optim.swa_utils"  # that one has a buffer
+
+
+def _makes_on_default(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call makes a tensor on the default device."""
+    if kwargs.get("device") is not None:
+        return False
+    if func is _normal:  # its other forms take a tensor, and no device
+        return not any(isinstance(value, torch.Tensor) for value in (*args, *kwargs.values()))
+    return func in _device_constructors()
 
 
 def _use_cpu_in_child() -> None:
