@@ -84,7 +84,7 @@ class DeviceMode(DeviceContext):  # type: ignore[misc] # the type checker does n
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # Every call of PyTorch's comes through here. torch.compile traces it, and knows `_device_constructors`.
+        # Every call of PyTorch's comes by here. torch.compile traces it, and knows `_device_constructors`.
         kwargs = kwargs or {}
         if kwargs and kwargs.get("generator") is not None and func in SAMPLERS:
             return sample(func, args, kwargs, self.device)
