@@ -22,7 +22,7 @@ def move_lines(report: MoveReport) -> list[str]:
         _outcome(report),
         *(f"{name} stays: {reason}" for name, reason in report.skipped),
         *report.left,
-        *_leftover_lines(report.leftovers),
+        *_leftover_lines(report.leftovers, moves_all=report.moves_all),
     ]
 
 
@@ -39,10 +39,10 @@ def _outcome(report: MoveReport) -> str:
     return f"{size} moved to {device}{duration}."
 
 
-def _leftover_lines(leftovers: Leftovers) -> list[str]:
+def _leftover_lines(leftovers: Leftovers, *, moves_all: bool) -> list[str]:
     old, unfinished = leftovers.old_memory, leftovers.unfinished
     return [
-        *([_old_memory_text(old)] if old else []),
+        *([_old_memory_text(old, moves_all=moves_all)] if old else []),
         *(
             f"{name} has some of what has moved, and {size_text(nbytes)} elsewhere: move {name} as well."
             for name, nbytes in leftovers.split
@@ -51,10 +51,13 @@ def _leftover_lines(leftovers: Leftovers) -> list[str]:
     ]
 
 
-def _old_memory_text(old: OldMemory) -> str:
+def _old_memory_text(old: OldMemory, *, moves_all: bool) -> str:
+    names = ", ".join(old.names)
+    copy = f"with the old copy ({size_text(old.nbytes)} on {listed(sorted(map(str, old.devices)))})"
+    if moves_all:
+        return f"Not moved: {names}, {copy}. Datasets and outputs stay where they are."
     return (
-        f"Not named, and not tied to what has moved: {', '.join(old.names)}, with the old copy "
-        f"({size_text(old.nbytes)} on {listed(sorted(map(str, old.devices)))}). Names that belong together "
+        f"Not named, and not tied to what has moved: {names}, {copy}. Names that belong together "
         "move together in one line."
     )
 

@@ -73,6 +73,8 @@ class MoveReport(NamedTuple):
         A sentence for each object with arrays that is not moved.
     leftovers
         What it has left elsewhere; nothing for a dry run.
+    moves_all
+        Whether every variable was to be moved that can be.
 
     """
 
@@ -85,6 +87,7 @@ class MoveReport(NamedTuple):
     skipped: Sequence[tuple[str, str]]
     left: Sequence[str] = ()
     leftovers: Leftovers = Leftovers()
+    moves_all: bool = False
 
 
 class ProgressBar(Protocol):
@@ -149,6 +152,7 @@ def move_variables(
         skipped,
         left,
         leftovers,
+        request.all,
     )
 
 

@@ -64,6 +64,13 @@ def test_there_and_back(kernel: Kernel) -> None:
     assert kernel.run("step();").status == "ok"
 
 
+def test_all_says_that_datasets_stay(kernel: Kernel) -> None:
+    kernel.run("data = torch.utils.data.TensorDataset(x)")
+    assert kernel.run("%to_gpu --all").stdout.splitlines()[-1] == (
+        "Not moved: data, with the old copy (64 bytes on cpu). Datasets and outputs stay where they are."
+    )
+
+
 def test_names_attributes_and_items(kernel: Kernel) -> None:
     kernel.run("state = SimpleNamespace(x=x, pair=(x, x)); key = 'x'; rows = [x, x + 1]")
     assert kernel.run("%to_gpu state.x batch['x'] rows[1]").stdout == (
