@@ -41,11 +41,6 @@ class LeftObject(NamedTuple):
     obj: Any
     reason: str
 
-    @property
-    def is_frameworks(self) -> bool:
-        """Whether it is a framework's own (a data set, a compiled function), and not meant to be moved."""
-        return bool(self.reason) or _package(self.obj) in {framework.module for framework in imported()}
-
 
 def left_text(left: LeftObject, device: LogicalDevice, moved: Collection[Hashable]) -> str:
     """Return a sentence: what stays, and what would move it; empty if it has nothing elsewhere.

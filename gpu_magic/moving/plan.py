@@ -148,7 +148,7 @@ class Plan:
         if trial.variables[0].has_arrays:
             self.add(name, value)
         else:
-            self._left += [left for left in trial._left if not left.is_frameworks]
+            self._left += [left for left in trial._left if not left.reason]
         return ""
 
     @property

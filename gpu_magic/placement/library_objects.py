@@ -7,22 +7,22 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ReferenceType
 
-from gpu_magic.placement.components import PLAIN, attributes_of, is_users, items_of, stored_attributes
+from gpu_magic.placement.components import PLAIN, attributes_of, items_of, stored_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpu_magic.frameworks.base import Framework
 
-__all__ = ["ENDS", "Inside", "look_inside"]
+__all__ = ["Inside", "is_opaque", "look_inside"]
 
 # How many objects are looked at in one.
-_MOST = 5_000
+_MOST = 2_000
 # Types whose objects lead to no array, or to those of everybody.
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
-ENDS = (*PLAIN, *_FUNCTIONS, BaseException, ModuleType, ReferenceType)
+_ENDS = (*PLAIN, *_FUNCTIONS, BaseException, ModuleType, ReferenceType)
 # Packages whose objects lead to the user's variables, and are not theirs.
-_SHELLS = ("IPython", "ipykernel", "traitlets", "asyncio", "threading", "gpu_magic")
+_SHELLS = frozenset(("IPython", "ipykernel", "traitlets", "gpu_magic"))
 # Types without attributes that are plain values; others can stand for anything: a lock, a file, a stream.
 _VALUES = ("slice", "range", "ellipsis", "bytearray", "mappingproxy")
 _VALUES_OF = ("datetime", "decimal", "fractions", "pathlib", "uuid", "numpy")
@@ -49,6 +49,22 @@ class Inside(NamedTuple):
     looked_at: int
 
 
+def is_opaque(cls: type, frameworks: Sequence[Framework]) -> bool:
+    """Return whether objects of a type are not looked into.
+
+    Python's own lead anywhere (a logger to all loggers). What a framework does not say of its own objects,
+    nobody else knows.
+    """
+    package = cls.__module__.partition(".")[0]
+    return (
+        not cls.__dictoffset__
+        or issubclass(cls, _ENDS)
+        or package in sys.stdlib_module_names
+        or package in _SHELLS
+        or any(package == framework.module for framework in frameworks)
+    )
+
+
 def look_inside(obj: Any, frameworks: Sequence[Framework]) -> Inside:
     """Look through an object's attributes, and what they lead to, up to some thousand objects.
 
@@ -62,7 +78,7 @@ def look_inside(obj: Any, frameworks: Sequence[Framework]) -> Inside:
     while pending:
         value = pending.pop()
         cls = type(value)
-        if issubclass(cls, ENDS) or value is variables:
+        if issubclass(cls, _ENDS) or value is variables:
             continue
         if any(framework.is_array(cls) for framework in frameworks):
             arrays.append(value)
@@ -86,10 +102,8 @@ def _children(value: Any, cls: type, frameworks: Sequence[Framework]) -> tuple[S
             return components.children, not components.in_place
     if (components := items_of(value, cls) or attributes_of(value, cls)) is not None:
         return components.children, True
-    package = cls.__module__.partition(".")[0]
-    if package in _SHELLS:
-        return (), False
-    if cls.__dictoffset__ or is_users(cls):
+    if not is_opaque(cls, frameworks):
         return stored_attributes(value, cls).children, not callable(getattr(cls, "to", None))
+    package = cls.__module__.partition(".")[0]
     is_value = package in _VALUES_OF or cls.__name__ in (_VALUES_OF_TORCH if package == "torch" else _VALUES)
     return (), is_value

@@ -16,7 +16,7 @@ from gpu_magic.placement.components import (
     items_of,
     stored_attributes,
 )
-from gpu_magic.placement.library_objects import ENDS, look_inside
+from gpu_magic.placement.library_objects import is_opaque, look_inside
 from gpu_magic.placement.plain import PlainValues
 from gpu_magic.placement.tracebacks import components_of_error
 
@@ -211,7 +211,7 @@ class Walker:
 
         If a type's objects can't lead to one, none of them is looked at again.
         """
-        if not cls.__dictoffset__ or issubclass(cls, ENDS):
+        if is_opaque(cls, self._frameworks) and not hasattr(cls, "to"):
             self._types[cls] = _OPAQUE
             self._plain.types.add(cls)
             return None, None
@@ -219,6 +219,8 @@ class Walker:
             mover = next((framework for framework in self._frameworks if framework.moves_itself(obj)), None)
             if mover is not None:
                 return Node("self-moving", mover), None
+        if is_opaque(cls, self._frameworks):
+            return None, None
         inside = look_inside(obj, self._frameworks)
         if self._budget is not None:
             self._budget.allows(inside.looked_at)

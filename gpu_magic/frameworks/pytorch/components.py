@@ -35,6 +35,10 @@ def components_of(obj: Any, to: LogicalDevice | None) -> Components | None:
         return _optimizer(obj, to)
     if issubclass(kind, torch.nn.utils.rnn.PackedSequence):
         return Components([obj.data, obj.sorted_indices, obj.unsorted_indices], partial(_packed, obj), False)
+    distributions = torch.distributions
+    if issubclass(kind, distributions.Distribution | distributions.Transform):
+        names = list(vars(obj))
+        return Components([vars(obj)[name] for name in names], partial(_put_items, obj, names))
     data, optim = torch.utils.data, torch.optim
     if issubclass(kind, data.Dataset | data.DataLoader | data.Sampler):
         return Components(list(vars(obj).values()))
