@@ -21,7 +21,7 @@ def move_lines(report: MoveReport) -> list[str]:
         *_table(report),
         _outcome(report),
         *(f"{name} stays: {reason}" for name, reason in report.skipped),
-        *report.left,
+        *report.unmoved,
         *_leftover_lines(report.leftovers, moves_all=report.moves_all),
     ]
 

@@ -35,7 +35,7 @@ class Found(NamedTuple):
         For each object that can't be moved: why, and what to do.
     there
         Objects that can't be moved, and are on the device already.
-    left
+    unmoved
         Objects that have arrays and stay where they are, each with a reason, or without one.
     numpy
         NumPy's arrays that stay as they are.
@@ -47,7 +47,7 @@ class Found(NamedTuple):
     arrays: dict[str, list[Any]]
     unmovable: list[str]
     there: list[Any]
-    left: list[tuple[Any, str]]
+    unmoved: list[tuple[Any, str]]
     numpy: list[Any]
     shared: set[int]
 
@@ -130,8 +130,8 @@ class Graph:
                 found.there.append(obj)
             else:
                 found.unmovable.append(node.reason)
-        elif node.kind == "left":
-            found.left.append((obj, node.reason))
+        elif node.kind == "unmoved":
+            found.unmoved.append((obj, node.reason))
 
     def _add_array(self, array: Any, module: str, found: Found) -> None:
         self._arrays[id(array)] = array

@@ -9,7 +9,7 @@ from gpu_magic.frameworks import get
 from gpu_magic.frameworks.base import Load
 from gpu_magic.moving.destination import UnusableDeviceError, check_numpy
 from gpu_magic.moving.graph import Graph
-from gpu_magic.moving.left import LeftObject, left_text
+from gpu_magic.moving.unmoved import UnmovedObject, unmoved_text
 from gpu_magic.placement.collection import collection_paused
 from gpu_magic.placement.holdings import holdings_of
 from gpu_magic.placement.physical import LazySnapshot, described, free_bytes
@@ -96,7 +96,7 @@ class Plan:
         self._converts = converts
         self._machine = machine or LazySnapshot()
         self._nbytes: dict[str, int] = {}  # by the framework's module
-        self._left: list[LeftObject] = []
+        self._unmoved: list[UnmovedObject] = []
         self._unusable: UnusableDeviceError | None = None  # why a variable is not among them
 
     def add(self, name: str, value: Any) -> None:
@@ -124,7 +124,7 @@ class Plan:
         type_text = _type_text(value) if has_shape else type(value).__name__
         shared_with = self.variables[min(found.shared) - 1].name if found.shared else ""
         has_arrays = bool(found.arrays or found.there)
-        self._left += [LeftObject(name, obj is value, obj, reason) for obj, reason in found.left]
+        self._unmoved += [UnmovedObject(name, obj is value, obj, reason) for obj, reason in found.unmoved]
         self.values[name] = value
         self.variables.append(
             PlannedVariable(name, type_text, load, len(found.numpy), has_arrays, shared_with)
@@ -137,7 +137,7 @@ class Plan:
         try:
             with collection_paused():
                 found = Graph(self.requested, self._converts).add(value)
-            if not found.arrays and not found.unmovable and not found.left:
+            if not found.arrays and not found.unmovable and not found.unmoved:
                 return ""
             trial.add(name, value)
         except UnusableDeviceError as error:
@@ -148,7 +148,7 @@ class Plan:
         if trial.variables[0].has_arrays:
             self.add(name, value)
         else:
-            self._left += [left for left in trial._left if not left.reason]
+            self._unmoved += [one for one in trial._unmoved if not one.reason]
         return ""
 
     @property
@@ -189,8 +189,8 @@ class Plan:
         if not any(variable.has_arrays for variable in self.variables):
             if self._unusable is not None:
                 raise self._unusable
-            if left := self._left_texts(self._left):
-                raise PlacementError(left[0])
+            if unmoved := self._unmoved_texts(self._unmoved):
+                raise PlacementError(unmoved[0])
             names = listed(
                 (f"{variable.name or 'it'} ({variable.type_text})" for variable in self.variables),
                 "the variables here",
@@ -198,13 +198,13 @@ class Plan:
             raise PlacementError(f"There is nothing to move in {names}: no framework's arrays.")
 
     @property
-    def left(self) -> list[str]:
+    def unmoved(self) -> list[str]:
         """A sentence for each object with arrays that stays where it is, and is not meant to."""
-        return self._left_texts([left for left in self._left if not left.reason])
+        return self._unmoved_texts([one for one in self._unmoved if not one.reason])
 
-    def _left_texts(self, objects: Sequence[LeftObject]) -> list[str]:
+    def _unmoved_texts(self, objects: Sequence[UnmovedObject]) -> list[str]:
         moved = holdings_of(self.graph.arrays()).keys() if objects else ()
-        return list(filter(None, (left_text(left, self.requested, moved) for left in objects)))
+        return list(filter(None, (unmoved_text(one, self.requested, moved) for one in objects)))
 
     def check_resources(self) -> None:
         """Check what is left to check when the move begins: it can start a framework, or read the machine.

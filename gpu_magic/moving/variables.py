@@ -69,7 +69,7 @@ class MoveReport(NamedTuple):
         How long it took; None for a dry run.
     skipped
         The variables that `all` left where they are, and why each can't be moved.
-    left
+    unmoved
         A sentence for each object with arrays that is not moved.
     leftovers
         What it has left elsewhere; nothing for a dry run.
@@ -85,7 +85,7 @@ class MoveReport(NamedTuple):
     free: int | None
     seconds: float | None
     skipped: Sequence[tuple[str, str]]
-    left: Sequence[str] = ()
+    unmoved: Sequence[str] = ()
     leftovers: Leftovers = Leftovers()
     moves_all: bool = False
 
@@ -133,7 +133,7 @@ def move_variables(
         return plan, skipped
 
     plan, skipped = planned(request.device, machine, make, or_cpu=request.or_cpu)
-    left = plan.left
+    unmoved = plan.unmoved
     free = plan.free if request.dry_run and plan.has_load else None
     seconds, leftovers = None, Leftovers()
     if not request.dry_run:
@@ -150,7 +150,7 @@ def move_variables(
         free,
         seconds,
         skipped,
-        left,
+        unmoved,
         leftovers,
         request.all,
     )

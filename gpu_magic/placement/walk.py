@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Node", "Walker"]
 
-NodeKind = Literal["array", "numpy", "composite", "data", "self-moving", "unmovable", "left", "visited"]
+NodeKind = Literal["array", "numpy", "composite", "data", "self-moving", "unmovable", "unmoved", "visited"]
 
 
 class Node(NamedTuple):
@@ -41,7 +41,7 @@ class Node(NamedTuple):
         "array": of a framework; "numpy": an array of NumPy, with components if it is one of objects;
         "composite": made of other objects; "data": likewise, of another package's class, and no more than
         that; "self-moving": has arrays out of our sight, and a method that moves them; "unmovable": a
-        framework says why; "left": has arrays and stays where it is; "visited": the walker has been there.
+        framework says why; "unmoved": has arrays and stays where it is; "visited": the walker has been there.
     framework
         The framework of an array, or of the arrays that a self-moving object has; else None.
     reason
@@ -72,7 +72,7 @@ class _TypeInfo(NamedTuple):
 
 
 _VISITED = Node("visited")
-_COMPOSITE, _DATA, _LEFT = Node("composite"), Node("data"), Node("left")
+_COMPOSITE, _DATA, _UNMOVED = Node("composite"), Node("data"), Node("unmoved")
 _CONTAINER = _TypeInfo(_COMPOSITE, is_final=False)
 _NUMPY = _TypeInfo(Node("numpy"), is_final=False)
 _OTHER = _TypeInfo(None, is_final=False)
@@ -185,7 +185,7 @@ class Walker:
                 return _TypeInfo(Node("unmovable", reason=reason), is_final=True)
             reason = next(filter(None, (framework.stays(cls) for framework in self._frameworks)), "")
             if reason:
-                return _TypeInfo(Node("left", reason=reason), is_final=True)
+                return _TypeInfo(Node("unmoved", reason=reason), is_final=True)
         owner = next((framework for framework in self._frameworks if framework.is_array(cls)), None)
         if owner is not None:
             return _TypeInfo(Node("array", owner), is_final=not is_to_move)
@@ -229,4 +229,4 @@ class Walker:
             return None, None
         if self._device is None:
             return _COMPOSITE, Components(inside.arrays)
-        return (_DATA, stored_attributes(obj, cls)) if inside.is_data else (_LEFT, None)
+        return (_DATA, stored_attributes(obj, cls)) if inside.is_data else (_UNMOVED, None)

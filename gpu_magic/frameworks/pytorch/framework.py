@@ -14,8 +14,8 @@ from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.base import Framework, Holding, MemoryPool
 from gpu_magic.frameworks.pytorch.components import components_of
 from gpu_magic.frameworks.pytorch.current_device import CurrentDevice, device_switch
+from gpu_magic.frameworks.pytorch.finalize import flatten_rnns, modules_in, tell_device
 from gpu_magic.frameworks.pytorch.self_moving import tensors_in
-from gpu_magic.frameworks.pytorch.told_modules import flatten_rnns, modules_in, tell_device
 from gpu_magic.frameworks.pytorch.transfer import TensorTransfer
 from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import listed

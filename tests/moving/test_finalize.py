@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 def test_a_module_and_its_metrics_say_where_they_are(run: Runner) -> None:
-    assert run("moving_told_modules.there_and_back") == [["pretend:1"] * 3, ["cpu"] * 3]
+    assert run("moving_finalize.there_and_back") == [["pretend:1"] * 3, ["cpu"] * 3]
 
 
 def test_a_module_within_another_says_where_it_is(run: Runner) -> None:
-    assert run("moving_told_modules.within_another") == ["pretend:1"] * 3
+    assert run("moving_finalize.within_another") == ["pretend:1"] * 3
 
 
 def test_what_is_tied_stays_tied_where_modules_are_told(run: Runner) -> None:
-    assert run("moving_told_modules.tied") == {
+    assert run("moving_finalize.tied") == {
         "parameters": True,
         "optimizer's": True,
         "list of a metric": True,
@@ -27,11 +27,11 @@ def test_what_is_tied_stays_tied_where_modules_are_told(run: Runner) -> None:
 
 
 def test_a_moved_metric_computes_where_it_is_also_after_a_reset(run: Runner) -> None:
-    assert run("moving_told_modules.metric_in_use") == ["pretend:1", "pretend:1", 3.0]
+    assert run("moving_finalize.metric_in_use") == ["pretend:1", "pretend:1", 3.0]
 
 
 def test_a_module_that_refuses_to_be_moved_is_not_moved_nor_what_is_beside_it(run: Runner) -> None:
-    assert run("moving_told_modules.refused") == {
+    assert run("moving_finalize.refused") == {
         "error": "Moving to pretend:1 failed, and all is as it was: ValueError: `.to` is not supported for `8-bit` models",
         "remembered": ["cpu", "cpu", "cpu"],
         "devices": ["cpu", "cpu"],
@@ -39,4 +39,4 @@ def test_a_module_that_refuses_to_be_moved_is_not_moved_nor_what_is_beside_it(ru
 
 
 def test_a_module_within_another_is_not_asked_whether_it_refuses(run: Runner) -> None:
-    assert run("moving_told_modules.refused_within") == "pretend:1"
+    assert run("moving_finalize.refused_within") == "pretend:1"

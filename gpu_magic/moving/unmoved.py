@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["LeftObject", "left_text"]
+__all__ = ["UnmovedObject", "unmoved_text"]
 
 # How many parts are named that could be moved.
 _MAX_PARTS = 3
 
 
-class LeftObject(NamedTuple):
+class UnmovedObject(NamedTuple):
     """An object that stays where it is.
 
     Parameters
@@ -42,12 +42,12 @@ class LeftObject(NamedTuple):
     reason: str
 
 
-def left_text(left: LeftObject, device: LogicalDevice, moved: Collection[Hashable]) -> str:
+def unmoved_text(unmoved: UnmovedObject, device: LogicalDevice, moved: Collection[Hashable]) -> str:
     """Return a sentence: what stays, and what would move it; empty if it has nothing elsewhere.
 
     Parameters
     ----------
-    left
+    unmoved
         The object.
     device
         The device that the rest is moved to.
@@ -57,22 +57,22 @@ def left_text(left: LeftObject, device: LogicalDevice, moved: Collection[Hashabl
     """
     rest = [
         holding
-        for key, holding in holdings_of([left.obj]).items()
+        for key, holding in holdings_of([unmoved.obj]).items()
         if key not in moved and not is_same_device(holding.device, device)
     ]
     if not rest:
         return ""
-    cls, name = type(left.obj), left.name or "it"
+    cls, name = type(unmoved.obj), unmoved.name or "it"
     devices = listed(sorted({str(one.device) for one in rest}))
     where = f"{size_text(sum(one.nbytes for one in rest))} on {devices}"
-    parts, remembers = _parts(left.obj, device)
-    if left.reason:
-        subject = left.reason.removesuffix(".")
+    parts, remembers = _parts(unmoved.obj, device)
+    if unmoved.reason:
+        subject = unmoved.reason.removesuffix(".")
     else:
-        kind = f"{cls.__name__} of {_package(left.obj)}"
-        verb = "is" if left.is_variable else "holds"
+        kind = f"{cls.__name__} of {_package(unmoved.obj)}"
+        verb = "is" if unmoved.is_variable else "holds"
         subject = f"{name} {verb} a {kind}, which can't be moved as a whole"
-    way = _way(left, parts, remembers) if not left.reason or parts else ""
+    way = _way(unmoved, parts, remembers) if not unmoved.reason or parts else ""
     return printable(f"{subject} ({where}){way}.")
 
 
@@ -80,12 +80,12 @@ def _package(obj: Any) -> str:
     return type(obj).__module__.partition(".")[0]
 
 
-def _way(left: LeftObject, parts: list[str], remembers: list[str]) -> str:
+def _way(unmoved: UnmovedObject, parts: list[str], remembers: list[str]) -> str:
     """Return what would move its parts, as a clause."""
     if not parts:
         return ": create it again in a cell with %%on_gpu"
-    if left.is_variable and left.name:
-        named, prefix = " ".join(f"{left.name}.{part}" for part in parts), f"{left.name}."
+    if unmoved.is_variable and unmoved.name:
+        named, prefix = " ".join(f"{unmoved.name}.{part}" for part in parts), f"{unmoved.name}."
         way = f": %to_gpu {named} moves its parts"
     else:
         prefix = "its ."
