@@ -20,7 +20,6 @@ from typing import Any
 
 from gpu_magic.devices.binding import PROBLEM, pynvml
 from gpu_magic.devices.call_timeout import CallTimeout
-from gpu_magic.devices.kernel_module import NO_NVML, list_gpus
 from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
 from gpu_magic.devices.nvml_calls import Calls, ask, bytes_or_unknown, explain, explain_of_gpu
 from gpu_magic.devices.nvml_library import (
@@ -151,9 +150,11 @@ class Nvml:
             (library,) = self._timeout.call([(("open", simulate), partial(open_library, before, simulate))])
         except pynvml.NVMLError as error:
             machine = Inventory(problem=explain(error))
-            is_missing = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-            if is_missing and (gpus := list_gpus(self._root)):
-                machine = Inventory(gpus, limitation=NO_NVML)
+            if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+                from gpu_magic.devices.kernel_module import NO_NVML, list_gpus  # needed by few
+
+                if gpus := list_gpus(self._root):
+                    machine = Inventory(gpus, limitation=NO_NVML)
         if library is None:
             self._machine, self._cards = machine, []
             return
