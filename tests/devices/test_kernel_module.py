@@ -14,6 +14,7 @@ from gpu_magic.selection.request import parse
 from gpu_magic.selection.select import select
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from gpu_magic.devices.model import Inventory
@@ -47,10 +48,18 @@ def put(
         (root / f"dev/nvidia{minor}").touch()
 
 
+class _MissingLibrary:
+    """What lies beneath pynvml where libnvidia-ml.so.1 is missing, also on a machine that has it."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *_: int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+
 @pytest.fixture(autouse=True)
-def _no_nvml() -> None:
-    if pynvml.nvmlLib is not None:
-        pytest.skip("this machine has NVML")
+def _no_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlLib", _MissingLibrary())
+    monkeypatch.setattr(pynvml, "_nvmlLib_refcount", 0)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
 
 
 @pytest.fixture
