@@ -153,7 +153,7 @@ def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterat
     """Say where a choice that is applied may have no effect, or has none in a framework: a sentence each."""
     if guard.state in (State.BROKEN, State.UNCLEAR):
         yield f"CUDA {guard.sentence}."
-    if not selection.devices or selection.devices is UNKNOWN:
+    if not _known(selection):
         return
     mask = mask_and_order()[0]
     if guard.state is State.LIVE and mask is not None and mask.strip() in ("", "-1"):

@@ -208,3 +208,11 @@ def test_speeds_are_read_once_and_where_gpus_differ_only() -> None:
         calls = pynvml.nvmlLib.calls
         gpu_magic.gpus()
         assert calls["nvmlDeviceGetNumGpuCores"] == 0
+
+
+def test_a_reset_to_what_can_not_be_read_is_applied() -> None:
+    with simulate("2xT4") as machine:
+        gpu_magic.choose(1)
+        machine.gpus[0].lose()
+        gpu_magic.choose("reset")
+        assert "CUDA_VISIBLE_DEVICES" not in os.environ
