@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.frameworks.base import Transfer
+    from gpu_magic.frameworks.transfer import Transfer
 
 __all__ = ["FRAMEWORK"]
 

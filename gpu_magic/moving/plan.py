@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get
-from gpu_magic.frameworks.base import Load
+from gpu_magic.frameworks.transfer import Load
 from gpu_magic.moving.destination import UnusableDeviceError, check_numpy
 from gpu_magic.moving.graph import Graph
 from gpu_magic.moving.unmoved import UnmovedObject, unmoved_text
@@ -18,7 +18,8 @@ from gpu_magic.text import listed, size_text
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Sequence
 
-    from gpu_magic.frameworks.base import Framework, Transfer
+    from gpu_magic.frameworks.base import Framework
+    from gpu_magic.frameworks.transfer import Transfer
     from gpu_magic.moving.graph import Found
     from gpu_magic.selection.target import LogicalDevice
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpu_magic.frameworks.base import Framework, Transfer
+from gpu_magic.frameworks.base import Framework
+from gpu_magic.frameworks.transfer import Transfer
 from tests.programs.runner import PROGRAMS
 
 if TYPE_CHECKING:

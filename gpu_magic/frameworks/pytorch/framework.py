@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.frameworks.base import Components, Transfer
+    from gpu_magic.frameworks.base import Components
+    from gpu_magic.frameworks.transfer import Transfer
     from gpu_magic.selection.memory import MemorySettings
 
 __all__ = ["FRAMEWORK"]

@@ -6,7 +6,7 @@ import copy
 import sys
 from typing import Any
 
-from gpu_magic.frameworks.base import Load
+from gpu_magic.frameworks.transfer import Load
 
 __all__ = ["SelfMovingObject", "tensors_in"]
 

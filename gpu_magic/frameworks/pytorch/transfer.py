@@ -7,11 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.base import Load, Transfer
 from gpu_magic.frameworks.pytorch.in_place import InPlace
 from gpu_magic.frameworks.pytorch.self_moving import SelfMovingObject
 from gpu_magic.frameworks.pytorch.storages import Storages
 from gpu_magic.frameworks.pytorch.tensors import is_odd, is_same_kind, leaf_of, type_and_shape
+from gpu_magic.frameworks.transfer import Load, Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
