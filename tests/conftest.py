@@ -31,6 +31,11 @@ hypothesis.settings.load_profile("any speed")
 LIMIT = 600
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many tests run at once: half of the time they wait, for kernels, pages and other processes."""
+    return (os.cpu_count() or 2) * 3 // 2
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """Every test leaves the environment, the import system and pynvml as they were."""
