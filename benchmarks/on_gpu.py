@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from ast import literal_eval
+from contextlib import nullcontext
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,9 @@ __all__ = ["run"]
 BODY = "x = 1\ny = x + 1\n"
 CELLS = {"a plain cell": BODY, "%%time": f"%%time\n{BODY}", "%%on_gpu cpu": f"%%on_gpu cpu\n{BODY}"}
 PLAIN, TIME, ON_GPU = CELLS
-BARE, OURS = "with torch.device(...)", "gpu_magic's scope"
+NONE, BARE, OURS = "without one", "with torch.device(...)", "gpu_magic's scope"
 NOISE = 1.05
-INSIDE = 1000
+INSIDE, STEPS = 1000, 50
 ROUNDS, REPEAT = 20, 50
 PREPARE = """
 %load_ext gpu_magic
@@ -47,12 +48,7 @@ for _ in range({rounds}):
 def run() -> list[Table]:
     cells = _in_a_kernel()
     scopes = timing.steady({BARE: "benchmarks.on_gpu:bare", OURS: "benchmarks.on_gpu:ours"}, processes=5)
-    inside = {
-        name: value / INSIDE
-        for name, value in timing.steady(
-            {BARE: "benchmarks.on_gpu:inside:bare", OURS: "benchmarks.on_gpu:inside:ours"}, processes=5
-        ).items()
-    }
+    inside, steps = _within("inside", INSIDE), _within("training", STEPS)
     over = {name: cells[name] - cells[PLAIN] for name in (TIME, ON_GPU)}
     return [
         Table(
@@ -77,12 +73,29 @@ def run() -> list[Table]:
         Table(
             "torch.ones(1) within it",
             [
+                Row(NONE, inside[NONE]),
                 Row(BARE, inside[BARE]),
                 Row(OURS, inside[OURS], "5 % noise", inside[OURS] <= NOISE * inside[BARE]),
             ],
-            BARE,
+            NONE,
+        ),
+        Table(
+            "A training step within it: a model of two small layers, with Adam",
+            [
+                Row(NONE, steps[NONE]),
+                Row(BARE, steps[BARE]),
+                Row(OURS, steps[OURS], "5 % noise", steps[OURS] <= NOISE * steps[BARE]),
+            ],
+            NONE,
         ),
     ]
+
+
+def _within(work: str, times: int) -> dict[str, float]:
+    """Return the seconds of one call, or one step, in each of the scopes."""
+    contenders = {NONE: "none", BARE: "bare", OURS: "ours"}
+    targets = {name: f"benchmarks.on_gpu:{work}:{scope}" for name, scope in contenders.items()}
+    return {name: value / times for name, value in timing.steady(targets, processes=5).items()}
 
 
 def _in_a_kernel() -> dict[str, float]:
@@ -128,14 +141,36 @@ def ours() -> Callable[[], object]:
 def inside(whose: str) -> Callable[[], object]:
     import torch
 
-    scope = partial(torch.device, "cpu") if whose == "bare" else _scope()
+    return _repeat(_scope_of(whose), lambda: torch.ones(1), INSIDE)
 
-    def work() -> None:
+
+def training(whose: str) -> Callable[[], object]:
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+    optimizer, x = torch.optim.Adam(model.parameters()), torch.randn(32, 8)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return _repeat(_scope_of(whose), step, STEPS)
+
+
+def _repeat(scope: Callable[[], Any], work: Callable[[], object], times: int) -> Callable[[], object]:
+    def repeat() -> None:
         with scope():
-            for _ in range(INSIDE):
-                torch.ones(1)
+            for _ in range(times):
+                work()
 
-    return work
+    return repeat
+
+
+def _scope_of(whose: str) -> Callable[[], Any]:
+    import torch
+
+    return {"none": nullcontext, "bare": partial(torch.device, "cpu"), "ours": _scope()}[whose]
 
 
 def _scope() -> Callable[[], Any]:
