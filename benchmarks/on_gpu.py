@@ -170,7 +170,12 @@ def _repeat(scope: Callable[[], Any], work: Callable[[], object], times: int) ->
 def _scope_of(whose: str) -> Callable[[], Any]:
     import torch
 
-    return {"none": nullcontext, "bare": partial(torch.device, "cpu"), "ours": _scope()}[whose]
+    scopes: dict[str, Callable[[], Any]] = {
+        "none": nullcontext,
+        "bare": partial(torch.device, "cpu"),
+        "ours": _scope(),
+    }
+    return scopes[whose]
 
 
 def _scope() -> Callable[[], Any]:
