@@ -88,10 +88,15 @@ class DeviceMode(DeviceContext):  # type: ignore[misc] # the type checker does n
         kwargs = kwargs or {}
         if kwargs and kwargs.get("generator") is not None and func in SAMPLERS:
             return sample(func, args, kwargs, self.device)
-        if func in _device_constructors() or func is _normal:
-            if _makes_on_default(func, args, kwargs):
-                is_count = not is_compiling() and _is_of_optimizer(sys._getframe(1))  # noqa: SLF001
+        if func in _device_constructors():
+            if kwargs.get("device") is None:
+                first = args[0] if args else None  # `torch.tensor(0.0)` and `torch.zeros(())` make a number
+                is_number = type(first) is float or (type(first) is tuple and not first)
+                is_count = is_number and not is_compiling() and _is_of_optimizer(sys._getframe(1))  # noqa: SLF001
                 kwargs["device"] = "cpu" if is_count else self.device
+        elif func is _normal:
+            if _makes_on_default(func, args, kwargs):
+                kwargs["device"] = self.device
         elif func is _pin_memory and args[0].device.type != "cpu":
             return args[0]  # a batch that a DataLoader was to pin, and that was made on the device at once
         return func(*args, **kwargs)
