@@ -9,9 +9,14 @@ from tests.programs.choosing import variables, visible_devices
 from tests.programs.errors import choice_error
 
 
+def start_on_a_gpu():
+    jax.devices()
+    sys.modules["jax._src.xla_bridge"]._backends["cuda"] = None  # as JAX writes it
+
+
 def the_same_again():
     first = choose("1", memory_limit="8GB")
-    jax.devices()
+    start_on_a_gpu()
     second = choose("1", memory_limit="8GB")
     return [first.is_applied, second.is_applied]
 
@@ -23,7 +28,6 @@ def started_under_none():
 
 
 def too_late(options):
-    jax.devices()
-    sys.modules["jax._src.xla_bridge"]._backends["cuda"] = None  # as JAX writes it
+    start_on_a_gpu()
     error = choice_error(choose, "1", **options)
     return {"error": error, "variables": variables(), "visible devices": visible_devices()}
