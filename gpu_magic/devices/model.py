@@ -175,7 +175,7 @@ class Gpu:
     compute_mode
         Which processes can use CUDA on it.
     speed
-        Read where the machine has several kinds of GPUs.
+        How fast it is beside other kinds.
 
     """
 

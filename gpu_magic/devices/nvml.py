@@ -22,15 +22,7 @@ from gpu_magic.devices.binding import PROBLEM, pynvml
 from gpu_magic.devices.call_timeout import CallTimeout
 from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
 from gpu_magic.devices.nvml_calls import Calls, ask, bytes_or_unknown, explain, explain_of_gpu
-from gpu_magic.devices.nvml_library import (
-    Card,
-    Library,
-    find,
-    find_speed,
-    leave_simulation,
-    open_library,
-    shut_down,
-)
+from gpu_magic.devices.nvml_library import Card, Library, find, leave_simulation, open_library, shut_down
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 __all__ = ["Nvml"]
@@ -90,21 +82,7 @@ class Nvml:
                 gpu or replace(card.gpu, problem=_HUNG)
                 for card, gpu in zip(self._cards, self._timeout.call(reads, left), strict=True)
             )
-            found = Inventory(gpus, machine.driver_version, machine.cuda_version, machine.simulated)
-            return self._with_speeds(found, library, left) if found.is_mixed else found
-
-    def _with_speeds(self, machine: Inventory, library: int, seconds: float) -> Inventory:
-        """Return a machine with the speeds of its GPUs, which are read once."""
-        reads = [
-            ((library, card.gpu.index), partial(find_speed, card))
-            for card in self._cards
-            if card.handle is not None and not card.has_speed
-        ]
-        self._timeout.call(reads, seconds)
-        gpus = tuple(
-            replace(gpu, speed=card.gpu.speed) for gpu, card in zip(machine.gpus, self._cards, strict=True)
-        )
-        return replace(machine, gpus=gpus)
+        return Inventory(gpus, machine.driver_version, machine.cuda_version, machine.simulated)
 
     def close(self) -> None:
         """Shut NVML down, or take the simulated machine away; the next read opens it again."""
@@ -181,7 +159,17 @@ class Nvml:
             return replace(card.gpu, problem=explain_of_gpu(error))
         # `replace` would take four times as long, for every GPU of every snapshot.
         return Gpu(
-            gpu.index, gpu.uuid, gpu.name, gpu.bus_id, total, status, mig, gpu.is_split, "", gpu.compute_mode
+            gpu.index,
+            gpu.uuid,
+            gpu.name,
+            gpu.bus_id,
+            total,
+            status,
+            mig,
+            gpu.is_split,
+            "",
+            gpu.compute_mode,
+            gpu.speed,
         )
 
     def _figures(self, handle: Any) -> tuple[int | Unknown, GpuStatus]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.binding import pynvml
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.processes import Process
 
-__all__ = ["Card", "Library", "find", "find_speed", "leave_simulation", "open_library", "shut_down"]
+__all__ = ["Card", "Library", "find", "leave_simulation", "open_library", "shut_down"]
 
 _SIMULATED = "gpu_magic.devices.simulated"
 
@@ -59,7 +58,6 @@ class Card:
         self.gpu = gpu
         self.handle = handle
         self.instances = instances
-        self.has_speed = False  # whether it was asked for
 
 
 def open_library(before: Library | None, simulate: str | None) -> Library:
@@ -118,26 +116,24 @@ def find(card: Card) -> None:
         bus_id=UNKNOWN if pci is UNKNOWN else pci.busId,
         is_split=is_split,
         compute_mode=_compute_mode(handle),
+        speed=_speed(handle),
     )
     instances = tuple(_find_mig(handle, index)) if is_split else ()
     card.gpu, card.handle, card.instances = gpu, handle, instances
 
 
-def find_speed(card: Card) -> None:
-    """Find how fast a GPU is, which is needed on a machine with several kinds."""
-    figures = (
-        ask(pynvml.nvmlDeviceGetCudaComputeCapability, card.handle),
-        ask(pynvml.nvmlDeviceGetNumGpuCores, card.handle),
-        ask(pynvml.nvmlDeviceGetMaxClockInfo, card.handle, pynvml.NVML_CLOCK_SM),
-    )
-    card.has_speed = True
-    if UNKNOWN not in figures:
-        card.gpu = replace(card.gpu, speed=Speed(*figures))
-
-
 def _compute_mode(handle: Any) -> ComputeMode | Unknown:
     number = ask(pynvml.nvmlDeviceGetComputeMode, handle)
     return _COMPUTE_MODES[number] if number in range(len(_COMPUTE_MODES)) else UNKNOWN
+
+
+def _speed(handle: Any) -> Speed | Unknown:
+    figures = (
+        ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle),
+        ask(pynvml.nvmlDeviceGetNumGpuCores, handle),
+        ask(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM),
+    )
+    return UNKNOWN if UNKNOWN in figures else Speed(*figures)
 
 
 def _find_mig(parent: Any, index: int) -> list[tuple[Any, MigInstance]]:

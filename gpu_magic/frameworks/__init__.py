@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.base import Framework
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["KNOWN", "device_of", "get", "imported", "known", "started", "without_cuda"]
+__all__ = ["KNOWN", "device_of", "get", "imported", "known", "started"]
 
 # The module of each framework, and its plug-in here. A new framework is one plug-in and one line.
 KNOWN = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax", "cupy": "cupy", "keras": "keras"}
@@ -56,11 +56,6 @@ def get(module: str) -> Framework | None:
     except Exception as error:  # noqa: BLE001 - it is another package's code
         warnings.warn(f"gpu_magic can't use the plug-in for {module}: {error!r}", stacklevel=2)
         return None
-
-
-def without_cuda() -> list[str]:
-    """Return a sentence for each imported framework that is built without CUDA, with the way to mend it."""
-    return [sentence for framework in imported() if (sentence := framework.without_cuda())]
 
 
 def device_of(obj: object) -> LogicalDevice | str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.frameworks import imported, without_cuda
+from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.settings import FrameworkSettings
 from gpu_magic.process import program
 from gpu_magic.process.environment import MASK, ORDER, mask_and_order
@@ -73,7 +73,7 @@ def apply(
             session.chosen = request
         return Applied(selection, dry_run, is_simulated, not dry_run, is_reset, str(memory))
     if had := _had_already(session, request, selection, guard):
-        had = _as_cuda_has_it(had, inventory)
+        had = _as_cuda_has_it(had, inventory, dry_run=dry_run)
         if not dry_run:
             _set_memory(session, memory)
             if had.notes:
@@ -110,7 +110,7 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
         )
     if isinstance(request, Nothing):
         raise ChoiceError(
-            "none hides no GPU once CUDA has been initialized; %%on_gpu cpu runs a cell on the CPU."
+            "none can't hide GPUs once CUDA has been initialized; %%on_gpu cpu runs a cell on the CPU."
         )
     inventory = read_machine(session)
     guard = judge_process(inventory, state)
@@ -164,10 +164,14 @@ def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterat
         )
     if is_simulated:  # no framework can have such a GPU
         return
-    yield from without_cuda()
-    started = [framework for framework in imported() if framework.is_started() and not framework.has_gpu()]
-    if names := [framework.name for framework in started if not framework.without_cuda()]:
-        yield f"{listed(names)} started without a GPU, and will have none before a restart."
+    started = []
+    for framework in imported():
+        if without_cuda := framework.without_cuda():
+            yield without_cuda
+        elif framework.is_started() and not framework.has_gpu():
+            started.append(framework.name)
+    if started:
+        yield f"{listed(started)} started without a GPU, and will have none before a restart."
 
 
 def _had_already(session: Session, request: Request, selection: Selection, guard: Guard) -> Selection | None:
@@ -186,7 +190,7 @@ def _had_already(session: Session, request: Request, selection: Selection, guard
     return None
 
 
-def _as_cuda_has_it(had: Selection, inventory: Inventory) -> Selection:
+def _as_cuda_has_it(had: Selection, inventory: Inventory, *, dry_run: bool) -> Selection:
     """Return what a process has, with the variables as they are; or with others, where these mean others.
 
     A variable that was changed after CUDA has read it misleads frameworks and new processes.
@@ -195,8 +199,9 @@ def _as_cuda_has_it(had: Selection, inventory: Inventory) -> Selection:
     now = read(mask, inventory, order).devices
     if now is UNKNOWN or had.devices is UNKNOWN or _uuids(now) == _uuids(had.devices):
         return replace(had, mask=mask, order=order)
-    was = "not set" if mask is None else repr(mask)
-    return replace(had, notes=(f"{MASK} was {was} meanwhile; it is {had.mask!r} again, as CUDA has it.",))
+    value = "not set" if mask is None else repr(mask)
+    was, becomes = ("is", "would be") if dry_run else ("was", "is")
+    return replace(had, notes=(f"{MASK} {was} {value}; it {becomes} {had.mask!r} again, as CUDA has it.",))
 
 
 def _known(selection: Selection) -> tuple[Device, ...]:

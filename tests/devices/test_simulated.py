@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from tests.machine import CARDS, Driver, environment
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpu_magic.devices.nvml import Nvml
     from tests.conftest import Fresh
 
 
@@ -198,16 +200,25 @@ def test_the_fastest_of_all_is_first_where_it_is_asked_for() -> None:
         assert os.environ["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
 
 
-def test_speeds_are_read_once_and_where_gpus_differ_only() -> None:
+def test_speeds_are_read_when_gpus_are_found_and_not_for_each_snapshot() -> None:
     with simulate("2xT4+2xL4"):
         calls = pynvml.nvmlLib.calls
         gpu_magic.gpus()
         gpu_magic.gpus()
         assert calls["nvmlDeviceGetNumGpuCores"] == 4
-    with simulate("4xT4"):
-        calls = pynvml.nvmlLib.calls
-        gpu_magic.gpus()
-        assert calls["nvmlDeviceGetNumGpuCores"] == 0
+
+
+def test_speeds_are_still_known_after_gpus_are_found_anew(nvml: Nvml) -> None:
+    with simulate("1xT4+1xL4"):
+        nvml.inventory()
+        nvml._opened_at = -math.inf  # a minute ago
+        assert [gpu.index for gpu in nvml.inventory().fastest_first] == [1, 0]
+
+
+def test_a_gpu_that_is_lost_while_its_speed_is_read_does_not_end_the_reading(nvml: Nvml) -> None:
+    with simulate("1xT4+1xL4") as machine:
+        machine.gpus[0].fail("nvmlDeviceGetNumGpuCores", pynvml.NVML_ERROR_GPU_IS_LOST)
+        assert "lost" in nvml.inventory()[0].problem
 
 
 def test_a_reset_to_what_can_not_be_read_is_applied() -> None:

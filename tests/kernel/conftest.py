@@ -179,3 +179,11 @@ def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
     kernel = start_kernel()
     assert kernel.run("%load_ext gpu_magic").status == "ok"
     return kernel
+
+
+@pytest.fixture
+def pretend_kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kernel:
+    """Return a kernel with the extension loaded, in which PyTorch has four devices once it is imported."""
+    kernel = start_kernel(imported=("torch", "torch._dynamo"), **pretend)
+    assert kernel.run("%load_ext gpu_magic").status == "ok"
+    return kernel

@@ -7,25 +7,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.kernel.conftest import Kernel
 
 NOT_WHOLE = "Not looked at in full, as that would take too long: much."
 
 
 @pytest.fixture
-def kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kernel:
+def kernel(pretend_kernel: Kernel) -> Kernel:
     """Return a kernel with a model beside more objects than are looked at."""
-    kernel = start_kernel(imported=("torch", "torch._dynamo"), **pretend)
-    kernel.run("%load_ext gpu_magic")
-    kernel.run(
+    pretend_kernel.run(
         "import torch\n"
         "class Record: pass\n"
         "much = [Record() for _ in range(60_000)]\n"
         "model = torch.nn.Linear(2, 2)"
     )
-    return kernel
+    return pretend_kernel
 
 
 def test_a_move_says_which_variable_it_has_not_looked_at_whole(kernel: Kernel) -> None:

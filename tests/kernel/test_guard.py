@@ -302,7 +302,7 @@ def test_a_variable_that_was_changed_after_cuda_had_read_it_is_put_back(kernel: 
     kernel.run("import os; os.environ['CUDA_VISIBLE_DEVICES'] = '0'")
     said = kernel.run("%gpus 1,3").stdout
     assert said.startswith("cuda:0 = GPU 1")
-    assert "CUDA_VISIBLE_DEVICES was '0' meanwhile; it is '1,3' again, as CUDA has it." in said
+    assert "CUDA_VISIBLE_DEVICES was '0'; it is '1,3' again, as CUDA has it." in said
     assert kernel.run(MASK).stdout == "1,3\n"
 
 
@@ -310,7 +310,8 @@ def test_a_dry_run_puts_nothing_back(kernel: Kernel) -> None:
     kernel.run("%gpus 1,3")
     kernel.run(CUINIT)
     kernel.run("import os; os.environ['CUDA_VISIBLE_DEVICES'] = '0'")
-    kernel.run("%gpus 1,3 --dry-run")
+    said = kernel.run("%gpus 1,3 --dry-run").stdout
+    assert "CUDA_VISIBLE_DEVICES is '0'; it would be '1,3' again, as CUDA has it." in said
     assert kernel.run(MASK).stdout == "0\n"
 
 

@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.kernel.conftest import Kernel
 
 
 @pytest.fixture
-def kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kernel:
+def kernel(pretend_kernel: Kernel) -> Kernel:
     """Return a kernel with an error in a variable that holds memory, beside a variable that is not its own."""
-    kernel = start_kernel(imported=("torch", "torch._dynamo"), **pretend)
-    kernel.run("%load_ext gpu_magic")
-    kernel.run(
+    pretend_kernel.run(
         "import torch\n"
         "kept = torch.ones(1 << 18, device='pretend:1')\n"
         "def f():\n"
@@ -25,7 +21,7 @@ def kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kern
         "    1 / 0"
     )
     kernel.run("try:\n    f()\nexcept ZeroDivisionError as e:\n    err = e")
-    return kernel
+    return pretend_kernel
 
 
 def test_where_says_what_a_saved_error_holds(kernel: Kernel) -> None:

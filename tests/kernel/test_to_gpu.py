@@ -30,11 +30,10 @@ step();
 
 
 @pytest.fixture
-def kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kernel:
+def kernel(pretend_kernel: Kernel) -> Kernel:
     """Return a kernel whose PyTorch has an accelerator, with variables to move."""
-    kernel = start_kernel(imported=("torch", "torch._dynamo"), **pretend)
-    assert [reply.status for reply in kernel.run_all("%load_ext gpu_magic", SETUP)] == ["ok", "ok"]
-    return kernel
+    assert pretend_kernel.run(SETUP).status == "ok"
+    return pretend_kernel
 
 
 def test_there_and_back(kernel: Kernel) -> None:

@@ -19,6 +19,7 @@ from gpu_magic.display.move import move_lines
 from gpu_magic.moving.names import Names
 from gpu_magic.moving.variables import MoveRequest, move_variables
 from tests.programs.errors import placement_error
+from tests.programs.no_bar import NoBar
 
 
 class CacheLayer:
@@ -107,20 +108,6 @@ class Learner:
 
     def __init__(self):
         self._x, self.lock = torch.ones(2), threading.Lock()
-
-
-class NoBar:
-    def __init__(self, total):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def update(self, done):
-        pass
 
 
 def move(names, space, **options):

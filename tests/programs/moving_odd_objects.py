@@ -10,6 +10,7 @@ from torch import nn
 from gpu_magic.moving.names import Names
 from gpu_magic.moving.variables import MoveRequest, move_variables
 from tests.programs.errors import placement_error
+from tests.programs.no_bar import NoBar
 
 
 class Shape:
@@ -88,20 +89,6 @@ ODD = {
     "moves itself": To,
     "module": Net,
 }
-
-
-class NoBar:
-    def __init__(self, total):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def update(self, done):
-        pass
 
 
 def move(space, names="", **options):

@@ -11,20 +11,7 @@ from gpu_magic import to_gpu
 from gpu_magic.moving.names import Names
 from gpu_magic.moving.variables import MoveRequest, move_variables
 from tests.programs.errors import placement_error
-
-
-class NoBar:
-    def __init__(self, total):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def update(self, done):
-        pass
+from tests.programs.no_bar import NoBar
 
 
 def moved(device, **options):
