@@ -20,7 +20,7 @@ def kernel(pretend_kernel: Kernel) -> Kernel:
         "    big = torch.ones(1 << 22, device='pretend:2')\n"
         "    1 / 0"
     )
-    kernel.run("try:\n    f()\nexcept ZeroDivisionError as e:\n    err = e")
+    pretend_kernel.run("try:\n    f()\nexcept ZeroDivisionError as e:\n    err = e")
     return pretend_kernel
 
 
