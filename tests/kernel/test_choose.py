@@ -265,3 +265,13 @@ def test_unloading_puts_back_what_somebody_else_has_set_last(start_kernel: Calla
     kernel.run("os.environ['CUDA_VISIBLE_DEVICES'] = '3'")
     kernel.run("%gpus 1")
     assert "CUDA_VISIBLE_DEVICES is '3' again" in kernel.run("%unload_ext gpu_magic").stdout
+
+
+def test_slurm_says_which_gpus_the_numbers_mean_where_they_differ(
+    start_kernel: Callable[..., Kernel],
+) -> None:
+    unlike = Driver((*CARDS[:3], replace(CARDS[3], name="Tesla T4", total=16 * GIB)))
+    kernel = start_kernel(unlike, CUDA_VISIBLE_DEVICES="1,3", SLURM_JOB_GPUS="1,3")
+    kernel.run("%load_ext gpu_magic")
+    assert kernel.run("%gpus 3").stdout.startswith("cuda:0 = GPU 3")
+    assert "GPU 0 is outside what this process was given" in kernel.run("%gpus 0").stderr

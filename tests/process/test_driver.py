@@ -232,3 +232,16 @@ def test_a_child_may_use_what_its_parent_has_chosen(
         timeout=LIMIT,
     )
     assert done.stdout.startswith("GPU 0 is outside what this process was given")
+
+
+def test_ipython_in_a_terminal_is_not_told_to_restart_a_kernel(fresh: Fresh, drivers: dict[str, str]) -> None:
+    code = f"""
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "gpu_magic")
+{START}
+shell.run_line_magic("gpus", "2")
+"""
+    shown = fresh(code, CUDA_VISIBLE_DEVICES="0,1,2", **drivers)
+    assert "For GPU 2: start Python anew and run %gpus 2 before anything starts CUDA." in shown
+    assert "kernel" not in shown
