@@ -50,7 +50,10 @@ def await_magic(shell: Any, lines: list[str]) -> list[str]:
     call = lines[0]
     if not _transformed.depth:
         _transformed.bodies.clear()  # of a cell that was transformed and has not run
-    line, text = (argument.value for argument in ast.parse(call).body[0].value.args[1:])  # type: ignore[attr-defined] # IPython writes the line
+    try:
+        line, text = map(ast.literal_eval, ast.parse(call).body[0].value.args[1:])  # type: ignore[attr-defined]
+    except (SyntaxError, ValueError, AttributeError):
+        return lines  # somebody has typed it, with variables or over several lines; IPython writes constants
     body = _transformed.bodies[text] = Body(shell, text)
     _transformed.depth += 1
     try:

@@ -43,6 +43,7 @@ class History:
         known = {id(value) for value in numbered.values()}
         for name in _UNDERSCORES:
             if name in self._namespace and id(self._namespace[name]) not in known:
+                known.add(id(self._namespace[name]))
                 yield name, self._namespace[name]
 
     def drop_output(self, name: str) -> None:

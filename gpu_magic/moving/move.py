@@ -153,4 +153,5 @@ class _Execution:
         self._plan.discard()
         gc.collect()
         for framework in frameworks:
-            framework.empty_cache()
+            with contextlib.suppress(Exception):  # after an error of CUDA's, each call can raise it again
+                framework.empty_cache()

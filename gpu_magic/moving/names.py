@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,14 +88,15 @@ class Names:
         """Give names that were read new values."""
         for name, value in values.items():
             if value is not self._before[name]:
+                self._changed.append(name)  # before: what sets it can change something, and then raise
                 self._slots[name].put(value)
-                self._changed.append(name)
 
     def undo(self) -> None:
         """Take back `put`."""
         while self._changed:
             name = self._changed.pop()
-            self._slots[name].put(self._before[name])
+            with contextlib.suppress(Exception):  # the others are put back all the same
+                self._slots[name].put(self._before[name])
 
     def _slot(self, word: str) -> _Slot:
         if word not in self._namespace:

@@ -165,10 +165,11 @@ class Plan:
     @property
     def free(self) -> int | None:
         """How many bytes are free there; None for unknown. The least of what the frameworks can allocate."""
+        asked = [framework_of(module) for module, nbytes in self._nbytes.items() if nbytes]
         answers = (
-            framework_of(module).free_bytes(self.requested)
-            for module, nbytes in self._nbytes.items()
-            if nbytes
+            framework.free_bytes(self.requested)
+            for framework in asked
+            if framework.module != self._converts or framework.is_started()  # else it would be started
         )
         known = [answer for answer in answers if answer is not None]
         return min(known) if known else free_bytes(self.device, self._machine)
@@ -227,7 +228,7 @@ class Plan:
     def check_converted(self) -> None:
         """Check the device for the framework that NumPy's arrays are converted for.
 
-        It is not asked in `add`: that would start it for a dry run.
+        One that has not started is not asked in `add`: that would start it for a dry run.
 
         Raises
         ------
@@ -272,7 +273,7 @@ class Plan:
         transfer = self.transfers.get(module)
         if transfer is None:
             framework = framework_of(module)
-            if module != self._converts:
+            if module != self._converts or framework.is_started():
                 self._check_device(framework)
             transfer = self.transfers[module] = framework.transfer(self.requested)
             if len(self.transfers) == 1:

@@ -55,7 +55,7 @@ class Budget:
         return self
 
     def __enter__(self) -> Self:
-        self._left = self._objects // _PART
+        self._left = max(self._objects // _PART, _BETWEEN)
         self._begin = time.monotonic()
         self._end = self._begin + self._seconds / _PART
         self._at_next_look = self._left - _BETWEEN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -120,8 +121,13 @@ class OnGpu:
     def __enter__(self) -> Any:
         """Begin a block; return the device as the framework calls it that the block uses."""
         scope = self.scope().__enter__()
+        try:
+            device = scope.device()
+        except BaseException:  # Python does not call __exit__ then
+            scope.__exit__(*sys.exc_info())
+            raise
         self._runs.scopes.append(scope)
-        return scope.device()
+        return device
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -27,10 +27,10 @@ __all__ = ["Scope", "innermost"]
 
 
 class _RunningBlocks(threading.local):
-    """The devices of the blocks that are running in this thread, the innermost last."""
+    """The blocks that are running in this thread, the innermost last."""
 
     def __init__(self) -> None:
-        self.devices: list[tuple[LogicalDevice, ...]] = []
+        self.scopes: list[Scope] = []
 
 
 _running = _RunningBlocks()
@@ -38,7 +38,7 @@ _running = _RunningBlocks()
 
 def innermost() -> LogicalDevice | None:
     """Return the device of the block that this thread runs; None outside of blocks, and in one on several."""
-    devices = _running.devices[-1] if _running.devices else ()
+    devices = _running.scopes[-1].devices if _running.scopes else ()
     return devices[0] if len(devices) == 1 else None
 
 
@@ -88,15 +88,15 @@ class Scope:
         except BaseException:
             self._restore(None, None, None)
             raise
-        _running.devices.append(self.devices)
+        _running.scopes.append(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._import_hook.detach()
-        if self.devices in _running.devices:  # blocks of tasks can end in any order
-            _running.devices.remove(self.devices)
+        if self in _running.scopes:  # blocks of tasks can end in any order
+            _running.scopes.remove(self)
         missed = [] if kind is not None else self._missed()
         self._restore(kind, error, trace)
         for framework in missed:

@@ -264,3 +264,14 @@ def test_two_shells_can_have_it(kernel: Kernel) -> None:
         "print(one.input_transformers_post, two.input_transformers_post, *hooks)"
     )
     assert (reply.status, reply.stdout) == ("ok", "[] [] [] []\n")
+
+
+def test_a_magic_that_is_called_with_variables_runs(kernel: Kernel) -> None:
+    kernel.run("line, body = 'cpu', 'torch.ones(1).device'")
+    reply = kernel.run("get_ipython().run_cell_magic('on_gpu', line, body)")
+    assert reply.text == "device(type='cpu')"
+
+
+def test_a_magic_that_is_called_over_several_lines_runs(kernel: Kernel) -> None:
+    reply = kernel.run("get_ipython().run_cell_magic('on_gpu',\n    'cpu', 'torch.ones(1).device')")
+    assert reply.text == "device(type='cpu')"

@@ -500,6 +500,12 @@ def test_namesakes_and_other_generations_of_a_framework_are_left_alone(run: Runn
 # What the block leaves open, and what overlaps
 
 
+def test_the_block_around_is_the_innermost_again_where_one_further_out_is_on_the_same_device(
+    run: Runner,
+) -> None:
+    assert run("on_gpu_torch.innermost_of_the_same_again") == ["cuda:1", "cuda:2"]
+
+
 def test_blocks_that_overlap_in_tasks_leave_nothing_behind(run: Runner) -> None:
     assert run("on_gpu_all.overlapping_tasks") == ["cpu", 0, "CPU:0"]
 

@@ -140,7 +140,7 @@ def metric_in_use():
 
 def refused():
     lit, refusing = Lit(), Refusing()
-    error = placement_error(to_gpu, [lit, refusing], 1)
+    error = placement_error(to_gpu, [refusing, lit], 1)  # they are told from the last to the first
     return {
         "error": error,
         "remembered": remembered(lit),

@@ -282,3 +282,13 @@ def given_device(wanted):
     with on_gpu(wanted) as device:
         pass
     return [str(device), str(torch.zeros(1).to(device).device)]
+
+
+def innermost_of_the_same_again():
+    """Return where a block within itself, with another one between, says that it runs, and then that other one."""
+    from gpu_magic.placement.scope import innermost
+
+    with on_gpu(1), on_gpu(2):
+        with on_gpu(1):
+            inner = str(innermost())
+        return [inner, str(innermost())]
