@@ -119,7 +119,8 @@ def _narrowed(outcome: Narrowed) -> Iterator[str]:
     if outcome.is_dry_run:
         yield "Nothing was changed."
     elif not outcome.results:
-        yield "No framework is imported." if outcome.devices else "Nothing was narrowed."
+        why = "no framework is imported; import it first, and run this again"
+        yield f"Nothing was changed: {why if outcome.devices else 'no framework uses fewer GPUs'}."
 
 
 def _settings(outcome: Applied) -> str:

@@ -54,11 +54,14 @@ def _without_a_restart(refused: Refused) -> Iterator[str]:
     if ordinal is None:
         return
     device = refused.guard.devices[ordinal]
-    has = f"{label_of(device)} is already visible here, as cuda:{ordinal}."
+    ordinals = refused.guard.ordinals(refused.devices)
+    labels = listed(label_of(refused.guard.devices[one]) for one in ordinals)
+    verb, names = "is" if len(ordinals) == 1 else "are", listed(f"cuda:{one}" for one in ordinals)
+    has = f"{labels} {verb} already visible here, as {names}."
     if not refused.statements:
         yield has
         return
-    yield f"{has} To work on it without a restart:"
+    yield f"{has} To work on {label_of(device)} without a restart:"
     for name, statement in refused.statements:
         yield f"  {name}: {statement}"
     number = str(device.index) if isinstance(device, Gpu) else refused.guard.uuids[ordinal]
@@ -75,9 +78,8 @@ def _with_a_restart(refused: Refused) -> str:
     restart = kinds.get(refused.program, "start Python anew")
     if refused.is_reset:
         return f"To go back to what this process was started with: {restart}."
-    wish = (
-        f"For {listed(device.label for device in refused.devices)}" if refused.devices else "To have no GPU"
-    )
+    labels = listed(device.label for device in refused.devices)
+    wish = f"To have exactly {labels}" if labels else "To have no GPU"
     typed = f"%gpus {refused.request}{refused.options}"
     if refused.program == "python":
         options = ", …" if str(refused.options) else ""

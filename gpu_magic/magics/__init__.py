@@ -76,7 +76,7 @@ def unload(shell: InteractiveShell) -> None:
         now = (
             f"is {os.environ[MASK]!r} again"
             if MASK in os.environ
-            else "is not set again: all GPUs are visible"
+            else "is unset again, so that all GPUs are visible"
         )
         print(f"Your choice is undone: {MASK} {now}. %gpus chooses anew, once gpu_magic is loaded.")
 

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 from IPython.core.error import UsageError
 
+from gpu_magic.selection.request import WORDS
+
 __all__ = ["FLAG", "OPTIONS", "Kind", "read"]
 
 # What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
@@ -110,6 +112,8 @@ def _find_option(magic: str, name: str) -> str:
         raise _error(magic, f"{name} could be {' or '.join(found)}.")
     if not options:
         raise UsageError(f"There is no {name}: {magic} takes no options.")
+    if magic == "%gpus" and name.lstrip("-") in WORDS:
+        raise UsageError(f"There is no {name}; try %gpus {name.lstrip('-')}.")
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.7)
     hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(options)}."
     raise UsageError(f"There is no {name}; {hint} {magic}? explains them.")

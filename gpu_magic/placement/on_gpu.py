@@ -66,6 +66,8 @@ class OnGpu:
         self._code, self._namespace, self._spelling = code, namespace or {}, spelling
         self._targets = parse_targets(wanted)
         self._runs = _Runs()
+        if not mirror and CPU in self._targets and self.wants_gpu:
+            raise PlacementError(f"A cell runs on one device: try {wanted.replace(',', ' or ')}.")
         if len(self._targets) > 1 and not mirror:
             raise PlacementError(
                 f"A cell runs on one device. For {wanted}: {spelling.mirror} (TensorFlow, Keras on it), "
@@ -184,7 +186,9 @@ def read_only(text: str, spelling: Spelling = IN_PYTHON) -> tuple[str, ...]:
         module = _ALIASES.get(name, name)
         if module not in known():
             only = spelling.only.format(name)
-            raise PlacementError(f"{only}: no framework has that name; it can be {listed(known())}.")
+            raise PlacementError(
+                f"{only}: no framework has that name; it can be {listed(known())}, with commas between."
+            )
         found.append(module)
     if not found:
         raise PlacementError(f"{spelling.only.format('').strip()} needs a framework: {listed(known())}.")

@@ -119,7 +119,8 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
         wanted = select_among(request, inventory, guard.known)
     ordinals = guard.ordinals(wanted)
     if len(ordinals) < len(wanted):
-        raise ChoiceError(f"CUDA was {guard.seen}, and this process can use {guard.frozen_to} and no other.")
+        other = " and no other" if guard.devices else ""
+        raise ChoiceError(f"CUDA was {guard.seen}, and this process can use {guard.frozen_to}{other}.")
     results: list[str] = []
     if not dry_run:
         settings = _settings(session)

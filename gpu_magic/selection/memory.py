@@ -74,7 +74,8 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
     if not growth and limit is None:
         return MemorySettings()
     if not devices:
-        raise ChoiceError("--growth and --memory-limit need GPUs, and this choice has none.")
+        option = "--growth" if limit is None else f"--memory-limit {limit}"
+        raise ChoiceError(f"{option} goes with GPUs that are named; try %gpus all {option}.")
     if limit is None:
         return MemorySettings(growth=True, gpus=len(devices))
     size, typed = _size(limit)

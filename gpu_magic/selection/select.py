@@ -191,8 +191,9 @@ def _by_uuid(prefix: str, inventory: Inventory) -> Device:
         )
     fits = [device for device in inventory.devices if str(device.uuid).startswith(prefix)]
     if not fits:
+        kind = "MIG instance" if prefix.startswith("MIG") else "GPU"
         raise ChoiceError(
-            f"No {prefix[:3]} here has a UUID that begins with {prefix}; press Tab to see them."
+            f"No {kind} here has a UUID that begins with {prefix}; press Tab to see what there is."
         )
     if len(fits) > 1:
         longer = _distinct_prefixes([str(device.uuid) for device in fits], len(prefix) + 1)

@@ -61,10 +61,23 @@ def ipykernel(pytestconfig: pytest.Config) -> Callable[[str], str]:
                     str(folder),
                 ]
                 subprocess.run([*pip, *packages], check=True)
+                if version == "7.3.0":
+                    _keep_requests(folder / "ipykernel" / "kernelapp.py")
                 (folder / "ready").touch()
         return str(folder)
 
     return install
+
+
+def _keep_requests(app: Path) -> None:
+    """Let replies leave through the stream, as ipykernel 7.4 does.
+
+    Before it, a request that arrived while a reply left was not read, now and then, and its cell never began
+    (ipython/ipykernel#1529).
+    """
+    made = "shell_stream = ZMQStream(self.shell_socket, self.shell_channel_thread.io_loop)"
+    before, after = app.read_text().split(made)
+    app.write_text(f"{before}{made}; self.shell_channel_thread._shell_socket = shell_stream{after}")
 
 
 FAILED = pytest.StashKey[bool]()

@@ -48,7 +48,7 @@ def test_growth_is_not_set_in_a_dry_run(machine: Runner) -> None:
 
 def test_growth_needs_a_gpu(machine: Runner) -> None:
     assert machine("settings.growth_without_gpus") == (
-        "--growth and --memory-limit need GPUs, and this choice has none."
+        "--growth goes with GPUs that are named; try %gpus all --growth."
     )
 
 
@@ -63,7 +63,7 @@ def test_unloading_takes_it_back(machine: Runner, capsys: pytest.CaptureFixture[
         "hooks": [],
     }
     assert capsys.readouterr().out.strip().split("\n")[-1] == (
-        "Your choice is undone: CUDA_VISIBLE_DEVICES is not set again: all GPUs are visible. %gpus chooses anew, "
+        "Your choice is undone: CUDA_VISIBLE_DEVICES is unset again, so that all GPUs are visible. %gpus chooses anew, "
         "once gpu_magic is loaded."
     )
 

@@ -30,7 +30,7 @@ def test_a_different_choice_after_cuinit_changes_nothing_and_says_why(kernel: Ke
     said = reply.text
     assert said.startswith("CudaInitializedWarning: CUDA was initialized in cell [4]")
     assert "keeps GPU 2 (cuda:0), GPU 0 (cuda:1). Nothing was changed." in said
-    assert "For GPU 1: %gpus 1 --restart, or restart the kernel and run %gpus 1 before" in said
+    assert "To have exactly GPU 1: %gpus 1 --restart, or restart the kernel and run %gpus 1 before" in said
     assert "Too late" in reply.html
     assert kernel.run(MASK).stdout == "2,0\n"
 
@@ -291,9 +291,9 @@ def test_the_advice_names_the_gpu_that_was_asked_for_first(kernel: Kernel) -> No
     kernel.run(CUINIT)
     kernel.run("import torch")
     said = kernel.run("%gpus 3,1").text
-    assert "GPU 3 is already visible here, as cuda:1" in said
+    assert "GPU 3 and GPU 1 are already visible here, as cuda:1 and cuda:0. To work on GPU 3 without" in said
     assert "PyTorch: torch.cuda.set_device(1)" in said
-    assert "For GPU 3 and GPU 1: %gpus 3,1 --restart" in said
+    assert "To have exactly GPU 3 and GPU 1: %gpus 3,1 --restart" in said
 
 
 def test_a_variable_that_was_changed_after_cuda_had_read_it_is_put_back(kernel: Kernel) -> None:
@@ -357,3 +357,9 @@ def test_where_cuda_has_started_without_nvml_the_table_names_the_variable_that_m
     assert "initialized in cell [2]" in shown
     assert "No NVIDIA driver" not in shown
     assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in shown
+
+
+def test_in_process_without_a_framework_changes_nothing_and_says_so(kernel: Kernel) -> None:
+    kernel.run(CUINIT)
+    said = "Nothing was changed: no framework is imported; import it first, and run this again.\n"
+    assert kernel.run("%gpus 0 --in-process").stdout.endswith(f")\n{said}")

@@ -46,7 +46,7 @@ def test_a_gpu_that_is_not_there_is_one_line_and_the_body_has_not_run(bare: Kern
         "%%on_gpu smi:0": "GPU 0 is not among the GPUs of this process (cuda:0 = GPU 2, cuda:1 = GPU 3); "
         "%gpus 0 chooses it, before CUDA is started. ",
         "%%on_gpu smi:9": "There is no GPU 9: this machine has GPUs 0 to 3. ",
-        "%%on_gpu GPU-ffff": "No GPU here has a UUID that begins with GPU-ffff; press Tab to see them. ",
+        "%%on_gpu GPU-ffff": "No GPU here has a UUID that begins with GPU-ffff; press Tab to see what there is. ",
         "%%on_gpu xpu:0": "xpu:0 can't be used: no framework that is imported has such a device. ",
     }
     for line, said in cases.items():
@@ -103,6 +103,7 @@ def test_or_cpu_places_what_the_cell_imports_on_the_cpu(bare: Kernel) -> None:
         ("%gpus --growth", "--growth goes with GPUs; try %gpus 1,3 --growth"),
         ("%where nothing", "nothing is not a variable here. %where alone lists all."),
         ("%where (1, 2)", "(1, is not an expression; separate several with spaces"),
+        ("%%on_gpu cpu,0", "A cell runs on one device: try cpu or 0."),
         ("%%on_gpu auto", "'auto' chooses GPUs: try %gpus auto, and then 0 here"),
         ("%%on_gpu {nothing[0]}", "'{nothing[0]}' is not a variable"),
         ("%%on_gpu {None}", "The value in braces is None, and names nothing."),

@@ -113,7 +113,10 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus two", "expected numbers"),
         ("%gpus GPU-ff00ff", "No GPU here has a UUID"),
         ("%gpus GPU-", "type more of it"),
-        ("%gpus MIG-0", "No MIG here has a UUID"),
+        ("%gpus MIG-0", "No MIG instance here has a UUID"),
+        ("%gpus --reset", "There is no --reset; try %gpus reset."),
+        ("%gpus --all", "There is no --all; try %gpus all."),
+        ("%gpus none --memory-limit 8GB", "try %gpus all --memory-limit 8GB."),
         ("%gpus auto:9", "try auto:8"),
         ("%gpus --frce 1", "did you mean --force?"),
         ("%gpus --xyz 1", "the options are --by"),
@@ -296,7 +299,7 @@ def test_an_undone_choice_is_said(run: Run) -> None:
     run("%gpus 2")
     shown, _ = run("%reload_ext gpu_magic")
     assert shown.startswith(
-        "Your choice is undone: CUDA_VISIBLE_DEVICES is not set again: all GPUs are visible."
+        "Your choice is undone: CUDA_VISIBLE_DEVICES is unset again, so that all GPUs are visible."
     )
 
 

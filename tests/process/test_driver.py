@@ -243,5 +243,5 @@ shell.run_line_magic("load_ext", "gpu_magic")
 shell.run_line_magic("gpus", "2")
 """
     shown = fresh(code, CUDA_VISIBLE_DEVICES="0,1,2", **drivers)
-    assert "For GPU 2: start Python anew and run %gpus 2 before anything starts CUDA." in shown
+    assert "To have exactly GPU 2: start Python anew and run %gpus 2 before anything starts CUDA." in shown
     assert "kernel" not in shown

@@ -129,6 +129,6 @@ def test_what_is_no_size_or_too_much(text: str, said: str) -> None:
 
 def test_no_gpu_no_limit() -> None:
     assert not plan_memory((), growth=False, limit=None)
-    with pytest.raises(ChoiceError, match="need GPUs"):
+    with pytest.raises(ChoiceError, match="goes with GPUs that are named"):
         plan_memory((), growth=True, limit=None)
     assert plan_memory(tuple(machine().gpus[:2]), growth=True, limit=None).gpus == 2

@@ -67,7 +67,7 @@ class PyTorch(Framework):
         if not hasattr(getattr(torch, "accelerator", None), "device_index"):
             return f"PyTorch {torch.__version__} is too old for it: 2.8 is needed"
         kind = _accelerator()
-        if kind is None:
+        if kind is None and device.type in ("", "cuda"):
             return f"PyTorch {torch.__version__} is built without CUDA"
         if device.type not in ("", kind):
             return f"PyTorch {torch.__version__} has no {device.type}"
