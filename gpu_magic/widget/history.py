@@ -1,4 +1,4 @@
-"""Utilization of each device over the last minutes."""
+"""Utilization of each device over the last minutes, and the clock that its readings have."""
 
 from __future__ import annotations
 
@@ -13,27 +13,49 @@ if TYPE_CHECKING:
 
 __all__ = ["History"]
 
-_SAMPLES = 180  # a reading each second: three minutes
+_SAMPLES = 180  # one each second: three minutes
 
 
 class History:
-    """Keeps the latest samples of each device, the newest last. Has no lock: `PanelState` guards it."""
+    """Keeps the latest samples of each device, the newest last. Has no lock: `PanelState` guards it.
+
+    `second` is the time of the latest reading, as a whole number. In each second since `unbroken` the machine
+    has been read.
+    """
 
     def __init__(self) -> None:
         self._samples: dict[str, deque[int | None]] = {}
-        self._added_at = time.monotonic()
+        self._second_began: float | None = None
+        self.second = 0
+        self.unbroken = 0
 
     def add(self, figures: Mapping[str, Figures]) -> None:
-        """Add a reading; seconds in which the machine was not read become None, as if unknown."""
-        missed = min(_SAMPLES, round(time.monotonic() - self._added_at) - 1)
-        self._added_at = time.monotonic()
+        """Add a reading; seconds in which the machine was not read become None, as if unknown.
+
+        A second reading in one second takes the place of the first.
+        """
+        passed = self._pass_seconds()
+        if passed > 1:
+            self.unbroken = self.second
         for key in self._samples.keys() - figures.keys():
             del self._samples[key]
         for key, device in figures.items():
             samples = self._samples.setdefault(key, deque(maxlen=_SAMPLES))
-            samples.extend([None] * (missed if samples else 0))
+            if samples and not passed:
+                samples.pop()
+            samples.extend([None] * min(_SAMPLES, passed - 1 if samples else 0))
             samples.append(device.utilization if isinstance(device.utilization, int) else None)
 
     def samples(self) -> dict[str, list[int | None]]:
         """Return utilization in percent by device, the newest last; None: not known."""
         return {key: list(samples) for key, samples in self._samples.items()}
+
+    def _pass_seconds(self) -> int:
+        """Return how many seconds have passed since the reading before; one may come half a second off."""
+        now = time.monotonic()
+        if self._second_began is None:
+            self._second_began = now
+        passed = round(now - self._second_began)
+        self._second_began += passed
+        self.second += passed
+        return passed

@@ -8,7 +8,7 @@ const STATES = {
   unclear: "CUDA may be started",
   broken: "CUDA unusable here",
 };
-const STALE = 20000; // milliseconds without a message from the kernel, which sends one every ten seconds
+const UNWATCHED_TEXT = "paused, as nobody has used this page for ten minutes";
 const USE_WORDS = { none: "Use none", reset: "Use as started" };
 
 class PanelView {
@@ -16,7 +16,7 @@ class PanelView {
     this.store = store;
     this.build(element);
     this.visibility = new Visibility(element, store);
-    this.timer = setInterval(() => this.showStale(), 1000);
+    this.timer = setInterval(() => this.checkSilence(), 1000);
     store.views.add(this);
     this.show(true);
   }
@@ -68,7 +68,12 @@ class PanelView {
     this.count = least.appendChild(
       makeFocusable("input", "", { type: "number", min: "1", value: "1", "aria-label": "How many of the least busy" }),
     );
-    this.count.addEventListener("change", () => this.store.pickLeastBusy(this.howMany()));
+    this.count.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      event.preventDefault();
+      event.stopPropagation();
+      this.store.pickLeastBusy(this.howMany());
+    });
     button("None", () => this.store.setDraft("none"));
     button("Reset", () => this.store.setDraft("reset"));
     this.use = button("Use these", () => this.apply(), this.buttons, "gm-use");
@@ -117,14 +122,22 @@ class PanelView {
     const why = `CUDA was ${header.cuda_text}. A different choice needs a restart of the kernel; the next %load_ext gpu_magic applies it.`;
     setText(this.banner, isGone ? "" : isFrozen ? why : ["forked", "unclear", "broken"].includes(header.cuda_state) ? `CUDA ${header.cuda_text}.` : "");
     setText(this.notes, [header.problem, ...header.notes].filter(Boolean).join("\n"));
-    this.showStale();
+    this.showSilence();
   }
 
-  showStale() {
-    const silence = Date.now() - this.store.heardAt;
-    const isStale = silence > STALE && this.visibility.isVisible && !this.store.isGone;
-    setText(this.stale, isStale ? `no figures for ${Math.round(silence / 1000)} s` : "");
-    this.root.classList.toggle("gm-old", isStale || this.store.isDead);
+  checkSilence() {
+    if (this.wasDead !== this.store.isDead) this.show();
+    else this.showSilence();
+    this.wasDead = this.store.isDead;
+  }
+
+  // Says why no figures come, where none do, and dims what nothing would answer.
+  showSilence() {
+    const { store, visibility } = this;
+    const isPaused = visibility.state === "unwatched" && store.silence > SILENCE;
+    const text = isPaused ? UNWATCHED_TEXT : store.isSilent ? `no figures for ${Math.round(store.silence / 1000)} s` : "";
+    setText(this.stale, text);
+    this.root.classList.toggle("gm-old", isPaused || store.isDead);
   }
 
   showFooter() {
@@ -145,8 +158,8 @@ class PanelView {
     }
     // A disabled button would lose the focus, and people at a keyboard their position.
     setAttribute(this.use, "aria-disabled", !store.draft || store.isDead ? "true" : null);
-    setText(this.notice, store.notice.text);
-    this.notice.dataset.kind = store.notice.kind;
+    setText(this.notice, store.said.text);
+    this.notice.dataset.kind = store.said.kind;
   }
 
   close() {

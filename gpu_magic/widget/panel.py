@@ -14,10 +14,10 @@ from gpu_magic.display.table import as_html, as_text
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.restart import restart
 from gpu_magic.widget import joined
+from gpu_magic.widget.leftovers import cell_run, leftovers
 from gpu_magic.widget.protocol import (
     AnswerRestart,
     Choose,
-    Notice,
     SetDraft,
     SetVisibility,
     parse,
@@ -56,6 +56,7 @@ class Panel(anywidget.AnyWidget):
     full_state = traitlets.Any().tag(sync=True, to_json=lambda _value, panel: panel.state.full_state())
 
     def __init__(self) -> None:
+        self.shown: dict[str, str] = {}  # the cells that have displayed it, and in which run
         self.state = panel_state()
         self._snapshot: Snapshot = self.state.add(self, get_ipython())
         super().__init__(key=secrets.token_hex(8))
@@ -80,9 +81,14 @@ class Panel(anywidget.AnyWidget):
 
     def _ipython_display_(self, **_: Any) -> None:
         display_with_fallback(self, self.key, as_html(self._snapshot), repr(self))
+        shell = get_ipython()
+        run = cell_run(shell)
+        self.shown[run.cell] = run.request
+        for left in leftovers(self.state.panels, run, shell):
+            left.close()
 
     def _refuse(self, text: str) -> None:
-        self.tell(Notice(text, "error"))
+        self.state.refuse(self, text)
 
     def _handle_msg(self, msg: dict[str, Any]) -> None:
         # ipywidgets logs unknown methods in the server's terminal.
@@ -103,7 +109,7 @@ class Panel(anywidget.AnyWidget):
             case SetVisibility() as visibility:
                 self.state.set_visibility(self, visibility)
             case SetDraft() as draft:
-                self.state.set_draft(draft)
+                self.state.set_draft(self, draft)
             case Choose() as choose:
                 self.state.choose(self, choose)
             case AnswerRestart(page, can):

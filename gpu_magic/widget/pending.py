@@ -11,10 +11,9 @@ from gpu_magic.process.choosing import apply
 from gpu_magic.process.outcome import Applied
 from gpu_magic.process.session import current
 from gpu_magic.restart.saved_choice import save
-from gpu_magic.widget.protocol import Notice
 
 if TYPE_CHECKING:
-    from gpu_magic.widget.protocol import Choose
+    from gpu_magic.widget.protocol import Choose, NoticeKind, SetDraft
     from gpu_magic.widget.viewers import Viewer
 
 __all__ = ["PendingChoice", "WaitingChoice", "carry_out"]
@@ -30,12 +29,29 @@ class WaitingChoice(NamedTuple):
 class PendingChoice:
     """Keeps the latest of each: whoever clicks twice means the second click.
 
+    `draft` is a request; empty: none so far; None: nothing was clicked. `number` counts its changes.
+
     Has no lock: `PanelState` guards it.
     """
 
     def __init__(self) -> None:
-        self.draft: str | None = None  # a request; empty: none so far; None: nothing was clicked
+        self.draft: str | None = None
+        self.number = 0
+        self._page = ""  # that made the latest change
+        self._others = 0  # the number of the latest change that another page, or the kernel, has made
         self._waiting: WaitingChoice | None = None
+
+    def knows_latest(self, click: SetDraft) -> bool:
+        """Return whether a page knew all changes but its own when it was clicked on."""
+        others = self._others if click.page == self._page else self.number
+        return click.number >= others
+
+    def change(self, request: str | None, page: str = "") -> None:
+        """Change the draft; without a page, the kernel does it."""
+        if page != self._page:
+            self._page, self._others = page, self.number
+        self.number += 1
+        self.draft = request
 
     def put(self, choice: WaitingChoice) -> None:
         """Have a choice wait, in place of the one that waits."""
@@ -53,20 +69,20 @@ class PendingChoice:
         return choice
 
 
-def carry_out(choose: Choose) -> Notice | None:
+def carry_out(choose: Choose) -> tuple[str, NoticeKind] | None:
     """Choose, as `%gpus` would; call it on the main thread, between cells.
 
-    Return what to show. None: it came too late, so it is saved, and the kernel is to be restarted.
+    Return what to say. None: it came too late, so it is saved, and the kernel is to be restarted.
     """
     try:
         outcome = apply(current(), choose.request)
         if isinstance(outcome, Applied):
-            return Notice(str(Choice(outcome)), "done")
+            return str(Choice(outcome)), "done"
         if not choose.restart:
-            return Notice(refusal_text(outcome), "warning")
+            return refusal_text(outcome), "warning"
         save(outcome)
     except GpuMagicError as error:
-        return Notice(str(error), "error")
+        return str(error), "error"
     except Exception as error:  # noqa: BLE001 - there is no cell to show it, and a page waits
-        return Notice(f"Nothing was chosen: {type(error).__name__}: {error}", "error")
+        return f"Nothing was chosen: {type(error).__name__}: {error}", "error"
     return None

@@ -2,10 +2,10 @@
 
 // What a page sends.
 const pageMessage = {
-  // A view came into sight, is still in sight, or is not any more.
-  setVisibility: (view, visible, version) => ({ type: "set_visibility", view, visible, version }),
+  // Whether a view is "watched", "unwatched" (nobody has used the page for minutes) or "hidden".
+  setVisibility: (view, visibility, version) => ({ type: "set_visibility", view, visibility, version }),
   // Devices were clicked that are not applied yet; null: what was clicked is dropped.
-  setDraft: (request, page) => ({ type: "set_draft", request, page }),
+  setDraft: (request, page, click, number) => ({ type: "set_draft", request, page, click, number }),
   // Choose, as soon as no cell runs.
   choose: (request, restart, page) => ({ type: "choose", request, restart, page }),
   // Whether this page can restart the kernel.
@@ -13,14 +13,17 @@ const pageMessage = {
 };
 
 // What the kernel sends, by type:
-//   state       {state}                                  everything, as in the model's `full_state`
-//   changes     {tick, version, header, rows, figures}   what one reading has changed; empty parts are left out
-//   heartbeat   {tick}                                   nothing has changed
-//   draft       {request, page, version}                 what was clicked on some page
-//   notice      {text, kind}                             a text to show; kind: info, done, warning, error
-//   paused      {is_paused}                              the extension was unloaded, or is loaded again
-//   restarting  {}                                       the kernel is about to be restarted
-//   restart     {kernel, page}                           restart the kernel; page "": who can?
+//   state       {state}                          everything, as in the model's `full_state`
+//   changes     {second, unbroken, version, header, rows, figures}
+//                                                what one reading has changed; empty parts are left out
+//   heartbeat   {second, unbroken}               nothing has changed
+//   draft       {request, page, click, number, version}
+//                                                what was clicked on some page; that page's clicks up to this are done with
+//   outdated    {request, number}                a click on an older draft: repeat it on this one
+//   notice      {text, kind, version}            a text to show; kind: info, done, warning, error
+//   paused      {is_paused}                      the extension was unloaded, or is loaded again
+//   restarting  {}                               the kernel is about to be restarted
+//   restart     {kernel, page}                   restart the kernel; page "": who can?
 
 // A device's figures are sent as an array. null: unknown; "": the device has no such figure.
 function unpackFigures([used, usedShare, utilization, temperature, power]) {

@@ -7,11 +7,18 @@ the page can send any: `parse` checks it strictly.
 A device is called by its *key*, which is what one types after `%gpus` for it: `3`, `MIG-41b7…`. A *request*
 is all that one types: `3,1`, `none`, `reset`. A *page* is one copy of a widget's model in a browser tab; a
 *view* is one place of a page in which a panel is shown. Both are random names that the page makes up.
+
+The *draft* is what was clicked and is not applied yet. There is one, in the kernel, and each change of it
+has a number. A page shows its own clicks at once and sends each with the number that it knows. Where the
+draft has been changed elsewhere meanwhile, the kernel answers with the latest one, and the page repeats its
+clicks on it.
+
+A reading's time is a *second*: a whole number on a clock of the kernel's that never goes back.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +36,7 @@ __all__ = [
     "KernelMessage",
     "Notice",
     "NoticeKind",
+    "Outdated",
     "PageMessage",
     "Paused",
     "Restart",
@@ -36,6 +44,7 @@ __all__ = [
     "SetDraft",
     "SetVisibility",
     "State",
+    "Visibility",
     "as_arrays",
     "parse",
     "to_json",
@@ -45,30 +54,35 @@ _LONGEST_NAME = 64  # characters in the name of a view
 
 Json = dict[str, Any]
 NoticeKind = Literal["info", "done", "warning", "error"]
+# Of a view: in sight of a person who uses the page, in sight of nobody who does, or not in sight.
+Visibility = Literal["watched", "unwatched", "hidden"]
+_VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)
 
 
 # What a page sends.
 
 
 class SetVisibility(NamedTuple):
-    """A view came into sight, is still in sight (every 15 s), or is not any more.
+    """Whether a view is visible: said when that changes, and every 15 s while it is watched.
 
-    The kernel reads the machine only while some view is visible. It answers with a `State` where the page has
-    missed something, else with a `Heartbeat`.
+    The kernel reads the machine while some view is watched; during a cell also while one is unwatched. It
+    answers with a `State` where the page has missed something, else with a `Heartbeat`. An unwatched page
+    says nothing more, so that a Jupyter server can tell that nobody uses the kernel.
 
     Parameters
     ----------
     view
         The view.
-    visible
-        Whether a person can see it.
+    visibility
+        "watched": a person can see it, and has used the page within the last ten minutes. "unwatched": nobody
+        has. "hidden": it is behind another tab, scrolled away or closed.
     version
         The page's `FullState.version`.
 
     """
 
     view: str
-    visible: bool
+    visibility: Visibility
     version: int
 
 
@@ -81,11 +95,17 @@ class SetDraft(NamedTuple):
         The devices in the order of the clicks; empty: none so far; None: what was clicked is dropped.
     page
         The page on which they were clicked.
+    click
+        The number of the click on that page.
+    number
+        The number of the draft on which it was clicked, as far as the page knew.
 
     """
 
     request: str | None
     page: str
+    click: int
+    number: int
 
 
 class Choose(NamedTuple):
@@ -129,10 +149,17 @@ PageMessage = SetVisibility | SetDraft | Choose | AnswerRestart
 def parse(message: object) -> PageMessage | None:
     """Return what a page asks for; None where its message is not one of those above."""
     match message:
-        case {"type": "set_visibility", "view": str(view), "visible": bool(visible), "version": int(version)}:
-            return SetVisibility(view, visible, version) if 0 < len(view) <= _LONGEST_NAME else None
-        case {"type": "set_draft", "request": str() | None as request, "page": str(page)}:
-            return SetDraft(request, page)
+        case {"type": "set_visibility", "view": str(view), "visibility": visibility, "version": int(version)}:
+            is_valid = 0 < len(view) <= _LONGEST_NAME and visibility in _VISIBILITIES
+            return SetVisibility(view, visibility, version) if is_valid else None
+        case {
+            "type": "set_draft",
+            "request": str() | None as request,
+            "page": str(page),
+            "click": int(click),
+            "number": int(number),
+        }:
+            return SetDraft(request, page, click, number)
         case {"type": "choose", "request": str(request), "restart": bool(restart), "page": str(page)}:
             return Choose(request, restart, page)
         case {"type": "answer_restart", "page": str(page), "can": bool(can)}:
@@ -185,15 +212,17 @@ class Figures(NamedTuple):
 class FullState(TypedDict):
     """All that a page needs to begin with; Jupyter also saves it with a notebook, as the widget's state."""
 
-    time: float  # when it was made, in seconds since 1970
-    tick: int  # how many times the machine was read
+    second: int  # of the latest reading
     version: int  # how many messages were sent that a page must not miss
     header: Header
     rows: dict[str, DeviceRow]
     figures: dict[str, list[Any]]  # `Figures` as arrays
     order: list[str]  # the keys as shown; the order in an object of JavaScript's puts numbers first
-    history: dict[str, list[int | None]]  # utilization in percent, a reading each second, the newest last
+    # Utilization in percent, an item each second, `second` last; None: not known, or nothing was read then.
+    history: dict[str, list[int | None]]
     draft: str | None  # see `SetDraft`
+    draft_number: int
+    said: tuple[str, NoticeKind]  # the latest text for all, empty where it is of something that is over
     is_paused: bool  # see `Paused`
 
 
@@ -208,9 +237,11 @@ class Changes(NamedTuple):
 
     Parameters
     ----------
-    tick, version
-        As in `FullState`. A page for which a version is missing asks for the `State`. Ticks that are missing
-        are readings that changed nothing.
+    second, version
+        As in `FullState`. A page for which a version is missing asks for the `State`.
+    unbroken
+        Since which second the machine has been read in each. A page that has heard nothing for some seconds
+        knows by it those whose readings changed nothing, and those that were not read.
     header
         The fields that have changed.
     rows
@@ -220,7 +251,8 @@ class Changes(NamedTuple):
 
     """
 
-    tick: int
+    second: int
+    unbroken: int
     version: int
     header: Json
     rows: dict[str, Json]
@@ -234,21 +266,27 @@ class Heartbeat(NamedTuple):
 
     Parameters
     ----------
-    tick
-        As in `FullState`.
+    second, unbroken
+        As in `Changes`.
 
     """
 
-    tick: int
+    second: int
+    unbroken: int
 
 
 class Draft(NamedTuple):
     """What was clicked on some page and is not applied yet; sent to all.
 
+    Also sent to a page whose click was refused: the draft is as it was, and that click is void.
+
     Parameters
     ----------
-    request, page
-        As in `SetDraft`; `page` is empty where the kernel made the change. The named page has it already.
+    request, page, click
+        As in `SetDraft`; `page` is empty where the kernel made the change. The page's clicks up to this one
+        are done with.
+    number
+        Of this change.
     version
         As in `FullState`.
 
@@ -256,14 +294,40 @@ class Draft(NamedTuple):
 
     request: str | None
     page: str
+    click: int
+    number: int
     version: int
 
 
+class Outdated(NamedTuple):
+    """An answer to `SetDraft`: the draft was changed elsewhere, so the page repeats its clicks on this one.
+
+    Parameters
+    ----------
+    request, number
+        As in `Draft`.
+
+    """
+
+    request: str | None
+    number: int
+
+
 class Notice(NamedTuple):
-    """A text to show in place of the one before; empty to clear it. Sent to all, or in answer to a page."""
+    """A text to show in place of the one before; empty to clear it. Sent to all, or in answer to a page.
+
+    Parameters
+    ----------
+    text, kind
+        As in `FullState`.
+    version
+        As in `FullState`.
+
+    """
 
     text: str
     kind: NoticeKind
+    version: int
 
 
 class Paused(NamedTuple):
@@ -292,13 +356,14 @@ class Restart(NamedTuple):
     page: str
 
 
-KernelMessage = State | Changes | Heartbeat | Draft | Notice | Paused | Restarting | Restart
+KernelMessage = State | Changes | Heartbeat | Draft | Outdated | Notice | Paused | Restarting | Restart
 
 _TYPES: dict[type[KernelMessage], str] = {
     State: "state",
     Changes: "changes",
     Heartbeat: "heartbeat",
     Draft: "draft",
+    Outdated: "outdated",
     Notice: "notice",
     Paused: "paused",
     Restarting: "restarting",

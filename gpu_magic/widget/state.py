@@ -9,7 +9,6 @@ changes. The machine is read, and a choice is made, without it.
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError, GpuMagicError
@@ -30,6 +29,7 @@ from gpu_magic.widget.protocol import (
     FullState,
     Heartbeat,
     Notice,
+    Outdated,
     Paused,
     Restart,
     Restarting,
@@ -68,8 +68,10 @@ class PanelState:
         self._is_paused = False
         self._snapshot: Snapshot | None = None
         self._machine = NO_MACHINE  # the same, as sent
-        self._ticks = 0
         self._version = 0
+        self._said: tuple[str, NoticeKind] = ("", "info")
+        self._readings = 0  # that have begun
+        self._latest_reading = 0  # of those that have ended
 
     # Panels come and go.
 
@@ -95,6 +97,12 @@ class PanelState:
             self._sampler.start()
         return snapshot
 
+    @property
+    def panels(self) -> list[Any]:
+        """All panels that were not closed."""
+        with self._lock:
+            return self._viewers.all
+
     def remove(self, viewer: Viewer) -> None:
         """Forget a panel that was closed."""
         with self._lock:
@@ -103,7 +111,8 @@ class PanelState:
     def pause(self) -> None:
         """Stop, as the extension is unloaded; it may be loaded again right away."""
         with self._lock:
-            self._is_paused, self._pending.draft = True, None
+            self._is_paused = True
+            self._pending.change(None)
         self._sampler.stop()
         self._idle.detach()
         self._send(Paused(True))
@@ -125,16 +134,17 @@ class PanelState:
     def set_visibility(self, viewer: Viewer, message: SetVisibility) -> None:
         """Note whether a view is visible, and send its page what it has missed."""
         with self._lock:
-            self._viewers.set_visibility(viewer, message.view, visible=message.visible)
-            if not message.visible or self._is_paused:
+            self._viewers.set_visibility(viewer, message)
+            if message.visibility == "hidden":
                 return
-            is_current = self._sampler.is_running and message.version == self._version
+            is_current = message.version == self._version
             # Answered in any case: a page that hears something knows that there is a kernel.
-            viewer.tell(Heartbeat(self._ticks) if is_current else State(self.full_state()))
-        if not self._sampler.is_running:
+            viewer.tell(self._heartbeat() if is_current else State(self.full_state()))
+            is_read = self._sampler.is_running or self._is_paused or not self._viewers.is_any_visible
+        if not is_read:
             self._read_now()
 
-    def set_draft(self, message: SetDraft) -> None:
+    def set_draft(self, viewer: Viewer, message: SetDraft) -> None:
         """Show in every panel what was clicked in one, and is not applied yet.
 
         Raises
@@ -143,9 +153,17 @@ class PanelState:
             It can't be chosen.
 
         """
-        if message.request:
-            self._check(message.request)
-        self._change_draft(message.request, message.page)
+        with self._lock:
+            if not self._pending.knows_latest(message):
+                viewer.tell(Outdated(self._pending.draft, self._pending.number))
+                return
+            try:
+                if message.request:
+                    self._check(message.request)
+            except ChoiceError:
+                viewer.tell(self._draft(message.page, message.click))
+                raise
+            self._change_draft(message.request, message.page, message.click)
 
     def choose(self, viewer: Viewer, message: Choose) -> None:
         """Choose as soon as no cell runs.
@@ -169,8 +187,7 @@ class PanelState:
         """Return all that a page needs to begin with."""
         with self._lock:
             return FullState(
-                time=time.time(),
-                tick=self._ticks,
+                second=self._history.second,
                 version=self._version,
                 header=self._machine.header,
                 rows=self._machine.rows,
@@ -178,12 +195,22 @@ class PanelState:
                 order=list(self._machine.rows),
                 history=self._history.samples(),
                 draft=self._pending.draft,
+                draft_number=self._pending.number,
+                said=self._said,
                 is_paused=self._is_paused,
             )
 
     def notify(self, text: str, kind: NoticeKind) -> None:
-        """Show a text in every visible panel."""
-        self._send(Notice(text, kind))
+        """Show a text in every panel."""
+        with self._lock:
+            self._said = text, kind
+            self._version += 1
+            self._send(Notice(text, kind, self._version))
+
+    def refuse(self, viewer: Viewer, text: str) -> None:
+        """Say in one panel that what it has sent was refused."""
+        with self._lock:
+            viewer.tell(Notice(text, "error", self._version))
 
     def restart(self, shell: Any, tell: Callable[[KernelMessage], None], page: str = "") -> None:
         """Restart the kernel, and say so in every visible panel.
@@ -213,34 +240,54 @@ class PanelState:
 
     def _read(self) -> Snapshot:
         """Read the machine, and send what has changed since the last reading."""
+        with self._lock:
+            self._readings += 1
+            reading = self._readings
         session = current()
         snapshot = take_snapshot(session, probe())
         machine = serialize(snapshot, Allotment(snapshot, session.inherited, session.scheduled))
         with self._lock:
+            if reading < self._latest_reading:  # one that began later was faster
+                return snapshot
+            self._latest_reading = reading
             changes = machine.since(self._machine)
             self._snapshot, self._machine = snapshot, machine
             self._history.add(machine.figures)
-            self._ticks += 1
             if changes is None:
                 self._version += 1
                 self._send(State(self.full_state()))
             elif any(changes):
                 header, rows, figures = changes
                 self._version += 1
-                self._send(Changes(self._ticks, self._version, header, rows, as_arrays(figures)))
+                when = self._heartbeat()
+                self._send(Changes(*when, self._version, header, rows, as_arrays(figures)))
+                if "cuda_state" in header or any("visible_as" in row for row in rows.values()):
+                    self._forget_done()
             elif self._viewers.silence >= _HEARTBEAT:
-                self._send(Heartbeat(self._ticks))
+                self._send(self._heartbeat())
         return snapshot
+
+    def _forget_done(self) -> None:
+        """Say no more what a choice has done: something else has happened, a choice by typing for example."""
+        if self._said[1] == "done":
+            self.notify("", "info")
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self._history.second, self._history.unbroken)
 
     def _read_now(self) -> None:
         self._sampler.start()
         self._sampler.poke()
 
-    def _change_draft(self, request: str | None, page: str) -> None:
+    def _change_draft(self, request: str | None, page: str = "", click: int = 0) -> None:
         with self._lock:
-            self._pending.draft = request
+            self._pending.change(request, page)
+            self._said = "", "info"  # it was about the draft before; pages do the same
             self._version += 1
-            self._send(Draft(request, page, self._version))
+            self._send(self._draft(page, click))
+
+    def _draft(self, page: str, click: int) -> Draft:
+        return Draft(self._pending.draft, page, click, self._pending.number, self._version)
 
     def _send(self, message: KernelMessage) -> None:
         with self._lock:
@@ -258,21 +305,24 @@ class PanelState:
             select(parse(request), self._snapshot, current().inherited)
 
     def _when_idle(self, before_cell: bool) -> None:
-        """Make the choice that waits, if one does."""
+        """Make the choice that waits, if one does; begin to read where panels are shown during cells only."""
         with self._lock:
             choice = self._pending.take(before_cell=before_cell)
+            if before_cell and self._viewers.is_any_unwatched:
+                self._sampler.start()
         if choice is None:
             return
-        notice = carry_out(choice.choose)
-        if notice is None:
+        outcome = carry_out(choice.choose)
+        if outcome is None:
             self.restart(self._shell, choice.viewer.tell, choice.choose.page)
-        else:
-            with self._lock:
-                # What was clicked meanwhile stays.
-                if notice.kind == "done" and self._pending.draft == choice.choose.request:
-                    self._change_draft(None, "")
-                self._send(notice)
-        self._sampler.poke()
+            return
+        # Read before it is said, as what a later reading shows is not this choice's doing.
+        self.tick()
+        with self._lock:
+            # What was clicked meanwhile stays.
+            if outcome[1] == "done" and self._pending.draft == choice.choose.request:
+                self._change_draft(None)
+            self.notify(*outcome)
 
 
 _state: PanelState | None = None

@@ -1,8 +1,7 @@
-// What a panel shows: the machine as the kernel last sent it, and what was clicked since.
+// What a panel shows: the machine and the draft as the kernel last sent them, and clicks that it has yet to confirm.
 // A page can show a panel in several views; all of them show this.
-const ANSWER_LIMIT = 150; // milliseconds after which a click without an answer is waiting for the kernel
-const FRESH = 60; // seconds
-const SHOW_DONE = 2000; // milliseconds in which the rows show what a choice has done
+const ANSWER_LIMIT = 150; // milliseconds after which a choice without an answer is waiting for the kernel
+const SILENCE = 20000; // milliseconds without a message from the kernel, which sends one every ten seconds
 const RESTART_TIME = 6000; // milliseconds after which a restart by another page or the kernel is done
 
 class Store {
@@ -11,27 +10,31 @@ class Store {
     this.page = makeName();
     this.views = new Set();
     this.notice = { text: "", kind: "info" };
+    this.isLive = false; // a page without a kernel has the state of then, and shows the table: see `receive`
     this.isRestarting = false;
     this.isGone = false;
+    this.clicks = []; // those that the kernel has yet to confirm, as functions from the draft before to the one after
+    this.lastClick = 0; // the number of the latest, and of the latest of those that were followed by a choice
+    this.lastChosen = 0;
     this.reset(model.get("full_state"));
     model.on("msg:custom", (message) => this.receive(message));
     // A page that was loaded again asks for the whole state.
     model.on("change:full_state", () => this.reset(model.get("full_state")));
-    // The widget manager says so when it has lost the kernel, by a restart for example.
-    model.on("comm_live_update", () => this.lose());
+    whenKernelIsLost(model, () => this.lose());
   }
 
   reset(state) {
-    // An exported page has the widget's state of then, and no kernel: nothing more comes.
-    this.isLive ||= Math.abs(Date.now() / 1000 - state.time) < FRESH;
-    this.tick = state.tick;
+    this.second = state.second;
     this.version = state.version;
     this.header = state.header;
     this.rows = state.rows;
     this.figures = state.figures;
     this.order = state.order;
     this.history = state.history;
-    this.draft = state.draft; // a request; "": nothing yet; null: nothing was clicked
+    this.kernelDraft = state.draft; // a request; "": nothing yet; null: nothing was clicked
+    this.draftNumber = state.draft_number;
+    if (this.notice.kind !== "pending") this.notify(...state.said);
+    this.clicks = []; // whether the state has them can't be told
     this.isPaused = state.is_paused;
     this.heardAt = Date.now();
     this.show(true);
@@ -40,7 +43,7 @@ class Store {
   receive(message) {
     this.heardAt = Date.now();
     this.isGone = false;
-    this.isLive = true;
+    this.isLive = true; // a kernel has sent it: a page without one has nobody who would
     if (message.type === "state") return this.reset(message.state);
     if ("version" in message && !this.follows(message.version)) return this.askAgain();
     switch (message.type) {
@@ -49,14 +52,19 @@ class Store {
         this.apply(message);
         break;
       case "draft":
-        if (message.page !== this.page) this.draft = message.request;
+        this.takeDraft(message);
+        break;
+      case "outdated":
+        this.takeDraft(message);
+        this.clicks = this.clicks.filter((one) => one.number > this.lastChosen);
+        if (this.clicks.length) this.sendDraft();
         break;
       case "notice":
         this.notify(message.text, message.kind);
         break;
       case "paused":
         this.isPaused = message.is_paused;
-        if (this.isPaused) this.draft = null;
+        if (this.isPaused) this.clicks = [];
         break;
       case "restarting":
         this.waitForRestart();
@@ -79,55 +87,94 @@ class Store {
     for (const view of this.views) view.visibility.say();
   }
 
-  // A reading that changed nothing was not sent: its figures were those of before.
-  apply({ tick, header = {}, rows = {}, figures = {} }) {
-    if (tick <= this.tick) return;
-    const missed = Math.min(tick - this.tick - 1, SAMPLES);
+  // Of seconds in which nothing was sent, those since `unbroken` had the figures of before; in others nothing was read.
+  apply({ second, unbroken, header = {}, rows = {}, figures = {} }) {
+    if (second < this.second) return;
+    const isSame = second === this.second;
     for (const key of this.order) {
       const samples = (this.history[key] ??= []);
       const before = knownUtilization(this.figures[key]);
       Object.assign(this.rows[key], rows[key]);
       if (key in figures) this.figures[key] = figures[key];
-      for (let again = 0; again < missed; again++) samples.push(before);
+      if (isSame) samples.pop();
+      for (let passed = Math.max(this.second + 1, second - SAMPLES); passed < second; passed++) {
+        samples.push(passed < unbroken ? null : before);
+      }
       samples.push(knownUtilization(this.figures[key]));
       samples.splice(0, samples.length - SAMPLES);
     }
     Object.assign(this.header, header);
-    this.tick = tick;
-    // What was done is old once something else has happened: a choice by typing, CUDA's initialization.
-    const isNew = header.cuda_state || Object.values(rows).some((fields) => "visible_as" in fields);
-    if (isNew && this.notice.kind === "done" && Date.now() - this.notifiedAt > SHOW_DONE) this.notify("", "info");
+    this.second = second;
   }
 
   notify(text, kind) {
     clearTimeout(this.waiting);
     this.notice = { text, kind };
-    this.notifiedAt = Date.now();
   }
 
   // Whether nothing would receive a click.
   get isDead() {
-    return this.isGone || this.isRestarting || this.isPaused;
+    return this.isGone || this.isRestarting || this.isPaused || this.isSilent;
+  }
+
+  // Whether a page that should hear from the kernel does not.
+  get isSilent() {
+    return this.silence > SILENCE && [...this.views].some((view) => view.visibility.state === "watched");
+  }
+
+  get silence() {
+    return Date.now() - this.heardAt;
   }
 
   lose() {
     clearTimeout(this.losing);
     this.isGone = true;
-    const restarted = "The kernel was restarted: the next %load_ext gpu_magic applies your choice.";
-    const gone = "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one.";
-    this.notify(this.isRestarting ? restarted : gone, "warning");
+    this.clicks = [];
+    this.notify(this.isRestarting ? RESTARTED : GONE, "warning");
     this.show();
   }
 
+  // A widget manager throws where it has no kernel any more, also while its notebook is closed.
   send(message) {
-    this.model.send(message);
+    if (this.isGone) return;
+    try {
+      this.model.send(message);
+    } catch {
+      this.lose();
+    }
+  }
+
+  // What was clicked: all that the kernel knows, and what it has yet to confirm.
+  get draft() {
+    return this.clicks.reduce((request, { change }) => change(request), this.kernelDraft);
+  }
+
+  // Clicks are repeated where the draft was changed elsewhere meanwhile, so each is a change, and not its outcome.
+  click(change) {
+    this.clicks.push({ number: ++this.lastClick, change });
+    this.forgetNotice();
+    this.sendDraft();
+    this.show();
+  }
+
+  sendDraft() {
+    this.send(pageMessage.setDraft(this.draft, this.page, this.lastClick, this.draftNumber));
+  }
+
+  takeDraft({ request, number, page, click }) {
+    if (page === this.page) this.clicks = this.clicks.filter((one) => one.number > click);
+    if (request !== this.kernelDraft) this.forgetNotice();
+    this.kernelDraft = request;
+    this.draftNumber = number;
   }
 
   setDraft(request) {
-    this.draft = request;
-    if (this.notice.kind !== "pending") this.notify(this.warning, "warning"); // what waits will still be done
-    this.send(pageMessage.setDraft(request, this.page));
-    this.show();
+    this.click(() => request);
+  }
+
+  // What was said was about another draft; but what waits will still be done.
+  forgetNotice() {
+    if (this.notice.kind !== "pending") this.notify("", "info");
   }
 
   choose(restart, request = this.draft) {
@@ -137,6 +184,7 @@ class Store {
       this.notify(text, "pending");
       this.show();
     }, ANSWER_LIMIT);
+    this.lastChosen = this.lastClick;
     this.send(pageMessage.choose(request, restart, this.page));
     this.show();
   }
@@ -166,9 +214,20 @@ class Store {
   // The devices that are marked: those that were clicked, else those that were chosen. Where all are visible,
   // nothing was chosen.
   get marked() {
-    if (this.draft === "reset") return this.header.launch_devices.split(",").filter((key) => key in this.rows);
-    if (this.draft !== null) return this.draft.split(",").filter((key) => key in this.rows);
-    return this.header.hides_devices ? this.visible : [];
+    return this.markedBy(this.draft);
+  }
+
+  markedBy(draft) {
+    if (draft === null) return this.header.hides_devices ? this.visible : [];
+    const request = draft === "reset" ? this.header.launch_devices : draft;
+    return request.split(",").filter((key) => key in this.rows);
+  }
+
+  // What is said below the rows: of the latest event, else of what was clicked.
+  get said() {
+    if (this.isSilent && !this.isGone) return { text: SILENT, kind: "warning" };
+    if (this.notice.text || this.draft === null) return this.notice;
+    return { text: this.warning, kind: "warning" };
   }
 
   // Who uses what was clicked.
@@ -189,15 +248,19 @@ class Store {
 
   toggle(key) {
     const row = this.rows[key];
-    const marked = this.draft === "reset" ? [] : this.marked;
-    if (row.unavailable && !marked.includes(key)) {
+    if (row.unavailable && !this.marked.includes(key)) {
       this.notify(row.unavailable, "warning");
       return this.show();
     }
-    let keys = marked.includes(key) ? marked.filter((other) => other !== key) : [...marked, key];
+    this.click((draft) => this.toggled(key, draft));
+  }
+
+  toggled(key, draft) {
+    const marked = draft === "reset" ? [] : this.markedBy(draft);
+    const keys = marked.includes(key) ? marked.filter((other) => other !== key) : [...marked, key];
     // A process can use one MIG instance, and no other GPU with it.
-    if (keys.some((other) => this.rows[other]?.parent)) keys = keys.includes(key) ? [key] : [];
-    this.setDraft(keys.join(","));
+    if (keys.some((other) => this.rows[other]?.parent)) return keys.includes(key) ? key : "";
+    return keys.join(",");
   }
 
   pickLeastBusy(count) {
@@ -209,6 +272,21 @@ class Store {
     }
     this.setDraft(keys.slice(0, count).join(","));
   }
+}
+
+const RESTARTED =
+  "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it, and %gpu_panel.";
+const GONE = "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one.";
+const SILENT = "The kernel does not answer, or can't be reached. If it stays so, restart the kernel.";
+
+// Calls a function when the page learns that its kernel has gone.
+function whenKernelIsLost(model, lose) {
+  // By a restart, as the widget manager says.
+  model.on("comm_live_update", lose);
+  // By a shutdown or a crash, as JupyterLab and Notebook 7 tell; in other front ends, figures cease to come.
+  const kernel = model.widget_manager?.kernel;
+  kernel?.disposed?.connect(lose);
+  kernel?.statusChanged?.connect((_kernel, status) => status === "dead" && lose());
 }
 
 // What the chart shows: null where the utilization is not known, or there is none.

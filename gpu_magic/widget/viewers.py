@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from gpu_magic.widget.idle import IdleCallback
-    from gpu_magic.widget.protocol import KernelMessage
+    from gpu_magic.widget.protocol import KernelMessage, SetVisibility
 
 __all__ = ["Viewer", "Viewers"]
 
-# A page says every 15 s that a view is visible. One that was closed, or whose computer sleeps, says nothing.
+# A page says every 15 s that a view is watched. One that was closed, or whose computer sleeps, says nothing.
 _LEASE = 40.0  # seconds
 _MOST_VIEWS = 64  # of one panel: pages can send anything
 _EXPECTED = ""  # a view that is likely to be shown soon, and has no name yet
@@ -24,8 +24,17 @@ class Viewer(Protocol):
         """Send a message to the pages that have the panel."""
 
 
+class _View(NamedTuple):
+    """A view that is not hidden: whether it is watched, and when its page has said so."""
+
+    is_watched: bool
+    heard_at: float
+
+
 class Viewers:
-    """Keeps panels and, for each of their views, a lease: when it was last said to be visible.
+    """Keeps panels, and what is known of each of their views.
+
+    A watched view is visible for as long as its page says so, an unwatched one while a cell runs.
 
     Has no lock: `PanelState` guards it.
 
@@ -38,13 +47,21 @@ class Viewers:
 
     def __init__(self, idle: IdleCallback) -> None:
         self._idle = idle
-        self._views: dict[Viewer, dict[str, float]] = {}
+        self._views: dict[Viewer, dict[str, _View]] = {}
         self._is_heard_while_busy = False
         self._sent_at = time.monotonic()
 
     @property
+    def all(self) -> list[Viewer]:
+        return list(self._views)
+
+    @property
     def is_any_visible(self) -> bool:
         return any(map(self._is_visible, self._views))
+
+    @property
+    def is_any_unwatched(self) -> bool:
+        return any(not view.is_watched for views in self._views.values() for view in views.values())
 
     @property
     def silence(self) -> float:
@@ -59,20 +76,20 @@ class Viewers:
 
     def expect(self, viewer: Viewer) -> None:
         """Take a panel for visible: a page may show it soon, and can't say so before this cell ends."""
-        self._views[viewer][_EXPECTED] = time.monotonic()
+        self._views[viewer][_EXPECTED] = _View(True, time.monotonic())
 
-    def set_visibility(self, viewer: Viewer, view: str, *, visible: bool) -> None:
-        """Note that a page has said whether a view is visible."""
+    def set_visibility(self, viewer: Viewer, message: SetVisibility) -> None:
+        """Note what a page has said of a view."""
         self._is_heard_while_busy = self._is_heard_while_busy or self._idle.is_busy
         views = self._views.get(viewer)
         if views is None:  # the panel was closed
             return
         views.pop(_EXPECTED, None)
-        views.pop(view, None)
-        if visible:
+        views.pop(message.view, None)
+        if message.visibility != "hidden":
             if len(views) == _MOST_VIEWS:
                 views.pop(next(iter(views)))  # the one last heard of longest ago
-            views[view] = time.monotonic()
+            views[message.view] = _View(message.visibility == "watched", time.monotonic())
 
     def send(self, message: KernelMessage) -> None:
         """Send a message to all panels that are visible."""
@@ -81,9 +98,12 @@ class Viewers:
             viewer.tell(message)
 
     def _is_visible(self, viewer: Viewer) -> bool:
-        views = self._views[viewer]
+        views = self._views[viewer].values()
         if self._idle.is_busy and not self._is_heard_while_busy:
             # Pages of some kernels can't say anything while a cell runs.
             return bool(views)
         now, free_since = time.monotonic(), self._idle.free_since
-        return any(now - max(heard, free_since) < _LEASE for heard in views.values())
+        return any(
+            now - max(view.heard_at, free_since) < _LEASE if view.is_watched else self._idle.is_busy
+            for view in views
+        )

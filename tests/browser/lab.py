@@ -316,7 +316,7 @@ class Notebook:
 
 
 @contextmanager
-def start_lab(home: Path, browser: Browser, variables: Mapping[str, str]) -> Iterator[Lab]:
+def start_lab(home: Path, browser: Browser, variables: Mapping[str, str], *options: str) -> Iterator[Lab]:
     """Start a Jupyter server, with its own configuration and nothing else's.
 
     Parameters
@@ -327,6 +327,8 @@ def start_lab(home: Path, browser: Browser, variables: Mapping[str, str]) -> Ite
         What its pages are opened in.
     variables
         Laid over the environment of the server, and so of its kernels.
+    *options
+        Of the server's command line.
 
     """
     lab = Lab(home / "notebooks", f"http://127.0.0.1:{_free_port()}", home / "machine", browser)
@@ -348,7 +350,7 @@ def start_lab(home: Path, browser: Browser, variables: Mapping[str, str]) -> Ite
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
         *(f"--ServerApp.root_dir={lab.root}", f"--port={urlparse(lab.address).port}"),
         *(f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True"),
-        "--JupyterNotebookApp.expose_app_in_browser=True",
+        *("--JupyterNotebookApp.expose_app_in_browser=True", *options),
     ]
     settings = home / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
     settings.mkdir(parents=True)
@@ -371,7 +373,11 @@ def start_lab(home: Path, browser: Browser, variables: Mapping[str, str]) -> Ite
         yield lab
     finally:
         process.terminate()
-        process.wait(LIMIT)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:  # it can wait for ever for a thread of its own (anyio's)
+            process.kill()
+            process.wait()
 
 
 def _free_port() -> int:

@@ -53,6 +53,26 @@ def test_a_click_during_a_cell_is_applied_after_it(lab: Lab, kernel: str, cell: 
     assert notebook.badges() == {"1": "cuda:1", "3": "cuda:0"}
 
 
+def test_two_panels_agree_after_it(lab: Lab, kernel: str) -> None:
+    notebook = open_panel(lab, "%gpu_panel", kernel=kernel)
+    panels = notebook.page.locator(".gm-panel")
+    expect(panels).to_have_count(2)
+    notebook.start(notebook.add(WAIT))
+    panels.nth(0).locator('[data-key="1"]').click()
+    panels.nth(0).get_by_role("button", name="Use these").click()
+    panels.nth(1).locator('[data-key="3"]').click()
+    (lab.root / "go").touch()
+    notebook.page.evaluate("window.running")
+    expect(panels.nth(0).locator(".gm-said")).to_contain_text("cuda:0 = GPU 1")
+    draft = notebook.ask(
+        "from gpu_magic.widget.state import panel_state; print(panel_state().full_state()['draft'])"
+    )
+    assert draft in ("1,3", "3")  # whichever the second click came to stand on
+    for number in range(2):
+        expect(panels.nth(number).locator(".gm-line code")).to_have_text(f"%gpus {draft}")
+    assert notebook.ask(MASK) == "1"
+
+
 def test_it_is_applied_before_a_cell_that_waits_its_turn(lab: Lab, kernel: str) -> None:
     notebook = open_panel(lab, kernel=kernel)
     first, second = notebook.add(WAIT), notebook.add(MASK)

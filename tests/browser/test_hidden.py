@@ -53,6 +53,27 @@ def test_a_page_that_is_hidden_wants_no_figures(lab: Lab) -> None:
     assert has_threads(notebook, 1)
 
 
+def test_the_chart_has_a_gap_where_nothing_was_read(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    chart = notebook.row(0).locator(".gm-chart-line")
+    assert str(chart.get_attribute("d")).count("M") == 1
+    notebook.page.evaluate(HIDE, True)
+    assert has_threads(notebook, 0)
+    notebook.page.wait_for_timeout(3000)
+    notebook.page.evaluate(HIDE, False)
+    notebook.page.wait_for_function(
+        "document.querySelector('.gm-chart-line').getAttribute('d').match(/M/g).length > 1"
+    )
+
+
+def test_a_panel_that_is_scrolled_away_wants_none(lab: Lab) -> None:
+    notebook = open_panel(lab, "from IPython.display import HTML; HTML('<div style=height:3000px>')")
+    notebook.page.evaluate("notebook.content.scrollToItem(0, 'start')")
+    assert has_threads(notebook, 0)
+    notebook.panel.scroll_into_view_if_needed()
+    assert has_threads(notebook, 1)
+
+
 def test_a_tab_behind_another_wants_none(lab: Lab) -> None:
     notebook = open_panel(lab)
     assert has_threads(notebook, 1)

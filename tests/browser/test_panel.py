@@ -291,16 +291,61 @@ def test_several_panels_agree(lab: Lab) -> None:
     expect(panels).to_have_count(3)
     panels.nth(0).locator('[data-key="3"]').click()
     for number in range(3):
+        panels.nth(number).scroll_into_view_if_needed()  # what nobody sees is told later
         expect(panels.nth(number).locator('[data-key="3"]')).to_have_attribute("aria-selected", "true")
         expect(panels.nth(number).locator(".gm-line code")).to_have_text("%gpus 3")
     panels.nth(2).locator('[data-key="1"]').click()
     panels.nth(1).get_by_role("button", name="Use these").click()
     for number in range(3):
+        panels.nth(number).scroll_into_view_if_needed()
         expect(panels.nth(number).locator(".gm-said")).to_contain_text("cuda:1 = GPU 1")
     assert notebook.ask("%gpus 0") == "cuda:0 = GPU 0 (NVIDIA A100-SXM4-80GB, 80 GiB free)"
     for number in range(3):
+        panels.nth(number).scroll_into_view_if_needed()
         expect(panels.nth(number).locator('[data-key="0"] .gm-badge')).to_have_text("cuda:0")
         expect(panels.nth(number).locator('[data-key="3"] .gm-badge')).to_have_text("")
+
+
+def test_two_pages_that_click_together_agree(lab: Lab) -> None:
+    one = open_panel(lab, own_page=True)
+    one.save()
+    other = lab.open_file(one.page.evaluate("notebook.context.path"))
+    expect(other.panel).to_be_visible()
+    for first, second in ((0, 1), (2, 3), (1, 2)):
+        for page, key in ((one, first), (other, second)):  # neither waits for what the other has done
+            page.page.evaluate(
+                "key => void setTimeout(() => document.querySelector(`.gm-row[data-key='${key}']`).click())",
+                key,
+            )
+        one.page.wait_for_timeout(300)
+        expect(other.line).to_have_text(one.line.text_content())
+    assert set(one.line.text_content().removeprefix("%gpus ").split(",")) == {"0", "3"}
+    one.page.close()
+
+
+def test_a_warning_about_a_gpu_goes_when_another_panel_drops_it(lab: Lab) -> None:
+    lab.change_machine(busy_machine())
+    notebook = open_panel(lab, "%gpu_panel")
+    panels = notebook.page.locator(".gm-panel")
+    panels.nth(0).locator('[data-key="1"]').click()
+    for number in range(2):
+        expect(panels.nth(number).locator(".gm-said")).to_contain_text("GPU 1 is in use. ")
+    panels.nth(1).locator('[data-key="1"]').click()
+    for number in range(2):
+        expect(panels.nth(number).locator(".gm-said")).to_have_text("")
+
+
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_the_count_is_picked_by_enter_and_by_its_button_alone(lab: Lab, app: str) -> None:
+    notebook = open_panel(lab, app=app)
+    count = notebook.panel.get_by_role("spinbutton")
+    count.fill("2")
+    count.press("Tab")
+    expect(notebook.line).to_have_text("%gpus")
+    count.fill("3")
+    count.press("Enter")
+    expect(notebook.line).to_have_text("%gpus 0,1,2")
+    expect(count).to_be_focused()
 
 
 def test_the_dark_theme(lab: Lab) -> None:

@@ -38,7 +38,7 @@ class Page:
 
     def do(self, **content: Any) -> None:
         """Send what makes sense."""
-        self.send({"page": "p", "version": -1} | content)
+        self.send({"page": "p", "version": -1, "click": 1, "number": 0} | content)
 
     def hear(self, seconds: float = LIMIT) -> dict[str, Any]:
         """Return the next message that is for this panel."""
@@ -87,13 +87,15 @@ NONSENSE: list[Any] = [
     {"type": "choose", "request": None, "restart": False, "page": "p"},
     {"type": "choose", "request": "1", "restart": "no", "page": "p"},
     {"type": "choose", "request": "1", "restart": False, "page": 3},
-    {"type": "set_draft", "request": {"1": "3"}, "page": "p"},
+    {"type": "set_draft", "request": {"1": "3"}, "page": "p", "click": 1, "number": 0},
+    {"type": "set_draft", "request": "1", "page": "p", "click": "1", "number": 0},
+    {"type": "set_draft", "request": "1", "page": "p", "click": 1, "number": None},
     {"type": "delete", "request": "1", "page": "p"},
-    {"type": "set_visibility", "view": 3, "visible": True, "version": 1},
-    {"type": "set_visibility", "view": "v", "visible": "yes", "version": 1},
-    {"type": "set_visibility", "view": "v", "visible": True, "version": "1"},
-    {"type": "set_visibility", "view": "", "visible": True, "version": 1},
-    {"type": "set_visibility", "view": "v" * 65, "visible": True, "version": 1},
+    {"type": "set_visibility", "view": 3, "visibility": "watched", "version": 1},
+    {"type": "set_visibility", "view": "v", "visibility": "yes", "version": 1},
+    {"type": "set_visibility", "view": "v", "visibility": "watched", "version": "1"},
+    {"type": "set_visibility", "view": "", "visibility": "watched", "version": 1},
+    {"type": "set_visibility", "view": "v" * 65, "visibility": "watched", "version": 1},
     {"type": "answer_restart", "can": True},
     {"type": "answer_restart", "can": "yes", "page": "p"},
 ]
@@ -158,14 +160,14 @@ def test_one_thread_while_somebody_looks_and_none_else(page: Page) -> None:
     other = Page(kernel, "other")
     assert kernel.run(THREADS).stdout == "1"
     for one in (page, other):
-        one.do(type="set_visibility", view="v", visible=True)
+        one.do(type="set_visibility", view="v", visibility="watched")
     assert kernel.run(THREADS).stdout == "1"
-    page.do(type="set_visibility", view="v", visible=False)
+    page.do(type="set_visibility", view="v", visibility="hidden")
     time.sleep(1.2)
     assert kernel.run(THREADS).stdout == "1"  # the other one is still looked at
-    other.do(type="set_visibility", view="v", visible=False)
+    other.do(type="set_visibility", view="v", visibility="hidden")
     assert ends(kernel)
-    page.do(type="set_visibility", view="v", visible=True)  # the page is in front again
+    page.do(type="set_visibility", view="v", visibility="watched")  # the page is in front again
     while (message := page.hear()).get("type") != "state":
         assert message
     assert set(message["state"]["rows"]) == {"0", "1", "2", "3"}
@@ -176,15 +178,15 @@ def test_one_thread_while_somebody_looks_and_none_else(page: Page) -> None:
 
 def test_a_panel_in_two_places_is_looked_at_until_both_are_gone(page: Page) -> None:
     for view in ("one", "two"):
-        page.do(type="set_visibility", view=view, visible=True)
-    page.do(type="set_visibility", view="one", visible=False)
+        page.do(type="set_visibility", view=view, visibility="watched")
+    page.do(type="set_visibility", view="one", visibility="hidden")
     time.sleep(1.2)
     assert page.kernel.run(THREADS).stdout == "1"
 
 
 def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
     kernel = page.kernel
-    page.do(type="set_visibility", view="v", visible=True)
+    page.do(type="set_visibility", view="v", visibility="watched")
     page.do(type="choose", restart=False, request="2")
     assert page.hear_said()["kind"] == "done"
     kernel.run("%reload_ext gpu_magic")
@@ -196,7 +198,7 @@ def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
         pass
     assert said["text"] == "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gpu_magic."
     assert kernel.run(MASK).stdout == "None"
-    page.do(type="set_visibility", view="v", visible=True)
+    page.do(type="set_visibility", view="v", visibility="watched")
     assert kernel.run(THREADS).stdout == "0"
     kernel.run("%load_ext gpu_magic")
     assert kernel.run(THREADS).stdout == "1"
@@ -207,14 +209,15 @@ def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
 
 
 def test_only_what_changed_is_sent(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visible=True)
+    page.do(type="set_visibility", view="v", visibility="watched")
     page.hear()
     page.kernel.change_machine(Driver((replace(CARDS[0], util=42), *CARDS[1:])))
     while not (message := page.hear()).get("rows"):
         assert message
     assert message == {
         "type": "changes",
-        "tick": message["tick"],
+        "second": message["second"],
+        "unbroken": message["unbroken"],
         "version": message["version"],
         "header": {"least_busy": "1,2,3,0"},
         "rows": {"0": {"usage": "busy", "users": [IN_USE]}},
@@ -225,18 +228,18 @@ def test_only_what_changed_is_sent(page: Page) -> None:
 
 
 def test_a_page_that_has_missed_something_is_told_all(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visible=True)
+    page.do(type="set_visibility", view="v", visibility="watched")
     while (message := page.hear()).get("type") != "state":
         assert message
     version = message["state"]["version"]
-    page.do(type="set_visibility", view="v", visible=True, version=version)
+    page.do(type="set_visibility", view="v", visibility="watched", version=version)
     assert page.hear()["type"] == "heartbeat"
-    page.do(type="set_visibility", view="v", visible=True, version=version - 1)
+    page.do(type="set_visibility", view="v", visibility="watched", version=version - 1)
     assert page.hear()["state"]["version"] == version
 
 
 def test_making_a_panel_keeps_nothing_from_the_others(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visible=True)
+    page.do(type="set_visibility", view="v", visibility="watched")
     page.hear()
     page.kernel.client.execute("gpu_magic.choose('2'); other = gpu_magic.panel()")
     while "2" not in (message := page.hear()).get("rows", {}):
@@ -276,7 +279,7 @@ def test_a_restart_does_not_kill_the_cells_that_wait_their_turn(page: Page) -> N
 
 
 def test_what_is_clicked_after_a_choice_stays_clicked(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visible=True)
+    page.do(type="set_visibility", view="v", visibility="watched")
     page.kernel.client.execute("time = __import__('time'); time.sleep(0.5)")
     page.do(type="choose", restart=False, request="3")
     page.do(type="set_draft", request="1,2")
@@ -285,13 +288,93 @@ def test_what_is_clicked_after_a_choice_stays_clicked(page: Page) -> None:
     assert page.kernel.run(MASK).stdout == "3"
 
 
+def next_of(page: Page, *types: str) -> dict[str, Any]:
+    """Return the next message of these types."""
+    while message := page.hear():
+        if message.get("type") in types:
+            return message
+    raise TimeoutError
+
+
+def test_a_click_on_an_older_draft_is_repeated_on_the_latest(page: Page) -> None:
+    page.do(type="set_visibility", view="v", visibility="watched")
+    page.do(type="set_draft", request="1", page="one", click=1, number=0)
+    assert next_of(page, "draft", "outdated")["number"] == 1
+    # The other page had not heard of it yet.
+    page.do(type="set_draft", request="3", page="other", click=1, number=0)
+    assert next_of(page, "draft", "outdated") == {"type": "outdated", "request": "1", "number": 1}
+    page.do(type="set_draft", request="1,3", page="other", click=1, number=1)
+    message = next_of(page, "draft", "outdated")
+    assert (message["request"], message["page"], message["click"]) == ("1,3", "other", 1)
+    page.do(type="set_draft", request="1,2", page="one", click=2, number=1)
+    assert next_of(page, "draft", "outdated")["type"] == "outdated"
+
+
+def test_a_page_need_not_wait_for_its_own_clicks_to_be_confirmed(page: Page) -> None:
+    page.do(type="set_visibility", view="v", visibility="watched")
+    for click, request in enumerate(("1", "1,3", "1,3,0"), 1):
+        page.do(type="set_draft", request=request, click=click, number=0)
+    assert [next_of(page, "draft", "outdated")["click"] for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_click_that_is_refused_is_void(page: Page) -> None:
+    page.do(type="set_visibility", view="v", visibility="watched")
+    page.do(type="set_draft", request="9", click=1, number=0)
+    message = next_of(page, "draft", "outdated")
+    assert (message["type"], message["request"], message["click"]) == ("draft", None, 1)
+    assert "There is no GPU 9" in page.hear_said()["text"]
+
+
+def test_a_panel_that_nobody_watches_is_read_for_during_cells_alone(page: Page) -> None:
+    page.do(type="set_visibility", view="v", visibility="unwatched")
+    assert next_of(page, "state")["state"]["figures"]["0"][2] == 0
+    while page.hear(1.5):  # what was on its way
+        pass
+    page.kernel.change_machine(Driver((replace(CARDS[0], util=42), *CARDS[1:])))
+    assert page.hear(3.0) == {}
+    page.kernel.client.execute("import time; time.sleep(3)")
+    while "0" not in (message := page.hear()).get("figures", {}):
+        assert message
+    assert message["figures"]["0"][2] == 42
+
+
+def test_seconds_without_a_reading_are_a_gap(page: Page) -> None:
+    page.do(type="set_visibility", view="v", visibility="watched")
+    page.do(type="set_visibility", view="v", visibility="hidden")
+    assert ends(page.kernel)
+    time.sleep(2.5)
+    page.do(type="set_visibility", view="v", visibility="watched", version=-1)
+    page.do(type="set_visibility", view="w", visibility="watched", version=-1)
+    state = next_of(page, "state")["state"]
+    while None not in state["history"]["0"]:
+        page.do(type="set_visibility", view="w", visibility="watched", version=-1)
+        state = next_of(page, "state")["state"]
+    samples = state["history"]["0"]
+    assert len(samples) == state["second"] + 1  # an item each second since the first
+    assert samples[0] is not None
+
+
+def test_what_was_said_is_told_to_a_page_that_comes_later(page: Page) -> None:
+    def said() -> list[str]:
+        page.do(type="set_visibility", view="v", visibility="watched")
+        texts: list[str] = next_of(page, "state")["state"]["said"]
+        return texts
+
+    page.do(type="choose", restart=False, request="2")
+    assert page.hear_said()["kind"] == "done"
+    assert said()[0].startswith("cuda:0 = GPU 2")
+    page.kernel.run("_ = gpu_magic.choose('1')")
+    while said()[0]:  # until the next reading
+        time.sleep(0.1)
+
+
 def test_reloading_keeps_what_was_clicked(page: Page) -> None:
     page.kernel.run(CHOOSE.format(request="3", restart=False) + "%reload_ext gpu_magic")
     assert page.kernel.run(MASK).stdout == "3"
 
 
 def test_unloading_drops_what_was_clicked_and_a_new_panel_wakes_the_others(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visible=True)
+    page.do(type="set_visibility", view="v", visibility="watched")
     page.do(type="set_draft", request="1,2")
     page.kernel.run("%unload_ext gpu_magic")
     assert page.kernel.run("print(panel.state.full_state()['draft'], end='')").stdout == "None"
@@ -302,7 +385,7 @@ def test_unloading_drops_what_was_clicked_and_a_new_panel_wakes_the_others(page:
 
 
 def test_a_method_that_there_is_not(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visible=True)
+    page.do(type="set_visibility", view="v", visibility="watched")
     for method in ("", "backbone", "delete"):
         page.send({}, method)
         assert (
@@ -311,7 +394,7 @@ def test_a_method_that_there_is_not(page: Page) -> None:
 
 
 def test_a_folder_that_can_not_be_written_to(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visible=True)
+    page.do(type="set_visibility", view="v", visibility="watched")
     page.kernel.run(START_CUDA)
     # A folder stands where the choice would be kept: root could write into any.
     page.kernel.run(
@@ -341,7 +424,7 @@ IN_USE = "in use, by whom can't be seen from here"
 
 
 def test_a_hanging_driver_keeps_neither_the_thread_nor_the_kernel(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visible=True)
+    page.do(type="set_visibility", view="v", visibility="watched")
     page.kernel.change_machine(Driver(CARDS, hangs=(("nvmlDeviceGetMemoryInfo_v2", 1, 30.0),)))
     while "1" not in (message := page.hear()).get("rows", {}):
         assert message

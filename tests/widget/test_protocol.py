@@ -11,9 +11,15 @@ from gpu_magic.widget import joined, protocol
 from gpu_magic.widget.protocol import AnswerRestart, Choose, SetDraft, SetVisibility, parse
 
 MESSAGES: list[tuple[dict[str, Any], Any]] = [
-    ({"type": "set_visibility", "view": "v", "visible": True, "version": 3}, SetVisibility("v", True, 3)),
-    ({"type": "set_draft", "request": "3,1", "page": "p"}, SetDraft("3,1", "p")),
-    ({"type": "set_draft", "request": None, "page": "p"}, SetDraft(None, "p")),
+    (
+        {"type": "set_visibility", "view": "v", "visibility": "watched", "version": 3},
+        SetVisibility("v", "watched", 3),
+    ),
+    (
+        {"type": "set_draft", "request": "3,1", "page": "p", "click": 2, "number": 5},
+        SetDraft("3,1", "p", 2, 5),
+    ),
+    ({"type": "set_draft", "request": None, "page": "p", "click": 2, "number": 5}, SetDraft(None, "p", 2, 5)),
     ({"type": "choose", "request": "3,1", "restart": False, "page": "p"}, Choose("3,1", False, "p")),
     ({"type": "answer_restart", "page": "p", "can": True}, AnswerRestart("p", True)),
 ]

@@ -1,0 +1,127 @@
+"""A panel is alive or plainly not: what it shows when its kernel ends, is silent, or nobody looks for long."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.lab import start_lab
+from tests.browser.panel import LOAD, open_panel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+    from tests.browser.lab import Lab, Notebook
+
+TEN_MINUTES = 10 * 60 * 1000  # in milliseconds
+PANELS = "from gpu_magic.widget.state import panel_state; print(len(panel_state().panels))"
+
+
+def open_timed_panel(lab: Lab) -> Notebook:
+    """Open a panel in a page whose clock the test turns."""
+    notebook = lab.open(LOAD, "%gpu_panel", own_page=True)
+    notebook.page.clock.install()
+    notebook.run(0)
+    notebook.run(1)
+    expect(notebook.panel).to_be_visible()
+    return notebook
+
+
+def is_off(notebook: Notebook) -> None:
+    """Expect a panel that takes no click, and shows it."""
+    expect(notebook.button("None")).to_be_disabled()
+    expect(notebook.button("Use")).to_be_disabled()
+    expect(notebook.panel.locator(".gm-foot")).to_have_css("opacity", "0.5")
+    line = notebook.line.text_content()
+    notebook.row(1).click(force=True)
+    notebook.row(2).click(force=True)
+    expect(notebook.line).to_have_text(line)
+
+
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_a_kernel_that_is_shut_down(lab: Lab, app: str) -> None:
+    notebook = open_panel(lab, app=app)
+    notebook.row(2).click()
+    expect(notebook.line).to_have_text("%gpus 2")
+    notebook.page.evaluate("notebook.sessionContext.shutdown()")
+    expect(notebook.panel.locator(".gm-state")).to_have_text("no kernel")
+    expect(notebook.said).to_have_text(
+        "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one."
+    )
+    is_off(notebook)
+
+
+def test_a_kernel_that_says_nothing(lab: Lab) -> None:
+    notebook = open_timed_panel(lab)
+    kernel = int(notebook.ask("import os; print(os.getpid())"))
+    os.kill(kernel, signal.SIGSTOP)
+    try:
+        notebook.page.clock.fast_forward(29_000)
+        expect(notebook.panel.locator(".gm-stale")).to_contain_text("no figures for ")
+        expect(notebook.said).to_contain_text("The kernel does not answer")
+        is_off(notebook)
+    finally:
+        os.kill(kernel, signal.SIGCONT)
+    expect(notebook.panel.locator(".gm-stale")).to_have_text("")
+    expect(notebook.said).to_have_text("")
+    notebook.row(2).click()
+    expect(notebook.line).to_have_text("%gpus 2")
+
+
+def test_closing_a_notebook_is_no_error(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    notebook.page.evaluate("notebook.context.model.dirty = false; notebook.close()")
+    expect(notebook.panel).to_have_count(0)
+
+
+def test_a_cell_that_is_run_again_leaves_no_panel_behind(lab: Lab) -> None:
+    notebook = open_panel(lab, "import gpu_magic; gpu_magic.panel()", "kept = gpu_magic.panel(); kept")
+    for _ in range(3):
+        for cell in (1, 2, 3):
+            notebook.run(cell)
+    # Three cells show one each; what the variable holds now is one of them.
+    assert notebook.ask(PANELS) == "3"
+    expect(notebook.page.locator(".gm-panel")).to_have_count(3)
+    notebook.row(2).click()
+    for number in range(3):
+        expect(notebook.page.locator(".gm-line code").nth(number)).to_have_text("%gpus 2")
+
+
+def test_a_panel_that_a_variable_holds_outlives_its_cell(lab: Lab) -> None:
+    notebook = open_panel(lab, "import gpu_magic\nheld = []", "held.append(gpu_magic.panel())\nheld[-1]")
+    notebook.run(2)
+    assert notebook.ask(PANELS) == "3"
+
+
+def test_a_panel_that_nobody_watches_pauses_and_goes_on_with_the_first_movement(lab: Lab) -> None:
+    notebook = open_timed_panel(lab)
+    stale = notebook.panel.locator(".gm-stale")
+    notebook.page.clock.fast_forward(TEN_MINUTES)
+    notebook.page.clock.fast_forward(30_000)
+    expect(stale).to_have_text("paused, as nobody has used this page for ten minutes")
+    notebook.page.mouse.move(200, 200)
+    expect(stale).to_have_text("")
+    notebook.row(2).click()
+    expect(notebook.line).to_have_text("%gpus 2")
+
+
+def test_a_server_can_end_an_idle_kernel_whose_panel_nobody_watches(
+    tmp_path: Path, chromium: Browser
+) -> None:
+    culler = "--MappingKernelManager.cull_"
+    options = [f"{culler}idle_timeout=5", f"{culler}interval=1", f"{culler}connected=True"]
+    machine = {"GPU_MAGIC_SIMULATE": "8xA100-80GB seed=7"}  # its figures change at every reading
+    with start_lab(tmp_path, chromium, machine, *options) as lab:
+        notebook = open_timed_panel(lab)
+        notebook.page.wait_for_timeout(10_000)
+        assert lab.request("api/kernels") != "[]"  # one that is watched is in use
+        notebook.page.clock.fast_forward(TEN_MINUTES)
+        expect(notebook.panel.locator(".gm-state")).to_have_text("no kernel")
+        assert lab.request("api/kernels") == "[]"
+        lab.close_pages(keep_shared=False)
