@@ -58,6 +58,8 @@ def _without_a_restart(refused: Refused) -> Iterator[str]:
     labels = listed(label_of(refused.guard.devices[one]) for one in ordinals)
     verb, names = "is" if len(ordinals) == 1 else "are", listed(f"cuda:{one}" for one in ordinals)
     has = f"{labels} {verb} already visible here, as {names}."
+    if len(ordinals) == len(refused.devices) == len(refused.guard.devices):
+        has = f"The order alone differs: {has}"
     if not refused.statements:
         yield has
         return

@@ -139,7 +139,7 @@ def _kernel_view(inventory: Inventory, inherited: _Variables, now: _Variables, g
     given = read(inherited[0], inventory, inherited[1])
     notes = list(reading.notes)
     if now != inherited and inherited[0] is not None:
-        notes += [f"As it was started: {note}" for note in given.notes]
+        notes += [f"As this process was started: {note}" for note in given.notes]
     if guard.state is State.FROZEN and _uuids(reading) not in (None, guard.uuids):
         notes.append(
             f"CUDA_VISIBLE_DEVICES now means other GPUs than CUDA has read: this process stays with "

@@ -164,7 +164,7 @@ def check_usable(gpu: Gpu) -> None:
         raise ChoiceError(f"{gpu.label} is split by MIG, so choose an instance of it; try {there}.")
     if gpu.is_prohibited:
         raise ChoiceError(
-            f"{gpu.label} can't be chosen, as it is {why_unusable(gpu)}: an administrator can change that, "
+            f"{gpu.label} can't be chosen, as {why_unusable(gpu)}: an administrator can change that, "
             f"nvidia-smi -i {gpu.index} -c DEFAULT."
         )
 
@@ -180,14 +180,14 @@ def open_gpus(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
 
 
 def why_unusable(gpu: Gpu) -> str:
-    """Return why a GPU can't be chosen as a whole, in a few words; empty where it can."""
+    """Return why a GPU can't be chosen as a whole, as a clause; empty where it can."""
     if gpu.problem:
-        return gpu.problem
+        return f"it is {gpu.problem}"
     if gpu.is_split:
-        return "split by MIG"
+        return "it is split by MIG"
     if gpu.is_prohibited:
-        return "in compute mode Prohibited, in which no process can use it"
-    return "UUID unknown" if gpu.uuid is UNKNOWN else ""
+        return "it is in compute mode Prohibited, in which no process can use it"
+    return "its UUID is unknown" if gpu.uuid is UNKNOWN else ""
 
 
 def mig_instances(pool: tuple[Device, ...]) -> tuple[MigInstance, ...]:

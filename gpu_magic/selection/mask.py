@@ -168,24 +168,24 @@ def _why_numbers_are_unclear(
 ) -> str:
     """Return why CUDA's numbers may not be nvidia-smi's; empty where they are the same."""
     is_set = "not set" if kind == "unset" else "a list of numbers"
-    setting = f"As CUDA_VISIBLE_DEVICES is {is_set}"
+    setting = f"CUDA_VISIBLE_DEVICES is {is_set}"
     silent = [gpu.index for gpu in inventory if gpu.problem]
     has_order = order == PCI or inventory.is_uniform
     if not has_order and (inventory.is_mixed or not silent):
         why = "they differ" if inventory.is_mixed else "it is not known whether they are alike"
         return (
-            f"{setting} and CUDA_DEVICE_ORDER is {order or 'not set'}, CUDA may count this machine's GPUs "
-            f"in another order than nvidia-smi, as {why}: which is cuda:0 can't be known"
+            f"{setting} and CUDA_DEVICE_ORDER is {order or 'not set'}, so CUDA may count this machine's "
+            f"GPUs in another order than nvidia-smi, as {why}: which is cuda:0 can't be known"
             f"{' until you choose' if kind == 'unset' else ''}."
         )
     split = [gpu.index for gpu in inventory if gpu.is_split]
     if split:
         verb = "is" if len(split) == 1 else "are"
-        return f"{setting}, what CUDA sees can't be known from here: {_gpus(split)} {verb} split by MIG."
+        return f"{setting}, so what CUDA sees can't be known from here: {_gpus(split)} {verb} split by MIG."
     if silent and (max(numbers) >= silent[0] or not has_order):
         # CUDA may leave out a GPU that fell off the bus, and NVML still counts it. Which way it goes is not
         # documented, so nothing is said of the numbers after it.
-        return f"{setting}, what CUDA sees can't be known while {_gpus(silent)} {_do(silent)} not answer."
+        return f"{setting}, so what CUDA sees can't be known while {_gpus(silent)} {_do(silent)} not answer."
     return ""
 
 

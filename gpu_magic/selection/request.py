@@ -89,7 +89,7 @@ def parse(text: str) -> Request:
     if match := re.fullmatch(r"auto:(.*)", asked, re.IGNORECASE):
         return _auto(match[1])
     if match := re.fullmatch(r"auto\s*[= ]\s*([0-9]+)", asked, re.IGNORECASE):
-        raise ChoiceError(f"{asked!r} is not a number of GPUs; try auto:{match[1]}.")
+        raise ChoiceError(f"{asked!r}: a colon goes before the number of GPUs; try auto:{match[1]}.")
     asked = re.sub(r"\bsmi:(?=\d)", "", asked, flags=re.IGNORECASE)  # what %%on_gpu calls nvidia-smi's number
     if re.search(r"[;|&+]|\d\s+\d", asked):
         raise ChoiceError(f"{asked!r}: GPUs are separated by commas; try {_with_commas(asked)}.")
@@ -158,7 +158,7 @@ def _what_was_meant(entry: str) -> str:
         return f"{entry!r} is not a range; try {match[1]}-{match[2]}."
     if meant := _SYNONYMS.get(entry.lower()):
         return f"{entry!r} is not a GPU; try {meant}."
-    if close := difflib.get_close_matches(entry.lower(), WORDS, n=1):
+    if close := difflib.get_close_matches(entry.lower(), WORDS, n=1, cutoff=0.7):
         return f"{entry!r} is not a GPU; did you mean {close[0]}?"
     return f"{entry!r} is not a GPU; expected {_EXPECTED}."
 

@@ -226,7 +226,7 @@ def _everything(pool: tuple[Device, ...]) -> tuple[Device, ...]:
 def _left_out(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[str, ...]:
     """Return a note for each GPU of the pool that `all` does not include."""
     gpus = [gpu for gpu in pool if isinstance(gpu, Gpu) and gpu not in devices]
-    return tuple(f"{gpu.label} is left out: {why_unusable(gpu)}." for gpu in gpus)
+    return tuple(f"{gpu.label} is left out, as {why_unusable(gpu)}." for gpu in gpus)
 
 
 def _taken(devices: tuple[Device, ...]) -> tuple[str, ...]:
@@ -239,8 +239,8 @@ def _not_offered(pool: tuple[Device, ...]) -> tuple[str, ...]:
     """Return a note for each GPU that `auto` does not pick because of its compute mode."""
     gpus = [gpu for gpu in pool if isinstance(gpu, Gpu)]
     return (
-        *(f"{gpu.label} is left out: {why_unusable(gpu)}." for gpu in gpus if gpu.is_prohibited),
-        *(f"{gpu.label} is left out: it {_TAKEN}." for gpu in gpus if gpu.is_taken),
+        *(f"{gpu.label} is left out, as {why_unusable(gpu)}." for gpu in gpus if gpu.is_prohibited),
+        *(f"{gpu.label} is left out, as it {_TAKEN}." for gpu in gpus if gpu.is_taken),
     )
 
 

@@ -131,7 +131,9 @@ def _what_was_meant(entry: str) -> str:
         return f"{entry!r} needs a number after a colon; try {match[1].lower()}:{match[2] or 0}."
     if re.search(r"[;|&+\s]", entry):
         better = ",".join(re.split(r"[;|&+\s]+", entry))
-        return f"{entry!r} is not a device. One is expected, or with --mirror several, with commas: {better}."
+        return f"{entry!r} is not a device; several have commas between: {better}."
+    if entry.lower() in ("none", "no", "off"):
+        return f"{entry!r} is not a device; try cpu, which runs it without a GPU."
     if entry.lower().startswith("auto"):
         return f"{entry!r} chooses GPUs: try %gpus {entry}, and then 0 here."
     return f"{entry!r} is not a device; expected {_EXPECTED}. Other accelerators have a number, too: xpu:0."

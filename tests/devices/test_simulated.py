@@ -139,7 +139,7 @@ def test_all_says_what_it_leaves_out() -> None:
         machine.gpus[1].lose()
         choice = gpu_magic.choose("all")
         assert [device.index for device in choice.devices] == [0, 2]
-        assert "GPU 1 is left out: not answering" in repr(choice)
+        assert "GPU 1 is left out, as it is not answering" in repr(choice)
 
 
 def test_auto_on_a_busy_machine_says_so() -> None:

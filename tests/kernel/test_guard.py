@@ -363,3 +363,11 @@ def test_in_process_without_a_framework_changes_nothing_and_says_so(kernel: Kern
     kernel.run(CUINIT)
     said = "Nothing was changed: no framework is imported; import it first, and run this again.\n"
     assert kernel.run("%gpus 0 --in-process").stdout.endswith(f")\n{said}")
+
+
+def test_a_choice_that_differs_in_its_order_alone_is_told_so(kernel: Kernel) -> None:
+    kernel.run("%gpus 2,0")
+    kernel.run(CUINIT)
+    said = "The order alone differs: GPU 0 and GPU 2 are already visible here, as cuda:1 and cuda:0."
+    assert said in kernel.run("%gpus 0,2").text
+    assert "The order" not in kernel.run("%gpus 0").text

@@ -314,3 +314,13 @@ def test_a_mask_with_anything_in_it_is_shown_and_put_back(
             assert "\udcff" not in shown + wrong
         assert "\n" not in wrong
         run("%unload_ext gpu_magic")
+
+
+def test_what_was_wrong_at_the_start_is_said_of_the_start(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with simulate("1xRTX-4090+1xT4", mask="0,1"):
+        run = Run(shell, capsys)
+        run("%gpus 1")
+        assert "As this process was started: CUDA_VISIBLE_DEVICES is a list of numbers and" in run("%gpus")[0]
+        run("%unload_ext gpu_magic")

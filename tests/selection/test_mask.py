@@ -151,7 +151,7 @@ def test_of_gpus_that_are_alike_as_far_as_they_answer_it_is_not_said_that_they_d
     reading = read("0", there)
     assert reading.devices is UNKNOWN
     assert reading.notes == (
-        "As CUDA_VISIBLE_DEVICES is a list of numbers, what CUDA sees can't be known while GPU 1 does not answer.",
+        "CUDA_VISIBLE_DEVICES is a list of numbers, so what CUDA sees can't be known while GPU 1 does not answer.",
     )
 
 

@@ -160,7 +160,7 @@ def test_auto_takes_no_gpu_that_no_process_can_use() -> None:
     assert selection.devices == (there[2], there[1])
     assert selection.notes == (
         "Only one GPU is free: these are the least busy.",
-        "GPU 0 is left out: in compute mode Prohibited, in which no process can use it.",
+        "GPU 0 is left out, as it is in compute mode Prohibited, in which no process can use it.",
     )
 
 
@@ -169,7 +169,7 @@ def test_auto_takes_no_exclusive_gpu_that_another_process_uses() -> None:
     selection = select(parse("auto"), there, (None, None))
     assert selection.devices == (there[1],)
     assert selection.notes[-1] == (
-        "GPU 0 is left out: it can be used by one process at a time (Exclusive_Process), and is in use by another."
+        "GPU 0 is left out, as it can be used by one process at a time (Exclusive_Process), and is in use by another."
     )
 
 
@@ -192,7 +192,7 @@ def test_all_leaves_out_what_no_process_can_use_and_says_so() -> None:
     selection = select(parse("all"), machine(gpu(0), prohibited(gpu(1))), (None, None))
     assert selection.mask == "0"
     assert selection.notes == (
-        "GPU 1 is left out: in compute mode Prohibited, in which no process can use it.",
+        "GPU 1 is left out, as it is in compute mode Prohibited, in which no process can use it.",
     )
 
 
@@ -217,7 +217,9 @@ def test_a_lost_gpu_can_not_be_chosen_and_the_rest_can_by_uuid() -> None:
         ask("2", there, by="index")
     everything = select(parse("all"), there, (None, None))
     assert everything.mask == f"{UUIDS[0]},{UUIDS[2]}"
-    assert everything.notes == ("GPU 1 is left out: not answering: the driver says this GPU is lost.",)
+    assert everything.notes == (
+        "GPU 1 is left out, as it is not answering: the driver says this GPU is lost.",
+    )
 
 
 def test_fastest_first_on_unlike_gpus_is_written_by_uuid() -> None:
@@ -290,7 +292,7 @@ def test_a_gpu_without_a_uuid_is_never_written_by_one() -> None:
     there = machine(replace(gpu(0), uuid=UNKNOWN), gpu(1), lost(gpu(2)))
     selection = select(parse("all"), there, ("0,1,2", "PCI_BUS_ID"))
     assert selection.mask == UUIDS[1]
-    assert selection.notes[0] == "GPU 0 is left out: UUID unknown."
+    assert selection.notes[0] == "GPU 0 is left out, as its UUID is unknown."
     with pytest.raises(ChoiceError, match="only 1 can be picked"):
         ask("auto:2", there, "0,1,2", "PCI_BUS_ID")
 
