@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["GIB", "bytes_text", "listed", "printable", "shortened", "size_text"]
+__all__ = ["GIB", "article", "bytes_text", "listed", "printable", "shortened", "size_text"]
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -27,6 +27,12 @@ def listed(names: Iterable[str], none: str = "") -> str:
     """Return `a, b and c`; `none` where there are none."""
     *first, last = list(names) or [none]
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def article(name: str) -> str:
+    """Return the article of a class's name: `an AdamW`, `an LSTM`, `a Linear`."""
+    is_spelled_out = name[:2].isupper() or name[1:2].isdigit()  # letter by letter: `an L1Loss`
+    return "an" if name[:1] in ("AEFHILMNORSX" if is_spelled_out else "AEIOaeio") else "a"
 
 
 def bytes_text(size: int) -> str:

@@ -30,6 +30,10 @@ def _outcome(report: MoveReport) -> str:
     size, device = size_text(report.nbytes), report.device_text
     if not any(variable.load.arrays for variable in report.variables):
         return f"All of it is on {device} already."
+    if name := report.converted_in_place:
+        if report.seconds is None:
+            return f"NumPy's arrays would become {name}'s, in the memory that they have. Nothing was changed."
+        return f"NumPy's arrays have become {name}'s, in the memory that they had: nothing was copied."
     if report.seconds is None:
         fits = report.free is None or report.nbytes <= report.free
         free = "an unknown amount is" if report.free is None else f"{size_text(report.free)} are"

@@ -10,6 +10,7 @@ from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import imported
 from gpu_magic.placement.holdings import holdings_of, is_same_device
 from gpu_magic.placement.walk import Node, Walker
+from gpu_magic.text import article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -219,7 +220,7 @@ class Graph:
         except CycleError as error:
             name = type(self._walker.visited[error.args[1][0]]).__name__
             raise PlacementError(
-                f"A {name} that can't be changed holds itself, and can't be built anew."
+                f"{article(name).title()} {name} that can't be changed holds itself, and can't be built anew."
             ) from None
 
 

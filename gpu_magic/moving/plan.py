@@ -158,6 +158,12 @@ class Plan:
         return any(variable.load.arrays for variable in self.variables)
 
     @property
+    def converted_in_place(self) -> str:
+        """The framework whose arrays NumPy's become, where that copies nothing; empty for none."""
+        is_in_place = self._converts in self.transfers and self.device.kind == "cpu" and not self.nbytes
+        return framework_of(self._converts).name if is_in_place and self._converts else ""
+
+    @property
     def nbytes(self) -> int:
         """How many bytes are to be allocated on the device."""
         return sum(self._nbytes.values())

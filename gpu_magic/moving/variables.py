@@ -75,6 +75,8 @@ class MoveReport(NamedTuple):
         What it has left elsewhere; nothing for a dry run.
     moves_all
         Whether every variable was to be moved that can be.
+    converted_in_place
+        The framework whose arrays NumPy's have become, where nothing was copied; empty for none.
 
     """
 
@@ -88,6 +90,7 @@ class MoveReport(NamedTuple):
     unmoved: Sequence[str] = ()
     leftovers: Leftovers = Leftovers()
     moves_all: bool = False
+    converted_in_place: str = ""
 
 
 class ProgressBar(Protocol):
@@ -153,6 +156,7 @@ def move_variables(
         unmoved,
         leftovers,
         request.all,
+        plan.converted_in_place,
     )
 
 

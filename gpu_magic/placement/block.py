@@ -157,8 +157,14 @@ class Block:
             if framework.backend() not in ("", "tensorflow") and framework.module in self.packages
         }
         may_use = "tensorflow" in sys.modules or "tensorflow" in self.packages or "keras" in self.packages
-        if not may_use or (self.only is not None and "tensorflow" not in self.only):
-            wrong["tensorflow"] = f"{mirror} is TensorFlow's, and this does not use it"
+        if not may_use:
+            wrong["tensorflow"] = (
+                f"{mirror} is for code that uses TensorFlow (or Keras on it), and this does not, so name one "
+                "device without it"
+            )
+        elif self.only is not None and "tensorflow" not in self.only:
+            only = self.spelling.only.format(",".join(self.only))
+            wrong["tensorflow"] = f"{mirror} is for TensorFlow, which {only} leaves out"
         return wrong
 
     def _advice(self, used: Sequence[Framework], problems: Mapping[str, str]) -> str:

@@ -66,6 +66,8 @@ class OnGpu:
         self._code, self._namespace, self._spelling = code, namespace or {}, spelling
         self._targets = parse_targets(wanted)
         self._runs = _Runs()
+        if mirror and self._targets == (CPU,):
+            raise PlacementError(f"{spelling.mirror} has nothing to mirror over on cpu alone: omit it.")
         if not mirror and CPU in self._targets and self.wants_gpu:
             raise PlacementError(f"A cell runs on one device: try {wanted.replace(',', ' or ')}.")
         if len(self._targets) > 1 and not mirror:

@@ -101,12 +101,14 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     """
     request = parse(text)
     if options != _PLAIN:
-        raise ChoiceError(f"--in-process sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit{options}.")
+        raise ChoiceError(
+            "in_process=True sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit "
+            f"{', '.join(options.arguments)}."
+        )
     state = cuda_watch.look()
     if state is not State.FROZEN:
         raise ChoiceError(
-            f"CUDA has not been initialized here, so %gpus {text} chooses for every framework; --in-process "
-            "is for later."
+            "CUDA has not been initialized here: choose without in_process=True, for every framework."
         )
     if isinstance(request, Nothing):
         raise ChoiceError(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Iterable
+from types import ModuleType
 
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import ChoiceError, PlacementError
 
 __all__ = ["can_name_device", "normalize_device", "normalize_request"]
+
+_NO_DEVICES = (type(None), bool, bytes, set, frozenset, dict, ModuleType)
 
 
 def normalize_device(device: object, device_of: Callable[[object], object] = lambda _: None) -> str:
@@ -32,8 +35,9 @@ def normalize_device(device: object, device_of: Callable[[object], object] = lam
         return f"smi:{device.index}"
     if (named := device_of(device)) is not None:
         return str(named)
-    if isinstance(device, bool | bytes | set | frozenset | dict) or callable(device):
-        raise PlacementError(f"{device!r:.40} does not name a device; try on_gpu(0) or on_gpu('cpu').")
+    if isinstance(device, _NO_DEVICES) or callable(device):
+        what = f"The module {device.__name__}" if isinstance(device, ModuleType) else f"{device!r:.40}"
+        raise PlacementError(f"{what} does not name a device; try on_gpu(0) or on_gpu('cpu').")
     if isinstance(device, str | MigInstance):
         return normalize_request(device)
     with contextlib.suppress(TypeError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 __all__ = ["By", "Options", "Order"]
@@ -13,7 +13,7 @@ Order = Literal["pci", "fastest"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a choice. `str` returns them as they are typed after `%gpus`.
+    """The options of a choice. `str` returns them as they are typed after `%gpus`, `arguments` as in Python.
 
     Parameters
     ----------
@@ -43,3 +43,8 @@ class Options:
             f" --memory-limit {self.memory_limit}": self.memory_limit,
         }
         return "".join(option for option, is_given in given.items() if is_given)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Those that were given, as arguments of a function: `growth=True`, `by='uuid'`."""
+        return [f"{name}={value!r}" for name, value in asdict(self).items() if value]

@@ -98,7 +98,7 @@ def test_or_cpu_places_what_the_cell_imports_on_the_cpu(bare: Kernel) -> None:
         ("%gpus 1 --memory-limit lots", "--memory-limit lots is not a size; try --memory-limit 8GB"),
         (
             "%gpus 1 --in-process",
-            "CUDA has not been initialized here, so %gpus 1 chooses for every framework",
+            "CUDA has not been initialized here: choose without --in-process, for every framework.",
         ),
         ("%gpus --growth", "--growth goes with GPUs; try %gpus 1,3 --growth"),
         ("%where nothing", "nothing is not a variable here. %where alone lists all."),
@@ -108,7 +108,13 @@ def test_or_cpu_places_what_the_cell_imports_on_the_cpu(bare: Kernel) -> None:
         ("%%on_gpu {nothing[0]}", "'{nothing[0]}' is not a variable"),
         ("%%on_gpu {None}", "The value in braces is None, and names nothing."),
         ("%%on_gpu {[]}", "The value in braces is empty, and names nothing."),
-        ("%%on_gpu 0,1 --mirror", "--mirror is TensorFlow's, and this does not use it"),
+        (
+            "%%on_gpu 0,1 --mirror",
+            "cuda:0 and cuda:1 can't be used: --mirror is for code that uses TensorFlow (or Keras on it), and this does "
+            "not, so name one device without it. The cell has not run; --or-cpu",
+        ),
+        ("%%on_gpu cpu --mirror", "--mirror has nothing to mirror over on cpu alone: omit it."),
+        ("%%on_gpu none", "'none' is not a device; try cpu, which runs it without a GPU."),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_runs(kernel: Kernel, line: str, said: str) -> None:

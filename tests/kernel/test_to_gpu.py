@@ -84,7 +84,7 @@ def test_names_attributes_and_items(kernel: Kernel) -> None:
         kernel.run("state.x is batch['x'], rows[0] is x, rows[1].device.type").text
         == "(True, True, 'pretend')"
     )
-    assert kernel.run('%to_gpu batch[key] data["x y"]').stderr == "UsageError: data is not a variable here\n"
+    assert kernel.run('%to_gpu batch[key] data["x y"]').stderr == "UsageError: data is not a variable here.\n"
 
 
 @pytest.mark.parametrize(
@@ -364,3 +364,12 @@ def test_or_cpu_moves_to_the_cpu_and_says_so(kernel: Kernel) -> None:
         "64 bytes moved to the CPU.",
     ]
     assert kernel.run("%to_gpu x --or-cpu").stdout.splitlines()[-1] == "64 bytes moved to pretend:0."
+
+
+def test_what_is_converted_where_it_is_is_not_said_to_have_moved(kernel: Kernel) -> None:
+    kernel.run("import numpy as np; a = np.ones(2)")
+    dry = kernel.run("%to_gpu a --numpy torch --device cpu --dry-run").stdout.splitlines()[-1]
+    assert dry == "NumPy's arrays would become PyTorch's, in the memory that they have. Nothing was changed."
+    said = kernel.run("%to_gpu a --numpy torch --device cpu").stdout.splitlines()[-1]
+    assert said == "NumPy's arrays have become PyTorch's, in the memory that they had: nothing was copied."
+    assert kernel.run("type(a).__name__").text == "'Tensor'"

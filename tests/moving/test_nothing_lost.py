@@ -141,9 +141,13 @@ def test_no_memory_is_kept_that_is_not_wanted_any_more(run: Runner) -> None:
 
 def test_two_things_are_to_be_given_as_one(run: Runner) -> None:
     assert run("moving_nothing_lost.model_and_optimizer") == (
-        "to_gpu moves one thing, followed by the device, not a SGD: to_gpu((model, optimizer), 1) moves "
+        "to_gpu moves one thing, followed by the device, not an SGD: to_gpu((model, optimizer), 1) moves "
         "several."
     )
+
+
+def test_none_is_not_something_to_move(run: Runner) -> None:
+    assert run("moving_nothing_lost.nothing_given") == "to_gpu moves a variable, and this one is None."
 
 
 def test_a_name_is_to_be_given_without_quotes(run: Runner) -> None:

@@ -234,6 +234,13 @@ def test_several_devices_without_mirror_are_refused(run: Runner) -> None:
     }
 
 
+def test_a_mirror_that_only_leaves_without_tensorflow_is_refused(run: Runner) -> None:
+    assert run("on_gpu_tensorflow.several_refused", "cpu:0,cpu:1", True, "jax,torch") == {
+        "error": 'cpu and cpu:1 can\'t be used: mirror=True is for TensorFlow, which only="jax,torch" leaves out.',
+        "ran": False,
+    }
+
+
 def test_a_mirror_over_devices_that_are_not_there_is_refused(run: Runner) -> None:
     assert run("on_gpu_tensorflow.several_refused", "cpu:0,cpu:9", True) == {
         "error": f"cpu and cpu:9 can't be used: {FOUR_OF_TENSORFLOW}.",
@@ -603,7 +610,8 @@ def test_what_is_no_function_is_not_decorated(run: Runner, given: object, shown:
 
 def test_what_names_no_device_is_refused(run: Runner) -> None:
     found = run("on_gpu_torch.wrong_devices")
-    assert list(found) == ["b'1'", "{0, 1}", "True", "<built-in function print>"]
+    assert list(found) == ["b'1'", "{0, 1}", "True", "<built-in function print>", "None", "torch"]
+    assert found["torch"] == "The module torch does not name a device; try on_gpu(0) or on_gpu('cpu')."
     assert all("does not name a device" in (error or "") for error in found.values()), found
 
 
@@ -705,6 +713,12 @@ def test_or_cpu_says_nothing_where_the_device_is_there(run: Runner) -> None:
 )
 def test_or_cpu_says_so_in_a_line(run: Runner, device: object, said: str) -> None:
     assert run("on_gpu_torch.or_cpu", device) == {"made on": ["cpu"], "said": said}
+
+
+def test_without_a_framework_it_is_the_machine_that_says_why(run: Runner) -> None:
+    assert run.fresh("on_gpu_first_imports.no_framework") == (
+        "cuda:0 can't be used: no GPU can be seen, as NVML is not here (libnvidia-ml.so.1 of the NVIDIA driver)."
+    )
 
 
 def test_another_package_can_add_a_framework(run: Runner) -> None:

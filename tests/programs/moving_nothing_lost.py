@@ -243,6 +243,10 @@ def model_and_optimizer():
     return placement_error(to_gpu, model, torch.optim.SGD(model.parameters()))
 
 
+def nothing_given():
+    return placement_error(to_gpu, None)
+
+
 def name_in_quotes():
     return placement_error(to_gpu, "model")
 

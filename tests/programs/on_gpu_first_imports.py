@@ -95,3 +95,11 @@ def keras_on_jax(only):
 
 def logical(device):
     return str(get("jax").device_of(device))
+
+
+def no_framework():
+    def use():
+        with on_gpu(0):
+            pass
+
+    return placement_error(use)

@@ -74,11 +74,11 @@ def mirrored():
     return {**found, "mirrors outside": tf.distribute.has_strategy(), "outside": made()}
 
 
-def several_refused(devices, mirror):
+def several_refused(devices, mirror, only=None):
     ran = []
 
     def use():
-        with on_gpu(devices, mirror=mirror):
+        with on_gpu(devices, mirror=mirror, only=only):
             ran.append("ran")
 
     return {"error": placement_error(use), "ran": bool(ran)}

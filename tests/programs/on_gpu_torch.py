@@ -229,7 +229,8 @@ def decorated(name):
 
 
 def wrong_devices():
-    return {repr(wrong): placement_error(on_gpu, wrong) for wrong in (b"1", {0, 1}, True, print)}
+    found = {repr(wrong): placement_error(on_gpu, wrong) for wrong in (b"1", {0, 1}, True, print, None)}
+    return {**found, "torch": placement_error(on_gpu, torch)}
 
 
 def wrong_frameworks():

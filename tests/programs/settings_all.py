@@ -21,6 +21,6 @@ def in_process():
     found["current"], found["visible devices"] = current(), visible_devices()
     found["another"] = [list(choose("3", in_process=True).ordinals), current()]
     found["one that it can't use"] = choice_error(choose, "0", in_process=True)
-    found["with memory"] = choice_error(choose, "3", in_process=True, growth=True)
+    found["with memory"] = choice_error(choose, "3", in_process=True, growth=True, memory_limit="8GB")
     found["reset"] = [str(choose("reset", in_process=True)), current()]
     return found

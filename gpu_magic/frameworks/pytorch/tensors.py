@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from gpu_magic.text import article
+
 __all__ = [
     "is_dense",
     "is_odd",
@@ -64,4 +66,5 @@ def tensor_over(storage: Any, dtype: Any, offset: int, size: Any, stride: Any) -
 
 def type_and_shape(tensor: Any) -> str:
     """Return a tensor's type and shape, as the beginning of a sentence."""
-    return f"A {type(tensor).__name__} of shape {tuple(tensor.shape)}"
+    name = type(tensor).__name__
+    return f"{article(name).title()} {name} of shape {tuple(tensor.shape)}"
