@@ -46,6 +46,7 @@ class EightGpus(Framework):
 
     reserved: int = 0  # bytes on each GPU
     free: int | None = None
+    sticky: str = ""  # what each call into CUDA raises
 
     def statement_for(self, ordinal: int) -> str:
         return f"use({ordinal})"
@@ -76,6 +77,10 @@ class EightGpus(Framework):
     def free_bytes(self, device: LogicalDevice) -> int | None:
         return self.free
 
+    def empty_cache(self) -> str:
+        _call_cuda()
+        return ""
+
     def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
         devices = [LogicalDevice("gpu", ordinal, "cuda") for ordinal in range(COUNT)] if self.reserved else []
         return {device: MemoryPool(self.reserved, self.reserved) for device in devices}
@@ -95,7 +100,9 @@ class _Copies(Transfer):
         return Load(len(others), sum(array.nbytes for array in others), origins)
 
     def copy(self) -> Iterator[int]:
-        return (array.nbytes for array, _ in self._copies.values())
+        for array, _ in self._copies.values():
+            _call_cuda()
+            yield array.nbytes
 
     def commit(self) -> None:
         pass
@@ -111,6 +118,11 @@ class _Copies(Transfer):
 
 
 FRAMEWORK = EightGpus()
+
+
+def _call_cuda() -> None:
+    if FRAMEWORK.sticky:
+        raise RuntimeError(FRAMEWORK.sticky)
 
 
 @contextlib.contextmanager

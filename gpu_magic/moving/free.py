@@ -10,11 +10,12 @@ from gpu_magic.frameworks import imported
 from gpu_magic.placement.budget import Budget
 from gpu_magic.placement.holdings import gpu_bytes, holdings_of
 from gpu_magic.placement.physical import LazySnapshot, labels, used_by_us
+from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
-    from gpu_magic.frameworks.base import Holding
+    from gpu_magic.frameworks.base import Framework, Holding
     from gpu_magic.moving.history import History
     from gpu_magic.selection.target import LogicalDevice
 
@@ -84,7 +85,7 @@ def free(history: History | None, *, dry_run: bool = False, budget: Budget | Non
         if history is not None:
             _drop(history, dropped)
         gc.collect()
-        notes = tuple(filter(None, (framework.empty_cache() for framework in imported())))
+        notes = tuple(filter(None, map(_empty_cache, imported())))
         machine = LazySnapshot()  # the figures have changed
         after = _in_use(machine)
     return FreedMemory(
@@ -131,6 +132,15 @@ def _drop(history: History, names: Iterable[str]) -> None:
             history.drop_traceback()
         else:
             history.drop_output(name)
+
+
+def _empty_cache(framework: Framework) -> str:
+    """Empty a framework's cache; return what it does not give back, or why it can't: a sentence."""
+    try:
+        return framework.empty_cache()
+    except Exception as error:  # noqa: BLE001 - after an error of CUDA's, each call can raise it again
+        why = shortened(f"{type(error).__name__}: {error}".partition("\n")[0], 200).rstrip(".")
+        return f"{framework.name} can't empty its cache: {why}."
 
 
 def _unnamed(of_variables: Mapping[Hashable, Holding]) -> int:

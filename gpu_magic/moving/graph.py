@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks import imported
+from gpu_magic.frameworks import device_like
 from gpu_magic.placement.holdings import holdings_of, is_same_device
 from gpu_magic.placement.walk import Node, Walker
 from gpu_magic.text import article
@@ -190,12 +190,7 @@ class Graph:
         children = self._components[key].children
         if key not in self._data:
             return [self.now(child) for child in children]
-        return [self._device_like(child) or self.now(child) for child in children]
-
-    def _device_like(self, value: Any) -> Any:
-        return next(
-            filter(None, (framework.device_like(value, self._device) for framework in imported())), None
-        )
+        return [device_like(child, self._device) or self.now(child) for child in children]
 
     def _holders_of(self, replaced: Collection[int]) -> set[int]:
         """Return the objects that hold a replaced one, or one that has to be built anew because of that."""

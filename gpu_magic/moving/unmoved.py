@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_magic.frameworks import imported
+from gpu_magic.frameworks import device_like
 from gpu_magic.moving.graph import Graph
 from gpu_magic.placement.holdings import holdings_of, is_same_device
 from gpu_magic.text import article, listed, printable, size_text
@@ -98,7 +98,7 @@ def _parts(obj: Any, device: LogicalDevice) -> tuple[list[str], list[str]]:
     parts: list[str] = []
     remembers: list[str] = []
     for name, value in dict(getattr(obj, "__dict__", {})).items():
-        if any(framework.device_like(value, device) is not None for framework in imported()):
+        if device_like(value, device) is not None:
             remembers.append(name)
         elif not name.startswith("_") and len(parts) < _MAX_PARTS and _can_move(value, device):
             parts.append(name)

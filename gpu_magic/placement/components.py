@@ -200,13 +200,15 @@ def _with_attributes(items: Components, obj: Any, cls: type, base: type) -> Comp
 
 def _dict(obj: Any) -> Components:
     keys = list(dict.keys(obj))
-    objects = [key for key in keys if type(key) is not str and not isinstance(key, PLAIN)]
+    objects = [key for key in keys if type(key) is not str and not issubclass(type(key), PLAIN)]
     return Components([*dict.values(obj), *objects], partial(_put_items, obj, keys))
 
 
 def _put_items(obj: Any, keys: list[Any], old: Sequence[Any], new: Sequence[Any]) -> Any:
     """Put values, and after them keys that are objects, into a dict."""
-    base: Any = OrderedDict if isinstance(obj, OrderedDict) else dict  # OrderedDict keeps an order of its own
+    base: Any = (
+        OrderedDict if issubclass(type(obj), OrderedDict) else dict
+    )  # OrderedDict keeps an order of its own
     count = len(keys)
     new_keys = {
         id(before): key for before, key in zip(old[count:], new[count:], strict=True) if key is not before

@@ -211,7 +211,8 @@ class Walker:
 
         If a type's objects can't lead to one, none of them is looked at again.
         """
-        if is_opaque(cls, self._frameworks) and not hasattr(cls, "to"):
+        is_closed = is_opaque(cls, self._frameworks)
+        if is_closed and not hasattr(cls, "to"):
             self._types[cls] = _OPAQUE
             self._plain.types.add(cls)
             return None, None
@@ -219,7 +220,7 @@ class Walker:
             mover = next((framework for framework in self._frameworks if framework.moves_itself(obj)), None)
             if mover is not None:
                 return Node("self-moving", mover), None
-        if is_opaque(cls, self._frameworks):
+        if is_closed:
             return None, None
         inside = look_inside(obj, self._frameworks)
         if self._budget is not None:

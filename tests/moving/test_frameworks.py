@@ -120,6 +120,23 @@ def test_numpy_becomes_pytorch_s_on_the_cpu_too(run: Runner) -> None:
     assert run("moving_numpy.converted_on_the_cpu") == "cpu"
 
 
+def test_a_dry_run_for_numpy_s_arrays_does_not_start_the_framework_to_ask_it(run: Runner) -> None:
+    no_gpu = f"cuda:0 can't be used: JAX {version('jax')} has no GPU here."
+    assert run("moving_jax.dry_run_for_numpy", False) == {
+        "dry run": None,
+        "started by the dry run": False,
+        "move": f"{no_gpu} Nothing was changed.",
+        "started by the move": True,
+    }
+
+
+def test_a_dry_run_for_numpy_s_arrays_asks_a_framework_that_has_started(run: Runner) -> None:
+    found = run("moving_jax.dry_run_for_numpy", True)
+    assert (
+        found["dry run"] == found["move"] == f"a: cuda:0 can't be used: JAX {version('jax')} has no GPU here."
+    )
+
+
 def test_numpy_alone_is_refused_if_it_is_not_asked_for(run: Runner) -> None:
     assert run("moving_numpy.not_converted") == (
         "it is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a PyTorch tensor there; jax and "

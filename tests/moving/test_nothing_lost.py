@@ -139,6 +139,14 @@ def test_no_memory_is_kept_that_is_not_wanted_any_more(run: Runner) -> None:
     assert found == {"allocated": 0, "device": "cpu"}
 
 
+def test_what_a_setter_has_changed_before_it_raised_is_put_back(run: Runner) -> None:
+    assert run("moving_nothing_lost.setter_that_raises") == {
+        "error": "Moving to pretend:0 failed, and all is as it was: ValueError: not there",
+        "are the same": [True, True],
+        "allocated": 0,
+    }
+
+
 def test_two_things_are_to_be_given_as_one(run: Runner) -> None:
     assert run("moving_nothing_lost.model_and_optimizer") == (
         "to_gpu moves one thing, followed by the device, not an SGD: to_gpu((model, optimizer), 1) moves "

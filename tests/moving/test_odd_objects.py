@@ -48,3 +48,7 @@ def test_an_object_that_raises_is_moved_or_refused_in_a_line(
 
 def test_a_variable_whose_name_is_not_an_identifier_is_moved_with_all(run: Runner) -> None:
     assert run("moving_odd_objects.name_that_is_no_name") == ["pretend:0", "pretend:0"]
+
+
+def test_a_dict_is_moved_whose_keys_raise_for_their_class(run: Runner) -> None:
+    assert run("moving_odd_objects.odd_key") == ["pretend:0", "pretend:0"]

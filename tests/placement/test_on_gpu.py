@@ -87,8 +87,12 @@ def test_a_device_that_is_named_beside_a_generator_counts(run: Runner) -> None:
     assert run("on_gpu_torch_sampling.device_that_is_named") == "cpu"
 
 
-def test_a_given_output_is_filled_by_a_generator(run: Runner) -> None:
-    assert run("on_gpu_torch_sampling.given_output")
+def test_a_given_output_is_filled_by_a_generator_of_its_device_and_no_other(run: Runner) -> None:
+    assert run("on_gpu_torch_sampling.given_output") == {
+        "is the same": True,
+        "on the device": "Expected a 'pretend' device type",
+        "is unchanged": True,
+    }
 
 
 def test_a_weighted_sampler_with_a_seed_draws_as_it_does_outside(run: Runner) -> None:
@@ -731,4 +735,12 @@ def test_another_package_can_add_a_framework(run: Runner) -> None:
         "warnings": [
             "gpu_magic can't use the plug-in for broken: ModuleNotFoundError(\"No module named 'not_there'\")"
         ],
+    }
+
+
+def test_a_block_that_fails_as_it_begins_leaves_all_as_it_was(run: Runner) -> None:
+    assert run.fresh("on_gpu_first_imports.error_at_the_beginning", str(PROGRAMS / "plugins")) == {
+        "device at the error": "rod 1",
+        "outside": "cpu",
+        "block around": None,
     }

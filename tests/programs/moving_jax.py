@@ -11,8 +11,11 @@ import numpy as np
 from gpu_magic import to_gpu
 from gpu_magic.frameworks import get
 from gpu_magic.moving.destination import read_destination
+from gpu_magic.moving.names import Names
 from gpu_magic.moving.plan import Plan
+from gpu_magic.moving.variables import MoveRequest, move_variables
 from tests.programs.errors import placement_error
+from tests.programs.no_bar import NoBar
 
 
 class State(NamedTuple):
@@ -106,3 +109,15 @@ def own_pytree():
     counted = Counted(jnp.ones(2))
     moved = to_gpu(counted, "cpu:2")
     return {"is the same": moved is counted, "count": counted.count, "device": str(counted.x.devices())}
+
+
+def dry_run_for_numpy(is_started):
+    if is_started:
+        jnp.ones(1)
+    names = Names({"a": np.ones(2, "float32")}, ())
+    asked = {}
+    for what, is_dry in (("dry run", True), ("move", False)):
+        request = MoveRequest("a", device="0", converts="jax", dry_run=is_dry)
+        asked[what] = placement_error(move_variables, request, names, NoBar)
+        asked[f"started by the {what}"] = get("jax").is_started() and not is_started
+    return asked

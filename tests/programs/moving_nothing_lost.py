@@ -63,6 +63,26 @@ class Interrupting:
         self._t = value
 
 
+class Refusing(Odd):
+    @Odd.t.setter
+    def t(self, value):
+        self._t = value
+        if value.device.type != "cpu":
+            raise ValueError("not there")
+
+
+def setter_that_raises():
+    odd, x = Refusing(), torch.ones(2)
+    odd.t = before = torch.ones(3)
+    space = {"odd": odd, "x": x}
+    names = Names(space, ())
+    return {
+        "error": placement_error(carry_out, plan_for(names, "x odd.t"), names),
+        "are the same": [odd.t is before, space["x"] is x],
+        "allocated": allocated(0),
+    }
+
+
 def interrupt():
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
     space = {"odd": Interrupting(), "model": nn.Linear(2, 2), "x": torch.ones(2)}

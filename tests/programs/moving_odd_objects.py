@@ -126,3 +126,10 @@ def name_that_is_no_name():
     space = {"my model": nn.Linear(2, 2), "model": nn.Linear(2, 2)}
     move(space, all=True)
     return [str(model.weight.device) for model in space.values()]
+
+
+def odd_key():
+    space = {"table": {Class(): torch.ones(2)}}
+    move(space, "table")
+    ((key, value),) = space["table"].items()
+    return [str(value.device), str(key.x.device)]

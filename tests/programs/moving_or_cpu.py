@@ -14,43 +14,47 @@ from tests.programs.errors import placement_error
 from tests.programs.no_bar import NoBar
 
 
-def moved(device, **options):
+def said_by(call, *args, **options):
+    """Return what a call returns, with `or_cpu`, and what it prints."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        x = to_gpu(torch.ones(2), device, or_cpu=True, **options)
-    return {"device": str(x.device), "said": said.getvalue()}
+        result = call(*args, or_cpu=True, **options)
+    return result, said.getvalue()
+
+
+def moved(device):
+    x, said = said_by(to_gpu, torch.ones(2), device)
+    return {"device": str(x.device), "said": said}
 
 
 def back():
     """Return where a tensor goes from a GPU if another one can't be used."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        return str(to_gpu(torch.ones(2, device="pretend:1"), 9, or_cpu=True).device)
+    x, _ = said_by(to_gpu, torch.ones(2, device="pretend:1"), 9)
+    return str(x.device)
 
 
 def together():
     """Where one framework can't use the device, all that was named goes to the CPU."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        x, t = to_gpu((torch.ones(2), tf.ones(2)), 0, or_cpu=True)
-    return {"devices": [str(x.device), t.device[-5:]], "said": said.getvalue()}
+    (x, t), said = said_by(to_gpu, (torch.ones(2), tf.ones(2)), 0)
+    return {"devices": [str(x.device), t.device[-5:]], "said": said}
 
 
 def converted():
     """NumPy's arrays, for a framework that has no GPU."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        x = to_gpu(np.ones(2, "float32"), 0, numpy="jax", or_cpu=True)
-    return [str(x.device), said.getvalue()]
+    x, said = said_by(to_gpu, np.ones(2, "float32"), 0, numpy="jax")
+    return [str(x.device), said]
 
 
 def all_variables(names):
     space = {"x": torch.ones(2), "t": tf.ones(2)}
     space = {name: space[name] for name in names}
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        report = move_variables(MoveRequest("", all=True, device="0", or_cpu=True), Names(space, ()), NoBar)
-    return {"device": report.device, "skipped": [name for name, _ in report.skipped], "said": said.getvalue()}
+
+    def move_all(*, or_cpu):
+        request = MoveRequest("", all=True, device="0", or_cpu=or_cpu)
+        return move_variables(request, Names(space, ()), NoBar)
+
+    report, said = said_by(move_all)
+    return {"device": report.device, "skipped": [name for name, _ in report.skipped], "said": said}
 
 
 def other_errors():

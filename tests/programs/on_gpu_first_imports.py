@@ -6,6 +6,7 @@ import warnings
 
 from gpu_magic import on_gpu
 from gpu_magic.frameworks import get
+from gpu_magic.placement.scope import innermost
 from tests.programs.errors import placement_error
 
 
@@ -103,3 +104,22 @@ def no_framework():
             pass
 
     return placement_error(use)
+
+
+def error_at_the_beginning(folder):
+    sys.path.insert(0, folder)
+    global abacus  # noqa: PLW0603 - as a notebook's cell imports it
+    import abacus
+    from abacus_gpu_magic import FRAMEWORK
+
+    def own_device(device):
+        raise KeyError(abacus.device)
+
+    FRAMEWORK.own_device = own_device
+    found = {}
+    try:
+        with on_gpu(1):
+            found["ran"] = abacus.device
+    except KeyError as error:
+        found["device at the error"] = error.args[0]
+    return {**found, "outside": abacus.device, "block around": innermost()}

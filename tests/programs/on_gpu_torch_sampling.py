@@ -84,8 +84,13 @@ def device_that_is_named():
 
 def given_output():
     with on_gpu(1):
-        out = torch.empty(3, device="cpu")
-        return torch.rand(3, generator=seeded(), out=out) is out
+        there, here = torch.empty(3, device="cpu"), torch.zeros(3)
+        found = {"is the same": torch.rand(3, generator=seeded(), out=there) is there}
+        try:
+            torch.rand(3, generator=seeded(), out=here)
+        except RuntimeError as error:
+            found["on the device"] = str(error).partition(" for ")[0]
+        return {**found, "is unchanged": here.tolist() == [0, 0, 0]}
 
 
 def weighted_sampler():
