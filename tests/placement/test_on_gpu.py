@@ -742,5 +742,5 @@ def test_a_block_that_fails_as_it_begins_leaves_all_as_it_was(run: Runner) -> No
     assert run.fresh("on_gpu_first_imports.error_at_the_beginning", str(PROGRAMS / "plugins")) == {
         "device at the error": "rod 1",
         "outside": "cpu",
-        "block around": None,
+        "is in a block": False,
     }

@@ -122,4 +122,4 @@ def error_at_the_beginning(folder):
             found["ran"] = abacus.device
     except KeyError as error:
         found["device at the error"] = error.args[0]
-    return {**found, "outside": abacus.device, "block around": innermost()}
+    return {**found, "outside": abacus.device, "is in a block": innermost() is not None}
