@@ -9,7 +9,7 @@ from gpu_magic.text import listed, size_text
 
 if TYPE_CHECKING:
     from gpu_magic.moving.leftovers import Leftovers, OldMemory
-    from gpu_magic.moving.plan import PlannedVariable
+    from gpu_magic.moving.planned_variable import PlannedVariable
     from gpu_magic.moving.variables import MoveReport
 
 __all__ = ["move_lines"]

@@ -88,6 +88,7 @@ class Graph:
         self._device, self._converts = device, converts
         self._walker = Walker(device, budget)
         self._count = 0  # of variables
+        self._before = 0  # the number of objects that were known before the last variable
         # All by the object's id.
         self._first: dict[int, int] = {}  # the number of the variable that it was found in
         self._components: dict[int, Components] = {}
@@ -99,6 +100,7 @@ class Graph:
         """Find all that a variable leads to."""
         found = Found({}, [], [], [], [], set())
         self._count += 1
+        self._before = len(self._walker.visited)
         first, number = self._first, self._count
         for obj, node, components in self._walker.walk([variable]):
             key = id(obj)
@@ -115,6 +117,14 @@ class Graph:
                 self._add_leaf(obj, node, found)
         found.shared.discard(number)
         return found
+
+    def drop_last(self) -> None:
+        """Forget the last variable, with all that no variable before it leads to."""
+        self._count -= 1
+        for key in self._walker.forget_after(self._before):
+            for table in (self._first, self._components, self._arrays):
+                table.pop(key, None)
+            self._data.discard(key)
 
     def _add_leaf(self, obj: Any, node: Node, found: Found) -> None:
         """Sort in an array, or what can't be moved."""

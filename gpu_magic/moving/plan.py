@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get
 from gpu_magic.frameworks.transfer import Load
 from gpu_magic.moving.destination import UnusableDeviceError, check_numpy
 from gpu_magic.moving.graph import Graph
+from gpu_magic.moving.planned_variable import PlannedVariable, type_of
 from gpu_magic.moving.unmoved import UnmovedObject, unmoved_text
 from gpu_magic.placement.collection import collection_paused
 from gpu_magic.placement.holdings import holdings_of
@@ -23,35 +24,7 @@ if TYPE_CHECKING:
     from gpu_magic.moving.graph import Found
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["Plan", "PlannedVariable", "framework_of"]
-
-
-class PlannedVariable(NamedTuple):
-    """What a plan does with one variable. What it shares with one before it is counted there.
-
-    Parameters
-    ----------
-    name
-        As it was named.
-    type_text
-        Its type, and an array's shape: `Tensor (8,)`.
-    load
-        How much there is to move.
-    numpy_arrays
-        The number of NumPy arrays in it that stay.
-    has_arrays
-        Whether it has arrays of its own that can be moved, or are there already.
-    shared_with
-        A variable before it that has some of the same objects; empty for none.
-
-    """
-
-    name: str
-    type_text: str
-    load: Load
-    numpy_arrays: int
-    has_arrays: bool
-    shared_with: str
+__all__ = ["Plan", "framework_of"]
 
 
 class Plan:
@@ -109,48 +82,74 @@ class Plan:
             It can't be moved: why, and what to do.
 
         """
+        found = self._find(value)
+        self._record(name, value, found, self._load_of(name, found))
+
+    def add_if_possible(self, name: str, value: Any) -> str:
+        """Add a variable if it has arrays that can be moved; return why not, if it has some that can't."""
+        has_arrays, why = False, ""
+        try:
+            found = self._find(value)
+            if found.arrays or found.unmovable or found.unmoved:
+                # Other transfers are tried first: once one of this plan has an array, it keeps it.
+                Plan(self.requested, self._converts, self._machine)._load_of(name, found)  # noqa: SLF001
+                has_arrays = bool(found.arrays or found.there)
+            has_arrays = has_arrays or (bool(found.shared) and self._leads_to_arrays(value))
+        except PlacementError as error:
+            why = str(error)
+            if isinstance(error, UnusableDeviceError):
+                self._unusable = self._unusable or error
+        if has_arrays:
+            self._record(name, value, found, self._load_of(name, found))
+            return ""
+        self.graph.drop_last()
+        if not why:
+            self._add_unmoved(name, value, [one for one in found.unmoved if not one[1]])
+        return why
+
+    def _find(self, value: Any) -> Found:
         with collection_paused():
-            found = self.graph.add(value)
+            return self.graph.add(value)
+
+    def _leads_to_arrays(self, value: Any) -> bool:
+        """Return whether a variable has arrays, be they another one's as well."""
+        with collection_paused():
+            return bool(Graph(self.requested, self._converts).add(value).arrays)
+
+    def _load_of(self, name: str, found: Found) -> Load:
+        """Add what was found in a variable to the transfers, and return how much that is.
+
+        Raises
+        ------
+        PlacementError
+            It can't be moved: why, and what to do.
+
+        """
         prefix = f"{name}: " if name else ""
         if found.unmovable:
             raise PlacementError(f"{prefix}{found.unmovable[0]}")
-        if found.numpy and not found.arrays and self.device.kind == "gpu":
+        if found.numpy and not found.arrays and not found.shared and self.device.kind == "gpu":
             raise PlacementError(self._why_numpy_stays(name or "it", found))
         try:
             with collection_paused():
-                load = self._add_arrays(found)
+                return self._add_arrays(found)
         except PlacementError as error:
             raise type(error)(f"{prefix}{error}") from None
+
+    def _record(self, name: str, value: Any, found: Found, load: Load) -> None:
+        """Plan to move a variable."""
         has_shape = found.arrays or found.numpy or found.shared
-        type_text = _type_text(value) if has_shape else type(value).__name__
+        type_text = type_of(value) if has_shape else type(value).__name__
         shared_with = self.variables[min(found.shared) - 1].name if found.shared else ""
         has_arrays = bool(found.arrays or found.there)
-        self._unmoved += [UnmovedObject(name, obj is value, obj, reason) for obj, reason in found.unmoved]
+        self._add_unmoved(name, value, found.unmoved)
         self.values[name] = value
         self.variables.append(
             PlannedVariable(name, type_text, load, len(found.numpy), has_arrays, shared_with)
         )
 
-    def add_if_possible(self, name: str, value: Any) -> str:
-        """Add a variable if it has arrays that can be moved; return why not, if it has some that can't."""
-        # A plan of its own is tried first: once this one's graph has a variable, it keeps it.
-        trial = Plan(self.requested, self._converts, self._machine)
-        try:
-            with collection_paused():
-                found = Graph(self.requested, self._converts).add(value)
-            if not found.arrays and not found.unmovable and not found.unmoved:
-                return ""
-            trial.add(name, value)
-        except UnusableDeviceError as error:
-            self._unusable = self._unusable or error
-            return str(error)
-        except PlacementError as error:
-            return str(error)
-        if trial.variables[0].has_arrays:
-            self.add(name, value)
-        else:
-            self._unmoved += [one for one in trial._unmoved if not one.reason]
-        return ""
+    def _add_unmoved(self, name: str, value: Any, unmoved: Sequence[tuple[Any, str]]) -> None:
+        self._unmoved += [UnmovedObject(name, obj is value, obj, reason) for obj, reason in unmoved]
 
     @property
     def has_load(self) -> bool:
@@ -289,16 +288,6 @@ class Plan:
     def _check_device(self, framework: Framework) -> None:
         if why := framework.problem(self.requested):
             raise UnusableDeviceError(f"{self.requested} can't be used: {why}.")
-
-
-def _type_text(value: Any) -> str:
-    """Return a value's type, and an array's shape: `Tensor (8,)`."""
-    name = type(value).__name__
-    try:
-        shape = value.shape
-        return f"{name} {tuple(shape)}" if isinstance(shape, tuple) else name
-    except Exception:  # noqa: BLE001 - it has none, or it raises whatever it likes
-        return name
 
 
 def framework_of(module: str) -> Framework:

@@ -9,7 +9,7 @@ from gpu_magic.errors import PlacementError
 from gpu_magic.moving.leftovers import Leftovers, find_leftovers
 from gpu_magic.moving.move import carry_out
 from gpu_magic.moving.or_cpu import planned
-from gpu_magic.moving.plan import Plan, PlannedVariable
+from gpu_magic.moving.plan import Plan
 from gpu_magic.placement.physical import LazySnapshot
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gpu_magic.moving.names import Names
+    from gpu_magic.moving.planned_variable import PlannedVariable
     from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["MoveReport", "MoveRequest", "ProgressBar", "move_variables"]

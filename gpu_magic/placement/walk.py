@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gpu_magic.errors import PlacementError
@@ -140,6 +141,13 @@ class Walker:
             yield obj, node, components
             if components is not None:
                 pending += self._without_plain(components.children)
+
+    def forget_after(self, count: int) -> list[int]:
+        """Forget the objects that were found after the first so many; return their ids."""
+        ids = list(islice(self.visited, count, None))
+        for key in ids:
+            del self.visited[key]
+        return ids
 
     def _without_plain(self, values: Sequence[Any]) -> Sequence[Any]:
         try:

@@ -137,6 +137,14 @@ def test_a_dry_run_for_numpy_s_arrays_asks_a_framework_that_has_started(run: Run
     )
 
 
+def test_numpy_beside_what_another_variable_has_as_well_stays(run: Runner) -> None:
+    assert run("moving_numpy.beside_a_tensor_of_another_variable") == {
+        "error": None,
+        "is the same": True,
+        "device": "pretend:0",
+    }
+
+
 def test_numpy_alone_is_refused_if_it_is_not_asked_for(run: Runner) -> None:
     assert run("moving_numpy.not_converted") == (
         "it is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a PyTorch tensor there; jax and "

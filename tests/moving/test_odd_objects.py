@@ -52,3 +52,12 @@ def test_a_variable_whose_name_is_not_an_identifier_is_moved_with_all(run: Runne
 
 def test_a_dict_is_moved_whose_keys_raise_for_their_class(run: Runner) -> None:
     assert run("moving_odd_objects.odd_key") == ["pretend:0", "pretend:0"]
+
+
+def test_with_all_each_variable_is_walked_through_once(run: Runner) -> None:
+    """What was found in one that can't be moved is found again in the next that has it."""
+    assert run("moving_odd_objects.walks_with_all") == {
+        "asked": 4,
+        "refused": ["refused"],
+        "added": {"one": [1, ""], "same": [0, "one"], "after": [1, ""]},
+    }

@@ -4,7 +4,10 @@ import numpy as np
 import torch
 
 from gpu_magic import to_cpu, to_gpu
+from gpu_magic.moving.names import Names
+from gpu_magic.moving.variables import MoveRequest, move_variables
 from tests.programs.errors import placement_error
+from tests.programs.no_bar import NoBar
 
 
 def batch():
@@ -46,3 +49,10 @@ def not_converted():
 
 def converted_to(framework):
     return placement_error(to_gpu, np.arange(6.0), 0, numpy=framework)
+
+
+def beside_a_tensor_of_another_variable():
+    x = torch.ones(2)
+    space = {"x": x, "both": [x, np.ones(2)]}
+    error = placement_error(move_variables, MoveRequest("x both", device="0"), Names(space, ()), NoBar)
+    return {"error": error, "is the same": space["both"][0] is space["x"], "device": str(space["x"].device)}

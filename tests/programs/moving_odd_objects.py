@@ -7,7 +7,9 @@ import torch
 import torch._dynamo  # as in the other files with PyTorch: they have one server
 from torch import nn
 
+from gpu_magic.moving.destination import read_destination
 from gpu_magic.moving.names import Names
+from gpu_magic.moving.plan import Plan
 from gpu_magic.moving.variables import MoveRequest, move_variables
 from tests.programs.errors import placement_error
 from tests.programs.no_bar import NoBar
@@ -133,3 +135,30 @@ def odd_key():
     move(space, "table")
     ((key, value),) = space["table"].items()
     return [str(value.device), str(key.x.device)]
+
+
+class Counted:
+    """Counts how often its attributes are asked for."""
+
+    asked = 0
+
+    def __init__(self, **attributes):
+        self._attributes = attributes
+
+    def __getattribute__(self, name):
+        if name == "__dict__":
+            Counted.asked += 1
+        return object.__getattribute__(self, name)
+
+
+def walks_with_all():
+    x = torch.ones(2)
+    space = {"one": Counted(x=x), "refused": Counted(x=torch.ones(2), y=torch.ones(2, device="meta"))}
+    space |= {"plain": Counted(n=1), "same": [x], "after": Counted(z=space["refused"]._attributes["x"])}
+    plan = Plan(read_destination("0"))
+    why = {name: plan.add_if_possible(name, value) for name, value in space.items()}
+    return {
+        "asked": Counted.asked,
+        "refused": [name for name, reason in why.items() if reason],
+        "added": {one.name: [one.load.arrays, one.shared_with] for one in plan.variables},
+    }
