@@ -86,12 +86,18 @@ class GpuStatus:
 _NO_FIGURES = GpuStatus()
 
 
-def _is_busy(status: GpuStatus) -> bool | Unknown:
-    """Return whether a figure shows that a device is in use; UNKNOWN where none does and one is missing."""
+def _has_work(status: GpuStatus) -> bool | Unknown:
+    return UNKNOWN if status.utilization is UNKNOWN else status.utilization >= _IDLE_UTILIZATION
+
+
+def _is_busy(status: GpuStatus, *more: bool | Unknown) -> bool | Unknown:
+    """Return whether a sign shows that a device is in use; UNKNOWN where none does and one is missing.
+
+    The signs are its memory, its processes, and those that are given.
+    """
     has_memory = UNKNOWN if status.memory_used is UNKNOWN else status.memory_used > _IDLE_MEMORY
-    has_work = UNKNOWN if status.utilization is UNKNOWN else status.utilization >= _IDLE_UTILIZATION
     has_processes = UNKNOWN if status.processes is UNKNOWN else bool(status.processes)
-    signs = (has_memory, has_work, has_processes)
+    signs = (has_memory, has_processes, *more)
     return True if True in signs else UNKNOWN if UNKNOWN in signs else False
 
 
@@ -124,7 +130,11 @@ class MigInstance:
 
     @property
     def is_busy(self) -> bool | Unknown:
-        """Whether it is in use; UNKNOWN where that can't be known. See `Gpu.is_busy`."""
+        """Whether it is in use; UNKNOWN where that can't be known. See `Gpu.is_busy`.
+
+        NVML has no utilization of it. Its memory and its processes say it: a process that uses CUDA on it
+        has memory there.
+        """
         return _is_busy(self.status)
 
 
@@ -220,7 +230,7 @@ class Gpu:
     @property
     def is_busy(self) -> bool | Unknown:
         """Whether a figure shows that somebody uses it; UNKNOWN where none does, and one is missing."""
-        return _is_busy(self.status)
+        return _is_busy(self.status, _has_work(self.status))
 
 
 Device = Gpu | MigInstance

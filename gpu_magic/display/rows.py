@@ -144,13 +144,14 @@ def _gpu_row(gpu: Gpu, snapshot: Snapshot) -> Row:
 
 
 def _mig_row(instance: MigInstance, snapshot: Snapshot, branch: str) -> Row:
-    name = "MIG" if instance.name is UNKNOWN else name_text("MIG " + instance.name.rpartition("MIG ")[2])
+    # The profile first: it is what tells instances apart where names are cut off.
+    profile = "MIG" if instance.name is UNKNOWN else name_text(instance.name.rpartition("MIG ")[2])
     users, usage = _users(instance)
     memory, total = _memory(instance.status.memory_used, instance.memory_total)
     return Row(
         device=instance,
         label=branch,
-        name=f"{name} {instance.uuid[:12]}…",
+        name=f"{profile} {instance.uuid[:12]}…",
         memory=memory,
         total=total,
         shares=_shares(instance.status, instance.memory_total),
@@ -186,7 +187,6 @@ def _users_by_figures(device: Device) -> tuple[tuple[str, ...], Usage]:
         return ("in use, by whom can't be seen from here",), "busy"
     if device.is_busy is False:
         return ("free",), "free"
-    # NVML has no utilization of a MIG instance, so it is never known to be free.
     return ("no process" if status.processes == () else UNKNOWN_TEXT,), "unknown"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_magic.devices.model import Device, Gpu, Inventory
+from gpu_magic.devices.model import Device, Gpu, Inventory, MigInstance
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.allotment import (
@@ -108,7 +108,7 @@ def select(
             raise ChoiceError(f"No GPU was given to this process: {allotment.sentence}; --force overrides.")
         if isinstance(request, Auto):
             picked = _least_busy(request, pool)
-            notes = *_not_free(picked, open_gpus(pool) or pool), *_not_offered(pool)
+            notes = *_not_free(picked, open_gpus(pool) or mig_instances(pool)), *_not_offered(pool)
         else:
             picked = _everything(pool)
             notes = _left_out(picked, inventory.gpus if force or allotment.is_all else pool)
@@ -273,6 +273,8 @@ def _not_free(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[st
     free = busy.count(False)
     if not any(device.is_busy is True for device in devices) or UNKNOWN in busy or free >= len(devices):
         return ()
+    if isinstance(devices[0], MigInstance):
+        return ("No MIG instance is free: this is the least busy.",)
     there = "No GPU is" if not free else "Only one GPU is" if free == 1 else f"Only {free} GPUs are"
     return (f"{there} free: these are the least busy.",)
 

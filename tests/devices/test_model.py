@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_magic.devices.model import Gpu, GpuStatus
+from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, MigInstance
 from gpu_magic.devices.unknown import UNKNOWN
 
 GIB = 1 << 30
@@ -30,3 +30,24 @@ def test_one_and_a_half_gib_can_be_in_use_on_a_free_gpu(used: int, is_free: bool
 def test_memory_in_use_that_is_not_told_leaves_it_unknown() -> None:
     status = GpuStatus(UNKNOWN, UNKNOWN, 0, 31, 56.0, ())
     assert Gpu(0, status=status).is_busy is UNKNOWN
+
+
+PROCESS = GpuProcess(7, "train.py", "maria", UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("used", "processes", "is_busy"),
+    [
+        (GIB // 64, (), False),
+        (2 * GIB, (), True),
+        (GIB // 64, (PROCESS,), True),
+        (UNKNOWN, (), UNKNOWN),
+        (GIB // 64, UNKNOWN, UNKNOWN),
+    ],
+)
+def test_a_mig_instance_is_free_by_its_memory_and_its_processes(
+    used: object, processes: object, is_busy: object
+) -> None:
+    status = GpuStatus(used, UNKNOWN, processes=processes)
+    instance = MigInstance("MIG-1", "A100 MIG 3g.40gb", 0, 40 * GIB, status)
+    assert instance.is_busy is is_busy

@@ -145,6 +145,16 @@ def test_what_was_not_read_is_neither_free_nor_in_use(status: GpuStatus, says: s
     assert gpu.is_free is (says == "free")
 
 
+def test_an_idle_mig_instance_is_free_and_begins_with_its_profile() -> None:
+    with simulate("1xA100-80GB(3g.40gb,4g.40gb)", clock=lambda: 0.0) as machine:
+        machine.gpus[0].mig[1].processes.append(machine.gpus[0].run("train.py", "maria", 5 * GIB))
+        uuids = [instance.uuid for instance in machine.gpus[0].mig]
+        idle, busy = repr(gpu_magic.gpus()).split("\n")[3:5]
+    assert idle.split()[1:3] == ["3g.40gb", f"{uuids[0][:12]}…"]
+    assert idle.endswith("  free")
+    assert busy.endswith("  maria: train.py, 5.0 GiB")
+
+
 def test_to_dict_is_json_with_none_for_unknown(nvml: Nvml) -> None:
     with simulate("1xA100-80GB(3g.40gb)+1xT4", clock=lambda: 0.0) as machine:
         machine.gpus[1].run("train.py", "maria", None)

@@ -15,7 +15,7 @@ from gpu_magic.selection.mask import Reading, read
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import parse
 from gpu_magic.selection.select import select
-from tests.selection.machines import MIG, UUIDS, gpu, lost, machine, split, unlike, unreadable
+from tests.selection.machines import GIB, MIG, UUIDS, gpu, lost, machine, split, unlike, unreadable
 
 
 def ask(
@@ -246,6 +246,21 @@ def test_mig() -> None:
     assert ask("all", there, mask=MIG[1]) == (MIG[1], "PCI_BUS_ID")
     with pytest.raises(ChoiceError, match=r"outside"):
         ask("MIG-41b7", there, mask=MIG[1])
+
+
+@pytest.mark.parametrize(
+    ("used", "notes"),
+    [((5, 7), ("No MIG instance is free: this is the least busy.",)), ((0, 7), ())],
+)
+def test_auto_says_so_where_no_mig_instance_is_free(used: tuple[int, int], notes: tuple[str, ...]) -> None:
+    whole = split(gpu(0))
+    parts = [
+        replace(part, status=GpuStatus(gib * GIB, UNKNOWN, processes=()))
+        for part, gib in zip(whole.mig, used, strict=True)
+    ]
+    selection = select(parse("auto"), machine(replace(whole, mig=tuple(parts))), (None, None))
+    assert selection.devices == (parts[0],)
+    assert selection.notes == notes
 
 
 def test_a_machine_that_can_not_be_read_says_why() -> None:
