@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -13,6 +14,8 @@ from benchmarks.report import Row, Table, calls
 from benchmarks.timing import Skipped
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
     from tests.browser.lab import Lab
 
 __all__ = ["run"]
@@ -72,7 +75,7 @@ def run() -> list[Table]:
         chromium() as browser,
         start_lab(Path(home), browser, {**variables, "INSTANT_MOVES": "1"}) as lab,
     ):
-        return [*_times(lab), _scrolling(lab)]
+        return [*_times(lab), *_many(lab)]
 
 
 def _times(lab: Lab) -> list[Table]:
@@ -86,7 +89,7 @@ def _times(lab: Lab) -> list[Table]:
         for name in order:
             first[name].append(notebook.page.evaluate(PAINT, cells[name]) / 1000)
         gpu = f'.gm-row[data-key="{number % 8}"]'
-        clicks["row"].append(notebook.page.evaluate(CLICK, [gpu, f"{gpu} .gm-badge", "^cuda:0$"]) / 1000)
+        clicks["row"].append(notebook.page.evaluate(CLICK, [gpu, f"{gpu} .gm-badge", "cuda:0$"]) / 1000)
         notebook.page.wait_for_timeout(300)
         clicks["use"].append(notebook.page.evaluate(CLICK, [".gm-use", ".gm-said", "^cuda:0 = "]) / 1000)
         notebook.page.context.close()
@@ -113,7 +116,7 @@ def _times(lab: Lab) -> list[Table]:
     ]
 
 
-def _scrolling(lab: Lab) -> Table:
+def _many(lab: Lab) -> list[Table]:
     kernel = lab.add_kernel("many", GPU_MAGIC_SIMULATE="64xA100-80GB seed=7")
     notebook = lab.open("%load_ext gpu_magic", "%gpu_panel", kernel=kernel)
     for cell in (0, 1):
@@ -125,4 +128,21 @@ def _scrolling(lab: Lab) -> Table:
         Row("the longest wait for a frame, ms", longest, "1000", longest < 1000),
         Row(f"ticks painted in {SECONDS} s", ticks, f"{SECONDS - 1}", ticks >= SECONDS - 1),
     ]
-    return Table("64 GPUs, scrolling", rows, write=calls)
+    work = _work(notebook.page)
+    bound = Row("script, style and layout", work, "20 ms", work < 0.02)
+    return [
+        Table("64 GPUs, scrolling", rows, write=calls),
+        Table("64 GPUs, what their page works in a second", [bound]),
+    ]
+
+
+def _work(page: Page) -> float:
+    """Return the seconds of the page's main thread that script, style and layout take in a second."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    totals = []
+    for _ in range(ROUNDS + 1):
+        found = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+        totals.append(sum(found[f"{name}Duration"] for name in ("Script", "RecalcStyle", "Layout")))
+        page.wait_for_timeout(3000)
+    return median((after - before) / 3 for before, after in pairwise(totals))

@@ -33,7 +33,9 @@ _ROOT = Path("/")
 
 _HUNG = "not answering: a call into the driver did not come back in time"
 _HUNG_DRIVER = "The NVIDIA driver does not answer: a call did not come back in time. It may do so later."
-_NO_GPU = "The NVIDIA driver is there, and it has no GPU."
+_NO_GPU = (
+    "The NVIDIA driver is there, and it has no GPU. A container has to be given one: docker run --gpus all."
+)
 
 
 class Nvml:

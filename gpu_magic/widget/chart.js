@@ -1,41 +1,74 @@
-// Utilization over the last minutes: a line, filled below, with a gap where nothing was known.
+// Utilization over the last minutes: a line, filled below, from the left, with a gap where nothing was known.
 const SAMPLES = 180;
-const CHART_HEIGHT = 22;
+const CHART_HEIGHT = 20;
 const SVG = "http://www.w3.org/2000/svg";
+// Where each percentage stands; the line is one unit from the edges.
+const HEIGHTS = Array.from({ length: 101 }, (_, value) =>
+  (CHART_HEIGHT - 1 - (value / 100) * (CHART_HEIGHT - 2)).toFixed(1),
+);
 
 class Chart {
   constructor() {
-    this.element = document.createElementNS(SVG, "svg");
-    this.element.setAttribute("class", "gm-chart");
-    this.element.setAttribute("viewBox", `0 0 ${SAMPLES} ${CHART_HEIGHT}`);
-    this.element.setAttribute("preserveAspectRatio", "none");
-    this.element.setAttribute("aria-hidden", "true");
-    this.area = this.element.appendChild(document.createElementNS(SVG, "path"));
-    this.line = this.element.appendChild(document.createElementNS(SVG, "path"));
-    this.area.setAttribute("class", "gm-chart-area");
-    this.line.setAttribute("class", "gm-chart-line");
+    this.samples = [];
+    this.element = make("span", "gm-plot", { "aria-hidden": "true" });
+    this.svg = this.element.appendChild(makeSvg("svg", { viewBox: `0 0 ${SAMPLES} ${CHART_HEIGHT}`, class: "gm-chart" }));
+    setAttribute(this.svg, "preserveAspectRatio", "none");
+    const color = `gm-heat-${makeName()}`;
+    this.svg.append(makeScale(color));
+    const paint = `url(#${color})`;
+    this.area = this.svg.appendChild(makeSvg("path", { class: "gm-chart-area", fill: paint }));
+    this.line = this.svg.appendChild(makeSvg("path", { class: "gm-chart-line", stroke: paint }));
+    this.element.addEventListener("pointermove", (event) => this.point(event));
+    this.element.addEventListener("pointerleave", () => this.readout?.remove());
   }
 
   draw(samples) {
-    const first = SAMPLES - samples.length;
+    this.samples = samples;
     let line = "";
     let area = "";
-    let begin = null;
-    const y = (value) => (CHART_HEIGHT - 1 - (value / 100) * (CHART_HEIGHT - 2)).toFixed(1);
-    for (let index = 0; index <= samples.length; index++) {
-      const value = index < samples.length ? samples[index] : null;
-      if (value === null) {
-        if (begin !== null) area += `V${CHART_HEIGHT}H${begin}Z`;
-        begin = null;
-        continue;
+    for (let index = 0; index < samples.length; index++) {
+      if (samples[index] === null) continue;
+      const begin = index;
+      let part = "";
+      for (let end; index < samples.length && samples[index] !== null; index = end) {
+        const y = HEIGHTS[Math.min(100, samples[index])];
+        for (end = index + 1; end < samples.length && samples[end] === samples[index]; ) end++;
+        // Each sample spans its second at first, so that a single one can be seen.
+        part += part ? `L${index + 1} ${y}` : `${index} ${y}h1`;
+        if (end > index + 1) part += `H${end}`;
       }
-      const x = first + index;
-      // Each sample spans its second, so that a single one can be seen.
-      line += `${begin === null ? "M" : "L"}${x} ${y(value)}h1`;
-      area += `${begin === null ? `M${x} ${CHART_HEIGHT}V` : `L${x} `}${y(value)}h1`;
-      begin ??= x;
+      line += `M${part}`;
+      area += `M${begin} ${CHART_HEIGHT}L${part}V${CHART_HEIGHT}Z`;
     }
-    setAttribute(this.line, "d", line);
-    setAttribute(this.area, "d", area);
+    if (line === this.drawn) return;
+    this.drawn = line;
+    this.line.setAttribute("d", line);
+    this.area.setAttribute("d", area);
   }
+
+  // Shows what was where the pointer is: the value, and how long ago.
+  point(event) {
+    const { left, width } = this.svg.getBoundingClientRect();
+    const place = Math.floor(((event.clientX - left) / width) * SAMPLES);
+    const index = Math.min(Math.max(place, 0), this.samples.length - 1);
+    if (index < 0) return;
+    this.readout ??= make("span", "gm-readout");
+    const value = this.samples[index];
+    setText(this.readout, `${value === null ? "?" : `${value} %`}, ${this.samples.length - 1 - index} s ago`);
+    this.readout.style.setProperty("--gm-place", `${((index + 0.5) / SAMPLES) * width}px`);
+    if (!this.readout.parentNode) this.element.append(this.readout);
+  }
+}
+
+function makeSvg(tag, attributes) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  return element;
+}
+
+// The colors of the scale, from no work at the bottom to all at the top.
+function makeScale(id) {
+  const scale = makeSvg("linearGradient", { id, gradientUnits: "userSpaceOnUse", x1: 0, x2: 0, y1: CHART_HEIGHT, y2: 0 });
+  scale.append(makeSvg("stop", { class: "gm-cool" }), makeSvg("stop", { class: "gm-hot", offset: 0.9 }));
+  return scale;
 }

@@ -1,25 +1,57 @@
-// The grid of rows: clicks, keys, and which row has the focus.
-const COLUMNS = ["Here", "GPU", "Name", "Memory", "Last 3 minutes", "Heat · power", "Used by"];
+// The grid of rows: its layout, clicks, keys, and which row has the focus.
+const COLUMNS = {
+  label: "GPU",
+  name: "Name",
+  badge: "Here",
+  util: "Utilization",
+  memory: "Memory",
+  heat: "Heat · power",
+  users: "Used by",
+};
+const LAYOUTS = ["wide", "medium", "narrow", "tiny"]; // see panel.css
+const SCROLLS = 12; // rows above which they scroll, so that the buttons stay in sight
+const COMPACT = 16; // rows above which they are lower, with one user each
 
 class Grid {
-  constructor(parent, store) {
+  constructor(panel, store) {
+    this.panel = panel;
     this.store = store;
     this.rows = new Map(); // a RowView for each device, by key
-    this.element = parent.appendChild(
+    this.sizes = new SizesView();
+    this.element = panel.appendChild(
       make("div", "gm-rows", { role: "grid", "aria-label": "GPUs", "aria-multiselectable": "true" }),
     );
     this.element.addEventListener("click", (event) => this.click(event));
     this.element.addEventListener("keydown", (event) => this.press(event));
+    // Its own width changes, or what it must have: a font is loaded, or a device is added.
+    this.observer = new ResizeObserver(() => this.fit());
+    for (const element of [this.element, ...this.sizes.element.children]) this.observer.observe(element);
+    this.sight = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) this.rows.get(target.dataset.key)?.comeIntoSight(isIntersecting);
+    });
   }
 
   show() {
     const { store } = this;
     const marked = store.marked;
+    const mostUsers = this.rows.size > COMPACT ? 1 : MOST_USERS;
     for (const [key, view] of this.rows) {
-      const ordinal = marked.indexOf(key);
-      const badge = ordinal < 0 ? "" : `cuda:${ordinal}`;
-      view.show(store.rows[key], store.figures[key], store.history[key] ?? [], badge, store.draft !== null);
+      const mark = this.markOf(store.rows[key], marked.indexOf(key));
+      view.show(store.rows[key], store.figures[key], store.history[key] ?? [], mark, mostUsers);
     }
+  }
+
+  // What this kernel calls a device now, what it would be called, and its place among those that are chosen.
+  markOf(row, place) {
+    const { draft, header } = this.store;
+    const applied = row.visible_as === "not visible" ? "" : row.visible_as;
+    const chosen = place < 0 ? "" : `cuda:${place}`;
+    // Where the devices of the launch are not known, neither is what "reset" drops.
+    const isKnown = draft !== null && (draft !== "reset" || header.launch_devices);
+    let pending = "";
+    if (chosen && chosen !== applied) pending = applied ? ` → ${chosen}` : chosen;
+    else if (!chosen && isKnown && applied.startsWith("cuda:")) pending = " dropped";
+    return { order: place < 0 ? "" : String(place), applied, pending, wasChosen: header.hides_devices };
   }
 
   // Makes the rows anew where the devices are not those of before: a GPU was added, or split.
@@ -27,9 +59,34 @@ class Grid {
     if (this.rows.size && this.store.order.join() === [...this.rows.keys()].join()) return; // they stay scrolled
     const focused = this.element.contains(document.activeElement) ? document.activeElement.dataset.key : null;
     this.rows = new Map(this.store.order.map((key) => [key, this.rows.get(key) ?? new RowView(key)]));
-    this.element.replaceChildren(headings(), ...this.elements);
+    this.element.replaceChildren(this.sizes.element, headings(), ...this.elements);
+    this.element.classList.toggle("gm-scrolls", this.rows.size > SCROLLS);
+    this.element.classList.toggle("gm-compact", this.rows.size > COMPACT);
+    this.sizes.show(this.store.order.map((key) => this.store.rows[key]));
+    this.sight.disconnect();
+    for (const element of this.elements) this.sight.observe(element);
     if (this.rows.size && !this.tabStop) this.elements[0].tabIndex = 0;
     if (focused && this.rows.has(focused)) this.focusOn(this.rows.get(focused).element);
+  }
+
+  // Takes the roomiest layout in which nothing is cut off that must not be: how wide that is depends on the font.
+  fit() {
+    const needed = [this.element, ...this.sizes.element.children].map((one) => one.clientWidth).join();
+    if (needed === this.fitted) return; // it has become higher
+    for (const name of ["percent", "size"]) {
+      const { width } = this.sizes.parts[name].getBoundingClientRect();
+      this.element.style.setProperty(`--gm-${name}`, `${Math.ceil(width)}px`);
+    }
+    for (const layout of LAYOUTS) {
+      this.panel.dataset.layout = layout;
+      if (this.element.scrollWidth <= this.element.clientWidth) break;
+    }
+    this.fitted = [this.element, ...this.sizes.element.children].map((one) => one.clientWidth).join();
+  }
+
+  close() {
+    this.observer.disconnect();
+    this.sight.disconnect();
   }
 
   get elements() {
@@ -76,6 +133,9 @@ class Grid {
 // Screen readers need them, also where the panel is too narrow to show them.
 function headings() {
   const row = make("div", "gm-headings", { role: "row" });
-  for (const name of COLUMNS) setText(row.appendChild(make("span", "", { role: "columnheader" })), name);
+  row.append(make("i", "gm-box"));
+  for (const [name, text] of Object.entries(COLUMNS)) {
+    setText(row.appendChild(make("span", `gm-${name}`, { role: "columnheader" })), text);
+  }
   return row;
 }

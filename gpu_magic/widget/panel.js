@@ -23,15 +23,18 @@ class PanelView {
 
   build(element) {
     const { store } = this;
-    this.root = element.appendChild(make("section", "gm-panel", { "aria-label": "GPUs" }));
+    element.classList.add("gm-view");
+    // English, also in a page that is written from right to left.
+    this.root = element.appendChild(make("section", "gm-panel", { "aria-label": "GPUs", dir: "ltr", lang: "en" }));
     const header = this.root.appendChild(make("header", "gm-head"));
     setText(header.appendChild(make("strong")), "GPUs");
     this.host = header.appendChild(make("span", "gm-host"));
-    this.mark = header.appendChild(make("span", "gm-mark"));
+    this.mark = header.appendChild(make("span", "gm-mark", { title: "These GPUs do not exist" }));
     this.stale = header.appendChild(make("span", "gm-stale"));
     this.state = header.appendChild(make("span", "gm-state"));
     this.banner = this.root.appendChild(make("p", "gm-banner", { role: "status" }));
     this.notes = this.root.appendChild(make("p", "gm-banner gm-notes"));
+    this.empty = this.root.appendChild(make("p", "gm-empty"));
     this.grid = new Grid(this.root, store);
     this.footer = this.root.appendChild(make("footer", "gm-foot"));
     this.buildLine();
@@ -52,7 +55,7 @@ class PanelView {
       this.grid.tabStop?.focus(); // the button is gone
     });
     setText(this.clear, "clear");
-    this.hint = parent.appendChild(make("span", "gm-hint"));
+    this.hint = parent.appendChild(make("span", "gm-hint", { role: "status" }));
   }
 
   buildButtons() {
@@ -114,14 +117,16 @@ class PanelView {
 
   showHeader() {
     const { header, isFrozen, isGone, isRestarting, order, rows } = this.store;
-    const free = order.filter((key) => rows[key].usage === "free" && !rows[key].unavailable).length;
-    setText(this.host, [`${free} of ${order.length} free`, header.host, header.driver].filter(Boolean).join(" · "));
-    setText(this.mark, header.simulated ? `SIMULATED ${header.simulated}: these GPUs do not exist` : "");
+    const count = countFree(order.map((key) => rows[key]));
+    setText(this.host, [count, header.host, header.driver].filter(Boolean).join(" · "));
+    setText(this.mark, header.simulated && `SIMULATED ${header.simulated}`);
     setText(this.state, isRestarting ? "restarted" : isGone ? "no kernel" : STATES[header.cuda_state] ?? header.cuda_state);
     this.state.dataset.state = isGone ? "unknown" : header.cuda_state;
     const why = `CUDA was ${header.cuda_text}. A different choice needs a restart of the kernel; the next %load_ext gpu_magic applies it.`;
     setText(this.banner, isGone ? "" : isFrozen ? why : ["forked", "unclear", "broken"].includes(header.cuda_state) ? `CUDA ${header.cuda_text}.` : "");
-    setText(this.notes, [header.problem, ...header.notes].filter(Boolean).join("\n"));
+    this.root.classList.toggle("gm-none", !order.length);
+    setText(this.empty, order.length ? "" : header.problem);
+    setText(this.notes, [order.length ? header.problem : "", ...header.notes].filter(Boolean).join("\n"));
     this.showSilence();
   }
 
@@ -164,9 +169,22 @@ class PanelView {
 
   close() {
     this.visibility.close();
+    this.grid.close();
     clearInterval(this.timer);
     this.store.views.delete(this);
   }
+}
+
+// How many of the devices that this kernel may choose are free, and why it may not choose the others.
+function countFree(rows) {
+  const open = rows.filter((row) => !row.unavailable);
+  const free = open.filter((row) => row.usage === "free");
+  const lost = rows.filter((row) => row.usage === "problem").length;
+  const notGiven = rows.filter((row) => row.visible_as === "not given" && row.usage !== "problem").length;
+  const parts = [`${free.length} of ${open.length} free`];
+  if (notGiven) parts.push(`${notGiven} not given`);
+  if (lost) parts.push(`${lost} not answering`);
+  return rows.length ? parts.join(", ") : "";
 }
 
 // The static fallback before the panel is for pages without a live one.

@@ -1,45 +1,80 @@
 // One row of the panel: a GPU or a MIG instance.
 const MOST_USERS = 3;
+const CELLS = ["label", "name", "badge", "util", "memory", "heat", "users"];
+
+// The parts of a row, by name. The box is for the eye alone: `aria-selected` says the same.
+function makeParts(row, role) {
+  const parts = { box: row.appendChild(make("i", "gm-box", { "aria-hidden": "true" })) };
+  for (const name of CELLS) parts[name] = row.appendChild(make("span", `gm-${name}`, role ? { role } : {}));
+  parts.percent = parts.util.appendChild(make("span", "gm-percent"));
+  parts.bar = parts.memory.appendChild(make("i", "gm-bar", { "aria-hidden": "true" }));
+  parts.size = parts.memory.appendChild(make("span", "gm-size"));
+  return parts;
+}
 
 class RowView {
   constructor(key) {
     this.key = key;
+    this.isInSight = true; // until it is known
     this.element = makeFocusable("div", "gm-row", { role: "row", tabindex: "-1", "data-key": key });
-    for (const name of ["badge", "label", "name", "memory", "util", "heat", "users"]) {
-      this[name] = this.element.appendChild(make("span", `gm-${name}`, { role: "gridcell" }));
-    }
-    const bar = make("i", "gm-bar", { "aria-hidden": "true" });
-    this.bars = ["mine", "others", "rest"].map((name) => bar.appendChild(make("b", `gm-${name}`)));
-    this.size = make("span", "gm-size");
-    this.memory.append(bar, this.size);
+    Object.assign(this, makeParts(this.element, "gridcell"));
+    this.applied = this.badge.appendChild(make("span", "gm-applied"));
+    this.pending = this.badge.appendChild(make("span", "gm-pending"));
+    this.bars = ["mine", "others", "rest"].map((name) => this.bar.appendChild(make("b", `gm-${name}`)));
     this.chart = new Chart();
-    this.percent = make("span", "gm-percent");
-    this.util.append(this.chart.element, this.percent);
+    this.util.append(this.chart.element);
   }
 
-  show(row, figures, samples, badge, isDraft) {
-    const { used, usedShare, utilization, temperature, power } = unpackFigures(figures);
-    const classes = ["gm-row", `gm-${row.usage}`];
-    if (badge) classes.push("gm-chosen");
-    if (isDraft) classes.push("gm-draft");
-    if (row.parent) classes.push("gm-instance");
-    if (row.unavailable) classes.push("gm-unavailable");
-    if (row.visible_as === "not given") classes.push("gm-not-given");
-    const className = classes.join(" ");
-    if (this.element.className !== className) this.element.className = className;
-    setAttribute(this.element, "aria-selected", String(Boolean(badge)));
+  // `mark` says what this kernel has of it, and what was clicked; see `Grid.markOf`. At 64 rows a second, nothing is
+  // written that is there already, and no figure that is not in sight.
+  show(row, figures, samples, mark, mostUsers) {
+    const state = JSON.stringify([row, mark, mostUsers]);
+    if (state !== this.state) this.showState(row, mark, mostUsers);
+    if (state !== this.state) this.shown = null;
+    Object.assign(this, { state, row, figures, samples });
+    if (this.isInSight) this.showFigures();
+  }
+
+  comeIntoSight(isInSight) {
+    this.isInSight = isInSight;
+    if (isInSight) this.showFigures();
+  }
+
+  showState(row, { order, applied, pending, wasChosen }, mostUsers) {
+    const isChosen = order !== "";
+    const classes = {
+      "gm-chosen": isChosen,
+      "gm-changes": pending !== "",
+      "gm-implied": !isChosen && !wasChosen, // nobody had chosen it
+      "gm-instance": row.parent,
+      "gm-split": row.usage === "unknown" && row.visible_as === "",
+      "gm-unavailable": row.unavailable,
+    };
+    const given = Object.keys(classes).filter((name) => classes[name]);
+    this.element.className = ["gm-row", `gm-${row.usage}`, ...given].join(" ");
+    setAttribute(this.element, "aria-selected", String(isChosen));
     setAttribute(this.element, "aria-disabled", row.unavailable ? "true" : null);
     setAttribute(this.element, "title", row.unavailable || null);
-    setText(this.badge, badge || (!isDraft && row.visible_as !== "not visible" ? row.visible_as : ""));
+    setAttribute(this.box, "data-order", order);
+    setText(this.applied, applied);
+    setText(this.pending, pending);
     setText(this.label, row.label);
     setText(this.name, row.name.replace(/^NVIDIA /, ""));
     setAttribute(this.name, "title", row.name);
+    this.showUsers(row.users, mostUsers);
+  }
+
+  showFigures() {
+    const { row, figures } = this;
+    this.chart.draw(this.samples);
+    if (figures === this.shown) return;
+    this.shown = figures;
+    const { used, usedShare, utilization, temperature, power } = unpackFigures(figures);
     setText(this.size, row.total && `${used === null ? "?" : used.toFixed(1)} / ${row.total}`);
     this.showBar(...row.memory_shares, usedShare);
-    this.chart.draw(samples);
     setText(this.percent, figure(utilization, "%"));
+    setAttribute(this.percent, "data-load", String(Math.ceil((utilization || 0) / 25))); // 0 to 4
     setText(this.heat, [figure(temperature, "°C"), figure(power, "W")].filter(Boolean).join(" · "));
-    this.showUsers(row);
   }
 
   // Memory in thousandths: this kernel's, other processes', and all that is used.
@@ -51,18 +86,50 @@ class RowView {
     });
   }
 
-  showUsers({ users }) {
-    const more = users.length - MOST_USERS;
-    const lines = more > 0 ? [...users.slice(0, MOST_USERS - 1), `and ${more + 1} more`] : users;
-    while (this.users.childElementCount > lines.length) this.users.lastElementChild.remove();
-    while (this.users.childElementCount < lines.length) this.users.append(make("span"));
-    lines.forEach((line, index) => {
-      const element = this.users.children[index];
+  // Those that there is no room for are there for screen readers, and shown where the keyboard has the row.
+  showUsers(users, most) {
+    const shown = users.length > most ? Math.max(1, most - 1) : users.length;
+    const lines = users.map((line, index) => {
+      const element = make("span", line.startsWith("this kernel: ") ? "gm-own" : "");
+      element.classList.toggle("gm-surplus", index >= shown);
       setText(element, line);
-      setAttribute(element, "class", line.startsWith("this kernel: ") ? "gm-mine" : null);
+      return element;
     });
+    if (shown < users.length) {
+      lines.push(make("span", "gm-more", { "aria-hidden": "true" }));
+      setAttribute(lines.at(-1), "data-more", `+${users.length - shown} more`);
+    }
+    this.users.replaceChildren(...lines);
     setAttribute(this.users, "title", users.join("\n"));
   }
+}
+
+// A row that is not seen: it is as wide as what must not be cut off in any row, in whatever font.
+class SizesView {
+  constructor() {
+    this.element = make("div", "gm-sizes", { "aria-hidden": "true" });
+    this.parts = makeParts(this.element);
+    this.parts.util.append(make("span", "gm-plot"));
+  }
+
+  show(rows) {
+    const longest = (texts) => texts.reduce((one, other) => (other.length > one.length ? other : one), "");
+    const ordinal = String(rows.length - 1).replace(/\d/g, "0");
+    const total = longest(rows.map((row) => row.total)).replace(/\d/g, "0");
+    setText(this.parts.badge, `cuda:${ordinal} → cuda:${ordinal}`);
+    setText(this.parts.label, longest(rows.map((row) => row.label)));
+    setText(this.parts.name, longest(rows.map(tellingPart)));
+    setText(this.parts.percent, "100 %");
+    setText(this.parts.size, `${total.replace(/ .*/, "")} / ${total}`);
+    setText(this.parts.heat, "100 °C · 1000 W");
+    setText(this.parts.users, "somebody…");
+  }
+}
+
+// What has to be seen of a name: of an instance, its profile and the beginning of its UUID.
+function tellingPart({ name, parent }) {
+  const text = name.replace(/^NVIDIA (GeForce )?/, "");
+  return `${text.slice(0, parent ? text.indexOf("MIG-") + "MIG-0000".length : 8)}…`;
 }
 
 function figure(value, unit) {

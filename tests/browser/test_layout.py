@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_magic.testing import simulate
-from gpu_magic.widget import joined
-from gpu_magic.widget.panel import Panel
+from tests.browser.standalone import panel_page, state_of
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
-FONTS = ["sans-serif", "serif", "monospace", "sans-serif; letter-spacing: 1px"]
-SHOW = """async ([script, state]) => {
-    const url = URL.createObjectURL(new Blob([script], {type: 'text/javascript'}));
-    const widget = (await import(url)).default();
-    widget.initialize({model: {get: name => name === 'full_state' ? state : '', on() {}, send() {}}});
-    window.box = document.body.appendChild(document.createElement('div'));
-    widget.render({el: box});
-}"""
-# Returns the classes of what is wrong: beyond the panel's edge, cut off, over its neighbor.
-WRONG = """width => {
+    from gpu_magic.testing import Machine
+
+FONTS = [
+    "sans-serif",
+    "serif",
+    "monospace",
+    "sans-serif; letter-spacing: 1px",
+    "monospace; letter-spacing: 1px",
+]
+MIG = "1xA100-80GB(1g.10gb,1g.10gb,3g.40gb)+1xA100-80GB"
+# Returns what is wrong: beyond the panel's edge, cut off, without a title that has all of it, over its neighbor.
+WRONG = """async width => {
     box.style.width = `${width}px`;
+    await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
     const panel = box.querySelector('.gm-panel');
-    const edge = panel.getBoundingClientRect().right + 1;
-    const wrong = [...panel.querySelectorAll('*')].filter(one => one.checkVisibility() &&
-        !one.closest('.gm-headings') && one.getBoundingClientRect().right > edge);
-    const whole = '.gm-badge, .gm-label, .gm-memory, .gm-size, .gm-util, .gm-percent, .gm-heat';
-    wrong.push(...[...panel.querySelectorAll(whole)].filter(one => one.checkVisibility() &&
-        one.scrollWidth > one.clientWidth + 1));
+    const edge = panel.getBoundingClientRect();
+    const isCut = one => one.scrollWidth > one.clientWidth + 1;
+    const isSeen = one => one.checkVisibility({visibilityProperty: true}) && !one.closest('.gm-headings') && !one.closest('svg') &&
+        getComputedStyle(one).clipPath === 'none';
+    const all = [...panel.querySelectorAll('*')].filter(isSeen);
+    const wrong = all.filter(one => one.getBoundingClientRect().right > edge.right + 1);
+    wrong.push(...all.filter(one => one.getBoundingClientRect().left < edge.left - 1));
+    const whole = '.gm-box, .gm-badge, .gm-label, .gm-memory, .gm-size, .gm-util, .gm-percent, .gm-heat, button, code';
+    wrong.push(...all.filter(one => one.matches(whole) && isCut(one)));
+    for (const one of all.filter(one => one.matches('.gm-name, .gm-users span') && isCut(one))) {
+        const title = one.closest('[title]')?.title ?? '';
+        if (getComputedStyle(one).textOverflow !== 'ellipsis' || !title.includes(one.textContent)) wrong.push(one);
+    }
     for (const row of panel.querySelectorAll('.gm-row')) {
-        const cells = [...row.children].filter(one => one.checkVisibility() && one.textContent);
+        const cells = [...row.children].filter(one => isSeen(one) && one.textContent);
         const boxes = cells.map(one => one.getBoundingClientRect());
         boxes.forEach((one, index) => boxes.forEach(other => {
             if (one.left < other.left && one.right > other.left + 1 &&
@@ -43,26 +50,181 @@ WRONG = """width => {
     if (panel.scrollWidth > panel.clientWidth) wrong.push(panel);
     return [...new Set(wrong.map(one => one.className || one.tagName))];
 }"""
+# Returns the texts of a row's cells that can be seen whole, and of those that are cut off, what is left of them.
+SEEN = """([selector, width]) => {
+    box.style.width = `${width}px`;
+    return new Promise(done => requestAnimationFrame(() => setTimeout(() => done([...box.querySelectorAll(selector)].map(one => {
+        const range = document.createRange();
+        const text = one.firstChild;
+        const pen = document.createElement('canvas').getContext('2d');
+        pen.font = getComputedStyle(one).font;
+        const dots = one.scrollWidth > one.clientWidth ? pen.measureText('…').width : 0;
+        const edge = one.getBoundingClientRect().right;
+        for (let end = text.length; end > 0; end--) {
+            range.setStart(text, 0);
+            range.setEnd(text, end);
+            if (range.getBoundingClientRect().right <= edge - dots + 1) return text.data.slice(0, end);
+        }
+        return '';
+    })))));
+}"""
 
 
-def state_of(profile: str) -> dict[str, Any]:
-    """Return what a page gets of a simulated machine with work on it."""
-    with simulate(profile) as machine:
-        machine.gpus[-1].run("train.py --config everything.yaml", "a-rather-long-name", 60 << 30, work=97)
-        if len(machine.gpus) > 2:
-            machine.gpus[2].lose()
-        panel = Panel()
-        state: dict[str, Any] = json.loads(json.dumps(panel.state.full_state()))
-        panel.close()
-    return state
+def busy(machine: Machine) -> None:
+    """Let somebody work on the last GPU, and lose one."""
+    machine.gpus[-1].run("train.py --config everything.yaml", "a-rather-long-name", 60 << 30, work=97)
+    if len(machine.gpus) > 2:
+        machine.gpus[2].lose()
+
+
+def open_page(browser: Browser, profile: str, font: str) -> Page:
+    return panel_page(browser, state_of(profile, busy), style=f"body {{ font-family: {font} }}")
 
 
 @pytest.mark.parametrize("font", FONTS)
-@pytest.mark.parametrize("profile", ["4xA100-80GB", "1xA100-80GB(3g.40gb,4g.40gb)+1xA100-80GB"])
+@pytest.mark.parametrize("profile", ["4xA100-80GB", "12xRTX-4090", MIG])
 def test_nothing_overflows_at_any_width(chromium: Browser, profile: str, font: str) -> None:
-    page = chromium.new_page(viewport={"width": 1400, "height": 900})
-    page.set_content(f"<style>body {{ font-family: {font} }} {joined('panel.css')}</style>")
-    page.evaluate(SHOW, [Panel._esm, state_of(profile)])
-    wrong = {width: found for width in range(320, 1241, 20) if (found := page.evaluate(WRONG, width))}
-    page.close()
+    with open_page(chromium, profile, font) as page:
+        page.locator(".gm-row:not(.gm-unavailable)").nth(1).click()
+        wrong = {width: found for width in range(240, 1241, 20) if (found := page.evaluate(WRONG, width))}
     assert wrong == {}
+
+
+@pytest.mark.parametrize("font", FONTS)
+def test_a_name_keeps_at_least_eight_characters(chromium: Browser, font: str) -> None:
+    with open_page(chromium, "4xA100-80GB", font) as page:
+        for width in range(240, 1241, 20):
+            names = page.evaluate(SEEN, [".gm-row:not(.gm-problem) .gm-name", width])
+            assert min(map(len, names)) >= 8, (width, names)
+
+
+@pytest.mark.parametrize("font", FONTS)
+def test_mig_instances_can_be_told_apart_at_every_width(chromium: Browser, font: str) -> None:
+    with open_page(chromium, MIG, font) as page:
+        for width in range(240, 1241, 20):
+            names = page.evaluate(SEEN, [".gm-instance .gm-name", width])
+            assert len(set(names)) == 3, (width, names)
+
+
+def test_who_uses_a_gpu_is_seen_at_the_width_of_a_window_with_the_file_browser(chromium: Browser) -> None:
+    with open_page(chromium, "4xA100-80GB", "sans-serif") as page:
+        for width in range(560, 761, 20):
+            seen = page.evaluate(SEEN, ['[data-key="3"] .gm-users span', width])
+            assert len(seen[0]) >= 8, (width, seen)
+
+
+def test_bars_are_equally_long_in_all_rows(chromium: Browser) -> None:
+    with open_page(chromium, "8xA100-80GB", "sans-serif") as page:
+        for width in (300, 400, 560, 760, 1100):
+            page.evaluate(WRONG, width)
+            widths = page.eval_on_selector_all(
+                ".gm-row:not(.gm-problem) .gm-bar", "bars => bars.map(bar => bar.clientWidth)"
+            )
+            assert len(set(widths)) == 1, width
+
+
+@pytest.mark.parametrize("count", [8, 12, 16, 17, 64])
+def test_rows_are_28_pixels_and_lower_above_sixteen(chromium: Browser, count: int) -> None:
+    with panel_page(chromium, state_of(f"{count}xA100-80GB"), theme="light") as page:
+        heights = page.eval_on_selector_all(".gm-row", "rows => rows.map(row => row.offsetHeight)")
+        grid = page.locator(".gm-rows")
+        scrolls = grid.evaluate("grid => grid.scrollHeight > grid.clientHeight")
+    assert set(heights) == {28 if count <= 16 else 24}
+    assert scrolls is (count == 64)
+
+
+def test_a_panel_in_a_box_of_widgets_has_the_room_that_is_left(chromium: Browser) -> None:
+    with open_page(chromium, "4xA100-80GB", "sans-serif") as page:
+        page.evaluate(
+            """() => {
+                box.parentNode.style.cssText = 'display: flex; width: 900px; overflow: auto';
+                box.before(Object.assign(document.createElement('button'), {textContent: 'another widget'}));
+            }"""
+        )
+        width = page.locator(".gm-panel").evaluate("panel => panel.clientWidth")
+        left = page.evaluate("900 - box.previousSibling.offsetWidth")
+    assert left - 10 < width <= left
+
+
+def test_in_forced_colors_the_bars_and_what_is_chosen_can_be_seen(chromium: Browser) -> None:
+    with panel_page(chromium, state_of("4xA100-80GB", busy), theme="light", forced_colors="active") as page:
+        page.locator(".gm-row").first.click()
+        color = "(one, name) => getComputedStyle(one)[name]"
+        ground = page.locator(".gm-panel").evaluate(color, "backgroundColor")
+        bar = page.locator('[data-key="3"] .gm-bar')
+        used = bar.locator(".gm-others").evaluate(color, "backgroundColor")
+        rows = page.eval_on_selector_all(
+            ".gm-row",
+            "rows => rows.map(row => [getComputedStyle(row).backgroundColor, getComputedStyle(row, '::before').borderLeftStyle])",
+        )
+    assert used != ground
+    assert rows[0] not in rows[1:]
+    assert len({tuple(row) for row in rows[1:]}) == 1
+
+
+def test_code_and_figures_are_in_order_on_a_page_that_is_written_from_right_to_left(
+    chromium: Browser,
+) -> None:
+    with panel_page(chromium, state_of("4xA100-80GB"), theme="light") as page:
+        page.evaluate("document.documentElement.dir = 'rtl'")
+        page.locator(".gm-row").nth(1).click()
+        places = page.locator(".gm-line code").evaluate(
+            """code => ['%', 'g', '1'].map(sign => {
+                const range = document.createRange();
+                const at = code.textContent.indexOf(sign);
+                range.setStart(code.firstChild, at);
+                range.setEnd(code.firstChild, at + 1);
+                return range.getBoundingClientRect().left;
+            })"""
+        )
+        wrong = page.evaluate(WRONG, 700)
+    assert places == sorted(places)
+    assert wrong == []
+
+
+def test_no_gpu_is_one_text_without_headings_and_buttons(chromium: Browser) -> None:
+    with panel_page(chromium, state_of("1xA100-80GB", lambda machine: machine.gpus.clear())) as page:
+        assert page.locator(".gm-empty").inner_text() == (
+            "The NVIDIA driver is there, and it has no GPU. A container has to be given one: docker run --gpus all."
+        )
+        assert page.locator(".gm-headings, .gm-panel button").locator("visible=true").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("profile", "mask", "text"),
+    [
+        ("8xA100-80GB", None, "7 of 8 free"),
+        ("8xA100-80GB", "2,3", "2 of 2 free, 6 not given"),
+        ("1xA100-80GB(1g.10gb,1g.10gb)+1xA100-80GB", None, "2 of 3 free"),
+    ],
+)
+def test_what_can_be_chosen_is_counted(chromium: Browser, profile: str, mask: str | None, text: str) -> None:
+    def use_last(machine: Machine) -> None:
+        machine.gpus[-1].run("train.py", "maria", 60 << 30, work=97)
+
+    with panel_page(chromium, state_of(profile, use_last, mask=mask)) as page:
+        assert page.locator(".gm-host").inner_text().split(" · ")[0] == text
+
+
+def test_the_chart_fills_from_the_left_and_shows_a_value_and_its_time(chromium: Browser) -> None:
+    state = state_of("1xA100-80GB")
+    state["history"]["0"] = [10, 10, 90, 50]
+    with panel_page(chromium, state, theme="light") as page:
+        assert page.locator(".gm-chart-line").get_attribute("d").startswith("M0 ")
+        plot = page.locator(".gm-row .gm-plot")
+        plot.hover(position={"x": 1.3, "y": 5})  # 96 pixels for 180 seconds
+        assert page.locator(".gm-readout").inner_text() == "90 %, 1 s ago"
+        page.mouse.move(0, 0)
+        assert page.locator(".gm-readout").count() == 0
+
+
+def test_what_is_applied_stays_visible_beside_what_is_pending(chromium: Browser) -> None:
+    with panel_page(chromium, state_of("4xA100-80GB", mask="1,2,3"), theme="light") as page:
+        for key in (1, 3, 3):
+            page.locator(f'[data-key="{key}"]').click()
+        badges = page.eval_on_selector_all(
+            ".gm-row .gm-badge", "badges => badges.map(badge => badge.textContent)"
+        )
+        orders = page.eval_on_selector_all(".gm-row .gm-box", "boxes => boxes.map(box => box.dataset.order)")
+    assert badges == ["not given", "cuda:0 dropped", "cuda:1 → cuda:0", "cuda:2 → cuda:1"]
+    assert orders == ["", "", "0", "1"]

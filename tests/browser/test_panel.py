@@ -26,7 +26,12 @@ def test_clicks_choose_and_pytorch_sees_it(lab: Lab, app: str) -> None:
     expect(notebook.button("Use these")).to_be_disabled()
     notebook.row(2).click()
     notebook.row(0).click()
-    assert notebook.badges() == {"0": "cuda:1", "2": "cuda:0"}
+    assert notebook.badges() == {
+        "0": "cuda:0 → cuda:1",
+        "1": "cuda:1 dropped",
+        "2": "cuda:2 → cuda:0",
+        "3": "cuda:3 dropped",
+    }
     expect(notebook.line).to_have_text("%gpus 2,0")
     picture(notebook, f"{app}-clicked")
     notebook.button("Use these").click()
@@ -41,10 +46,10 @@ def test_clicking_again_drops(lab: Lab) -> None:
     notebook = open_panel(lab, "%gpus 3,1")
     assert notebook.badges() == {"1": "cuda:1", "3": "cuda:0"}
     notebook.row(3).click()
-    assert notebook.badges() == {"1": "cuda:0"}
+    assert notebook.badges() == {"1": "cuda:1 → cuda:0", "3": "cuda:0 dropped"}
     expect(notebook.line).to_have_text("%gpus 1")
     notebook.row(1).click()
-    assert notebook.badges() == {}
+    assert notebook.badges() == {"1": "cuda:1 dropped", "3": "cuda:0 dropped"}
     expect(notebook.button("Use these")).to_be_disabled()
     assert notebook.ask(MASK) == "3,1"
 
@@ -55,7 +60,12 @@ def test_everything_by_keyboard(lab: Lab) -> None:
     notebook.row(0).focus()
     for key in ("ArrowDown", "ArrowDown", "Space", "End", "Enter", "Home", "ArrowUp", "Space", "Space"):
         keyboard.press(key)
-    assert notebook.badges() == {"2": "cuda:0", "3": "cuda:1"}
+    assert notebook.badges() == {
+        "0": "cuda:0 dropped",
+        "1": "cuda:1 dropped",
+        "2": "cuda:2 → cuda:0",
+        "3": "cuda:3 → cuda:1",
+    }
     expect(notebook.row(0)).to_be_focused()
     assert notebook.row(0).evaluate("row => getComputedStyle(row).outlineStyle") == "solid"
     expect(notebook.row(2)).to_have_attribute("aria-selected", "true")
@@ -87,9 +97,9 @@ def test_the_tree_that_a_screen_reader_reads(lab: Lab) -> None:
     expect(grid).to_have_attribute("aria-multiselectable", "true")
     rows = grid.get_by_role("row")
     expect(rows).to_have_count(5)  # the first has the headings
-    assert grid.get_by_role("columnheader").all_text_contents()[3] == "Memory"
+    assert grid.get_by_role("columnheader").all_text_contents()[3:5] == ["Utilization", "Memory"]
     cells = rows.nth(2).get_by_role("gridcell")
-    assert cells.all_inner_texts()[:4] == ["cuda:1", "1", "A100-SXM4-80GB", "60.0 / 80.0 GiB"]
+    assert cells.all_inner_texts()[:5] == ["1", "A100-SXM4-80GB", "cuda:1", "97 %", "60.0 / 80.0 GiB"]
     expect(notebook.page.get_by_role("spinbutton", name="How many of the least busy")).to_be_visible()
 
 
@@ -107,7 +117,7 @@ def test_least_busy_none_and_reset(lab: Lab) -> None:
     expect(notebook.said).to_contain_text("cuda:0 = GPU 2")
     notebook.button("None").click()
     expect(notebook.line).to_have_text("%gpus none")
-    assert notebook.badges() == {}
+    assert set(notebook.badges().values()) == {"cuda:0 dropped", "cuda:1 dropped", "cuda:2 dropped"}
     notebook.button("Use none").click()
     expect(notebook.said).to_have_text("No GPU is visible to CUDA: frameworks run on the CPU.")
     assert notebook.ask(MASK) == ""
@@ -148,7 +158,7 @@ def test_figures_and_people(lab: Lab) -> None:
     heights: set[str] = set()
     while len(heights) < 2:  # 0 % and 55 %
         notebook.page.wait_for_timeout(100)
-        heights = set(re.findall(r" ([\d.]+)h1", str(chart.get_attribute("d"))))
+        heights = set(re.findall(r" ([\d.]+)h", str(chart.get_attribute("d"))))
     assert len(heights) == 2
 
 
@@ -227,8 +237,9 @@ def test_what_the_kernel_was_not_given(lab: Lab) -> None:
     notebook.row(0).click(force=True)
     expect(notebook.said).to_contain_text("GPU 0 is outside what this process was given")
     notebook.row(2).click()
+    assert notebook.badges()["2"] == "cuda:0 dropped"
     notebook.button("Reset").click()
-    assert notebook.badges() == {"1": "cuda:1", "2": "cuda:0"}
+    assert notebook.badges() == {"0": "not given", "1": "cuda:1", "2": "cuda:0", "3": "not given"}
     picture(notebook, "given")
 
 

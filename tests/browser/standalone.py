@@ -1,0 +1,64 @@
+"""The panel's front end in an empty page, in JupyterLab's colors: no server and no kernel are needed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.testing import simulate
+from gpu_magic.widget import joined
+from gpu_magic.widget.panel import Panel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from playwright.sync_api import Browser, Page
+
+    from gpu_magic.testing import Machine
+
+THEMES = Path(sys.prefix, "share/jupyter/lab/themes/@jupyterlab")
+# `hear` is what the kernel's messages come in by, and `lose` what the widget manager says without a kernel.
+SHOW = """async ([script, state]) => {
+    const url = URL.createObjectURL(new Blob([script], {type: 'text/javascript'}));
+    const widget = (await import(url)).default();
+    const heard = {};
+    const get = name => name === 'full_state' ? state : '';
+    widget.initialize({model: {get, on(name, act) { heard[name] = act; }, send() {}}});
+    window.hear = message => heard['msg:custom'](message);
+    window.lose = () => heard['comm_live_update']();
+    window.box = document.querySelector('main').appendChild(document.createElement('div'));
+    widget.render({el: box});
+}"""
+
+
+def state_of(
+    profile: str, prepare: Callable[[Machine], object] = lambda _machine: None, *, mask: str | None = None
+) -> dict[str, Any]:
+    """Return what a page gets of a simulated machine."""
+    with simulate(profile, mask=mask) as machine:
+        prepare(machine)
+        panel = Panel()
+        state: dict[str, Any] = json.loads(json.dumps(panel.state.full_state()))
+        panel.close()
+    return state
+
+
+@contextmanager
+def panel_page(
+    browser: Browser, state: dict[str, Any], *, theme: str = "", style: str = "", **how: Any
+) -> Iterator[Page]:
+    """Open a page with a panel; the theme is `light`, `dark` or no JupyterLab's, `how` is of Playwright's context."""
+    context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **how})
+    page = context.new_page()
+    colors = (THEMES / f"theme-{theme}-extension/index.css").read_text() if theme else ""
+    page.set_content(
+        f"<!doctype html><html lang=en><title>GPUs</title><style>{colors}</style>"
+        f"<style>body {{ background: var(--jp-layout-color0); font-family: var(--jp-ui-font-family) }} {style}</style>"
+        f"<style>{joined('panel.css')}</style><main></main>"
+    )
+    page.evaluate(SHOW, [Panel._esm, state])
+    yield page
+    context.close()
