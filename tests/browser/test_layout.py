@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.standalone import panel_page, state_of
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from playwright.sync_api import Browser, Page
 
     from gpu_magic.testing import Machine
@@ -77,7 +80,7 @@ def busy(machine: Machine) -> None:
         machine.gpus[2].lose()
 
 
-def open_page(browser: Browser, profile: str, font: str) -> Page:
+def open_page(browser: Browser, profile: str, font: str) -> AbstractContextManager[Page]:
     return panel_page(browser, state_of(profile, busy), style=f"body {{ font-family: {font} }}")
 
 
@@ -144,6 +147,41 @@ def test_a_panel_in_a_box_of_widgets_has_the_room_that_is_left(chromium: Browser
         width = page.locator(".gm-panel").evaluate("panel => panel.clientWidth")
         left = page.evaluate("900 - box.previousSibling.offsetWidth")
     assert left - 10 < width <= left
+
+
+def change(state: dict[str, Any], key: str, utilization: int) -> dict[str, Any]:
+    """Return the message after a reading that has found another utilization of one device."""
+    figures = {key: [1.5, 19, utilization, 40, 90]}
+    return {"type": "changes", "tick": state["tick"] + 1, "version": state["version"] + 1, "figures": figures}
+
+
+def test_a_reading_writes_nothing_in_rows_that_it_has_not_changed(chromium: Browser) -> None:
+    state = state_of("8xA100-80GB")
+    for samples in state["history"].values():
+        samples[:] = [0] * 180
+    with panel_page(chromium, state, theme="light") as page:
+        page.evaluate(
+            """() => {
+                window.written = new Set();
+                new MutationObserver(all => all.forEach(one => {
+                    const node = one.target.nodeType === 1 ? one.target : one.target.parentElement;
+                    written.add(node.closest('.gm-row').dataset.key);
+                })).observe(document.querySelector('.gm-rows'),
+                            {subtree: true, childList: true, characterData: true, attributes: true});
+            }"""
+        )
+        page.evaluate("message => hear(message)", change(state, "3", 55))
+        assert page.evaluate("[...written]") == ["3"]
+
+
+def test_a_row_that_was_out_of_sight_has_the_latest_figures_when_it_is_seen(chromium: Browser) -> None:
+    state = state_of("64xA100-80GB")
+    with panel_page(chromium, state, theme="light") as page:
+        page.wait_for_timeout(200)  # until it is known which rows are in sight
+        page.evaluate("message => hear(message)", change(state, "63", 55))
+        row = page.locator('[data-key="63"]')
+        row.scroll_into_view_if_needed()
+        expect(row.locator(".gm-percent")).to_have_text("55 %")
 
 
 def test_in_forced_colors_the_bars_and_what_is_chosen_can_be_seen(chromium: Browser) -> None:

@@ -158,7 +158,7 @@ def test_figures_and_people(lab: Lab) -> None:
     heights: set[str] = set()
     while len(heights) < 2:  # 0 % and 55 %
         notebook.page.wait_for_timeout(100)
-        heights = set(re.findall(r" ([\d.]+)h", str(chart.get_attribute("d"))))
+        heights = set(re.findall(r"[ML]\d+ ([\d.]+)", str(chart.get_attribute("d"))))
     assert len(heights) == 2
 
 
@@ -383,6 +383,15 @@ def test_every_width(lab: Lab, width: int) -> None:
     assert fits == 0
     assert notebook.panel.evaluate("panel => panel.scrollWidth <= panel.clientWidth")
     picture(notebook, f"width-{width}")
+
+
+def test_a_panel_in_an_hbox_has_its_room(lab: Lab) -> None:
+    notebook = lab.open(LOAD, "import gpu_magic, ipywidgets; ipywidgets.HBox([gpu_magic.panel()])")
+    notebook.run(0)
+    notebook.run(1)
+    expect(notebook.panel).to_be_visible()
+    expect(notebook.panel).to_have_attribute("data-layout", "wide")
+    picture(notebook, "hbox")
 
 
 @pytest.mark.parametrize("count", [1, 8, 64])
