@@ -48,9 +48,19 @@ def state_of(
 
 @contextmanager
 def panel_page(
-    browser: Browser, state: dict[str, Any], *, theme: str = "", style: str = "", **how: Any
+    browser: Browser,
+    state: dict[str, Any],
+    *,
+    theme: str = "",
+    style: str = "",
+    is_live: bool = True,
+    **how: Any,
 ) -> Iterator[Page]:
-    """Open a page with a panel; the theme is `light`, `dark` or no JupyterLab's, `how` is of Playwright's context."""
+    """Open a page with a panel.
+
+    The theme is `light`, `dark` or no JupyterLab's. Where it `is_live`, a kernel has sent it its state, and not only
+    the notebook's file. `how` is of Playwright's context.
+    """
     context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **how})
     page = context.new_page()
     colors = (THEMES / f"theme-{theme}-extension/index.css").read_text() if theme else ""
@@ -60,5 +70,7 @@ def panel_page(
         f"<style>{joined('panel.css')}</style><main></main>"
     )
     page.evaluate(SHOW, [Panel._esm, state])
+    if is_live:
+        page.evaluate("state => hear({type: 'state', state})", state)
     yield page
     context.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from playwright.sync_api import expect
 
 from tests.browser.lab import start_lab
 from tests.browser.panel import LOAD, open_panel
+from tests.browser.standalone import panel_page, state_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +39,7 @@ def is_off(notebook: Notebook) -> None:
     """Expect a panel that takes no click, and shows it."""
     expect(notebook.button("None")).to_be_disabled()
     expect(notebook.button("Use")).to_be_disabled()
-    expect(notebook.panel.locator(".gm-foot")).to_have_css("opacity", "0.5")
+    expect(notebook.panel).to_have_class(re.compile("gm-old"))
     line = notebook.line.text_content()
     notebook.row(1).click(force=True)
     notebook.row(2).click(force=True)
@@ -72,6 +74,16 @@ def test_a_kernel_that_says_nothing(lab: Lab) -> None:
     expect(notebook.said).to_have_text("")
     notebook.row(2).click()
     expect(notebook.line).to_have_text("%gpus 2")
+
+
+def test_a_state_that_was_saved_a_moment_ago_makes_no_live_panel(chromium: Browser) -> None:
+    """An exported page has the widget's state, and can have the widget's code, but no kernel."""
+    state = state_of("4xA100-80GB")
+    with panel_page(chromium, state, is_live=False) as page:
+        page.wait_for_timeout(1500)
+        expect(page.locator(".gm-panel")).to_be_hidden()
+        page.evaluate("hear({type: 'heartbeat', second: 1, unbroken: 0})")
+        expect(page.locator(".gm-panel")).to_be_visible()
 
 
 def test_closing_a_notebook_is_no_error(lab: Lab) -> None:
