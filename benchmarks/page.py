@@ -42,19 +42,27 @@ CLICK = """async ([what, selector, has]) => {
     await new Promise(requestAnimationFrame);
     return performance.now() - begun;
 }""".replace("has.test(", "new RegExp(has).test(")
-# Scrolls up and down for some seconds; gives the longest wait for a frame, and the ticks that were shown.
+# Scrolls up and down for some seconds; gives the longest wait for a frame, and the ticks that were shown: a
+# chart that has changed between two frames in which its row was well in sight.
 SCROLL = """async seconds => {
     const rows = document.querySelector('.gm-rows');
     const begun = performance.now();
-    let longest = 0, before = begun, ticks = new Set();
+    let longest = 0, before = begun, ticks = 0, drawn = new Map();
     while (performance.now() - begun < seconds * 1000) {
         rows.scrollTop += 40 * (Math.floor((performance.now() - begun) / 1500) % 2 ? -1 : 1);
         await new Promise(requestAnimationFrame);
         longest = Math.max(longest, performance.now() - before);
         before = performance.now();
-        ticks.add([...rows.querySelectorAll('.gm-chart-line')].map(line => line.getAttribute('d')).join());
+        const {top, bottom} = rows.getBoundingClientRect();
+        const now = new Map();
+        for (const line of rows.querySelectorAll('.gm-row .gm-chart-line')) {
+            const {y} = line.closest('.gm-row').getBoundingClientRect();
+            if (y > top + 120 && y < bottom - 120) now.set(line, line.getAttribute('d'));
+        }
+        ticks += [...now].some(([line, path]) => drawn.has(line) && drawn.get(line) !== path);
+        drawn = now;
     }
-    return [longest, ticks.size - 1];
+    return [longest, ticks];
 }"""
 HTML = """import gpu_magic, ipywidgets
 ipywidgets.HTML(gpu_magic.gpus()._repr_html_())"""
