@@ -148,7 +148,7 @@ def _work(page: Page) -> float:
     """Return the seconds of the page's main thread that script, style and layout take in a second."""
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    totals = []
+    totals: list[float] = []
     for _ in range(ROUNDS + 1):
         found = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
         totals.append(sum(found[f"{name}Duration"] for name in ("Script", "RecalcStyle", "Layout")))
