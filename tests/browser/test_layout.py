@@ -152,7 +152,14 @@ def test_a_panel_in_a_box_of_widgets_has_the_room_that_is_left(chromium: Browser
 def change(state: dict[str, Any], key: str, utilization: int) -> dict[str, Any]:
     """Return the message after a reading that has found another utilization of one device."""
     figures = {key: [1.5, 19, utilization, 40, 90]}
-    return {"type": "changes", "tick": state["tick"] + 1, "version": state["version"] + 1, "figures": figures}
+    second = state["second"] + 1
+    return {
+        "type": "changes",
+        "second": second,
+        "unbroken": 0,
+        "version": state["version"] + 1,
+        "figures": figures,
+    }
 
 
 def test_a_reading_writes_nothing_in_rows_that_it_has_not_changed(chromium: Browser) -> None:
