@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 MACHINE = "8xA100-80GB seed=7"
 MINUTES = 2.5  # for the charts to fill
 TABLE = ["%load_ext gpu_magic", "%gpus 2,0", "%gpus"]
-PANEL = ["%load_ext gpu_magic", "%gpu_panel"]
+PANEL = ["%load_ext gpu_magic", "%gpus 1,2", "%gpu_panel"]
+# What the panel's picture shows besides: a GPU that does not answer, and one that the kernel works on.
+PREPARE = """
+import os
+from gpu_magic.testing import simulate
+simulation = simulate("8xA100-80GB", seed=7)
+machine = simulation.__enter__()
+machine.populate()
+machine.gpus[1].run("train.py", "maria", 31 << 30, pid=os.getpid(), work=46)
+machine.gpus[7].lose()
+"""
 WIDTH = 1280
 
 
@@ -44,8 +54,8 @@ def _take_table(lab: Lab, theme: str, folder: Path) -> None:
 
 
 def _take_panel(lab: Lab, theme: str, folder: Path) -> None:
-    notebook = lab.open(*PANEL, dark=theme == "dark", width=WIDTH, scale=2)
-    for cell in range(len(PANEL)):
+    notebook = lab.open(PREPARE, *PANEL, dark=theme == "dark", width=WIDTH, scale=2)
+    for cell in range(1 + len(PANEL)):
         notebook.run(cell)
     notebook.page.wait_for_timeout(MINUTES * 60_000)
     for key in (2, 6):

@@ -20,6 +20,11 @@ _FALLBACK = """<div class="gm-fallback" data-widget="{key}"><style>
 .gm-fallback{{animation:gm-wait .6s}}
 .jp-OutputArea-child:has(.gm-fallback)+.jp-OutputArea-child>.jp-OutputArea-output:not(:has(*)){{display:none}}
 </style>{html}<p>{note}</p></div>"""
+# The page's part comes with anywidget from the Jupyter server, whose environment can be another one.
+_NOTE = (
+    "As it was on %Y-%m-%d at %H:%M; it is live where its kernel runs. If this table stays there: "
+    "<code>pip install anywidget</code> where the Jupyter server is installed, and load the page again."
+)
 
 
 def display_with_fallback(widget: Any, key: str, html: str, text: str) -> None:
@@ -35,7 +40,7 @@ def display_with_fallback(widget: Any, key: str, html: str, text: str) -> None:
         The fallback, for notebooks and for what shows no HTML.
 
     """
-    note = time.strftime("As it was on %Y-%m-%d at %H:%M; it is live where its kernel runs.")
+    note = time.strftime(_NOTE)
     display({"text/plain": text, "text/html": _FALLBACK.format(key=key, html=html, note=note)}, raw=True)
     bundle = widget._repr_mimebundle_()
     data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})

@@ -23,6 +23,8 @@ class Grid {
     );
     this.element.addEventListener("click", (event) => this.click(event));
     this.element.addEventListener("keydown", (event) => this.press(event));
+    // A click with Shift would mark the text between.
+    this.element.addEventListener("mousedown", (event) => event.shiftKey && event.preventDefault());
     // Its own width changes, or what it must have: a font is loaded, or a device is added.
     this.observer = new ResizeObserver(() => this.fit());
     for (const element of [this.element, ...this.sizes.element.children]) this.observer.observe(element);
@@ -107,7 +109,17 @@ class Grid {
     const row = event.target.closest(".gm-row");
     if (!row || this.store.isDead) return;
     this.focusOn(row);
-    this.store.toggle(row.dataset.key);
+    const { key } = row.dataset;
+    // With Shift, all between the last click and this one, as in a list of files.
+    if (event.shiftKey && this.rows.has(this.clicked)) this.store.add(this.between(this.clicked, key));
+    else this.store.toggle(key);
+    this.clicked = key;
+  }
+
+  between(first, last) {
+    const keys = [...this.rows.keys()];
+    const [from, to] = [keys.indexOf(first), keys.indexOf(last)];
+    return from <= to ? keys.slice(from, to + 1) : keys.slice(to, from + 1).reverse();
   }
 
   press(event) {

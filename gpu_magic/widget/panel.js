@@ -61,16 +61,17 @@ class PanelView {
   buildButtons() {
     this.buttons = this.footer.appendChild(make("span", "gm-buttons"));
     const least = this.buttons.appendChild(make("span", "gm-least"));
+    setText(least.appendChild(make("span")), "Pick");
     const button = (text, act, parent = this.buttons, className = "") => {
       const element = parent.appendChild(makeFocusable("button", className, { type: "button" }));
       setText(element, text);
       element.addEventListener("click", act);
       return element;
     };
-    button("Least busy", () => this.store.pickLeastBusy(this.howMany()), least);
     this.count = least.appendChild(
       makeFocusable("input", "", { type: "number", min: "1", value: "1", "aria-label": "How many of the least busy" }),
     );
+    button("least busy", () => this.store.pickLeastBusy(this.howMany()), least).ariaLabel = "Pick the least busy";
     this.count.addEventListener("keydown", (event) => {
       if (event.key !== "Enter") return;
       event.preventDefault();

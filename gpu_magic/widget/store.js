@@ -255,10 +255,20 @@ class Store {
     this.click((draft) => this.toggled(key, draft));
   }
 
+  // Adds the GPUs that can be chosen, in this order. A process can use one MIG instance, and no other GPU with it.
+  add(keys) {
+    const isInstance = (key) => this.rows[key]?.parent;
+    const added = keys.filter((key) => !this.rows[key].unavailable && !isInstance(key));
+    if (!added.length) return this.toggle(keys.at(-1));
+    this.click((draft) => {
+      const marked = draft === "reset" ? [] : this.markedBy(draft);
+      return [...new Set([...marked.filter((key) => !isInstance(key)), ...added])].join(",");
+    });
+  }
+
   toggled(key, draft) {
     const marked = draft === "reset" ? [] : this.markedBy(draft);
     const keys = marked.includes(key) ? marked.filter((other) => other !== key) : [...marked, key];
-    // A process can use one MIG instance, and no other GPU with it.
     if (keys.some((other) => this.rows[other]?.parent)) return keys.includes(key) ? key : "";
     return keys.join(",");
   }

@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 from tests.browser.lab import start_lab
 from tests.browser.panel import LOAD, open_panel
 from tests.browser.standalone import panel_page, state_of
+from tests.machine import CARDS, Driver, environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +28,7 @@ PANELS = "from gpu_magic.widget.state import panel_state; print(len(panel_state(
 
 def open_timed_panel(lab: Lab) -> Notebook:
     """Open a panel in a page whose clock the test turns."""
+    lab.harmless.append("ChunkLoadError")  # what the page was loading has then taken too long
     notebook = lab.open(LOAD, "%gpu_panel", own_page=True)
     notebook.page.clock.install()
     notebook.run(0)
@@ -84,6 +86,26 @@ def test_a_state_that_was_saved_a_moment_ago_makes_no_live_panel(chromium: Brows
         expect(page.locator(".gm-panel")).to_be_hidden()
         page.evaluate("hear({type: 'heartbeat', second: 1, unbroken: 0})")
         expect(page.locator(".gm-panel")).to_be_visible()
+
+
+def test_a_server_without_the_page_s_part_shows_the_table_and_what_to_install(
+    native: Path, tmp_path: Path, chromium: Browser
+) -> None:
+    Driver(CARDS).write(tmp_path / "machine")
+    disabled = tmp_path / "config" / "labconfig"
+    disabled.mkdir(parents=True)
+    (disabled / "page_config.json").write_text('{"disabledExtensions": {"anywidget": true}}')
+    with start_lab(tmp_path, chromium, environment(native, tmp_path / "machine")) as lab:
+        lab.harmless.extend(["anywidget", "Failed to load"])
+        notebook = lab.open(LOAD, "%gpu_panel")
+        notebook.run(0)
+        notebook.run(1)
+        expect(notebook.page.locator(".gpu-magic table").first).to_be_visible()
+        expect(notebook.page.locator(".gm-fallback")).to_contain_text(
+            "pip install anywidget where the Jupyter server"
+        )
+        assert notebook.panel.count() == 0
+        lab.close_pages(keep_shared=False)
 
 
 def test_closing_a_notebook_is_no_error(lab: Lab) -> None:

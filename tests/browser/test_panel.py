@@ -346,6 +346,16 @@ def test_a_warning_about_a_gpu_goes_when_another_panel_drops_it(lab: Lab) -> Non
         expect(panels.nth(number).locator(".gm-said")).to_have_text("")
 
 
+def test_a_click_with_shift_takes_all_between(lab: Lab) -> None:
+    lab.change_machine(Driver((*CARDS[:2], replace(CARDS[2], mig=MIG), *CARDS[3:])))
+    notebook = open_panel(lab)
+    notebook.row(3).click()
+    notebook.row(0).click(modifiers=["Shift"])
+    expect(notebook.line).to_have_text("%gpus 3,1,0")  # not GPU 2, which is split
+    notebook.row(0).click(modifiers=["Shift"])  # drops none
+    expect(notebook.line).to_have_text("%gpus 3,1,0")
+
+
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_the_count_is_picked_by_enter_and_by_its_button_alone(lab: Lab, app: str) -> None:
     notebook = open_panel(lab, app=app)

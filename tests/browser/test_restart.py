@@ -52,7 +52,7 @@ def test_a_frozen_kernel_is_restarted_and_has_the_choice(lab: Lab, app: str) -> 
         notebook.panel.get_by_role("button", name="Restart", exact=True).click()
     assert answer.value.ok
     expect(notebook.said).to_have_text(
-        "The kernel was restarted: the next %load_ext gpu_magic applies your choice."
+        "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it, and %gpu_panel."
     )
     assert notebook.kernel() == kernel
     assert notebook.page.locator(".jp-Dialog").count() == 0

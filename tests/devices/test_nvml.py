@@ -393,3 +393,10 @@ class _Raw(str):
 
     def encode(self, *_: object) -> bytes:
         return self.raw
+
+
+def test_this_process_can_work_on_a_simulated_gpu(nvml: Nvml) -> None:
+    with simulate("2xA100-80GB") as machine:
+        machine.gpus[1].run("train.py", "maria", GIB, pid=os.getpid())
+        machine.gpus[1].run("train.py", "maria", GIB)
+        assert [process.mine for process in nvml.inventory()[1].status.processes] == [True, False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -86,7 +87,10 @@ class SimulatedGpu:
     def run(
         self, name: str, owner: str, memory: int | None, *, pid: int = 0, work: int = 0
     ) -> SimulatedProcess:
-        """Start a process on it; `memory` in bytes, `work` in percent of the GPU's time."""
+        """Start a process on it; `memory` in bytes, `work` in percent of the GPU's time.
+
+        With this process's own `pid` it is this process that works there.
+        """
         process = SimulatedProcess(pid or self._machine.next_pid(), owner, name, memory, work)
         self.processes.append(process)
         return process
@@ -211,7 +215,7 @@ class Machine:
         for gpu in self.gpus:
             for process in chain(gpu.processes, *(instance.processes for instance in gpu.mig)):
                 if process.pid == pid:
-                    return Process(name_text(process.name), name_text(process.owner))
+                    return Process(name_text(process.name), name_text(process.owner), pid == os.getpid())
         return UNKNOWN_PROCESS
 
     def make_uuid(self, what: str) -> uuid.UUID:
