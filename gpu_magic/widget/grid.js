@@ -131,7 +131,7 @@ class Grid {
     if (event.key === " " || event.key === "Enter") {
       if (!event.repeat && !this.store.isDead) this.store.toggle(row.dataset.key);
     } else if (event.key === "Escape" && this.store.draft !== null) {
-      this.store.setDraft(null);
+      if (!this.store.isDead) this.store.setDraft(null);
     } else if (event.key in moves) {
       this.focusOn(all[Math.min(last, Math.max(0, all.indexOf(row) + moves[event.key]))]);
     } else {

@@ -57,7 +57,7 @@ def leftovers(panels: Sequence[_Panel], run: CellRun, shell: Any) -> list[_Panel
     Parameters
     ----------
     panels
-        All panels.
+        Those that no page shows.
     run
         This run.
     shell

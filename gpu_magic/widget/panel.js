@@ -49,6 +49,11 @@ class PanelView {
     this.copy = parent.appendChild(makeFocusable("button", "gm-copy", { type: "button" }));
     this.copy.addEventListener("click", () => this.copyLine());
     setText(this.copy, "copy");
+    this.insert = parent.appendChild(
+      makeFocusable("button", "gm-copy", { type: "button", title: "Write this line into a cell below, for Restart and Run All" }),
+    );
+    this.insert.addEventListener("click", () => this.insertLine());
+    setText(this.insert, "insert cell");
     this.clear = parent.appendChild(makeFocusable("button", "gm-copy", { type: "button", title: "Drop what was clicked" }));
     this.clear.addEventListener("click", () => {
       this.store.setDraft(null);
@@ -94,6 +99,13 @@ class PanelView {
     return Math.floor(Number(this.count.value));
   }
 
+  insertLine() {
+    const { model } = this.store;
+    const isWritten = writeLine(findNotebook(model), model.get("key"), this.line.textContent);
+    if (!isWritten) return this.copyLine();
+    acknowledge(this.insert, "inserted", "insert cell");
+  }
+
   async copyLine() {
     try {
       await navigator.clipboard.writeText(this.line.textContent);
@@ -102,8 +114,7 @@ class PanelView {
       getSelection().selectAllChildren(this.line);
       document.execCommand("copy");
     }
-    setText(this.copy, "copied");
-    setTimeout(() => setText(this.copy, "copy"), 1500);
+    acknowledge(this.copy, "copied", "copy");
   }
 
   show(isNew = false) {
@@ -132,6 +143,8 @@ class PanelView {
   }
 
   checkSilence() {
+    // A computer that was asleep asks at once, and not when it would have said again that it watches.
+    if (this.store.isSilent && !this.wasDead) this.visibility.say();
     if (this.wasDead !== this.store.isDead) this.show();
     else this.showSilence();
     this.wasDead = this.store.isDead;
@@ -152,7 +165,8 @@ class PanelView {
     const request = store.draft ?? (store.header.hides_devices ? store.visible.join(",") || "none" : "");
     setText(this.line, request ? `%gpus ${request}` : "%gpus");
     this.copy.hidden = !request;
-    this.clear.hidden = store.draft === null;
+    this.insert.hidden = !request || !findNotebook(store.model);
+    this.clear.hidden = store.draft === null || store.isDead;
     if (this.question.request !== store.draft || store.isDead) this.question.close();
     const hint = store.draft ? "not applied yet" : "click GPUs in the order you want them";
     setText(this.hint, request && store.draft === null ? "" : hint);
@@ -188,6 +202,12 @@ function countFree(rows) {
   return rows.length ? parts.join(", ") : "";
 }
 
+// Shows for a moment that a button has done what it is for.
+function acknowledge(button, done, label) {
+  setText(button, done);
+  setTimeout(() => setText(button, label), 1500);
+}
+
 // The static fallback before the panel is for pages without a live one.
 function hideFallback(key) {
   for (const fallback of document.querySelectorAll(".gm-fallback")) {
@@ -201,6 +221,7 @@ export default () => {
   return {
     initialize({ model }) {
       store = new Store(model);
+      return () => store.close();
     },
     render({ el }) {
       const view = new PanelView(store, el);

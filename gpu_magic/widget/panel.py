@@ -41,6 +41,7 @@ _SCRIPTS = (
     "grid.js",
     "store.js",
     "question.js",
+    "cell.js",
     "visibility.js",
     "panel.js",
 )
@@ -84,7 +85,7 @@ class Panel(anywidget.AnyWidget):
         shell = get_ipython()
         run = cell_run(shell)
         self.shown[run.cell] = run.request
-        for left in leftovers(self.state.panels, run, shell):
+        for left in leftovers(self.state.out_of_sight, run, shell):
             left.close()
 
     def _refuse(self, text: str) -> None:

@@ -41,6 +41,11 @@ class PendingChoice:
         self._others = 0  # the number of the latest change that another page, or the kernel, has made
         self._waiting: WaitingChoice | None = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a choice waits."""
+        return self._waiting is not None
+
     def knows_latest(self, click: SetDraft) -> bool:
         """Return whether a page knew all changes but its own when it was clicked on."""
         others = self._others if click.page == self._page else self.number

@@ -19,7 +19,7 @@ const pageMessage = {
 //   heartbeat   {second, unbroken}               nothing has changed
 //   draft       {request, page, click, number, version}
 //                                                what was clicked on some page; that page's clicks up to this are done with
-//   outdated    {request, number}                a click on an older draft: repeat it on this one
+//   outdated    {request, number, click}         this click was on an older draft: repeat it on this one
 //   notice      {text, kind, version}            a text to show; kind: info, done, warning, error
 //   paused      {is_paused}                      the extension was unloaded, or is loaded again
 //   restarting  {}                               the kernel is about to be restarted

@@ -222,6 +222,7 @@ class FullState(TypedDict):
     history: dict[str, list[int | None]]
     draft: str | None  # see `SetDraft`
     draft_number: int
+    is_waiting: bool  # whether a choice waits until no cell runs
     said: tuple[str, NoticeKind]  # the latest text for all, empty where it is of something that is over
     is_paused: bool  # see `Paused`
 
@@ -288,7 +289,7 @@ class Draft(NamedTuple):
     number
         Of this change.
     version
-        As in `FullState`.
+        As in `FullState`; 0 in an answer to one page, which no other misses.
 
     """
 
@@ -306,11 +307,14 @@ class Outdated(NamedTuple):
     ----------
     request, number
         As in `Draft`.
+    click
+        The page's, as in `SetDraft`.
 
     """
 
     request: str | None
     number: int
+    click: int
 
 
 class Notice(NamedTuple):
@@ -319,9 +323,9 @@ class Notice(NamedTuple):
     Parameters
     ----------
     text, kind
-        As in `FullState`.
+        As `said` in `FullState`.
     version
-        As in `FullState`.
+        As in `FullState`; 0 in an answer to one page, which no other misses.
 
     """
 

@@ -98,10 +98,10 @@ class PanelState:
         return snapshot
 
     @property
-    def panels(self) -> list[Any]:
-        """All panels that were not closed."""
+    def out_of_sight(self) -> list[Any]:
+        """The panels that no page shows, as far as pages have said."""
         with self._lock:
-            return self._viewers.all
+            return [viewer for viewer in self._viewers.all if not self._viewers.has_view(viewer)]
 
     def remove(self, viewer: Viewer) -> None:
         """Forget a panel that was closed."""
@@ -112,7 +112,7 @@ class PanelState:
         """Stop, as the extension is unloaded; it may be loaded again right away."""
         with self._lock:
             self._is_paused = True
-            self._pending.change(None)
+            self._change_draft(None)
         self._sampler.stop()
         self._idle.detach()
         self._send(Paused(True))
@@ -155,13 +155,13 @@ class PanelState:
         """
         with self._lock:
             if not self._pending.knows_latest(message):
-                viewer.tell(Outdated(self._pending.draft, self._pending.number))
+                viewer.tell(Outdated(self._pending.draft, self._pending.number, message.click))
                 return
             try:
                 if message.request:
                     self._check(message.request)
             except ChoiceError:
-                viewer.tell(self._draft(message.page, message.click))
+                viewer.tell(Draft(self._pending.draft, message.page, message.click, self._pending.number, 0))
                 raise
             self._change_draft(message.request, message.page, message.click)
 
@@ -196,6 +196,7 @@ class PanelState:
                 history=self._history.samples(),
                 draft=self._pending.draft,
                 draft_number=self._pending.number,
+                is_waiting=self._pending.is_waiting,
                 said=self._said,
                 is_paused=self._is_paused,
             )
@@ -210,7 +211,7 @@ class PanelState:
     def refuse(self, viewer: Viewer, text: str) -> None:
         """Say in one panel that what it has sent was refused."""
         with self._lock:
-            viewer.tell(Notice(text, "error", self._version))
+            viewer.tell(Notice(text, "error", 0))
 
     def restart(self, shell: Any, tell: Callable[[KernelMessage], None], page: str = "") -> None:
         """Restart the kernel, and say so in every visible panel.
@@ -284,10 +285,7 @@ class PanelState:
             self._pending.change(request, page)
             self._said = "", "info"  # it was about the draft before; pages do the same
             self._version += 1
-            self._send(self._draft(page, click))
-
-    def _draft(self, page: str, click: int) -> Draft:
-        return Draft(self._pending.draft, page, click, self._pending.number, self._version)
+            self._send(Draft(request, page, click, self._pending.number, self._version))
 
     def _send(self, message: KernelMessage) -> None:
         with self._lock:
@@ -316,13 +314,17 @@ class PanelState:
         if outcome is None:
             self.restart(self._shell, choice.viewer.tell, choice.choose.page)
             return
-        # Read before it is said, as what a later reading shows is not this choice's doing.
-        self.tick()
-        with self._lock:
-            # What was clicked meanwhile stays.
-            if outcome[1] == "done" and self._pending.draft == choice.choose.request:
-                self._change_draft(None)
-            self.notify(*outcome)
+        try:
+            # Before it is said, as what a later reading shows is not this choice's doing.
+            self._read()
+        except GpuMagicError:
+            pass  # the next reading says so
+        finally:
+            with self._lock:
+                # What was clicked meanwhile stays.
+                if outcome[1] == "done" and self._pending.draft == choice.choose.request:
+                    self._change_draft(None)
+                self.notify(*outcome)
 
 
 _state: PanelState | None = None

@@ -13,14 +13,16 @@ class Store {
     this.isLive = false; // a page without a kernel has the state of then, and shows the table: see `receive`
     this.isRestarting = false;
     this.isGone = false;
+    this.isWaiting = false; // for what becomes of a choice
     this.clicks = []; // those that the kernel has yet to confirm, as functions from the draft before to the one after
+    this.unsure = []; // those of which a state has not told whether the kernel has them
     this.lastClick = 0; // the number of the latest, and of the latest of those that were followed by a choice
     this.lastChosen = 0;
     this.reset(model.get("full_state"));
     model.on("msg:custom", (message) => this.receive(message));
     // A page that was loaded again asks for the whole state.
     model.on("change:full_state", () => this.reset(model.get("full_state")));
-    whenKernelIsLost(model, () => this.lose());
+    this.close = whenKernelIsLost(model, () => this.lose());
   }
 
   reset(state) {
@@ -33,8 +35,9 @@ class Store {
     this.history = state.history;
     this.kernelDraft = state.draft; // a request; "": nothing yet; null: nothing was clicked
     this.draftNumber = state.draft_number;
-    if (this.notice.kind !== "pending") this.notify(...state.said);
-    this.clicks = []; // whether the state has them can't be told
+    if (!this.isRestarting && !(this.isWaiting && state.is_waiting)) this.answer(...state.said);
+    this.unsure = this.clicks;
+    this.clicks = [];
     this.isPaused = state.is_paused;
     this.heardAt = Date.now();
     this.show(true);
@@ -42,6 +45,7 @@ class Store {
 
   receive(message) {
     this.heardAt = Date.now();
+    if (this.isGone) this.notify("", "info");
     this.isGone = false;
     this.isLive = true; // a kernel has sent it: a page without one has nobody who would
     if (message.type === "state") return this.reset(message.state);
@@ -56,15 +60,13 @@ class Store {
         break;
       case "outdated":
         this.takeDraft(message);
-        this.clicks = this.clicks.filter((one) => one.number > this.lastChosen);
-        if (this.clicks.length) this.sendDraft();
+        this.repeatClicks(message.click);
         break;
       case "notice":
-        this.notify(message.text, message.kind);
+        this.answer(message.text, message.kind);
         break;
       case "paused":
         this.isPaused = message.is_paused;
-        if (this.isPaused) this.clicks = [];
         break;
       case "restarting":
         this.waitForRestart();
@@ -108,8 +110,14 @@ class Store {
   }
 
   notify(text, kind) {
-    clearTimeout(this.waiting);
     this.notice = { text, kind };
+  }
+
+  // What the kernel says: it ends the wait for what becomes of a choice.
+  answer(text, kind) {
+    clearTimeout(this.waiting);
+    this.isWaiting = false;
+    this.notify(text, kind);
   }
 
   // Whether nothing would receive a click.
@@ -130,7 +138,7 @@ class Store {
     clearTimeout(this.losing);
     this.isGone = true;
     this.clicks = [];
-    this.notify(this.isRestarting ? RESTARTED : GONE, "warning");
+    this.answer(this.isRestarting ? RESTARTED : GONE, "warning");
     this.show();
   }
 
@@ -163,9 +171,18 @@ class Store {
 
   takeDraft({ request, number, page, click }) {
     if (page === this.page) this.clicks = this.clicks.filter((one) => one.number > click);
+    if (page === this.page) this.unsure = this.unsure.filter((one) => one.number > click);
     if (request !== this.kernelDraft) this.forgetNotice();
     this.kernelDraft = request;
     this.draftNumber = number;
+  }
+
+  // Repeats those from a number on that were clicked on an older draft, and were not followed by a choice.
+  repeatClicks(from) {
+    const lost = this.unsure.filter((one) => one.number >= from);
+    this.unsure = [];
+    this.clicks = [...lost, ...this.clicks].filter((one) => one.number > this.lastChosen);
+    if (this.clicks.length) this.sendDraft();
   }
 
   setDraft(request) {
@@ -174,11 +191,12 @@ class Store {
 
   // What was said was about another draft; but what waits will still be done.
   forgetNotice() {
-    if (this.notice.kind !== "pending") this.notify("", "info");
+    if (!this.isWaiting && !this.isRestarting) this.notify("", "info");
   }
 
   choose(restart, request = this.draft) {
-    this.notify("", "info");
+    this.answer("", "info");
+    this.isWaiting = true;
     const text = `%gpus ${request}: ${restart ? "restarts" : "applies"} when the kernel is free`;
     this.waiting = setTimeout(() => {
       this.notify(text, "pending");
@@ -191,7 +209,7 @@ class Store {
 
   waitForRestart() {
     this.isRestarting = true;
-    this.notify("Restarting the kernel …", "pending");
+    this.answer("Restarting the kernel …", "pending");
     // A page does not learn of a restart that another page has asked the server for.
     this.losing = setTimeout(() => this.lose(), RESTART_TIME);
   }
@@ -289,14 +307,19 @@ const RESTARTED =
 const GONE = "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one.";
 const SILENT = "The kernel does not answer, or can't be reached. If it stays so, restart the kernel.";
 
-// Calls a function when the page learns that its kernel has gone.
+// Calls a function when the page learns that its kernel has gone; returns what ends that.
 function whenKernelIsLost(model, lose) {
   // By a restart, as the widget manager says.
   model.on("comm_live_update", lose);
   // By a shutdown or a crash, as JupyterLab and Notebook 7 tell; in other front ends, figures cease to come.
   const kernel = model.widget_manager?.kernel;
-  kernel?.disposed?.connect(lose);
-  kernel?.statusChanged?.connect((_kernel, status) => status === "dead" && lose());
+  const loseIfDead = (_kernel, status) => status === "dead" && lose();
+  kernel?.disposed?.connect?.(lose);
+  kernel?.statusChanged?.connect?.(loseIfDead);
+  return () => {
+    kernel?.disposed?.disconnect?.(lose);
+    kernel?.statusChanged?.disconnect?.(loseIfDead);
+  };
 }
 
 // What the chart shows: null where the utilization is not known, or there is none.

@@ -13,6 +13,7 @@ __all__ = ["Viewer", "Viewers"]
 
 # A page says every 15 s that a view is watched. One that was closed, or whose computer sleeps, says nothing.
 _LEASE = 40.0  # seconds
+_LONGEST_LEASE = 24 * 3600.0  # of a view that is unwatched, and says nothing for as long as it is
 _MOST_VIEWS = 64  # of one panel: pages can send anything
 _EXPECTED = ""  # a view that is likely to be shown soon, and has no name yet
 
@@ -68,6 +69,10 @@ class Viewers:
         """Seconds since something was sent to all."""
         return time.monotonic() - self._sent_at
 
+    def has_view(self, viewer: Viewer) -> bool:
+        """Return whether a panel has a view that is not hidden, as far as its pages have said."""
+        return bool(self._views.get(viewer))
+
     def add(self, viewer: Viewer) -> None:
         self._views[viewer] = {}
 
@@ -104,6 +109,8 @@ class Viewers:
             return bool(views)
         now, free_since = time.monotonic(), self._idle.free_since
         return any(
-            now - max(view.heard_at, free_since) < _LEASE if view.is_watched else self._idle.is_busy
+            now - max(view.heard_at, free_since) < _LEASE
+            if view.is_watched
+            else self._idle.is_busy and now - view.heard_at < _LONGEST_LEASE
             for view in views
         )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.browser.lab import Lab, Notebook
 
 TEN_MINUTES = 10 * 60 * 1000  # in milliseconds
-PANELS = "from gpu_magic.widget.state import panel_state; print(len(panel_state().panels))"
+PANELS = "from gpu_magic.widget.state import panel_state; print(len(panel_state()._viewers.all))"
 
 
 def open_timed_panel(lab: Lab) -> Notebook:
@@ -116,11 +116,11 @@ def test_closing_a_notebook_is_no_error(lab: Lab) -> None:
 
 def test_a_cell_that_is_run_again_leaves_no_panel_behind(lab: Lab) -> None:
     notebook = open_panel(lab, "import gpu_magic; gpu_magic.panel()", "kept = gpu_magic.panel(); kept")
-    for _ in range(3):
+    for _ in range(6):
         for cell in (1, 2, 3):
             notebook.run(cell)
-    # Three cells show one each; what the variable holds now is one of them.
-    assert notebook.ask(PANELS) == "3"
+    # Three cells show one each. That of the run before can be there still: its page may have yet to say that it is gone.
+    assert 3 <= int(notebook.ask(PANELS)) <= 6
     expect(notebook.page.locator(".gm-panel")).to_have_count(3)
     notebook.row(2).click()
     for number in range(3):
@@ -130,7 +130,9 @@ def test_a_cell_that_is_run_again_leaves_no_panel_behind(lab: Lab) -> None:
 def test_a_panel_that_a_variable_holds_outlives_its_cell(lab: Lab) -> None:
     notebook = open_panel(lab, "import gpu_magic\nheld = []", "held.append(gpu_magic.panel())\nheld[-1]")
     notebook.run(2)
-    assert notebook.ask(PANELS) == "3"
+    notebook.run(2)
+    notebook.run(2)
+    assert notebook.ask(PANELS) == "5"
 
 
 def test_a_panel_that_nobody_watches_pauses_and_goes_on_with_the_first_movement(lab: Lab) -> None:
@@ -149,11 +151,11 @@ def test_a_server_can_end_an_idle_kernel_whose_panel_nobody_watches(
     tmp_path: Path, chromium: Browser
 ) -> None:
     culler = "--MappingKernelManager.cull_"
-    options = [f"{culler}idle_timeout=5", f"{culler}interval=1", f"{culler}connected=True"]
+    options = [f"{culler}idle_timeout=12", f"{culler}interval=1", f"{culler}connected=True"]
     machine = {"GPU_MAGIC_SIMULATE": "8xA100-80GB seed=7"}  # its figures change at every reading
     with start_lab(tmp_path, chromium, machine, *options) as lab:
         notebook = open_timed_panel(lab)
-        notebook.page.wait_for_timeout(10_000)
+        notebook.page.wait_for_timeout(15_000)
         assert lab.request("api/kernels") != "[]"  # one that is watched is in use
         notebook.page.clock.fast_forward(TEN_MINUTES)
         expect(notebook.panel.locator(".gm-state")).to_have_text("no kernel")

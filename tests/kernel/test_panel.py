@@ -302,7 +302,8 @@ def test_a_click_on_an_older_draft_is_repeated_on_the_latest(page: Page) -> None
     assert next_of(page, "draft", "outdated")["number"] == 1
     # The other page had not heard of it yet.
     page.do(type="set_draft", request="3", page="other", click=1, number=0)
-    assert next_of(page, "draft", "outdated") == {"type": "outdated", "request": "1", "number": 1}
+    message = next_of(page, "draft", "outdated")
+    assert message == {"type": "outdated", "request": "1", "number": 1, "click": 1}
     page.do(type="set_draft", request="1,3", page="other", click=1, number=1)
     message = next_of(page, "draft", "outdated")
     assert (message["request"], message["page"], message["click"]) == ("1,3", "other", 1)
@@ -332,10 +333,13 @@ def test_a_panel_that_nobody_watches_is_read_for_during_cells_alone(page: Page) 
         pass
     page.kernel.change_machine(Driver((replace(CARDS[0], util=42), *CARDS[1:])))
     assert page.hear(3.0) == {}
-    page.kernel.client.execute("import time; time.sleep(3)")
+    page.kernel.client.execute(
+        "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)"
+    )
     while "0" not in (message := page.hear()).get("figures", {}):
         assert message
     assert message["figures"]["0"][2] == 42
+    page.kernel.interrupt()
 
 
 def test_seconds_without_a_reading_are_a_gap(page: Page) -> None:
