@@ -310,7 +310,7 @@ def test_the_panel_restarts_no_kernel_of_a_program(native: Path, sockets: str, t
         "import gpu_magic\n"
         "from gpu_magic.widget.pending import carry_out\n"
         "from gpu_magic.widget.protocol import Choose\n"
-        "print(carry_out(Choose('3', True, 'p')).text)"
+        "print(carry_out(Choose('3', True, 'p'))[0])"
     )
     *_, said = run_notebook(native, sockets, tmp_path, START_CUDA, click)
     assert said[0]["text"].startswith("--restart needs somebody to start the kernel again")
