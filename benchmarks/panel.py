@@ -45,7 +45,7 @@ import gpu_magic
 from gpu_magic.widget.protocol import SetVisibility
 panel = gpu_magic.panel()
 panel.state._sampler.stop()
-panel.state.set_visibility(panel, SetVisibility("v", True, 0))
+panel.state.set_visibility(panel, SetVisibility("v", "watched", 0))
 panel.state._sampler.stop()
 answer = measure(panel.state.tick, {ticks})
 """
