@@ -372,6 +372,23 @@ def test_what_was_said_is_told_to_a_page_that_comes_later(page: Page) -> None:
         time.sleep(0.1)
 
 
+def test_what_a_choice_has_done_is_told_to_a_page_that_looked_away(page: Page) -> None:
+    page.do(type="set_visibility", view="v", visibility="hidden")
+    page.do(type="choose", restart=False, request="2")
+    for _ in range(2):  # a reading of what it has done is no news
+        page.do(type="set_visibility", view="v", visibility="watched")
+        assert next_of(page, "state")["state"]["said"][0].startswith("cuda:0 = GPU 2")
+        time.sleep(2)
+
+
+def test_unloading_tells_pages_that_what_was_clicked_is_dropped(page: Page) -> None:
+    page.do(type="set_visibility", view="v", visibility="watched")
+    page.do(type="set_draft", request="1")
+    assert next_of(page, "draft")["request"] == "1"
+    page.kernel.client.execute("%unload_ext gpu_magic")
+    assert next_of(page, "draft")["request"] is None
+
+
 def test_reloading_keeps_what_was_clicked(page: Page) -> None:
     page.kernel.run(CHOOSE.format(request="3", restart=False) + "%reload_ext gpu_magic")
     assert page.kernel.run(MASK).stdout == "3"

@@ -1,0 +1,72 @@
+"""What a page makes of the kernel's messages, whenever they come: a page with the front end's part alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import expect
+
+from tests.browser.standalone import panel_page, state_of
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+WAITS = "applies when the kernel is free"
+
+
+def sent(page: Page, kind: str) -> dict[str, Any]:
+    """Return the latest message of a type that the page has sent."""
+    message: dict[str, Any] = page.evaluate("kind => sent.findLast(one => one.type === kind)", kind)
+    return message
+
+
+def hear(to: Page, **message: Any) -> None:
+    to.evaluate("message => hear(message)", message)
+
+
+def use_gpu_1(page: Page) -> dict[str, Any]:
+    """Click GPU 1 and "Use these", at once; return the message of the first click."""
+    page.evaluate(
+        "() => { document.querySelector('[data-key=\"1\"]').click(); document.querySelector('.gm-buttons .gm-use').click(); }"
+    )
+    return sent(page, "set_draft")
+
+
+def test_what_waits_is_said_though_its_click_is_confirmed_meanwhile(chromium: Browser) -> None:
+    state = state_of("4xA100-80GB")
+    with panel_page(chromium, state) as page:
+        click = use_gpu_1(page)
+        confirmed = {"request": "1", "page": click["page"], "click": click["click"], "number": 1}
+        hear(page, type="draft", **confirmed, version=state["version"] + 1)
+        expect(page.locator(".gm-said")).to_contain_text(WAITS)
+
+
+def test_a_page_that_looked_away_learns_what_became_of_its_choice(chromium: Browser) -> None:
+    state = state_of("4xA100-80GB")
+    with panel_page(chromium, state) as page:
+        use_gpu_1(page)
+        expect(page.locator(".gm-said")).to_contain_text(WAITS)
+        hear(page, type="state", state={**state, "is_waiting": True})
+        expect(page.locator(".gm-said")).to_contain_text(WAITS)
+        hear(page, type="state", state={**state, "said": ["Too late.", "warning"]})
+        expect(page.locator(".gm-said")).to_have_text("Too late.")
+
+
+def test_a_click_that_was_under_way_while_the_state_came_is_repeated(chromium: Browser) -> None:
+    state = state_of("4xA100-80GB")
+    with panel_page(chromium, state) as page:
+        page.locator('[data-key="1"]').click()
+        click = sent(page, "set_draft")["click"]
+        hear(page, type="state", state={**state, "draft": "3", "draft_number": 5})
+        hear(page, type="outdated", request="3", number=5, click=click)
+        expect(page.locator(".gm-line code")).to_have_text("%gpus 3,1")
+        again = sent(page, "set_draft")
+        assert (again["request"], again["number"]) == ("3,1", 5)
+
+
+def test_a_click_that_the_state_has_already_is_not_repeated(chromium: Browser) -> None:
+    state = state_of("4xA100-80GB")
+    with panel_page(chromium, state) as page:
+        page.locator('[data-key="1"]').click()
+        hear(page, type="state", state={**state, "draft": "1", "draft_number": 1})
+        expect(page.locator(".gm-line code")).to_have_text("%gpus 1")
