@@ -12,7 +12,7 @@ from gpu_magic.display.gpus import Gpus
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning, PlacementError
 from gpu_magic.process.session import current
 from gpu_magic.process.view import ask_guard, take_snapshot
-from gpu_magic.text import article
+from gpu_magic.text import with_article
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Gpu, MigInstance
@@ -122,7 +122,7 @@ def choose(
     from gpu_magic.selection.options import Options
 
     if in_process and restart:
-        raise ChoiceError("in_process=True needs no restart: use one of the two.")
+        raise ChoiceError("An in-process choice needs no restart: use one of the two.")
     options = Options(by, order, force, growth, memory_limit)
     outcome = (narrow if in_process else apply)(
         current(), normalize_request(wanted), options, dry_run=dry_run
@@ -287,9 +287,8 @@ def to_gpu(
     if thing is None:
         raise PlacementError("to_gpu moves a variable, and this one is None.")
     if not can_name_device(device) and device_of(device) is None:
-        name = type(device).__name__
         raise PlacementError(
-            f"to_gpu moves one thing, followed by the device, not {article(name)} {name}: "
+            f"to_gpu moves one thing, followed by the device, not {with_article(type(device).__name__)}: "
             "to_gpu((model, optimizer), 1) moves several."
         )
     machine = LazySnapshot()

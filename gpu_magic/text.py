@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["GIB", "article", "bytes_text", "listed", "printable", "shortened", "size_text"]
+__all__ = ["GIB", "bytes_text", "listed", "printable", "shortened", "size_text", "with_article"]
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -29,10 +29,11 @@ def listed(names: Iterable[str], none: str = "") -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def article(name: str) -> str:
-    """Return the article of a class's name: `an AdamW`, `an LSTM`, `a Linear`."""
+def with_article(name: str, article: str = "a") -> str:
+    """Return a class's name behind its article, which can be "A": `an AdamW`, `An LSTM`, `a Linear`."""
     is_spelled_out = name[:2].isupper() or name[1:2].isdigit()  # letter by letter: `an L1Loss`
-    return "an" if name[:1] in ("AEFHILMNORSX" if is_spelled_out else "AEIOaeio") else "a"
+    is_vowel = name[:1] in ("AEFHILMNORSX" if is_spelled_out else "AEIOaeio")
+    return f"{article}{'n' if is_vowel else ''} {name}"
 
 
 def bytes_text(size: int) -> str:

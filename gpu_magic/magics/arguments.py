@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 
 from gpu_magic.selection.request import WORDS
 
-__all__ = ["FLAG", "OPTIONS", "Kind", "as_typed", "read"]
+__all__ = ["FLAG", "OPTIONS", "Kind", "read"]
 
 # What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
 # text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
@@ -93,15 +93,6 @@ def read(magic: str, line: str) -> SimpleNamespace:
         what, example = _EXAMPLES[magic]
         raise UsageError(f"{typed} goes with {what}; try {example} {typed}")
     return SimpleNamespace(**values, request=" ".join(request))
-
-
-def as_typed(magic: str, message: str) -> str:
-    """Return an error of a function with the options as they are typed: `--by uuid` for `by='uuid'`."""
-    for option, kind in OPTIONS[magic].items():
-        name = _attribute(option)
-        given, typed = (f"{name}=True", option) if kind == FLAG else (f"{name}='([^']*)'", rf"{option} \1")
-        message = re.sub(rf"\b{given}", typed, message)
-    return message
 
 
 def _is_option(word: str) -> bool:

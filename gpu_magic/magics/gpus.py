@@ -12,7 +12,7 @@ import gpu_magic
 from gpu_magic.display.refusal import RefusalBlock
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
 from gpu_magic.magics import magics_of
-from gpu_magic.magics.arguments import as_typed, read
+from gpu_magic.magics.arguments import read
 from gpu_magic.magics.expansion import expand
 from gpu_magic.selection.normalize import normalize_request
 
@@ -79,7 +79,7 @@ class GpusMagic:
         except KernelRestarting:
             raise
         except GpuMagicError as error:
-            raise UsageError(as_typed("%gpus", str(error))) from None
+            raise UsageError(str(error)) from None
         if choice.refusal:
             display(RefusalBlock(choice.refusal))
         else:

@@ -10,7 +10,7 @@ from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import device_like
 from gpu_magic.placement.holdings import holdings_of, is_same_device
 from gpu_magic.placement.walk import Node, Walker
-from gpu_magic.text import article
+from gpu_magic.text import with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -223,9 +223,9 @@ class Graph:
         try:
             yield from TopologicalSorter(held).static_order()
         except CycleError as error:
-            name = type(self._walker.visited[error.args[1][0]]).__name__
+            name = with_article(type(self._walker.visited[error.args[1][0]]).__name__, "A")
             raise PlacementError(
-                f"{article(name).title()} {name} that can't be changed holds itself, and can't be built anew."
+                f"{name} that can't be changed holds itself, and can't be built anew."
             ) from None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpu_magic.errors import PlacementError
 from gpu_magic.placement.components import is_frozen
 from gpu_magic.selection.target import parse_targets
-from gpu_magic.text import article
+from gpu_magic.text import with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
@@ -117,18 +117,19 @@ class Names:
                 "it first, or use gpu_magic.to_gpu(...)."
             )
         owner = self._value(node.value, word)
-        owner_text, cls, name = ast.unparse(node.value), type(owner), type(owner).__name__
+        owner_text, cls = ast.unparse(node.value), type(owner)
+        kind = with_article(cls.__name__)
         if issubclass(cls, tuple | frozenset | str) or is_frozen(cls):
             raise PlacementError(
-                f"{owner_text} is {article(name)} {name}, which can't be changed in part: move {owner_text}."
+                f"{owner_text} is {kind}, which can't be changed in part: move {owner_text}."
             )
         is_item = isinstance(node, ast.Subscript)
         if hasattr(cls, "__array__") or (is_item and not hasattr(cls, "__setitem__")):
-            raise PlacementError(f"{word} is a part of {article(name)} {name}: move {owner_text}.")
+            raise PlacementError(f"{word} is a part of {kind}: move {owner_text}.")
         self._value(node, word)
         if isinstance(node, ast.Attribute):
-            attribute = node.attr
-            return _Slot(lambda: getattr(owner, attribute), lambda value: setattr(owner, attribute, value))
+            name = node.attr
+            return _Slot(lambda: getattr(owner, name), lambda value: setattr(owner, name, value))
         key = self._value(node.slice, word)
         return _Slot(lambda: owner[key], lambda value: owner.__setitem__(key, value))
 

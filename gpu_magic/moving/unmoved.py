@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpu_magic.frameworks import device_like
 from gpu_magic.moving.graph import Graph
 from gpu_magic.placement.holdings import holdings_of, is_same_device
-from gpu_magic.text import article, listed, printable, size_text
+from gpu_magic.text import listed, printable, size_text, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable
@@ -71,7 +71,7 @@ def unmoved_text(unmoved: UnmovedObject, device: LogicalDevice, moved: Collectio
     else:
         kind = f"{cls.__name__} of {_package(unmoved.obj)}"
         verb = "is" if unmoved.is_variable else "holds"
-        subject = f"{name} {verb} {article(kind)} {kind}, which can't be moved as a whole"
+        subject = f"{name} {verb} {with_article(kind)}, which can't be moved as a whole"
     way = _way(unmoved, parts, remembers) if not unmoved.reason or parts else ""
     return printable(f"{subject} ({where}){way}.")
 

@@ -206,9 +206,8 @@ def _dict(obj: Any) -> Components:
 
 def _put_items(obj: Any, keys: list[Any], old: Sequence[Any], new: Sequence[Any]) -> Any:
     """Put values, and after them keys that are objects, into a dict."""
-    base: Any = (
-        OrderedDict if issubclass(type(obj), OrderedDict) else dict
-    )  # OrderedDict keeps an order of its own
+    # OrderedDict keeps an order of its own.
+    base: Any = OrderedDict if issubclass(type(obj), OrderedDict) else dict
     count = len(keys)
     new_keys = {
         id(before): key for before, key in zip(old[count:], new[count:], strict=True) if key is not before

@@ -73,8 +73,7 @@ def problem_of(device: LogicalDevice, machine: LazySnapshot) -> str:
     snapshot = machine.snapshot
     visible = _visible(snapshot)
     if snapshot.problem:
-        why = _without_hint(snapshot.problem)
-        return f"{device} can't be used: {why[0].lower()}{why[1:]}"
+        return f"{device} can't be used. {_without_hint(snapshot.problem)}"
     if visible is not None and device.index >= len(visible):
         return f"{device} can't be used: this process sees {_mapping_text(visible)}."
     if snapshot.simulated:

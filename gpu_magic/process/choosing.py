@@ -102,13 +102,13 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     request = parse(text)
     if options != _PLAIN:
         raise ChoiceError(
-            "in_process=True sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit "
-            f"{', '.join(options.arguments)}."
+            "An in-process choice sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit "
+            f"{listed(options.given)}."
         )
     state = cuda_watch.look()
     if state is not State.FROZEN:
         raise ChoiceError(
-            "CUDA has not been initialized here: choose without in_process=True, for every framework."
+            "CUDA has not been initialized here: choose for every framework, and not in-process."
         )
     if isinstance(request, Nothing):
         raise ChoiceError(

@@ -13,7 +13,7 @@ Order = Literal["pci", "fastest"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a choice. `str` returns them as they are typed after `%gpus`, `arguments` as in Python.
+    """The options of a choice. `str` returns them as they are typed after `%gpus`.
 
     Parameters
     ----------
@@ -45,6 +45,6 @@ class Options:
         return "".join(option for option, is_given in given.items() if is_given)
 
     @property
-    def arguments(self) -> list[str]:
-        """Those that were given, as arguments of a function: `growth=True`, `by='uuid'`."""
-        return [f"{name}={value!r}" for name, value in asdict(self).items() if value]
+    def given(self) -> list[str]:
+        """The names of those that were given."""
+        return [name.replace("_", " ") for name, value in asdict(self).items() if value]

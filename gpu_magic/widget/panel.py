@@ -39,6 +39,8 @@ _SCRIPTS = (
     "chart.js",
     "rows.js",
     "grid.js",
+    "clicks.js",
+    "loss.js",
     "store.js",
     "question.js",
     "cell.js",

@@ -101,7 +101,7 @@ class PanelState:
     def out_of_sight(self) -> list[Any]:
         """The panels that no page shows, as far as pages have said."""
         with self._lock:
-            return [viewer for viewer in self._viewers.all if not self._viewers.has_view(viewer)]
+            return self._viewers.out_of_sight
 
     def remove(self, viewer: Viewer) -> None:
         """Forget a panel that was closed."""

@@ -1,4 +1,4 @@
-// What a panel shows: the machine and the draft as the kernel last sent them, and clicks that it has yet to confirm.
+// What a panel shows: the machine as the kernel last sent it, what was clicked, and what is said of it.
 // A page can show a panel in several views; all of them show this.
 const ANSWER_LIMIT = 150; // milliseconds after which a choice without an answer is waiting for the kernel
 const SILENCE = 20000; // milliseconds without a message from the kernel, which sends one every ten seconds
@@ -14,10 +14,7 @@ class Store {
     this.isRestarting = false;
     this.isGone = false;
     this.isWaiting = false; // for what becomes of a choice
-    this.clicks = []; // those that the kernel has yet to confirm, as functions from the draft before to the one after
-    this.unsure = []; // those of which a state has not told whether the kernel has them
-    this.lastClick = 0; // the number of the latest, and of the latest of those that were followed by a choice
-    this.lastChosen = 0;
+    this.clicks = new Clicks(this.page, (message) => this.send(message));
     this.reset(model.get("full_state"));
     model.on("msg:custom", (message) => this.receive(message));
     // A page that was loaded again asks for the whole state.
@@ -33,11 +30,8 @@ class Store {
     this.figures = state.figures;
     this.order = state.order;
     this.history = state.history;
-    this.kernelDraft = state.draft; // a request; "": nothing yet; null: nothing was clicked
-    this.draftNumber = state.draft_number;
+    this.clicks.reset(state.draft, state.draft_number);
     if (!this.isRestarting && !(this.isWaiting && state.is_waiting)) this.answer(...state.said);
-    this.unsure = this.clicks;
-    this.clicks = [];
     this.isPaused = state.is_paused;
     this.heardAt = Date.now();
     this.show(true);
@@ -56,11 +50,10 @@ class Store {
         this.apply(message);
         break;
       case "draft":
-        this.takeDraft(message);
+        if (this.clicks.take(message)) this.forgetNotice();
         break;
       case "outdated":
-        this.takeDraft(message);
-        this.repeatClicks(message.click);
+        if (this.clicks.repeat(message)) this.forgetNotice();
         break;
       case "notice":
         this.answer(message.text, message.kind);
@@ -137,7 +130,7 @@ class Store {
   lose() {
     clearTimeout(this.losing);
     this.isGone = true;
-    this.clicks = [];
+    this.clicks.drop();
     this.answer(this.isRestarting ? RESTARTED : GONE, "warning");
     this.show();
   }
@@ -152,37 +145,15 @@ class Store {
     }
   }
 
-  // What was clicked: all that the kernel knows, and what it has yet to confirm.
+  // What was clicked and is not applied yet; see `Clicks`.
   get draft() {
-    return this.clicks.reduce((request, { change }) => change(request), this.kernelDraft);
+    return this.clicks.draft;
   }
 
-  // Clicks are repeated where the draft was changed elsewhere meanwhile, so each is a change, and not its outcome.
   click(change) {
-    this.clicks.push({ number: ++this.lastClick, change });
     this.forgetNotice();
-    this.sendDraft();
+    this.clicks.add(change);
     this.show();
-  }
-
-  sendDraft() {
-    this.send(pageMessage.setDraft(this.draft, this.page, this.lastClick, this.draftNumber));
-  }
-
-  takeDraft({ request, number, page, click }) {
-    if (page === this.page) this.clicks = this.clicks.filter((one) => one.number > click);
-    if (page === this.page) this.unsure = this.unsure.filter((one) => one.number > click);
-    if (request !== this.kernelDraft) this.forgetNotice();
-    this.kernelDraft = request;
-    this.draftNumber = number;
-  }
-
-  // Repeats those from a number on that were clicked on an older draft, and were not followed by a choice.
-  repeatClicks(from) {
-    const lost = this.unsure.filter((one) => one.number >= from);
-    this.unsure = [];
-    this.clicks = [...lost, ...this.clicks].filter((one) => one.number > this.lastChosen);
-    if (this.clicks.length) this.sendDraft();
   }
 
   setDraft(request) {
@@ -202,7 +173,7 @@ class Store {
       this.notify(text, "pending");
       this.show();
     }, ANSWER_LIMIT);
-    this.lastChosen = this.lastClick;
+    this.clicks.choose();
     this.send(pageMessage.choose(request, restart, this.page));
     this.show();
   }
@@ -306,21 +277,6 @@ const RESTARTED =
   "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it, and %gpu_panel.";
 const GONE = "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one.";
 const SILENT = "The kernel does not answer, or can't be reached. If it stays so, restart the kernel.";
-
-// Calls a function when the page learns that its kernel has gone; returns what ends that.
-function whenKernelIsLost(model, lose) {
-  // By a restart, as the widget manager says.
-  model.on("comm_live_update", lose);
-  // By a shutdown or a crash, as JupyterLab and Notebook 7 tell; in other front ends, figures cease to come.
-  const kernel = model.widget_manager?.kernel;
-  const loseIfDead = (_kernel, status) => status === "dead" && lose();
-  kernel?.disposed?.connect?.(lose);
-  kernel?.statusChanged?.connect?.(loseIfDead);
-  return () => {
-    kernel?.disposed?.disconnect?.(lose);
-    kernel?.statusChanged?.disconnect?.(loseIfDead);
-  };
-}
 
 // What the chart shows: null where the utilization is not known, or there is none.
 function knownUtilization(figures) {

@@ -53,8 +53,9 @@ class Viewers:
         self._sent_at = time.monotonic()
 
     @property
-    def all(self) -> list[Viewer]:
-        return list(self._views)
+    def out_of_sight(self) -> list[Viewer]:
+        """Panels without a view that is not hidden, as far as their pages have said."""
+        return [viewer for viewer, views in self._views.items() if not views]
 
     @property
     def is_any_visible(self) -> bool:
@@ -68,10 +69,6 @@ class Viewers:
     def silence(self) -> float:
         """Seconds since something was sent to all."""
         return time.monotonic() - self._sent_at
-
-    def has_view(self, viewer: Viewer) -> bool:
-        """Return whether a panel has a view that is not hidden, as far as its pages have said."""
-        return bool(self._views.get(viewer))
 
     def add(self, viewer: Viewer) -> None:
         self._views[viewer] = {}

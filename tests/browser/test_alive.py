@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from tests.browser.lab import Lab, Notebook
 
 TEN_MINUTES = 10 * 60 * 1000  # in milliseconds
-PANELS = "from gpu_magic.widget.state import panel_state; print(len(panel_state()._viewers.all))"
+PANELS = (
+    "import ipywidgets; print(sum(type(w).__name__ == 'Panel' for w in ipywidgets.Widget.widgets.values()))"
+)
 
 
 def open_timed_panel(lab: Lab) -> Notebook:

@@ -98,7 +98,7 @@ def test_or_cpu_places_what_the_cell_imports_on_the_cpu(bare: Kernel) -> None:
         ("%gpus 1 --memory-limit lots", "--memory-limit lots is not a size; try --memory-limit 8GB"),
         (
             "%gpus 1 --in-process",
-            "CUDA has not been initialized here: choose without --in-process, for every framework.",
+            "CUDA has not been initialized here: choose for every framework, and not in-process.",
         ),
         ("%gpus --growth", "--growth goes with GPUs; try %gpus 1,3 --growth"),
         ("%where nothing", "nothing is not a variable here. %where alone lists all."),

@@ -182,8 +182,8 @@ def test_from_the_configuration_it_is_there_before_any_cell(
     ("line", "says"),
     [
         ("%gpus 9 --restart", "There is no GPU 9"),
-        ("%gpus 1 --restart --in-process", "--in-process needs no restart: use one of the two."),
-        ("%gpus 1 --in-process --memory-limit 8 GB", "nor memory limits: omit --memory-limit 8 GB."),
+        ("%gpus 1 --restart --in-process", "An in-process choice needs no restart: use one of the two."),
+        ("%gpus 1 --in-process --memory-limit 8 GB", "nor memory limits: omit memory limit."),
         ("%gpus --restart", "--restart goes with GPUs; try %gpus 1,3 --restart"),
     ],
 )

@@ -721,7 +721,7 @@ def test_or_cpu_says_so_in_a_line(run: Runner, device: object, said: str) -> Non
 
 def test_without_a_framework_it_is_the_machine_that_says_why(run: Runner) -> None:
     assert run.fresh("on_gpu_first_imports.no_framework") == (
-        "cuda:0 can't be used: no GPU can be seen, as NVML is not here (libnvidia-ml.so.1 of the NVIDIA driver)."
+        "cuda:0 can't be used. No GPU can be seen, as NVML is not here (libnvidia-ml.so.1 of the NVIDIA driver)."
     )
 
 

@@ -18,7 +18,7 @@ from gpu_magic.frameworks.pytorch.finalize import flatten_rnns, modules_in, tell
 from gpu_magic.frameworks.pytorch.self_moving import tensors_in
 from gpu_magic.frameworks.pytorch.transfer import TensorTransfer
 from gpu_magic.selection.target import LogicalDevice
-from gpu_magic.text import article, listed
+from gpu_magic.text import listed, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -146,8 +146,7 @@ class PyTorch(Framework):
         if issubclass(kind, torch.nn.Module):
             return ""
         if issubclass(kind, data.Dataset | data.DataLoader | data.Sampler):
-            name = kind.__name__
-            what = f"{article(name).title()} {name}"
+            what = with_article(kind.__name__, "A")
             return f"{what} stays on the CPU, where a DataLoader's workers read it: move each batch."
         return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from gpu_magic.text import article
+from gpu_magic.text import with_article
 
 __all__ = [
     "is_dense",
@@ -66,5 +66,4 @@ def tensor_over(storage: Any, dtype: Any, offset: int, size: Any, stride: Any) -
 
 def type_and_shape(tensor: Any) -> str:
     """Return a tensor's type and shape, as the beginning of a sentence."""
-    name = type(tensor).__name__
-    return f"{article(name).title()} {name} of shape {tuple(tensor.shape)}"
+    return f"{with_article(type(tensor).__name__, 'A')} of shape {tuple(tensor.shape)}"
