@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from tests.browser.lab import Lab, Notebook
 
 TEN_MINUTES = 10 * 60 * 1000  # in milliseconds
-PANELS = (
-    "import ipywidgets; print(sum(type(w).__name__ == 'Panel' for w in ipywidgets.Widget.widgets.values()))"
+PANELS = (  # that the kernel has
+    "from ipywidgets.widgets import widget\n"
+    "print(sum(type(one).__name__ == 'Panel' for one in widget._instances.values()))"
 )
 
 
