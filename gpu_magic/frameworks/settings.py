@@ -28,6 +28,11 @@ class FrameworkSettings:
         self._narrowed = ExitStack()
         self._narrowed_names: list[str] = []
 
+    @property
+    def memory(self) -> MemorySettings:
+        """How much memory to take, as it was set last."""
+        return self._memory
+
     def check(self, memory: MemorySettings) -> None:
         """Check that it is not too late to configure memory, unless it is configured so already.
 

@@ -21,6 +21,7 @@ from gpu_magic.process.environment import (
     set_variable,
 )
 from gpu_magic.process.state import probe
+from gpu_magic.selection.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +74,11 @@ class Session:
         """The GPUs that Slurm says it gave to this process, as it writes them; None where it does not."""
         launched = launch_environment()
         return launched.get("SLURM_STEP_GPUS") or launched.get("SLURM_JOB_GPUS")
+
+    @property
+    def memory_options(self) -> Options:
+        """How frameworks may take memory, as it was chosen last."""
+        return Options() if self.settings is None else self.settings.memory.options
 
     def unload(self) -> list[str]:
         """Restore what was set; return the names of the variables that changed."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
+from gpu_magic.selection.options import Options
 from gpu_magic.text import bytes_text
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class MemorySettings:
     gpus
         How many GPUs are chosen.
     typed
-        The limit in the unit in which it was typed: `8 GB`.
+        The limit as it was typed: `8GB`, or a number of bytes.
 
     """
 
@@ -43,16 +44,21 @@ class MemorySettings:
     limit: int | None = None
     fraction: float | None = None
     gpus: int = 0
-    typed: str = field(default="", compare=False)
+    typed: str | int | None = field(default=None, compare=False)
 
     def __bool__(self) -> bool:
         return self.growth or self.limit is not None
 
     def __str__(self) -> str:
         said = ["TensorFlow and JAX take memory as they need it"] if self.growth else []
-        if self.limit is not None:
-            said.append(f"TensorFlow, JAX and PyTorch take at most {self.typed} of a GPU")
+        if self.typed is not None:
+            said.append(f"TensorFlow, JAX and PyTorch take at most {_size(self.typed)[1]} of a GPU")
         return f"{'; '.join(said)}." if said else ""
+
+    @property
+    def options(self) -> Options:
+        """The options that ask for it."""
+        return Options(growth=self.growth, memory_limit=self.typed)
 
 
 def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int | None) -> MemorySettings:
@@ -78,7 +84,7 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
         raise ChoiceError(f"{option} goes with GPUs that are named; try %gpus all {option}.")
     if limit is None:
         return MemorySettings(growth=True, gpus=len(devices))
-    size, typed = _size(limit)
+    size, _ = _size(limit)
     for device in devices:
         if device.memory_total is UNKNOWN:
             raise ChoiceError(f"{device.label} does not report its memory, so no limit can be set.")
@@ -86,7 +92,7 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
             there = bytes_text(device.memory_total)
             raise ChoiceError(f"--memory-limit {limit} is more than {device.label} has: {there}.")
     largest = max(device.memory_total for device in devices if device.memory_total is not UNKNOWN)
-    return MemorySettings(growth, size, size / largest, len(devices), typed)
+    return MemorySettings(growth, size, size / largest, len(devices), limit)
 
 
 def _size(limit: str | int) -> tuple[int, str]:

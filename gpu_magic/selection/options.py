@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-__all__ = ["By", "Options", "Order"]
+__all__ = ["By", "Options", "Order", "split_request"]
 
 By = Literal["index", "uuid"]
 Order = Literal["pci", "fastest"]
+
+_MEMORY = re.compile(r"(.*?)( --growth)?(?: --memory-limit ([\w.]{1,20}(?: \w{1,5})?))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +51,14 @@ class Options:
     def given(self) -> list[str]:
         """The names of those that were given."""
         return [name.replace("_", " ") for name, value in asdict(self).items() if value]
+
+
+def split_request(typed: str) -> tuple[str, Options]:
+    """Return the GPUs of what is typed after `%gpus`, and the options after them, as `str` writes those.
+
+    Only the options for memory are read. All else is left with the GPUs, where it names none.
+    """
+    match = _MEMORY.fullmatch(typed)
+    assert match  # noqa: S101 - it matches any text
+    devices, growth, limit = match.groups()
+    return devices, Options(growth=growth is not None, memory_limit=limit)

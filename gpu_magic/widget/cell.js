@@ -11,7 +11,7 @@ function findNotebook(model) {
 // key. Returns whether there was a place for it.
 function writeLine(notebook, key, line) {
   const written = notebook.cells.find((cell) => cell.getMetadata("gpu_magic")?.is_choice);
-  if (written && /^%gpus [\w,:-]+$/.test(written.getSource())) {
+  if (written && /^%gpus [\w,:. -]+$/.test(written.getSource())) {
     written.setSource(line);
     return true;
   }

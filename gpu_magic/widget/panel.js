@@ -37,6 +37,7 @@ class PanelView {
     this.empty = this.root.appendChild(make("p", "gm-empty"));
     this.grid = new Grid(this.root, store);
     this.footer = this.root.appendChild(make("footer", "gm-foot"));
+    this.options = new MemoryOptions(this.root, store);
     this.buildLine();
     this.buildButtons();
     this.question = new RestartQuestion(this.footer, this.buttons, (request) => store.choose(true, request));
@@ -54,6 +55,7 @@ class PanelView {
     );
     this.insert.addEventListener("click", () => this.insertLine());
     setText(this.insert, "insert cell");
+    this.options.makeButton(parent, "gm-copy");
     this.clear = parent.appendChild(makeFocusable("button", "gm-copy", { type: "button", title: "Drop what was clicked" }));
     this.clear.addEventListener("click", () => {
       this.store.setDraft(null);
@@ -162,22 +164,24 @@ class PanelView {
   showFooter() {
     const { store } = this;
     this.count.max = String(Math.max(1, store.order.length));
-    const request = store.draft ?? (store.header.hides_devices ? store.visible.join(",") || "none" : "");
+    const request = store.draft ?? store.applied;
+    this.options.show(request);
     setText(this.line, request ? `%gpus ${request}` : "%gpus");
     this.copy.hidden = !request;
     this.insert.hidden = !request || !findNotebook(store.model);
     this.clear.hidden = store.draft === null || store.isDead;
     if (this.question.request !== store.draft || store.isDead) this.question.close();
-    const hint = store.draft ? "not applied yet" : "click GPUs in the order you want them";
+    const hasDevices = store.draft !== null && devicesOf(store.draft) !== "";
+    const hint = hasDevices ? "not applied yet" : "click GPUs in the order you want them";
     setText(this.hint, request && store.draft === null ? "" : hint);
     const restarts = store.isFrozen && !store.isSame;
     const use = USE_WORDS[store.draft] ?? "Use these";
     setText(this.use, restarts ? `Restart kernel and ${use[0].toLowerCase()}${use.slice(1)}` : use);
-    for (const control of this.buttons.querySelectorAll("button, input")) {
+    for (const control of this.root.querySelectorAll(":is(.gm-buttons, .gm-options) :is(button, input)")) {
       if (control !== this.use) control.disabled = store.isDead;
     }
     // A disabled button would lose the focus, and people at a keyboard their position.
-    setAttribute(this.use, "aria-disabled", !store.draft || store.isDead ? "true" : null);
+    setAttribute(this.use, "aria-disabled", !hasDevices || store.isDead ? "true" : null);
     setText(this.notice, store.said.text);
     this.notice.dataset.kind = store.said.kind;
   }

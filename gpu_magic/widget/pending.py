@@ -11,6 +11,7 @@ from gpu_magic.process.choosing import apply
 from gpu_magic.process.outcome import Applied
 from gpu_magic.process.session import current
 from gpu_magic.restart.saved_choice import save
+from gpu_magic.selection.options import split_request
 
 if TYPE_CHECKING:
     from gpu_magic.widget.protocol import Choose, NoticeKind, SetDraft
@@ -29,7 +30,7 @@ class WaitingChoice(NamedTuple):
 class PendingChoice:
     """Keeps the latest of each: whoever clicks twice means the second click.
 
-    `draft` is a request; empty: none so far; None: nothing was clicked. `number` counts its changes.
+    `draft` is a request; empty: no device so far; None: nothing was clicked. `number` counts its changes.
 
     Has no lock: `PanelState` guards it.
     """
@@ -80,7 +81,7 @@ def carry_out(choose: Choose) -> tuple[str, NoticeKind] | None:
     Return what to say. None: it came too late, so it is saved, and the kernel is to be restarted.
     """
     try:
-        outcome = apply(current(), choose.request)
+        outcome = apply(current(), *split_request(choose.request))
         if isinstance(outcome, Applied):
             return str(Choice(outcome)), "done"
         if not choose.restart:

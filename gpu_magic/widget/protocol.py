@@ -5,8 +5,9 @@ the fields of the class here. `protocol.js` lists the same. A page's message can
 the page can send any: `parse` checks it strictly.
 
 A device is called by its *key*, which is what one types after `%gpus` for it: `3`, `MIG-41b7…`. A *request*
-is all that one types: `3,1`, `none`, `reset`. A *page* is one copy of a widget's model in a browser tab; a
-*view* is one place of a page in which a panel is shown. Both are random names that the page makes up.
+is all that one types: `3,1`, `none`, `reset`, `3,1 --growth --memory-limit 8GB`. A *page* is one copy of a
+widget's model in a browser tab; a *view* is one place of a page in which a panel is shown. Both are random
+names that the page makes up.
 
 The *draft* is what was clicked and is not applied yet. There is one, in the kernel, and each change of it
 has a number. A page shows its own clicks at once and sends each with the number that it knows. Where the
@@ -92,7 +93,8 @@ class SetDraft(NamedTuple):
     Parameters
     ----------
     request
-        The devices in the order of the clicks; empty: none so far; None: what was clicked is dropped.
+        The devices in the order of the clicks, and options; empty: none so far; None: what was clicked is
+        dropped.
     page
         The page on which they were clicked.
     click
@@ -114,7 +116,7 @@ class Choose(NamedTuple):
     Parameters
     ----------
     request
-        The devices.
+        What.
     restart
         Whether to restart the kernel, where CUDA has been initialized with others.
     page
@@ -180,9 +182,10 @@ class Header(TypedDict):
     cuda_state: str  # whether the choice can change: see `process.state.State`
     cuda_text: str  # the same as a sentence
     notes: list[str]  # what is wrong with CUDA_VISIBLE_DEVICES, a sentence each
-    launch_devices: str  # the request that "reset" amounts to; empty where that is not known
+    launch_devices: str  # the devices that "reset" amounts to; empty where that is not known
     hides_devices: bool  # whether this process is known to see some of the devices only
-    least_busy: str  # a request for all that "auto" picks from, the least busy first
+    memory_options: str  # " --growth", as it was chosen last; empty where nothing was chosen
+    least_busy: str  # all devices that "auto" picks from, the least busy first
 
 
 class DeviceRow(TypedDict):

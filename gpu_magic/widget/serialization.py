@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpu_magic.display.rows import Row
     from gpu_magic.process.view import Snapshot
     from gpu_magic.selection.allotment import Allotment
+    from gpu_magic.selection.options import Options
 
 __all__ = ["NO_MACHINE", "MachineChanges", "SerializedMachine", "serialize"]
 
@@ -63,6 +64,7 @@ NO_MACHINE = SerializedMachine(
         notes=[],
         launch_devices="",
         hides_devices=False,
+        memory_options="",
         least_busy="",
     ),
     {},
@@ -70,8 +72,19 @@ NO_MACHINE = SerializedMachine(
 )
 
 
-def serialize(snapshot: Snapshot, allotment: Allotment) -> SerializedMachine:
-    """Return the machine as the pages get it, with what may be chosen of it."""
+def serialize(snapshot: Snapshot, allotment: Allotment, memory: Options) -> SerializedMachine:
+    """Return the machine as the pages get it.
+
+    Parameters
+    ----------
+    snapshot
+        The machine.
+    allotment
+        What may be chosen of it.
+    memory
+        How frameworks may take memory, as it was chosen last.
+
+    """
     shown = list(rows(snapshot))
     view = snapshot.kernel
     is_known = snapshot.driver_version is not UNKNOWN
@@ -83,9 +96,10 @@ def serialize(snapshot: Snapshot, allotment: Allotment) -> SerializedMachine:
         cuda_state=view.state,
         cuda_text=view.cuda,
         notes=list(view.notes),
-        launch_devices=_request(_launch_devices(snapshot)),
+        launch_devices=_keys(_launch_devices(snapshot)),
         hides_devices=view.names is not UNKNOWN and not all(row.is_visible for row in shown),
-        least_busy=_request(allotment.least_busy),
+        memory_options=str(memory),
+        least_busy=_keys(allotment.least_busy),
     )
     return SerializedMachine(
         header,
@@ -109,7 +123,7 @@ def _launch_devices(snapshot: Snapshot) -> Sequence[Device]:
     return [known[uuid] for uuid in view.given if uuid in known]
 
 
-def _request(devices: Sequence[Device]) -> str:
+def _keys(devices: Sequence[Device]) -> str:
     return ",".join(map(_key, devices))
 
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError, GpuMagicError
 from gpu_magic.process.session import current
 from gpu_magic.process.state import probe
 from gpu_magic.process.view import Snapshot, take_snapshot
 from gpu_magic.restart import restart
 from gpu_magic.selection.allotment import Allotment
+from gpu_magic.selection.memory import plan_memory
+from gpu_magic.selection.options import split_request
 from gpu_magic.selection.request import parse
 from gpu_magic.selection.select import select
 from gpu_magic.widget.history import History
@@ -158,7 +161,7 @@ class PanelState:
                 viewer.tell(Outdated(self._pending.draft, self._pending.number, message.click))
                 return
             try:
-                if message.request:
+                if message.request and split_request(message.request)[0]:
                     self._check(message.request)
             except ChoiceError:
                 viewer.tell(Draft(self._pending.draft, message.page, message.click, self._pending.number, 0))
@@ -246,7 +249,8 @@ class PanelState:
             reading = self._readings
         session = current()
         snapshot = take_snapshot(session, probe())
-        machine = serialize(snapshot, Allotment(snapshot, session.inherited, session.scheduled))
+        allotment = Allotment(snapshot, session.inherited, session.scheduled)
+        machine = serialize(snapshot, allotment, session.memory_options)
         with self._lock:
             if reading < self._latest_reading:  # one that began later was faster
                 return snapshot
@@ -299,8 +303,12 @@ class PanelState:
 
     def _check(self, request: str) -> None:
         """Check a request against the latest reading; raise ChoiceError. A page can send anything."""
-        if self._snapshot is not None:
-            select(parse(request), self._snapshot, current().inherited)
+        if self._snapshot is None:
+            return
+        devices, options = split_request(request)
+        found = select(parse(devices), self._snapshot, current().inherited).devices
+        if found is not UNKNOWN:
+            plan_memory(found, growth=options.growth, limit=options.memory_limit)
 
     def _when_idle(self, before_cell: bool) -> None:
         """Make the choice that waits, if one does; begin to read where panels are shown during cells only."""

@@ -160,6 +160,24 @@ class Store {
     this.click(() => request);
   }
 
+  // Changes the devices of the draft, by a function from the draft to them; the options stay.
+  setDevices(find) {
+    this.click((draft) => joinRequest({ ...splitRequest(draft ?? this.header.memory_options), devices: find(draft) }));
+  }
+
+  // Changes the options of the draft, which begins with the devices that are marked.
+  setMemory(changed) {
+    this.click((draft) => {
+      const request = draft ?? this.markedBy(draft).join(",") + this.header.memory_options;
+      return joinRequest({ ...splitRequest(request), ...changed });
+    });
+  }
+
+  warn(text) {
+    this.notify(text, "warning");
+    this.show();
+  }
+
   // What was said was about another draft; but what waits will still be done.
   forgetNotice() {
     if (!this.isWaiting && !this.isRestarting) this.notify("", "info");
@@ -208,8 +226,8 @@ class Store {
 
   markedBy(draft) {
     if (draft === null) return this.header.hides_devices ? this.visible : [];
-    const request = draft === "reset" ? this.header.launch_devices : draft;
-    return request.split(",").filter((key) => key in this.rows);
+    const devices = draft === "reset" ? this.header.launch_devices : devicesOf(draft);
+    return devices.split(",").filter((key) => key in this.rows);
   }
 
   // What is said below the rows: of the latest event, else of what was clicked.
@@ -230,18 +248,23 @@ class Store {
     return this.header.cuda_state === "frozen";
   }
 
+  // What the kernel has, as one would type it; empty where nothing was chosen.
+  get applied() {
+    const { hides_devices: hides, memory_options: options } = this.header;
+    const devices = hides ? this.visible.join(",") || "none" : "all";
+    return hides || options ? devices + options : "";
+  }
+
   // Whether what was clicked is what the kernel has: then no restart is needed for it.
   get isSame() {
-    return this.draft !== null && this.draft === (this.visible.join(",") || "none");
+    const all = this.visible.join(",") || "none";
+    return this.draft !== null && this.draft === all + this.header.memory_options;
   }
 
   toggle(key) {
     const row = this.rows[key];
-    if (row.unavailable && !this.marked.includes(key)) {
-      this.notify(row.unavailable, "warning");
-      return this.show();
-    }
-    this.click((draft) => this.toggled(key, draft));
+    if (row.unavailable && !this.marked.includes(key)) return this.warn(row.unavailable);
+    this.setDevices((draft) => this.toggled(key, draft));
   }
 
   // Adds the GPUs that can be chosen, in this order. A process can use one MIG instance, and no other GPU with it.
@@ -249,7 +272,7 @@ class Store {
     const isInstance = (key) => this.rows[key]?.parent;
     const added = keys.filter((key) => !this.rows[key].unavailable && !isInstance(key));
     if (!added.length) return this.toggle(keys.at(-1));
-    this.click((draft) => {
+    this.setDevices((draft) => {
       const marked = draft === "reset" ? [] : this.markedBy(draft);
       return [...new Set([...marked.filter((key) => !isInstance(key)), ...added])].join(",");
     });
@@ -265,11 +288,9 @@ class Store {
   pickLeastBusy(count) {
     const keys = this.header.least_busy.split(",").filter(Boolean);
     if (!(count >= 1 && count <= keys.length)) {
-      const text = keys.length ? `From 1 to ${keys.length} can be picked.` : "None can be picked.";
-      this.notify(text, "warning");
-      return this.show();
+      return this.warn(keys.length ? `From 1 to ${keys.length} can be picked.` : "None can be picked.");
     }
-    this.setDraft(keys.slice(0, count).join(","));
+    this.setDevices(() => keys.slice(0, count).join(","));
   }
 }
 

@@ -47,7 +47,7 @@ def happen(machine: Machine, what: tuple[Any, ...]) -> None:
 
 def look() -> SerializedMachine:
     inventory = take_snapshot(current())
-    return serialize(inventory, Allotment(inventory, current().inherited))
+    return serialize(inventory, Allotment(inventory, current().inherited), current().memory_options)
 
 
 def follow(page: dict[str, Any], message: dict[str, Any]) -> None:
