@@ -18,6 +18,7 @@ class Grid {
     this.store = store;
     this.rows = new Map(); // a RowView for each device, by key
     this.sizes = new SizesView();
+    this.overview = new Overview(panel, store, () => this.show(true));
     this.element = panel.appendChild(
       make("div", "gm-rows", { role: "grid", "aria-label": "GPUs", "aria-multiselectable": "true" }),
     );
@@ -33,10 +34,13 @@ class Grid {
     });
   }
 
-  show() {
+  show(isChanged = false) {
     const { store } = this;
+    this.overview.show();
+    // Rows keep their places while somebody is about to click, or reads them at the keyboard.
+    if (isChanged || !this.element.matches(":hover, :focus-within")) this.layOut();
     const marked = store.marked;
-    const mostUsers = this.rows.size > COMPACT ? 1 : MOST_USERS;
+    const mostUsers = store.order.length > COMPACT ? 1 : MOST_USERS;
     for (const [key, view] of this.rows) {
       const mark = this.markOf(store.rows[key], marked.indexOf(key));
       view.show(store.rows[key], store.figures[key], store.history[key] ?? [], mark, mostUsers);
@@ -56,14 +60,16 @@ class Grid {
     return { order: place < 0 ? "" : String(place), applied, pending, wasChosen: header.hides_devices };
   }
 
-  // Makes the rows anew where the devices are not those of before: a GPU was added, or split.
+  // Makes the rows anew where they are not those of before: a GPU was added or split, or they are arranged otherwise.
   layOut() {
-    if (this.rows.size && this.store.order.join() === [...this.rows.keys()].join()) return; // they stay scrolled
+    const keys = this.overview.arrange();
+    if (this.rows.size && keys.join() === [...this.rows.keys()].join()) return; // they stay scrolled
     const focused = this.element.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-    this.rows = new Map(this.store.order.map((key) => [key, this.rows.get(key) ?? new RowView(key)]));
+    const count = this.store.order.length;
+    this.rows = new Map(keys.map((key) => [key, this.rows.get(key) ?? new RowView(key)]));
     this.element.replaceChildren(this.sizes.element, headings(), ...this.elements);
-    this.element.classList.toggle("gm-scrolls", this.rows.size > SCROLLS);
-    this.element.classList.toggle("gm-compact", this.rows.size > COMPACT);
+    this.element.classList.toggle("gm-scrolls", count > SCROLLS);
+    this.element.classList.toggle("gm-compact", count > COMPACT);
     this.sizes.show(this.store.order.map((key) => this.store.rows[key]));
     this.sight.disconnect();
     for (const element of this.elements) this.sight.observe(element);

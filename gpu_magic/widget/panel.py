@@ -38,6 +38,7 @@ _SCRIPTS = (
     "restart.js",
     "chart.js",
     "rows.js",
+    "overview.js",
     "grid.js",
     "request.js",
     "clicks.js",
