@@ -8,6 +8,7 @@ from gpu_magic.api import devices_of as devices_of
 from gpu_magic.api import gpu_free as gpu_free
 from gpu_magic.api import gpus as gpus
 from gpu_magic.api import guard as guard
+from gpu_magic.api import launch as launch
 from gpu_magic.api import on_gpu as on_gpu
 from gpu_magic.api import panel as panel
 from gpu_magic.api import to_cpu as to_cpu
@@ -23,13 +24,16 @@ from gpu_magic.display.gpus import Gpus as Gpus
 from gpu_magic.display.memory import Devices as Devices
 from gpu_magic.display.memory import Freed as Freed
 from gpu_magic.errors import ChoiceError as ChoiceError
+from gpu_magic.errors import CommandFailed as CommandFailed
 from gpu_magic.errors import CudaInitializedError as CudaInitializedError
 from gpu_magic.errors import CudaInitializedWarning as CudaInitializedWarning
 from gpu_magic.errors import GpuMagicError as GpuMagicError
 from gpu_magic.errors import KernelRestarting as KernelRestarting
+from gpu_magic.errors import LaunchError as LaunchError
 from gpu_magic.errors import PlacementError as PlacementError
 from gpu_magic.errors import PlacementWarning as PlacementWarning
 from gpu_magic.errors import SimulationError as SimulationError
+from gpu_magic.launching.task import Task as Task
 from gpu_magic.placement.on_gpu import OnGpu as OnGpu
 from gpu_magic.process.guard import Guard as Guard
 

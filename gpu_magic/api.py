@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.display.choice import Choice
     from gpu_magic.display.memory import Devices, Freed
+    from gpu_magic.launching.task import Task
     from gpu_magic.placement.budget import Budget
     from gpu_magic.placement.on_gpu import OnGpu
     from gpu_magic.process.guard import Guard
@@ -25,7 +27,18 @@ if TYPE_CHECKING:
     from gpu_magic.selection.target import LogicalDevice
     from gpu_magic.widget.panel import Panel
 
-__all__ = ["choose", "devices_of", "gpu_free", "gpus", "guard", "on_gpu", "panel", "to_cpu", "to_gpu"]
+__all__ = [
+    "choose",
+    "devices_of",
+    "gpu_free",
+    "gpus",
+    "guard",
+    "launch",
+    "on_gpu",
+    "panel",
+    "to_cpu",
+    "to_gpu",
+]
 
 
 def gpus() -> Gpus:
@@ -349,3 +362,63 @@ def panel() -> Panel:
     from gpu_magic.widget.panel import Panel
 
     return Panel()
+
+
+def launch(
+    command: str | Iterable[str],
+    *,
+    gpus: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] | None = None,
+    count: int | None = None,
+    each: bool = False,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    force: bool = False,
+    name: str = "launch",
+) -> Task:
+    """Run a command on GPUs, in processes of its own; return while it runs.
+
+    Only the command's environment has these GPUs, so it does not matter whether CUDA has started here. All
+    that the command starts ends with it, and with this process.
+
+    Parameters
+    ----------
+    command
+        A launcher (torchrun, accelerate launch, deepspeed, python) or any other program, and what follows it;
+        a text is divided as a shell does.
+    gpus
+        As for `choose`; None: those that this process has, in their order.
+    count
+        How many of them, the first ones; None: all.
+    each
+        Start the command once for each GPU, which it has alone, with GPU_MAGIC_INDEX and GPU_MAGIC_COUNT in
+        its environment.
+    env
+        More variables for the command.
+    cwd
+        Where it is run; None: where this process is.
+    force
+        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
+    name
+        What it is called in what is shown.
+
+    Returns
+    -------
+    Task
+        With `wait()`, `stop()`, `output`, `ranks` and `code`. What it has written goes with it.
+
+    Raises
+    ------
+    ChoiceError, LaunchError
+        One line that says why it can't be launched; nothing was started.
+
+    """
+    from gpu_magic.launching.prepare import prepare
+    from gpu_magic.launching.task import Task
+    from gpu_magic.selection.normalize import normalize_request
+
+    words = shlex.split(command) if isinstance(command, str) else list(command)
+    wanted = None if gpus is None else normalize_request(gpus)
+    prepared = prepare(
+        current(), words, wanted, count, each=each, force=force, variables=env or {}, folder=cwd
+    )
+    return Task(name, prepared, current())

@@ -6,10 +6,12 @@ from gpu_magic.text import printable
 
 __all__ = [
     "ChoiceError",
+    "CommandFailed",
     "CudaInitializedError",
     "CudaInitializedWarning",
     "GpuMagicError",
     "KernelRestarting",
+    "LaunchError",
     "PlacementError",
     "PlacementWarning",
     "SimulationError",
@@ -36,6 +38,10 @@ class PlacementError(_OneLineError):
     """Code can't run on, or variables not go to, the device asked for; nothing was run."""
 
 
+class LaunchError(_OneLineError):
+    """A command can't be launched as asked for; nothing was started."""
+
+
 class SimulationError(_OneLineError):
     """A simulated machine was described in words that are not understood."""
 
@@ -48,6 +54,13 @@ class KernelRestarting(GpuMagicError):  # noqa: N818 - no error: what was asked 
     """The kernel is about to be restarted, so what follows in it is not to be run."""
 
     def _render_traceback_(self) -> list[str]:  # IPython's protocol: no frames, there is nothing to mend
+        return [str(self)]
+
+
+class CommandFailed(GpuMagicError, RuntimeError):  # noqa: N818 - as subprocess.CalledProcessError, of a command
+    """A command that was launched has failed; what its ranks have written says why."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython's protocol: the frames are ours, and explain nothing
         return [str(self)]
 
 

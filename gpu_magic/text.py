@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["GIB", "bytes_text", "listed", "printable", "shortened", "size_text", "with_article"]
+__all__ = ["GIB", "bytes_text", "counted", "listed", "printable", "shortened", "size_text", "with_article"]
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -27,6 +27,11 @@ def listed(names: Iterable[str], none: str = "") -> str:
     """Return `a, b and c`; `none` where there are none."""
     *first, last = list(names) or [none]
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def counted(number: int, thing: str) -> str:
+    """Return `1 GPU`, `2 GPUs`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def with_article(name: str, article: str = "a") -> str:

@@ -35,6 +35,7 @@ ROOMS = [
     "placement",
     "moving",
     "restart",
+    "launching",
     # what is shown
     "display",
     "widget",

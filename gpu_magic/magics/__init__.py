@@ -26,19 +26,31 @@ if TYPE_CHECKING:
 
 __all__ = ["GpuMagics", "load", "magics_of", "unload"]
 
-# Each magic: its kind, its module in this folder, and the class in there that has a method of its name. A new
-# magic is one new file, and a line here.
+# Each magic: its kinds, its module in this folder, and the class in there that has a method of its name. A
+# new magic is one new file, and a line here.
 _MAGICS = {
-    "gpus": ("line", "gpus", "GpusMagic"),
-    "on_gpu": ("cell", "on_gpu", "OnGpuMagic"),
-    "where": ("line", "where", "WhereMagic"),
-    "to_gpu": ("line", "to_gpu", "ToGpuMagics"),
-    "to_cpu": ("line", "to_gpu", "ToGpuMagics"),
-    "gpu_free": ("line", "gpu_free", "GpuFreeMagic"),
-    "gpu_panel": ("line", "gpu_panel", "GpuPanelMagic"),
+    "gpus": (("line",), "gpus", "GpusMagic"),
+    "on_gpu": (("cell",), "on_gpu", "OnGpuMagic"),
+    "where": (("line",), "where", "WhereMagic"),
+    "to_gpu": (("line",), "to_gpu", "ToGpuMagics"),
+    "to_cpu": (("line",), "to_gpu", "ToGpuMagics"),
+    "gpu_free": (("line",), "gpu_free", "GpuFreeMagic"),
+    "gpu_panel": (("line",), "gpu_panel", "GpuPanelMagic"),
+    "gpu_launch": (("line", "cell"), "gpu_launch", "GpuLaunchMagic"),
+    "gpu_tasks": (("line",), "gpu_tasks", "GpuTasksMagic"),
 }
+_KINDS = [(kind, name) for name, (kinds, *_) in _MAGICS.items() for kind in kinds]
 # Those whose arguments Tab completes.
-_COMPLETED = ("%gpus", "%%on_gpu", "%to_gpu", "%to_cpu", "%gpu_free")
+_COMPLETED = (
+    "%gpus",
+    "%%on_gpu",
+    "%to_gpu",
+    "%to_cpu",
+    "%gpu_free",
+    "%gpu_launch",
+    "%%gpu_launch",
+    "%gpu_tasks",
+)
 
 
 def load(shell: InteractiveShell) -> None:
@@ -122,9 +134,10 @@ class GpuMagics:
         """Add them to the shell."""
         shell, table = self._shell, self._shell.magics_manager.magics
         # The user's own magics of these names, to be restored.
-        self._replaced = {name: table[kind].get(name) for name, (kind, *_) in _MAGICS.items()}
-        for name, (kind, module, class_) in _MAGICS.items():
-            table[kind][name] = _LazyMagic(shell, name, module, class_)
+        self._replaced = {(kind, name): table[kind].get(name) for kind, name in _KINDS}
+        for name, (kinds, module, class_) in _MAGICS.items():
+            for kind in kinds:
+                table[kind][name] = _LazyMagic(shell, name, module, class_)
         for magic in (table["line"]["gpus"], table["cell"]["on_gpu"]):
             no_var_expand(magic)  # it expands its line itself
         shell.Completer.custom_matchers.append(self._complete)
@@ -134,10 +147,10 @@ class GpuMagics:
     def remove(self) -> None:
         """Remove them from the shell, which IPython has no public way to do."""
         shell, table = self._shell, self._shell.magics_manager.magics
-        for name, (kind, *_) in _MAGICS.items():
+        for kind, name in _KINDS:
             table[kind].pop(name, None)
-            if self._replaced[name] is not None:
-                table[kind][name] = self._replaced[name]
+            if self._replaced[kind, name] is not None:
+                table[kind][name] = self._replaced[kind, name]
         matchers, transformers = shell.Completer.custom_matchers, shell.input_transformers_post
         for hooks, ours in (matchers, self._complete), (transformers, self._await_cell):
             if ours in hooks:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections import deque
 from functools import cache
 from types import SimpleNamespace
+from typing import Any
 
 from IPython.core.error import UsageError
 
 from gpu_magic.selection.request import WORDS
 
-__all__ = ["FLAG", "OPTIONS", "Kind", "read"]
+__all__ = ["FLAG", "OPTIONS", "Kind", "read", "read_command"]
 
 # What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
 # text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
-FLAG, WORD, TEXT = "flag", "word", "text"
+# Pairs are `NAME=value`, and can be given several times.
+FLAG, WORD, TEXT, PAIRS = "flag", "word", "text", "pairs"
 Kind = str | tuple[str, ...]
 
 OPTIONS: dict[str, dict[str, Kind]] = {
@@ -42,8 +45,20 @@ OPTIONS: dict[str, dict[str, Kind]] = {
     "%to_cpu": {"--all": FLAG, "--dry-run": FLAG},
     "%gpu_free": {"--dry-run": FLAG},
     "%gpu_panel": {},
+    "%gpu_launch": {
+        "--count": WORD,
+        "--gpus": WORD,
+        "--each": FLAG,
+        "--env": PAIRS,
+        "--cwd": WORD,
+        "--background": WORD,
+        "--keep": FLAG,
+        "--force": FLAG,
+        "--dry-run": FLAG,
+    },
+    "%gpu_tasks": {"--wait": FLAG, "--stop": FLAG},
 }
-_SHORT = {"-v": "--verbose"}
+_SHORT = {"-v": "--verbose", "-n": "--count"}
 # Lines that name variables, as Python code does: quotes belong to the names.
 _CODE = ("%to_gpu", "%to_cpu")
 # What the options go with, where they can't be alone.
@@ -82,17 +97,48 @@ def read(magic: str, line: str) -> SimpleNamespace:
         if not _is_option(word):
             request.append(word)
             continue
-        name, equals, value = word.partition("=")
-        option = _find_option(magic, name)
-        if value:
-            words.appendleft(value)
-        if equals and OPTIONS[magic][option] == FLAG:
-            raise _error(magic, f"{option} takes no value.")
-        values[_attribute(option)] = _read_value(magic, option, words)
+        _read_option(magic, word, words, values)
     if not request and not is_empty and magic in _EXAMPLES:
         what, example = _EXAMPLES[magic]
         raise UsageError(f"{typed} goes with {what}; try {example} {typed}")
     return SimpleNamespace(**values, request=" ".join(request))
+
+
+def read_command(magic: str, line: str) -> SimpleNamespace:
+    """Read a line that ends with a command: the magic's own options stand before it.
+
+    Returns
+    -------
+    SimpleNamespace
+        An attribute for each option, as `read` does, and `command`: its words.
+
+    Raises
+    ------
+    UsageError
+        One line that says what is wrong, and what would work.
+
+    """
+    try:
+        words = deque(shlex.split(line))
+    except ValueError as error:
+        raise UsageError(f"The line can't be read: {str(error).lower()}.") from None
+    values = _defaults(magic).copy()
+    while words and _is_option(words[0]):
+        _read_option(magic, words.popleft(), words, values)
+    return SimpleNamespace(**values, command=list(words))
+
+
+def _read_option(magic: str, word: str, words: deque[str], values: dict[str, Any]) -> None:
+    """Read an option, and its value from the words that follow it."""
+    name, equals, value = word.partition("=")
+    option = _find_option(magic, name)
+    if value:
+        words.appendleft(value)
+    if equals and OPTIONS[magic][option] == FLAG:
+        raise _error(magic, f"{option} takes no value.")
+    found = _read_value(magic, option, words)
+    attribute = _attribute(option)
+    values[attribute] = [*(values[attribute] or []), found] if OPTIONS[magic][option] == PAIRS else found
 
 
 def _is_option(word: str) -> bool:
@@ -132,6 +178,8 @@ def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
     choices = f"{', '.join(kind[:-1])} or {kind[-1]}" if isinstance(kind, tuple) else ""
     if not value:
         raise _error(magic, f"{option} needs a value{choices and f': {choices}'}.")
+    if kind == PAIRS and not re.match(r"[A-Za-z_]\w*=", value):
+        raise _error(magic, f"{option} is NAME=value, and not {value}.")
     if choices and value not in kind:
         raise _error(magic, f"{option} is {choices}, and not {value}.")
     return value
@@ -146,7 +194,7 @@ def _attribute(option: str) -> str:
 
 
 @cache
-def _defaults(magic: str) -> dict[str, str | bool | None]:
+def _defaults(magic: str) -> dict[str, Any]:
     """Return the value of each option where it is not given, by its attribute."""
     options = OPTIONS[magic].items()
     return {_attribute(option): False if kind == FLAG else None for option, kind in options}

@@ -41,7 +41,7 @@ def test_models_are_summed_up(lab: Lab) -> None:
     of_model = [free.filter(has_text=model).count() for model in ("A100", "T4")]
     assert all(of_model)
     expect(notebook.panel.locator(".gm-overview > span").first).to_have_text(
-        f"16 × A100-SXM4-80GB: {of_model[0]} free · 8 × Tesla T4: {of_model[1]} free"
+        f"16 \u00d7 A100-SXM4-80GB: {of_model[0]} free · 8 \u00d7 Tesla T4: {of_model[1]} free"
     )
     picture(notebook, "24-gpus")
 

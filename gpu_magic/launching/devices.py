@@ -1,0 +1,92 @@
+"""The GPUs that a command gets: those that this process has, or others, in an order; and what names them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.model import Gpu
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.errors import LaunchError
+from gpu_magic.process.view import take_snapshot
+from gpu_magic.selection.options import Options
+from gpu_magic.selection.request import Named, parse
+from gpu_magic.selection.select import select
+from gpu_magic.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_magic.devices.model import Device
+    from gpu_magic.process.session import Session
+    from gpu_magic.process.view import Snapshot
+    from gpu_magic.selection.select import Selection
+
+__all__ = ["divide", "pick"]
+
+
+def pick(session: Session, gpus: str | None, count: int | None, *, force: bool) -> Selection:
+    """Return the GPUs for a command.
+
+    Parameters
+    ----------
+    session
+        This process's.
+    gpus
+        As typed after `%gpus`; None: those that this process has.
+    count
+        How many of them, the first ones; None: all.
+    force
+        Allow GPUs outside what this process was started with.
+
+    Raises
+    ------
+    ChoiceError
+        They can't be chosen.
+    LaunchError
+        There are not that many.
+
+    """
+    snapshot = take_snapshot(session)
+    request = Named(_visible(snapshot)) if gpus is None else parse(gpus)
+    options = Options(force=force)
+    selection = select(request, snapshot, session.inherited, options, session.scheduled)
+    if selection.devices is UNKNOWN:
+        raise LaunchError("Which GPUs these are can't be known here: name them, as --gpus 0,1.")
+    if not selection.devices:
+        raise LaunchError("A launch without a GPU is not what this is for: run the command by itself.")
+    if count is None or count == len(selection.devices):
+        return selection
+    if not 1 <= count <= len(selection.devices):
+        there = counted(len(selection.devices), "GPU")
+        raise LaunchError(f"-n {count} with {there}: from 1 to {len(selection.devices)} of them can be used.")
+    return select(_named(selection.devices[:count]), snapshot, session.inherited, options, session.scheduled)
+
+
+def divide(selection: Selection) -> list[Selection]:
+    """Return a selection for each device, that has it alone."""
+    assert isinstance(selection.devices, tuple)  # noqa: S101 - `pick` has seen to it
+    entries = (selection.mask or "").split(",")
+    return [
+        replace(selection, devices=(device,), mask=entry)
+        for device, entry in zip(selection.devices, entries, strict=True)
+    ]
+
+
+def _visible(snapshot: Snapshot) -> tuple[int | str, ...]:
+    """Return what names the devices that this process has, in the order of `cuda:i`."""
+    names = snapshot.kernel.names
+    if names is UNKNOWN:
+        raise LaunchError("Which GPUs this process has can't be known: name them, as --gpus 0,1.")
+    if snapshot.problem:
+        raise LaunchError(snapshot.problem)
+    by_uuid = {device.uuid: device for device in snapshot.devices}
+    order = sorted(names, key=lambda uuid: int(names[uuid].removeprefix("cuda:")))
+    found = [by_uuid[uuid] for uuid in order if uuid in by_uuid]
+    if not found:
+        raise LaunchError("No GPU is visible in this process: name some, as --gpus 0,1.")
+    return _named(found).identifiers
+
+
+def _named(devices: Sequence[Device]) -> Named:
+    return Named(tuple(device.index if isinstance(device, Gpu) else device.uuid for device in devices))

@@ -1,0 +1,115 @@
+"""A command that runs under a guardian, which ends all that it has started: see `guardian`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_magic.errors import LaunchError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Guarded"]
+
+_GUARDIAN = str(Path(__file__).with_name("guardian.py"))
+
+
+class Guarded:
+    """One command, and the guardian between this process and it.
+
+    Parameters
+    ----------
+    command
+        What is run.
+    environment, folder
+        Of the command.
+    output
+        The file that gets all that it writes.
+
+    Attributes
+    ----------
+    code
+        The exit code of the command, negative where a signal has ended it; None while it runs.
+    has_ended
+        Whether all that it started has ended, too.
+
+    Raises
+    ------
+    LaunchError
+        It can't be started.
+
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], folder: str, output: Path, logs: str
+    ) -> None:
+        self.code: int | None = None
+        self.has_ended = False
+        self._unread = b""
+        control, self._control = os.pipe()
+        self._report, report = os.pipe()
+        words = [str(os.getpid()), str(control), str(report), "own", logs, *command]
+        try:
+            with output.open("ab") as file:
+                self._process = subprocess.Popen(
+                    # In a session of its own: Jupyter interrupts the whole process group of a kernel.
+                    [sys.executable, "-I", "-S", _GUARDIAN, *words],
+                    env=dict(environment),
+                    cwd=folder,
+                    pass_fds=(control, report),
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._close()
+            raise LaunchError(f"{command[0]} can't be started: {error}.") from None
+        finally:
+            os.close(control)
+            os.close(report)
+
+    @property
+    def report(self) -> int:
+        """A descriptor that can be read when `read_report` has something to do."""
+        return self._report
+
+    def read_report(self) -> None:
+        """Read what the guardian has to say, and wait for it where that is nothing."""
+        read = os.read(self._report, 4096)
+        *lines, self._unread = (self._unread + read).split(b"\n")
+        for line in lines:
+            what, *value = line.decode().split()
+            if what == "exited":
+                self.code = int(value[0])
+            elif what == "failed":
+                self.code = 127
+        if not read:  # the guardian is gone
+            self.has_ended = True
+            if self.code is None:
+                self.code = -9
+            self._process.wait()
+            self._close()
+
+    def interrupt(self) -> None:
+        """Interrupt the command as Ctrl-C does; what is left after 2 s gets TERM, after 5 s KILL."""
+        self._tell(b"i")
+
+    def end(self) -> None:
+        """Send TERM to all that the command has started, and KILL 3 s later."""
+        self._tell(b"t")
+
+    def _tell(self, what: bytes) -> None:
+        if not self.has_ended:
+            with suppress(OSError):
+                os.write(self._control, what)
+
+    def _close(self) -> None:
+        for descriptor in (self._control, self._report):
+            with suppress(OSError):
+                os.close(descriptor)

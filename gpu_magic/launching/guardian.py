@@ -1,0 +1,205 @@
+"""The program between this process and a command that it launches: nothing outlives it.
+
+It ends them when the command has ended, when it is told to, and when the process that launched it is gone,
+however that ended. Ranks of torchrun have sessions of their own, and processes that become daemons lose
+their parents; this program is the "child subreaper" of all of them (Linux, prctl(2)), so that each stays a
+descendant of it. Only descendants are ever signaled.
+
+It is run by its path, with an interpreter that reads no settings (`python -I -S`), and imports no more than
+it must: it starts in some 30 ms.
+
+    guardian.py PARENT CONTROL REPORT GROUP LOGS COMMAND...
+
+PARENT is the process that launches, by number. CONTROL is a descriptor to read from: `i` interrupts the
+command, `t` ends it, and so does the end of the file. REPORT is a descriptor to write lines to: see `report`.
+GROUP is "own" where the command gets a process group of its own, and "same" where Ctrl-C in a terminal is to
+reach it. LOGS is a folder of the launching process's, which is removed where that is gone; empty for none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+
+PR_SET_CHILD_SUBREAPER = 36
+# Seconds from an interrupt to TERM, and from TERM to KILL.
+UNTIL_TERM = 2.0
+UNTIL_KILL = 3.0
+# Seconds between two looks at what is left, while it is being ended.
+LOOK_AGAIN = 0.05
+
+
+# A process: its number, and its start in clock ticks since the machine was started. A number can be used
+# again after the end of its process; with the start, it can't be mistaken.
+Process = tuple[int, str]
+
+
+def descendants(root: int) -> list[Process]:
+    """Return all processes that a process has started, and those that these have started, but zombies."""
+    children: dict[int, list[tuple[Process, bool]]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (found := read_stat(int(entry))):
+            state, parent, start = found
+            children.setdefault(parent, []).append(((int(entry), start), state not in "ZX"))
+    reached, parents = [], [root]
+    while parents:
+        for process, is_alive in children.get(parents.pop(), []):
+            parents.append(process[0])
+            if is_alive:
+                reached.append(process)
+    return reached
+
+
+def read_stat(pid: int) -> tuple[str, int, str] | None:
+    """Return a process's state, parent and start (Linux, proc_pid_stat(5)); None where it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return fields[0].decode(), int(fields[1]), fields[19].decode()
+
+
+def send(process: Process, number: int) -> None:
+    """Send a signal to this process, and to no other that has its number by now."""
+    pid, start = process
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        found = read_stat(pid)
+        if found and found[2] == start:
+            signal.pidfd_send_signal(handle, number)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+class Guardian:
+    """Runs a command, and ends it with all that it has started."""
+
+    def __init__(self, words: list[str]) -> None:
+        parent, control, report, group, self.logs, *self.command = words
+        self.control, self.report_to, self.own_group = int(control), int(report), group == "own"
+        os.set_inheritable(self.control, False)
+        os.set_inheritable(self.report_to, False)
+        self.child = 0
+        self.status: int | None = None  # of the command, as `os.waitpid` gives it
+        self.is_ending = False
+        self.signals: list[tuple[float, int]] = []  # to be sent, and when
+        self.parent = os.pidfd_open(int(parent))
+        if os.getppid() != int(parent):
+            raise ProcessLookupError
+
+    def run(self) -> int:
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self.end(signal.SIGTERM))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal, the command has it as well
+        signal.signal(signal.SIGHUP, lambda *_: self.end(signal.SIGTERM))
+        self.start()
+        watched = [self.control, self.parent, woken]
+        while True:
+            self.reap()
+            left = descendants(os.getpid()) if self.status is not None or self.is_ending else []
+            if self.status is not None:
+                if not left:
+                    break
+                self.end(signal.SIGTERM)
+            self.send_due(left)
+            ready = select.select(watched, [], [], LOOK_AGAIN if self.is_ending else None)[0]
+            if woken in ready:
+                os.read(woken, 1024)
+            if self.parent in ready:
+                watched.remove(self.parent)
+                self.end(signal.SIGTERM)
+            if self.control in ready:
+                asked = os.read(self.control, 1)
+                if not asked:
+                    watched.remove(self.control)
+                self.end(signal.SIGINT if asked == b"i" else signal.SIGTERM)
+        if self.logs and self.parent not in watched:
+            import shutil  # it takes as long to load as all of this
+
+            shutil.rmtree(self.logs, ignore_errors=True)
+        return os.waitstatus_to_exitcode(self.status) & 0xFF
+
+    def start(self) -> None:
+        default = [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD]
+        group = 0 if self.own_group else os.getpgrp()
+        try:
+            self.child = os.posix_spawnp(
+                self.command[0], self.command, os.environ, setsigdef=default, setpgroup=group
+            )
+        except OSError as error:
+            self.report(f"failed {error.errno}")
+            raise SystemExit(127) from None
+        self.report(f"started {self.child}")
+
+    def reap(self) -> None:
+        """Take note of processes that have ended: the command, and those that have lost their parents."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self.child:
+                self.status = status
+                self.report(f"exited {os.waitstatus_to_exitcode(status)}")
+
+    def end(self, first: int) -> None:
+        """Begin to end everything, unless that has begun; an interrupt can be followed by more."""
+        if self.is_ending:
+            return
+        self.is_ending = True
+        now = time.monotonic()
+        term = now + UNTIL_TERM if first == signal.SIGINT else now
+        self.signals = [(term, signal.SIGTERM), (term + UNTIL_KILL, signal.SIGKILL)]
+        if first == signal.SIGINT and self.own_group:
+            # As Ctrl-C in a terminal does.
+            try:
+                os.killpg(self.child, signal.SIGINT)
+            except OSError:
+                pass
+
+    def send_due(self, left: list[Process]) -> None:
+        """Send the signals whose time has come to all that is left; KILL again to what was started since."""
+        now = time.monotonic()
+        while self.signals and now >= self.signals[0][0]:
+            number = self.signals[0][1]
+            for process in left:
+                send(process, number)
+            if number == signal.SIGKILL:
+                return
+            self.signals.pop(0)
+
+    def report(self, line: str) -> None:
+        """Write a line: `started PID`, `failed ERRNO`, `exited CODE` (negative: by that signal)."""
+        try:
+            os.write(self.report_to, f"{line}\n".encode())
+        except OSError:
+            pass  # who would have read it is gone
+
+
+def main() -> int:
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    try:
+        guardian = Guardian(sys.argv[1:])
+    except ProcessLookupError:
+        return 1  # the parent is gone already
+    return guardian.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

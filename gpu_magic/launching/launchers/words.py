@@ -1,0 +1,135 @@
+"""Reads a launcher's command line: its own flags, and the program that it is to run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_magic.errors import LaunchError
+from gpu_magic.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["CommandLine", "dashed", "find_program", "has_flag"]
+
+_PACKAGES = {"torchrun": "torch", "accelerate": "accelerate", "accelerate-launch": "accelerate"}
+
+
+class CommandLine:
+    """What is typed behind the name of a launcher.
+
+    Parameters
+    ----------
+    launcher
+        As typed, for errors.
+    words
+        What follows it.
+    switches
+        Those of its flags that take no value: a word after any other flag is its value.
+
+    Attributes
+    ----------
+    flags
+        Its own flags and their values, as typed.
+    program
+        The script, or what stands in its place, and its arguments.
+
+    """
+
+    def __init__(self, launcher: str, words: Sequence[str], switches: frozenset[str]) -> None:
+        place = 0
+        while place < len(words) and words[place].startswith("-") and words[place] != "-":
+            place += 1 if dashed(words[place]) in switches or "=" in words[place] else 2
+        self.launcher = launcher
+        self.flags, self.program = list(words[:place]), list(words[place:])
+
+    def has(self, *flags: str) -> bool:
+        """Return whether one of these flags was typed, however it is spelled."""
+        return has_flag(self.flags, *flags)
+
+    def take_count(self, flag: str, gpus: int) -> None:
+        """Remove the flag that says how many processes to start.
+
+        Raises
+        ------
+        LaunchError
+            It is not the number of GPUs.
+
+        """
+        kept: list[str] = []
+        words = iter(self.flags)
+        for word in words:
+            if dashed(word) != flag:
+                kept.append(word)
+                continue
+            typed, equals, value = word.partition("=")
+            value = value if equals else next(words, "")
+            if value not in (str(gpus), "auto", "gpu"):
+                raise LaunchError(
+                    f"{self.launcher} {typed} {value} contradicts the {counted(gpus, 'GPU')} that it gets, "
+                    "one for each process: leave it out; %gpu_launch -n and --gpus say which GPUs."
+                )
+        self.flags = kept
+
+    def refuse(self, *flags: str) -> None:
+        """Raise LaunchError where a flag names GPUs: it would replace those that are chosen."""
+        for word in self.flags:
+            if dashed(word) in flags:
+                typed = word.partition("=")[0]
+                raise LaunchError(
+                    f"{self.launcher} {typed} would replace the GPUs that are chosen: leave it out, and name "
+                    "them with %gpu_launch --gpus."
+                )
+
+    def check_script(self, folder: str, *instead: str) -> None:
+        """Check that there is a script in a folder, unless one of these flags names something else.
+
+        Raises
+        ------
+        LaunchError
+            There is none.
+
+        """
+        if not self.program:
+            raise LaunchError(f"No script is named; try %gpu_launch {self.launcher} train.py.")
+        if self.has(*instead):
+            return
+        script = Path(folder, self.program[0])
+        if not script.is_file():
+            what = "is a folder" if script.is_dir() else "is not there"
+            raise LaunchError(f"{self.program[0]} {what}: {script.absolute()}.")
+
+
+def dashed(flag: str) -> str:
+    """Return a flag as it is compared: launchers take `--gpu_ids=0` and `--gpu-ids 0` for one."""
+    return flag.partition("=")[0].replace("_", "-")
+
+
+def has_flag(words: Sequence[str], *flags: str) -> bool:
+    return any(dashed(word) in flags for word in words)
+
+
+def find_program(name: str) -> str:
+    """Return the path of a program: of this environment's, before others on the PATH.
+
+    Raises
+    ------
+    LaunchError
+        It is not there.
+
+    """
+    if os.sep in name:
+        if os.access(name, os.X_OK) and not Path(name).is_dir():
+            return name
+        raise LaunchError(f"{name} is not there, or can't be run.")
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+    if found:
+        return found
+    if name in _PACKAGES:
+        raise LaunchError(f"{name} is not installed here: pip install {_PACKAGES[name]}.")
+    raise LaunchError(f"There is no program {name} here, or it is not on the PATH.")

@@ -1,0 +1,102 @@
+"""What a command writes: files that grow, read piece by piece, and a bound on what is shown of them."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import TYPE_CHECKING
+
+from gpu_magic.text import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+__all__ = ["Output", "last_traceback"]
+
+_MOST_KEPT = 1 << 20  # bytes of a file that `text` returns
+_TRACEBACK = "Traceback (most recent call last):"
+
+
+class Output:
+    """What one rank, or a command without ranks, writes.
+
+    Parameters
+    ----------
+    label
+        The rank; empty for the command's own.
+    find
+        Returns the files, in the order in which they are read; there can be more of them later.
+
+    """
+
+    def __init__(self, label: str, find: Callable[[], Iterable[Path]]) -> None:
+        self.label = label
+        self._find = find
+        self._read: dict[Path, int] = {}  # how many bytes of each file were read
+        self._decoders: dict[Path, codecs.IncrementalDecoder] = {}
+        self.was_cut = False
+
+    def read(self, most: int) -> str:
+        """Return what was written since the last call.
+
+        Parameters
+        ----------
+        most
+            Bytes of a file. Where more was written, its end is returned, and before it what is missing.
+
+        """
+        return "".join(self._read_file(file, most) for file in self._find())
+
+    @property
+    def text(self) -> str:
+        """All that was written; of long files, the end."""
+        return "".join(_tail(file) for file in self._find())
+
+    @property
+    def changed(self) -> float:
+        """When something was last written: seconds since the epoch; 0 where nothing was."""
+        return max((file.stat().st_mtime for file in self._find() if file.exists()), default=0.0)
+
+    def _read_file(self, file: Path, most: int) -> str:
+        done = self._read.get(file, 0)
+        cut = ""
+        try:
+            new = file.stat().st_size - done
+            if new <= 0:
+                return ""
+            with file.open("rb") as stream:
+                if new > most:
+                    stream.seek(done + new - most)
+                    missing = new - most + len(stream.readline())
+                    cut = f"\n… {size_text(missing)} are left out here; they stand in {file}\n"
+                    self._decoders.pop(file, None)
+                    self.was_cut = True
+                    done += missing
+                else:
+                    stream.seek(done)
+                read = stream.read(most)
+        except OSError:
+            return ""
+        self._read[file] = done + len(read)
+        decoder = self._decoders.setdefault(file, codecs.getincrementaldecoder("utf-8")("replace"))
+        return cut + decoder.decode(read)
+
+
+def last_traceback(text: str) -> str:
+    """Return the last Python traceback in a text, from its first line to the end; empty without one.
+
+    PyTorch begins each line of a rank's with `[rank1]: `, which is left out.
+    """
+    place = text.rfind(_TRACEBACK)
+    return re.sub(r"^\[rank\d+\]: ?", "", text[place:], flags=re.MULTILINE).rstrip() if place >= 0 else ""
+
+
+def _tail(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - _MOST_KEPT))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,102 @@
+"""Prepares a command: picks its GPUs, and finds out how its launcher is told of them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_magic.errors import LaunchError
+from gpu_magic.launching.devices import divide, pick
+from gpu_magic.launching.launchers import plan_command
+from gpu_magic.launching.prepared import Prepared, Process
+from gpu_magic.launching.run_folder import RunFolder
+from gpu_magic.process.environment import MASK, ORDER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpu_magic.process.session import Session
+    from gpu_magic.selection.select import Selection
+
+__all__ = ["prepare"]
+
+# With --each, the number of a process, and how many there are.
+_INDEX, _COUNT = "GPU_MAGIC_INDEX", "GPU_MAGIC_COUNT"
+
+
+def prepare(
+    session: Session,
+    words: Sequence[str],
+    gpus: str | None,
+    count: int | None,
+    *,
+    each: bool,
+    force: bool,
+    variables: Mapping[str, str],
+    folder: str | None,
+    script: tuple[str, str] | None = None,
+) -> Prepared:
+    """Return a command with its GPUs, ready to be launched; nothing is started.
+
+    Parameters
+    ----------
+    session
+        This process's.
+    words
+        The launcher, and what follows it.
+    gpus
+        As typed after `%gpus`; None: those that this process has, in their order.
+    count
+        How many of these, the first ones; None: all.
+    each
+        Start the command once for each GPU, which it sees alone.
+    force
+        Allow GPUs outside what this process was started with.
+    variables
+        More variables for the command.
+    folder
+        Where it is to be run; None: where this process is.
+    script
+        The name and the code of a script that is written for it, and named at the end of its line.
+
+    Raises
+    ------
+    ChoiceError, LaunchError
+        One line that says why it can't be launched.
+
+    """
+    where = Path(folder or ".").expanduser().absolute()
+    if not where.is_dir():
+        raise LaunchError(f"{where} is not a folder.")
+    selection, files = pick(session, gpus, count, force=force), RunFolder()
+    typed = shlex.join([*words, *(script[:1] if script else ())])
+    if script:
+        words = [*words, str(files.write_script(*script))]
+        # As for a script there, and for this process.
+        found = [str(where), *filter(None, [os.environ.get("PYTHONPATH")])]
+        variables = {"PYTHONPATH": os.pathsep.join(found), **variables}
+    parts = divide(selection) if each else [selection]
+    processes = []
+    for index, part in enumerate(parts):
+        own = {_INDEX: str(index), _COUNT: str(len(parts))} if each else {}
+        set_for_it = _variables(part, {**own, **variables})
+        environment = {**os.environ, **{name: value or "" for name, value in set_for_it.items()}}
+        for name, value in set_for_it.items():
+            if value is None:
+                del environment[name]
+        plan = plan_command(words, part.mask or "", str(where), environment)
+        devices = part.devices if isinstance(part.devices, tuple) else ()
+        processes.append(Process(plan, set_for_it, environment, devices))
+    return Prepared(typed, tuple(processes), str(where), files)
+
+
+def _variables(selection: Selection, given: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the variables that are set for a command; None: removed."""
+    found: dict[str, str | None] = {MASK: selection.mask, ORDER: selection.order}
+    if "PYTHONUNBUFFERED" not in os.environ:
+        found["PYTHONUNBUFFERED"] = "1"  # what is written is seen at once
+    if os.environ.get("MPLBACKEND", "").startswith("module://matplotlib_inline"):
+        found["MPLBACKEND"] = None  # ipykernel's own, which shows nothing elsewhere
+    return found | dict(given)

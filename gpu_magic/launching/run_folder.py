@@ -1,0 +1,51 @@
+"""The folder with the files of a launch: what its ranks write, and a cell's script."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+
+from gpu_magic.errors import LaunchError
+
+__all__ = ["RunFolder"]
+
+
+class RunFolder:
+    """A folder that goes with its object, or at the latest with this process.
+
+    Raises
+    ------
+    LaunchError
+        There is no place for it.
+
+    """
+
+    def __init__(self) -> None:
+        try:
+            self.path = Path(tempfile.mkdtemp(prefix="gpu_magic-"))
+        except OSError as error:
+            raise LaunchError(f"There is no place for the command's output: {error}.") from None
+        self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def keep(self) -> Path:
+        """Leave it where it is; return its path."""
+        self._remove.detach()
+        return self.path
+
+    def write_script(self, name: str, code: str) -> Path:
+        """Write a script into it; tracebacks show its lines for as long as the folder is there.
+
+        Raises
+        ------
+        LaunchError
+            It can't be written.
+
+        """
+        script = self.path / name
+        try:
+            script.write_text(code)
+        except OSError as error:
+            raise LaunchError(f"The script can't be written: {error}.") from None
+        return script

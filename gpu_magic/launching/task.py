@@ -1,0 +1,249 @@
+"""A command on its GPUs: it is started, followed, ended, and tells what became of it."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.errors import CommandFailed
+from gpu_magic.launching.guarded import Guarded
+from gpu_magic.launching.output import Output, last_traceback
+from gpu_magic.process.view import read_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpu_magic.devices.model import Device
+    from gpu_magic.launching.prepared import Prepared, Process
+    from gpu_magic.process.session import Session
+
+__all__ = ["Task"]
+
+_LOOK_AGAIN = 1.0  # seconds between two looks at the GPUs
+_READ_AGAIN = 0.1  # seconds between two looks at what is written
+_MOST_SHOWN = 48 << 10  # bytes of a file each time: a Jupyter server drops what exceeds 1 MB a second
+
+
+class Task:
+    """A command that was launched. `str` returns what became of it, as a line.
+
+    Parameters
+    ----------
+    name
+        What it is called.
+    prepared
+        What is run. Its files go with the task.
+    session
+        This process's, whose GPUs are looked at meanwhile.
+
+    Attributes
+    ----------
+    devices
+        Its GPUs, in the order of `cuda:i`.
+    outputs
+        What it writes: an `Output` for each rank, and one for the launcher itself.
+    started
+        When it was started: seconds since the epoch.
+
+    """
+
+    def __init__(self, name: str, prepared: Prepared, session: Session) -> None:
+        processes = prepared.processes
+        self.name, self.typed, self.files = name, prepared.typed, prepared.files
+        self.devices = tuple(device for process in processes for device in process.devices)
+        self.started = time.time()
+        self.notes = processes[0].plan.notes
+        self._session = session
+        self._begun = time.monotonic()
+        self._seconds: float | None = None
+        self._peaks: dict[str, int] = {}  # bytes, by the UUID of a device
+        self._was_stopped = False
+        self._oom_kills = _oom_kills()
+        self.outputs: list[Output] = []
+        self._guarded: list[Guarded] = []
+        for number, process in enumerate(processes):
+            self._start(process, prepared.folder, str(number) if len(processes) > 1 else "")
+        self._ended = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name=f"gpu_magic {name}", daemon=True)
+        self._watcher.start()
+
+    def _start(self, process: Process, folder: str, label: str) -> None:
+        plan, logs = process.plan, self.files.path / f"ranks{label}"
+        console = self.files.path / f"output{label}.log"
+        command = plan.command_with_logs(str(logs)) if plan.ranks else plan.command
+        environment = {**process.environment, **plan.logging_variables}
+        self._guarded.append(Guarded(command, environment, folder, console, str(self.files.path)))
+        self.outputs.append(Output(label, lambda: [console]))
+        for rank in range(plan.ranks):
+            patterns = [pattern.format(rank=rank) for pattern in plan.logs]
+            self.outputs.append(Output(str(rank), partial(_files, logs, patterns)))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether anything of it is left."""
+        return not self._ended.is_set()
+
+    @property
+    def code(self) -> int | None:
+        """The exit code: that of the first process that failed; negative where a signal ended it."""
+        if self.is_running:
+            return None
+        return next((one.code for one in self._guarded if one.code), 0)
+
+    @property
+    def seconds(self) -> float:
+        """For how long it has run."""
+        return time.monotonic() - self._begun if self._seconds is None else self._seconds
+
+    @property
+    def output(self) -> str:
+        """All that it has written; of long outputs, the end."""
+        return "".join(output.text for output in self.outputs)
+
+    @property
+    def ranks(self) -> list[Output]:
+        """What each rank has written; a command without ranks has one."""
+        return [output for output in self.outputs if output.label] or self.outputs
+
+    @property
+    def peaks(self) -> dict[Device, int]:
+        """The most memory that was seen in use by it on each GPU, in bytes; looked at once a second."""
+        return {
+            device: self._peaks[str(device.uuid)]
+            for device in self.devices
+            if str(device.uuid) in self._peaks
+        }
+
+    def follow(self) -> Iterator[tuple[Output, str]]:
+        """Yield what it writes, piece by piece, until its end."""
+        while True:
+            has_ended = not self.is_running
+            for output in self.outputs:
+                if text := output.read(_MOST_SHOWN):
+                    yield output, text
+            if has_ended:
+                return
+            self._ended.wait(_READ_AGAIN)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; return the exit code.
+
+        Raises
+        ------
+        TimeoutError
+            It runs longer than the timeout, in seconds.
+        CommandFailed
+            It has failed.
+
+        """
+        if not self._ended.wait(timeout):
+            raise TimeoutError(f"{self.typed} runs longer than {timeout} s; it goes on.")
+        self.check()
+        return self.code or 0
+
+    def check(self) -> None:
+        """Raise CommandFailed where it has failed, with the traceback of the rank that failed first."""
+        if self.is_running or not self.code or self._was_stopped:
+            return
+        label, traceback = self._first_traceback()
+        lines = [f"Rank {label}:", traceback, ""] if traceback and label else []
+        raise CommandFailed("\n".join([*lines, str(self)]))
+
+    def interrupt(self) -> None:
+        """Interrupt it as Ctrl-C does; what is left after 2 s gets TERM, after 5 s KILL."""
+        self._was_stopped = True
+        for process in self._guarded:
+            process.interrupt()
+
+    def stop(self) -> None:
+        """End it: TERM for all that it has started, and KILL after 3 s. Returns when nothing is left."""
+        self._was_stopped = True
+        for process in self._guarded:
+            process.end()
+        self._ended.wait()
+
+    def __str__(self) -> str:
+        how = (
+            "running"
+            if self.is_running
+            else "stopped"
+            if self._was_stopped
+            else _how_it_ended(self.code or 0)
+        )
+        parts = [f"{self.typed}: {how}", f"{self.seconds:.1f} s"]
+        parts += [f"{device.label} peak {size / (1 << 30):.1f} GiB" for device, size in self.peaks.items()]
+        if not self.is_running and self.code and _oom_kills() > self._oom_kills:
+            parts.append("the system's out-of-memory killer has ended a process meanwhile")
+        return " · ".join(parts)
+
+    def _first_traceback(self) -> tuple[str, str]:
+        """Return the rank that wrote a traceback first, and that."""
+        found = []
+        for output in self.outputs:
+            text = last_traceback(output.text)
+            if text:
+                found.append((bool(not output.label), output.changed, output.label, text))
+        return min(found, default=(False, 0.0, "", ""))[2:]
+
+    def _watch(self) -> None:
+        """Follow what the guardians say, and look at the GPUs, until all has ended."""
+        running = list(self._guarded)
+        look_at = 0.0
+        while running:
+            ready = select.select([one.report for one in running], [], [], 0.2)[0]
+            for one in list(running):
+                if one.report in ready:
+                    one.read_report()
+                if one.has_ended:
+                    running.remove(one)
+            if (now := time.monotonic()) >= look_at and running:
+                look_at = now + _LOOK_AGAIN
+                self._look()
+        self._seconds = time.monotonic() - self._begun
+        self._ended.set()
+
+    def _look(self) -> None:
+        """Note how much memory it has on its GPUs."""
+        inventory = read_machine(self._session)
+        wanted = {str(device.uuid) for device in self.devices}
+        for device in inventory.devices:
+            processes = device.status.processes
+            if str(device.uuid) not in wanted or processes is UNKNOWN:
+                continue
+            used = sum(
+                one.memory
+                for one in processes
+                if one.mine and one.pid != os.getpid() and one.memory is not UNKNOWN
+            )
+            if used:
+                self._peaks[str(device.uuid)] = max(used, self._peaks.get(str(device.uuid), 0))
+
+
+def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:
+    return [file for pattern in patterns for file in sorted(folder.glob(pattern))]
+
+
+def _how_it_ended(code: int) -> str:
+    if not code:
+        return "done"
+    if code < 0:
+        import signal
+
+        return f"ended by {signal.Signals(-code).name}"
+    return f"failed with exit code {code}"
+
+
+def _oom_kills() -> int:
+    """Return how often the out-of-memory killer has ended a process on this machine (Linux, /proc/vmstat)."""
+    try:
+        text = Path("/proc/vmstat").read_text()
+    except OSError:
+        return 0
+    found = [line.split()[1] for line in text.splitlines() if line.startswith("oom_kill ")]
+    return int(found[0]) if found else 0

@@ -1,0 +1,146 @@
+"""`%gpu_launch` and `%%gpu_launch`: run a script, or a cell as a script, on GPUs of one's choice."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+
+from gpu_magic.display.task_output import RankLines
+from gpu_magic.errors import GpuMagicError, LaunchError
+from gpu_magic.launching.prepare import prepare
+from gpu_magic.launching.task import Task
+from gpu_magic.launching.tasks import tasks
+from gpu_magic.magics.arguments import read_command
+from gpu_magic.process.session import current
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from gpu_magic.launching.prepared import Prepared
+
+__all__ = ["GpuLaunchMagic"]
+
+
+class GpuLaunchMagic:
+    """The magic that launches commands."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+
+    def gpu_launch(self, line: str, cell: str | None = None) -> None:
+        """Run a command on the chosen GPUs, in their order, in processes of its own.
+
+        %gpu_launch torchrun train.py --lr 1e-3
+                               one process for each GPU that this kernel has: rank 0 on cuda:0, …
+        %gpu_launch accelerate launch train.py
+        %gpu_launch deepspeed train.py --deepspeed_config ds.json
+        %gpu_launch python train.py
+                               one process, which has all of them; any other command, too
+        %%gpu_launch torchrun  the cell, as a script
+
+        The launcher's own options go behind its name. Before it:
+
+        -n 2                   the first two of them
+        --gpus 2,0             other GPUs, as after %gpus: this kernel's choice stays as it is
+        --each                 start the command once for each GPU, which it has alone; GPU_MAGIC_INDEX
+                               is 0, 1, … and GPU_MAGIC_COUNT how many there are
+        --env NAME=value       a variable for the command; can be given several times
+        --cwd FOLDER           where it is run
+        --background NAME      return at once; %gpu_tasks shows, waits for and ends it
+        --keep                 keep the files of its output, and the cell's script
+        --force                allow GPUs outside those that the kernel was started with
+        --dry-run              say what would be run, as one would type it in a shell
+
+        It can be done at any time, also once CUDA has started here. An interrupt ends the command with all
+        that it has started, and so does the end of this kernel.
+        """
+        try:
+            options = read_command("%gpu_launch", line)
+            prepared = self._prepare(options, cell)
+            task = None if options.dry_run else Task(options.background or "launch", prepared, current())
+        except GpuMagicError as error:
+            raise UsageError(str(error)) from None
+        if task is None:
+            print(prepared)
+            return
+        for note in task.notes:
+            print(note)
+        if options.background:
+            tasks.add(task)
+            print(f"{task.name} runs; %gpu_tasks {task.name} shows what it writes.")
+            return
+        try:
+            _follow(task)
+        finally:
+            if options.keep or any(output.was_cut for output in task.outputs):
+                print(f"Its files are kept in {task.files.keep()}.")
+
+    def _prepare(self, options: SimpleNamespace, cell: str | None) -> Prepared:
+        if options.background:
+            tasks.check_name(options.background)
+        if cell is not None and not options.command:
+            raise LaunchError("Nothing to run the cell with is named; try %%gpu_launch torchrun.")
+        script = None
+        if cell is not None:
+            _check_script(cell)
+            script = f"cell_{self._shell.execution_count}.py", cell
+        return prepare(
+            current(),
+            options.command,
+            options.gpus,
+            _number(options.count),
+            each=options.each,
+            force=options.force,
+            variables=dict(pair.split("=", 1) for pair in options.env or []),
+            folder=options.cwd,
+            script=script,
+        )
+
+
+def _number(typed: str | None) -> int | None:
+    if typed is not None and not typed.isdecimal():
+        raise LaunchError(f"-n is a number of GPUs, and not {typed}.")
+    return None if typed is None else int(typed)
+
+
+def _check_script(cell: str) -> None:
+    """Check that a cell can be run as a script: magics and `!` can't."""
+    try:
+        compile(cell, "cell", "exec")
+    except (SyntaxError, ValueError) as error:
+        where = f" in line {error.lineno + 1}" if isinstance(error, SyntaxError) and error.lineno else ""
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise LaunchError(
+            f"The cell is not a script of Python's: {reason}{where}; magics can't be in it."
+        ) from None
+
+
+def _follow(task: Task) -> None:
+    """Print what a task writes, until its end; an interrupt ends it."""
+    lines = RankLines(_write, has_ranks=len(task.outputs) > 1)
+    interrupt: KeyboardInterrupt | None = None
+    pieces = task.follow()
+    while True:
+        try:
+            for output, text in pieces:
+                lines.add(output.label, text)
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error
+            task.interrupt()
+            pieces = task.follow()
+    lines.end()
+    if interrupt:
+        print(task)
+        raise interrupt
+    task.check()
+    print(task)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,133 @@
+"""`%gpu_launch` and `%gpu_tasks` in a kernel."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import LIMIT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kernel.conftest import Kernel
+
+LOAD = "%load_ext gpu_magic"
+SHOW = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+
+
+def test_a_script_runs_on_the_chosen_gpus_and_the_kernel_stays_as_it_is(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\n%gpus 2,0")
+    kernel.run(f'open("show.py", "w").write({SHOW!r})')
+    reply = kernel.run("%gpu_launch python show.py")
+    assert re.fullmatch(r"2,0\npython show\.py: done · \d+\.\d s\n", reply.stdout)
+    assert kernel.run("%gpu_launch --gpus 3,1 -n 1 python show.py").stdout.startswith("3\n")
+    assert kernel.run(SHOW).stdout == "2,0\n"
+
+
+def test_a_cell_is_a_script_with_its_lines_in_tracebacks(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\n%gpus 1")
+    kernel.run('open("beside.py", "w").write("there = 5")')
+    reply = kernel.run("%%gpu_launch python\nimport beside\nprint(beside.there)\nlog = 1 / 0")
+    assert reply.status == "error"
+    assert reply.stdout.startswith("5\n")
+    assert re.search(r"cell_\d+\.py\", line 3, in <module>\n    log = 1 / 0", reply.stdout)
+    assert re.fullmatch(r"python cell_\d+\.py: failed with exit code 1 · \d+\.\d s", reply.errors[0])
+
+
+def test_run_all_stops_at_a_command_that_fails(kernel: Kernel) -> None:
+    replies = kernel.run_all(LOAD, "%gpu_launch python -c 'raise SystemExit(3)'", "after = 1")
+    assert [reply.status for reply in replies] == ["ok", "error"]
+    assert "failed with exit code 3" in replies[1].errors[0]
+
+
+def test_the_traceback_of_the_rank_that_failed_comes_with_the_error(kernel: Kernel) -> None:
+    kernel.run(LOAD)
+    code = (
+        "import os, time\\n"
+        "print('I am', os.environ['RANK'])\\n"
+        "if os.environ['RANK'] == '1': raise ValueError('boom')\\n"
+        "time.sleep(600)"
+    )
+    kernel.run(f'open("fails.py", "w").write("{code}")')
+    reply = kernel.run("%gpu_launch -n 2 torchrun fails.py")
+    assert {"[0] I am 0", "[1] I am 1"} <= set(reply.stdout.splitlines())
+    first, *_, error, empty, last = reply.errors[0].splitlines()
+    assert (first, error, empty) == ("Rank 1:", "ValueError: boom", "")
+    assert last.startswith("torchrun fails.py: failed with exit code 1")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("torchrun nothing.py", "nothing.py is not there: "),
+        ("train.py", "train.py needs a launcher; try torchrun train.py, or python train.py."),
+        ("-n 5 python -V", "-n 5 with 4 GPUs: from 1 to 4 of them can be used."),
+        ("-n many python -V", "-n is a number of GPUs, and not many."),
+        ("--gpus 7 python -V", "There is no GPU 7"),
+        ("--cwd /nowhere python -V", "/nowhere is not a folder."),
+        ("--env LR python -V", "--env is NAME=value, and not LR."),
+        ("no-such-program", "There is no program no-such-program here, or it is not on the PATH."),
+        ("torchrun --nproc-per-node 3 show.py", "--nproc-per-node 3 contradicts the 4 GPUs"),
+        ("accelerate launch --gpu_ids 0,1 show.py", "--gpu_ids would replace the GPUs that are chosen"),
+        ("deepspeed --include localhost:0 show.py", "--include would replace the GPUs that are chosen"),
+        ("", "Nothing to launch is named; try %gpu_launch torchrun train.py."),
+        ("'python", "The line can't be read: no closing quotation."),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_starts(kernel: Kernel, line: str, says: str) -> None:
+    kernel.run(LOAD)
+    reply = kernel.run(f"%gpu_launch {line}")
+    assert reply.status == "error"
+    assert says in reply.stderr
+    assert reply.stderr.count("\n") == 1
+
+
+def test_a_dry_run_is_a_line_for_a_shell(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\n%gpus 3,0")
+    reply = kernel.run("%gpu_launch --dry-run --env 'LR=1 e' printenv CUDA_VISIBLE_DEVICES LR")
+    assert reply.stdout.startswith("CUDA_VISIBLE_DEVICES=3,0 CUDA_DEVICE_ORDER=PCI_BUS_ID ")
+    typed = kernel.run(
+        f"import subprocess; print(subprocess.check_output({reply.stdout!r}, shell=True, text=True))"
+    )
+    assert typed.stdout.split("\n")[:2] == ["3,0", "1 e"]
+
+
+def test_an_interrupt_ends_the_command(kernel: Kernel, tmp_path: Path) -> None:
+    kernel.run(LOAD)
+    code = "import time\\nopen('there', 'w').close()\\nwhile True: time.sleep(60)"
+    kernel.run(f'open("long.py", "w").write("{code}")')
+    message = kernel.client.execute("%gpu_launch python long.py")
+    deadline = time.monotonic() + LIMIT
+    while not (tmp_path / "there").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    kernel.interrupt()
+    while (reply := kernel.client.get_shell_msg(timeout=LIMIT))["parent_header"].get("msg_id") != message:
+        pass
+    assert reply["content"]["ename"] == "KeyboardInterrupt"
+    assert kernel.run("1 + 1").text == "2"
+
+
+def test_what_runs_in_the_background_is_listed_waited_for_and_ended(kernel: Kernel) -> None:
+    kernel.run(LOAD)
+    assert kernel.run("%gpu_tasks").stdout.startswith("No task was launched")
+    start = "%gpu_launch --background {name} python -c \"import time; print('hello'); time.sleep({seconds})\""
+    assert kernel.run(start.format(name="short", seconds=1)).stdout.startswith("short runs; ")
+    kernel.run(start.format(name="long", seconds=600))
+    assert "long runs already" in kernel.run(start.format(name="long", seconds=1)).stderr
+    assert "done" in kernel.run("%gpu_tasks short --wait").stdout
+    assert kernel.run("%gpu_tasks short").stdout.startswith("hello\n")
+    assert "stopped" in kernel.run("%gpu_tasks long --stop").stdout
+    listed = kernel.run("%gpu_tasks").stdout.splitlines()
+    assert [line.split(":")[0] for line in listed] == ["short", "long"]
+    assert "There is no task other; there are: short, long." in kernel.run("%gpu_tasks other").stderr
+
+
+def test_it_is_explained(kernel: Kernel) -> None:
+    kernel.run(LOAD)
+    assert "%gpu_launch torchrun train.py --lr 1e-3" in kernel.run("%gpu_launch --help").stdout
+    assert "--stop" in kernel.run("%gpu_tasks --help").stdout

@@ -1,0 +1,144 @@
+"""Nothing is left behind, however a command or the process that launched it ends; and nothing else is touched.
+
+Every process of a test carries a variable of the test's own, by which it is found in /proc whatever its parent is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.conftest import LIMIT, ROOT
+
+# What is started: processes that ignore INT and TERM, that have sessions of their own, and that have become daemons,
+# each saying that it is there by a file.
+RANKS = """
+import os, signal, subprocess, sys, time
+
+def stay(name, ignores=(), own_session=False, daemon=False):
+    if os.fork():
+        return
+    if own_session or daemon:
+        os.setsid()
+    if daemon and os.fork():
+        os._exit(0)
+    for number in ignores:
+        signal.signal(number, signal.SIG_IGN)
+    open(name, "w").close()
+    while True:
+        time.sleep(60)
+
+stay("plain")
+stay("stubborn", ignores=(signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+stay("own-session", own_session=True)
+stay("daemon", daemon=True)
+stay("stubborn-daemon", ignores=(signal.SIGINT, signal.SIGTERM), daemon=True)
+open("launcher-%d" % os.getpid(), "w").close()
+while True:
+    time.sleep(60)
+"""
+NAMES = {"plain", "stubborn", "own-session", "daemon", "stubborn-daemon", "launcher"}
+
+# The process that launches. It tells when all are there, and then does what it is told.
+LAUNCHING = """
+import os, sys, time
+import gpu_magic
+from gpu_magic.testing import simulate
+
+with simulate("2xA100-80GB"):
+    task = gpu_magic.launch(["python", "ranks.py"])
+    print("launched", flush=True)
+    how = sys.stdin.readline().strip()
+    if how == "interrupt":
+        task.interrupt()
+        while task.is_running:
+            time.sleep(0.05)
+        print("ended", flush=True)
+    elif how == "stop":
+        task.stop()
+        print("ended", flush=True)
+    elif how == "exit":
+        sys.exit()
+    time.sleep(600)
+"""
+
+
+def marked(mark: str) -> set[int]:
+    """Return all processes that carry a mark in their environment."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            is_zombie = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            if not is_zombie and f"MARK={mark}\0".encode() in (folder / "environ").read_bytes() + b"\0":
+                found.add(int(folder.name))
+    return found
+
+
+def until(condition: object) -> None:
+    """Wait until something is true: a hang fails the test."""
+    deadline = time.monotonic() + LIMIT
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", ["interrupt", "stop", "exit", "kill", "kill the launcher", "terminate"])
+def test_nothing_is_left(how: str, tmp_path: Path) -> None:
+    (tmp_path / "ranks.py").write_text(textwrap.dedent(RANKS))
+    mark = uuid4().hex
+    bystander = subprocess.Popen(["sleep", "600"])
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "MARK": mark, "TMPDIR": str(tmp_path)}
+    launching = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHING],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+    )
+    try:
+        assert launching.stdin
+        assert launching.stdout
+        assert launching.stdout.readline() == "launched\n"
+        until(
+            lambda: (
+                {
+                    file.name.partition("-")[0] if "launcher" in file.name else file.name
+                    for file in tmp_path.iterdir()
+                }
+                >= NAMES
+            )
+        )
+        assert len(marked(mark)) == len(NAMES) + 2  # with the guardian, and the process that launches
+        launcher = int(next(tmp_path.glob("launcher-*")).name.partition("-")[2])
+        if how == "kill":
+            launching.kill()
+        elif how == "terminate":
+            launching.terminate()
+        elif how == "kill the launcher":
+            os.kill(launcher, signal.SIGKILL)
+        else:
+            launching.stdin.write(f"{how}\n")
+            launching.stdin.flush()
+        if how in ("interrupt", "stop"):
+            assert launching.stdout.readline() == "ended\n"
+        goes_on = {launching.pid} if how in ("interrupt", "stop", "kill the launcher") else set()
+        until(lambda: marked(mark) <= goes_on)
+        assert bystander.poll() is None
+        if not goes_on:  # the files of what was launched go with it
+            until(lambda: not list(tmp_path.glob("gpu_magic-*")))
+    finally:
+        for process in (launching, bystander):
+            process.kill()
+            process.wait()
+        for left in marked(mark):
+            os.kill(left, signal.SIGKILL)

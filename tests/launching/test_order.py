@@ -1,0 +1,115 @@
+"""Each launcher's ranks see the GPUs that were asked for, in that order: read back in the ranks themselves."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gpu_magic
+from gpu_magic.testing import simulate, start_cuda
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# What a rank has, as it sees it. It imports no framework: a second of each rank's.
+SCRIPT = """
+import json, os
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+print("has", json.dumps({name: os.environ.get(name) for name in names}))
+"""
+LAUNCHERS = {
+    "torchrun": "torchrun show.py",
+    "accelerate": "accelerate launch show.py",
+    "deepspeed": "deepspeed show.py",
+}
+
+
+def seen(task: Any) -> list[dict[str, Any]]:
+    """Return what each rank has, in the order of the ranks; all have ended well."""
+    assert task.wait() == 0, task.output
+    return [
+        json.loads(line[4:]) for rank in task.ranks for line in rank.text.splitlines() if line[:4] == "has "
+    ]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("gpus", ["2,0", "7,1,3,0"])
+def test_ranks_have_the_gpus_in_order(machine: Path, launcher: str, gpus: str) -> None:
+    (machine / "show.py").write_text(SCRIPT)
+    count = len(gpus.split(","))
+    ranks = seen(gpu_magic.launch(LAUNCHERS[launcher], gpus=gpus))
+    assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == [gpus] * count
+    assert [rank["LOCAL_RANK"] for rank in ranks] == [str(number) for number in range(count)]
+    assert {rank["WORLD_SIZE"] for rank in ranks} == {str(count)}
+    assert {rank["CUDA_DEVICE_ORDER"] for rank in ranks} == {"PCI_BUS_ID"}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_uuids_are_kept(launcher: str, tmp_path: Path) -> None:
+    """A process that was started with UUIDs hands UUIDs on."""
+    (tmp_path / "show.py").write_text(SCRIPT)
+    with simulate("8xA100-80GB"):
+        uuids = [str(gpu.uuid) for gpu in gpu_magic.gpus()]
+    with simulate("8xA100-80GB", mask=",".join(uuids)):
+        ranks = seen(gpu_magic.launch(LAUNCHERS[launcher], gpus="3,1", cwd=str(tmp_path)))
+    assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == [f"{uuids[3]},{uuids[1]}"] * 2
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_one_gpu_is_one_rank(machine: Path, launcher: str) -> None:
+    (machine / "show.py").write_text(SCRIPT)
+    task = gpu_magic.launch(LAUNCHERS[launcher], gpus=5)
+    assert [rank["CUDA_VISIBLE_DEVICES"] for rank in seen(task)] == ["5"]
+
+
+def test_every_order_of_every_number_reaches_a_program(machine: Path) -> None:
+    """The same without a launcher, which costs seconds: what is handed to each of them."""
+    for count in (1, 2, 3, 4):
+        for order in permutations("0235", count):
+            gpus = ",".join(order)
+            task = gpu_magic.launch(["printenv", "CUDA_VISIBLE_DEVICES"], gpus=gpus)
+            task.wait()
+            assert task.output == f"{gpus}\n"
+
+
+def test_what_is_chosen_is_what_a_command_gets(machine: Path) -> None:
+    gpu_magic.choose("6,2,4")
+    both = [gpu_magic.launch("printenv CUDA_VISIBLE_DEVICES", count=count) for count in (None, 2)]
+    assert [task.wait() or task.output for task in both] == ["6,2,4\n", "6,2\n"]
+
+
+def test_each_gets_one_gpu_and_its_number(machine: Path) -> None:
+    code = "import os; print(*map(os.environ.get, ['CUDA_VISIBLE_DEVICES', 'GPU_MAGIC_INDEX', 'GPU_MAGIC_COUNT']))"
+    task = gpu_magic.launch(["python", "-c", code], gpus="4,1", each=True)
+    task.wait()
+    assert [rank.text for rank in task.ranks] == ["4 0 2\n", "1 1 2\n"]
+
+
+def test_a_process_in_which_cuda_has_started_launches_on_any_gpu(machine: Path) -> None:
+    gpu_magic.choose("1")
+    start_cuda()
+    task = gpu_magic.launch("printenv CUDA_VISIBLE_DEVICES", gpus="3,0")
+    task.wait()
+    assert task.output == "3,0\n"
+
+
+def test_a_user_s_saved_configuration_of_accelerate_chooses_no_gpus(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = machine / "hf" / "accelerate" / "default_config.yaml"
+    saved.parent.mkdir(parents=True)
+    saved.write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\ngpu_ids: 0,7\nmachine_rank: 0\n"
+        "mixed_precision: bf16\nnum_machines: 1\nnum_processes: 2\nuse_cpu: false\n"
+    )
+    monkeypatch.setenv("HF_HOME", str(machine / "hf"))
+    (machine / "show.py").write_text(
+        SCRIPT + "print('precision', os.environ['ACCELERATE_MIXED_PRECISION'])\n"
+    )
+    task = gpu_magic.launch("accelerate launch show.py", gpus="3,1")
+    assert [rank["CUDA_VISIBLE_DEVICES"] for rank in seen(task)] == ["3,1", "3,1"]
+    assert task.notes == (f"accelerate takes from {saved}: mixed_precision: bf16.",)
+    assert "precision bf16" in task.output
