@@ -41,6 +41,8 @@ ROOMS = [
     "widget",
     "api",
     "magics",
+    "command_line",
+    "__main__",
     "testing",
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,11 @@ class Guarded:
     environment, folder
         Of the command.
     output
-        The file that gets all that it writes.
+        The file that gets all that it writes; None: where this process writes to.
+    logs
+        A folder that is removed where this process is gone.
+    has_input
+        Whether it reads what this process would.
 
     Attributes
     ----------
@@ -46,7 +50,14 @@ class Guarded:
     """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], folder: str, output: Path, logs: str
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: str,
+        output: Path | None,
+        logs: str,
+        *,
+        has_input: bool = False,
     ) -> None:
         self.code: int | None = None
         self.has_ended = False
@@ -55,14 +66,14 @@ class Guarded:
         self._report, report = os.pipe()
         words = [str(os.getpid()), str(control), str(report), "own", logs, *command]
         try:
-            with output.open("ab") as file:
+            with nullcontext() if output is None else output.open("ab") as file:
                 self._process = subprocess.Popen(
                     # In a session of its own: Jupyter interrupts the whole process group of a kernel.
                     [sys.executable, "-I", "-S", _GUARDIAN, *words],
                     env=dict(environment),
                     cwd=folder,
                     pass_fds=(control, report),
-                    stdin=subprocess.DEVNULL,
+                    stdin=None if has_input else subprocess.DEVNULL,
                     stdout=file,
                     stderr=file,
                     start_new_session=True,

@@ -41,6 +41,8 @@ class Task:
         What is run. Its files go with the task.
     session
         This process's, whose GPUs are looked at meanwhile.
+    is_attached
+        Whether it has this process's input, and where it has no ranks its output: in a shell.
 
     Attributes
     ----------
@@ -53,13 +55,13 @@ class Task:
 
     """
 
-    def __init__(self, name: str, prepared: Prepared, session: Session) -> None:
+    def __init__(self, name: str, prepared: Prepared, session: Session, *, is_attached: bool = False) -> None:
         processes = prepared.processes
         self.name, self.typed, self.files = name, prepared.typed, prepared.files
         self.devices = tuple(device for process in processes for device in process.devices)
         self.started = time.time()
         self.notes = processes[0].plan.notes
-        self._session = session
+        self._session, self._is_attached = session, is_attached
         self._begun = time.monotonic()
         self._seconds: float | None = None
         self._peaks: dict[str, int] = {}  # bytes, by the UUID of a device
@@ -78,7 +80,10 @@ class Task:
         console = self.files.path / f"output{label}.log"
         command = plan.command_with_logs(str(logs)) if plan.ranks else plan.command
         environment = {**process.environment, **plan.logging_variables}
-        self._guarded.append(Guarded(command, environment, folder, console, str(self.files.path)))
+        output = None if self._is_attached and not plan.ranks and not label else console
+        self._guarded.append(
+            Guarded(command, environment, folder, output, str(self.files.path), has_input=self._is_attached)
+        )
         self.outputs.append(Output(label, lambda: [console]))
         for rank in range(plan.ranks):
             patterns = [pattern.format(rank=rank) for pattern in plan.logs]
@@ -161,11 +166,15 @@ class Task:
         for process in self._guarded:
             process.interrupt()
 
-    def stop(self) -> None:
-        """End it: TERM for all that it has started, and KILL after 3 s. Returns when nothing is left."""
+    def end(self) -> None:
+        """Send TERM to all that it has started, and KILL after 3 s."""
         self._was_stopped = True
         for process in self._guarded:
             process.end()
+
+    def stop(self) -> None:
+        """End it, and return when nothing of it is left."""
+        self.end()
         self._ended.wait()
 
     def __str__(self) -> str:

@@ -83,7 +83,7 @@ class GpuLaunchMagic:
         if options.background:
             tasks.check_name(options.background)
         if cell is not None and not options.command:
-            raise LaunchError("Nothing to run the cell with is named; try %%gpu_launch torchrun.")
+            raise LaunchError("Nothing to run the cell with is named: %%gpu_launch torchrun, for example.")
         script = None
         if cell is not None:
             _check_script(cell)

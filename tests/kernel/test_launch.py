@@ -74,7 +74,7 @@ def test_the_traceback_of_the_rank_that_failed_comes_with_the_error(kernel: Kern
         ("torchrun --nproc-per-node 3 show.py", "--nproc-per-node 3 contradicts the 4 GPUs"),
         ("accelerate launch --gpu_ids 0,1 show.py", "--gpu_ids would replace the GPUs that are chosen"),
         ("deepspeed --include localhost:0 show.py", "--include would replace the GPUs that are chosen"),
-        ("", "Nothing to launch is named; try %gpu_launch torchrun train.py."),
+        ("", "Nothing to launch is named: torchrun train.py, for example."),
         ("'python", "The line can't be read: no closing quotation."),
     ],
 )

@@ -45,7 +45,7 @@ def plan_command(words: Sequence[str], mask: str, folder: str, environment: Mapp
 
     """
     if not words:
-        raise LaunchError("Nothing to launch is named; try %gpu_launch torchrun train.py.")
+        raise LaunchError("Nothing to launch is named: torchrun train.py, for example.")
     gpus = mask.split(",")
     match words:
         case ["torchrun", *rest]:

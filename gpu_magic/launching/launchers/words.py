@@ -71,7 +71,7 @@ class CommandLine:
             if value not in (str(gpus), "auto", "gpu"):
                 raise LaunchError(
                     f"{self.launcher} {typed} {value} contradicts the {counted(gpus, 'GPU')} that it gets, "
-                    "one for each process: leave it out; %gpu_launch -n and --gpus say which GPUs."
+                    "one for each process: leave it out; -n and --gpus, before the launcher, say which GPUs."
                 )
         self.flags = kept
 
@@ -82,7 +82,7 @@ class CommandLine:
                 typed = word.partition("=")[0]
                 raise LaunchError(
                     f"{self.launcher} {typed} would replace the GPUs that are chosen: leave it out, and name "
-                    "them with %gpu_launch --gpus."
+                    "others with --gpus before the launcher."
                 )
 
     def check_script(self, folder: str, *instead: str) -> None:
@@ -95,7 +95,7 @@ class CommandLine:
 
         """
         if not self.program:
-            raise LaunchError(f"No script is named; try %gpu_launch {self.launcher} train.py.")
+            raise LaunchError(f"No script is named; try {self.launcher} train.py.")
         if self.has(*instead):
             return
         script = Path(folder, self.program[0])

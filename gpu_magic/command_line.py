@@ -1,0 +1,148 @@
+"""`gpu-magic` in a shell: the table of GPUs, and commands on GPUs of one's choice."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.api import gpus
+from gpu_magic.devices.model import Gpu
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.display.task_output import RankLines
+from gpu_magic.errors import GpuMagicError
+from gpu_magic.launching.prepare import prepare
+from gpu_magic.launching.task import Task
+from gpu_magic.process.session import current
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_magic.devices.model import Device
+
+__all__ = ["main"]
+
+_EXAMPLES = """
+examples:
+  gpu-magic                                        the GPUs, and who uses them
+  gpu-magic run --gpus auto:2 -- torchrun train.py one process for each of the two least busy
+  gpu-magic run --gpus 2,0 -- python train.py      one process, whose cuda:0 is GPU 2
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status: a command's own, or 2 where it can't be run."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _run(options) if options.action == "run" else _show(as_json=options.json)
+    except GpuMagicError as error:
+        print(f"gpu-magic: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "gpu-magic",
+        description="Show the GPUs of this machine, and run commands on some of them.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="the GPUs as JSON: bytes, percent, degrees Celsius, watts"
+    )
+    actions = parser.add_subparsers(dest="action", metavar="run")
+    run = actions.add_parser("run", help="run a command: gpu-magic run --help")
+    run.add_argument("--gpus", help="as after %%gpus: 2,0 or auto:2; without it, those that this shell has")
+    run.add_argument("-n", "--count", type=int, help="only the first so many of them")
+    run.add_argument(
+        "--each", action="store_true", help="start the command once for each GPU, which it has alone"
+    )
+    run.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="NAME=value",
+        help="a variable for the command",
+    )
+    run.add_argument("--cwd", metavar="FOLDER", help="where it is run")
+    run.add_argument("--force", action="store_true", help="allow GPUs outside CUDA_VISIBLE_DEVICES")
+    run.add_argument("--dry-run", action="store_true", help="say what would be run")
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="torchrun train.py")
+    return parser
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=value")
+    return name, value
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run a command to its end; pass signals on to it."""
+    words = options.command[1:] if options.command[:1] == ["--"] else options.command
+    prepared = prepare(
+        current(),
+        words,
+        options.gpus,
+        options.count,
+        each=options.each,
+        force=options.force,
+        variables=dict(options.env),
+        folder=options.cwd,
+    )
+    if options.dry_run:
+        print(prepared)
+        return 0
+    task = Task("run", prepared, current(), is_attached=True)
+    for note in task.notes:
+        print(note, file=sys.stderr)
+    signal.signal(signal.SIGINT, lambda *_: task.interrupt())
+    signal.signal(signal.SIGTERM, lambda *_: task.end())
+    lines = RankLines(_write, has_ranks=len(task.outputs) > 1)
+    for output, text in task.follow():
+        lines.add(output.label, text)
+    lines.end()
+    code = task.code or 0
+    return code if code >= 0 else 128 - code  # as shells report a signal
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _show(*, as_json: bool) -> int:
+    found = gpus()
+    print(json.dumps([_record(device) for device in found.devices], indent=2) if as_json else found)
+    return 0
+
+
+def _record(device: Device) -> dict[str, Any]:
+    """Return a device as JSON has it; null for what the driver would not tell."""
+    status = device.status
+    processes = None if status.processes is UNKNOWN else status.processes
+    return {
+        "index": device.index if isinstance(device, Gpu) else None,
+        "gpu": device.index if isinstance(device, Gpu) else device.gpu_index,
+        "uuid": _known(device.uuid),
+        "name": _known(device.name),
+        "memory_total": _known(device.memory_total),
+        "memory_used": _known(status.memory_used),
+        "utilization": _known(status.utilization),
+        "temperature": _known(status.temperature),
+        "power": _known(status.power),
+        "problem": device.problem if isinstance(device, Gpu) else "",
+        "processes": processes
+        and [
+            {name: _known(getattr(one, name)) for name in ("pid", "name", "owner", "memory")}
+            for one in processes
+        ],
+    }
+
+
+def _known(value: object) -> object:
+    return None if value is UNKNOWN else value

@@ -1,0 +1,110 @@
+"""`python -m gpu_magic`, which is `gpu-magic` where it is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import LIMIT, ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def start(*words: str, **variables: str) -> subprocess.Popen[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "gpu_magic", *words],
+        env=clean | {"GPU_MAGIC_SIMULATE": "4xA100-80GB clock=0", "PYTHONPATH": str(ROOT)} | variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(*words: str, given: str = "", **variables: str) -> tuple[int, str, str]:
+    """Return the exit status, what was printed, and what was said of errors."""
+    process = start(*words, **variables)
+    out, err = process.communicate(given, timeout=LIMIT)
+    return process.returncode, out, err
+
+
+def test_it_shows_the_gpus() -> None:
+    status, out, _ = run()
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines()[1:6]] == ["GPU", "0", "1", "2", "3"]
+
+
+def test_json_is_in_plain_units() -> None:
+    found = json.loads(run("--json")[1])
+    assert [gpu["index"] for gpu in found] == [0, 1, 2, 3]
+    assert {gpu["memory_total"] for gpu in found} == {80 << 30}
+    assert all(0 <= gpu["utilization"] <= 100 for gpu in found)
+
+
+def test_what_the_driver_would_not_tell_is_null() -> None:
+    found = json.loads(run("--json", GPU_MAGIC_SIMULATE="1xA100-80GB(1g.10gb,2g.20gb)")[1])
+    assert [one["gpu"] for one in found] == [0, 0, 0]
+    assert [one["index"] for one in found] == [0, None, None]
+    assert found[1]["utilization"] is None
+
+
+def test_a_command_has_the_gpus_and_its_exit_status_is_ours() -> None:
+    code = "import os, sys; print(os.environ['CUDA_VISIBLE_DEVICES'], input()); print('no', file=sys.stderr); sys.exit(7)"
+    status, out, err = run("run", "--gpus", "2,0", "--", sys.executable, "-c", code, given="yes\n")
+    assert (status, out, err) == (7, "2,0 yes\n", "no\n")
+
+
+def test_each_has_one_gpu() -> None:
+    _, out, _ = run("run", "--gpus", "3,1", "--each", "--", "printenv", "CUDA_VISIBLE_DEVICES")
+    assert sorted(out.splitlines()) == ["[0] 3", "[1] 1"]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 30), (signal.SIGTERM, 40)])
+def test_signals_are_passed_on(number: int, status: int, tmp_path: Path) -> None:
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: sys.exit(30))\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(40))\n"
+        "print('there', flush=True)\n"
+        "while True: time.sleep(60)\n"
+    )
+    process = start("run", "--", sys.executable, "-c", code)
+    assert process.stdout
+    assert process.stdout.readline() == "there\n"
+    process.send_signal(number)
+    process.communicate(timeout=LIMIT)
+    assert process.returncode == status
+
+
+def test_a_command_that_a_signal_ends_is_reported_as_shells_do() -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    assert run("run", "--", sys.executable, "-c", code)[0] == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["run", "--gpus", "9", "--", "true"], "There is no GPU 9: this machine has GPUs 0 to 3."),
+        (["run", "--", "no-such-program"], "There is no program no-such-program here"),
+        (["run"], "Nothing to launch is named"),
+        (["run", "--env", "LR", "--", "true"], "LR is not NAME=value"),
+    ],
+)
+def test_bad_input_is_said_and_nothing_is_run(words: list[str], says: str) -> None:
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
+    assert says in err.splitlines()[-1]
+
+
+def test_a_dry_run_says_what_would_be_run() -> None:
+    _, out, _ = run("run", "--dry-run", "--gpus", "1", "--", "printenv", "CUDA_VISIBLE_DEVICES")
+    assert out.startswith("CUDA_VISIBLE_DEVICES=1 CUDA_DEVICE_ORDER=PCI_BUS_ID ")
+    assert subprocess.check_output(out, shell=True, text=True) == "1\n"
