@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import CommandFailed
 from gpu_magic.launching.guarded import Guarded
 from gpu_magic.launching.output import Output, last_traceback
 from gpu_magic.process.view import read_machine
+from gpu_magic.text import bytes_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -64,7 +65,11 @@ class Task:
         self._session, self._is_attached = session, is_attached
         self._begun = time.monotonic()
         self._seconds: float | None = None
-        self._peaks: dict[str, int] = {}  # bytes, by the UUID of a device
+        self._used: dict[
+            str, int
+        ] = {}  # bytes that it has now, by the UUID of a device; and the most that it had
+        self._peaks: dict[str, int] = {}
+        self._utilization: dict[str, int | Unknown] = {}  # percent
         self._was_stopped = False
         self._oom_kills = _oom_kills()
         self.outputs: list[Output] = []
@@ -177,17 +182,25 @@ class Task:
         self.end()
         self._ended.wait()
 
+    @property
+    def now(self) -> str:
+        """What its GPUs do, as a line: how busy they are, and what it has of their memory."""
+        parts = [f"{self.typed}: {self.seconds:.0f} s"]
+        for device in self.devices:
+            uuid = str(device.uuid)
+            utilization = self._utilization.get(uuid, UNKNOWN)
+            figures = ["?" if utilization is UNKNOWN else f"{utilization} %"]
+            figures += [bytes_text(self._used[uuid])] if uuid in self._used else []
+            parts.append(f"{device.label} {' '.join(figures)}")
+        return " · ".join(parts)
+
     def __str__(self) -> str:
-        how = (
-            "running"
-            if self.is_running
-            else "stopped"
-            if self._was_stopped
-            else _how_it_ended(self.code or 0)
-        )
+        if self.is_running:
+            return self.now
+        how = "stopped" if self._was_stopped else _how_it_ended(self.code or 0)
         parts = [f"{self.typed}: {how}", f"{self.seconds:.1f} s"]
-        parts += [f"{device.label} peak {size / (1 << 30):.1f} GiB" for device, size in self.peaks.items()]
-        if not self.is_running and self.code and _oom_kills() > self._oom_kills:
+        parts += [f"{device.label} at most {bytes_text(size)}" for device, size in self.peaks.items()]
+        if self.code and _oom_kills() > self._oom_kills:
             parts.append("the system's out-of-memory killer has ended a process meanwhile")
         return " · ".join(parts)
 
@@ -218,20 +231,25 @@ class Task:
         self._ended.set()
 
     def _look(self) -> None:
-        """Note how much memory it has on its GPUs."""
+        """Note how much memory it has on its GPUs, and how busy these are."""
         inventory = read_machine(self._session)
         wanted = {str(device.uuid) for device in self.devices}
         for device in inventory.devices:
             processes = device.status.processes
-            if str(device.uuid) not in wanted or processes is UNKNOWN:
+            uuid = str(device.uuid)
+            if uuid not in wanted:
+                continue
+            self._utilization[uuid] = device.status.utilization
+            if processes is UNKNOWN:
                 continue
             used = sum(
                 one.memory
                 for one in processes
                 if one.mine and one.pid != os.getpid() and one.memory is not UNKNOWN
             )
+            self._used[uuid] = used
             if used:
-                self._peaks[str(device.uuid)] = max(used, self._peaks.get(str(device.uuid), 0))
+                self._peaks[uuid] = max(used, self._peaks.get(uuid, 0))
 
 
 def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
@@ -13,6 +14,7 @@ from gpu_magic.launching.prepare import prepare
 from gpu_magic.launching.task import Task
 from gpu_magic.launching.tasks import tasks
 from gpu_magic.magics.arguments import read_command
+from gpu_magic.magics.task_line import live_line
 from gpu_magic.process.session import current
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ class GpuLaunchMagic:
             print(f"{task.name} runs; %gpu_tasks {task.name} shows what it writes.")
             return
         try:
-            _follow(task)
+            self._follow(task)
         finally:
             if options.keep or any(output.was_cut for output in task.outputs):
                 print(f"Its files are kept in {task.files.keep()}.")
@@ -100,6 +102,29 @@ class GpuLaunchMagic:
             script=script,
         )
 
+    def _follow(self, task: Task) -> None:
+        """Print what a task writes, until its end; an interrupt ends it."""
+        lines = RankLines(_write, has_ranks=len(task.outputs) > 1)
+        interrupt: KeyboardInterrupt | None = None
+        pieces = task.follow()
+        is_live = hasattr(self._shell, "kernel")  # a line that was shown can be changed
+        with live_line(task) if is_live else nullcontext():
+            while True:
+                try:
+                    for output, text in pieces:
+                        lines.add(output.label, text)
+                    break
+                except KeyboardInterrupt as error:
+                    interrupt = error
+                    task.interrupt()
+                    pieces = task.follow()
+            lines.end()
+        if interrupt:
+            raise interrupt
+        task.check()
+        if not is_live:
+            print(task)
+
 
 def _number(typed: str | None) -> int | None:
     if typed is not None and not typed.isdecimal():
@@ -117,28 +142,6 @@ def _check_script(cell: str) -> None:
         raise LaunchError(
             f"The cell is not a script of Python's: {reason}{where}; magics can't be in it."
         ) from None
-
-
-def _follow(task: Task) -> None:
-    """Print what a task writes, until its end; an interrupt ends it."""
-    lines = RankLines(_write, has_ranks=len(task.outputs) > 1)
-    interrupt: KeyboardInterrupt | None = None
-    pieces = task.follow()
-    while True:
-        try:
-            for output, text in pieces:
-                lines.add(output.label, text)
-            break
-        except KeyboardInterrupt as error:
-            interrupt = error
-            task.interrupt()
-            pieces = task.follow()
-    lines.end()
-    if interrupt:
-        print(task)
-        raise interrupt
-    task.check()
-    print(task)
 
 
 def _write(text: str) -> None:

@@ -34,6 +34,7 @@ class Reply:
     stderr: str = ""
     text: str = ""
     html: str = ""
+    updated: str = ""  # the latest text of an output that was brought up to date
     errors: list[str] = field(default_factory=list)
     traceback: str = ""
 
@@ -58,6 +59,8 @@ class Kernel:
             elif message["msg_type"] in ("display_data", "execute_result"):
                 reply.text += content["data"].get("text/plain", "")
                 reply.html += content["data"].get("text/html", "")
+            elif message["msg_type"] == "update_display_data":
+                reply.updated = content["data"].get("text/plain", "")
             elif message["msg_type"] == "error":
                 reply.errors.append(content["evalue"])
                 reply.traceback += _ANSI.sub("", "\n".join(content["traceback"]))

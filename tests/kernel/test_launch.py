@@ -23,7 +23,8 @@ def test_a_script_runs_on_the_chosen_gpus_and_the_kernel_stays_as_it_is(kernel: 
     kernel.run(f"{LOAD}\n%gpus 2,0")
     kernel.run(f'open("show.py", "w").write({SHOW!r})')
     reply = kernel.run("%gpu_launch python show.py")
-    assert re.fullmatch(r"2,0\npython show\.py: done · \d+\.\d s\n", reply.stdout)
+    assert reply.stdout == "2,0\n"
+    assert re.fullmatch(r"python show\.py: done · \d+\.\d s", reply.updated)
     assert kernel.run("%gpu_launch --gpus 3,1 -n 1 python show.py").stdout.startswith("3\n")
     assert kernel.run(SHOW).stdout == "2,0\n"
 

@@ -1,0 +1,100 @@
+"""What ranks write is shown in lines, whatever pieces it comes in; much of it is cut, and said to be."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gpu_magic
+from gpu_magic.display.task_output import RankLines
+from gpu_magic.launching.output import Output, last_traceback
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=20), max_size=8)
+
+
+def shown(*pieces: tuple[str, str]) -> str:
+    written: list[str] = []
+    lines = RankLines(written.append, has_ranks=True)
+    for label, text in pieces:
+        lines.add(label, text)
+    lines.end()
+    return "".join(written)
+
+
+@given(LINES, st.data())
+def test_lines_are_whole_however_they_are_divided(lines: list[str], data: st.DataObject) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    pieces = [text[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert shown(*(("1", piece) for piece in pieces)) == "".join(f"[1] {line}\n" for line in lines)
+
+
+def test_lines_of_two_ranks_do_not_mix() -> None:
+    pieces = ("0", "zero, fir"), ("1", "one\n"), ("0", "st\nzero, second\n")
+    assert shown(*pieces) == "[1] one\n[0] zero, first\n[0] zero, second\n"
+
+
+def test_a_progress_bar_is_one_line() -> None:
+    bar = "".join(f"\r {done} %" for done in range(0, 101, 10))
+    assert shown(("0", bar), ("0", "\nepoch 1\r\n")) == "[0]  100 %\n[0] epoch 1\n"
+
+
+def test_a_character_that_is_written_in_two_pieces_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    output = Output("0", lambda: [file])
+    assert output.read(1000) == ""
+    whole = "a\u00dfb".encode()  # two bytes in the middle
+    file.write_bytes(whole[:2])
+    begun = output.read(1000)
+    with file.open("ab") as more:
+        more.write(whole[2:])
+    assert begun + output.read(1000) == "a\u00dfb"
+
+
+def test_more_than_a_page_can_take_is_cut_and_stands_in_the_file(machine: Path) -> None:
+    """100 MB at once: the end of it is shown, and where the rest is."""
+    code = "import sys; [sys.stdout.write('x' * 99 + chr(10)) for _ in range(1_000_000)]; print('the end')"
+    task = gpu_magic.launch(["python", "-c", code], count=1)
+    texts = [text for _, text in task.follow()]
+    assert sum(map(len, texts)) < 10_000_000
+    assert "".join(texts).endswith("the end\n")
+    cut = next(text for text in texts if "are left out here; they stand in " in text)
+    file = cut.partition("they stand in ")[2].partition("\n")[0]
+    assert task.outputs[0].was_cut
+    assert (machine / file).stat().st_size == 100_000_008
+
+
+def test_the_last_traceback_is_found_without_the_rank_before_its_lines() -> None:
+    text = (
+        'epoch 1\n[rank1]: Traceback (most recent call last):\n[rank1]:   File "a.py", line 2\n'
+        "[rank1]: ValueError: boom\n"
+    )
+    assert last_traceback(text) == (
+        'Traceback (most recent call last):\n  File "a.py", line 2\nValueError: boom'
+    )
+    assert last_traceback("all is well\n") == ""
+
+
+def test_a_hundred_launches_leave_nothing_in_this_process(machine: Path) -> None:
+    def left() -> tuple[int, int]:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208
+
+    gpu_magic.launch("true", count=1).wait()
+    before = left()
+    paths = []
+    for _ in range(100):
+        task = gpu_magic.launch("true", count=1)
+        task.wait()
+        paths.append(task.files.path)
+    del task
+    assert left() == before
+    assert not any(path.exists() for path in paths)
