@@ -14,6 +14,7 @@ __all__ = [
     "LaunchError",
     "PlacementError",
     "PlacementWarning",
+    "ProcessError",
     "SimulationError",
 ]
 
@@ -40,6 +41,10 @@ class PlacementError(_OneLineError):
 
 class LaunchError(_OneLineError):
     """A command can't be launched as asked for; nothing was started."""
+
+
+class ProcessError(_OneLineError):
+    """A process can't be ended; no signal was sent to it."""
 
 
 class SimulationError(_OneLineError):

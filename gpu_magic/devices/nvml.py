@@ -20,9 +20,11 @@ from typing import Any
 
 from gpu_magic.devices.binding import PROBLEM, pynvml
 from gpu_magic.devices.call_timeout import CallTimeout
+from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits, read_limits
 from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
 from gpu_magic.devices.nvml_calls import Calls, ask, bytes_or_unknown, explain, explain_of_gpu
 from gpu_magic.devices.nvml_library import Card, Library, find, leave_simulation, open_library, shut_down
+from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 __all__ = ["Nvml"]
@@ -85,6 +87,21 @@ class Nvml:
                 for card, gpu in zip(self._cards, self._timeout.call(reads, left), strict=True)
             )
         return Inventory(gpus, machine.driver_version, machine.cuda_version, machine.simulated)
+
+    def limits(self, index: int) -> Limits:
+        """Return what holds a GPU back, by nvidia-smi's number; UNKNOWN where it does not answer."""
+        with self._locked():
+            if not self._is_ours() or index >= len(self._cards) or self._cards[index].handle is None:
+                return UNKNOWN_LIMITS
+            read = partial(_read_limits, self._cards[index], self._calls)
+            # By the same key as its figures: a GPU that hangs is not asked again.
+            (limits,) = self._timeout.call([((id(pynvml.nvmlLib), index), read)])
+        return limits or UNKNOWN_LIMITS
+
+    def process_detail(self, pid: int) -> ProcessDetail:
+        """Return more about a process that a snapshot has listed."""
+        library = self._library
+        return UNKNOWN_DETAIL if library is None else library.detail(pid)
 
     def close(self) -> None:
         """Shut NVML down, or take the simulated machine away; the next read opens it again."""
@@ -211,3 +228,10 @@ class Nvml:
             memory = bytes_or_unknown(process.usedGpuMemory)
             found.append(GpuProcess(pid, known.name, known.owner, memory, known.mine))
         return tuple(found)
+
+
+def _read_limits(card: Card, calls: Calls) -> Limits:
+    try:
+        return read_limits(card.handle, calls)
+    except pynvml.NVMLError:  # it is lost, and the next snapshot says so
+        return UNKNOWN_LIMITS

@@ -97,6 +97,11 @@ class Calls:
             _version("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
             _version("nvmlDeviceGetTemperatureV", pynvml.NVML_TEMPERATURE_GPU),
         )
+        # Why the clocks are lower than they could be, as bits; "event" in place of "throttle" since R535.
+        self.clock_reasons = _VersionedCall(
+            _version("nvmlDeviceGetCurrentClocksEventReasons"),
+            _version("nvmlDeviceGetCurrentClocksThrottleReasons"),
+        )
 
 
 def _list_processes(handle: Any) -> Any:

@@ -16,6 +16,7 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpu_magic.devices.process_detail import ProcessDetail
     from gpu_magic.devices.processes import Process
 
 __all__ = ["Card", "Library", "find", "leave_simulation", "open_library", "shut_down"]
@@ -40,6 +41,8 @@ class Library:
         The versions of the driver, without GPUs.
     look_up
         Returns the owner and the name of a process, given its number.
+    detail
+        Returns more about it.
 
     """
 
@@ -47,6 +50,7 @@ class Library:
     count: int
     machine: Inventory
     look_up: Callable[[int], Process]
+    detail: Callable[[int], ProcessDetail]
 
 
 class Card:
@@ -89,7 +93,8 @@ def open_library(before: Library | None, simulate: str | None) -> Library:
         cuda_version=UNKNOWN if version is UNKNOWN else f"{version // 1000}.{version % 1000 // 10}",
         simulated=simulated_machine.profile if simulated_machine else "",
     )
-    return Library(handle, count, machine, (simulated_machine or ProcessTable()).look_up)
+    processes = simulated_machine or ProcessTable()
+    return Library(handle, count, machine, processes.look_up, processes.detail)
 
 
 def shut_down() -> None:

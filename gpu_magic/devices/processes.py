@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import PurePath
 
+from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail, read_detail
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.text import shortened
@@ -65,6 +66,10 @@ class ProcessTable:
                 self._known.clear()
             self._known[pid] = known
         return known[1]
+
+    def detail(self, pid: int) -> ProcessDetail:
+        """Return more about a process: UNKNOWN for what is not known, or when it has gone."""
+        return read_detail(pid) if self._numbers_are_ours else UNKNOWN_DETAIL
 
     def _owner(self, uid: int) -> str:
         owner = self._owners.get(uid)

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Device
 
-__all__ = ["LazySnapshot", "described", "free_bytes", "labels", "locate", "problem_of", "used_by_us"]
+__all__ = [
+    "LazySnapshot",
+    "described",
+    "free_bytes",
+    "labels",
+    "locate",
+    "physical",
+    "problem_of",
+    "used_by_us",
+]
 
 
 class LazySnapshot:
@@ -83,7 +92,7 @@ def problem_of(device: LogicalDevice, machine: LazySnapshot) -> str:
 
 def described(device: LogicalDevice, machine: LazySnapshot) -> str:
     """Return a device with its physical GPU, where that is known: `cuda:0 = GPU 1 (NVIDIA A100 80GB)`."""
-    gpu = _physical(device, machine) if device.kind == "gpu" else None
+    gpu = physical(device, machine) if device.kind == "gpu" else None
     if gpu is None:
         return "the CPU" if str(device) == "cpu" else str(device)
     mark = "SIMULATED " if machine.snapshot.simulated else ""
@@ -126,11 +135,11 @@ def _can_be_cuda(device: LogicalDevice) -> bool:
 
 def _real(device: LogicalDevice, machine: LazySnapshot) -> Device | None:
     """Return the physical GPU that a framework's memory is on: never a simulated one."""
-    gpu = _physical(device, machine)
+    gpu = physical(device, machine)
     return None if gpu is None or machine.snapshot.simulated else gpu
 
 
-def _physical(device: LogicalDevice, machine: LazySnapshot) -> Device | None:
+def physical(device: LogicalDevice, machine: LazySnapshot) -> Device | None:
     """Return the physical GPU that `cuda:i` is; None where that is not known."""
     if not _can_be_cuda(device):
         return None

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
 from gpu_magic.devices.model import Inventory
 from gpu_magic.devices.nvml import Nvml
+from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process import driver
@@ -22,7 +24,16 @@ if TYPE_CHECKING:
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.session import Session
 
-__all__ = ["KernelView", "Snapshot", "ask_guard", "judge_process", "read_machine", "take_snapshot"]
+__all__ = [
+    "KernelView",
+    "Snapshot",
+    "ask_guard",
+    "judge_process",
+    "process_detail",
+    "read_limits",
+    "read_machine",
+    "take_snapshot",
+]
 
 # CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER; None: not set.
 _Variables = tuple[str | None, str | None]
@@ -114,6 +125,16 @@ def read_machine(session: Session) -> Inventory:
     if session.reader is None:
         session.reader = Nvml()
     return session.reader.inventory()
+
+
+def read_limits(session: Session, index: int) -> Limits:
+    """Read what holds a GPU back, by nvidia-smi's number; after `read_machine`, which finds the GPUs."""
+    return UNKNOWN_LIMITS if session.reader is None else session.reader.limits(index)
+
+
+def process_detail(session: Session, pid: int) -> ProcessDetail:
+    """Read more about a process that `read_machine` has listed."""
+    return UNKNOWN_DETAIL if session.reader is None else session.reader.process_detail(pid)
 
 
 def judge_process(inventory: Inventory, state: State) -> Guard:

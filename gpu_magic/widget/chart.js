@@ -1,20 +1,33 @@
-// Utilization over the last minutes: a line, filled below, from the left, with a gap where nothing was known.
+// A figure over the last minutes: a line, filled below, from the left, with a gap where nothing was known.
 const SAMPLES = 180;
-const CHART_HEIGHT = 20;
 const SVG = "http://www.w3.org/2000/svg";
-// Where each percentage stands; the line is one unit from the edges.
-const HEIGHTS = Array.from({ length: 101 }, (_, value) =>
-  (CHART_HEIGHT - 1 - (value / 100) * (CHART_HEIGHT - 2)).toFixed(1),
-);
+
+// What a chart is drawn in: its height in the units of its drawing, and the highest value, a whole number.
+class Scale {
+  constructor(height, most) {
+    this.height = height;
+    this.most = most;
+    // Where each value stands; the line is one unit from the edges.
+    this.heights = Array.from({ length: most + 1 }, (_, value) => (height - 1 - (value / most) * (height - 2)).toFixed(1));
+  }
+}
+
+const SMALL = new Scale(20, 100); // percent
+const LARGE = new Scale(56, 100);
+const LARGE_SHARES = new Scale(56, 1000); // thousandths
 
 class Chart {
-  constructor() {
+  // `write` returns a value as text.
+  constructor(scale = SMALL, write = (value) => `${value} %`) {
+    this.scale = scale;
+    this.write = write;
     this.samples = [];
     this.element = make("span", "gm-plot", { "aria-hidden": "true" });
-    this.svg = this.element.appendChild(makeSvg("svg", { viewBox: `0 0 ${SAMPLES} ${CHART_HEIGHT}`, class: "gm-chart" }));
+    const viewBox = `0 0 ${SAMPLES} ${scale.height}`;
+    this.svg = this.element.appendChild(makeSvg("svg", { viewBox, class: "gm-chart" }));
     setAttribute(this.svg, "preserveAspectRatio", "none");
     const color = `gm-heat-${makeName()}`;
-    this.svg.append(makeScale(color));
+    this.svg.append(makeColors(color, scale.height));
     const paint = `url(#${color})`;
     this.area = this.svg.appendChild(makeSvg("path", { class: "gm-chart-area", fill: paint }));
     this.line = this.svg.appendChild(makeSvg("path", { class: "gm-chart-line", stroke: paint }));
@@ -24,6 +37,7 @@ class Chart {
 
   draw(samples) {
     this.samples = samples;
+    const { height, most, heights } = this.scale;
     let line = "";
     let area = "";
     for (let index = 0; index < samples.length; index++) {
@@ -31,14 +45,14 @@ class Chart {
       const begin = index;
       let part = "";
       for (let end; index < samples.length && samples[index] !== null; index = end) {
-        const y = HEIGHTS[Math.min(100, samples[index])];
+        const y = heights[Math.min(most, samples[index])];
         for (end = index + 1; end < samples.length && samples[end] === samples[index]; ) end++;
         // Each sample spans its second at first, so that a single one can be seen.
         part += part ? `L${index + 1} ${y}` : `${index} ${y}h1`;
         if (end > index + 1) part += `H${end}`;
       }
       line += `M${part}`;
-      area += `M${begin} ${CHART_HEIGHT}L${part}V${CHART_HEIGHT}Z`;
+      area += `M${begin} ${height}L${part}V${height}Z`;
     }
     if (line === this.drawn) return;
     this.drawn = line;
@@ -54,8 +68,8 @@ class Chart {
     if (index < 0) return;
     this.readout ??= make("span", "gm-readout");
     const value = this.samples[index];
-    setText(this.readout, `${value === null ? "?" : `${value} %`}, ${this.samples.length - 1 - index} s ago`);
-    this.readout.style.setProperty("--gm-place", `${((index + 0.5) / SAMPLES) * width}px`);
+    setText(this.readout, `${value === null ? "?" : this.write(value)}, ${this.samples.length - 1 - index} s ago`);
+    this.element.style.setProperty("--gm-place", `${((index + 0.5) / SAMPLES) * width}px`);
     if (!this.readout.parentNode) this.element.append(this.readout);
   }
 }
@@ -67,8 +81,8 @@ function makeSvg(tag, attributes) {
 }
 
 // The colors of the scale, from no work at the bottom to all at the top.
-function makeScale(id) {
-  const scale = makeSvg("linearGradient", { id, gradientUnits: "userSpaceOnUse", x1: 0, x2: 0, y1: CHART_HEIGHT, y2: 0 });
-  scale.append(makeSvg("stop", { class: "gm-cool" }), makeSvg("stop", { class: "gm-hot", offset: 0.9 }));
-  return scale;
+function makeColors(id, height) {
+  const colors = makeSvg("linearGradient", { id, gradientUnits: "userSpaceOnUse", x1: 0, x2: 0, y1: height, y2: 0 });
+  colors.append(makeSvg("stop", { class: "gm-cool" }), makeSvg("stop", { class: "gm-hot", offset: 0.9 }));
+  return colors;
 }

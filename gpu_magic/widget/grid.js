@@ -19,6 +19,7 @@ class Grid {
     this.rows = new Map(); // a RowView for each device, by key
     this.sizes = new SizesView();
     this.overview = new Overview(panel, store, () => this.show(true));
+    this.details = new Details(this, store);
     this.element = panel.appendChild(
       make("div", "gm-rows", { role: "grid", "aria-label": "GPUs", "aria-multiselectable": "true" }),
     );
@@ -45,6 +46,7 @@ class Grid {
       const mark = this.markOf(store.rows[key], marked.indexOf(key));
       view.show(store.rows[key], store.figures[key], store.history[key] ?? [], mark, mostUsers);
     }
+    this.details.show();
   }
 
   // What this kernel calls a device now, what it would be called, and its place among those that are chosen.
@@ -64,10 +66,10 @@ class Grid {
   layOut() {
     const keys = this.overview.arrange();
     if (this.rows.size && keys.join() === [...this.rows.keys()].join()) return; // they stay scrolled
-    const focused = this.element.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    const focused = this.element.contains(document.activeElement) ? document.activeElement.closest("[data-key]")?.dataset.key : null;
     const count = this.store.order.length;
     this.rows = new Map(keys.map((key) => [key, this.rows.get(key) ?? new RowView(key)]));
-    this.element.replaceChildren(this.sizes.element, headings(), ...this.elements);
+    this.element.replaceChildren(this.sizes.element, headings(), ...this.details.below(this.rows));
     this.element.classList.toggle("gm-scrolls", count > SCROLLS);
     this.element.classList.toggle("gm-compact", count > COMPACT);
     this.sizes.show(this.store.order.map((key) => this.store.rows[key]));
@@ -95,6 +97,7 @@ class Grid {
   close() {
     this.observer.disconnect();
     this.sight.disconnect();
+    this.details.close();
   }
 
   get elements() {
@@ -113,6 +116,7 @@ class Grid {
 
   click(event) {
     const row = event.target.closest(".gm-row");
+    if (row && event.target.closest(".gm-chevron")) return this.details.toggle(row.dataset.key);
     if (!row || this.store.isDead) return;
     this.focusOn(row);
     const { key } = row.dataset;
@@ -129,6 +133,7 @@ class Grid {
   }
 
   press(event) {
+    if (this.details.press(event)) return;
     const row = event.target.closest(".gm-row");
     const all = this.elements;
     const last = all.length - 1;

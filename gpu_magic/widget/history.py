@@ -1,4 +1,4 @@
-"""Utilization of each device over the last minutes, and the clock that its readings have."""
+"""Utilization and memory of each device over the last minutes, and the clock that its readings have."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ __all__ = ["History"]
 
 _SAMPLES = 180  # one each second: three minutes
 
+# A second's utilization in percent, and memory in use in thousandths; None: not known. The garbage collector
+# does not follow plain tuples of numbers, as it does named ones.
+_Sample = tuple[int | None, int | None]
+_NOTHING: _Sample = (None, None)
+
 
 class History:
     """Keeps the latest samples of each device, the newest last. Has no lock: `PanelState` guards it.
@@ -24,7 +29,7 @@ class History:
     """
 
     def __init__(self) -> None:
-        self._samples: dict[str, deque[int | None]] = {}
+        self._samples: dict[str, deque[_Sample]] = {}
         self._second_began: float | None = None
         self.second = 0
         self.unbroken = 0
@@ -43,12 +48,16 @@ class History:
             samples = self._samples.setdefault(key, deque(maxlen=_SAMPLES))
             if samples and not passed:
                 samples.pop()
-            samples.extend([None] * min(_SAMPLES, passed - 1 if samples else 0))
-            samples.append(device.utilization if isinstance(device.utilization, int) else None)
+            samples.extend([_NOTHING] * min(_SAMPLES, passed - 1 if samples else 0))
+            samples.append(_sample(device))
 
-    def samples(self) -> dict[str, list[int | None]]:
+    def utilization(self) -> dict[str, list[int | None]]:
         """Return utilization in percent by device, the newest last; None: not known."""
-        return {key: list(samples) for key, samples in self._samples.items()}
+        return {key: [utilization for utilization, _ in samples] for key, samples in self._samples.items()}
+
+    def memory(self, key: str) -> list[int | None]:
+        """Return the memory in use on a device in thousandths, the newest last; None: not known."""
+        return [memory for _, memory in self._samples.get(key, ())]
 
     def _pass_seconds(self) -> int:
         """Return how many seconds have passed since the reading before; one may come half a second off."""
@@ -59,3 +68,8 @@ class History:
         self._second_began += passed
         self.second += passed
         return passed
+
+
+def _sample(device: Figures) -> _Sample:
+    utilization = device.utilization if isinstance(device.utilization, int) else None
+    return utilization, None if device.used is None else device.used_share

@@ -15,7 +15,7 @@ class PanelView {
   constructor(store, element) {
     this.store = store;
     this.build(element);
-    this.visibility = new Visibility(element, store);
+    this.visibility = new Visibility(element, store, (view) => this.grid.details.ask(view));
     this.timer = setInterval(() => this.checkSilence(), 1000);
     store.views.add(this);
     this.show(true);
@@ -123,7 +123,10 @@ class PanelView {
     const { store } = this;
     this.root.hidden = !store.isLive;
     if (store.isLive) hideFallback(store.model.get("key"));
-    if (isNew) this.grid.layOut();
+    if (isNew) {
+      this.grid.details.ask(); // what was known of them may be old
+      this.grid.layOut();
+    }
     this.showHeader();
     this.grid.show();
     this.showFooter();

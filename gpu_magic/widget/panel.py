@@ -18,6 +18,9 @@ from gpu_magic.widget.leftovers import cell_run, leftovers
 from gpu_magic.widget.protocol import (
     AnswerRestart,
     Choose,
+    EndProcess,
+    Free,
+    SetDetails,
     SetDraft,
     SetVisibility,
     parse,
@@ -37,8 +40,12 @@ _SCRIPTS = (
     "dom.js",
     "restart.js",
     "chart.js",
+    "samples.js",
     "rows.js",
     "overview.js",
+    "processes.js",
+    "detail.js",
+    "details.js",
     "grid.js",
     "request.js",
     "clicks.js",
@@ -120,5 +127,13 @@ class Panel(anywidget.AnyWidget):
                 self.state.choose(self, choose)
             case AnswerRestart(page, can):
                 restart.answer(page, can=can)
+            case SetDetails() as details:
+                self.state.details.set_open(self, details)
+            case EndProcess() as end:
+                self.state.check_loaded()
+                self.state.details.end(end)
+            case Free():
+                self.state.check_loaded()
+                self.state.details.free()
             case None:
                 self._refuse(_NOT_UNDERSTOOD)

@@ -10,6 +10,12 @@ const pageMessage = {
   choose: (request, restart, page) => ({ type: "choose", request, restart, page }),
   // Whether this page can restart the kernel.
   answerRestart: (can, page) => ({ type: "answer_restart", can, page }),
+  // Which rows of a view are open; the kernel answers with the detail of each.
+  setDetails: (view, keys) => ({ type: "set_details", view, keys }),
+  // End a process of one's own that is on this device: by TERM, or where that was of no use by KILL.
+  endProcess: (key, pid, started, kill) => ({ type: "end_process", key, pid, started, kill }),
+  // Do what %gpu_free does, as soon as no cell runs.
+  free: () => ({ type: "free" }),
 };
 
 // What the kernel sends, by type:
@@ -24,6 +30,7 @@ const pageMessage = {
 //   paused      {is_paused}                      the extension was unloaded, or is loaded again
 //   restarting  {}                               the kernel is about to be restarted
 //   restart     {kernel, page}                   restart the kernel; page "": who can?
+//   detail      {second, unbroken, key, detail}  of a row that is open: what has changed; at first all, see detail.py
 
 // A device's figures are sent as an array. null: unknown; "": the device has no such figure.
 function unpackFigures([used, usedShare, utilization, temperature, power]) {

@@ -15,6 +15,9 @@ draft has been changed elsewhere meanwhile, the kernel answers with the latest o
 clicks on it.
 
 A reading's time is a *second*: a whole number on a clock of the kernel's that never goes back.
+
+A row's *detail* is what is shown below it where it is opened. It goes only to pages that have said which rows
+are open; `detail.py` has what is in it.
 """
 
 from __future__ import annotations
@@ -28,9 +31,12 @@ __all__ = [
     "AnswerRestart",
     "Changes",
     "Choose",
+    "Detail",
     "DeviceRow",
     "Draft",
+    "EndProcess",
     "Figures",
+    "Free",
     "FullState",
     "Header",
     "Heartbeat",
@@ -42,6 +48,7 @@ __all__ = [
     "Paused",
     "Restart",
     "Restarting",
+    "SetDetails",
     "SetDraft",
     "SetVisibility",
     "State",
@@ -51,7 +58,9 @@ __all__ = [
     "to_json",
 ]
 
-_LONGEST_NAME = 64  # characters in the name of a view
+_LONGEST_NAME = 64  # characters in the name of a view, or in the key of a device
+_MOST_DETAILS = 256  # in a view
+_HIGHEST_PID = (1 << 31) - 1  # pid_t
 
 Json = dict[str, Any]
 NoticeKind = Literal["info", "done", "warning", "error"]
@@ -145,7 +154,49 @@ class AnswerRestart(NamedTuple):
     can: bool
 
 
-PageMessage = SetVisibility | SetDraft | Choose | AnswerRestart
+class SetDetails(NamedTuple):
+    """Which rows of a view are open: said when that changes, and again with `SetVisibility`.
+
+    It is answered with a whole `Detail` of each.
+
+    Parameters
+    ----------
+    view
+        The view.
+    keys
+        The devices.
+
+    """
+
+    view: str
+    keys: tuple[str, ...]
+
+
+class EndProcess(NamedTuple):
+    """Somebody wants to end a process of their own, and was asked whether they do.
+
+    Parameters
+    ----------
+    key
+        A device that the process is on.
+    pid, started
+        The process, as in a `Detail`.
+    kill
+        Whether to send KILL, as TERM was of no use.
+
+    """
+
+    key: str
+    pid: int
+    started: int
+    kill: bool
+
+
+class Free(NamedTuple):
+    """Somebody clicked "Free what can be freed": do what `%gpu_free` does, as soon as no cell runs."""
+
+
+PageMessage = SetVisibility | SetDraft | Choose | AnswerRestart | SetDetails | EndProcess | Free
 
 
 def parse(message: object) -> PageMessage | None:
@@ -166,7 +217,19 @@ def parse(message: object) -> PageMessage | None:
             return Choose(request, restart, page)
         case {"type": "answer_restart", "page": str(page), "can": bool(can)}:
             return AnswerRestart(page, can)
+        case {"type": "set_details", "view": str(view), "keys": list(keys)}:
+            is_valid = _is_name(view) and len(keys) <= _MOST_DETAILS and all(map(_is_name, keys))
+            return SetDetails(view, tuple(keys)) if is_valid else None
+        case {"type": "end_process", "key": str(key), "pid": pid, "started": started, "kill": bool(kill)}:
+            is_valid = _is_name(key) and type(pid) is type(started) is int and 0 < pid <= _HIGHEST_PID
+            return EndProcess(key, pid, started, kill) if is_valid else None
+        case {"type": "free"}:
+            return Free()
     return None
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME
 
 
 # What the kernel sends: first the parts of the machine's state, then the messages.
@@ -363,7 +426,30 @@ class Restart(NamedTuple):
     page: str
 
 
-KernelMessage = State | Changes | Heartbeat | Draft | Outdated | Notice | Paused | Restarting | Restart
+class Detail(NamedTuple):
+    """A row's detail: sent where the row is open.
+
+    Parameters
+    ----------
+    second, unbroken
+        As in `Changes`.
+    key
+        The device.
+    detail
+        The parts that have changed since the last one; in an answer to `SetDetails` all parts, and the
+        history of its memory. See `gpu_magic.widget.detail`.
+
+    """
+
+    second: int
+    unbroken: int
+    key: str
+    detail: Json
+
+
+KernelMessage = (
+    State | Changes | Heartbeat | Draft | Outdated | Notice | Paused | Restarting | Restart | Detail
+)
 
 _TYPES: dict[type[KernelMessage], str] = {
     State: "state",
@@ -375,6 +461,7 @@ _TYPES: dict[type[KernelMessage], str] = {
     Paused: "paused",
     Restarting: "restarting",
     Restart: "restart",
+    Detail: "detail",
 }
 
 

@@ -23,6 +23,8 @@ class RowView {
     this.bars = ["mine", "others", "rest"].map((name) => this.bar.appendChild(make("b", `gm-${name}`)));
     this.chart = new Chart();
     this.util.append(this.chart.element);
+    this.number = this.label.appendChild(make("span"));
+    this.chevron = this.label.appendChild(makeChevron());
   }
 
   // `mark` says what this kernel has of it, and what was clicked; see `Grid.markOf`. At 64 rows a second, nothing is
@@ -58,7 +60,7 @@ class RowView {
     setAttribute(this.box, "data-order", order);
     setText(this.applied, applied);
     setText(this.pending, pending);
-    setText(this.label, row.label);
+    setText(this.number, row.label);
     setText(this.name, row.name.replace(/^NVIDIA /, ""));
     setAttribute(this.name, "title", row.name);
     this.showUsers(row.users, mostUsers);

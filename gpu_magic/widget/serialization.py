@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpu_magic.selection.allotment import Allotment
     from gpu_magic.selection.options import Options
 
-__all__ = ["NO_MACHINE", "MachineChanges", "SerializedMachine", "serialize"]
+__all__ = ["NO_MACHINE", "MachineChanges", "SerializedMachine", "figure", "key_of", "serialize"]
 
 
 class MachineChanges(NamedTuple):
@@ -103,8 +103,8 @@ def serialize(snapshot: Snapshot, allotment: Allotment, memory: Options) -> Seri
     )
     return SerializedMachine(
         header,
-        {_key(row.device): _device_row(row, allotment) for row in shown},
-        {_key(row.device): _figures(row) for row in shown},
+        {key_of(row.device): _device_row(row, allotment) for row in shown},
+        {key_of(row.device): _figures(row) for row in shown},
     )
 
 
@@ -124,10 +124,11 @@ def _launch_devices(snapshot: Snapshot) -> Sequence[Device]:
 
 
 def _keys(devices: Sequence[Device]) -> str:
-    return ",".join(map(_key, devices))
+    return ",".join(map(key_of, devices))
 
 
-def _key(device: Device) -> str:
+def key_of(device: Device) -> str:
+    """Return what one types for a device, which is its name in messages."""
     return str(device.index) if isinstance(device, Gpu) else str(device.uuid)
 
 
@@ -151,9 +152,9 @@ def _figures(row: Row) -> Figures:
     return Figures(
         used=None if used is UNKNOWN else round(used / GIB, 1),
         used_share=_thousandths(row.shares.used),
-        utilization=_figure(row.utilization),
-        temperature=_figure(row.temperature),
-        power=_figure(row.power),
+        utilization=figure(row.utilization),
+        temperature=figure(row.temperature),
+        power=figure(row.power),
     )
 
 
@@ -161,5 +162,6 @@ def _thousandths(share: float) -> int:
     return round(share * 1000)
 
 
-def _figure(value: float | Unknown | None) -> int | str | None:
+def figure(value: float | Unknown | None) -> int | str | None:
+    """Return a figure as it is sent: None where it is unknown, "" where the device has none."""
     return "" if value is None else None if value is UNKNOWN else round(value)

@@ -11,17 +11,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError, GpuMagicError
-from gpu_magic.process.session import current
-from gpu_magic.process.state import probe
-from gpu_magic.process.view import Snapshot, take_snapshot
 from gpu_magic.restart import restart
-from gpu_magic.selection.allotment import Allotment
-from gpu_magic.selection.memory import plan_memory
-from gpu_magic.selection.options import split_request
-from gpu_magic.selection.request import parse
-from gpu_magic.selection.select import select
+from gpu_magic.widget.details import Details
 from gpu_magic.widget.history import History
 from gpu_magic.widget.idle import IdleCallback
 from gpu_magic.widget.pending import PendingChoice, WaitingChoice, carry_out
@@ -41,13 +33,14 @@ from gpu_magic.widget.protocol import (
     State,
     as_arrays,
 )
+from gpu_magic.widget.readings import Readings, read
 from gpu_magic.widget.sampler import Sampler
-from gpu_magic.widget.serialization import NO_MACHINE, serialize
 from gpu_magic.widget.viewers import Viewers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpu_magic.process.view import Snapshot
     from gpu_magic.widget.protocol import KernelMessage, NoticeKind
     from gpu_magic.widget.viewers import Viewer
 
@@ -66,15 +59,15 @@ class PanelState:
         self._sampler = Sampler(self.tick)
         self._viewers = Viewers(self._idle)
         self._history = History()
+        self._readings = Readings()
         self._pending = PendingChoice()
         self._shell: Any = None
         self._is_paused = False
-        self._snapshot: Snapshot | None = None
-        self._machine = NO_MACHINE  # the same, as sent
         self._version = 0
         self._said: tuple[str, NoticeKind] = ("", "info")
-        self._readings = 0  # that have begun
-        self._latest_reading = 0  # of those that have ended
+        self.details = Details(
+            self._lock, self._viewers, self._history, self._idle, read_now=self._read_now, notify=self.notify
+        )
 
     # Panels come and go.
 
@@ -110,6 +103,7 @@ class PanelState:
         """Forget a panel that was closed."""
         with self._lock:
             self._viewers.remove(viewer)
+            self.details.remove(viewer)
 
     def pause(self) -> None:
         """Stop, as the extension is unloaded; it may be loaded again right away."""
@@ -161,8 +155,8 @@ class PanelState:
                 viewer.tell(Outdated(self._pending.draft, self._pending.number, message.click))
                 return
             try:
-                if message.request and split_request(message.request)[0]:
-                    self._check(message.request)
+                if message.request:
+                    self._readings.check(message.request)
             except ChoiceError:
                 viewer.tell(Draft(self._pending.draft, message.page, message.click, self._pending.number, 0))
                 raise
@@ -177,12 +171,16 @@ class PanelState:
             It can't be chosen.
 
         """
-        if self._is_paused:
-            raise ChoiceError(_UNLOADED)
-        self._check(message.request)
+        self.check_loaded()
+        self._readings.check(message.request)
         with self._lock:
             self._pending.put(WaitingChoice(message, viewer))
         self._idle.request()
+
+    def check_loaded(self) -> None:
+        """Raise ChoiceError where the extension was unloaded, so that nothing is done here."""
+        if self._is_paused:
+            raise ChoiceError(_UNLOADED)
 
     # What the pages are sent.
 
@@ -192,11 +190,11 @@ class PanelState:
             return FullState(
                 second=self._history.second,
                 version=self._version,
-                header=self._machine.header,
-                rows=self._machine.rows,
-                figures=as_arrays(self._machine.figures),
-                order=list(self._machine.rows),
-                history=self._history.samples(),
+                header=self._readings.machine.header,
+                rows=self._readings.machine.rows,
+                figures=as_arrays(self._readings.machine.figures),
+                order=list(self._readings.machine.rows),
+                history=self._history.utilization(),
                 draft=self._pending.draft,
                 draft_number=self._pending.number,
                 is_waiting=self._pending.is_waiting,
@@ -245,19 +243,13 @@ class PanelState:
     def _read(self) -> Snapshot:
         """Read the machine, and send what has changed since the last reading."""
         with self._lock:
-            self._readings += 1
-            reading = self._readings
-        session = current()
-        snapshot = take_snapshot(session, probe())
-        allotment = Allotment(snapshot, session.inherited, session.scheduled)
-        machine = serialize(snapshot, allotment, session.memory_options)
+            number = self._readings.begin()
+        reading = read()
         with self._lock:
-            if reading < self._latest_reading:  # one that began later was faster
-                return snapshot
-            self._latest_reading = reading
-            changes = machine.since(self._machine)
-            self._snapshot, self._machine = snapshot, machine
-            self._history.add(machine.figures)
+            if self._readings.is_late(number):
+                return reading.snapshot
+            changes = self._readings.keep(number, reading)
+            self._history.add(reading.machine.figures)
             if changes is None:
                 self._version += 1
                 self._send(State(self.full_state()))
@@ -270,7 +262,8 @@ class PanelState:
                     self._forget_done()
             elif self._viewers.silence >= _HEARTBEAT:
                 self._send(self._heartbeat())
-        return snapshot
+        self.details.update(reading.snapshot)
+        return reading.snapshot
 
     def _forget_done(self) -> None:
         """Say no more what a choice has done: something else has happened, a choice by typing for example."""
@@ -281,8 +274,9 @@ class PanelState:
         return Heartbeat(self._history.second, self._history.unbroken)
 
     def _read_now(self) -> None:
-        self._sampler.start()
-        self._sampler.poke()
+        if not self._is_paused:
+            self._sampler.start()
+            self._sampler.poke()
 
     def _change_draft(self, request: str | None, page: str = "", click: int = 0) -> None:
         with self._lock:
@@ -299,16 +293,7 @@ class PanelState:
         with self._lock:
             return self._viewers.is_any_visible
 
-    # Choices are checked when they come in, and made on the main thread.
-
-    def _check(self, request: str) -> None:
-        """Check a request against the latest reading; raise ChoiceError. A page can send anything."""
-        if self._snapshot is None:
-            return
-        devices, options = split_request(request)
-        found = select(parse(devices), self._snapshot, current().inherited).devices
-        if found is not UNKNOWN:
-            plan_memory(found, growth=options.growth, limit=options.memory_limit)
+    # Choices are made on the main thread.
 
     def _when_idle(self, before_cell: bool) -> None:
         """Make the choice that waits, if one does; begin to read where panels are shown during cells only."""
@@ -316,6 +301,7 @@ class PanelState:
             choice = self._pending.take(before_cell=before_cell)
             if before_cell and self._viewers.is_any_unwatched:
                 self._sampler.start()
+        self.details.when_idle(self._shell, before_cell=before_cell)
         if choice is None:
             return
         outcome = carry_out(choice.choose)

@@ -9,6 +9,7 @@ class Store {
     this.model = model;
     this.page = makeName();
     this.views = new Set();
+    this.details = new Map(); // of rows that are open in some view, by key
     this.notice = { text: "", kind: "info" };
     this.isLive = false; // a page without a kernel has the state of then, and shows the table: see `receive`
     this.isRestarting = false;
@@ -49,6 +50,10 @@ class Store {
       case "heartbeat":
         this.apply(message);
         break;
+      case "detail":
+        this.apply(message); // the history of its memory goes up to then
+        this.details.set(message.key, { ...this.details.get(message.key), ...message.detail });
+        break;
       case "draft":
         if (this.clicks.take(message)) this.forgetNotice();
         break;
@@ -82,21 +87,16 @@ class Store {
     for (const view of this.views) view.visibility.say();
   }
 
-  // Of seconds in which nothing was sent, those since `unbroken` had the figures of before; in others nothing was read.
   apply({ second, unbroken, header = {}, rows = {}, figures = {} }) {
     if (second < this.second) return;
-    const isSame = second === this.second;
+    const extend = sampler(this.second, { second, unbroken });
     for (const key of this.order) {
-      const samples = (this.history[key] ??= []);
-      const before = knownUtilization(this.figures[key]);
+      const before = this.figures[key];
       Object.assign(this.rows[key], rows[key]);
       if (key in figures) this.figures[key] = figures[key];
-      if (isSame) samples.pop();
-      for (let passed = Math.max(this.second + 1, second - SAMPLES); passed < second; passed++) {
-        samples.push(passed < unbroken ? null : before);
-      }
-      samples.push(knownUtilization(this.figures[key]));
-      samples.splice(0, samples.length - SAMPLES);
+      extend((this.history[key] ??= []), knownUtilization(before), knownUtilization(this.figures[key]));
+      const memory = this.details.get(key)?.memory;
+      if (memory) extend(memory, knownMemory(before), knownMemory(this.figures[key]));
     }
     Object.assign(this.header, header);
     this.second = second;
@@ -194,6 +194,17 @@ class Store {
     this.clicks.choose();
     this.send(pageMessage.choose(request, restart, this.page));
     this.show();
+  }
+
+  // Frees what `%gpu_free` does; what comes of it is said.
+  free() {
+    this.answer("", "info");
+    this.isWaiting = true;
+    this.waiting = setTimeout(() => {
+      this.notify("Frees memory when the kernel is free", "pending");
+      this.show();
+    }, ANSWER_LIMIT);
+    this.send(pageMessage.free());
   }
 
   waitForRestart() {
@@ -298,9 +309,3 @@ const RESTARTED =
   "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it, and %gpu_panel.";
 const GONE = "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one.";
 const SILENT = "The kernel does not answer, or can't be reached. If it stays so, restart the kernel.";
-
-// What the chart shows: null where the utilization is not known, or there is none.
-function knownUtilization(figures) {
-  const { utilization } = unpackFigures(figures);
-  return typeof utilization === "number" ? utilization : null;
-}

@@ -99,15 +99,22 @@ class Viewers:
         for viewer in filter(self._is_visible, list(self._views)):
             viewer.tell(message)
 
-    def _is_visible(self, viewer: Viewer) -> bool:
-        views = self._views[viewer].values()
+    def visible_views(self, viewer: Viewer) -> list[str]:
+        """Return the names of a panel's views that are visible."""
+        views = self._views.get(viewer, {})
         if self._idle.is_busy and not self._is_heard_while_busy:
             # Pages of some kernels can't say anything while a cell runs.
-            return bool(views)
+            return list(views)
         now, free_since = time.monotonic(), self._idle.free_since
-        return any(
-            now - max(view.heard_at, free_since) < _LEASE
-            if view.is_watched
-            else self._idle.is_busy and now - view.heard_at < _LONGEST_LEASE
-            for view in views
-        )
+        return [
+            name
+            for name, view in views.items()
+            if (
+                now - max(view.heard_at, free_since) < _LEASE
+                if view.is_watched
+                else self._idle.is_busy and now - view.heard_at < _LONGEST_LEASE
+            )
+        ]
+
+    def _is_visible(self, viewer: Viewer) -> bool:
+        return bool(self.visible_views(viewer))

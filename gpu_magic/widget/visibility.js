@@ -4,8 +4,10 @@ const UNWATCHED = 600000; // milliseconds without input after which nobody is ta
 const INPUT = ["pointermove", "pointerdown", "keydown", "wheel"];
 
 class Visibility {
-  constructor(element, store) {
+  // After a view has said that it is visible, `said` is called with its name.
+  constructor(element, store, said) {
     this.store = store;
+    this.said = said;
     this.view = makeName();
     this.state = null; // as in the message; null: not known yet
     this.isInSight = false;
@@ -48,7 +50,9 @@ class Visibility {
   }
 
   say() {
-    if (this.state !== null) this.store.send(pageMessage.setVisibility(this.view, this.state, this.store.version));
+    if (this.state === null) return;
+    this.store.send(pageMessage.setVisibility(this.view, this.state, this.store.version));
+    if (this.state !== "hidden") this.said(this.view);
   }
 
   close() {

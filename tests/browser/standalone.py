@@ -49,6 +49,51 @@ def state_of(
     return state
 
 
+def detail_of(state: dict[str, Any], key: str, **parts: Any) -> dict[str, Any]:
+    """Return the message with the detail of a row: a GPU that is much used, by whom it can be seen."""
+    process = {
+        "pid": 4242,
+        "started": 1,
+        "title": "a-notebook-with-a-name-that-is-longer-than-most-others.ipynb",
+        "folder": "~/projects/vision/notebooks",
+        "notebook": "",
+        "whose": "this kernel",
+        "owner": "maria",
+        "age": "3 h",
+        "memory": "31.2 GiB",
+        "step": "",
+    }
+    other = {
+        "pid": 4243,
+        "title": "train.py",
+        "whose": "",
+        "folder": "",
+        "notebook": "~/other.ipynb",
+        "step": "end",
+    }
+    processes = [
+        process,
+        process | other,
+        process | other | {"pid": 4244, "title": "eval.py", "step": "kill"},
+    ]
+    variables = {"largest": [["model", "12.1 GiB"], ["x" * 40, "96 MiB"]], "more": 3, "unfinished": True}
+    detail = {
+        "memory": [None if 60 <= second < 80 else 400 + second for second in range(180)],
+        "power_limit": 400,
+        "slowdowns": ["power limit", "heat"],
+        "processes": processes,
+        "is_listed": True,
+        "variables": variables,
+    }
+    return {
+        "type": "detail",
+        "second": state["second"],
+        "unbroken": 0,
+        "key": key,
+        "detail": detail | parts,
+    }
+
+
 @contextmanager
 def panel_page(
     browser: Browser,

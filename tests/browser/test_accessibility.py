@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from gpu_magic.testing import start_cuda
 from tests.browser.panel import busy_machine, open_panel
-from tests.browser.standalone import panel_page, state_of
+from tests.browser.standalone import detail_of, panel_page, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,6 +93,36 @@ def test_axe_finds_nothing_in_any_state(chromium: Browser, state: str, theme: st
 
 
 @pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("profile", [FOUR, MIG, "20xA100-80GB"])
+def test_axe_finds_nothing_where_rows_are_open(chromium: Browser, profile: str, theme: str) -> None:
+    state = state_of(profile, lambda _machine: None if profile == MIG else with_people(_machine))
+    for samples in state["history"].values():
+        samples[:] = [50] * 180
+    with panel_page(chromium, state, theme=theme) as page:
+        click(1)(page)  # what is chosen has another ground
+        for key in state["order"][:3]:
+            page.locator(f'.gm-row[data-key="{key}"] .gm-chevron').click()
+            page.evaluate("message => hear(message)", detail_of(state, key))
+        page.get_by_role("button", name="End train.py").first.click()
+        page.locator(".gm-figure:visible .gm-plot").first.hover()
+        assert found_by_axe(page) == []
+        page.evaluate("box.style.width = '400px'")
+        assert found_by_axe(page) == []
+
+
+def test_an_open_row_is_told_with_what_it_opens(chromium: Browser) -> None:
+    state = state_of(FOUR, with_people)
+    with panel_page(chromium, state) as page:
+        button = page.get_by_role("row").nth(2).get_by_role("button", name="Details")
+        button.click()
+        page.evaluate("message => hear(message)", detail_of(state, "1"))
+        cell = page.get_by_role("gridcell", name="Details of GPU 1")
+        assert button.get_attribute("aria-controls") == cell.get_attribute("id")
+        assert cell.get_by_role("list", name="Processes").get_by_role("listitem").count() == 3
+        assert cell.get_by_role("list", name="Variables of this kernel").get_by_role("listitem").count() == 2
+
+
+@pytest.mark.parametrize("theme", THEMES)
 def test_axe_finds_nothing_where_gpus_were_not_given_and_some_were_chosen(
     chromium: Browser, theme: str
 ) -> None:
@@ -107,6 +137,10 @@ def test_axe_finds_nothing_in_jupyterlab(lab: Lab, dark: bool) -> None:
     lab.change_machine(busy_machine())
     notebook = open_panel(lab, "%gpus 1", dark=dark)
     notebook.row(2).click()
+    notebook.row(1).locator(".gm-chevron").click()
+    notebook.page.locator(".gm-detail-processes").get_by_text("in use").or_(
+        notebook.page.locator(".gm-process")
+    ).first.wait_for()
     notebook.page.wait_for_timeout(1500)  # the theme's colors fade in
     assert found_by_axe(notebook.page) == []
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.standalone import panel_page, state_of
+from tests.browser.standalone import detail_of, panel_page, state_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -36,9 +36,9 @@ WRONG = """async width => {
     const all = [...panel.querySelectorAll('*')].filter(isSeen);
     const wrong = all.filter(one => one.getBoundingClientRect().right > edge.right + 1);
     wrong.push(...all.filter(one => one.getBoundingClientRect().left < edge.left - 1));
-    const whole = '.gm-box, .gm-badge, .gm-label, .gm-memory, .gm-size, .gm-util, .gm-percent, .gm-heat, button, code';
+    const whole = '.gm-detail-size, .gm-figure, .gm-process-facts, .gm-box, .gm-badge, .gm-label, .gm-memory, .gm-size, .gm-util, .gm-percent, .gm-heat, button, code';
     wrong.push(...all.filter(one => one.matches(whole) && isCut(one)));
-    for (const one of all.filter(one => one.matches('.gm-name, .gm-users span') && isCut(one))) {
+    for (const one of all.filter(one => one.matches('.gm-name, .gm-detail-name, .gm-users span') && isCut(one))) {
         const title = one.closest('[title]')?.title ?? '';
         if (getComputedStyle(one).textOverflow !== 'ellipsis' || !title.includes(one.textContent)) wrong.push(one);
     }
@@ -91,6 +91,69 @@ def test_nothing_overflows_at_any_width(chromium: Browser, profile: str, font: s
         page.locator(".gm-row:not(.gm-unavailable)").nth(1).click()
         wrong = {width: found for width in range(240, 1241, 20) if (found := page.evaluate(WRONG, width))}
     assert wrong == {}
+
+
+@pytest.mark.parametrize("font", FONTS)
+@pytest.mark.parametrize("profile", ["4xA100-80GB", "20xA100-80GB", MIG])
+def test_nothing_overflows_where_rows_are_open(chromium: Browser, profile: str, font: str) -> None:
+    state = state_of(profile, busy)
+    for samples in state["history"].values():
+        samples[:] = [50] * 180
+    with panel_page(chromium, state, style=f"body {{ font-family: {font} }}") as page:
+        for key in state["order"][:2]:
+            page.locator(f'.gm-row[data-key="{key}"] .gm-chevron').click()
+            page.evaluate("message => hear(message)", detail_of(state, key))
+        page.get_by_role("button", name="End train.py").first.click()
+        wrong = {width: found for width in range(280, 1241, 20) if (found := page.evaluate(WRONG, width))}
+    assert wrong == {}
+
+
+def test_an_open_row_changes_no_column(chromium: Browser) -> None:
+    state = state_of("4xA100-80GB", busy)
+    edges = "cells => cells.map(cell => cell.getBoundingClientRect().left)"
+    with panel_page(chromium, state) as page:
+        before = page.eval_on_selector_all(".gm-row > *", edges)
+        page.locator('.gm-row[data-key="1"] .gm-chevron').click()
+        page.evaluate("message => hear(message)", detail_of(state, "1"))
+        assert page.eval_on_selector_all(".gm-row > *", edges) == before
+
+
+def test_an_open_row_stays_open_below_its_row_when_a_gpu_is_added(chromium: Browser) -> None:
+    state, larger = state_of("2xA100-80GB"), state_of("3xA100-80GB")
+    with panel_page(chromium, state) as page:
+        page.locator('.gm-row[data-key="1"] .gm-chevron').click()
+        page.evaluate("message => hear(message)", detail_of(state, "1"))
+        page.evaluate("state => hear({type: 'state', state})", larger)
+        keys = page.eval_on_selector_all(
+            ".gm-row, .gm-detail", "all => all.map(one => one.className.split(' ')[0] + one.dataset.key)"
+        )
+        asked = page.evaluate("sent.filter(one => one.type === 'set_details').length")
+    assert keys == ["gm-row0", "gm-row1", "gm-detail1", "gm-row2"]
+    assert asked >= 2  # what was known of it may be old
+
+
+def test_the_charts_of_a_detail_have_gaps_and_show_values(chromium: Browser) -> None:
+    state = state_of("2xA100-80GB")
+    state["history"]["1"] = [10, 10, None, 90, 50]
+    memory = [0, None, 250, 500, 1000]
+    with panel_page(chromium, state, theme="light") as page:
+        page.locator('.gm-row[data-key="1"] .gm-chevron').click()
+        page.evaluate("message => hear(message)", detail_of(state, "1", memory=memory))
+        figure = page.locator(".gm-detail-memory")
+        lines = page.locator(".gm-figure .gm-chart-line").evaluate_all(
+            "all => all.map(one => one.getAttribute('d'))"
+        )
+        assert [line.count("M") for line in lines] == [2, 2]
+        assert lines[1].split("L")[-1].split()[1].startswith("1")  # full is at the top
+        plot = figure.locator(".gm-plot")
+        width = plot.bounding_box()["width"]
+        plot.hover(position={"x": 3.5 / 180 * width, "y": 30})
+        assert figure.locator(".gm-readout").inner_text() == "40.0 GiB, 1 s ago"
+        page.evaluate("message => hear(message)", change(state, "1", 70))
+        lengths = page.evaluate("document.querySelectorAll('.gm-figure .gm-chart-line').length")
+        assert lengths == 2
+        plot.hover(position={"x": 5.5 / 180 * width, "y": 30})
+        assert figure.locator(".gm-readout").inner_text() == "1.5 GiB, 0 s ago"
 
 
 @pytest.mark.parametrize("font", FONTS)

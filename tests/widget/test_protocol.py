@@ -6,9 +6,20 @@ import re
 from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpu_magic.widget import joined, protocol
-from gpu_magic.widget.protocol import AnswerRestart, Choose, SetDraft, SetVisibility, parse
+from gpu_magic.widget.protocol import (
+    AnswerRestart,
+    Choose,
+    EndProcess,
+    Free,
+    SetDetails,
+    SetDraft,
+    SetVisibility,
+    parse,
+)
 
 MESSAGES: list[tuple[dict[str, Any], Any]] = [
     (
@@ -22,6 +33,12 @@ MESSAGES: list[tuple[dict[str, Any], Any]] = [
     ({"type": "set_draft", "request": None, "page": "p", "click": 2, "number": 5}, SetDraft(None, "p", 2, 5)),
     ({"type": "choose", "request": "3,1", "restart": False, "page": "p"}, Choose("3,1", False, "p")),
     ({"type": "answer_restart", "page": "p", "can": True}, AnswerRestart("p", True)),
+    ({"type": "set_details", "view": "v", "keys": ["3", "MIG-41b7"]}, SetDetails("v", ("3", "MIG-41b7"))),
+    (
+        {"type": "end_process", "key": "3", "pid": 4242, "started": 17, "kill": False},
+        EndProcess("3", 4242, 17, False),
+    ),
+    ({"type": "free"}, Free()),
 ]
 
 
@@ -37,17 +54,58 @@ def test_a_message_that_lacks_a_field_is_refused(message: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("message", [message for message, _ in MESSAGES])
-@pytest.mark.parametrize("value", [[], {}, 1.5])
+@pytest.mark.parametrize("value", [[1], {}, 1.5])
 def test_a_field_of_another_type_is_refused(message: dict[str, Any], value: object) -> None:
     for name in message:
         assert parse({**message, name: value}) is None
 
 
+END = {"type": "end_process", "key": "3", "pid": 4242, "started": 17, "kill": False}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=70),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        END | {"pid": True},
+        END | {"pid": 0},
+        END | {"pid": -1},
+        END | {"pid": 1 << 31},
+        END | {"started": True},
+        END | {"started": None},
+        END | {"kill": 1},
+        END | {"key": ""},
+        END | {"key": "3" * 65},
+        {"type": "set_details", "view": "", "keys": []},
+        {"type": "set_details", "view": "v", "keys": "3"},
+        {"type": "set_details", "view": "v", "keys": ["3", 3]},
+        {"type": "set_details", "view": "v", "keys": [""]},
+        {"type": "set_details", "view": "v", "keys": ["3"] * 257},
+    ],
+)
+def test_what_no_page_would_send_is_refused(message: dict[str, Any]) -> None:
+    assert parse(message) is None
+
+
+@given(
+    st.fixed_dictionaries({"type": st.sampled_from([message["type"] for message, _ in MESSAGES])}), st.data()
+)
+def test_any_json_is_a_message_or_refused(message: dict[str, Any], data: st.DataObject) -> None:
+    fields = next(set(known) for known, _ in MESSAGES if known["type"] == message["type"]) - {"type"}
+    parsed = parse(message | {name: data.draw(JSON) for name in sorted(fields)})
+    if isinstance(parsed, EndProcess):
+        assert type(parsed.pid) is type(parsed.started) is int
+        assert type(parsed.kill) is bool
+
+
 def test_the_script_sends_what_is_parsed() -> None:
     script = joined("protocol.js")
-    sent = re.findall(r'\(\{ type: "(\w+)", ([\w, ]+) \}\)', script)
+    sent = re.findall(r'\(\{ type: "(\w+)"(?:, ([\w, ]+))? \}\)', script)
     expected = {message["type"]: set(message) - {"type"} for message, _ in MESSAGES}
-    assert {name: set(fields.split(", ")) for name, fields in sent} == expected
+    assert {name: set(filter(None, fields.split(", "))) for name, fields in sent} == expected
 
 
 def test_the_script_lists_what_the_kernel_sends() -> None:

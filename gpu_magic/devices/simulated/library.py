@@ -207,6 +207,11 @@ class SimulatedLibrary:
 
     _nvmlDeviceGetPowerManagementLimit = _nvmlDeviceGetEnforcedPowerLimit
 
+    def _nvmlDeviceGetCurrentClocksEventReasons(self, handle: Any, reasons: Any) -> int:
+        return self._figure(handle, "clock_reasons", reasons)
+
+    _nvmlDeviceGetCurrentClocksThrottleReasons = _nvmlDeviceGetCurrentClocksEventReasons
+
     def _figure(self, handle: Any, what: str, answer: Any) -> int:
         gpu = self._device(handle)
         if isinstance(gpu, SimulatedMig):

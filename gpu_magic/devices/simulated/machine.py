@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail, read_detail
 from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process, name_text
 from gpu_magic.devices.simulated.profiles import MIB, Model, parse_profile
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +26,7 @@ __all__ = ["Machine", "SimulatedGpu", "SimulatedMig", "SimulatedProcess"]
 GIB = 1 << 30
 _NAMESPACE = uuid.UUID("6a0f3a5e-7c1c-4b5e-9d5b-0f4b7f6f2a11")
 _IDLE_MEMORY = 520 * MIB
+_IDLE = 1  # nvmlClocksEventReasonGpuIdle
 _SOMEBODY = ("chen", "maria", "tom", "aisha")
 _PROGRAMS = ("train.py", "ipykernel", "finetune.py", "eval.py")
 
@@ -37,6 +40,7 @@ class SimulatedProcess:
     name: str
     memory: int | None
     work: int = 0  # percent of the GPU that it keeps busy, on average
+    age: int | Unknown = UNKNOWN  # seconds
 
 
 @dataclass
@@ -69,6 +73,8 @@ class SimulatedGpu:
     ----------
     compute_mode
         Which processes can use CUDA on it: `Default`, `Exclusive_Process` (one at a time), `Prohibited`.
+    slowdowns
+        NVML's reasons for lower clocks besides that it is idle (`nvmlClocksEventReason…`), as bits.
 
     """
 
@@ -82,6 +88,7 @@ class SimulatedGpu:
         self.is_split = False
         self.compute_mode: ComputeMode = "Default"
         self.errors: dict[str, int] = {}
+        self.slowdowns = 0
         self._machine = machine
 
     def run(
@@ -138,6 +145,11 @@ class SimulatedGpu:
         """Milliwatts."""
         idle, limit = 0.14 * self.model.watts, 0.95 * self.model.watts
         return round(1000 * (idle + (limit - idle) * self.utilization / 100 + self._variation("power")))
+
+    @property
+    def clock_reasons(self) -> int:
+        """NVML's reasons for clocks that are lower than they could be, as bits."""
+        return self.slowdowns if self.utilization else _IDLE | self.slowdowns
 
     @property
     def temperature(self) -> int:
@@ -198,6 +210,9 @@ class Machine:
         for gpu in dice.sample(whole, k=len(whole) * 3 // 8):
             memory = round(gpu.model.memory * dice.uniform(0.15, 0.8))
             gpu.run(dice.choice(_PROGRAMS), dice.choice(_SOMEBODY), memory, work=dice.randint(20, 95))
+        for gpu in whole:
+            for process in gpu.processes:
+                process.age = dice.randint(60, 200_000)
 
     def hang(self, call: str, gpu: int | None = None) -> threading.Event:
         """Let an NVML call hang, about one GPU or all, until the event is set that is returned."""
@@ -212,11 +227,24 @@ class Machine:
 
     def look_up(self, pid: int) -> Process:
         """Return a process's owner and program, as from /proc on a real machine."""
+        process = self._find(pid)
+        if process is None:
+            return UNKNOWN_PROCESS
+        return Process(name_text(process.name), name_text(process.owner), pid == os.getpid())
+
+    def detail(self, pid: int) -> ProcessDetail:
+        """Return more about a process: never what /proc has of another one with this number."""
+        process = self._find(pid)
+        if pid == os.getpid():
+            return read_detail(pid)
+        return UNKNOWN_DETAIL if process is None else ProcessDetail(age=process.age)
+
+    def _find(self, pid: int) -> SimulatedProcess | None:
         for gpu in self.gpus:
             for process in chain(gpu.processes, *(instance.processes for instance in gpu.mig)):
                 if process.pid == pid:
-                    return Process(name_text(process.name), name_text(process.owner), pid == os.getpid())
-        return UNKNOWN_PROCESS
+                    return process
+        return None
 
     def make_uuid(self, what: str) -> uuid.UUID:
         """Return a UUID that follows from the profile, the seed and what it is for."""

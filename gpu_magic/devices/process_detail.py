@@ -1,0 +1,90 @@
+"""More of a process than its owner and its name: when it was started, whose it is, and its notebook.
+
+Read for the processes that somebody looks at closely, and not for every snapshot.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from gpu_magic.devices.record import record
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+
+__all__ = ["UNKNOWN_DETAIL", "ProcessDetail", "read_detail"]
+
+_NOTEBOOK = b"JPY_SESSION_NAME="  # jupyter_server gives it to each kernel: the path of its notebook
+_LONGEST_ENVIRONMENT = 1 << 20  # bytes that are looked at
+
+
+@record
+class ProcessDetail:
+    """More about a process.
+
+    Parameters
+    ----------
+    started
+        When it was started, in the clock's ticks since the machine was. With the process's number, it tells a
+        process from all others, also from a later one with the same number.
+    age
+        Seconds since then.
+    is_own
+        Whether it belongs to the user of this process, and can be named by its number here.
+    notebook
+        The path of the notebook whose kernel it is, or was started in; empty where there is none, or that is
+        not known. Only of one's own: the environment of others is theirs.
+
+    """
+
+    started: int | Unknown = UNKNOWN
+    age: float | Unknown = UNKNOWN
+    is_own: bool = False
+    notebook: str = ""
+
+
+UNKNOWN_DETAIL = ProcessDetail()
+
+
+def read_detail(pid: int) -> ProcessDetail:
+    """Read what /proc has of a process whose number is one of this PID namespace."""
+    started = _started(pid)
+    if started is UNKNOWN:
+        return UNKNOWN_DETAIL
+    is_own = _is_own(pid)
+    # CLOCK_BOOTTIME, as the kernel's own: it goes on while the machine is suspended.
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+    return ProcessDetail(started, max(0.0, age), is_own, _notebook(pid) if is_own else "")
+
+
+def _started(pid: int) -> int | Unknown:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            fields = file.read().rpartition(b")")[2].split()
+            # The name before it is in parentheses and can hold anything. This is the 22nd field in proc(5).
+            state, started = fields[0], int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return UNKNOWN
+    return UNKNOWN if state in (b"Z", b"X") else started  # ended, and only its parent has not asked yet
+
+
+def _is_own(pid: int) -> bool:
+    """Return whether a process's user IDs are all those of this process's user.
+
+    The owner of /proc/PID is not asked: that is root for a process that can't be dumped.
+    """
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
+            line = next(line for line in file if line.startswith(b"Uid:"))
+    except (OSError, StopIteration):
+        return False
+    return set(map(int, line.split()[1:])) == {os.getuid()}
+
+
+def _notebook(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
+            variables = file.read(_LONGEST_ENVIRONMENT).split(b"\0")
+    except OSError:
+        return ""
+    paths = [one.removeprefix(_NOTEBOOK) for one in variables if one.startswith(_NOTEBOOK)]
+    return paths[0].decode("utf-8", "replace") if paths else ""

@@ -1,0 +1,110 @@
+"""A row's detail as the pages get it: processes, what holds the GPU back, this kernel's variables there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from gpu_magic.devices.model import Gpu
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.process.session import current
+from gpu_magic.process.view import process_detail, read_limits
+from gpu_magic.text import bytes_text, printable, shortened
+from gpu_magic.widget.serialization import figure
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.model import Device, GpuProcess
+    from gpu_magic.devices.process_detail import ProcessDetail
+    from gpu_magic.widget.ending import Endings, Step
+    from gpu_magic.widget.variables import Variables
+
+__all__ = ["DeviceDetail", "read_device_detail"]
+
+_LONGEST_PATH = 120
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
+
+
+class ProcessRow(TypedDict):
+    """A process on the device. A text is empty where it is not known."""
+
+    pid: int
+    started: int | None  # by which it is told from a later process with its number
+    title: str  # the notebook of a kernel of one's own, else the script, or the program
+    folder: str  # where that notebook is
+    notebook: str  # from which another program of one's own was started
+    whose: str  # "this kernel", "started by this kernel"
+    owner: str
+    age: str
+    memory: str
+    step: Step  # what can be done next to end it
+
+
+class DeviceDetail(TypedDict, total=False):
+    """What is shown below an open row. Parts that have not changed are left out of a message."""
+
+    memory: list[int | None]  # in thousandths, an item each second: in the answer to `SetDetails` alone
+    power_limit: int | str | None  # watts; None: unknown, "": an instance has none
+    slowdowns: list[str] | None  # what slows it down, in a few words each; None: unknown
+    processes: list[ProcessRow]
+    is_listed: bool  # whether the driver lists processes, and so there are none where none is there
+    variables: Variables | None  # this kernel's; None: not known yet
+
+
+def read_device_detail(device: Device, variables: Variables | None, endings: Endings) -> DeviceDetail:
+    """Read what is shown below a row, of a device as a snapshot has it."""
+    session = current()
+    processes = device.status.processes
+    detail = DeviceDetail(
+        power_limit="",
+        slowdowns=[],
+        processes=[
+            _process_row(process, process_detail(session, process.pid), endings)
+            for process in (() if processes is UNKNOWN else processes)
+        ],
+        is_listed=processes is not UNKNOWN,
+        variables=variables,
+    )
+    if isinstance(device, Gpu):
+        limits = read_limits(session, device.index)
+        detail["power_limit"] = figure(limits.power)
+        detail["slowdowns"] = None if limits.slowdowns is UNKNOWN else list(limits.slowdowns)
+    return detail
+
+
+def _process_row(process: GpuProcess, detail: ProcessDetail, endings: Endings) -> ProcessRow:
+    name = f"process {process.pid}" if process.name is UNKNOWN else process.name
+    is_kernel = bool(detail.notebook) and name == "ipykernel"
+    folder, _, file = detail.notebook.rpartition("/") if is_kernel else ("", "", "")
+    whose = (
+        "" if not process.mine else "this kernel" if process.pid == os.getpid() else "started by this kernel"
+    )
+    return ProcessRow(
+        pid=process.pid,
+        started=None if detail.started is UNKNOWN else detail.started,
+        title=shortened(file, _LONGEST_PATH) or printable(name),
+        folder=_path_text(folder),
+        notebook="" if is_kernel else _path_text(detail.notebook),
+        whose=whose,
+        owner="" if process.owner is UNKNOWN else printable(process.owner),
+        age=_age_text(detail.age),
+        memory="" if process.memory is UNKNOWN else bytes_text(process.memory),
+        step=endings.next_step(process.pid, detail),
+    )
+
+
+def _path_text(path: str) -> str:
+    """Return a path as it is shown: from the home folder on, and of a long one its end."""
+    home = str(Path.home())
+    text = f"~{path.removeprefix(home)}" if f"{path}/".startswith(f"{home}/") else path
+    text = text if len(text) <= _LONGEST_PATH else f"…{text[1 - _LONGEST_PATH :]}"
+    return shortened(text, _LONGEST_PATH)
+
+
+def _age_text(age: float | Unknown) -> str:
+    """Return an age in its largest unit, so that it does not change each second: `3 h`."""
+    if age is UNKNOWN:
+        return ""
+    if age < _HOUR:
+        return f"{age // _MINUTE:.0f} min" if age >= _MINUTE else "under a minute"
+    return f"{age // _HOUR:.0f} h" if age < 2 * _DAY else f"{age // _DAY:.0f} days"

@@ -1,0 +1,279 @@
+"""What a page is told of a row that is open, and what it can have done about processes and variables."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.kernel.test_panel import Page, next_of
+from tests.machine import CARDS, GIB, IN_CONTAINER, MIG, Driver
+from tests.native import SOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.kernel.conftest import Kernel
+
+SEES_PROCESSES = pytest.mark.skipif(IN_CONTAINER, reason="the driver's process numbers are not ours here")
+WAITS = "print(1, flush=True); import time; time.sleep(600)"
+DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}"
+
+
+@pytest.fixture
+def page(kernel: Kernel) -> Page:
+    return Page(kernel)
+
+
+@contextmanager
+def running(code: str = WAITS, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, **how)
+    assert process.stdout is not None
+    process.stdout.readline()  # it is ready
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def using(*pids: int) -> Driver:
+    """Return four A100s, with these processes on the second."""
+    return Driver((CARDS[0], replace(CARDS[1], processes=tuple((pid, GIB) for pid in pids)), *CARDS[2:]))
+
+
+def watch(page: Page, *keys: str, view: str = "v") -> None:
+    page.do(type="set_visibility", view=view, visibility="watched")
+    page.do(type="set_details", view=view, keys=list(keys))
+
+
+def told(page: Page, key: str = "1", *parts: str) -> dict[str, Any]:
+    """Return the next detail of a device that has these parts."""
+    while message := next_of(page, "detail"):
+        if message["key"] == key and set(parts) <= set(message["detail"]):
+            found: dict[str, Any] = message["detail"]
+            return found
+    raise TimeoutError
+
+
+def listed(page: Page, pid: int) -> dict[str, Any]:
+    """Return the process as the page is told it."""
+    for _ in range(1000):
+        for process in told(page, "1", "processes")["processes"]:
+            if process["pid"] == pid:
+                found: dict[str, Any] = process
+                return found
+    raise TimeoutError
+
+
+def end(page: Page, process: dict[str, Any], **how: Any) -> None:
+    message = {"key": "1", "pid": process["pid"], "started": process["started"], "kill": False}
+    page.send({"type": "end_process"} | message | how)
+
+
+def test_an_open_row_has_its_detail_and_others_have_none(page: Page) -> None:
+    watch(page, "2", MIG[0].uuid, "no such device")
+    detail = told(page, "2")
+    assert detail["power_limit"] == 400
+    assert detail["slowdowns"] is None  # the pretend driver is older than both calls
+    assert detail["processes"] == []
+    assert detail["is_listed"] is True
+    assert detail["memory"][-1] == 6  # thousandths: half a GiB of 80
+    page.kernel.change_machine(Driver((replace(CARDS[0], util=42), *CARDS[1:])))
+    keys = {message.get("key") for message in iter(lambda: page.hear(3.0), {})}
+    assert keys <= {None, "2"}
+
+
+def test_only_what_has_changed_is_sent_of_a_detail(page: Page) -> None:
+    watch(page, "1")
+    while not told(page, "1", "variables")["variables"]:
+        pass
+    page.kernel.change_machine(using(1))
+    while "processes" not in (detail := told(page, "1")):
+        pass
+    assert set(detail) == {"processes"}
+
+
+def test_a_page_that_asks_again_is_told_all_again(page: Page) -> None:
+    watch(page, "1")
+    told(page, "1", "memory")
+    page.do(type="set_details", view="v", keys=["1"])
+    assert {"memory", "power_limit", "processes"} <= set(told(page, "1", "memory"))
+
+
+def test_nothing_is_told_of_a_row_that_is_closed_again(page: Page) -> None:
+    watch(page, "1")
+    told(page, "1", "memory")
+    page.do(type="set_details", view="v", keys=[])
+    page.kernel.change_machine(using(1))
+    while not (message := page.hear()).get("rows"):
+        assert message
+    assert all(message["type"] != "detail" for message in iter(lambda: page.hear(3.0), {}))
+
+
+def test_a_panel_without_an_open_row_is_told_no_detail(page: Page) -> None:
+    other = Page(page.kernel, "other")
+    other.do(type="set_visibility", view="w", visibility="watched")
+    watch(page, "1")
+    told(page, "1", "memory")
+    assert "detail" not in {message.get("type") for message in iter(lambda: other.hear(2.0), {})}
+
+
+@SEES_PROCESSES
+def test_a_process_of_ones_own_is_ended(page: Page) -> None:
+    with running() as process:
+        page.kernel.change_machine(using(process.pid))
+        watch(page, "1")
+        found = listed(page, process.pid)
+        assert found["step"] == "end"
+        end(page, found)
+        assert process.wait() == -15
+
+
+@SEES_PROCESSES
+def test_kill_comes_after_term_and_only_where_that_was_of_no_use(page: Page) -> None:
+    with running(DEAF) as process:
+        page.kernel.change_machine(using(process.pid))
+        watch(page, "1")
+        found = listed(page, process.pid)
+        end(page, found, kill=True)
+        assert "has not had 5 s to end after TERM" in page.hear_said()["text"]
+        end(page, found)
+        steps = ["end"]
+        while steps[-1] != "kill":
+            steps.append(listed(page, process.pid)["step"])
+        assert steps[-2:] == ["wait", "kill"]
+        assert process.poll() is None
+        end(page, found, kill=True)
+        assert process.wait() == -9
+
+
+@SEES_PROCESSES
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user's")
+def test_a_process_of_another_user_is_never_ended(page: Page) -> None:
+    # Not Python: it can stand in a folder that is root's alone.
+    command = ["sleep", "600"]
+    with subprocess.Popen(command, user="nobody", env={"JPY_SESSION_NAME": "secret.ipynb"}) as process:
+        page.kernel.change_machine(using(process.pid))
+        watch(page, "1")
+        found = listed(page, process.pid)
+        assert (found["owner"], found["step"], found["notebook"]) == ("nobody", "", "")
+        end(page, found)
+        says = f"Process {process.pid} is not yours, so it can't be ended from here."
+        assert page.hear_said() == {"text": says, "kind": "error"}
+        assert process.poll() is None
+        process.kill()
+
+
+@SEES_PROCESSES
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"started": 12345}, "is another one than was shown; nothing was sent to it."),
+        ({"key": "2"}, "is not on this GPU any more; nothing was sent to it."),
+        ({"key": "no such device"}, "is not on this GPU any more; nothing was sent to it."),
+        ({"pid": 1 << 30}, f"Process {1 << 30} has ended already."),
+        ({"pid": True}, "The page sent a message that is not understood; nothing was changed."),
+        ({"pid": -1}, "The page sent a message that is not understood; nothing was changed."),
+        ({"pid": 1 << 40}, "The page sent a message that is not understood; nothing was changed."),
+    ],
+)
+def test_a_process_that_is_not_the_one_that_was_shown_is_left_alone(
+    page: Page, how: dict[str, Any], says: str
+) -> None:
+    with running() as process:
+        page.kernel.change_machine(using(process.pid))
+        watch(page, "1")
+        end(page, listed(page, process.pid), **how)
+        assert says in page.hear_said()["text"]
+        assert process.poll() is None
+
+
+@SEES_PROCESSES
+def test_this_kernel_is_marked_and_is_not_ended(page: Page) -> None:
+    pid = int(page.kernel.run("import os; print(os.getpid(), end='')").stdout)
+    page.kernel.change_machine(using(pid))
+    watch(page, "1")
+    found = listed(page, pid)
+    assert (found["whose"], found["step"]) == ("this kernel", "")
+    end(page, found)
+    assert f"Process {pid} is this kernel" in page.hear_said()["text"]
+    assert page.kernel.is_alive()
+
+
+def test_no_process_of_a_simulated_machine_is_ended(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel(GPU_MAGIC_SIMULATE="2xA100-80GB")
+    kernel.run("%load_ext gpu_magic")
+    page = Page(kernel)
+    with running() as process:
+        end(page, {"pid": process.pid, "started": 1})
+        assert "the GPUs here are SIMULATED" in page.hear_said()["text"]
+        assert process.poll() is None
+
+
+def test_nothing_is_ended_once_the_extension_is_unloaded(page: Page) -> None:
+    page.kernel.run("%unload_ext gpu_magic")
+    for message in (
+        {"type": "free"},
+        {"type": "end_process", "key": "1", "pid": 1, "started": 1, "kill": False},
+    ):
+        page.send(message)
+        while (said := page.hear_said())["kind"] != "error":
+            pass
+        assert "gpu_magic was unloaded" in said["text"]
+
+
+@pytest.fixture
+def cupy_page(start_kernel: Callable[..., Kernel]) -> Page:
+    """Return the page of a kernel in which CuPy has four devices."""
+    kernel = start_kernel(PYTHONPATH=f"{ROOT}:{SOURCES / 'standin'}", CUDA_VISIBLE_DEVICES="1,2,3,0")
+    kernel.run("%load_ext gpu_magic")
+    return Page(kernel)
+
+
+def test_variables_are_told_of_the_gpu_that_they_are_on(cupy_page: Page) -> None:
+    make = "import cupy\nsmall = cupy.ones(10)\nlarge = [cupy.ones(1000), small]\n_own = cupy.ones(5)"
+    assert cupy_page.kernel.run(make).status == "ok"
+    watch(cupy_page, "1", "2")
+    while not (there := told(cupy_page, "1", "variables")["variables"]):
+        pass
+    assert there == {"largest": [["large", "7.9 KiB"], ["small", "80 bytes"]], "more": 0, "unfinished": False}
+
+
+def test_variables_are_looked_at_again_after_each_cell(cupy_page: Page) -> None:
+    watch(cupy_page, "1")
+    told(cupy_page, "1", "variables")
+    cupy_page.kernel.client.execute(
+        "import cupy\nglobals().update(\n    {f'x{n:02}': cupy.ones(n + 1) for n in range(12)})"
+    )
+    while not (there := told(cupy_page, "1", "variables")["variables"]) or not there["largest"]:
+        pass
+    assert [name for name, _ in there["largest"]] == [f"x{n:02}" for n in range(11, 1, -1)]
+    assert there["more"] == 2
+
+
+def test_what_can_be_freed_is_freed_and_said(cupy_page: Page) -> None:
+    kernel = cupy_page.kernel
+    kernel.run("import cupy\nkept = cupy.ones(100)")
+    kernel.run("cupy.ones(1000)")
+    watch(cupy_page, "1")
+    cupy_page.send({"type": "free"})
+    said = cupy_page.hear_said()
+    assert said["kind"] == "done"
+    assert "Dropped Out[" in said["text"]
+    assert "Still held by kept (800 bytes)" in said["text"]
+    assert kernel.run("print(len(Out), end='')").stdout == "0"
+
+
+def test_nothing_is_freed_while_a_cell_runs(cupy_page: Page) -> None:
+    kernel = cupy_page.kernel
+    kernel.run("import cupy, time\ncupy.ones(1000)")
+    reply = kernel.run("panel.state.details.free(); time.sleep(0.5); print(len(Out), end='')")
+    assert reply.stdout == "1"
+    assert "Dropped Out[" in cupy_page.hear_said()["text"]
