@@ -72,7 +72,7 @@ def test_everything_by_keyboard(lab: Lab) -> None:
     assert notebook.row(0).evaluate("row => getComputedStyle(row).outlineStyle") == "solid"
     expect(notebook.row(2)).to_have_attribute("aria-selected", "true")
     expect(notebook.row(0)).to_have_attribute("aria-selected", "false")
-    for _ in range(8):  # copy, insert cell, clear, how many, least busy, None, Reset, Use these
+    for _ in range(9):  # copy, insert cell, options, clear, how many, least busy, None, Reset, Use these
         keyboard.press("Tab")
     expect(notebook.button("Use these")).to_be_focused()
     keyboard.press("Enter")
@@ -334,6 +334,7 @@ def test_several_panels_agree(lab: Lab) -> None:
         expect(panels.nth(number).locator('[data-key="3"]')).to_have_attribute("aria-selected", "true")
         expect(panels.nth(number).locator(".gm-line code")).to_have_text("%gpus 3")
     panels.nth(2).locator('[data-key="1"]').click()
+    expect(panels.nth(1).locator(".gm-line code")).to_have_text("%gpus 3,1")  # what is shown is what is used
     panels.nth(1).get_by_role("button", name="Use these").click()
     for number in range(3):
         panels.nth(number).scroll_into_view_if_needed()
