@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,8 @@ class Guarded:
     ----------
     code
         The exit code of the command, negative where a signal has ended it; None while it runs.
+    failure
+        Why it could not be started; empty where it could.
     has_ended
         Whether all that it started has ended, too.
 
@@ -59,8 +62,13 @@ class Guarded:
         *,
         has_input: bool = False,
     ) -> None:
+        if not hasattr(os, "pidfd_open"):
+            raise LaunchError("Commands can be launched on Linux alone.")
         self.code: int | None = None
+        self.failure = ""
         self.has_ended = False
+        # A descriptor that is closed must not be written to: its number is used again.
+        self._lock = threading.Lock()
         self._unread = b""
         control, self._control = os.pipe()
         self._report, report = os.pipe()
@@ -99,9 +107,8 @@ class Guarded:
             if what == "exited":
                 self.code = int(value[0])
             elif what == "failed":
-                self.code = 127
+                self.code, self.failure = 127, os.strerror(int(value[0]))
         if not read:  # the guardian is gone
-            self.has_ended = True
             if self.code is None:
                 self.code = -9
             self._process.wait()
@@ -116,11 +123,12 @@ class Guarded:
         self._tell(b"t")
 
     def _tell(self, what: bytes) -> None:
-        if not self.has_ended:
-            with suppress(OSError):
+        with self._lock, suppress(OSError):
+            if not self.has_ended:
                 os.write(self._control, what)
 
     def _close(self) -> None:
-        for descriptor in (self._control, self._report):
-            with suppress(OSError):
-                os.close(descriptor)
+        with self._lock:
+            self.has_ended = True
+            os.close(self._control)
+            os.close(self._report)

@@ -106,7 +106,11 @@ class Guardian:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal, the command has it as well
         signal.signal(signal.SIGHUP, lambda *_: self.end(signal.SIGTERM))
         self.start()
-        watched = [self.control, self.parent, woken]
+        # Not `select`, which takes no descriptor above 1023: these have the numbers of the launching process.
+        watched = select.poll()
+        for descriptor in (self.control, self.parent, woken):
+            watched.register(descriptor, select.POLLIN)
+        is_alone = False
         while True:
             self.reap()
             left = descendants(os.getpid()) if self.status is not None or self.is_ending else []
@@ -115,18 +119,19 @@ class Guardian:
                     break
                 self.end(signal.SIGTERM)
             self.send_due(left)
-            ready = select.select(watched, [], [], LOOK_AGAIN if self.is_ending else None)[0]
+            ready = [found for found, _ in watched.poll(LOOK_AGAIN * 1000 if self.is_ending else None)]
             if woken in ready:
                 os.read(woken, 1024)
             if self.parent in ready:
-                watched.remove(self.parent)
+                watched.unregister(self.parent)
+                is_alone = True
                 self.end(signal.SIGTERM)
             if self.control in ready:
                 asked = os.read(self.control, 1)
                 if not asked:
-                    watched.remove(self.control)
+                    watched.unregister(self.control)
                 self.end(signal.SIGINT if asked == b"i" else signal.SIGTERM)
-        if self.logs and self.parent not in watched:
+        if self.logs and is_alone:
             import shutil  # it takes as long to load as all of this
 
             shutil.rmtree(self.logs, ignore_errors=True)
@@ -198,6 +203,9 @@ def main() -> int:
         guardian = Guardian(sys.argv[1:])
     except ProcessLookupError:
         return 1  # the parent is gone already
+    except OSError as error:  # Linux before 5.3 has no descriptors of processes
+        os.write(int(sys.argv[3]), f"failed {error.errno}\n".encode())
+        return 1
     return guardian.run()
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import select
+import selectors
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.errors import CommandFailed
+from gpu_magic.errors import CommandFailed, GpuMagicError, LaunchError
 from gpu_magic.launching.guarded import Guarded
 from gpu_magic.launching.output import Output, last_traceback
 from gpu_magic.process.view import read_machine
@@ -74,8 +75,13 @@ class Task:
         self._oom_kills = _oom_kills()
         self.outputs: list[Output] = []
         self._guarded: list[Guarded] = []
-        for number, process in enumerate(processes):
-            self._start(process, prepared.folder, str(number) if len(processes) > 1 else "")
+        try:
+            for number, process in enumerate(processes):
+                self._start(process, prepared.folder, str(number) if len(processes) > 1 else "")
+        except LaunchError:
+            for started in self._guarded:
+                started.end()
+            raise
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name=f"gpu_magic {name}", daemon=True)
         self._watcher.start()
@@ -197,7 +203,8 @@ class Task:
     def __str__(self) -> str:
         if self.is_running:
             return self.now
-        how = "stopped" if self._was_stopped else _how_it_ended(self.code or 0)
+        failure = next((one.failure for one in self._guarded if one.failure), "")
+        how = "stopped" if self._was_stopped else _how_it_ended(self.code or 0, failure)
         parts = [f"{self.typed}: {how}", f"{self.seconds:.1f} s"]
         parts += [f"{device.label} at most {bytes_text(size)}" for device, size in self.peaks.items()]
         if self.code and _oom_kills() > self._oom_kills:
@@ -215,18 +222,20 @@ class Task:
 
     def _watch(self) -> None:
         """Follow what the guardians say, and look at the GPUs, until all has ended."""
-        running = list(self._guarded)
-        look_at = 0.0
-        while running:
-            ready = select.select([one.report for one in running], [], [], 0.2)[0]
-            for one in list(running):
-                if one.report in ready:
+        with selectors.DefaultSelector() as running:
+            for one in self._guarded:
+                running.register(one.report, selectors.EVENT_READ, one)
+            look_at = 0.0
+            while running.get_map():
+                for key, _ in running.select(max(0.0, look_at - time.monotonic())):
+                    one = key.data
                     one.read_report()
-                if one.has_ended:
-                    running.remove(one)
-            if (now := time.monotonic()) >= look_at and running:
-                look_at = now + _LOOK_AGAIN
-                self._look()
+                    if one.has_ended:
+                        running.unregister(key.fd)
+                if time.monotonic() >= look_at and running.get_map():
+                    look_at = time.monotonic() + _LOOK_AGAIN
+                    with suppress(GpuMagicError):  # a simulation that is described anew, and wrongly
+                        self._look()
         self._seconds = time.monotonic() - self._begun
         self._ended.set()
 
@@ -256,9 +265,11 @@ def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:
     return [file for pattern in patterns for file in sorted(folder.glob(pattern))]
 
 
-def _how_it_ended(code: int) -> str:
+def _how_it_ended(code: int, failure: str) -> str:
     if not code:
         return "done"
+    if failure:
+        return f"could not be started: {failure}"
     if code < 0:
         import signal
 

@@ -7,6 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,3 +99,24 @@ def test_a_hundred_launches_leave_nothing_in_this_process(machine: Path) -> None
     del task
     assert left() == before
     assert not any(path.exists() for path in paths)
+
+
+def test_a_process_with_many_open_files_launches(machine: Path) -> None:
+    """`select` takes no descriptor above 1023."""
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        task = gpu_magic.launch("printenv CUDA_VISIBLE_DEVICES", gpus="2")
+        task.wait()
+    finally:
+        for file in files:
+            os.close(file)
+    assert task.output == "2\n"
+
+
+def test_a_program_that_can_not_be_run_says_why(machine: Path) -> None:
+    program = machine / "no-program"
+    program.write_bytes(b"\x7fELF, but no more")
+    program.chmod(0o755)
+    task = gpu_magic.launch([str(program)], count=1)
+    with pytest.raises(gpu_magic.CommandFailed, match="could not be started: Exec format error"):
+        task.wait()
