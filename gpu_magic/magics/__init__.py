@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext, SimpleMatcherResult
     from IPython.core.interactiveshell import InteractiveShell
 
+    from gpu_magic.magics.page_comm import PageComm
+
 __all__ = ["GpuMagics", "load", "magics_of", "unload"]
 
 # Each magic: its kinds, its module in this folder, and the class in there that has a method of its name. A
@@ -68,6 +70,8 @@ def load(shell: InteractiveShell) -> None:
     cuda_watch.begin(shell)
     if has_saved_choices():
         _resume(shell)
+    if hasattr(shell, "kernel"):
+        _page_comm().open()
     if panels := sys.modules.get("gpu_magic.widget.state"):
         panels.panel_state().resume(shell)
 
@@ -84,6 +88,8 @@ def unload(shell: InteractiveShell) -> None:
     cuda_watch.end()
     if panels := sys.modules.get("gpu_magic.widget.state"):
         panels.panel_state().pause()
+    if hasattr(shell, "kernel"):
+        _page_comm().close()
     if MASK in current().unload():
         now = (
             f"is {os.environ[MASK]!r} again"
@@ -201,6 +207,12 @@ class _LazyMagic:
         class_ = getattr(import_module(f"gpu_magic.magics.{self._module}"), self._class)
         magic: Callable[..., object] = getattr(class_(self._shell), self.__name__)
         return magic
+
+
+def _page_comm() -> PageComm:
+    from gpu_magic.magics.page_comm import page_comm
+
+    return page_comm(lambda send: import_module("gpu_magic.widget.page_viewer").PageViewer(send))
 
 
 def _resume(shell: InteractiveShell) -> None:

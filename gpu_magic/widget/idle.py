@@ -20,8 +20,8 @@ __all__ = ["IdleCallback"]
 class IdleCallback:
     """Calls a function after each cell, before each cell, and soon after each `request`.
 
-    It is attached, and learns of cells, on the main thread; `request`, `is_busy` and `free_since` can be used
-    on any. Has no lock: `_depth` and `free_since` are written on the main thread only.
+    It learns of cells on the main thread; `attach`, `request`, `is_busy` and `free_since` can be used on any.
+    Has no lock: `_depth` and `free_since` are written on the main thread only.
 
     Parameters
     ----------
@@ -43,8 +43,15 @@ class IdleCallback:
         return self._depth > 0
 
     def attach(self, shell: Any) -> None:
-        """Follow a shell's cells. On another thread than the main one, and without a shell, do nothing."""
-        if shell is None or not _is_main_thread():
+        """Follow a shell's cells; on another thread than the main one, as soon as that is free.
+
+        Without a shell, do nothing.
+        """
+        if shell is None:
+            return
+        if not _is_main_thread():
+            if hasattr(shell, "kernel"):
+                shell.kernel.io_loop.add_callback(self.attach, shell)
             return
         try:
             self._loop = asyncio.get_running_loop()

@@ -7,7 +7,9 @@ function whenKernelIsLost(model, lose) {
   const loseIfDead = (_kernel, status) => status === "dead" && lose();
   kernel?.disposed?.connect?.(lose);
   kernel?.statusChanged?.connect?.(loseIfDead);
+  const stop = whenReplaced(kernel, lose);
   return () => {
+    stop();
     kernel?.disposed?.disconnect?.(lose);
     kernel?.statusChanged?.disconnect?.(loseIfDead);
   };

@@ -194,6 +194,7 @@ class PanelView {
     this.grid.close();
     clearInterval(this.timer);
     this.store.views.delete(this);
+    this.root.remove();
   }
 }
 
@@ -224,15 +225,18 @@ function hideFallback(key) {
 }
 
 export default () => {
-  let store;
+  let place;
   return {
     initialize({ model }) {
-      store = new Store(model);
-      return () => store.close();
+      place = new Place(model);
+      return () => place.close();
     },
     render({ el }) {
-      const view = new PanelView(store, el);
-      return () => view.close();
+      return place.render(el);
+    },
+    // Of our own, for the extension: the chip, with what a click on it does.
+    chip({ el, open }) {
+      return showView(new ChipView(place.store, el, open));
     },
   };
 };

@@ -11,21 +11,10 @@ from IPython.core.getipython import get_ipython
 
 from gpu_magic.display.fallback import display_with_fallback
 from gpu_magic.display.table import as_html, as_text
-from gpu_magic.errors import GpuMagicError
-from gpu_magic.restart import restart
-from gpu_magic.widget import joined
+from gpu_magic.widget.front_end import script, style
 from gpu_magic.widget.leftovers import cell_run, leftovers
-from gpu_magic.widget.protocol import (
-    AnswerRestart,
-    Choose,
-    EndProcess,
-    Free,
-    SetDetails,
-    SetDraft,
-    SetVisibility,
-    parse,
-    to_json,
-)
+from gpu_magic.widget.protocol import to_json
+from gpu_magic.widget.requests import NOT_UNDERSTOOD, answer
 from gpu_magic.widget.state import panel_state
 
 if TYPE_CHECKING:
@@ -34,36 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Panel"]
 
-_NOT_UNDERSTOOD = "The page sent a message that is not understood; nothing was changed."
-_SCRIPTS = (
-    "protocol.js",
-    "dom.js",
-    "restart.js",
-    "chart.js",
-    "samples.js",
-    "rows.js",
-    "overview.js",
-    "processes.js",
-    "detail.js",
-    "details.js",
-    "grid.js",
-    "request.js",
-    "clicks.js",
-    "loss.js",
-    "store.js",
-    "question.js",
-    "options.js",
-    "cell.js",
-    "visibility.js",
-    "panel.js",
-)
-
 
 class Panel(anywidget.AnyWidget):
     """A live panel; see `gpu_magic.panel`. It has no settings: all panels of a process show the same."""
 
-    _esm = joined(*_SCRIPTS)
-    _css = joined("panel.css")
+    _esm = script()
+    _css = style()
     key = traitlets.Unicode().tag(sync=True)  # by which a page finds the static fallback of this panel
     # Its value is not kept: a page that asks for it gets the state of that moment.
     full_state = traitlets.Any().tag(sync=True, to_json=lambda _value, panel: panel.state.full_state())
@@ -87,7 +52,7 @@ class Panel(anywidget.AnyWidget):
 
     def set_state(self, _sync_data: dict[str, Any]) -> None:
         """Refuse: a page asks by messages, and sets nothing."""
-        self._refuse(_NOT_UNDERSTOOD)
+        self._refuse(NOT_UNDERSTOOD)
 
     def __repr__(self) -> str:
         return as_text(self._snapshot)
@@ -97,7 +62,8 @@ class Panel(anywidget.AnyWidget):
         shell = get_ipython()
         run = cell_run(shell)
         self.shown[run.cell] = run.request
-        for left in leftovers(self.state.out_of_sight, run, shell):
+        panels = [viewer for viewer in self.state.out_of_sight if isinstance(viewer, Panel)]
+        for left in leftovers(panels, run, shell):
             left.close()
 
     def _refuse(self, text: str) -> None:
@@ -106,34 +72,9 @@ class Panel(anywidget.AnyWidget):
     def _handle_msg(self, msg: dict[str, Any]) -> None:
         # ipywidgets logs unknown methods in the server's terminal.
         if msg["content"]["data"].get("method") not in ("update", "request_state", "custom"):
-            self._refuse(_NOT_UNDERSTOOD)
+            self._refuse(NOT_UNDERSTOOD)
         else:
             super()._handle_msg(msg)
 
     def _receive(self, _widget: object, message: object, _buffers: object) -> None:
-        try:
-            self._do(message)
-        except GpuMagicError as error:
-            self._refuse(str(error))
-
-    def _do(self, message: object) -> None:
-        """Do what a page asks for."""
-        match parse(message):
-            case SetVisibility() as visibility:
-                self.state.set_visibility(self, visibility)
-            case SetDraft() as draft:
-                self.state.set_draft(self, draft)
-            case Choose() as choose:
-                self.state.choose(self, choose)
-            case AnswerRestart(page, can):
-                restart.answer(page, can=can)
-            case SetDetails() as details:
-                self.state.details.set_open(self, details)
-            case EndProcess() as end:
-                self.state.check_loaded()
-                self.state.details.end(end)
-            case Free():
-                self.state.check_loaded()
-                self.state.details.free()
-            case None:
-                self._refuse(_NOT_UNDERSTOOD)
+        answer(self.state, self, message)

@@ -16,6 +16,7 @@ const pageMessage = {
   endProcess: (key, pid, started, kill) => ({ type: "end_process", key, pid, started, kill }),
   // Do what %gpu_free does, as soon as no cell runs.
   free: () => ({ type: "free" }),
+  // A page that has no widget begins with one that connection.js has: {type: "attach", page}.
 };
 
 // What the kernel sends, by type:
@@ -31,6 +32,8 @@ const pageMessage = {
 //   restarting  {}                               the kernel is about to be restarted
 //   restart     {kernel, page}                   restart the kernel; page "": who can?
 //   detail      {second, unbroken, key, detail}  of a row that is open: what has changed; at first all, see detail.py
+//   attached    {page, script, style, state}     what a page needs that has no widget
+//   closed      {}                               the extension was unloaded: such a page has no kernel any more
 
 // A device's figures are sent as an array. null: unknown; "": the device has no such figure.
 function unpackFigures([used, usedShare, utilization, temperature, power]) {

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnswerRestart",
+    "Attach",
+    "Attached",
     "Changes",
     "Choose",
+    "Closed",
     "Detail",
     "DeviceRow",
     "Draft",
@@ -196,7 +199,20 @@ class Free(NamedTuple):
     """Somebody clicked "Free what can be freed": do what `%gpu_free` does, as soon as no cell runs."""
 
 
-PageMessage = SetVisibility | SetDraft | Choose | AnswerRestart | SetDetails | EndProcess | Free
+class Attach(NamedTuple):
+    """A page has found the comm for pages, and asks for what it needs: the answer is `Attached`.
+
+    Parameters
+    ----------
+    page
+        The page.
+
+    """
+
+    page: str
+
+
+PageMessage = SetVisibility | SetDraft | Choose | AnswerRestart | SetDetails | EndProcess | Free | Attach
 
 
 def parse(message: object) -> PageMessage | None:
@@ -225,6 +241,8 @@ def parse(message: object) -> PageMessage | None:
             return EndProcess(key, pid, started, kill) if is_valid else None
         case {"type": "free"}:
             return Free()
+        case {"type": "attach", "page": str(page)}:
+            return Attach(page)
     return None
 
 
@@ -257,6 +275,7 @@ class DeviceRow(TypedDict):
     label: str  # nvidia-smi's number; a branch, for an instance
     name: str
     total: str  # memory: "80.0 GiB"
+    total_gib: float | None  # the same as a number; None: unknown
     memory_shares: list[int]  # of the memory, in thousandths: this kernel's, other processes'
     users: list[str]  # who uses it, a line each, or what else there is to say
     usage: str  # free, busy, mine, unknown, problem
@@ -278,6 +297,7 @@ class Figures(NamedTuple):
 class FullState(TypedDict):
     """All that a page needs to begin with; Jupyter also saves it with a notebook, as the widget's state."""
 
+    process: str  # a random name of this process, by which a page knows another from it after a restart
     second: int  # of the latest reading
     version: int  # how many messages were sent that a page must not miss
     header: Header
@@ -447,8 +467,43 @@ class Detail(NamedTuple):
     detail: Json
 
 
+class Attached(NamedTuple):
+    """The answer to `Attach`: what shows a panel comes from the kernel, so that it fits its messages.
+
+    Parameters
+    ----------
+    page
+        The page that asked; all that share the comm hear it.
+    script, style
+        The panel's.
+    state
+        Everything.
+
+    """
+
+    page: str
+    script: str
+    style: str
+    state: FullState
+
+
+class Closed(NamedTuple):
+    """The extension was unloaded, and the comm for pages has gone."""
+
+
 KernelMessage = (
-    State | Changes | Heartbeat | Draft | Outdated | Notice | Paused | Restarting | Restart | Detail
+    State
+    | Changes
+    | Heartbeat
+    | Draft
+    | Outdated
+    | Notice
+    | Paused
+    | Restarting
+    | Restart
+    | Detail
+    | Attached
+    | Closed
 )
 
 _TYPES: dict[type[KernelMessage], str] = {
@@ -462,6 +517,8 @@ _TYPES: dict[type[KernelMessage], str] = {
     Restarting: "restarting",
     Restart: "restart",
     Detail: "detail",
+    Attached: "attached",
+    Closed: "closed",
 }
 
 

@@ -138,6 +138,7 @@ def _device_row(row: Row, allotment: Allotment) -> DeviceRow:
         label=row.label,
         name=row.name,
         total=row.total,
+        total_gib=None if row.device.memory_total is UNKNOWN else round(row.device.memory_total / GIB, 1),
         memory_shares=[_thousandths(mine), _thousandths(others)],
         users=list(row.users),
         usage=row.usage,

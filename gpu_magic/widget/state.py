@@ -8,6 +8,7 @@ changes. The machine is read, and a choice is made, without it.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,7 @@ class PanelState:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._process = secrets.token_hex(8)
         self._idle = IdleCallback(self._when_idle)
         self._sampler = Sampler(self.tick)
         self._viewers = Viewers(self._idle)
@@ -188,6 +190,7 @@ class PanelState:
         """Return all that a page needs to begin with."""
         with self._lock:
             return FullState(
+                process=self._process,
                 second=self._history.second,
                 version=self._version,
                 header=self._readings.machine.header,

@@ -24,6 +24,7 @@ class Store {
   }
 
   reset(state) {
+    this.process = state.process;
     this.second = state.second;
     this.version = state.version;
     this.header = state.header;
@@ -131,8 +132,14 @@ class Store {
     clearTimeout(this.losing);
     this.isGone = true;
     this.clicks.drop();
-    this.answer(this.isRestarting ? RESTARTED : GONE, "warning");
+    if (!this.model.isClosed) this.answer(this.lossText, "warning"); // else the kernel has said why
     this.show();
+    this.whenLost?.();
+  }
+
+  get lossText() {
+    const [goesOn, stays] = this.isRestarting ? RESTARTED : GONE;
+    return this.model.isFollowed || findSession(this.model) ? goesOn : stays;
   }
 
   // A widget manager throws where it has no kernel any more, also while its notebook is closed.
@@ -305,7 +312,13 @@ class Store {
   }
 }
 
-const RESTARTED =
-  "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it, and %gpu_panel.";
-const GONE = "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one.";
+// Where the page can find the panel's next kernel, and where it can't.
+const RESTARTED = [
+  "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it. After that, this panel goes on.",
+  "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it, and %gpu_panel.",
+];
+const GONE = [
+  "The kernel of this panel has gone. After the next %load_ext gpu_magic, this panel goes on.",
+  "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one.",
+];
 const SILENT = "The kernel does not answer, or can't be reached. If it stays so, restart the kernel.";

@@ -59,7 +59,7 @@ def test_a_kernel_that_is_shut_down(lab: Lab, app: str) -> None:
     notebook.page.evaluate("notebook.sessionContext.shutdown()")
     expect(notebook.panel.locator(".gm-state")).to_have_text("no kernel")
     expect(notebook.said).to_have_text(
-        "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one."
+        "The kernel of this panel has gone. After the next %load_ext gpu_magic, this panel goes on."
     )
     is_off(notebook)
 

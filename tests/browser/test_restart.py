@@ -10,8 +10,10 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.panel import LOAD, MASK, open_panel, picture
+from tests.browser.test_busy import VERSIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.browser.lab import Lab, Notebook
@@ -52,7 +54,8 @@ def test_a_frozen_kernel_is_restarted_and_has_the_choice(lab: Lab, app: str) -> 
         notebook.panel.get_by_role("button", name="Restart", exact=True).click()
     assert answer.value.ok
     expect(notebook.said).to_have_text(
-        "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it, and %gpu_panel."
+        "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it. "
+        "After that, this panel goes on."
     )
     assert notebook.kernel() == kernel
     assert notebook.page.locator(".jp-Dialog").count() == 0
@@ -188,3 +191,90 @@ def test_typing_does_the_same(lab: Lab) -> None:
     assert posts == []
     assert notebook.ask("%gpus 2,0 --restart").startswith("cuda:0 = GPU 2")  # nothing has started: no need to
     assert notebook.ask(MASK) == "2,0"
+
+
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_an_old_panel_comes_alive_after_a_restart(lab: Lab, app: str) -> None:
+    notebook = frozen_panel(lab, app=app)
+    notebook.row(1).click()
+    notebook.row(3).click()
+    notebook.button("Restart kernel and use these").click()
+    notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+    expect(notebook.said).to_contain_text("The kernel was restarted")
+    assert notebook.ask("1 + 1") == "2"
+    expect(notebook.panel.locator(".gm-state")).to_have_text("restarted")
+    assert notebook.ask(LOAD) == APPLIED
+    is_alive(notebook, "%gpus 3")
+    # As often as one likes; and in place, not as another panel.
+    notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
+    expect(notebook.said).to_contain_text("this panel goes on")
+    notebook.ask(LOAD)
+    is_alive(notebook, "%gpus")
+    assert notebook.page.locator(".gm-panel").count() == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_old_panel_comes_alive_whichever_ipykernel_it_is(
+    lab: Lab, ipykernel: Callable[[str], str], version: str
+) -> None:
+    notebook = open_panel(lab, kernel=lab.add_kernel(f"ipykernel-{version}", ipykernel(version)))
+    notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
+    expect(notebook.said).to_contain_text("this panel goes on")
+    notebook.ask(LOAD)
+    is_alive(notebook, "%gpus")
+
+
+def test_all_old_panels_of_all_pages_come_alive(lab: Lab) -> None:
+    lab.harmless.append(
+        "Comm not found"
+    )  # JupyterLab's own: a page asks for widgets, and the new kernel has none
+    notebook = open_panel(lab, "%gpu_panel")
+    notebook.save()
+    second = lab.open_file(notebook.page.evaluate("notebook.context.path"))
+    expect(second.page.locator(".gm-panel")).to_have_count(2)
+    notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
+    expect(notebook.said).to_contain_text("this panel goes on")
+    notebook.ask(LOAD)
+    for one in (notebook, second):
+        for number in range(2):
+            expect(one.page.locator(".gm-panel").nth(number).locator(".gm-state")).to_have_text(
+                "CUDA not started"
+            )
+    notebook.row(2).click()
+    for one in (notebook, second):
+        for number in range(2):
+            expect(one.page.locator(".gm-line code").nth(number)).to_have_text("%gpus 2")
+
+
+def test_a_panel_whose_kernel_was_replaced_goes_on_in_the_new_one(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    notebook.page.evaluate("notebook.sessionContext.changeKernel({name: 'python3'})")
+    expect(notebook.said).to_contain_text("The kernel of this panel has gone")
+    notebook.ask(LOAD)
+    is_alive(notebook, "%gpus")
+
+
+def test_an_old_panel_is_still_the_one_of_its_cell(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
+    expect(notebook.said).to_contain_text("this panel goes on")
+    notebook.ask(LOAD)
+    is_alive(notebook, "%gpus")
+    notebook.row(2).click()
+    notebook.button("insert cell").click()
+    cells = notebook.page.evaluate("notebook.content.widgets.map(cell => cell.model.sharedModel.getSource())")
+    assert cells[:3] == [LOAD, "%gpu_panel", "%gpus 2"]
+
+
+def is_alive(notebook: Notebook, line: str) -> None:
+    """Expect a panel that says nothing of a restart, and takes clicks."""
+    expect(notebook.panel.locator(".gm-state")).to_have_text("CUDA not started")
+    expect(notebook.said).to_have_text("")
+    expect(notebook.line).to_have_text(line)
+    notebook.row(0).click()
+    expect(notebook.panel.locator(".gm-hint")).to_have_text("not applied yet")
+    notebook.button("Use these").click()
+    expect(notebook.said).to_contain_text("cuda:")
+    notebook.button("Reset").click()
+    notebook.button("Use as started").click()
+    expect(notebook.line).to_have_text("%gpus")

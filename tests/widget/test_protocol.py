@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gpu_magic.widget import joined, protocol
 from gpu_magic.widget.protocol import (
     AnswerRestart,
+    Attach,
     Choose,
     EndProcess,
     Free,
@@ -39,6 +40,7 @@ MESSAGES: list[tuple[dict[str, Any], Any]] = [
         EndProcess("3", 4242, 17, False),
     ),
     ({"type": "free"}, Free()),
+    ({"type": "attach", "page": "p"}, Attach("p")),
 ]
 
 
@@ -102,7 +104,7 @@ def test_any_json_is_a_message_or_refused(message: dict[str, Any], data: st.Data
 
 
 def test_the_script_sends_what_is_parsed() -> None:
-    script = joined("protocol.js")
+    script = joined("protocol.js", "connection.js")
     sent = re.findall(r'\(\{ type: "(\w+)"(?:, ([\w, ]+))? \}\)', script)
     expected = {message["type"]: set(message) - {"type"} for message, _ in MESSAGES}
     assert {name: set(filter(None, fields.split(", "))) for name, fields in sent} == expected
@@ -117,7 +119,7 @@ def test_the_script_lists_what_the_kernel_sends() -> None:
 
 
 def test_the_store_knows_each_message_of_the_kernel() -> None:
-    known = set(re.findall(r'(?:case|message\.type ===) "(\w+)"', joined("store.js")))
+    known = set(re.findall(r'(?:case|message\.type ===) "(\w+)"', joined("store.js", "connection.js")))
     assert known == {kind.__name__.lower() for kind in get_args(protocol.KernelMessage)}
 
 

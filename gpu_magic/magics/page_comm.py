@@ -1,0 +1,79 @@
+"""The comm by which a page finds gpu_magic in its kernel, where it has no widget of this kernel's.
+
+`%load_ext` makes it, so that this module imports next to nothing: what answers is made with the first
+message. No page is told of the comm, as JupyterLab logs an error about those that it doesn't know. A page
+that knows its name asks the kernel for it (connection.js). All pages share it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import comm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    class Receiver(Protocol):
+        """What answers."""
+
+        def receive(self, message: object) -> None:
+            """Take a message from a page: any JSON."""
+
+        def close(self) -> None:
+            """Take no more, and tell the pages."""
+
+
+__all__ = ["PageComm", "page_comm"]
+
+_NAME = "gpu_magic"
+
+
+class PageComm:
+    """The comm, of which a process has one.
+
+    Parameters
+    ----------
+    make
+        Returns what answers, given a function that sends a message to all pages.
+
+    """
+
+    def __init__(self, make: Callable[[Callable[[Any], None]], Receiver]) -> None:
+        self._make = make
+        self._receiver: Receiver | None = None
+        self._is_open = False
+        # A comm that is given up tells the pages: it is kept for as long as this process lives.
+        self._comm = comm.create_comm(target_name=_NAME, primary=False)
+        self._comm.on_msg(self._receive)
+
+    def open(self) -> None:
+        """Let pages find it."""
+        if not self._is_open:
+            comm.get_comm_manager().register_comm(self._comm)
+            self._is_open = True
+
+    def close(self) -> None:
+        """Let no page find it; tell those that have."""
+        if self._is_open:
+            self._is_open = False
+            comm.get_comm_manager().unregister_comm(self._comm)
+        if self._receiver is not None:
+            self._receiver.close()
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        if self._receiver is None:
+            self._receiver = self._make(self._comm.send)
+        self._receiver.receive(message["content"]["data"])
+
+
+_page_comm: PageComm | None = None
+
+
+def page_comm(make: Callable[[Callable[[Any], None]], Receiver]) -> PageComm:
+    """Return this process's; the first call makes it."""
+    global _page_comm  # noqa: PLW0603 - a process has one
+    if _page_comm is None:
+        _page_comm = PageComm(make)
+    return _page_comm

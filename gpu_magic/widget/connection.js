@@ -1,0 +1,157 @@
+// Finds gpu_magic in a kernel without a widget, and opens its panel: for the chip, and for a panel after a restart.
+// This file is part of the panel's script, which the kernel sends, and of the prebuilt extension, which
+// sends nothing but "attach" itself and runs what comes back: so the panel always fits the kernel.
+const COMM = "gpu_magic"; // magics/page_comm.py
+// A page can have a comm once. What shares it, of whichever version, finds it here, by the connection to the kernel.
+const comms = (globalThis[Symbol.for("gpu_magic.comms")] ??= new WeakMap());
+const attach = (page) => ({ type: "attach", page }); // see protocol.js
+const modules = (globalThis[Symbol.for("gpu_magic.modules")] ??= new Map()); // by script
+
+// Calls a function after each cell that has run in the kernels of a notebook, with its source; returns what ends that.
+export function afterCells(session, act) {
+  let source = "";
+  const hear = (_session, { header, content, parent_header }) => {
+    if (header.msg_type === "execute_input") source = content.code;
+    const isIdle = header.msg_type === "status" && content.execution_state === "idle";
+    if (isIdle && parent_header.msg_type === "execute_request") act(source);
+  };
+  session.iopubMessage.connect(hear);
+  return () => session.iopubMessage.disconnect(hear);
+}
+
+// Calls a function when messages come from another process than before; returns what ends that. A page is not told of a
+// restart that another page has asked for.
+export function whenReplaced(kernel, act) {
+  let process;
+  const hear = (_kernel, { header }) => {
+    process ??= header.session;
+    if (header.session !== process) act();
+    process = header.session;
+  };
+  kernel?.iopubMessage?.connect?.(hear);
+  return () => kernel?.iopubMessage?.disconnect?.(hear);
+}
+
+// The id of the comm; undefined where the kernel has none. A Jupyter server takes no kernel for used that was asked.
+export async function findComm(kernel) {
+  if (!kernel?.handleComms) return undefined;
+  try {
+    const { content } = await kernel.requestCommInfo({ target_name: COMM });
+    return Object.keys(content.comms ?? {})[0];
+  } catch {
+    return undefined; // the kernel has gone meanwhile
+  }
+}
+
+// A model as anywidget has it, over the comm. `values` are what it has besides the state.
+export class Connection {
+  constructor(kernel, comm, values = {}) {
+    this.values = values;
+    this.page = Math.random().toString(36).slice(2);
+    this.callbacks = new Map(); // by event
+    this.isClosed = false; // by the kernel, as gpu_magic was unloaded
+    this.kernel = kernel;
+    this.id = comm;
+    this.shared = Connection.share(kernel, comm);
+    this.hear = (message) => this.receive(message);
+    this.shared.hearers.add(this.hear);
+    this.lose = () => this.emit("comm_live_update");
+    this.check = (_kernel, status) => /restarting|dead/.test(status) && this.lose();
+    kernel.disposed.connect(this.lose);
+    kernel.statusChanged.connect(this.check);
+    this.stop = whenReplaced(kernel, this.lose);
+  }
+
+  static share(kernel, id) {
+    const known = comms.get(kernel);
+    if (known && known.comm.commId === id && !known.comm.isDisposed) return known;
+    // Else JupyterLab 4.6 would send to the subshell of the kernel before, where it was not told of a restart.
+    known?.comm.dispose();
+    const shared = { comm: kernel.createComm(COMM, id), hearers: new Set() };
+    shared.comm.onMsg = ({ content }) => {
+      for (const hear of [...shared.hearers]) hear(content.data);
+    };
+    comms.set(kernel, shared);
+    return shared;
+  }
+
+  // Asks for what shows a panel; returns the kernel's answer, and undefined where there will be none.
+  attach() {
+    return new Promise((done) => {
+      this.done = done;
+      this.on("comm_live_update", () => done(undefined));
+      this.send(attach(this.page));
+    });
+  }
+
+  receive(message) {
+    if (message.type === "attached") {
+      if (message.page === this.page) this.done(message);
+      return;
+    }
+    if (message.type === "closed") {
+      this.isClosed = true;
+      return this.lose();
+    }
+    this.emit("msg:custom", message);
+  }
+
+  get(name) {
+    return this.values[name];
+  }
+
+  on(event, act) {
+    this.callbacks.set(event, [...(this.callbacks.get(event) ?? []), act]);
+  }
+
+  emit(event, ...what) {
+    for (const act of this.callbacks.get(event) ?? []) act(...what);
+  }
+
+  send(message) {
+    this.shared.comm.send(message);
+  }
+
+  close() {
+    this.callbacks.clear();
+    this.shared.hearers.delete(this.hear);
+    this.stop();
+    this.kernel.disposed.disconnect(this.lose);
+    this.kernel.statusChanged.disconnect(this.check);
+  }
+}
+
+// Returns the panel of a kernel, to be rendered in any number of places: a widget as anywidget has it, with its `model`,
+// and with `close`. Returns undefined where the kernel has gone meanwhile.
+export async function openPanel(kernel, comm, values = {}, widgetManager = undefined) {
+  const model = new Connection(kernel, comm, values);
+  const answer = await model.attach();
+  if (!answer) {
+    model.close();
+    return undefined;
+  }
+  values.full_state = answer.state;
+  model.widget_manager = widgetManager;
+  model.isFollowed = !widgetManager; // the extension looks for the next kernel; else place.js does
+  const makeWidget = await load(answer);
+  const widget = makeWidget();
+  const end = widget.initialize({ model });
+  model.emit("msg:custom", { type: "state", state: answer.state }); // it is from a kernel, so the panel is live
+  const close = () => {
+    end();
+    model.close();
+  };
+  return { ...widget, model, close };
+}
+
+async function load({ script, style }) {
+  if (!modules.has(script)) {
+    const url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
+    modules.set(script, import(url));
+  }
+  const module = await modules.get(script);
+  const element = document.getElementById("gpu-magic-style") ?? document.head.appendChild(document.createElement("style"));
+  element.id = "gpu-magic-style";
+  if (element.textContent !== style) element.textContent = style;
+  return module.default;
+}

@@ -1,0 +1,63 @@
+"""The pages that have found this kernel by its comm: together they are one viewer, as a panel's pages are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.getipython import get_ipython
+
+from gpu_magic.errors import GpuMagicError
+from gpu_magic.widget.front_end import script, style
+from gpu_magic.widget.protocol import Attach, Attached, Closed, parse, to_json
+from gpu_magic.widget.requests import answer
+from gpu_magic.widget.state import panel_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_magic.widget.protocol import KernelMessage
+
+__all__ = ["PageViewer"]
+
+
+class PageViewer:
+    """Answers the pages.
+
+    Parameters
+    ----------
+    send
+        Sends a message to all of them.
+
+    """
+
+    def __init__(self, send: Callable[[Any], None]) -> None:
+        self._send = send
+        self._is_added = False
+        self._state = panel_state()
+
+    def tell(self, message: KernelMessage) -> None:
+        """Send a message to the pages."""
+        self._send(to_json(message))
+
+    def receive(self, message: object) -> None:
+        """Take a message from a page."""
+        try:
+            self._add()
+        except GpuMagicError as error:  # a simulation that is described in words that are not understood
+            self._state.refuse(self, str(error))
+        match parse(message):
+            case Attach(page):
+                self.tell(Attached(page, script(), style(), self._state.full_state()))
+            case _:
+                answer(self._state, self, message)
+
+    def close(self) -> None:
+        """Let the pages go."""
+        self._state.remove(self)
+        self._is_added = False
+        self.tell(Closed())
+
+    def _add(self) -> None:
+        if not self._is_added:
+            self._state.add(self, get_ipython())
+            self._is_added = True
