@@ -32,7 +32,7 @@ class Details {
   }
 
   isOpenElsewhere(key) {
-    return [...this.store.views].some((view) => view.grid.details.open.has(key));
+    return [...this.store.views].some((view) => view.grid?.details.open.has(key));
   }
 
   // Tells the kernel which rows are open, and so asks for all of each.

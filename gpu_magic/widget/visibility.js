@@ -5,7 +5,7 @@ const INPUT = ["pointermove", "pointerdown", "keydown", "wheel"];
 
 class Visibility {
   // After a view has said that it is visible, `said` is called with its name.
-  constructor(element, store, said) {
+  constructor(element, store, said = () => {}) {
     this.store = store;
     this.said = said;
     this.view = makeName();

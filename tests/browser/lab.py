@@ -10,9 +10,11 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
@@ -22,7 +24,6 @@ from tests.conftest import LIMIT, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from playwright.sync_api import Browser, BrowserContext, Page
 
@@ -315,6 +316,17 @@ class Notebook:
         return {key: badge for key, badge in rows if badge}
 
 
+def install_extension(data: Path) -> None:
+    """Put the prebuilt extension where a server with this folder of data finds it, as the wheel does."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    shared = project["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
+    for source, target in shared.items():
+        place = data / Path(target).relative_to("share/jupyter")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
+        copy(ROOT / source, place)
+
+
 @contextmanager
 def start_lab(home: Path, browser: Browser, variables: Mapping[str, str], *options: str) -> Iterator[Lab]:
     """Start a Jupyter server, with its own configuration and nothing else's.
@@ -357,6 +369,7 @@ def start_lab(home: Path, browser: Browser, variables: Mapping[str, str], *optio
     (settings / "notification.jupyterlab-settings").write_text(
         '{"fetchNews": "false", "checkForUpdates": false}'
     )
+    install_extension(home / "data")
     log = home / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

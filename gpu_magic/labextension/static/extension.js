@@ -1,0 +1,146 @@
+// Shows the chip of gpu_magic for the current notebook, and its panel beside the notebook. What is in them comes from the
+// kernel: this file follows the notebook's kernels, and gives the places.
+import { afterCells, findComm, openPanel } from "./connection.js";
+
+// Cells after which it is looked for gpu_magic: a kernel is asked no more than is needed.
+const MENTIONS = /gpu_magic|%(gpus|on_gpu|where|to_gpu|to_cpu|gpu_free|gpu_panel)\b/;
+
+export function makePlugin(Widget, IStatusBar) {
+  // What is closed is gone.
+  class Beside extends Widget {
+    onCloseRequest() {
+      this.dispose();
+    }
+  }
+  return {
+    id: "gpu-magic:chip",
+    description: "Shows the GPUs of a notebook in the status bar, and their panel beside it.",
+    autoStart: true,
+    optional: IStatusBar ? [IStatusBar] : [],
+    activate(app, statusBar) {
+      app.docRegistry.addWidgetExtension("Notebook", {
+        createNew(notebook) {
+          const chip = new Chip(app, notebook, new Widget(), Beside);
+          chip.place = putInSight(app, statusBar, chip);
+          return chip;
+        },
+      });
+    },
+  };
+}
+
+// Puts the chip where it stays in sight, and returns what takes it away: a toolbar hides what it has no room for.
+function putInSight({ shell }, statusBar, chip) {
+  const { item } = chip;
+  item.id = `gpu-magic-chip-${chip.notebook.id}`;
+  if (!shell.mode) {
+    shell.add(item, "menu", { rank: 10900 }); // Notebook 7, before "Trusted": a page has one notebook
+    return item;
+  }
+  return statusBar?.registerStatusItem(item.id, {
+    item,
+    align: "left",
+    rank: 10,
+    isActive: () => [chip.notebook, chip.beside].includes(shell.currentWidget),
+    activeStateChanged: shell.currentChanged,
+  });
+}
+
+// The chip and the panel of one notebook.
+class Chip {
+  constructor(app, notebook, item, Beside) {
+    this.app = app;
+    this.notebook = notebook;
+    this.Beside = Beside;
+    this.session = notebook.sessionContext;
+    this.isDisposed = false;
+    this.panel = undefined; // of the kernel, as `openPanel` returns it
+    this.beside = undefined; // the widget with the panel, while it is open
+    this.item = item;
+    this.item.node.hidden = true;
+    this.stop = afterCells(this.session, (source) => MENTIONS.test(source) && this.look());
+    this.follow = () => this.look();
+    this.hear = (_session, status) => this.heard(status);
+    this.session.kernelChanged.connect(this.follow);
+    this.session.statusChanged.connect(this.hear);
+    this.session.ready.then(this.follow);
+  }
+
+  // A kernel that was started or restarted can have gpu_magic from IPython's configuration.
+  heard(status) {
+    if (status === "idle" && this.isNew) this.look();
+    if (status !== "busy") this.isNew = /starting|restarting|unknown/.test(status);
+  }
+
+  // One look after another: what starts a kernel comes in several signals.
+  look() {
+    this.looking = (this.looking ?? Promise.resolve()).then(() => this.lookNow()).catch(console.error);
+  }
+
+  async lookNow() {
+    const kernel = this.session.session?.kernel;
+    const comm = await findComm(kernel);
+    if (this.isDisposed || this.isAt(kernel, comm)) return;
+    if (!comm) return this.panel?.model.lose(); // it says so, and hides the chip
+    const panel = await openPanel(kernel, comm);
+    if (!panel) return;
+    if (this.isDisposed) return panel.close();
+    this.leave();
+    this.panel = panel;
+    this.endChip = panel.chip({ el: this.item.node, open: () => this.open() });
+    if (this.beside) this.fill();
+  }
+
+  isAt(kernel, comm) {
+    const model = this.panel?.model;
+    return Boolean(model) && model.kernel === kernel && model.id === comm && !model.isClosed;
+  }
+
+  leave() {
+    this.endChip?.();
+    this.endPanel?.();
+    this.panel?.close();
+    this.endChip = this.endPanel = this.panel = undefined;
+  }
+
+  // Opens the panel beside the notebook. The main area of Notebook 7 is the notebook's alone.
+  open() {
+    const { shell } = this.app;
+    if (!this.beside) {
+      const beside = new this.Beside();
+      beside.id = `gpu-magic-${this.notebook.id}`;
+      beside.title.label = "GPUs";
+      beside.title.caption = `GPUs of ${this.notebook.title.label}`;
+      beside.title.closable = true;
+      beside.addClass("gm-beside");
+      beside.disposed.connect(() => this.forget());
+      this.beside = beside;
+      this.fill();
+      if (shell.mode) shell.add(beside, "main", { mode: "split-right", ref: this.notebook.id });
+      else shell.add(beside, "right");
+    }
+    if (!shell.mode) shell.expandRight?.(this.beside.id);
+    shell.activateById(this.beside.id);
+  }
+
+  fill() {
+    this.endPanel = this.panel.render({ el: this.beside.node });
+  }
+
+  forget() {
+    this.endPanel?.();
+    this.endPanel = this.beside = undefined;
+  }
+
+  dispose() {
+    if (this.isDisposed) return;
+    this.isDisposed = true;
+    this.stop();
+    this.session.kernelChanged.disconnect(this.follow);
+    this.session.statusChanged.disconnect(this.hear);
+    this.beside?.dispose();
+    this.leave();
+    this.place?.dispose();
+    this.item.dispose();
+  }
+}

@@ -1,0 +1,26 @@
+// The prebuilt extension as JupyterLab and Notebook 7 load it: a container of webpack's module federation, written by hand.
+(() => {
+  const here = document.currentScript.src;
+  let shared; // the application's own modules: a factory by name and version
+
+  // The application's copy of a module, in the version that it uses itself; nothing where it has none.
+  async function take(name) {
+    const versions = Object.values(shared[name] ?? {});
+    const found = versions.find((version) => version.loaded) ?? versions[0];
+    return found ? (await found.get())() : {};
+  }
+
+  window._JUPYTERLAB ??= {};
+  window._JUPYTERLAB["gpu-magic"] = {
+    init(scope) {
+      shared = scope;
+    },
+    async get() {
+      const { makePlugin } = await import(new URL("extension.js", here));
+      const { Widget } = await take("@lumino/widgets");
+      const { IStatusBar } = await take("@jupyterlab/statusbar");
+      const module = { __esModule: true, default: makePlugin(Widget, IStatusBar) };
+      return () => module;
+    },
+  };
+})();

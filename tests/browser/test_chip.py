@@ -1,0 +1,236 @@
+"""The chip: there where gpu_magic is loaded, and a click opens the panel beside the notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.browser.lab import start_lab
+from tests.browser.panel import LOAD, MASK, PICTURES, busy_machine
+from tests.browser.test_alive import TEN_MINUTES
+from tests.browser.test_busy import VERSIONS, WAIT
+from tests.browser.test_restart import START_CUDA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+    from tests.browser.lab import Lab, Notebook
+
+APPS = ["lab", "notebook"]
+COMMS = "import comm; print([one.target_name for one in comm.get_comm_manager().comms.values()])"
+VIEWS = (
+    "from gpu_magic.widget.state import panel_state\n"
+    "print(*(len(views) for views in panel_state()._viewers._views.values()))"
+)
+
+
+def chip_of(notebook: Notebook) -> Any:
+    return notebook.page.locator(".gm-chip")
+
+
+def open_chip(lab: Lab, *cells: str, **how: Any) -> Notebook:
+    """Open a notebook whose kernel has gpu_magic, and no panel."""
+    notebook = lab.open(LOAD, *cells, **how)
+    for cell in range(len(cells) + 1):
+        notebook.run(cell)
+    expect(chip_of(notebook)).to_be_visible()
+    return notebook
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_the_chip_is_there_once_gpu_magic_is_loaded(lab: Lab, app: str) -> None:
+    notebook = lab.open("1 + 1", LOAD, app=app)
+    notebook.run(0)
+    expect(chip_of(notebook)).to_have_count(0)
+    notebook.run(1)
+    expect(chip_of(notebook)).to_be_visible()
+    expect(chip_of(notebook)).to_have_text("all 4 GPUs · 2/320 GiBCUDA not started")
+
+
+def test_the_chip_follows_the_choice_the_memory_and_cuda(lab: Lab) -> None:
+    notebook = open_chip(lab, "%gpus 2,1", START_CUDA)
+    expect(chip_of(notebook)).to_have_text("GPUs 2,1 · 1/160 GiBCUDA started")
+    lab.change_machine(busy_machine())
+    expect(chip_of(notebook)).to_have_text("GPUs 2,1 · 61/160 GiBCUDA started")
+
+
+def test_a_notebook_without_gpu_magic_has_no_chip(lab: Lab) -> None:
+    notebook = open_chip(lab)
+    other = lab.open("1 + 1")
+    other.run(0)
+    expect(chip_of(other)).to_be_hidden()
+    other.page.evaluate("jupyterapp.commands.execute('application:activate-previous-tab')")
+    expect(chip_of(notebook)).to_be_visible()
+
+
+def test_a_kernel_without_gpu_magic_is_asked_for_its_comms_and_nothing_else(lab: Lab) -> None:
+    notebook = lab.open("1 + 1", "import json  # gpu_magic", own_page=True)
+    notebook.page.evaluate(
+        """() => {
+            window.sent = [];
+            notebook.sessionContext.session.kernel.anyMessage.connect((_, {msg, direction}) => {
+                if (direction === 'send') sent.push(msg.header.msg_type);
+            });
+        }"""
+    )
+    notebook.run(0)
+    notebook.run(1)
+    notebook.page.wait_for_function("sent.includes('comm_info_request')")
+    kinds = set(notebook.page.evaluate("sent"))
+    assert not kinds & {"comm_open", "comm_msg"}
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_a_click_opens_a_live_panel_beside_the_notebook(lab: Lab, app: str) -> None:
+    notebook = open_chip(lab, app=app)
+    chip_of(notebook).focus()
+    notebook.page.keyboard.press("Enter")
+    expect(notebook.panel).to_be_visible()
+    chip_of(notebook).click()
+    expect(notebook.page.locator(".gm-panel")).to_have_count(1)
+    assert notebook.page.locator(".jp-OutputArea .gm-panel").count() == 0
+    notebook.row(3).click()
+    notebook.row(1).click()
+    expect(notebook.line).to_have_text("%gpus 3,1")
+    notebook.button("Use these").click()
+    expect(notebook.said).to_contain_text("cuda:0 = GPU 3")
+    expect(chip_of(notebook)).to_contain_text("GPUs 3,1")
+    assert notebook.ask(MASK) == "3,1"
+    lab.change_machine(busy_machine(util=63))
+    expect(notebook.row(0).locator(".gm-percent")).to_have_text("63 %")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_choosing_beside_a_cell_that_runs(lab: Lab, ipykernel: Callable[[str], str], version: str) -> None:
+    (lab.root / "go").unlink(missing_ok=True)
+    notebook = open_chip(lab, kernel=lab.add_kernel(f"ipykernel-{version}", ipykernel(version)))
+    chip_of(notebook).click()
+    expect(notebook.panel).to_be_visible()
+    notebook.start(notebook.add(f"{WAIT}\n{MASK}"))
+    lab.change_machine(busy_machine(util=63))
+    expect(notebook.row(0).locator(".gm-percent")).to_have_text("63 %")
+    notebook.row(3).click()
+    notebook.button("Use these").click()
+    expect(notebook.said).to_contain_text("applies when the kernel is free")
+    (lab.root / "go").touch()
+    expect(notebook.said).to_contain_text("cuda:0 = GPU 3")
+    assert notebook.ask(MASK) == "3"
+
+
+def test_the_panel_beside_and_that_of_a_cell_agree(lab: Lab) -> None:
+    notebook = open_chip(lab, "%gpu_panel")
+    chip_of(notebook).click()
+    panels = notebook.page.locator(".gm-panel")
+    expect(panels).to_have_count(2)
+    panels.nth(0).locator('[data-key="1"]').click()
+    for number in range(2):
+        expect(panels.nth(number).locator(".gm-line code")).to_have_text("%gpus 1")
+
+
+def test_a_panel_that_is_closed_leaves_no_view(lab: Lab) -> None:
+    notebook = open_chip(lab)
+    chip_of(notebook).click()
+    expect(notebook.panel).to_be_visible()
+    assert notebook.ask(VIEWS) == "2"
+    notebook.page.locator(".lm-TabBar-tab.lm-mod-current", has_text="GPUs").locator(
+        ".lm-TabBar-tabCloseIcon"
+    ).click()
+    expect(notebook.panel).to_have_count(0)
+    expect(chip_of(notebook)).to_be_visible()
+    assert notebook.ask(VIEWS) == "1"
+    chip_of(notebook).click()
+    expect(notebook.panel).to_be_visible()
+
+
+def test_closing_the_notebook_takes_chip_and_panel_with_it(lab: Lab) -> None:
+    notebook = open_chip(lab)
+    chip_of(notebook).click()
+    expect(notebook.panel).to_be_visible()
+    notebook.page.evaluate("notebook.context.model.dirty = false; notebook.close()")
+    expect(notebook.panel).to_have_count(0)
+    expect(chip_of(notebook)).to_have_count(0)
+
+
+def test_it_goes_when_gpu_magic_is_unloaded_and_comes_back(lab: Lab) -> None:
+    notebook = open_chip(lab)
+    chip_of(notebook).click()
+    expect(notebook.panel).to_be_visible()
+    notebook.ask("%unload_ext gpu_magic")
+    expect(chip_of(notebook)).to_be_hidden()
+    expect(notebook.said).to_contain_text("gpu_magic was unloaded, so nothing can be chosen here")
+    assert "gpu_magic" not in notebook.ask(COMMS)
+    notebook.ask(LOAD)
+    expect(chip_of(notebook)).to_be_visible()
+    expect(notebook.said).to_have_text("")
+    notebook.row(2).click()
+    expect(notebook.line).to_have_text("%gpus 2")
+
+
+def test_a_page_that_is_opened_later_has_it_at_once(lab: Lab) -> None:
+    notebook = open_chip(lab)
+    notebook.save()
+    lab.harmless.append(
+        "Comm not found"
+    )  # JupyterLab's own: the second page asks for widgets, and there are none
+    second = lab.open_file(notebook.page.evaluate("notebook.context.path"))
+    expect(chip_of(second)).to_be_visible()
+    chip_of(second).click()
+    second.row(2).click()
+    expect(second.line).to_have_text("%gpus 2")
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_after_a_restart_it_is_there_once_gpu_magic_is_loaded_again(lab: Lab, app: str) -> None:
+    notebook = open_chip(lab, app=app)
+    chip_of(notebook).click()
+    expect(notebook.panel).to_be_visible()
+    notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
+    expect(chip_of(notebook)).to_be_hidden()
+    expect(notebook.said).to_contain_text("%load_ext gpu_magic")
+    notebook.ask(LOAD)
+    expect(chip_of(notebook)).to_be_visible()
+    expect(notebook.said).to_have_text("")
+    notebook.row(2).click()
+    notebook.button("Use these").click()
+    expect(notebook.said).to_contain_text("cuda:0 = GPU 2")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("app", APPS)
+def test_it_can_be_read_and_reached(lab: Lab, app: str, dark: bool) -> None:
+    notebook = open_chip(lab, "%gpus 2", START_CUDA, app=app, own_page=True)
+    theme = "Dark" if dark else "Light"  # the server keeps the one that was chosen last
+    notebook.page.evaluate(
+        f"jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {theme}'}})"
+    )
+    notebook.page.wait_for_selector(
+        f"body[data-jp-theme-light={'false' if dark else 'true'}]", state="attached"
+    )
+    expect(chip_of(notebook)).to_contain_text("CUDA started")
+    found = Axe().run(notebook.page, ".gm-chip").response["violations"]
+    assert not found, found
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    notebook.page.screenshot(path=PICTURES / f"{app}-chip-{'dark' if dark else 'light'}.png")
+
+
+def test_a_server_can_end_an_idle_kernel_whose_chip_nobody_watches(tmp_path: Path, chromium: Browser) -> None:
+    culler = "--MappingKernelManager.cull_"
+    options = [f"{culler}idle_timeout=12", f"{culler}interval=1", f"{culler}connected=True"]
+    with start_lab(tmp_path, chromium, {"GPU_MAGIC_SIMULATE": "8xA100-80GB seed=7"}, *options) as lab:
+        lab.harmless.append("ChunkLoadError")  # what the page was loading has then taken too long
+        notebook = lab.open(LOAD, own_page=True)
+        notebook.page.clock.install()
+        notebook.run(0)
+        expect(chip_of(notebook)).to_contain_text("SIMULATED")
+        notebook.page.wait_for_timeout(15_000)
+        assert lab.request("api/kernels") != "[]"  # one that is watched is in use
+        notebook.page.clock.fast_forward(TEN_MINUTES)
+        expect(chip_of(notebook)).to_be_hidden()
+        assert lab.request("api/kernels") == "[]"
+        lab.close_pages(keep_shared=False)
