@@ -15,6 +15,7 @@ TOPICS = {
     "cells": "cells",
     "run": "on_gpu",
     "move": "move",
+    "launch": "launch",
     "panel": "panel",
     "page": "page",
     "table": "rendering",
