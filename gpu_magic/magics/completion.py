@@ -11,6 +11,7 @@ from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import known
+from gpu_magic.launching.tasks import tasks
 from gpu_magic.magics.arguments import FLAG, OPTIONS
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def complete(shell: Any, magic: str, words: list[str]) -> SimpleMatcherResult:
 
     """
     *before, word = words
+    magic = magic if magic in OPTIONS else magic.removeprefix("%")  # a cell magic of a line magic's name
     previous, options = before[-1] if before else "", OPTIONS[magic]
     option, equals, value = word.partition("=")
     if equals and option in options:
@@ -47,6 +49,10 @@ def complete(shell: Any, magic: str, words: list[str]) -> SimpleMatcherResult:
     *named, piece = word.split(",")
     if options.get(previous, FLAG) != FLAG:
         return _offer(piece, _without(named, _values(magic, previous)), "value")
+    if magic == "%gpu_tasks":
+        return _offer(word, [task.name for task in tasks], "task")
+    if magic == "%gpu_launch":
+        return {"completions": []}  # IPython's own matcher completes files
     if magic in _TAKE_VARIABLES:
         is_name = word.isidentifier()  # IPython's own matchers complete attributes and items
         return _offer(word, _variables(shell, words), "variable") if is_name else {"completions": []}
@@ -55,6 +61,8 @@ def complete(shell: Any, magic: str, words: list[str]) -> SimpleMatcherResult:
 
 
 def _values(magic: str, option: str) -> Iterable[str]:
+    if option == "--gpus":
+        return _gpus("", is_first=True)
     if option == "--device":
         return _devices(is_first=True)
     if option == "--only":

@@ -108,6 +108,10 @@ def test_a_server_without_the_page_s_part_shows_the_table_and_what_to_install(
             "pip install anywidget where the Jupyter server"
         )
         assert notebook.panel.count() == 0
+        # The extension brings what shows a panel from the kernel, and needs no other part.
+        notebook.page.locator(".gm-chip").click()
+        notebook.row(2).click()
+        expect(notebook.line).to_have_text("%gpus 2")
         lab.close_pages(keep_shared=False)
 
 

@@ -207,6 +207,10 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%to_gpu --", {"--device", "--numpy", "--or-cpu", "--all", "--dry-run"}, {"--by"}),
         ("%to_gpu x --device ", {"0", "cuda:1", "cpu"}, {"x"}),
         ("%to_gpu x --numpy ", {"torch", "jax", "cupy"}, {"tensorflow"}),
+        ("%gpu_launch --", {"--gpus", "--each", "--background"}, {"--by"}),
+        ("%%gpu_launch --e", {"--each", "--env"}, {"--gpus"}),
+        ("%gpu_launch --gpus ", {"0", "7", "auto"}, {"8"}),
+        ("%gpu_tasks --", {"--wait", "--stop"}, {"--each"}),
     ],
 )
 def test_tab(run: Run, shell: InteractiveShell, line: str, offers: set[str], not_offered: set[str]) -> None:
