@@ -51,15 +51,20 @@ class IdleCallback:
             return
         if not _is_main_thread():
             if hasattr(shell, "kernel"):
-                shell.kernel.io_loop.add_callback(self.attach, shell)
+                # The loop calls between cells, or while a cell awaits: that one is then taken to have ended.
+                shell.kernel.io_loop.add_callback(self._follow, shell, 0)
             return
+        self._follow(shell, int(_is_in_cell(shell)))
+
+    def _follow(self, shell: Any, depth: int) -> None:
+        """Follow a shell's cells; `depth` is of the one that runs."""
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:  # IPython in a terminal: requests wait for the next cell
             self._loop = None
         if shell is not self._shell:
             self.detach()
-            self._shell, self._depth = shell, int(_is_in_cell(shell))
+            self._shell, self._depth = shell, depth
             # Not pre_execute, which ipykernel triggers for each message of a widget, too.
             shell.events.register("pre_run_cell", self._before_cell)
             shell.events.register("post_run_cell", self._after_cell)

@@ -56,7 +56,8 @@ class Store {
         this.details.set(message.key, { ...this.details.get(message.key), ...message.detail });
         break;
       case "draft":
-        if (this.clicks.take(message)) this.forgetNotice();
+        // Of this page's own clicks it was forgotten when they were made: what was said since is about what is shown.
+        if (this.clicks.take(message) && message.page !== this.page) this.forgetNotice();
         break;
       case "outdated":
         if (this.clicks.repeat(message)) this.forgetNotice();

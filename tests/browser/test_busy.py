@@ -65,6 +65,8 @@ def test_two_panels_agree_after_it(lab: Lab, kernel: str) -> None:
     notebook.page.evaluate("window.running")
     # Not what is said of it: that goes with the next click, and the one on the second panel can arrive after it.
     expect(panels.nth(0).locator('[data-key="1"] .gm-applied')).to_have_text("cuda:0")
+    # The kernel has the second click, as the first panel shows it.
+    expect(panels.nth(0).locator(".gm-line code")).to_have_text(re.compile("%gpus (1,)?3"))
     draft = notebook.ask(
         "from gpu_magic.widget.state import panel_state; print(panel_state().full_state()['draft'])"
     )

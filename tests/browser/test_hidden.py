@@ -68,10 +68,16 @@ def test_the_chart_has_a_gap_where_nothing_was_read(lab: Lab) -> None:
 
 def test_a_panel_that_is_scrolled_away_wants_none(lab: Lab) -> None:
     notebook = open_panel(lab, "from IPython.display import HTML; HTML('<div style=height:3000px>')")
+    # The chip in the status bar is in sight, and wants some.
+    notebook.page.evaluate("document.getElementById('jp-main-statusbar').style.visibility = 'hidden'")
+    notebook.page.evaluate(
+        "document.getElementById('jp-main-statusbar').style.transform = 'translateY(500px)'"
+    )
     notebook.page.evaluate("notebook.content.scrollToItem(0, 'start')")
     assert has_threads(notebook, 0)
     notebook.panel.scroll_into_view_if_needed()
     assert has_threads(notebook, 1)
+    notebook.page.evaluate("document.getElementById('jp-main-statusbar').removeAttribute('style')")
 
 
 def test_a_tab_behind_another_wants_none(lab: Lab) -> None:

@@ -231,7 +231,9 @@ def test_a_reading_writes_nothing_in_rows_that_it_has_not_changed(chromium: Brow
         samples[:] = [0] * 180
     with panel_page(chromium, state, theme="light") as page:
         page.evaluate(
-            """() => {
+            """async () => {
+                // What is not in sight is not written; the page learns of it after it has painted.
+                for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
                 window.written = new Set();
                 new MutationObserver(all => all.forEach(one => {
                     const node = one.target.nodeType === 1 ? one.target : one.target.parentElement;

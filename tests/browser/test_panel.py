@@ -514,7 +514,7 @@ def test_a_restarted_kernel_leaves_a_panel_that_says_so(lab: Lab) -> None:
     notebook = open_panel(lab)
     notebook.page.evaluate("notebook.sessionContext.restartKernel()")
     expect(notebook.said).to_have_text(
-        "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one."
+        "The kernel of this panel has gone. After the next %load_ext gpu_magic, this panel goes on."
     )
     expect(notebook.button("None")).to_be_disabled()
     notebook.row(1).click()
