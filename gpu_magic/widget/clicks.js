@@ -8,7 +8,6 @@ class Clicks {
     this.latest = 0; // the number of the latest click, and of the latest that a choice has followed
     this.chosen = 0;
     this.waiting = []; // each with its number, and a function from the request before it to the one after
-    this.unsure = []; // those of which a state has not told whether the kernel has them
   }
 
   // A request; "": no device so far; null: nothing was clicked.
@@ -34,32 +33,32 @@ class Clicks {
     this.waiting = [];
   }
 
-  // Begins with the draft of a state.
-  reset(request, number) {
+  // Takes the draft of a state, which has the clicks of a page up to a number. The state can have been sent before
+  // the kernel heard of the others, and these can be lost: they are repeated.
+  reset(request, number, clicks) {
     this.known = request;
     this.number = number;
-    this.unsure = this.waiting;
-    this.drop();
+    this.confirm(clicks[this.page] ?? 0);
+    if (this.waiting.length) this.say();
   }
 
   // Takes a draft from the kernel; returns whether it is another one than before.
   take({ request, number, page, click }) {
-    if (page === this.page) {
-      this.waiting = this.waiting.filter((one) => one.number > click);
-      this.unsure = this.unsure.filter((one) => one.number > click);
-    }
+    if (page === this.page) this.confirm(click);
     const isNew = request !== this.known;
     this.known = request;
     this.number = number;
     return isNew;
   }
 
-  // Takes the draft on which a click, and those after it, are to be repeated; not those that a choice has followed.
+  confirm(click) {
+    this.waiting = this.waiting.filter(({ number }) => number > click);
+  }
+
+  // Takes the draft on which the clicks are to be repeated; not those that a choice has followed.
   repeat(message) {
     const isNew = this.take(message);
-    const lost = this.unsure.filter((one) => one.number >= message.click);
-    this.unsure = [];
-    this.waiting = [...lost, ...this.waiting].filter((one) => one.number > this.chosen);
+    this.confirm(this.chosen);
     if (this.waiting.length) this.say();
     return isNew;
   }

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PendingChoice", "WaitingChoice", "carry_out"]
 
+_MOST_PAGES = 64  # pages can send anything
+
 
 class WaitingChoice(NamedTuple):
     """A choice that was asked for with "Use these", and the panel on which it was."""
@@ -30,7 +32,8 @@ class WaitingChoice(NamedTuple):
 class PendingChoice:
     """Keeps the latest of each: whoever clicks twice means the second click.
 
-    `draft` is a request; empty: no device so far; None: nothing was clicked. `number` counts its changes.
+    `draft` is a request; empty: no device so far; None: nothing was clicked. `number` counts its changes, and
+    `clicks` has the latest click of each page that it contains or that was refused.
 
     Has no lock: `PanelState` guards it.
     """
@@ -38,6 +41,7 @@ class PendingChoice:
     def __init__(self) -> None:
         self.draft: str | None = None
         self.number = 0
+        self.clicks: dict[str, int] = {}
         self._page = ""  # that made the latest change
         self._others = 0  # the number of the latest change that another page, or the kernel, has made
         self._waiting: WaitingChoice | None = None
@@ -51,6 +55,13 @@ class PendingChoice:
         """Return whether a page knew all changes but its own when it was clicked on."""
         others = self._others if click.page == self._page else self.number
         return click.number >= others
+
+    def note(self, click: SetDraft) -> None:
+        """Note that a page's click was dealt with, and need not be repeated."""
+        self.clicks.pop(click.page, None)
+        if len(self.clicks) == _MOST_PAGES:
+            self.clicks.pop(next(iter(self.clicks)))
+        self.clicks[click.page] = click.click
 
     def change(self, request: str | None, page: str = "") -> None:
         """Change the draft; without a page, the kernel does it."""

@@ -12,7 +12,7 @@ names that the page makes up.
 The *draft* is what was clicked and is not applied yet. There is one, in the kernel, and each change of it
 has a number. A page shows its own clicks at once and sends each with the number that it knows. Where the
 draft has been changed elsewhere meanwhile, the kernel answers with the latest one, and the page repeats its
-clicks on it.
+clicks on it. It also repeats those that a whole state does not have yet.
 
 A reading's time is a *second*: a whole number on a clock of the kernel's that never goes back.
 
@@ -308,6 +308,7 @@ class FullState(TypedDict):
     history: dict[str, list[int | None]]
     draft: str | None  # see `SetDraft`
     draft_number: int
+    clicks: dict[str, int]  # the number of each page's latest click that the draft has
     is_waiting: bool  # whether a choice waits until no cell runs
     said: tuple[str, NoticeKind]  # the latest text for all, empty where it is of something that is over
     is_paused: bool  # see `Paused`

@@ -156,6 +156,7 @@ class PanelState:
             if not self._pending.knows_latest(message):
                 viewer.tell(Outdated(self._pending.draft, self._pending.number, message.click))
                 return
+            self._pending.note(message)
             try:
                 if message.request:
                     self._readings.check(message.request)
@@ -200,6 +201,7 @@ class PanelState:
                 history=self._history.utilization(),
                 draft=self._pending.draft,
                 draft_number=self._pending.number,
+                clicks=dict(self._pending.clicks),
                 is_waiting=self._pending.is_waiting,
                 said=self._said,
                 is_paused=self._is_paused,

@@ -32,7 +32,7 @@ class Store {
     this.figures = state.figures;
     this.order = state.order;
     this.history = state.history;
-    this.clicks.reset(state.draft, state.draft_number);
+    this.clicks.reset(state.draft, state.draft_number, state.clicks);
     if (!this.isRestarting && !(this.isWaiting && state.is_waiting)) this.answer(...state.said);
     this.isPaused = state.is_paused;
     this.heardAt = Date.now();

@@ -52,21 +52,26 @@ def test_a_page_that_looked_away_learns_what_became_of_its_choice(chromium: Brow
         expect(page.locator(".gm-said")).to_have_text("Too late.")
 
 
-def test_a_click_that_was_under_way_while_the_state_came_is_repeated(chromium: Browser) -> None:
+def test_a_click_that_was_under_way_while_the_state_came_is_kept(chromium: Browser) -> None:
+    """Another page has asked for the state: the kernel sent it before it heard of the click."""
     state = state_of("4xA100-80GB")
     with panel_page(chromium, state) as page:
         page.locator('[data-key="1"]').click()
-        click = sent(page, "set_draft")["click"]
         hear(page, type="state", state={**state, "draft": "3", "draft_number": 5})
-        hear(page, type="outdated", request="3", number=5, click=click)
         expect(page.locator(".gm-line code")).to_have_text("%gpus 3,1")
         again = sent(page, "set_draft")
         assert (again["request"], again["number"]) == ("3,1", 5)
+        page.locator('[data-key="2"]').click()
+        assert sent(page, "set_draft")["request"] == "3,1,2"
 
 
 def test_a_click_that_the_state_has_already_is_not_repeated(chromium: Browser) -> None:
     state = state_of("4xA100-80GB")
     with panel_page(chromium, state) as page:
         page.locator('[data-key="1"]').click()
-        hear(page, type="state", state={**state, "draft": "1", "draft_number": 1})
+        click = sent(page, "set_draft")
+        clicks = {click["page"]: click["click"], "another": 7}
+        hear(page, type="state", state={**state, "draft": "1", "draft_number": 1, "clicks": clicks})
         expect(page.locator(".gm-line code")).to_have_text("%gpus 1")
+        page.locator('[data-key="2"]').click()
+        assert sent(page, "set_draft")["request"] == "1,2"

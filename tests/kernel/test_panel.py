@@ -318,6 +318,18 @@ def test_a_page_need_not_wait_for_its_own_clicks_to_be_confirmed(page: Page) -> 
     assert [next_of(page, "draft", "outdated")["click"] for _ in range(3)] == [1, 2, 3]
 
 
+def test_the_state_tells_of_each_page_which_clicks_it_has(page: Page) -> None:
+    page.do(type="set_visibility", view="v", visibility="watched")
+    page.do(type="set_draft", request="1", page="one", click=4, number=0)
+    page.do(type="set_draft", request="1,3", page="other", click=2, number=1)
+    page.do(type="set_draft", request="9", page="one", click=5, number=2)  # is refused
+    page.do(type="set_draft", request="2", page="other", click=3, number=0)  # is to be repeated
+    assert next_of(page, "outdated")["click"] == 3
+    page.do(type="set_visibility", view="v", visibility="watched")
+    state = next_of(page, "state")["state"]
+    assert (state["draft"], state["clicks"]) == ("1,3", {"one": 5, "other": 2})
+
+
 def test_a_click_that_is_refused_is_void(page: Page) -> None:
     page.do(type="set_visibility", view="v", visibility="watched")
     page.do(type="set_draft", request="9", click=1, number=0)
