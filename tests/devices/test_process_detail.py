@@ -14,6 +14,7 @@ from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, read_detail
 from gpu_magic.devices.processes import ProcessTable
 from gpu_magic.testing import simulate
 from tests.machine import IN_CONTAINER
+from tests.processes import another_users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,12 +65,9 @@ def test_a_process_that_has_ended_is_unknown_also_before_its_parent_knows() -> N
     assert read_detail(process.pid) == UNKNOWN_DETAIL
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user's")
 def test_a_process_of_another_user_is_not_ones_own() -> None:
-    # Not Python: it can stand in a folder that is root's alone.
-    with subprocess.Popen(["sleep", "600"], user="nobody", env={"JPY_SESSION_NAME": "x"}) as process:
-        detail = read_detail(process.pid)
-        process.kill()
+    with another_users(JPY_SESSION_NAME="x") as (pid, _):
+        detail = read_detail(pid)
     assert detail.started
     assert (detail.is_own, detail.notebook) == (False, "")
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,39 +9,20 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.kernel.test_panel import Page, next_of
-from tests.machine import CARDS, GIB, IN_CONTAINER, MIG, Driver
+from tests.machine import CARDS, MIG, Driver
 from tests.native import SOURCES
+from tests.processes import DEAF, WAITS, another_users, running, sees_processes, using
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from pathlib import Path
 
     from tests.kernel.conftest import Kernel
-
-SEES_PROCESSES = pytest.mark.skipif(IN_CONTAINER, reason="the driver's process numbers are not ours here")
-WAITS = "print(1, flush=True); import time; time.sleep(600)"
-DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}"
 
 
 @pytest.fixture
 def page(kernel: Kernel) -> Page:
     return Page(kernel)
-
-
-@contextmanager
-def running(code: str = WAITS, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, **how)
-    assert process.stdout is not None
-    process.stdout.readline()  # it is ready
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def using(*pids: int) -> Driver:
-    """Return four A100s, with these processes on the second."""
-    return Driver((CARDS[0], replace(CARDS[1], processes=tuple((pid, GIB) for pid in pids)), *CARDS[2:]))
 
 
 def watch(page: Page, *keys: str, view: str = "v") -> None:
@@ -111,6 +88,7 @@ def test_nothing_is_told_of_a_row_that_is_closed_again(page: Page) -> None:
     watch(page, "1")
     told(page, "1", "memory")
     page.do(type="set_details", view="v", keys=[])
+    page.kernel.run("pass")  # after it; what was on its way before is skipped
     page.kernel.change_machine(using(1))
     while not (message := page.hear()).get("rows"):
         assert message
@@ -125,9 +103,9 @@ def test_a_panel_without_an_open_row_is_told_no_detail(page: Page) -> None:
     assert "detail" not in {message.get("type") for message in iter(lambda: other.hear(2.0), {})}
 
 
-@SEES_PROCESSES
-def test_a_process_of_ones_own_is_ended(page: Page) -> None:
-    with running() as process:
+@sees_processes
+def test_a_process_of_ones_own_is_ended(page: Page, tmp_path: Path) -> None:
+    with running(WAITS, tmp_path / "train.py") as process:
         page.kernel.change_machine(using(process.pid))
         watch(page, "1")
         found = listed(page, process.pid)
@@ -136,9 +114,9 @@ def test_a_process_of_ones_own_is_ended(page: Page) -> None:
         assert process.wait() == -15
 
 
-@SEES_PROCESSES
-def test_kill_comes_after_term_and_only_where_that_was_of_no_use(page: Page) -> None:
-    with running(DEAF) as process:
+@sees_processes
+def test_kill_comes_after_term_and_only_where_that_was_of_no_use(page: Page, tmp_path: Path) -> None:
+    with running(DEAF, tmp_path / "deaf.py") as process:
         page.kernel.change_machine(using(process.pid))
         watch(page, "1")
         found = listed(page, process.pid)
@@ -154,24 +132,19 @@ def test_kill_comes_after_term_and_only_where_that_was_of_no_use(page: Page) -> 
         assert process.wait() == -9
 
 
-@SEES_PROCESSES
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user's")
+@sees_processes
 def test_a_process_of_another_user_is_never_ended(page: Page) -> None:
-    # Not Python: it can stand in a folder that is root's alone.
-    command = ["sleep", "600"]
-    with subprocess.Popen(command, user="nobody", env={"JPY_SESSION_NAME": "secret.ipynb"}) as process:
-        page.kernel.change_machine(using(process.pid))
+    with another_users(JPY_SESSION_NAME="secret.ipynb") as (pid, owner):
+        page.kernel.change_machine(using(pid))
         watch(page, "1")
-        found = listed(page, process.pid)
-        assert (found["owner"], found["step"], found["notebook"]) == ("nobody", "", "")
+        found = listed(page, pid)
+        assert (found["owner"], found["step"], found["notebook"]) == (owner, "", "")
         end(page, found)
-        says = f"Process {process.pid} is not yours, so it can't be ended from here."
+        says = f"Process {pid} is not yours, so it can't be ended from here."
         assert page.hear_said() == {"text": says, "kind": "error"}
-        assert process.poll() is None
-        process.kill()
 
 
-@SEES_PROCESSES
+@sees_processes
 @pytest.mark.parametrize(
     ("how", "says"),
     [
@@ -185,9 +158,9 @@ def test_a_process_of_another_user_is_never_ended(page: Page) -> None:
     ],
 )
 def test_a_process_that_is_not_the_one_that_was_shown_is_left_alone(
-    page: Page, how: dict[str, Any], says: str
+    page: Page, how: dict[str, Any], says: str, tmp_path: Path
 ) -> None:
-    with running() as process:
+    with running(WAITS, tmp_path / "train.py") as process:
         page.kernel.change_machine(using(process.pid))
         watch(page, "1")
         end(page, listed(page, process.pid), **how)
@@ -195,7 +168,7 @@ def test_a_process_that_is_not_the_one_that_was_shown_is_left_alone(
         assert process.poll() is None
 
 
-@SEES_PROCESSES
+@sees_processes
 def test_this_kernel_is_marked_and_is_not_ended(page: Page) -> None:
     pid = int(page.kernel.run("import os; print(os.getpid(), end='')").stdout)
     page.kernel.change_machine(using(pid))
@@ -207,11 +180,13 @@ def test_this_kernel_is_marked_and_is_not_ended(page: Page) -> None:
     assert page.kernel.is_alive()
 
 
-def test_no_process_of_a_simulated_machine_is_ended(start_kernel: Callable[..., Kernel]) -> None:
+def test_no_process_of_a_simulated_machine_is_ended(
+    start_kernel: Callable[..., Kernel], tmp_path: Path
+) -> None:
     kernel = start_kernel(GPU_MAGIC_SIMULATE="2xA100-80GB")
     kernel.run("%load_ext gpu_magic")
     page = Page(kernel)
-    with running() as process:
+    with running(WAITS, tmp_path / "train.py") as process:
         end(page, {"pid": process.pid, "started": 1})
         assert "the GPUs here are SIMULATED" in page.hear_said()["text"]
         assert process.poll() is None
