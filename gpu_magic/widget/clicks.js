@@ -17,11 +17,20 @@ class Clicks {
 
   add(change) {
     this.waiting.push({ number: ++this.latest, change });
+    this.answerTime = ANSWER_TIME;
     this.say();
   }
 
   say() {
+    this.saidAt = Date.now();
     this.send(pageMessage.setDraft(this.draft, this.page, this.latest, this.number));
+  }
+
+  // Repeats the clicks if the kernel, which has just sent something, says nothing of them: messages get lost.
+  remind() {
+    if (!this.waiting.length || Date.now() - this.saidAt < this.answerTime) return;
+    this.answerTime *= 2;
+    this.say();
   }
 
   // From here on they are part of a choice.
@@ -33,18 +42,17 @@ class Clicks {
     this.waiting = [];
   }
 
-  // Takes the draft of a state, which has the clicks of a page up to a number. The state can have been sent before
-  // the kernel heard of the others, and these can be lost: they are repeated.
-  reset(request, number, clicks) {
-    this.known = request;
-    this.number = number;
-    this.confirm(clicks[this.page] ?? 0);
+  // Takes the draft of a state, and repeats the clicks that it does not have. The state can have been sent before
+  // the kernel heard of them; but they can be lost, too.
+  reset(draft) {
+    this.take(draft);
     if (this.waiting.length) this.say();
   }
 
-  // Takes a draft from the kernel; returns whether it is another one than before.
-  take({ request, number, page, click }) {
-    if (page === this.page) this.confirm(click);
+  // Takes a draft from the kernel, with the number of each page's latest click that it has; returns whether it is
+  // another one than before.
+  take({ request, number, clicks }) {
+    this.confirm(clicks[this.page] ?? 0);
     const isNew = request !== this.known;
     this.known = request;
     this.number = number;
@@ -56,10 +64,13 @@ class Clicks {
   }
 
   // Takes the draft on which the clicks are to be repeated; not those that a choice has followed.
-  repeat(message) {
-    const isNew = this.take(message);
+  repeat(draft) {
+    const isNew = this.take(draft);
     this.confirm(this.chosen);
     if (this.waiting.length) this.say();
     return isNew;
   }
 }
+
+// Milliseconds after which a click without an answer is repeated; then after twice as many, and so on.
+const ANSWER_TIME = 3000;

@@ -32,19 +32,23 @@ class WaitingChoice(NamedTuple):
 class PendingChoice:
     """Keeps the latest of each: whoever clicks twice means the second click.
 
-    `draft` is a request; empty: no device so far; None: nothing was clicked. `number` counts its changes, and
-    `clicks` has the latest click of each page that it contains or that was refused.
+    `draft` is a request; empty: no device so far; None: nothing was clicked.
 
     Has no lock: `PanelState` guards it.
     """
 
     def __init__(self) -> None:
         self.draft: str | None = None
-        self.number = 0
-        self.clicks: dict[str, int] = {}
+        self._number = 0  # of its changes
+        self._clicks: dict[str, int] = {}  # of each page, the latest that it contains or that was refused
         self._page = ""  # that made the latest change
         self._others = 0  # the number of the latest change that another page, or the kernel, has made
         self._waiting: WaitingChoice | None = None
+
+    @property
+    def now(self) -> tuple[str | None, int, dict[str, int]]:
+        """The draft, the number of its changes, and which clicks of each page it has, as in `Draft`."""
+        return self.draft, self._number, dict(self._clicks)
 
     @property
     def is_waiting(self) -> bool:
@@ -53,21 +57,21 @@ class PendingChoice:
 
     def knows_latest(self, click: SetDraft) -> bool:
         """Return whether a page knew all changes but its own when it was clicked on."""
-        others = self._others if click.page == self._page else self.number
+        others = self._others if click.page == self._page else self._number
         return click.number >= others
 
     def note(self, click: SetDraft) -> None:
         """Note that a page's click was dealt with, and need not be repeated."""
-        self.clicks.pop(click.page, None)
-        if len(self.clicks) == _MOST_PAGES:
-            self.clicks.pop(next(iter(self.clicks)))
-        self.clicks[click.page] = click.click
+        self._clicks.pop(click.page, None)
+        if len(self._clicks) == _MOST_PAGES:
+            self._clicks.pop(next(iter(self._clicks)))
+        self._clicks[click.page] = click.click
 
     def change(self, request: str | None, page: str = "") -> None:
         """Change the draft; without a page, the kernel does it."""
         if page != self._page:
-            self._page, self._others = page, self.number
-        self.number += 1
+            self._page, self._others = page, self._number
+        self._number += 1
         self.draft = request
 
     def put(self, choice: WaitingChoice) -> None:

@@ -24,9 +24,9 @@ const pageMessage = {
 //   changes     {second, unbroken, version, header, rows, figures}
 //                                                what one reading has changed; empty parts are left out
 //   heartbeat   {second, unbroken}               nothing has changed
-//   draft       {request, page, click, number, version}
-//                                                what was clicked on some page; that page's clicks up to this are done with
-//   outdated    {request, number, click}         this click was on an older draft: repeat it on this one
+//   draft       {request, number, clicks, page, version}
+//                                                what was clicked, with the number of each page's latest click in it
+//   outdated    {request, number, clicks}        a click was on an older draft: repeat it on this one
 //   notice      {text, kind, version}            a text to show; kind: info, done, warning, error
 //   paused      {is_paused}                      the extension was unloaded, or is loaded again
 //   restarting  {}                               the kernel is about to be restarted

@@ -12,7 +12,7 @@ names that the page makes up.
 The *draft* is what was clicked and is not applied yet. There is one, in the kernel, and each change of it
 has a number. A page shows its own clicks at once and sends each with the number that it knows. Where the
 draft has been changed elsewhere meanwhile, the kernel answers with the latest one, and the page repeats its
-clicks on it. It also repeats those that a whole state does not have yet.
+clicks on it. With a draft the kernel always says which clicks of each page it has.
 
 A reading's time is a *second*: a whole number on a clock of the kernel's that never goes back.
 
@@ -308,7 +308,7 @@ class FullState(TypedDict):
     history: dict[str, list[int | None]]
     draft: str | None  # see `SetDraft`
     draft_number: int
-    clicks: dict[str, int]  # the number of each page's latest click that the draft has
+    clicks: dict[str, int]  # the number of each page's latest click that is in the draft, or was refused
     is_waiting: bool  # whether a choice waits until no cell runs
     said: tuple[str, NoticeKind]  # the latest text for all, empty where it is of something that is over
     is_paused: bool  # see `Paused`
@@ -370,20 +370,21 @@ class Draft(NamedTuple):
 
     Parameters
     ----------
-    request, page, click
-        As in `SetDraft`; `page` is empty where the kernel made the change. The page's clicks up to this one
-        are done with.
-    number
-        Of this change.
+    request
+        As in `SetDraft`.
+    number, clicks
+        As in `FullState`.
+    page
+        Which has changed it; empty where the kernel has.
     version
         As in `FullState`; 0 in an answer to one page, which no other misses.
 
     """
 
     request: str | None
-    page: str
-    click: int
     number: int
+    clicks: dict[str, int]
+    page: str
     version: int
 
 
@@ -392,16 +393,14 @@ class Outdated(NamedTuple):
 
     Parameters
     ----------
-    request, number
+    request, number, clicks
         As in `Draft`.
-    click
-        The page's, as in `SetDraft`.
 
     """
 
     request: str | None
     number: int
-    click: int
+    clicks: dict[str, int]
 
 
 class Notice(NamedTuple):

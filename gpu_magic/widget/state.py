@@ -154,16 +154,16 @@ class PanelState:
         """
         with self._lock:
             if not self._pending.knows_latest(message):
-                viewer.tell(Outdated(self._pending.draft, self._pending.number, message.click))
+                viewer.tell(Outdated(*self._pending.now))
                 return
             self._pending.note(message)
             try:
                 if message.request:
                     self._readings.check(message.request)
             except ChoiceError:
-                viewer.tell(Draft(self._pending.draft, message.page, message.click, self._pending.number, 0))
+                viewer.tell(Draft(*self._pending.now, message.page, 0))
                 raise
-            self._change_draft(message.request, message.page, message.click)
+            self._change_draft(message.request, message.page)
 
     def choose(self, viewer: Viewer, message: Choose) -> None:
         """Choose as soon as no cell runs.
@@ -190,6 +190,7 @@ class PanelState:
     def full_state(self) -> FullState:
         """Return all that a page needs to begin with."""
         with self._lock:
+            draft, draft_number, clicks = self._pending.now
             return FullState(
                 process=self._process,
                 second=self._history.second,
@@ -199,9 +200,9 @@ class PanelState:
                 figures=as_arrays(self._readings.machine.figures),
                 order=list(self._readings.machine.rows),
                 history=self._history.utilization(),
-                draft=self._pending.draft,
-                draft_number=self._pending.number,
-                clicks=dict(self._pending.clicks),
+                draft=draft,
+                draft_number=draft_number,
+                clicks=clicks,
                 is_waiting=self._pending.is_waiting,
                 said=self._said,
                 is_paused=self._is_paused,
@@ -283,12 +284,12 @@ class PanelState:
             self._sampler.start()
             self._sampler.poke()
 
-    def _change_draft(self, request: str | None, page: str = "", click: int = 0) -> None:
+    def _change_draft(self, request: str | None, page: str = "") -> None:
         with self._lock:
             self._pending.change(request, page)
             self._said = "", "info"  # it was about the draft before; pages do the same
             self._version += 1
-            self._send(Draft(request, page, click, self._pending.number, self._version))
+            self._send(Draft(*self._pending.now, page, self._version))
 
     def _send(self, message: KernelMessage) -> None:
         with self._lock:

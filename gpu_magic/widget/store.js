@@ -32,7 +32,7 @@ class Store {
     this.figures = state.figures;
     this.order = state.order;
     this.history = state.history;
-    this.clicks.reset(state.draft, state.draft_number, state.clicks);
+    this.clicks.reset({ request: state.draft, number: state.draft_number, clicks: state.clicks });
     if (!this.isRestarting && !(this.isWaiting && state.is_waiting)) this.answer(...state.said);
     this.isPaused = state.is_paused;
     this.heardAt = Date.now();
@@ -74,6 +74,7 @@ class Store {
       case "restart":
         this.restart(message);
     }
+    this.clicks.remind();
     this.show();
   }
 

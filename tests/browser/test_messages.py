@@ -36,7 +36,12 @@ def test_what_waits_is_said_though_its_click_is_confirmed_meanwhile(chromium: Br
     state = state_of("4xA100-80GB")
     with panel_page(chromium, state) as page:
         click = use_gpu_1(page)
-        confirmed = {"request": "1", "page": click["page"], "click": click["click"], "number": 1}
+        confirmed = {
+            "request": "1",
+            "number": 1,
+            "clicks": {click["page"]: click["click"]},
+            "page": click["page"],
+        }
         hear(page, type="draft", **confirmed, version=state["version"] + 1)
         expect(page.locator(".gm-said")).to_contain_text(WAITS)
 
@@ -75,3 +80,19 @@ def test_a_click_that_the_state_has_already_is_not_repeated(chromium: Browser) -
         expect(page.locator(".gm-line code")).to_have_text("%gpus 1")
         page.locator('[data-key="2"]').click()
         assert sent(page, "set_draft")["request"] == "1,2"
+
+
+def test_a_click_that_the_kernel_says_nothing_of_is_repeated(chromium: Browser) -> None:
+    state = state_of("4xA100-80GB")
+    heartbeat = {"type": "heartbeat", "second": state["second"] + 9, "unbroken": state["second"]}
+    with panel_page(chromium, state) as page:
+        page.clock.install()
+        page.locator('[data-key="1"]').click()
+        clicks = "sent.filter(one => one.type === 'set_draft').length"
+        hear(page, **heartbeat)
+        assert page.evaluate(clicks) == 1
+        page.clock.fast_forward(4000)
+        hear(page, **heartbeat)
+        hear(page, **heartbeat)
+        assert page.evaluate(clicks) == 2
+        assert sent(page, "set_draft")["request"] == "1"

@@ -303,10 +303,10 @@ def test_a_click_on_an_older_draft_is_repeated_on_the_latest(page: Page) -> None
     # The other page had not heard of it yet.
     page.do(type="set_draft", request="3", page="other", click=1, number=0)
     message = next_of(page, "draft", "outdated")
-    assert message == {"type": "outdated", "request": "1", "number": 1, "click": 1}
+    assert message == {"type": "outdated", "request": "1", "number": 1, "clicks": {"one": 1}}
     page.do(type="set_draft", request="1,3", page="other", click=1, number=1)
     message = next_of(page, "draft", "outdated")
-    assert (message["request"], message["page"], message["click"]) == ("1,3", "other", 1)
+    assert (message["request"], message["page"], message["clicks"]["other"]) == ("1,3", "other", 1)
     page.do(type="set_draft", request="1,2", page="one", click=2, number=1)
     assert next_of(page, "draft", "outdated")["type"] == "outdated"
 
@@ -315,7 +315,7 @@ def test_a_page_need_not_wait_for_its_own_clicks_to_be_confirmed(page: Page) -> 
     page.do(type="set_visibility", view="v", visibility="watched")
     for click, request in enumerate(("1", "1,3", "1,3,0"), 1):
         page.do(type="set_draft", request=request, click=click, number=0)
-    assert [next_of(page, "draft", "outdated")["click"] for _ in range(3)] == [1, 2, 3]
+    assert [next_of(page, "draft", "outdated")["clicks"]["p"] for _ in range(3)] == [1, 2, 3]
 
 
 def test_the_state_tells_of_each_page_which_clicks_it_has(page: Page) -> None:
@@ -324,7 +324,7 @@ def test_the_state_tells_of_each_page_which_clicks_it_has(page: Page) -> None:
     page.do(type="set_draft", request="1,3", page="other", click=2, number=1)
     page.do(type="set_draft", request="9", page="one", click=5, number=2)  # is refused
     page.do(type="set_draft", request="2", page="other", click=3, number=0)  # is to be repeated
-    assert next_of(page, "outdated")["click"] == 3
+    assert next_of(page, "outdated")["clicks"] == {"one": 5, "other": 2}
     page.do(type="set_visibility", view="v", visibility="watched")
     state = next_of(page, "state")["state"]
     assert (state["draft"], state["clicks"]) == ("1,3", {"one": 5, "other": 2})
@@ -334,7 +334,7 @@ def test_a_click_that_is_refused_is_void(page: Page) -> None:
     page.do(type="set_visibility", view="v", visibility="watched")
     page.do(type="set_draft", request="9", click=1, number=0)
     message = next_of(page, "draft", "outdated")
-    assert (message["type"], message["request"], message["click"]) == ("draft", None, 1)
+    assert (message["type"], message["request"], message["clicks"]) == ("draft", None, {"p": 1})
     assert "There is no GPU 9" in page.hear_said()["text"]
 
 
