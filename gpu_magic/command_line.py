@@ -102,17 +102,12 @@ def _run(options: argparse.Namespace) -> int:
         print(note, file=sys.stderr)
     signal.signal(signal.SIGINT, lambda *_: task.interrupt())
     signal.signal(signal.SIGTERM, lambda *_: task.end())
-    lines = RankLines(_write, has_ranks=len(task.outputs) > 1)
-    for output, text in task.follow():
-        lines.add(output.label, text)
+    lines = RankLines(sys.stdout, has_ranks=len(task.outputs) > 1)
+    for pieces in task.follow():
+        lines.show(pieces)
     lines.end()
     code = task.code or 0
     return code if code >= 0 else 128 - code  # as shells report a signal
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def _show(*, as_json: bool) -> int:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
+    from typing import TextIO
 
-__all__ = ["RankLines"]
+    from gpu_magic.launching.output import Output
+
+__all__ = ["RankLines", "last_state"]
 
 
 class RankLines:
@@ -17,16 +20,21 @@ class RankLines:
 
     Parameters
     ----------
-    write
-        Writes a text.
+    stream
+        Where to. It is flushed.
     has_ranks
         Whether there are several; what comes from one is written as it comes.
 
     """
 
-    def __init__(self, write: Callable[[str], object], *, has_ranks: bool) -> None:
-        self._write, self._has_ranks = write, has_ranks
+    def __init__(self, stream: TextIO, *, has_ranks: bool) -> None:
+        self._stream, self._has_ranks = stream, has_ranks
         self._begun: dict[str, str] = {}  # lines without an end, by rank
+
+    def show(self, pieces: Iterable[tuple[Output, str]]) -> None:
+        """Write what several ranks have written."""
+        for output, text in pieces:
+            self.add(output.label, text)
 
     def add(self, label: str, text: str) -> None:
         """Write what a rank has written; `label` is its number, or empty for the launcher."""
@@ -44,7 +52,15 @@ class RankLines:
             self._write(f"{_line(label, line)}\n")
         self._begun.clear()
 
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def last_state(line: str) -> str:
+    """Return what is seen of a line in which a progress bar has returned to the beginning."""
+    return line.rstrip("\r").rpartition("\r")[2]
+
 
 def _line(label: str, line: str) -> str:
-    shown = line.rstrip("\r").rpartition("\r")[2]
-    return f"[{label}] {shown}" if label else shown
+    return f"[{label}] {last_state(line)}" if label else last_state(line)

@@ -30,7 +30,7 @@ class Guarded:
     environment, folder
         Of the command.
     output
-        The file that gets all that it writes; None: where this process writes to.
+        The file that gets all that it writes; None: it writes to where this process does.
     logs
         A folder that is removed where this process is gone.
     has_input
@@ -72,7 +72,7 @@ class Guarded:
         self._unread = b""
         control, self._control = os.pipe()
         self._report, report = os.pipe()
-        words = [str(os.getpid()), str(control), str(report), "own", logs, *command]
+        words = [str(os.getpid()), str(control), str(report), logs, *command]
         try:
             with nullcontext() if output is None else output.open("ab") as file:
                 self._process = subprocess.Popen(

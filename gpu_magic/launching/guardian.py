@@ -1,19 +1,19 @@
-"""The program between this process and a command that it launches: nothing outlives it.
+"""The program between this process and a command that it launches: nothing of the command is left behind.
 
-It ends them when the command has ended, when it is told to, and when the process that launched it is gone,
-however that ended. Ranks of torchrun have sessions of their own, and processes that become daemons lose
-their parents; this program is the "child subreaper" of all of them (Linux, prctl(2)), so that each stays a
-descendant of it. Only descendants are ever signaled.
+When the command has ended, what it has started and left running is ended, too. The command itself is ended
+when the program is told to, and when the process that launched it is gone, however that ended. Ranks of
+torchrun have sessions of their own, and processes that become daemons lose their parents; this program is
+the "child subreaper" of all of them (Linux, prctl(2)), so that each stays a descendant of it. Only
+descendants are ever signaled.
 
 It is run by its path, with an interpreter that reads no settings (`python -I -S`), and imports no more than
 it must: it starts in some 30 ms.
 
-    guardian.py PARENT CONTROL REPORT GROUP LOGS COMMAND...
+    guardian.py PARENT CONTROL REPORT LOGS COMMAND...
 
 PARENT is the process that launches, by number. CONTROL is a descriptor to read from: `i` interrupts the
 command, `t` ends it, and so does the end of the file. REPORT is a descriptor to write lines to: see `report`.
-GROUP is "own" where the command gets a process group of its own, and "same" where Ctrl-C in a terminal is to
-reach it. LOGS is a folder of the launching process's, which is removed where that is gone; empty for none.
+LOGS is a folder of the launching process's, which is removed where that process is gone.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Guardian:
     """Runs a command, and ends it with all that it has started."""
 
     def __init__(self, words: list[str]) -> None:
-        parent, control, report, group, self.logs, *self.command = words
-        self.control, self.report_to, self.own_group = int(control), int(report), group == "own"
+        parent, control, report, self.logs, *self.command = words
+        self.control, self.report_to = int(control), int(report)
         os.set_inheritable(self.control, False)
         os.set_inheritable(self.report_to, False)
         self.child = 0
@@ -103,7 +103,7 @@ class Guardian:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self.end(signal.SIGTERM))
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal, the command has it as well
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is asked for through CONTROL
         signal.signal(signal.SIGHUP, lambda *_: self.end(signal.SIGTERM))
         self.start()
         # Not `select`, which takes no descriptor above 1023: these have the numbers of the launching process.
@@ -131,7 +131,7 @@ class Guardian:
                 if not asked:
                     watched.unregister(self.control)
                 self.end(signal.SIGINT if asked == b"i" else signal.SIGTERM)
-        if self.logs and is_alone:
+        if is_alone:
             import shutil  # it takes as long to load as all of this
 
             shutil.rmtree(self.logs, ignore_errors=True)
@@ -139,10 +139,10 @@ class Guardian:
 
     def start(self) -> None:
         default = [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD]
-        group = 0 if self.own_group else os.getpgrp()
         try:
+            # In a process group of its own, which is interrupted as a whole.
             self.child = os.posix_spawnp(
-                self.command[0], self.command, os.environ, setsigdef=default, setpgroup=group
+                self.command[0], self.command, os.environ, setsigdef=default, setpgroup=0
             )
         except OSError as error:
             self.report(f"failed {error.errno}")
@@ -163,14 +163,14 @@ class Guardian:
                 self.report(f"exited {os.waitstatus_to_exitcode(status)}")
 
     def end(self, first: int) -> None:
-        """Begin to end everything, unless that has begun; an interrupt can be followed by more."""
+        """Begin to end everything with this signal, unless that has begun."""
         if self.is_ending:
             return
         self.is_ending = True
         now = time.monotonic()
         term = now + UNTIL_TERM if first == signal.SIGINT else now
         self.signals = [(term, signal.SIGTERM), (term + UNTIL_KILL, signal.SIGKILL)]
-        if first == signal.SIGINT and self.own_group:
+        if first == signal.SIGINT:
             # As Ctrl-C in a terminal does.
             try:
                 os.killpg(self.child, signal.SIGINT)

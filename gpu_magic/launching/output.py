@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Output", "last_traceback"]
 
 _MOST_KEPT = 1 << 20  # bytes of a file that `text` returns
+_LONGEST_LINE = 4096  # bytes
 _TRACEBACK = "Traceback (most recent call last):"
 
 
@@ -24,14 +25,16 @@ class Output:
     Parameters
     ----------
     label
-        The rank; empty for the command's own.
+        What stands before each of its lines: the rank; empty for the command's own.
+    title
+        What it is called: `Rank 1`.
     find
         Returns the files, in the order in which they are read; there can be more of them later.
 
     """
 
-    def __init__(self, label: str, find: Callable[[], Iterable[Path]]) -> None:
-        self.label = label
+    def __init__(self, label: str, title: str, find: Callable[[], Iterable[Path]]) -> None:
+        self.label, self.title = label, title
         self._find = find
         self._read: dict[Path, int] = {}  # how many bytes of each file were read
         self._decoders: dict[Path, codecs.IncrementalDecoder] = {}
@@ -43,15 +46,29 @@ class Output:
         Parameters
         ----------
         most
-            Bytes of a file. Where more was written, its end is returned, and before it what is missing.
+            Bytes. Where more was written, its end is returned, and before it what is missing.
 
         """
-        return "".join(self._read_file(file, most) for file in self._find())
+        texts = []
+        for file in self._find():
+            texts.append(self._read_file(file, most))
+            most = max(0, most - len(texts[-1]))
+        return "".join(texts)
 
     @property
     def text(self) -> str:
         """All that was written; of long files, the end."""
-        return "".join(_tail(file) for file in self._find())
+        return "".join(_read_end(file, _MOST_KEPT)[0] for file in self._find())
+
+    def tail(self, most: int) -> str:
+        """Return what was written; of longer files the end, and before it what is missing."""
+        texts = []
+        for file in self._find():
+            text, missing = _read_end(file, most)
+            texts += [_cut(missing, file)] if missing else []
+            texts.append(text)
+            self.was_cut = self.was_cut or missing > 0
+        return "".join(texts)
 
     @property
     def changed(self) -> float:
@@ -68,8 +85,9 @@ class Output:
             with file.open("rb") as stream:
                 if new > most:
                     stream.seek(done + new - most)
-                    missing = new - most + len(stream.readline())
-                    cut = f"\n… {size_text(missing)} are left out here; they stand in {file}\n"
+                    # From the beginning of a line, if there is one: progress bars write none.
+                    missing = new - most + len(stream.readline(min(most, _LONGEST_LINE)))
+                    cut = "\n" + _cut(missing, file)
                     self._decoders.pop(file, None)
                     self.was_cut = True
                     done += missing
@@ -92,11 +110,18 @@ def last_traceback(text: str) -> str:
     return re.sub(r"^\[rank\d+\]: ?", "", text[place:], flags=re.MULTILINE).rstrip() if place >= 0 else ""
 
 
-def _tail(file: Path) -> str:
+def _read_end(file: Path, most: int) -> tuple[str, int]:
+    """Return the end of a file, and how many bytes there are before it."""
     try:
         with file.open("rb") as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(0, size - _MOST_KEPT))
-            return stream.read().decode(errors="replace")
+            missing = max(0, stream.seek(0, 2) - most)
+            stream.seek(missing)
+            if missing:
+                missing += len(stream.readline(min(most, _LONGEST_LINE)))
+            return stream.read().decode(errors="replace"), missing
     except OSError:
-        return ""
+        return "", 0
+
+
+def _cut(missing: int, file: Path) -> str:
+    return f"… {size_text(missing)} are left out here; they stand in {file}\n"

@@ -67,6 +67,8 @@ def prepare(
         One line that says why it can't be launched.
 
     """
+    for name in {MASK, ORDER} & set(variables):
+        raise LaunchError(f"{name} says which GPUs the command gets: name them with --gpus instead.")
     where = Path(folder or ".").expanduser().absolute()
     if not where.is_dir():
         raise LaunchError(f"{where} is not a folder.")
@@ -82,10 +84,8 @@ def prepare(
     for index, part in enumerate(parts):
         own = {_INDEX: str(index), _COUNT: str(len(parts))} if each else {}
         set_for_it = _variables(part, {**own, **variables})
-        environment = {**os.environ, **{name: value or "" for name, value in set_for_it.items()}}
-        for name, value in set_for_it.items():
-            if value is None:
-                del environment[name]
+        all_of_them = {**os.environ, **set_for_it}
+        environment = {name: value for name, value in all_of_them.items() if value is not None}
         plan = plan_command(words, part.mask or "", str(where), environment)
         devices = part.devices if isinstance(part.devices, tuple) else ()
         processes.append(Process(plan, set_for_it, environment, devices))

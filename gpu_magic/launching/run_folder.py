@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -27,7 +28,7 @@ class RunFolder:
             self.path = Path(tempfile.mkdtemp(prefix="gpu_magic-"))
         except OSError as error:
             raise LaunchError(f"There is no place for the command's output: {error}.") from None
-        self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        self._remove = weakref.finalize(self, _remove, self.path, os.getpid())
 
     def keep(self) -> Path:
         """Leave it where it is; return its path."""
@@ -49,3 +50,8 @@ class RunFolder:
         except OSError as error:
             raise LaunchError(f"The script can't be written: {error}.") from None
         return script
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a child that was forked has the object as well
+        shutil.rmtree(folder, ignore_errors=True)

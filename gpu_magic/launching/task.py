@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import threading
 import time
 from contextlib import suppress
@@ -29,7 +30,10 @@ __all__ = ["Task"]
 
 _LOOK_AGAIN = 1.0  # seconds between two looks at the GPUs
 _READ_AGAIN = 0.1  # seconds between two looks at what is written
-_MOST_SHOWN = 48 << 10  # bytes of a file each time: a Jupyter server drops what exceeds 1 MB a second
+# Bytes that `follow` yields at once, and how many more of them each time: a Jupyter server drops what exceeds
+# 1 MB a second.
+_MOST_AT_ONCE = 512 << 10
+_MORE = 48 << 10
 
 
 class Task:
@@ -66,9 +70,8 @@ class Task:
         self._session, self._is_attached = session, is_attached
         self._begun = time.monotonic()
         self._seconds: float | None = None
-        self._used: dict[
-            str, int
-        ] = {}  # bytes that it has now, by the UUID of a device; and the most that it had
+        # By the UUID of a device: the bytes that it has there, and the most that it had.
+        self._used: dict[str, int] = {}
         self._peaks: dict[str, int] = {}
         self._utilization: dict[str, int | Unknown] = {}  # percent
         self._was_stopped = False
@@ -95,10 +98,12 @@ class Task:
         self._guarded.append(
             Guarded(command, environment, folder, output, str(self.files.path), has_input=self._is_attached)
         )
-        self.outputs.append(Output(label, lambda: [console]))
+        title, before = (f"Process {label}", f"{label}.") if label else ("Launcher", "")
+        self.outputs.append(Output(label, title, lambda: [console]))
         for rank in range(plan.ranks):
             patterns = [pattern.format(rank=rank) for pattern in plan.logs]
-            self.outputs.append(Output(str(rank), partial(_files, logs, patterns)))
+            title = f"Process {label}, rank {rank}" if label else f"Rank {rank}"
+            self.outputs.append(Output(f"{before}{rank}", title, partial(_files, logs, patterns)))
 
     @property
     def is_running(self) -> bool:
@@ -128,6 +133,11 @@ class Task:
         return [output for output in self.outputs if output.label] or self.outputs
 
     @property
+    def has_ranks(self) -> bool:
+        """Whether what it writes comes from several ranks."""
+        return len(self.outputs) > 1
+
+    @property
     def peaks(self) -> dict[Device, int]:
         """The most memory that was seen in use by it on each GPU, in bytes; looked at once a second."""
         return {
@@ -136,15 +146,20 @@ class Task:
             if str(device.uuid) in self._peaks
         }
 
-    def follow(self) -> Iterator[tuple[Output, str]]:
-        """Yield what it writes, piece by piece, until its end."""
+    def follow(self) -> Iterator[list[tuple[Output, str]]]:
+        """Yield what was written since the last look, ten times a second, until its end."""
+        most = _MOST_AT_ONCE
         while True:
             has_ended = not self.is_running
+            pieces = []
             for output in self.outputs:
-                if text := output.read(_MOST_SHOWN):
-                    yield output, text
+                if text := output.read(max(most, _MORE // len(self.outputs))):
+                    most -= len(text)
+                    pieces.append((output, text))
+            yield pieces
             if has_ended:
                 return
+            most = min(_MOST_AT_ONCE, max(0, most) + _MORE)
             self._ended.wait(_READ_AGAIN)
 
     def wait(self, timeout: float | None = None) -> int:
@@ -158,18 +173,36 @@ class Task:
             It has failed.
 
         """
-        if not self._ended.wait(timeout):
+        if not self.join(timeout):
             raise TimeoutError(f"{self.typed} runs longer than {timeout} s; it goes on.")
         self.check()
         return self.code or 0
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for its end, however it ends; return whether it has come before the timeout, in seconds."""
+        return self._ended.wait(timeout)
 
     def check(self) -> None:
         """Raise CommandFailed where it has failed, with the traceback of the rank that failed first."""
         if self.is_running or not self.code or self._was_stopped:
             return
-        label, traceback = self._first_traceback()
-        lines = [f"Rank {label}:", traceback, ""] if traceback and label else []
-        raise CommandFailed("\n".join([*lines, str(self)]))
+        lines = [str(self)]
+        if self.first_failure:
+            output, traceback = self.first_failure
+            lines = [f"{output.title}:", traceback, "", *lines]
+        raise CommandFailed("\n".join(lines))
+
+    @property
+    def first_failure(self) -> tuple[Output, str] | None:
+        """The rank that was the first to write a traceback, and that; None where it has not failed."""
+        if self.is_running or not self.code or self._was_stopped:
+            return None
+        found = [
+            (output, text)
+            for output in self.outputs
+            if output.label and (text := last_traceback(output.text))
+        ]
+        return min(found, key=lambda one: one[0].changed, default=None)
 
     def interrupt(self) -> None:
         """Interrupt it as Ctrl-C does; what is left after 2 s gets TERM, after 5 s KILL."""
@@ -197,7 +230,7 @@ class Task:
             utilization = self._utilization.get(uuid, UNKNOWN)
             figures = ["?" if utilization is UNKNOWN else f"{utilization} %"]
             figures += [bytes_text(self._used[uuid])] if uuid in self._used else []
-            parts.append(f"{device.label} {' '.join(figures)}")
+            parts.append(f"{device.label}: {', '.join(figures)}")
         return " · ".join(parts)
 
     def __str__(self) -> str:
@@ -210,15 +243,6 @@ class Task:
         if self.code and _oom_kills() > self._oom_kills:
             parts.append("the system's out-of-memory killer has ended a process meanwhile")
         return " · ".join(parts)
-
-    def _first_traceback(self) -> tuple[str, str]:
-        """Return the rank that wrote a traceback first, and that."""
-        found = []
-        for output in self.outputs:
-            text = last_traceback(output.text)
-            if text:
-                found.append((bool(not output.label), output.changed, output.label, text))
-        return min(found, default=(False, 0.0, "", ""))[2:]
 
     def _watch(self) -> None:
         """Follow what the guardians say, and look at the GPUs, until all has ended."""
@@ -270,11 +294,12 @@ def _how_it_ended(code: int, failure: str) -> str:
         return "done"
     if failure:
         return f"could not be started: {failure}"
-    if code < 0:
-        import signal
-
+    if code > 0:
+        return f"failed with exit code {code}"
+    try:
         return f"ended by {signal.Signals(-code).name}"
-    return f"failed with exit code {code}"
+    except ValueError:  # real-time signals have no names
+        return f"ended by signal {-code}"
 
 
 def _oom_kills() -> int:

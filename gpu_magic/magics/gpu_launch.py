@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
-from gpu_magic.display.task_output import RankLines
 from gpu_magic.errors import GpuMagicError, LaunchError
 from gpu_magic.launching.prepare import prepare
 from gpu_magic.launching.task import Task
 from gpu_magic.launching.tasks import tasks
 from gpu_magic.magics.arguments import read_command
-from gpu_magic.magics.task_line import live_line
+from gpu_magic.magics.task_view import view_of
 from gpu_magic.process.session import current
 
 if TYPE_CHECKING:
@@ -89,7 +86,7 @@ class GpuLaunchMagic:
         script = None
         if cell is not None:
             _check_script(cell)
-            script = f"cell_{self._shell.execution_count}.py", cell
+            script = f"cell_{_number_of_cell(self._shell)}.py", cell
         return prepare(
             current(),
             options.command,
@@ -103,27 +100,26 @@ class GpuLaunchMagic:
         )
 
     def _follow(self, task: Task) -> None:
-        """Print what a task writes, until its end; an interrupt ends it."""
-        lines = RankLines(_write, has_ranks=len(task.outputs) > 1)
+        """Show what a task writes, until its end; an interrupt ends it."""
         interrupt: KeyboardInterrupt | None = None
-        pieces = task.follow()
-        is_live = hasattr(self._shell, "kernel")  # a line that was shown can be changed
-        with live_line(task) if is_live else nullcontext():
+        with view_of(task, in_kernel=hasattr(self._shell, "kernel")) as view:
             while True:
                 try:
-                    for output, text in pieces:
-                        lines.add(output.label, text)
+                    for pieces in task.follow():
+                        view.show(pieces)
                     break
                 except KeyboardInterrupt as error:
                     interrupt = error
                     task.interrupt()
-                    pieces = task.follow()
-            lines.end()
         if interrupt:
             raise interrupt
         task.check()
-        if not is_live:
-            print(task)
+
+
+def _number_of_cell(shell: InteractiveShell) -> int:
+    """Return the number in the prompt of the cell that runs; since IPython 9 the shell counts ahead."""
+    manager = shell.history_manager
+    return len(manager.input_hist_raw) - 1 if manager else shell.execution_count
 
 
 def _number(typed: str | None) -> int | None:
@@ -142,8 +138,3 @@ def _check_script(cell: str) -> None:
         raise LaunchError(
             f"The cell is not a script of Python's: {reason}{where}; magics can't be in it."
         ) from None
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

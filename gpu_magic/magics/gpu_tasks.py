@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
-from gpu_magic.display.task_output import RankLines
-from gpu_magic.errors import GpuMagicError
+from gpu_magic.errors import GpuMagicError, LaunchError
 from gpu_magic.launching.tasks import tasks
 from gpu_magic.magics.arguments import read
+from gpu_magic.magics.task_view import show_output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_magic.launching.task import Task
@@ -31,33 +32,44 @@ class GpuTasksMagic:
 
         %gpu_tasks               list all
         %gpu_tasks NAME          show what it has written
-        %gpu_tasks NAME --wait   wait for its end; an interrupt ends the waiting alone
+        %gpu_tasks NAME --wait   wait for its end, without a name for the end of all; an interrupt ends the
+                                 waiting alone
         %gpu_tasks NAME --stop   end it, with all that it has started
         """
         try:
             options = read("%gpu_tasks", line)
-            if not options.request:
-                for task in tasks:
-                    print(f"{task.name}: {task}")
-                if not list(tasks):
-                    print("No task was launched; %gpu_launch --background NAME launches one.")
-                return
-            task = tasks.find(options.request)
+            found = [tasks.find(options.request)] if options.request else list(tasks)
+            if options.stop and not options.request:
+                raise LaunchError("--stop needs a task's name: %gpu_tasks lists them.")
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
-        if options.stop:
-            task.stop()
-            print(task)
+        if not found:
+            print("No task was launched; %gpu_launch --background NAME launches one.")
+        elif options.stop:
+            found[0].stop()
+            print(found[0])
         elif options.wait:
-            task.wait()
-            print(task)
+            _wait(found)
+        elif options.request:
+            show_output(found[0], in_kernel=hasattr(self._shell, "kernel"))
+            print(found[0])
         else:
-            _show(task)
+            _list(found)
 
 
-def _show(task: Task) -> None:
-    lines = RankLines(sys.stdout.write, has_ranks=len(task.outputs) > 1)
-    for output in task.outputs:
-        lines.add(output.label, output.text)
-    lines.end()
-    print(task)
+def _wait(found: Sequence[Task]) -> None:
+    """Wait for the end of all; then raise the error of the first that has failed meanwhile."""
+    running = [task for task in found if task.is_running]
+    for task in running:
+        task.join()
+    if len(found) == 1:
+        print(found[0])
+    else:
+        _list(found)
+    for task in running:
+        task.check()
+
+
+def _list(found: Sequence[Task]) -> None:
+    for task in found:
+        print(f"{task.name}: {task}")

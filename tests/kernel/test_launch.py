@@ -55,7 +55,10 @@ def test_the_traceback_of_the_rank_that_failed_comes_with_the_error(kernel: Kern
     )
     kernel.run(f'open("fails.py", "w").write("{code}")')
     reply = kernel.run("%gpu_launch -n 2 torchrun fails.py")
-    assert {"[0] I am 0", "[1] I am 1"} <= set(reply.stdout.splitlines())
+    assert {"[0] I am 0", "[1] I am 1"} <= set(reply.text.splitlines())
+    assert re.search(
+        r"<summary>Rank 1 · ValueError: boom</summary>.*<summary>Rank 0 · 1 line<", reply.html, re.DOTALL
+    )
     first, *_, error, empty, last = reply.errors[0].splitlines()
     assert (first, error, empty) == ("Rank 1:", "ValueError: boom", "")
     assert last.startswith("torchrun fails.py: failed with exit code 1")
@@ -70,6 +73,11 @@ def test_the_traceback_of_the_rank_that_failed_comes_with_the_error(kernel: Kern
         ("-n many python -V", "-n is a number of GPUs, and not many."),
         ("--gpus 7 python -V", "There is no GPU 7"),
         ("--cwd /nowhere python -V", "/nowhere is not a folder."),
+        (
+            "--env CUDA_VISIBLE_DEVICES=3 python -V",
+            "CUDA_VISIBLE_DEVICES says which GPUs the command gets: name",
+        ),
+        ("./nowhere/torchrun show.py", "show.py is not there"),
         ("--env LR python -V", "--env is NAME=value, and not LR."),
         ("no-such-program", "There is no program no-such-program here, or it is not on the PATH."),
         ("torchrun --nproc-per-node 3 show.py", "--nproc-per-node 3 contradicts the 4 GPUs"),
@@ -120,12 +128,37 @@ def test_what_runs_in_the_background_is_listed_waited_for_and_ended(kernel: Kern
     assert kernel.run(start.format(name="short", seconds=1)).stdout.startswith("short runs; ")
     kernel.run(start.format(name="long", seconds=600))
     assert "long runs already" in kernel.run(start.format(name="long", seconds=1)).stderr
+    assert "--stop needs a task's name: %gpu_tasks lists them." in kernel.run("%gpu_tasks --stop").stderr
     assert "done" in kernel.run("%gpu_tasks short --wait").stdout
     assert kernel.run("%gpu_tasks short").stdout.startswith("hello\n")
     assert "stopped" in kernel.run("%gpu_tasks long --stop").stdout
     listed = kernel.run("%gpu_tasks").stdout.splitlines()
     assert [line.split(":")[0] for line in listed] == ["short", "long"]
     assert "There is no task other; there are: short, long." in kernel.run("%gpu_tasks other").stderr
+
+
+def test_all_that_run_in_the_background_are_waited_for(kernel: Kernel) -> None:
+    kernel.run(LOAD)
+    for name, code in ("one", 0), ("two", 3), ("three", 0):
+        sleeps = f"import time; time.sleep(1); raise SystemExit({code})"
+        kernel.run(f"%gpu_launch --background {name} python -c '{sleeps}'")
+    reply = kernel.run("%gpu_tasks --wait")
+    assert [line.split(" ·")[0].rpartition(": ")[2] for line in reply.stdout.splitlines()] == [
+        "done",
+        "failed with exit code 3",
+        "done",
+    ]
+    assert "failed with exit code 3" in reply.errors[0]
+    assert kernel.run("%gpu_tasks --wait").status == "ok"  # it was said
+
+
+def test_ranks_of_a_task_are_shown_one_after_the_other(kernel: Kernel) -> None:
+    kernel.run(LOAD)
+    kernel.run("%gpu_launch --background sweep -n 2 --each python -c \"print('first'); print('second')\"")
+    kernel.run("%gpu_tasks sweep --wait")
+    reply = kernel.run("%gpu_tasks sweep")
+    assert reply.text.splitlines() == ["[0] first", "[0] second", "[1] first", "[1] second"]
+    assert reply.html.count("<details") == 2
 
 
 def test_it_is_explained(kernel: Kernel) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import gpu_magic
 from gpu_magic.testing import simulate, start_cuda
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # What a rank has, as it sees it. It imports no framework: a second of each rank's.
 SCRIPT = """
@@ -63,6 +62,13 @@ def test_one_gpu_is_one_rank(machine: Path, launcher: str) -> None:
     (machine / "show.py").write_text(SCRIPT)
     task = gpu_magic.launch(LAUNCHERS[launcher], gpus=5)
     assert [rank["CUDA_VISIBLE_DEVICES"] for rank in seen(task)] == ["5"]
+
+
+def test_a_launcher_that_is_named_by_its_path_is_told_as_well(machine: Path) -> None:
+    (machine / "show.py").write_text(SCRIPT)
+    path = str(Path(sys.executable).with_name("torchrun"))
+    ranks = seen(gpu_magic.launch([path, "show.py"], gpus="3,1"))
+    assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == ["3,1"] * 2
 
 
 def test_every_order_of_every_number_reaches_a_program(machine: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -22,12 +23,12 @@ LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n")
 
 
 def shown(*pieces: tuple[str, str]) -> str:
-    written: list[str] = []
-    lines = RankLines(written.append, has_ranks=True)
+    written = io.StringIO()
+    lines = RankLines(written, has_ranks=True)
     for label, text in pieces:
         lines.add(label, text)
     lines.end()
-    return "".join(written)
+    return written.getvalue()
 
 
 @given(LINES, st.data())
@@ -50,7 +51,7 @@ def test_a_progress_bar_is_one_line() -> None:
 
 def test_a_character_that_is_written_in_two_pieces_is_one(tmp_path: Path) -> None:
     file = tmp_path / "log"
-    output = Output("0", lambda: [file])
+    output = Output("0", "Rank 0", lambda: [file])
     assert output.read(1000) == ""
     whole = "a\u00dfb".encode()  # two bytes in the middle
     file.write_bytes(whole[:2])
@@ -64,13 +65,47 @@ def test_more_than_a_page_can_take_is_cut_and_stands_in_the_file(machine: Path) 
     """100 MB at once: the end of it is shown, and where the rest is."""
     code = "import sys; [sys.stdout.write('x' * 99 + chr(10)) for _ in range(1_000_000)]; print('the end')"
     task = gpu_magic.launch(["python", "-c", code], count=1)
-    texts = [text for _, text in task.follow()]
+    texts = [text for pieces in task.follow() for _, text in pieces]
     assert sum(map(len, texts)) < 10_000_000
     assert "".join(texts).endswith("the end\n")
     cut = next(text for text in texts if "are left out here; they stand in " in text)
     file = cut.partition("they stand in ")[2].partition("\n")[0]
     assert task.outputs[0].was_cut
     assert (machine / file).stat().st_size == 100_000_008
+
+
+def test_a_long_text_at_once_is_shown_whole(machine: Path) -> None:
+    task = gpu_magic.launch(["python", "-c", "print('x' * 99 * 1000)"], count=1)
+    text = "".join(text for pieces in task.follow() for _, text in pieces)
+    assert text == "x" * 99_000 + "\n"
+    assert not task.outputs[0].was_cut
+
+
+def test_a_text_without_lines_is_cut_and_its_end_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_text("".join(f"\r{done:9} %" for done in range(10_000)))
+    output = Output("0", "Rank 0", lambda: [file])
+    assert output.read(20_000).endswith("9999 %")
+    again = Output("0", "Rank 0", lambda: [file]).tail(20_000)
+    assert again.startswith("… 101.7 KiB are left out here; they stand in ")
+    assert again.endswith("9999 %")
+
+
+def test_a_child_that_is_forked_leaves_the_files_alone(machine: Path) -> None:
+    task = gpu_magic.launch("true", count=1)
+    task.wait()
+    if os.fork() == 0:
+        del task
+        gc.collect()
+        os._exit(0)
+    os.wait()
+    assert task.files.path.is_dir()
+
+
+def test_a_signal_without_a_name_is_told_by_its_number(machine: Path) -> None:
+    task = gpu_magic.launch(["python", "-c", "import os; os.kill(os.getpid(), 40)"], count=1)
+    with pytest.raises(gpu_magic.CommandFailed, match="ended by signal 40"):
+        task.wait()
 
 
 def test_the_last_traceback_is_found_without_the_rank_before_its_lines() -> None:

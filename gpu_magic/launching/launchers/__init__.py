@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "plan_command"]
 
-_PYTHON_SWITCHES = frozenset(
-    """
-    -b -B -d -E -h -i -I -O -OO -P -q -s -S -u -v -V -x -? --help --version
-    """.split()
-)
+# Python's own: those that take no value, and those with which it runs no script.
+_SWITCHES = frozenset("-b -B -d -E -h -i -I -O -OO -P -q -s -S -u -v -V -x -? --help --version".split())
+_NO_SCRIPT = ("-c", "-m", "-V", "--version", "-h", "-?", "--help")
 
 
 def plan_command(words: Sequence[str], mask: str, folder: str, environment: Mapping[str, str]) -> Plan:
@@ -47,26 +45,26 @@ def plan_command(words: Sequence[str], mask: str, folder: str, environment: Mapp
     if not words:
         raise LaunchError("Nothing to launch is named: torchrun train.py, for example.")
     gpus = mask.split(",")
-    match words:
+    program, *rest = words
+    match [Path(program).name, *rest]:
         case ["torchrun", *rest]:
-            return torchrun.plan("torchrun", rest, len(gpus), folder)
+            return torchrun.plan(program, rest, len(gpus), folder)
         case ["accelerate", "launch", *rest]:
-            return accelerate.plan("accelerate launch", rest, len(gpus), folder, environment)
+            return accelerate.plan([program, "launch"], rest, len(gpus), folder, environment)
         case ["accelerate-launch", *rest]:
-            return accelerate.plan("accelerate-launch", rest, len(gpus), folder, environment)
+            return accelerate.plan([program], rest, len(gpus), folder, environment)
         case ["deepspeed", *rest]:
-            return deepspeed.plan(rest, gpus, folder)
-        case ["python" | "python3" as name, *rest]:
-            return _python(name, rest, folder)
-        case [script, *_] if script.endswith(".py") and not os.access(Path(folder, script), os.X_OK):
-            raise LaunchError(f"{script} needs a launcher; try torchrun {script}, or python {script}.")
-    return Plan((find_program(words[0]),), tuple(words[1:]))
+            return deepspeed.plan(program, rest, gpus, folder)
+        case ["python" | "python3", *rest]:
+            return _python(program, rest, folder)
+        case [script, *_] if script.endswith(".py") and not os.access(Path(folder, program), os.X_OK):
+            raise LaunchError(f"{program} needs a launcher; try torchrun {program}, or python {program}.")
+    return Plan((find_program(program, folder),), tuple(rest))
 
 
-def _python(name: str, words: Sequence[str], folder: str) -> Plan:
-    """One process of this interpreter, which has all the GPUs."""
-    places = [place for place, word in enumerate(words) if word in ("-c", "-m")]
-    line = CommandLine(name, words, _PYTHON_SWITCHES)
-    if not places or (line.program and words.index(line.program[0]) < places[0]):
+def _python(program: str, words: Sequence[str], folder: str) -> Plan:
+    """One process, which has all the GPUs; of this interpreter, unless another is named by its path."""
+    line = CommandLine(program, words, _SWITCHES)
+    if not line.has(*_NO_SCRIPT):
         line.check_script(folder)
-    return Plan((sys.executable,), tuple(words))
+    return Plan((find_program(program, folder) if os.sep in program else sys.executable,), tuple(words))

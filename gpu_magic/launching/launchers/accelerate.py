@@ -40,9 +40,24 @@ _GIVEN = (
 )
 
 
-def plan(launcher: str, words: Sequence[str], gpus: int, folder: str, environment: Mapping[str, str]) -> Plan:
-    """Return how to run it; see `plan_command`. It is typed as `accelerate launch` or `accelerate-launch`."""
-    line = CommandLine(launcher, words, _SWITCHES)
+def plan(
+    command: Sequence[str], words: Sequence[str], gpus: int, folder: str, environment: Mapping[str, str]
+) -> Plan:
+    """Return how to run it; see `plan_command`.
+
+    Parameters
+    ----------
+    command
+        `accelerate launch` or `accelerate-launch`, in words.
+    words
+        What follows it.
+    gpus
+        How many it gets.
+    folder, environment
+        Of the command.
+
+    """
+    line = CommandLine(" ".join(command), words, _SWITCHES)
     line.refuse("--gpu-ids")
     line.take_count("--num-processes", gpus)
     line.check_script(folder, "-m", "--module", "--no-python")
@@ -56,9 +71,9 @@ def plan(launcher: str, words: Sequence[str], gpus: int, folder: str, environmen
         "--dynamo_backend": "" if "dynamo_config" in saved else "no",
     }
     is_several = gpus > 1 and not line.has(*_KINDS)
-    name, *subcommand = launcher.split()
+    program, *subcommand = command
     start = (
-        find_program(name),
+        find_program(program, folder),
         *subcommand,
         *(("--multi_gpu",) if is_several else ()),
         *(f"{flag}={value}" for flag, value in given.items() if value and not line.has(dashed(flag))),

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import socket
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import LaunchError
 from gpu_magic.launching.launchers.plan import Plan
-from gpu_magic.launching.launchers.words import CommandLine
+from gpu_magic.launching.launchers.words import CommandLine, find_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,11 +31,13 @@ _SWITCHES = frozenset(
 )
 
 
-def plan(words: Sequence[str], gpus: Sequence[str], folder: str) -> Plan:
+def plan(program: str, words: Sequence[str], gpus: Sequence[str], folder: str) -> Plan:
     """Return how to run it; see `plan_command`.
 
     Parameters
     ----------
+    program
+        Its name or path.
     words
         What follows its name.
     gpus
@@ -42,15 +46,13 @@ def plan(words: Sequence[str], gpus: Sequence[str], folder: str) -> Plan:
         Where it is run.
 
     """
-    if find_spec("deepspeed") is None:
-        raise LaunchError("deepspeed is not installed here: pip install deepspeed.")
-    line = CommandLine("deepspeed", words, _SWITCHES)
+    line = CommandLine(program, words, _SWITCHES)
     line.refuse("--include", "--exclude", "--hostfile", "--num-nodes", "-H", "-i", "-e")
     line.take_count("--num-gpus", len(gpus))
     line.check_script(folder, "--module", "--no-python")
     numbers = [int(gpu) if gpu.isdigit() else gpu for gpu in gpus]
     world = base64.urlsafe_b64encode(json.dumps({"localhost": numbers}).encode()).decode()
-    start = [sys.executable, "-m", "deepspeed.launcher.launch", f"--world_info={world}"]
+    start = [_interpreter(program, folder), "-m", "deepspeed.launcher.launch", f"--world_info={world}"]
     if not line.has("--master-addr"):
         start.append("--master_addr=127.0.0.1")
     if not line.has("--master-port"):
@@ -60,6 +62,15 @@ def plan(words: Sequence[str], gpus: Sequence[str], folder: str) -> Plan:
         return Plan(tuple(start), rest)
     logging, logs = ("--enable_each_rank_log={logs}",), ("*_rank{rank}.log",)
     return Plan(tuple(start), rest, logging=logging, ranks=len(gpus), logs=logs)
+
+
+def _interpreter(program: str, folder: str) -> str:
+    """Return the Python that DeepSpeed is installed in."""
+    if os.sep in program:
+        return find_program(str(Path(program).with_name("python")), folder)
+    if find_spec("deepspeed") is None:
+        raise LaunchError("deepspeed is not installed here: pip install deepspeed.")
+    return sys.executable
 
 
 def _free_port() -> int:

@@ -30,13 +30,13 @@ _RENDEZVOUS = (
 _OUTPUT = ("--tee", "-t", "--redirects", "-r", "--log-dir", "--logs-specs")
 
 
-def plan(name: str, words: Sequence[str], gpus: int, folder: str) -> Plan:
+def plan(program: str, words: Sequence[str], gpus: int, folder: str) -> Plan:
     """Return how to run it; see `plan_command`."""
-    line = CommandLine(name, words, _SWITCHES)
+    line = CommandLine(program, words, _SWITCHES)
     line.take_count("--nproc-per-node", gpus)
     line.check_script(folder, "-m", "--module", "--no-python", "--run-path")
     meeting = () if line.has(*_RENDEZVOUS) else ("--standalone",)
-    start = (find_program(name), *meeting, f"--nproc-per-node={gpus}")
+    start = (find_program(program, folder), *meeting, f"--nproc-per-node={gpus}")
     rest = (*line.flags, *line.program)
     if line.has(*_OUTPUT):
         return Plan(start, rest)

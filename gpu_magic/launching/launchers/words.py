@@ -113,8 +113,15 @@ def has_flag(words: Sequence[str], *flags: str) -> bool:
     return any(dashed(word) in flags for word in words)
 
 
-def find_program(name: str) -> str:
-    """Return the path of a program: of this environment's, before others on the PATH.
+def find_program(name: str, folder: str) -> str:
+    """Return the path of a program.
+
+    Parameters
+    ----------
+    name
+        Without a slash, it is looked for in this environment, and then on the PATH.
+    folder
+        Where a path begins.
 
     Raises
     ------
@@ -123,8 +130,9 @@ def find_program(name: str) -> str:
 
     """
     if os.sep in name:
-        if os.access(name, os.X_OK) and not Path(name).is_dir():
-            return name
+        program = Path(folder, name)
+        if os.access(program, os.X_OK) and not program.is_dir():
+            return str(program)
         raise LaunchError(f"{name} is not there, or can't be run.")
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
