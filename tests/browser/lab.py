@@ -355,6 +355,7 @@ def start_lab(home: Path, browser: Browser, variables: Mapping[str, str], *optio
         "JUPYTER_CONFIG_DIR": str(home / "config"),
         "JUPYTER_DATA_DIR": str(home / "data"),
         "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+        "JUPYTER_PREFER_ENV_PATH": "no",  # an extension that was installed with the package can be an older one
         "IPYTHONDIR": str(home / "ipython"),
         "PYTHONPATH": str(ROOT),
     }
