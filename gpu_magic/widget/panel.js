@@ -51,7 +51,7 @@ class PanelView {
     this.copy.addEventListener("click", () => this.copyLine());
     setText(this.copy, "copy");
     this.insert = parent.appendChild(
-      makeFocusable("button", "gm-copy", { type: "button", title: "Write this line into a cell below, for Restart and Run All" }),
+      makeFocusable("button", "gm-copy", { type: "button", title: "Write this line into a cell of the notebook, for Restart and Run All" }),
     );
     this.insert.addEventListener("click", () => this.insertLine());
     setText(this.insert, "insert cell");
@@ -102,9 +102,7 @@ class PanelView {
   }
 
   insertLine() {
-    const { model } = this.store;
-    const isWritten = writeLine(findNotebook(model), model.get("key"), this.line.textContent);
-    if (!isWritten) return this.copyLine();
+    if (!writeLine(this.store.model, this.line.textContent)) return this.copyLine();
     acknowledge(this.insert, "inserted", "insert cell");
   }
 

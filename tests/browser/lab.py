@@ -255,6 +255,13 @@ class Notebook:
             cell,
         )
 
+    def sources(self) -> list[str]:
+        """Return what is written in each cell."""
+        found: list[str] = self.page.evaluate(
+            "notebook.content.widgets.map(cell => cell.model.sharedModel.getSource())"
+        )
+        return found
+
     def outputs(self, cell: int) -> str:
         """Return all that a cell has written, as text."""
         found: list[dict[str, Any]] = self.page.evaluate(

@@ -106,6 +106,36 @@ def test_a_click_opens_a_live_panel_beside_the_notebook(lab: Lab, app: str) -> N
     expect(notebook.row(0).locator(".gm-percent")).to_have_text("63 %")
 
 
+@pytest.mark.parametrize("app", APPS)
+def test_a_choice_is_written_below_the_active_cell(lab: Lab, app: str) -> None:
+    notebook = open_chip(lab, "x = 1", "x = 2", app=app)
+    notebook.page.evaluate("notebook.content.activeCellIndex = 1")
+    chip_of(notebook).click()
+    notebook.row(3).click()
+    notebook.button("insert cell").click()
+    expect(notebook.button("inserted")).to_be_visible()
+    assert notebook.sources() == [LOAD, "x = 1", "%gpus 3", "x = 2"]
+    # In place of the one before, wherever one works by now.
+    notebook.page.evaluate("notebook.content.activeCellIndex = 3")
+    notebook.row(1).click()
+    notebook.button("insert cell").click()
+    assert notebook.sources() == [LOAD, "x = 1", "%gpus 3,1", "x = 2"]
+
+
+def test_a_choice_is_written_into_the_notebook_whose_chip_was_clicked(lab: Lab) -> None:
+    notebook = open_chip(lab)
+    notebook.page.evaluate("window.first = notebook")
+    chip_of(notebook).click()
+    expect(notebook.panel).to_be_visible()
+    other = lab.open("1 + 1")
+    notebook.row(3).click()
+    notebook.button("insert cell").click()
+    expect(notebook.button("inserted")).to_be_visible()
+    assert other.sources() == ["1 + 1"]
+    notebook.page.evaluate("window.notebook = first")
+    assert notebook.sources() == [LOAD, "%gpus 3"]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_choosing_beside_a_cell_that_runs(lab: Lab, ipykernel: Callable[[str], str], version: str) -> None:
     (lab.root / "go").unlink(missing_ok=True)

@@ -143,15 +143,14 @@ def test_the_line_can_be_copied(lab: Lab) -> None:
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_a_choice_is_written_into_a_cell_and_lasts(lab: Lab, app: str) -> None:
     notebook = open_panel(lab, MASK, app=app)  # the panel stands in the last cell
-    sources = "notebook.content.widgets.map(cell => cell.model.sharedModel.getSource())"
     notebook.row(3).click()
     notebook.button("insert cell").click()
-    assert notebook.page.evaluate(sources)[2:4] == ["%gpu_panel", "%gpus 3"]
+    assert notebook.sources()[2:4] == ["%gpu_panel", "%gpus 3"]
     notebook.row(1).click()
     notebook.button("Use these").click()
     expect(notebook.said).to_contain_text("cuda:1 = GPU 1")
     notebook.button("insert cell").click()  # in place of the one before
-    assert notebook.page.evaluate(sources)[2:] == ["%gpu_panel", "%gpus 3,1"]
+    assert notebook.sources()[2:] == ["%gpu_panel", "%gpus 3,1"]
     notebook.page.evaluate("notebook.sessionContext.restartKernel()")
     for cell in (0, 2, 3):
         notebook.run(cell)
@@ -162,7 +161,7 @@ def test_a_choice_is_written_into_a_cell_and_lasts(lab: Lab, app: str) -> None:
     )
     expect(notebook.button("insert cell")).to_be_visible()
     notebook.button("insert cell").click()
-    assert notebook.page.evaluate(sources)[2:5] == ["%gpu_panel", "%gpus 3,1", "%gpus 3,1  # mine\nx = 1"]
+    assert notebook.sources()[2:5] == ["%gpu_panel", "%gpus 3,1", "%gpus 3,1  # mine\nx = 1"]
 
 
 def test_figures_and_people(lab: Lab) -> None:

@@ -262,8 +262,7 @@ def test_an_old_panel_is_still_the_one_of_its_cell(lab: Lab) -> None:
     is_alive(notebook, "%gpus")
     notebook.row(2).click()
     notebook.button("insert cell").click()
-    cells = notebook.page.evaluate("notebook.content.widgets.map(cell => cell.model.sharedModel.getSource())")
-    assert cells[:3] == [LOAD, "%gpu_panel", "%gpus 2"]
+    assert notebook.sources()[:3] == [LOAD, "%gpu_panel", "%gpus 2"]
 
 
 def is_alive(notebook: Notebook, line: str) -> None:

@@ -82,7 +82,7 @@ class Chip {
     const comm = await findComm(kernel);
     if (this.isDisposed || this.isAt(kernel, comm)) return;
     if (!comm) return this.panel?.model.lose(); // it says so, and hides the chip
-    const panel = await openPanel(kernel, comm);
+    const panel = await openPanel(kernel, comm, { notebook: this.notebook });
     if (!panel) return;
     if (this.isDisposed) return panel.close();
     this.leave();
