@@ -256,22 +256,6 @@ def test_a_row_that_was_out_of_sight_has_the_latest_figures_when_it_is_seen(chro
         expect(row.locator(".gm-percent")).to_have_text("55 %")
 
 
-def test_in_forced_colors_the_bars_and_what_is_chosen_can_be_seen(chromium: Browser) -> None:
-    with panel_page(chromium, state_of("4xA100-80GB", busy), theme="light", forced_colors="active") as page:
-        page.locator(".gm-row").first.click()
-        color = "(one, name) => getComputedStyle(one)[name]"
-        ground = page.locator(".gm-panel").evaluate(color, "backgroundColor")
-        bar = page.locator('[data-key="3"] .gm-bar')
-        used = bar.locator(".gm-others").evaluate(color, "backgroundColor")
-        rows = page.eval_on_selector_all(
-            ".gm-row",
-            "rows => rows.map(row => [getComputedStyle(row).backgroundColor, getComputedStyle(row, '::before').borderLeftStyle])",
-        )
-    assert used != ground
-    assert rows[0] not in rows[1:]
-    assert len({tuple(row) for row in rows[1:]}) == 1
-
-
 def test_code_and_figures_are_in_order_on_a_page_that_is_written_from_right_to_left(
     chromium: Browser,
 ) -> None:
