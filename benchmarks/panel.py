@@ -42,7 +42,7 @@ def measure(tick, ticks):
 """
 PANEL = """
 import gpu_magic
-from gpu_magic.widget.protocol import SetVisibility
+from gpu_magic.widget.page_messages import SetVisibility
 panel = gpu_magic.panel()
 panel.state._sampler.stop()
 panel.state.set_visibility(panel, SetVisibility("v", "watched", 0))

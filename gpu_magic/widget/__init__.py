@@ -1,4 +1,4 @@
-"""The live panel: choose GPUs by clicking. `protocol.py` has the messages between the pages and the kernel.
+"""The live panel: choose GPUs by clicking. Its messages are in `page_messages.py` and `kernel_messages.py`.
 
 The pages' part is in the scripts and the style here, written by hand and sent as they are.
 """

@@ -11,7 +11,7 @@ from gpu_magic.moving.free import free
 from gpu_magic.moving.history import History as Outputs
 from gpu_magic.widget.detail import DeviceDetail, read_device_detail
 from gpu_magic.widget.ending import Endings
-from gpu_magic.widget.protocol import Detail
+from gpu_magic.widget.kernel_messages import Detail
 from gpu_magic.widget.serialization import key_of
 from gpu_magic.widget.variables import Variables, find_variables
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from gpu_magic.process.view import Snapshot
     from gpu_magic.widget.history import History
     from gpu_magic.widget.idle import IdleCallback
-    from gpu_magic.widget.protocol import EndProcess, NoticeKind, SetDetails
+    from gpu_magic.widget.kernel_messages import NoticeKind
+    from gpu_magic.widget.page_messages import EndProcess, SetDetails
     from gpu_magic.widget.viewers import Viewer, Viewers
 
 __all__ = ["Details"]

@@ -15,7 +15,7 @@ from gpu_magic.widget.serialization import key_of
 
 if TYPE_CHECKING:
     from gpu_magic.devices.process_detail import ProcessDetail
-    from gpu_magic.widget.protocol import EndProcess
+    from gpu_magic.widget.page_messages import EndProcess
 
 __all__ = ["Endings", "Step"]
 

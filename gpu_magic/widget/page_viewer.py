@@ -8,14 +8,15 @@ from IPython.core.getipython import get_ipython
 
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.widget.front_end import script, style
-from gpu_magic.widget.protocol import Attach, Attached, Closed, parse, to_json
+from gpu_magic.widget.kernel_messages import Attached, Closed, to_json
+from gpu_magic.widget.page_messages import Attach, parse
 from gpu_magic.widget.requests import answer
 from gpu_magic.widget.state import panel_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_magic.widget.protocol import KernelMessage
+    from gpu_magic.widget.kernel_messages import KernelMessage
 
 __all__ = ["PageViewer"]
 

@@ -12,14 +12,14 @@ from IPython.core.getipython import get_ipython
 from gpu_magic.display.fallback import display_with_fallback
 from gpu_magic.display.table import as_html, as_text
 from gpu_magic.widget.front_end import script, style
+from gpu_magic.widget.kernel_messages import to_json
 from gpu_magic.widget.leftovers import cell_run, leftovers
-from gpu_magic.widget.protocol import to_json
 from gpu_magic.widget.requests import NOT_UNDERSTOOD, answer
 from gpu_magic.widget.state import panel_state
 
 if TYPE_CHECKING:
     from gpu_magic.process.view import Snapshot
-    from gpu_magic.widget.protocol import KernelMessage
+    from gpu_magic.widget.kernel_messages import KernelMessage
 
 __all__ = ["Panel"]
 

@@ -1,4 +1,4 @@
-// The messages between page and kernel, in both directions; protocol.py has the same, and says what each field is.
+// The messages between page and kernel, in both directions; page_messages.py and kernel_messages.py say what each field is.
 
 // What a page sends.
 const pageMessage = {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.restart import restart
-from gpu_magic.widget.protocol import (
+from gpu_magic.widget.page_messages import (
     AnswerRestart,
     Choose,
     EndProcess,

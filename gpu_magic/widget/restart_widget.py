@@ -12,12 +12,13 @@ from gpu_magic.restart import restart
 from gpu_magic.restart.saved_choice import save
 from gpu_magic.text import listed
 from gpu_magic.widget import joined
-from gpu_magic.widget.protocol import AnswerRestart, parse, to_json
+from gpu_magic.widget.kernel_messages import to_json
+from gpu_magic.widget.page_messages import AnswerRestart, parse
 from gpu_magic.widget.state import panel_state
 
 if TYPE_CHECKING:
     from gpu_magic.process.outcome import Refused
-    from gpu_magic.widget.protocol import KernelMessage
+    from gpu_magic.widget.kernel_messages import KernelMessage
 
 __all__ = ["restart_with_choice"]
 

@@ -10,7 +10,7 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.rows import rows
 from gpu_magic.selection.allotment import whole_gpus
 from gpu_magic.text import GIB, printable
-from gpu_magic.widget.protocol import DeviceRow, Figures, Header
+from gpu_magic.widget.kernel_messages import DeviceRow, Figures, Header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

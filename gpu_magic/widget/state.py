@@ -17,10 +17,8 @@ from gpu_magic.restart import restart
 from gpu_magic.widget.details import Details
 from gpu_magic.widget.history import History
 from gpu_magic.widget.idle import IdleCallback
-from gpu_magic.widget.pending import PendingChoice, WaitingChoice, carry_out
-from gpu_magic.widget.protocol import (
+from gpu_magic.widget.kernel_messages import (
     Changes,
-    Choose,
     Draft,
     FullState,
     Heartbeat,
@@ -29,11 +27,10 @@ from gpu_magic.widget.protocol import (
     Paused,
     Restart,
     Restarting,
-    SetDraft,
-    SetVisibility,
     State,
     as_arrays,
 )
+from gpu_magic.widget.pending import PendingChoice, WaitingChoice, carry_out
 from gpu_magic.widget.readings import Readings, read
 from gpu_magic.widget.sampler import Sampler
 from gpu_magic.widget.viewers import Viewers
@@ -42,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpu_magic.process.view import Snapshot
-    from gpu_magic.widget.protocol import KernelMessage, NoticeKind
+    from gpu_magic.widget.kernel_messages import KernelMessage, NoticeKind
+    from gpu_magic.widget.page_messages import Choose, SetDraft, SetVisibility
     from gpu_magic.widget.viewers import Viewer
 
 __all__ = ["PanelState", "panel_state"]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from gpu_magic.widget.idle import IdleCallback
-    from gpu_magic.widget.protocol import KernelMessage, SetVisibility
+    from gpu_magic.widget.kernel_messages import KernelMessage
+    from gpu_magic.widget.page_messages import SetVisibility
 
 __all__ = ["Viewer", "Viewers"]
 

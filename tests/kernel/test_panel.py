@@ -249,7 +249,7 @@ def test_making_a_panel_keeps_nothing_from_the_others(page: Page) -> None:
 
 
 CHOOSE = """
-from gpu_magic.widget.protocol import Choose
+from gpu_magic.widget.page_messages import Choose
 panel.state.choose(panel, Choose({request!r}, {restart}, "p"))
 """
 

@@ -309,7 +309,7 @@ def test_the_panel_restarts_no_kernel_of_a_program(native: Path, sockets: str, t
     click = (
         "import gpu_magic\n"
         "from gpu_magic.widget.pending import carry_out\n"
-        "from gpu_magic.widget.protocol import Choose\n"
+        "from gpu_magic.widget.page_messages import Choose\n"
         "print(carry_out(Choose('3', True, 'p'))[0])"
     )
     *_, said = run_notebook(native, sockets, tmp_path, START_CUDA, click)

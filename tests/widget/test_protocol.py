@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.widget import joined, protocol
-from gpu_magic.widget.protocol import (
+from gpu_magic.widget import joined
+from gpu_magic.widget.kernel_messages import Figures, KernelMessage
+from gpu_magic.widget.page_messages import (
     AnswerRestart,
     Attach,
     Choose,
@@ -112,7 +113,7 @@ def test_the_script_sends_what_is_parsed() -> None:
 
 def test_the_script_lists_what_the_kernel_sends() -> None:
     listed = re.findall(r"^//   (\w+) +\{([\w, ]*)\}", joined("protocol.js"), re.MULTILINE)
-    types = {kind: kind.__name__.lower() for kind in get_args(protocol.KernelMessage)}
+    types = {kind: kind.__name__.lower() for kind in get_args(KernelMessage)}
     assert {name: tuple(filter(None, fields.split(", "))) for name, fields in listed} == {
         name: kind._fields for kind, name in types.items()
     }
@@ -120,11 +121,11 @@ def test_the_script_lists_what_the_kernel_sends() -> None:
 
 def test_the_store_knows_each_message_of_the_kernel() -> None:
     known = set(re.findall(r'(?:case|message\.type ===) "(\w+)"', joined("store.js", "connection.js")))
-    assert known == {kind.__name__.lower() for kind in get_args(protocol.KernelMessage)}
+    assert known == {kind.__name__.lower() for kind in get_args(KernelMessage)}
 
 
 def test_figures_have_one_order() -> None:
     names = re.search(r"unpackFigures\(\[([\w, ]+)\]\)", joined("protocol.js"))
     assert names is not None
     snake = re.sub(r"([A-Z])", r"_\1", names.group(1)).lower().split(", ")
-    assert tuple(snake) == protocol.Figures._fields
+    assert tuple(snake) == Figures._fields
