@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pydoc
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 
 import gpu_magic
 import gpu_magic.testing
+from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from tests.conftest import Fresh
@@ -96,3 +98,8 @@ def test_a_name_stays_a_function_when_its_rooms_are_loaded(fresh: Fresh) -> None
         names = ("gpus", "guard", "choose", "on_gpu", "devices_of", "to_gpu", "to_cpu", "gpu_free")
         assert all(callable(getattr(gpu_magic, name)) for name in names)
     """)
+
+
+def test_the_extension_of_jupyterlab_has_the_packages_version() -> None:
+    package = json.loads((ROOT / "gpu_magic" / "labextension" / "package.json").read_text())
+    assert package["version"] == gpu_magic.__version__
