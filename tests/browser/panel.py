@@ -28,6 +28,18 @@ def open_panel(lab: Lab, *cells: str, **how: Any) -> Notebook:
     return notebook
 
 
+def restart(notebook: Notebook) -> None:
+    """Restart the kernel as the page's menu does, and wait until its panel has learned of it."""
+    notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
+    expect(notebook.said).to_contain_text("this panel goes on")
+
+
+def restart_and_use(notebook: Notebook) -> None:
+    """Let the panel restart the kernel for what was clicked."""
+    notebook.button("Restart kernel and use these").click()
+    notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+
+
 def picture(notebook: Notebook, name: str) -> None:
     """Write a picture for whoever changes the panel to look at."""
     PICTURES.mkdir(parents=True, exist_ok=True)

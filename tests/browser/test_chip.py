@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.browser.lab import start_lab
-from tests.browser.panel import LOAD, MASK, PICTURES, busy_machine
+from tests.browser.panel import LOAD, MASK, PICTURES, busy_machine, restart
 from tests.browser.test_alive import TEN_MINUTES
 from tests.browser.test_busy import VERSIONS, WAIT
 from tests.browser.test_restart import START_CUDA
@@ -220,9 +220,8 @@ def test_after_a_restart_it_is_there_once_gpu_magic_is_loaded_again(lab: Lab, ap
     notebook = open_chip(lab, app=app)
     chip_of(notebook).click()
     expect(notebook.panel).to_be_visible()
-    notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
+    restart(notebook)
     expect(chip_of(notebook)).to_be_hidden()
-    expect(notebook.said).to_contain_text("%load_ext gpu_magic")
     notebook.ask(LOAD)
     expect(chip_of(notebook)).to_be_visible()
     expect(notebook.said).to_have_text("")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
-from tests.browser.panel import LOAD, open_panel, picture
+from tests.browser.panel import LOAD, open_panel, picture, restart_and_use
 
 if TYPE_CHECKING:
     from tests.browser.lab import Lab, Notebook
@@ -103,8 +103,7 @@ def test_options_survive_a_restart_with_their_choice(lab: Lab) -> None:
     notebook.row(2).click()
     open_options(notebook)
     notebook.panel.get_by_label("as it is needed").check()
-    notebook.button("Restart kernel and use these").click()
-    notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+    restart_and_use(notebook)
     expect(notebook.said).to_contain_text("restarted")
     notebook.ask(LOAD)
     assert notebook.ask(GROWTH) == "true"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import LOAD, MASK, open_panel, picture
+from tests.browser.panel import LOAD, MASK, open_panel, picture, restart, restart_and_use
 from tests.browser.test_busy import VERSIONS
 
 if TYPE_CHECKING:
@@ -49,9 +49,8 @@ def test_a_frozen_kernel_is_restarted_and_has_the_choice(lab: Lab, app: str) -> 
     expect(notebook.page.get_by_role("alertdialog")).to_be_hidden()
     assert saved(lab) == []
     kernel = notebook.kernel()
-    notebook.button("Restart kernel and use these").click()
     with notebook.page.expect_response(re.compile(f"api/kernels/{kernel}/restart")) as answer:
-        notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+        restart_and_use(notebook)
     assert answer.value.ok
     expect(notebook.said).to_have_text(
         "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it. "
@@ -65,7 +64,7 @@ def test_a_frozen_kernel_is_restarted_and_has_the_choice(lab: Lab, app: str) -> 
     assert notebook.ask(MASK) == "3"
     assert saved(lab) == []
     # Once: after another restart it is as it was started.
-    notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
+    restart(notebook)
     assert notebook.ask(LOAD) == ""
     assert notebook.ask(MASK) == "None"
 
@@ -96,8 +95,7 @@ def test_where_the_page_has_no_server_to_ask_the_kernel_does_it(lab: Lab) -> Non
     notebook.page.route("**/api/kernels/*/restart*", lambda route: route.abort())
     notebook.row(1).click()
     notebook.row(3).click()
-    notebook.button("Restart kernel and use these").click()
-    notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+    restart_and_use(notebook)
     dialog = notebook.page.locator(".jp-Dialog")
     expect(dialog).to_contain_text("appears to have died")  # JupyterLab's, as facts go
     dialog.get_by_role("button", name="Ok").click()
@@ -117,8 +115,7 @@ def test_all_panels_and_pages_learn_of_it_and_one_of_them_does_it(lab: Lab) -> N
     notebook.row(1).click()
     notebook.row(3).click()
     expect(second.line).to_have_text("%gpus 3")
-    notebook.button("Restart kernel and use these").click()
-    notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+    restart_and_use(notebook)
     for one in (notebook, second):
         for number in range(2):
             said = one.page.locator(".gm-panel").nth(number).locator(".gm-said")
@@ -151,8 +148,7 @@ def test_a_slow_server_is_waited_for(lab: Lab) -> None:
     notebook.page.route("**/api/kernels/*/restart*", slow)
     notebook.row(1).click()
     notebook.row(3).click()
-    notebook.button("Restart kernel and use these").click()
-    notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+    restart_and_use(notebook)
     expect(notebook.said).to_contain_text("The kernel was restarted")
     assert len(posts) == 1
     assert notebook.page.locator(".jp-Dialog").count() == 0
@@ -198,16 +194,14 @@ def test_an_old_panel_comes_alive_after_a_restart(lab: Lab, app: str) -> None:
     notebook = frozen_panel(lab, app=app)
     notebook.row(1).click()
     notebook.row(3).click()
-    notebook.button("Restart kernel and use these").click()
-    notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+    restart_and_use(notebook)
     expect(notebook.said).to_contain_text("The kernel was restarted")
     assert notebook.ask("1 + 1") == "2"
     expect(notebook.panel.locator(".gm-state")).to_have_text("restarted")
     assert notebook.ask(LOAD) == APPLIED
     is_alive(notebook, "%gpus 3")
     # As often as one likes; and in place, not as another panel.
-    notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
-    expect(notebook.said).to_contain_text("this panel goes on")
+    restart(notebook)
     notebook.ask(LOAD)
     is_alive(notebook, "%gpus")
     assert notebook.page.locator(".gm-panel").count() == 1
@@ -218,8 +212,7 @@ def test_an_old_panel_comes_alive_whichever_ipykernel_it_is(
     lab: Lab, ipykernel: Callable[[str], str], version: str
 ) -> None:
     notebook = open_panel(lab, kernel=lab.add_kernel(f"ipykernel-{version}", ipykernel(version)))
-    notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
-    expect(notebook.said).to_contain_text("this panel goes on")
+    restart(notebook)
     notebook.ask(LOAD)
     is_alive(notebook, "%gpus")
 
@@ -232,8 +225,7 @@ def test_all_old_panels_of_all_pages_come_alive(lab: Lab) -> None:
     notebook.save()
     second = lab.open_file(notebook.page.evaluate("notebook.context.path"))
     expect(second.page.locator(".gm-panel")).to_have_count(2)
-    notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
-    expect(notebook.said).to_contain_text("this panel goes on")
+    restart(notebook)
     notebook.ask(LOAD)
     for one in (notebook, second):
         for number in range(2):
@@ -256,8 +248,7 @@ def test_a_panel_whose_kernel_was_replaced_goes_on_in_the_new_one(lab: Lab) -> N
 
 def test_an_old_panel_is_still_the_one_of_its_cell(lab: Lab) -> None:
     notebook = open_panel(lab)
-    notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
-    expect(notebook.said).to_contain_text("this panel goes on")
+    restart(notebook)
     notebook.ask(LOAD)
     is_alive(notebook, "%gpus")
     notebook.row(2).click()
