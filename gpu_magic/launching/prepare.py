@@ -17,6 +17,7 @@ from gpu_magic.process.environment import MASK, ORDER
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpu_magic.launching.script import Script
     from gpu_magic.process.session import Session
     from gpu_magic.selection.select import Selection
 
@@ -36,7 +37,7 @@ def prepare(
     force: bool,
     variables: Mapping[str, str],
     folder: str | None,
-    script: tuple[str, str] | None = None,
+    script: Script | None = None,
 ) -> Prepared:
     """Return a command with its GPUs, ready to be launched; nothing is started.
 
@@ -59,7 +60,7 @@ def prepare(
     folder
         Where it is to be run; None: where this process is.
     script
-        The name and the code of a script that is written for it, and named at the end of its line.
+        A script that is written for it, and named at the end of its line.
 
     Raises
     ------
@@ -73,9 +74,9 @@ def prepare(
     if not where.is_dir():
         raise LaunchError(f"{where} is not a folder.")
     selection, files = pick(session, gpus, count, force=force), RunFolder()
-    typed = shlex.join([*words, *(script[:1] if script else ())])
+    typed = shlex.join([*words, *([script.name] if script else [])])
     if script:
-        words = [*words, str(files.write_script(*script))]
+        words = [*words, *script.write(files.path, each=each)]
         # As for a script there, and for this process.
         found = [str(where), *filter(None, [os.environ.get("PYTHONPATH")])]
         variables = {"PYTHONPATH": os.pathsep.join(found), **variables}

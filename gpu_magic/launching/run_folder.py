@@ -35,22 +35,6 @@ class RunFolder:
         self._remove.detach()
         return self.path
 
-    def write_script(self, name: str, code: str) -> Path:
-        """Write a script into it; tracebacks show its lines for as long as the folder is there.
-
-        Raises
-        ------
-        LaunchError
-            It can't be written.
-
-        """
-        script = self.path / name
-        try:
-            script.write_text(code)
-        except OSError as error:
-            raise LaunchError(f"The script can't be written: {error}.") from None
-        return script
-
 
 def _remove(folder: Path, owner: int) -> None:
     if os.getpid() == owner:  # a child that was forked has the object as well

@@ -51,6 +51,8 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--each": FLAG,
         "--env": PAIRS,
         "--cwd": WORD,
+        "--in": WORD,
+        "--out": WORD,
         "--background": WORD,
         "--keep": FLAG,
         "--force": FLAG,

@@ -8,10 +8,12 @@ from IPython.core.error import UsageError
 
 from gpu_magic.errors import GpuMagicError, LaunchError
 from gpu_magic.launching.prepare import prepare
+from gpu_magic.launching.script import Script
 from gpu_magic.launching.task import Task
 from gpu_magic.launching.tasks import tasks
 from gpu_magic.magics.arguments import read_command
 from gpu_magic.magics.task_view import view_of
+from gpu_magic.moving.names import Names
 from gpu_magic.process.session import current
 
 if TYPE_CHECKING:
@@ -49,6 +51,9 @@ class GpuLaunchMagic:
                                is 0, 1, … and GPU_MAGIC_COUNT how many there are
         --env NAME=value       a variable for the command; can be given several times
         --cwd FOLDER           where it is run
+        --in lr,steps          of a cell: variables of this notebook that it begins with
+        --out result           of a cell: variables that rank 0 has at its end, which come back here; with
+                               --each a list, with the variable of each process
         --background NAME      return at once; %gpu_tasks shows, waits for and ends it
         --keep                 keep the files of its output, and the cell's script
         --force                allow GPUs outside those that the kernel was started with
@@ -59,7 +64,8 @@ class GpuLaunchMagic:
         """
         try:
             options = read_command("%gpu_launch", line)
-            prepared = self._prepare(options, cell)
+            script = self._script(options, cell)
+            prepared = self._prepare(options, script)
             task = None if options.dry_run else Task(options.background or "launch", prepared, current())
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
@@ -74,19 +80,32 @@ class GpuLaunchMagic:
             return
         try:
             self._follow(task)
+            if script and script.wanted:
+                self._take_back(script, task, each=options.each)
         finally:
             if options.keep or any(output.was_cut for output in task.outputs):
                 print(f"Its files are kept in {task.files.keep()}.")
 
-    def _prepare(self, options: SimpleNamespace, cell: str | None) -> Prepared:
+    def _script(self, options: SimpleNamespace, cell: str | None) -> Script | None:
+        """Return the cell as a script, with the variables that go to it."""
+        given, wanted = (_names(getattr(options, which)) for which in ("in", "out"))
+        if cell is None:
+            if given or wanted:
+                raise LaunchError(
+                    "--in and --out go with a cell: %%gpu_launch --in lr torchrun, for example."
+                )
+            return None
+        if not options.command:
+            raise LaunchError("Nothing to run the cell with is named: %%gpu_launch torchrun, for example.")
+        if wanted and options.background:
+            raise LaunchError("--out needs the end of the command, which --background does not wait for.")
+        _check_script(cell)
+        variables = Names(self._shell.user_ns, self._shell.user_ns_hidden).read(" ".join(given))
+        return Script(f"cell_{_number_of_cell(self._shell)}.py", cell, variables, wanted)
+
+    def _prepare(self, options: SimpleNamespace, script: Script | None) -> Prepared:
         if options.background:
             tasks.check_name(options.background)
-        if cell is not None and not options.command:
-            raise LaunchError("Nothing to run the cell with is named: %%gpu_launch torchrun, for example.")
-        script = None
-        if cell is not None:
-            _check_script(cell)
-            script = f"cell_{_number_of_cell(self._shell)}.py", cell
         return prepare(
             current(),
             options.command,
@@ -98,6 +117,14 @@ class GpuLaunchMagic:
             folder=options.cwd,
             script=script,
         )
+
+    def _take_back(self, script: Script, task: Task, *, each: bool) -> None:
+        """Set the variables that come back; none of them where one does not."""
+        try:
+            returned = script.returned(task.files.path, len(task.devices) if each else None)
+        except GpuMagicError as error:
+            raise UsageError(str(error)) from None
+        self._shell.user_ns.update(returned)
 
     def _follow(self, task: Task) -> None:
         """Show what a task writes, until its end; an interrupt ends it."""
@@ -120,6 +147,15 @@ def _number_of_cell(shell: InteractiveShell) -> int:
     """Return the number in the prompt of the cell that runs; since IPython 9 the shell counts ahead."""
     manager = shell.history_manager
     return len(manager.input_hist_raw) - 1 if manager else shell.execution_count
+
+
+def _names(typed: str | None) -> tuple[str, ...]:
+    """Return the variables that are named, with commas between them."""
+    names = tuple(filter(None, (typed or "").split(",")))
+    for name in names:
+        if not name.isidentifier():
+            raise LaunchError(f"{name} is not a variable; variables are named like this: --in lr,steps.")
+    return names
 
 
 def _number(typed: str | None) -> int | None:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import LIMIT
+from tests.conftest import LIMIT, ROOT
+from tests.native import SOURCES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.kernel.conftest import Kernel
@@ -135,6 +137,76 @@ def test_what_runs_in_the_background_is_listed_waited_for_and_ended(kernel: Kern
     listed = kernel.run("%gpu_tasks").stdout.splitlines()
     assert [line.split(":")[0] for line in listed] == ["short", "long"]
     assert "There is no task other; there are: short, long." in kernel.run("%gpu_tasks other").stderr
+
+
+def test_variables_go_to_a_cell_and_come_back(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\n%gpus 1,2")
+    kernel.run("steps = 3\nshared = [1]\nboth = [shared, shared]\ndef square(x): return x * x * steps")
+    reply = kernel.run(
+        "%%gpu_launch --in square,both --out result,who torchrun\n"
+        "import os\n"
+        "both[0].append(2)\n"
+        "who = int(os.environ['RANK'])\n"
+        "result = square(4), both, __name__"
+    )
+    assert reply.status == "ok", reply.traceback
+    assert kernel.run("(who, result, both, result[1][0] is result[1][1])").text == (
+        "(0, (48, [[1, 2], [1, 2]], '__main__'), [[1], [1]], True)"
+    )
+
+
+def test_variables_of_a_sweep_come_back_as_lists(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\nrates = [0.1, 0.01]")
+    code = "import os\nrate = rates[int(os.environ['GPU_MAGIC_INDEX'])]"
+    kernel.run(f"%%gpu_launch --gpus 2,0 --each --in rates --out rate python\n{code}")
+    assert kernel.run("rate").text == "[0.1, 0.01]"
+    kernel.run(f"%%gpu_launch --gpus 2 --each --in rates --out rate python\n{code}")
+    assert kernel.run("rate").text == "[0.1]"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("--in stepps", "stepps"),
+        ("--in steps.x", "steps.x is not a variable; variables are named like this: --in lr,steps."),
+        ("--in steps,lock", "lock can't be handed over: TypeError: cannot pickle '_thread.lock' object"),
+        ("--in large", "large: 65 MiB are too much to be handed over, at most 64 MiB are"),
+        (
+            "--out x --background b",
+            "--out needs the end of the command, which --background does not wait for.",
+        ),
+    ],
+)
+def test_what_can_not_be_handed_over_is_one_line_before_the_start(
+    kernel: Kernel, options: str, says: str
+) -> None:
+    kernel.run(f"{LOAD}\nimport threading\nsteps = 3; lock = threading.Lock(); large = bytes(65 << 20)")
+    reply = kernel.run(f"%%gpu_launch {options} python\nprint('started')")
+    assert (reply.status, reply.stdout, reply.text) == ("error", "", "")
+    assert says in reply.stderr
+    assert reply.stderr.count("\n") == 1
+
+
+def test_what_lies_on_a_gpu_is_not_handed_over(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel(PYTHONPATH=f"{ROOT}:{SOURCES / 'standin'}")
+    kernel.run(f"{LOAD}\nimport cupy\nx = [cupy.ones(3)]")
+    says = "x is on cuda:0, and is handed over on the CPU alone: move it there first."
+    assert says in kernel.run("%%gpu_launch -n 1 --in x python\nprint('started')").stderr
+    code = "import cupy\nx = [cupy.ones(3)]"
+    assert says in kernel.run(f"%%gpu_launch -n 1 --out x python\n{code}").stdout
+
+
+def test_a_variable_that_is_not_there_at_the_end_fails_the_cell_and_sets_nothing(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\nresult = 'before'")
+    reply = kernel.run("%%gpu_launch --gpus 0 --out result,other python\nresult = 1\n1")
+    assert reply.status == "error"
+    assert "At its end the cell has no variable other, which --out names." in reply.stdout
+    assert kernel.run("result").text == "'before'"
+
+
+def test_a_line_has_no_variables(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\nlr = 1")
+    assert "--in and --out go with a cell" in kernel.run("%gpu_launch --in lr python -V").stderr
 
 
 def test_all_that_run_in_the_background_are_waited_for(kernel: Kernel) -> None:
