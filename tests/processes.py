@@ -1,23 +1,25 @@
-"""Other processes on the GPUs: scripts of this user's, and one of another user's."""
+"""Other processes: scripts of this user's, one of another user's, and how they are found."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import LIMIT
 from tests.machine import CARDS, GIB, IN_CONTAINER, Driver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
-__all__ = ["DEAF", "WAITS", "another_users", "running", "sees_processes", "using"]
+__all__ = ["DEAF", "WAITS", "another_users", "marked", "running", "sees_processes", "until", "using"]
 
 # In CI they run there as well, and fail: nothing is skipped in silence.
 sees_processes = pytest.mark.skipif(
@@ -59,3 +61,22 @@ def using(*pids: int) -> Driver:
     """Return four A100s, with these processes on the second."""
     processes = tuple((pid, (number + 2) * GIB) for number, pid in enumerate(pids))
     return Driver((CARDS[0], replace(CARDS[1], used=60 * GIB, util=97, processes=processes), *CARDS[2:]))
+
+
+def marked(mark: str) -> set[int]:
+    """Return all processes that carry a mark in their environment."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            is_zombie = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            if not is_zombie and f"MARK={mark}\0".encode() in (folder / "environ").read_bytes() + b"\0":
+                found.add(int(folder.name))
+    return found
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until something is true: a hang fails the test."""
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import time
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
 from tests.conftest import LIMIT, ROOT
 from tests.native import SOURCES
+from tests.processes import marked, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -231,6 +233,19 @@ def test_ranks_of_a_task_are_shown_one_after_the_other(kernel: Kernel) -> None:
     reply = kernel.run("%gpu_tasks sweep")
     assert reply.text.splitlines() == ["[0] first", "[0] second", "[1] first", "[1] second"]
     assert reply.html.count("<details") == 2
+
+
+@pytest.mark.parametrize("how", ["restart", "shutdown"])
+def test_what_runs_in_the_background_ends_with_the_kernel(kernel: Kernel, how: str) -> None:
+    mark = uuid4().hex
+    code = "import time; time.sleep(600)"
+    kernel.run(f"{LOAD}\n%gpu_launch --each --env MARK={mark} --background long python -c '{code}'")
+    until(lambda: len(marked(mark)) == 4 * 2)  # each with its guardian
+    if how == "restart":
+        kernel.restart()
+    else:
+        kernel.client.shutdown()
+    until(lambda: not marked(mark))
 
 
 def test_it_is_explained(kernel: Kernel) -> None:

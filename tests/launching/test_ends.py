@@ -10,14 +10,16 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
-from tests.conftest import LIMIT, ROOT
+from tests.conftest import ROOT
+from tests.processes import marked, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # What is started: processes that ignore INT and TERM, that have sessions of their own, and that have become daemons,
 # each saying that it is there by a file.
@@ -70,25 +72,6 @@ with simulate("2xA100-80GB"):
         sys.exit()
     time.sleep(600)
 """
-
-
-def marked(mark: str) -> set[int]:
-    """Return all processes that carry a mark in their environment."""
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            is_zombie = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-            if not is_zombie and f"MARK={mark}\0".encode() in (folder / "environ").read_bytes() + b"\0":
-                found.add(int(folder.name))
-    return found
-
-
-def until(condition: object) -> None:
-    """Wait until something is true: a hang fails the test."""
-    deadline = time.monotonic() + LIMIT
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("how", ["interrupt", "stop", "exit", "kill", "kill the launcher", "terminate"])
