@@ -100,8 +100,10 @@ def shell() -> Iterator[InteractiveShell]:
     ip = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
     before = _traces(ip)
     yield ip
-    if "gpu_magic" in ip.extension_manager.loaded:
-        ip.extension_manager.unload_extension("gpu_magic")
+    extensions = ip.extension_manager
+    assert extensions is not None
+    if "gpu_magic" in extensions.loaded:
+        extensions.unload_extension("gpu_magic")
     assert _traces(ip) == before
     InteractiveShell.clear_instance()
 

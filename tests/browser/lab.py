@@ -25,7 +25,7 @@ from tests.conftest import LIMIT, ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 
     from tests.machine import Driver
 
@@ -127,7 +127,7 @@ class Lab:
         self, name: str, *, app: str = "lab", dark: bool = False, width: int = 1240, scale: float = 1
     ) -> Notebook:
         """Open a notebook in a page of its own."""
-        view = {"width": width, "height": 900}
+        view: ViewportSize = {"width": width, "height": 900}
         context = self.browser.new_context(viewport=view, device_scale_factor=scale)
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=self.address)
         self.contexts.append(context)
@@ -274,7 +274,7 @@ class Notebook:
 
     def add(self, code: str) -> int:
         """Add a cell at the end; return its number."""
-        return self.page.evaluate(
+        number: int = self.page.evaluate(
             """code => {
                 const model = notebook.content.model.sharedModel;
                 model.insertCell(model.cells.length, {cell_type: 'code', source: code});
@@ -282,6 +282,7 @@ class Notebook:
             }""",
             code,
         )
+        return number
 
     def ask(self, code: str) -> str:
         """Run code in a cell of its own; return what it has written."""
@@ -410,7 +411,7 @@ def _free_port() -> int:
 
 def write_notebook(path: Path, cells: tuple[str, ...], kernel: str) -> None:
     """Write a notebook that is trusted, as it has no outputs."""
-    code = [
+    code: list[dict[str, Any]] = [
         {
             "cell_type": "code",
             "id": f"c{number}",
