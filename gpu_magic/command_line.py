@@ -106,6 +106,8 @@ def _run(options: argparse.Namespace) -> int:
     for pieces in task.follow():
         lines.show(pieces)
     lines.end()
+    for cause in task.causes:
+        print(f"gpu-magic: {cause}", file=sys.stderr)
     code = task.code or 0
     return code if code >= 0 else 128 - code  # as shells report a signal
 

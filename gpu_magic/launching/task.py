@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import selectors
+import shutil
 import signal
 import threading
 import time
@@ -12,11 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import CommandFailed, GpuMagicError, LaunchError
+from gpu_magic.launching.gpu_use import GpuUse
 from gpu_magic.launching.guarded import Guarded
 from gpu_magic.launching.output import Output, last_traceback
-from gpu_magic.process.view import read_machine
 from gpu_magic.text import bytes_text
 
 if TYPE_CHECKING:
@@ -58,6 +57,8 @@ class Task:
         What it writes: an `Output` for each rank, and one for the launcher itself.
     started
         When it was started: seconds since the epoch.
+    causes
+        What of the machine can have made it fail, a clause each.
 
     """
 
@@ -67,14 +68,12 @@ class Task:
         self.devices = tuple(device for process in processes for device in process.devices)
         self.started = time.time()
         self.notes = processes[0].plan.notes
-        self._session, self._is_attached = session, is_attached
+        self._is_attached = is_attached
         self._begun = time.monotonic()
         self._seconds: float | None = None
-        # By the UUID of a device: the bytes that it has there, and the most that it had.
-        self._used: dict[str, int] = {}
-        self._peaks: dict[str, int] = {}
-        self._utilization: dict[str, int | Unknown] = {}  # percent
+        self._use = GpuUse(self.devices, session)
         self._was_stopped = False
+        self.causes: list[str] = []
         self._oom_kills = _oom_kills()
         self.outputs: list[Output] = []
         self._guarded: list[Guarded] = []
@@ -140,11 +139,7 @@ class Task:
     @property
     def peaks(self) -> dict[Device, int]:
         """The most memory that was seen in use by it on each GPU, in bytes; looked at once a second."""
-        return {
-            device: self._peaks[str(device.uuid)]
-            for device in self.devices
-            if str(device.uuid) in self._peaks
-        }
+        return self._use.peaks
 
     def follow(self) -> Iterator[list[tuple[Output, str]]]:
         """Yield what was written since the last look, ten times a second, until its end."""
@@ -224,14 +219,7 @@ class Task:
     @property
     def now(self) -> str:
         """What its GPUs do, as a line: how busy they are, and what it has of their memory."""
-        parts = [f"{self.typed}: {self.seconds:.0f} s"]
-        for device in self.devices:
-            uuid = str(device.uuid)
-            utilization = self._utilization.get(uuid, UNKNOWN)
-            figures = ["?" if utilization is UNKNOWN else f"{utilization} %"]
-            figures += [bytes_text(self._used[uuid])] if uuid in self._used else []
-            parts.append(f"{device.label}: {', '.join(figures)}")
-        return " · ".join(parts)
+        return f"{self.typed}: {self.seconds:.0f} s · {self._use}"
 
     def __str__(self) -> str:
         if self.is_running:
@@ -240,8 +228,7 @@ class Task:
         how = "stopped" if self._was_stopped else _how_it_ended(self.code or 0, failure)
         parts = [f"{self.typed}: {how}", f"{self.seconds:.1f} s"]
         parts += [f"{device.label} at most {bytes_text(size)}" for device, size in self.peaks.items()]
-        if self.code and _oom_kills() > self._oom_kills:
-            parts.append("the system's out-of-memory killer has ended a process meanwhile")
+        parts += self.causes
         return " · ".join(parts)
 
     def _watch(self) -> None:
@@ -259,30 +246,20 @@ class Task:
                 if time.monotonic() >= look_at and running.get_map():
                     look_at = time.monotonic() + _LOOK_AGAIN
                     with suppress(GpuMagicError):  # a simulation that is described anew, and wrongly
-                        self._look()
+                        self._use.look()
         self._seconds = time.monotonic() - self._begun
+        self.causes = self._find_causes()
         self._ended.set()
 
-    def _look(self) -> None:
-        """Note how much memory it has on its GPUs, and how busy these are."""
-        inventory = read_machine(self._session)
-        wanted = {str(device.uuid) for device in self.devices}
-        for device in inventory.devices:
-            processes = device.status.processes
-            uuid = str(device.uuid)
-            if uuid not in wanted:
-                continue
-            self._utilization[uuid] = device.status.utilization
-            if processes is UNKNOWN:
-                continue
-            used = sum(
-                one.memory
-                for one in processes
-                if one.mine and one.pid != os.getpid() and one.memory is not UNKNOWN
-            )
-            self._used[uuid] = used
-            if used:
-                self._peaks[uuid] = max(used, self._peaks.get(uuid, 0))
+    def _find_causes(self) -> list[str]:
+        causes = []
+        if any(one.code for one in self._guarded):
+            if _oom_kills() > self._oom_kills:
+                causes.append("the system's out-of-memory killer has ended a process meanwhile")
+            folder = self.files.path.parent
+            if folder.exists() and not shutil.disk_usage(folder).free:
+                causes.append(f"no space is left in {folder}, where its output goes")
+        return causes
 
 
 def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import LIMIT, ROOT
 from tests.native import SOURCES
-from tests.processes import marked, until
+from tests.processes import marked, sees_processes, until, using
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,6 +233,18 @@ def test_ranks_of_a_task_are_shown_one_after_the_other(kernel: Kernel) -> None:
     reply = kernel.run("%gpu_tasks sweep")
     assert reply.text.splitlines() == ["[0] first", "[0] second", "[1] first", "[1] second"]
     assert reply.html.count("<details") == 2
+
+
+@sees_processes
+def test_what_it_uses_is_shown_and_is_the_kernel_s_own(kernel: Kernel, tmp_path: Path) -> None:
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    kernel.run(f"{LOAD}\n%gpu_launch --gpus 1 --background long python -c '{code}'")
+    until(lambda: kernel.run("%gpu_tasks long").stdout.partition("\n")[0].isdecimal())
+    kernel.change_machine(using(int(kernel.run("%gpu_tasks long").stdout.partition("\n")[0])))
+    until(lambda: "GPU 1: 97 %, 2.0 GiB" in kernel.run("%gpu_tasks").stdout)
+    assert "this kernel: python" in kernel.run("%gpus").text
+    assert "stopped" in (line := kernel.run("%gpu_tasks long --stop").stdout)
+    assert line.endswith(" · GPU 1 at most 2.0 GiB\n")
 
 
 @pytest.mark.parametrize("how", ["restart", "shutdown"])
