@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,22 @@ def restart_and_use(notebook: Notebook) -> None:
     """Let the panel restart the kernel for what was clicked."""
     notebook.button("Restart kernel and use these").click()
     notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+
+
+def open_again(lab: Lab, name: str, panels: int = 1) -> Notebook:
+    """Open a notebook whose panels its kernel has already.
+
+    Once more where the page has to do without an answer: on a busy machine JupyterLab gives up on a kernel after 4 s, and
+    ipykernel 7.4 leaves the first requests of a page unanswered at times.
+    """
+    for _ in range(5):
+        notebook = lab.open_file(name)
+        with suppress(AssertionError):
+            expect(notebook.page.locator(".gm-panel:visible")).to_have_count(panels, timeout=30_000)
+            return notebook
+        notebook.page.close()
+        lab.complaints.clear()
+    raise TimeoutError
 
 
 def picture(notebook: Notebook, name: str) -> None:

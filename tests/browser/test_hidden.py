@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
-from tests.browser.panel import busy_machine, open_panel
+from tests.browser.panel import busy_machine, open_again, open_panel
 
 if TYPE_CHECKING:
     from tests.browser.lab import Lab, Notebook
@@ -98,8 +98,7 @@ def test_a_closed_page_wants_none(lab: Lab) -> None:
     name = notebook.page.evaluate("notebook.context.path")
     notebook.save()
     notebook.page.goto("about:blank")
-    again = lab.open_file(name)  # the kernel is the same, and so is the panel
-    expect(again.panel).to_be_visible()
+    again = open_again(lab, name)  # the kernel is the same, and so is the panel
     assert has_threads(again, 1)
     show_chip(again, shown=False)
     again.page.evaluate("jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")

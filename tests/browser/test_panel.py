@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import TimeoutError as WaitTimeoutError
 from playwright.sync_api import expect
 
-from tests.browser.panel import LOAD, MASK, busy_machine, open_panel, picture
+from tests.browser.panel import LOAD, MASK, busy_machine, open_again, open_panel, picture
 from tests.machine import CARDS, GIB, MIG, Driver
 
 if TYPE_CHECKING:
@@ -348,8 +348,7 @@ def test_several_panels_agree(lab: Lab) -> None:
 def test_two_pages_that_click_together_agree(lab: Lab) -> None:
     one = open_panel(lab, own_page=True)
     one.save()
-    other = lab.open_file(one.page.evaluate("notebook.context.path"))
-    expect(other.panel).to_be_visible()
+    other = open_again(lab, one.page.evaluate("notebook.context.path"))
     for first, second in ((0, 1), (2, 3), (1, 2)):
         for page, key in ((one, first), (other, second)):  # neither waits for what the other has done
             page.page.evaluate(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import LOAD, MASK, open_panel, picture, restart, restart_and_use
+from tests.browser.panel import LOAD, MASK, open_again, open_panel, picture, restart, restart_and_use
 from tests.browser.test_busy import VERSIONS
 
 if TYPE_CHECKING:
@@ -105,8 +105,7 @@ def test_where_the_page_has_no_server_to_ask_the_kernel_does_it(lab: Lab) -> Non
 def test_all_panels_and_pages_learn_of_it_and_one_of_them_does_it(lab: Lab) -> None:
     notebook = frozen_panel(lab, "%gpu_panel")
     notebook.save()
-    second = lab.open_file(notebook.page.evaluate("notebook.context.path"))
-    expect(second.panel).to_be_visible()
+    second = open_again(lab, notebook.page.evaluate("notebook.context.path"), panels=2)
     posts: list[str] = []
     for one in (notebook, second):
         one.page.on(
@@ -223,8 +222,7 @@ def test_all_old_panels_of_all_pages_come_alive(lab: Lab) -> None:
     )  # JupyterLab's own: a page asks for widgets, and the new kernel has none
     notebook = open_panel(lab, "%gpu_panel")
     notebook.save()
-    second = lab.open_file(notebook.page.evaluate("notebook.context.path"))
-    expect(second.page.locator(".gm-panel")).to_have_count(2)
+    second = open_again(lab, notebook.page.evaluate("notebook.context.path"), panels=2)
     restart(notebook)
     notebook.ask(LOAD)
     for one in (notebook, second):

@@ -239,8 +239,8 @@ def test_ranks_of_a_task_are_shown_one_after_the_other(kernel: Kernel) -> None:
 def test_what_it_uses_is_shown_and_is_the_kernel_s_own(kernel: Kernel, tmp_path: Path) -> None:
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
     kernel.run(f"{LOAD}\n%gpu_launch --gpus 1 --background long python -c '{code}'")
-    until(lambda: kernel.run("%gpu_tasks long").stdout.partition("\n")[0].isdecimal())
-    kernel.change_machine(using(int(kernel.run("%gpu_tasks long").stdout.partition("\n")[0])))
+    until(lambda: re.match(r"\d+\n", kernel.run("%gpu_tasks long").stdout))
+    kernel.change_machine(using(int(kernel.run("%gpu_tasks long").stdout.splitlines()[0])))
     until(lambda: "GPU 1: 97 %, 2.0 GiB" in kernel.run("%gpu_tasks").stdout)
     assert "this kernel: python" in kernel.run("%gpus").text
     assert "stopped" in (line := kernel.run("%gpu_tasks long --stop").stdout)
