@@ -373,7 +373,6 @@ def launch(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     force: bool = False,
-    name: str = "launch",
 ) -> Task:
     """Run a command on GPUs, in processes of its own; return while it runs.
 
@@ -398,8 +397,6 @@ def launch(
         Where it is run; None: where this process is.
     force
         Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
-    name
-        What it is called in what is shown.
 
     Returns
     -------
@@ -416,9 +413,9 @@ def launch(
     from gpu_magic.launching.task import Task
     from gpu_magic.selection.normalize import normalize_request
 
-    words = shlex.split(command) if isinstance(command, str) else list(command)
+    words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
     wanted = None if gpus is None else normalize_request(gpus)
     prepared = prepare(
         current(), words, wanted, count, each=each, force=force, variables=env or {}, folder=cwd
     )
-    return Task(name, prepared, current())
+    return Task("launch", prepared, current())

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+import gpu_magic
 from gpu_magic.api import gpus
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.task_output import RankLines
-from gpu_magic.errors import GpuMagicError
+from gpu_magic.errors import CommandFailed, GpuMagicError
 from gpu_magic.launching.prepare import prepare
 from gpu_magic.launching.task import Task
 from gpu_magic.process.session import current
@@ -40,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GpuMagicError as error:
         print(f"gpu-magic: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # who has read it, as `head` does, is gone; so nothing is to be written at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--json", action="store_true", help="the GPUs as JSON: bytes, percent, degrees Celsius, watts"
     )
+    parser.add_argument("--version", action="version", version=f"gpu-magic {gpu_magic.__version__}")
     actions = parser.add_subparsers(dest="action", metavar="run")
     run = actions.add_parser("run", help="run a command: gpu-magic run --help")
     run.add_argument("--gpus", help="as after %%gpus: 2,0 or auto:2; without it, those that this shell has")
@@ -106,15 +112,20 @@ def _run(options: argparse.Namespace) -> int:
     for pieces in task.follow():
         lines.show(pieces)
     lines.end()
-    for cause in task.causes:
-        print(f"gpu-magic: {cause}", file=sys.stderr)
+    try:
+        task.check()
+    except CommandFailed as failure:
+        # What stands first in it is somewhere between what the ranks have written.
+        if task.has_ranks or task.causes:
+            print(f"gpu-magic: {failure}", file=sys.stderr)
     code = task.code or 0
     return code if code >= 0 else 128 - code  # as shells report a signal
 
 
 def _show(*, as_json: bool) -> int:
     found = gpus()
-    print(json.dumps([_record(device) for device in found.devices], indent=2) if as_json else found)
+    records = [_record(device) for device in found.devices] if as_json else []
+    print(json.dumps(records, indent=2) if as_json else found, flush=True)
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import gpu_magic
 from tests.conftest import LIMIT, ROOT
 
 if TYPE_CHECKING:
@@ -60,6 +61,33 @@ def test_a_command_has_the_gpus_and_its_exit_status_is_ours() -> None:
     code = "import os, sys; print(os.environ['CUDA_VISIBLE_DEVICES'], input()); print('no', file=sys.stderr); sys.exit(7)"
     status, out, err = run("run", "--gpus", "2,0", "--", sys.executable, "-c", code, given="yes\n")
     assert (status, out, err) == (7, "2,0 yes\n", "no\n")
+
+
+def test_the_cause_comes_last_where_ranks_fail(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text("import os\n1 / int(os.environ['GPU_MAGIC_INDEX'])")
+    status, _, err = run("run", "--gpus", "0,1", "--each", "--", "python", str(script))
+    assert status == 1
+    first, *_, error, _, last = err.splitlines()
+    assert (first, error) == ("gpu-magic: Process 0:", "ZeroDivisionError: division by zero")
+    assert last.startswith(f"python {script}: failed with exit code 1")
+
+
+def test_a_reader_that_goes_is_no_error() -> None:
+    for words in (["--json"], ["run", "--each", "--", "yes"]):
+        process = start(*words)
+        assert process.stdout
+        assert process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        if words[0] == "run":
+            assert process.wait(LIMIT) == 128 + signal.SIGPIPE
+        process.wait(LIMIT)
+        assert process.stderr.read() == ""
+
+
+def test_it_has_a_version() -> None:
+    assert run("--version")[1] == f"gpu-magic {gpu_magic.__version__}\n"
 
 
 def test_each_has_one_gpu() -> None:

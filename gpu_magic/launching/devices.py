@@ -54,7 +54,7 @@ def pick(session: Session, gpus: str | None, count: int | None, *, force: bool) 
     if selection.devices is UNKNOWN:
         raise LaunchError("Which GPUs these are can't be known here: name them, as --gpus 0,1.")
     if not selection.devices:
-        raise LaunchError("A launch without a GPU is not what this is for: run the command by itself.")
+        raise LaunchError("A launch needs a GPU: name some, as --gpus 0,1, or run the command by itself.")
     if count is None or count == len(selection.devices):
         return selection
     if not 1 <= count <= len(selection.devices):

@@ -67,7 +67,9 @@ class GpuUse:
 
     def _text(self, device: Device) -> str:
         uuid = str(device.uuid)
-        utilization = self._utilization.get(uuid, UNKNOWN)
+        if uuid not in self._utilization:  # nothing was read yet
+            return device.label
+        utilization = self._utilization[uuid]
         figures = ["?" if utilization is UNKNOWN else f"{utilization} %"]
         if uuid in self._used:
             figures.append(bytes_text(self._used[uuid]))

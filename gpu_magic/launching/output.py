@@ -55,6 +55,9 @@ class Output:
             most = max(0, most - len(texts[-1]))
         return "".join(texts)
 
+    def __repr__(self) -> str:
+        return f"<Output {self.title}>"
+
     @property
     def text(self) -> str:
         """All that was written; of long files, the end."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.errors import LaunchError
 from gpu_magic.launching.devices import divide, pick
-from gpu_magic.launching.launchers import plan_command
+from gpu_magic.launching.launchers import Command, plan_command
 from gpu_magic.launching.prepared import Prepared, Process
 from gpu_magic.launching.run_folder import RunFolder
 from gpu_magic.process.environment import MASK, ORDER
@@ -75,8 +75,9 @@ def prepare(
         raise LaunchError(f"{where} is not a folder.")
     selection, files = pick(session, gpus, count, force=force), RunFolder()
     typed = shlex.join([*words, *([script.name] if script else [])])
+    in_cell: list[str] = []
     if script:
-        words = [*words, *script.write(files.path, each=each)]
+        in_cell = script.write(files.path, each=each)
         # As for a script there, and for this process.
         found = [str(where), *filter(None, [os.environ.get("PYTHONPATH")])]
         variables = {"PYTHONPATH": os.pathsep.join(found), **variables}
@@ -87,7 +88,8 @@ def prepare(
         set_for_it = _variables(part, {**own, **variables})
         all_of_them = {**os.environ, **set_for_it}
         environment = {name: value for name, value in all_of_them.items() if value is not None}
-        plan = plan_command(words, part.mask or "", str(where), environment)
+        entries = (part.mask or "").split(",")
+        plan = plan_command(Command(words, entries, str(where), environment, in_cell))
         devices = part.devices if isinstance(part.devices, tuple) else ()
         processes.append(Process(plan, set_for_it, environment, devices))
     return Prepared(typed, tuple(processes), str(where), files)

@@ -29,17 +29,30 @@ def main() -> None:
     script.__file__ = path
     sys.modules["__main__"] = script
     script.__dict__.update(load(Path(given)))
-    exec(compile(Path(path).read_bytes(), path, "exec"), script.__dict__)  # noqa: S102 - it is what is to be run
-    if not names or os.environ.get("RANK", "0") != "0":
-        return
-    missing = [name for name in names if name not in script.__dict__]
-    if missing:
-        sys.exit(f"At its end the cell has no variable {missing[0]}, which --out names.")
-    file = Path(returned.replace("{INDEX}", os.environ.get("GPU_MAGIC_INDEX", "")))
+    sys.excepthook = show_error
+    end: SystemExit | None = None
     try:
-        dump({name: script.__dict__[name] for name in names}, file)
-    except LaunchError as error:
-        sys.exit(str(error))
+        exec(compile(Path(path).read_bytes(), path, "exec"), script.__dict__)  # noqa: S102 - it is what is to be run
+    except SystemExit as error:
+        end = error
+    if names and os.environ.get("RANK", "0") == "0":
+        found = {name: script.__dict__[name] for name in names if name in script.__dict__}
+        file = Path(returned.replace("{INDEX}", os.environ.get("GPU_MAGIC_INDEX", "")))
+        try:
+            dump(found, file)
+        except LaunchError as error:
+            sys.exit(str(error))
+        if missing := [name for name in names if name not in found]:
+            sys.exit(f"At its end the cell has no variable {missing[0]}, which --out names.")
+    if end:
+        raise end
+
+
+def show_error(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+    """Show an error as if the script were run by itself."""
+    while trace and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
 
 
 if __name__ == "__main__":

@@ -71,25 +71,29 @@ class Script:
         return [_RUNNER, str(script), str(folder / _GIVEN), str(returned), *self.wanted]
 
     def returned(self, folder: Path, processes: int | None) -> dict[str, Any]:
-        """Return the variables that rank 0 has handed back.
+        """Return the variables that rank 0 has handed back; those that it did not have are left out.
 
         Parameters
         ----------
         folder
             Of the launch.
         processes
-            Where it was started once for each GPU, how many there were: then each variable is a list.
+            Where it was started once for each GPU, how many there were: then each variable is a list, with
+            None for what did not come back.
 
         Raises
         ------
         LaunchError
-            There is nothing, or it can't be read here.
+            They can't be read here.
 
         """
         indices = [""] if processes is None else map(str, range(processes))
+        files = [folder / _RETURNED.format(INDEX=index) for index in indices]
         try:
-            found = [load(folder / _RETURNED.format(INDEX=index)) for index in indices]
+            found = [load(file) if file.exists() else {} for file in files]
         except Exception as error:  # noqa: BLE001 - whatever the values' own code raises
             names = ", ".join(self.wanted)
             raise LaunchError(f"{names} did not come back: {type(error).__name__}: {error}") from None
-        return found[0] if processes is None else {name: [one[name] for one in found] for name in self.wanted}
+        if processes is None:
+            return found[0]
+        return {name: [one.get(name) for one in found] for name in self.wanted}

@@ -117,6 +117,11 @@ class Task:
         return next((one.code for one in self._guarded if one.code), 0)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it has ended by itself, and not well."""
+        return not self.is_running and bool(self.code) and not self._was_stopped
+
+    @property
     def seconds(self) -> float:
         """For how long it has run."""
         return time.monotonic() - self._begun if self._seconds is None else self._seconds
@@ -179,7 +184,7 @@ class Task:
 
     def check(self) -> None:
         """Raise CommandFailed where it has failed, with the traceback of the rank that failed first."""
-        if self.is_running or not self.code or self._was_stopped:
+        if not self.has_failed:
             return
         lines = [str(self)]
         if self.first_failure:
@@ -190,7 +195,7 @@ class Task:
     @property
     def first_failure(self) -> tuple[Output, str] | None:
         """The rank that was the first to write a traceback, and that; None where it has not failed."""
-        if self.is_running or not self.code or self._was_stopped:
+        if not self.has_failed:
             return None
         found = [
             (output, text)
@@ -219,7 +224,7 @@ class Task:
     @property
     def now(self) -> str:
         """What its GPUs do, as a line: how busy they are, and what it has of their memory."""
-        return f"{self.typed}: {self.seconds:.0f} s · {self._use}"
+        return f"{self.typed}: running · {self.seconds:.0f} s · {self._use}"
 
     def __str__(self) -> str:
         if self.is_running:
@@ -254,12 +259,22 @@ class Task:
     def _find_causes(self) -> list[str]:
         causes = []
         if any(one.code for one in self._guarded):
-            if _oom_kills() > self._oom_kills:
+            if _oom_kills() > self._oom_kills and self._was_killed():
                 causes.append("the system's out-of-memory killer has ended a process meanwhile")
             folder = self.files.path.parent
             if folder.exists() and not shutil.disk_usage(folder).free:
                 causes.append(f"no space is left in {folder}, where its output goes")
         return causes
+
+    def _was_killed(self) -> bool:
+        """Return whether KILL has ended the command, or as its launcher says a rank."""
+        if any(one.code in (-signal.SIGKILL, 128 + signal.SIGKILL) for one in self._guarded):
+            return True
+        console = "".join(output.text for output in self.outputs if not output.label)
+        return "SIGKILL" in console or "return code = -9" in console
+
+    def __repr__(self) -> str:
+        return f"<Task {self}>"
 
 
 def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:

@@ -49,6 +49,8 @@ class Tasks:
         """
         if name in self._tasks:
             return self._tasks[name]
+        if " " in name:
+            raise LaunchError(f"Name one task: {name.split(maxsplit=1)[0]}, for example.")
         known = ", ".join(self._tasks)
         raise LaunchError(
             f"There is no task {name}; there are: {known}."

@@ -18,8 +18,8 @@ __all__ = ["FLAG", "OPTIONS", "Kind", "read", "read_command"]
 
 # What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
 # text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
-# Pairs are `NAME=value`, and can be given several times.
-FLAG, WORD, TEXT, PAIRS = "flag", "word", "text", "pairs"
+# Pairs are `NAME=value`, and can be given several times. A list goes on behind a comma: `2, 0`.
+FLAG, WORD, TEXT, PAIRS, LIST = "flag", "word", "text", "pairs", "list"
 Kind = str | tuple[str, ...]
 
 OPTIONS: dict[str, dict[str, Kind]] = {
@@ -47,12 +47,12 @@ OPTIONS: dict[str, dict[str, Kind]] = {
     "%gpu_panel": {},
     "%gpu_launch": {
         "--count": WORD,
-        "--gpus": WORD,
+        "--gpus": LIST,
         "--each": FLAG,
         "--env": PAIRS,
         "--cwd": WORD,
-        "--in": WORD,
-        "--out": WORD,
+        "--in": LIST,
+        "--out": LIST,
         "--background": WORD,
         "--keep": FLAG,
         "--force": FLAG,
@@ -127,6 +127,9 @@ def read_command(magic: str, line: str) -> SimpleNamespace:
     values = _defaults(magic).copy()
     while words and _is_option(words[0]):
         _read_option(magic, words.popleft(), words, values)
+    for word in shlex.shlex(line, punctuation_chars=True):  # keeps quotes: what is quoted is meant
+        if word and all(character in "|<>;&" for character in word):
+            raise UsageError(f"{word} is a shell's, and there is none: {magic} bash -c '…' starts one.")
     return SimpleNamespace(**values, command=list(words))
 
 
@@ -176,7 +179,9 @@ def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
     taken: list[str] = []
     while words and len(taken) < most and not _is_option(words[0]):
         taken.append(words.popleft())
-    value = " ".join(taken)
+    while kind == LIST and words and taken and taken[-1].endswith(","):
+        taken.append(words.popleft())
+    value = "".join(taken) if kind == LIST else " ".join(taken)
     choices = f"{', '.join(kind[:-1])} or {kind[-1]}" if isinstance(kind, tuple) else ""
     if not value:
         raise _error(magic, f"{option} needs a value{choices and f': {choices}'}.")

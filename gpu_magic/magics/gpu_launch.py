@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
@@ -17,6 +18,7 @@ from gpu_magic.moving.names import Names
 from gpu_magic.process.session import current
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
     from types import SimpleNamespace
 
     from IPython.core.interactiveshell import InteractiveShell
@@ -31,6 +33,7 @@ class GpuLaunchMagic:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
+        self._shown: Prepared | None = None  # by the latest --dry-run
 
     def gpu_launch(self, line: str, cell: str | None = None) -> None:
         """Run a command on the chosen GPUs, in their order, in processes of its own.
@@ -70,9 +73,10 @@ class GpuLaunchMagic:
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
         if task is None:
+            self._shown = prepared  # with the files that it names
             print(prepared)
             return
-        for note in task.notes:
+        for note in (*_notes_on(options.command), *task.notes):
             print(note)
         if options.background:
             tasks.add(task)
@@ -80,9 +84,9 @@ class GpuLaunchMagic:
             return
         try:
             self._follow(task)
+        finally:
             if script and script.wanted:
                 self._take_back(script, task, each=options.each)
-        finally:
             if options.keep or any(output.was_cut for output in task.outputs):
                 print(f"Its files are kept in {task.files.keep()}.")
 
@@ -99,7 +103,7 @@ class GpuLaunchMagic:
             raise LaunchError("Nothing to run the cell with is named: %%gpu_launch torchrun, for example.")
         if wanted and options.background:
             raise LaunchError("--out needs the end of the command, which --background does not wait for.")
-        _check_script(cell)
+        _check_script(cell, wanted, given)
         variables = Names(self._shell.user_ns, self._shell.user_ns_hidden).read(" ".join(given))
         return Script(f"cell_{_number_of_cell(self._shell)}.py", cell, variables, wanted)
 
@@ -119,12 +123,14 @@ class GpuLaunchMagic:
         )
 
     def _take_back(self, script: Script, task: Task, *, each: bool) -> None:
-        """Set the variables that come back; none of them where one does not."""
+        """Set the variables that come back, also of a command that has failed: they can be hours of work."""
         try:
             returned = script.returned(task.files.path, len(task.devices) if each else None)
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
         self._shell.user_ns.update(returned)
+        if not returned and not task.code:
+            print(f"{', '.join(script.wanted)} did not come back: the cell ended before its last line.")
 
     def _follow(self, task: Task) -> None:
         """Show what a task writes, until its end; an interrupt ends it."""
@@ -139,6 +145,7 @@ class GpuLaunchMagic:
                     interrupt = error
                     task.interrupt()
         if interrupt:
+            interrupt._render_traceback_ = lambda: ["KeyboardInterrupt"]  # type: ignore[attr-defined] # IPython's way
             raise interrupt
         task.check()
 
@@ -147,6 +154,18 @@ def _number_of_cell(shell: InteractiveShell) -> int:
     """Return the number in the prompt of the cell that runs; since IPython 9 the shell counts ahead."""
     manager = shell.history_manager
     return len(manager.input_hist_raw) - 1 if manager else shell.execution_count
+
+
+def _notes_on(words: Iterable[str]) -> Iterator[str]:
+    """Say what of a line is handed over as it stands, though it looks like something else."""
+    text = " ".join(words)
+    if found := re.search(r"\{[A-Za-z_]\w*\}", text):
+        yield (
+            f"{found[0]} is handed over as it stands: IPython replaces {{names}} in a line only where it "
+            "knows all of them, and $NAMES as well."
+        )
+    elif found := re.search(r"\$[A-Za-z_]\w*", text):
+        yield f"{found[0]} is handed over as it stands: there is no shell here, bash -c '…' starts one."
 
 
 def _names(typed: str | None) -> tuple[str, ...]:
@@ -164,13 +183,21 @@ def _number(typed: str | None) -> int | None:
     return None if typed is None else int(typed)
 
 
-def _check_script(cell: str) -> None:
-    """Check that a cell can be run as a script: magics and `!` can't."""
+def _check_script(cell: str, wanted: Iterable[str], given: Container[str]) -> None:
+    """Check that a cell can be run as a script, and can have the variables that are wanted of it."""
     try:
-        compile(cell, "cell", "exec")
+        names = compile(cell, "cell", "exec").co_names
     except (SyntaxError, ValueError) as error:
-        where = f" in line {error.lineno + 1}" if isinstance(error, SyntaxError) and error.lineno else ""
-        reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise LaunchError(
-            f"The cell is not a script of Python's: {reason}{where}; magics can't be in it."
-        ) from None
+        raise LaunchError(f"The cell is not a script of Python's: {_reason(error, cell)}.") from None
+    for name in wanted:
+        if name not in names and name not in given:
+            raise LaunchError(f"--out names {name}, which the cell never sets.")
+
+
+def _reason(error: SyntaxError | ValueError, cell: str) -> str:
+    if not isinstance(error, SyntaxError) or not error.lineno:
+        return str(error)
+    line = cell.splitlines()[error.lineno - 1].strip()
+    if line.startswith(("%", "!")):
+        return f"it has no magics and no shell, as {line} in line {error.lineno + 1}"
+    return f"{error.msg} in line {error.lineno + 1}"

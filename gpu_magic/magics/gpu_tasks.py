@@ -38,6 +38,8 @@ class GpuTasksMagic:
         """
         try:
             options = read("%gpu_tasks", line)
+            if options.stop and options.wait:
+                raise LaunchError("--wait or --stop: a task that is stopped has ended.")
             found = [tasks.find(options.request)] if options.request else list(tasks)
             if options.stop and not options.request:
                 raise LaunchError("--stop needs a task's name: %gpu_tasks lists them.")
@@ -58,15 +60,17 @@ class GpuTasksMagic:
 
 
 def _wait(found: Sequence[Task]) -> None:
-    """Wait for the end of all; then raise the error of the first that has failed meanwhile."""
-    running = [task for task in found if task.is_running]
-    for task in running:
-        task.join()
-    if len(found) == 1:
-        print(found[0])
-    else:
-        _list(found)
-    for task in running:
+    """Wait for the end of all, and say how each has ended; of one that has failed, an error says it."""
+    try:
+        for task in found:
+            task.join()
+    except KeyboardInterrupt as interrupt:
+        running = ", ".join(task.name for task in found if task.is_running)
+        text = f"KeyboardInterrupt: {running} runs on; %gpu_tasks NAME --stop ends it."
+        interrupt._render_traceback_ = lambda: [text]  # type: ignore[attr-defined] # IPython's way
+        raise
+    _list([task for task in found if not task.has_failed])
+    for task in found:
         task.check()
 
 

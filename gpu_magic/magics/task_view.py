@@ -52,7 +52,7 @@ def _terminal(task: Task) -> Iterator[View]:
     lines = RankLines(sys.stdout, has_ranks=task.has_ranks)
     yield lines
     lines.end()
-    if not task.code:
+    if not task.has_failed:
         print(task)
 
 

@@ -75,6 +75,13 @@ def test_the_traceback_of_the_rank_that_failed_comes_with_the_error(kernel: Kern
         ("train.py", "train.py needs a launcher; try torchrun train.py, or python train.py."),
         ("-n 5 python -V", "-n 5 with 4 GPUs: from 1 to 4 of them can be used."),
         ("-n many python -V", "-n is a number of GPUs, and not many."),
+        ("torchrun --gpus 1 show.py", "--gpus is not torchrun's: write it before torchrun."),
+        ("torchrun --each show.py", "--each is not torchrun's: write it before torchrun."),
+        ("python --background x show.py", "--background is not python's: write it before python."),
+        ("torchrn show.py", "There is no program torchrn here; did you mean torchrun?"),
+        ("accelerate train.py", "accelerate has several commands; try accelerate launch train.py."),
+        ("LR=1 python -V", "LR=1 sets a variable: write --env LR=1, or for GPUs --gpus."),
+        ("python -m torch.distributed.run --nproc_per_node 8 show.py", "contradicts the 4 GPUs"),
         ("--gpus 7 python -V", "There is no GPU 7"),
         ("--cwd /nowhere python -V", "/nowhere is not a folder."),
         (
@@ -198,12 +205,67 @@ def test_what_lies_on_a_gpu_is_not_handed_over(start_kernel: Callable[..., Kerne
     assert says in kernel.run(f"%%gpu_launch -n 1 --out x python\n{code}").stdout
 
 
-def test_a_variable_that_is_not_there_at_the_end_fails_the_cell_and_sets_nothing(kernel: Kernel) -> None:
-    kernel.run(f"{LOAD}\nresult = 'before'")
-    reply = kernel.run("%%gpu_launch --gpus 0 --out result,other python\nresult = 1\n1")
+def test_what_can_come_back_does_whatever_else_is_wrong(kernel: Kernel) -> None:
+    kernel.run(LOAD)
+    cell = "%%gpu_launch --gpus 0 --out result,other python\nresult = 1"
+    assert "--out names other, which the cell never sets." in kernel.run(cell).stderr
+    reply = kernel.run(f"{cell}\nif not result: other = 2")
     assert reply.status == "error"
     assert "At its end the cell has no variable other, which --out names." in reply.stdout
-    assert kernel.run("result").text == "'before'"
+    assert kernel.run("result").text == "1"
+    kernel.run("%%gpu_launch --gpus 0 --out early python\nearly = 2\nimport sys\nsys.exit(0)")
+    assert kernel.run("early").text == "2"
+    code = "import os\nrate = 1 / int(os.environ['GPU_MAGIC_INDEX'])"
+    reply = kernel.run(f"%%gpu_launch --gpus 0-2 --each --out rate python\n{code}")
+    assert kernel.run("rate").text == "[None, 1.0, 0.5]"
+    assert reply.errors[0].startswith("Process 0:\nTraceback (most recent call last):\n")
+    assert reply.errors[0].splitlines()[2].endswith('cell_8.py", line 2, in <module>')  # and nothing of ours
+
+
+def test_an_interrupt_is_a_line(kernel: Kernel) -> None:
+    kernel.run(LOAD)
+    kernel.client.execute("%gpu_launch python -c 'import time; time.sleep(600)'")
+    while kernel.client.get_iopub_msg(timeout=LIMIT)["msg_type"] != "display_data":
+        pass
+    kernel.interrupt()
+    while (message := kernel.client.get_iopub_msg(timeout=LIMIT))["msg_type"] != "error":
+        pass
+    assert message["content"]["traceback"] == ["KeyboardInterrupt"]
+
+
+def test_what_only_looks_like_something_is_said(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\nrate = 0.1\ngpus = [1, 3]")
+    show = "%gpu_launch -n 1 python -c 'import sys; print(sys.argv[1:])'"
+    assert kernel.run(f"{show} {{rate}}").stdout == "['0.1']\n"
+    said = kernel.run(f"{show} {{rate}} {{missing}}").stdout
+    assert said.startswith("{rate} is handed over as it stands: ")
+    assert kernel.run(f"{show} $HOME").stdout.startswith(
+        "$HOME is handed over as it stands: there is no shell"
+    )
+    for typed in ("> out.log", "| tail -1", "&& date", "2>&1"):
+        assert "is a shell's, and there is none" in kernel.run(f"{show} {typed}").stderr, typed
+    assert kernel.run(f"{show} '|'").stdout == "['|']\n"
+    assert kernel.run("%gpu_launch --gpus {gpus} printenv CUDA_VISIBLE_DEVICES").stdout == "1,3\n"
+
+
+def test_a_cell_with_a_magic_is_told_so(kernel: Kernel) -> None:
+    kernel.run(LOAD)
+    assert (
+        "it has no magics and no shell, as !ls in line 3."
+        in kernel.run("%%gpu_launch python\nx = 1\n!ls").stderr
+    )
+    assert "expected ':' in line 2." in kernel.run("%%gpu_launch python\nfor i in [1]\n    pass").stderr
+    assert (
+        "The cell is the script, so leave out train.py."
+        in kernel.run("%%gpu_launch torchrun train.py\nx = 1").stderr
+    )
+
+
+def test_a_dry_run_of_a_cell_can_be_pasted(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\nx = 4")
+    line = kernel.run("%%gpu_launch -n 1 --in x --out y --dry-run python\ny = x * x\nprint(y)").stdout
+    done = kernel.run(f"import subprocess; print(subprocess.check_output({line!r}, shell=True, text=True))")
+    assert done.stdout.startswith("16\n")
 
 
 def test_a_line_has_no_variables(kernel: Kernel) -> None:
@@ -217,13 +279,11 @@ def test_all_that_run_in_the_background_are_waited_for(kernel: Kernel) -> None:
         sleeps = f"import time; time.sleep(1); raise SystemExit({code})"
         kernel.run(f"%gpu_launch --background {name} python -c '{sleeps}'")
     reply = kernel.run("%gpu_tasks --wait")
-    assert [line.split(" ·")[0].rpartition(": ")[2] for line in reply.stdout.splitlines()] == [
-        "done",
-        "failed with exit code 3",
-        "done",
-    ]
+    assert [line.split(" ·")[0].rpartition(": ")[2] for line in reply.stdout.splitlines()] == ["done"] * 2
     assert "failed with exit code 3" in reply.errors[0]
-    assert kernel.run("%gpu_tasks --wait").status == "ok"  # it was said
+    assert "failed with exit code 3" in kernel.run("%gpu_tasks two --wait").errors[0]
+    assert kernel.run("%gpu_tasks three --wait").status == "ok"
+    assert "Name one task: one, for example." in kernel.run("%gpu_tasks one two").stderr
 
 
 def test_ranks_of_a_task_are_shown_one_after_the_other(kernel: Kernel) -> None:

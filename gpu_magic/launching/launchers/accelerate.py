@@ -12,6 +12,8 @@ from gpu_magic.text import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpu_magic.launching.launchers.plan import Command
+
 __all__ = ["plan"]
 
 _SWITCHES = frozenset(
@@ -40,28 +42,25 @@ _GIVEN = (
 )
 
 
-def plan(
-    command: Sequence[str], words: Sequence[str], gpus: int, folder: str, environment: Mapping[str, str]
-) -> Plan:
+def plan(command: Command, launcher: Sequence[str], words: Sequence[str]) -> Plan:
     """Return how to run it; see `plan_command`.
 
     Parameters
     ----------
     command
+        What was typed, and where it is to be run.
+    launcher
         `accelerate launch` or `accelerate-launch`, in words.
     words
-        What follows it.
-    gpus
-        How many it gets.
-    folder, environment
-        Of the command.
+        What follows that.
 
     """
-    line = CommandLine(" ".join(command), words, _SWITCHES)
+    gpus, (program, *subcommand) = len(command.gpus), launcher
+    line = CommandLine(" ".join(launcher), words, _SWITCHES, command.script)
     line.refuse("--gpu-ids")
     line.take_count("--num-processes", gpus)
-    line.check_script(folder, "-m", "--module", "--no-python")
-    saved = {} if line.has("--config-file") else _saved_configuration(environment)
+    line.check_script(command.folder, "-m", "--module", "--no-python")
+    saved = {} if line.has("--config-file") else _saved_configuration(command.environment)
     given = {
         "--num_processes": str(gpus),
         "--num_machines": "1",
@@ -71,14 +70,13 @@ def plan(
         "--dynamo_backend": "" if "dynamo_config" in saved else "no",
     }
     is_several = gpus > 1 and not line.has(*_KINDS)
-    program, *subcommand = command
     start = (
-        find_program(program, folder),
+        find_program(program, command.folder),
         *subcommand,
         *(("--multi_gpu",) if is_several else ()),
         *(f"{flag}={value}" for flag, value in given.items() if value and not line.has(dashed(flag))),
     )
-    rest, notes = (*line.flags, *line.program), _notes(saved, line, environment)
+    rest, notes = (*line.flags, *line.program), _notes(saved, line, command.environment)
     if gpus == 1 or line.has("--tee", "--log-dir"):
         return Plan(start, rest, notes=notes)
     # It runs torchrun, and has no flag of its own for this one of torchrun's.

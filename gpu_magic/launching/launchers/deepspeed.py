@@ -22,6 +22,8 @@ from gpu_magic.launching.launchers.words import CommandLine, find_program
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpu_magic.launching.launchers.plan import Command
+
 __all__ = ["plan"]
 
 _SWITCHES = frozenset(
@@ -31,28 +33,32 @@ _SWITCHES = frozenset(
 )
 
 
-def plan(program: str, words: Sequence[str], gpus: Sequence[str], folder: str) -> Plan:
+def plan(command: Command, launcher: Sequence[str], words: Sequence[str]) -> Plan:
     """Return how to run it; see `plan_command`.
 
     Parameters
     ----------
-    program
-        Its name or path.
+    command
+        What was typed, and where it is to be run.
+    launcher
+        Its name or path, as one word.
     words
-        What follows its name.
-    gpus
-        The entries of CUDA_VISIBLE_DEVICES.
-    folder
-        Where it is run.
+        What follows that.
 
     """
-    line = CommandLine(program, words, _SWITCHES)
+    (program,), gpus = launcher, command.gpus
+    line = CommandLine(program, words, _SWITCHES, command.script)
     line.refuse("--include", "--exclude", "--hostfile", "--num-nodes", "-H", "-i", "-e")
     line.take_count("--num-gpus", len(gpus))
-    line.check_script(folder, "--module", "--no-python")
+    line.check_script(command.folder, "--module", "--no-python")
     numbers = [int(gpu) if gpu.isdigit() else gpu for gpu in gpus]
     world = base64.urlsafe_b64encode(json.dumps({"localhost": numbers}).encode()).decode()
-    start = [_interpreter(program, folder), "-m", "deepspeed.launcher.launch", f"--world_info={world}"]
+    start = [
+        _interpreter(program, command.folder),
+        "-m",
+        "deepspeed.launcher.launch",
+        f"--world_info={world}",
+    ]
     if not line.has("--master-addr"):
         start.append("--master_addr=127.0.0.1")
     if not line.has("--master-port"):

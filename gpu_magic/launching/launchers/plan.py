@@ -1,4 +1,4 @@
-"""A command that is ready to be run on some GPUs."""
+"""A command as it was typed, and how it is run on its GPUs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,43 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["TORCH_LOGS", "Plan"]
+__all__ = ["TORCH_LOGS", "Command", "Plan"]
 
 # Where torchrun has ranks write, below its --log-dir.
 TORCH_LOGS = ("*/attempt_*/{rank}/stdout.log", "*/attempt_*/{rank}/stderr.log")
 
 
 @dataclass(frozen=True, slots=True)
+class Command:
+    """A command, and where it is to be run.
+
+    Parameters
+    ----------
+    words
+        The launcher and what follows it: `["torchrun", "train.py", "--lr", "1e-3"]`.
+    gpus
+        What names its GPUs in CUDA_VISIBLE_DEVICES, in their order.
+    folder
+        Where it is run.
+    environment
+        All its variables.
+    script
+        The words that name a script at the end of its line, where that is a cell.
+
+    """
+
+    words: Sequence[str]
+    gpus: Sequence[str]
+    folder: str
+    environment: Mapping[str, str]
+    script: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """A command, and how its ranks are told apart.
+    """How a command is run, and how its ranks are told apart.
 
     Parameters
     ----------

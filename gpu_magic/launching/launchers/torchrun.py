@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_magic.launching.launchers.plan import TORCH_LOGS, Plan
-from gpu_magic.launching.launchers.words import CommandLine, find_program
+from gpu_magic.launching.launchers.words import CommandLine, find_program, find_python
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["plan"]
+    from gpu_magic.launching.launchers.plan import Command
+
+__all__ = ["MODULES", "plan"]
+
+MODULES = ("torch.distributed.run", "torch.distributed.launch")  # that do the same
 
 _SWITCHES = frozenset(
     """
@@ -30,13 +34,26 @@ _RENDEZVOUS = (
 _OUTPUT = ("--tee", "-t", "--redirects", "-r", "--log-dir", "--logs-specs")
 
 
-def plan(program: str, words: Sequence[str], gpus: int, folder: str) -> Plan:
-    """Return how to run it; see `plan_command`."""
-    line = CommandLine(program, words, _SWITCHES)
+def plan(command: Command, launcher: Sequence[str], words: Sequence[str]) -> Plan:
+    """Return how to run it; see `plan_command`.
+
+    Parameters
+    ----------
+    command
+        What was typed, and where it is to be run.
+    launcher
+        `torchrun`, or `python -m` and one of `MODULES`, in words.
+    words
+        What follows that.
+
+    """
+    gpus, (program, *module) = len(command.gpus), launcher
+    line = CommandLine(" ".join(launcher), words, _SWITCHES, command.script)
     line.take_count("--nproc-per-node", gpus)
-    line.check_script(folder, "-m", "--module", "--no-python", "--run-path")
+    line.check_script(command.folder, "-m", "--module", "--no-python", "--run-path")
     meeting = () if line.has(*_RENDEZVOUS) else ("--standalone",)
-    start = (find_program(program, folder), *meeting, f"--nproc-per-node={gpus}")
+    found = (find_python if module else find_program)(program, command.folder)
+    start = (found, *module, *meeting, f"--nproc-per-node={gpus}")
     rest = (*line.flags, *line.program)
     if line.has(*_OUTPUT):
         return Plan(start, rest)

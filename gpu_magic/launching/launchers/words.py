@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -14,8 +16,14 @@ from gpu_magic.text import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["CommandLine", "dashed", "find_program", "has_flag"]
+__all__ = ["CommandLine", "dashed", "find_program", "find_python", "has_flag"]
 
+# Options of a launch, which stand before the launcher's name.
+_BEFORE = frozenset(
+    """
+    -n --count --gpus --each --env --cwd --in --out --background --keep --force --dry-run
+    """.split()
+)
 _PACKAGES = {"torchrun": "torch", "accelerate": "accelerate", "accelerate-launch": "accelerate"}
 
 
@@ -30,6 +38,13 @@ class CommandLine:
         What follows it.
     switches
         Those of its flags that take no value: a word after any other flag is its value.
+    script
+        The words that name the script to run, where that is a cell.
+
+    Raises
+    ------
+    LaunchError
+        An option of the launch stands among its flags, or it is to run a cell and something else.
 
     Attributes
     ----------
@@ -40,12 +55,20 @@ class CommandLine:
 
     """
 
-    def __init__(self, launcher: str, words: Sequence[str], switches: frozenset[str]) -> None:
+    def __init__(
+        self, launcher: str, words: Sequence[str], switches: frozenset[str], script: Sequence[str] = ()
+    ) -> None:
         place = 0
         while place < len(words) and words[place].startswith("-") and words[place] != "-":
             place += 1 if dashed(words[place]) in switches or "=" in words[place] else 2
         self.launcher = launcher
         self.flags, self.program = list(words[:place]), list(words[place:])
+        for word in self.flags:
+            if word.partition("=")[0] in _BEFORE:
+                raise LaunchError(f"{word} is not {launcher}'s: write it before {launcher}.")
+        if script and self.program:
+            raise LaunchError(f"The cell is the script, so leave out {shlex.join(self.program)}.")
+        self.program += script
 
     def has(self, *flags: str) -> bool:
         """Return whether one of these flags was typed, however it is spelled."""
@@ -104,6 +127,11 @@ class CommandLine:
             raise LaunchError(f"{self.program[0]} {what}: {script.absolute()}.")
 
 
+def find_python(name: str, folder: str) -> str:
+    """Return the path of the interpreter: this one, unless another is named by its path."""
+    return find_program(name, folder) if os.sep in name else sys.executable
+
+
 def dashed(flag: str) -> str:
     """Return a flag as it is compared: launchers take `--gpu_ids=0` and `--gpu-ids 0` for one."""
     return flag.partition("=")[0].replace("_", "-")
@@ -140,4 +168,6 @@ def find_program(name: str, folder: str) -> str:
         return found
     if name in _PACKAGES:
         raise LaunchError(f"{name} is not installed here: pip install {_PACKAGES[name]}.")
-    raise LaunchError(f"There is no program {name} here, or it is not on the PATH.")
+    close = difflib.get_close_matches(name, [*_PACKAGES, "deepspeed", "python"], n=1, cutoff=0.7)
+    hint = f"; did you mean {close[0]}?" if close else ", or it is not on the PATH."
+    raise LaunchError(f"There is no program {name} here{hint}")
