@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ __all__ = ["RankLines", "last_state"]
 class RankLines:
     """Writes what comes in pieces from several ranks, by lines.
 
-    A progress bar returns to the beginning of its line again and again: of that, the last state is written.
+    A progress bar returns to the beginning of its line again and again: of that, its state is written now and
+    then, and the last one.
 
     Parameters
     ----------
@@ -24,17 +26,24 @@ class RankLines:
         Where to. It is flushed.
     has_ranks
         Whether there are several; what comes from one is written as it comes.
+    seconds
+        The time between two states of a progress bar.
 
     """
 
-    def __init__(self, stream: TextIO, *, has_ranks: bool) -> None:
-        self._stream, self._has_ranks = stream, has_ranks
+    def __init__(self, stream: TextIO, *, has_ranks: bool, seconds: float = 5.0) -> None:
+        self._stream, self._has_ranks, self._seconds = stream, has_ranks, seconds
         self._begun: dict[str, str] = {}  # lines without an end, by rank
+        self._due = time.monotonic() + seconds
 
     def show(self, pieces: Iterable[tuple[Output, str]]) -> None:
-        """Write what several ranks have written."""
+        """Write what several ranks have written; called many times a second."""
         for output, text in pieces:
             self.add(output.label, text)
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + self._seconds
+            for label in [label for label, line in self._begun.items() if "\r" in line]:
+                self._write(f"{_line(label, self._begun.pop(label))}\n")
 
     def add(self, label: str, text: str) -> None:
         """Write what a rank has written; `label` is its number, or empty for the launcher."""

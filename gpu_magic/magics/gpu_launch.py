@@ -76,15 +76,18 @@ class GpuLaunchMagic:
             self._shown = prepared  # with the files that it names
             print(prepared)
             return
-        for note in (*_notes_on(options.command), *task.notes):
-            print(note)
         if options.background:
             tasks.add(task)
-            print(f"{task.name} runs; %gpu_tasks {task.name} shows what it writes.")
-            return
         try:
+            for note in (*_notes_on(options.command), *task.notes):
+                print(note)
+            if options.background:
+                print(f"{task.name} runs; %gpu_tasks {task.name} shows what it writes.")
+                return
             self._follow(task)
         finally:
+            if task.is_running and not options.background:
+                task.end()  # an error of ours, or another interrupt, has ended this
             if script and script.wanted:
                 self._take_back(script, task, each=options.each)
             if options.keep or any(output.was_cut for output in task.outputs):
@@ -127,7 +130,10 @@ class GpuLaunchMagic:
         try:
             returned = script.returned(task.files.path, len(task.devices) if each else None)
         except GpuMagicError as error:
-            raise UsageError(str(error)) from None
+            if not task.has_failed:
+                raise UsageError(str(error)) from None
+            print(error)
+            return
         self._shell.user_ns.update(returned)
         if not returned and not task.code:
             print(f"{', '.join(script.wanted)} did not come back: the cell ended before its last line.")
@@ -189,6 +195,8 @@ def _check_script(cell: str, wanted: Iterable[str], given: Container[str]) -> No
         names = compile(cell, "cell", "exec").co_names
     except (SyntaxError, ValueError) as error:
         raise LaunchError(f"The cell is not a script of Python's: {_reason(error, cell)}.") from None
+    if "import *" in cell or {"exec", "globals", "vars"} & set(names):
+        return  # it can set any
     for name in wanted:
         if name not in names and name not in given:
             raise LaunchError(f"--out names {name}, which the cell never sets.")

@@ -49,6 +49,14 @@ def test_a_progress_bar_is_one_line() -> None:
     assert shown(("0", bar), ("0", "\nepoch 1\r\n")) == "[0]  100 %\n[0] epoch 1\n"
 
 
+def test_a_progress_bar_is_shown_before_its_end() -> None:
+    written = io.StringIO()
+    lines = RankLines(written, has_ranks=True, seconds=0)
+    for text in ("\r10 %", "\r20 %\r30 %", "\r40 %\ndone\nand", " so on\n"):
+        lines.show([(Output("1", "Rank 1", list), text)])
+    assert written.getvalue() == "[1] 10 %\n[1] 30 %\n[1] 40 %\n[1] done\n[1] and so on\n"
+
+
 def test_a_character_that_is_written_in_two_pieces_is_one(tmp_path: Path) -> None:
     file = tmp_path / "log"
     output = Output("0", "Rank 0", lambda: [file])
