@@ -416,6 +416,13 @@ def launch(
     words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
     wanted = None if gpus is None else normalize_request(gpus)
     prepared = prepare(
-        current(), words, wanted, count, each=each, force=force, variables=env or {}, folder=cwd
+        current(),
+        words,
+        wanted,
+        count,
+        each=each,
+        force=force,
+        variables={str(name): str(value) for name, value in (env or {}).items()},
+        folder=cwd,
     )
     return Task("launch", prepared, current())

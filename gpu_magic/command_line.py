@@ -109,14 +109,14 @@ def _run(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGINT, lambda *_: task.interrupt())
     signal.signal(signal.SIGTERM, lambda *_: task.end())
     lines = RankLines(sys.stdout, has_ranks=len(task.outputs) > 1)
-    for pieces in task.follow():
+    for pieces in task.follow(cut=False):
         lines.show(pieces)
     lines.end()
     try:
         task.check()
     except CommandFailed as failure:
-        # What stands first in it is somewhere between what the ranks have written.
-        if task.has_ranks or task.causes:
+        # Of ranks, the cause stands somewhere between what they have written.
+        if task.has_ranks or task.causes or task.failure:
             print(f"gpu-magic: {failure}", file=sys.stderr)
     code = task.code or 0
     return code if code >= 0 else 128 - code  # as shells report a signal

@@ -73,6 +73,23 @@ def test_the_cause_comes_last_where_ranks_fail(tmp_path: Path) -> None:
     assert last.startswith(f"python {script}: failed with exit code 1")
 
 
+def test_nothing_is_left_out_of_what_a_shell_gets(tmp_path: Path) -> None:
+    code = "for line in range(200_000): print(line)"
+    _, out, _ = run("run", "--gpus", "0,1", "--each", "--", "python", "-c", code, TMPDIR=str(tmp_path))
+    lines = out.splitlines()
+    for process in "01":
+        assert [line for line in lines if line[1] == process] == [f"[{process}] {n}" for n in range(200_000)]
+
+
+def test_what_can_not_be_started_is_said(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF, but no more")
+    program.chmod(0o755)
+    status, _, err = run("run", "-n", "1", "--", str(program))
+    assert status == 127
+    assert "could not be started: Exec format error" in err
+
+
 def test_a_reader_that_goes_is_no_error() -> None:
     for words in (["--json"], ["run", "--each", "--", "yes"]):
         process = start(*words)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RankFolds", "as_pre"]
 
-_MOST_SHOWN = 512 << 10  # bytes of all ranks: it stays in the notebook
+_MOST_SHOWN = 256 << 10  # bytes of all ranks: it stays in the notebook, and as HTML it is more
 _COLORS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # ECMA-48's control sequences
 
 
@@ -41,10 +41,11 @@ class RankFolds:
 
     def _repr_html_(self) -> str:
         failed, traceback = self._failure or (None, "")
-        ranks = sorted(self._texts, key=lambda one: (one[0] is not failed, not one[0].label))
+        ranks = sorted(self._texts, key=lambda one: (one[0] is not failed, not one[0].is_rank))
         folds = []
         for place, (output, text) in enumerate(ranks):
-            what = traceback.splitlines()[-1] if output is failed else counted(_lines(text), "line")
+            error = _COLORS.sub("", traceback).splitlines()[-1:]
+            what = error[0] if output is failed else counted(_lines(text), "line")
             summary = f"<summary>{escape(f'{output.title} · {what}')}</summary>"
             folds.append(f"<details{'' if place else ' open'}>{summary}{_scrolled(as_pre(text))}</details>")
         return "".join(folds)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["RankLines", "last_state"]
 
 
+_LONGEST = 4096  # characters of a line that has not ended
+
+
 class RankLines:
     """Writes what comes in pieces from several ranks, by lines.
 
@@ -34,6 +37,7 @@ class RankLines:
     def __init__(self, stream: TextIO, *, has_ranks: bool, seconds: float = 5.0) -> None:
         self._stream, self._has_ranks, self._seconds = stream, has_ranks, seconds
         self._begun: dict[str, str] = {}  # lines without an end, by rank
+        self._is_within_line = False
         self._due = time.monotonic() + seconds
 
     def show(self, pieces: Iterable[tuple[Output, str]]) -> None:
@@ -49,17 +53,24 @@ class RankLines:
         """Write what a rank has written; `label` is its number, or empty for the launcher."""
         if not self._has_ranks:
             self._write(text)
+            self._is_within_line = not text.endswith("\n")
             return
-        *lines, rest = (self._begun.pop(label, "") + text).split("\n")
-        self._write("".join(f"{_line(label, line)}\n" for line in lines))
-        if rest:
-            self._begun[label] = rest
+        *lines, rest = text.split("\n")
+        if lines:
+            lines[0] = self._begun.pop(label, "") + lines[0]
+            self._write("".join(f"{_line(label, line)}\n" for line in lines))
+        self._begun[label] = self._begun.get(label, "") + rest
+        if len(self._begun[label]) > _LONGEST:
+            self._write(f"{_line(label, self._begun.pop(label))}\n")
 
     def end(self) -> None:
         """Write what is left."""
         for label, line in self._begun.items():
-            self._write(f"{_line(label, line)}\n")
+            if line:
+                self._write(f"{_line(label, line)}\n")
         self._begun.clear()
+        if self._is_within_line:
+            self._write("\n")
 
     def _write(self, text: str) -> None:
         self._stream.write(text)

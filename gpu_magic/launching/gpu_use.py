@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
@@ -10,6 +9,8 @@ from gpu_magic.process.view import read_machine
 from gpu_magic.text import bytes_text
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from gpu_magic.devices.model import Device
     from gpu_magic.process.session import Session
 
@@ -40,8 +41,8 @@ class GpuUse:
         """The most memory that was seen in use by the command on each device, in bytes."""
         return {device: peak for device in self._devices if (peak := self._peaks.get(str(device.uuid)))}
 
-    def look(self) -> None:
-        """Read the machine.
+    def look(self, pids: Container[int]) -> None:
+        """Read the machine, and note what these processes use.
 
         Raises
         ------
@@ -57,8 +58,7 @@ class GpuUse:
             self._utilization[uuid] = device.status.utilization
             if processes is UNKNOWN:
                 continue
-            ours = [one for one in processes if one.mine and one.pid != os.getpid()]
-            used = sum(one.memory for one in ours if one.memory is not UNKNOWN)
+            used = sum(one.memory for one in processes if one.pid in pids and one.memory is not UNKNOWN)
             self._used[uuid] = used
             self._peaks[uuid] = max(used, self._peaks.get(uuid, 0))
 

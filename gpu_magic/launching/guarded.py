@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import LaunchError
+from gpu_magic.launching.guardian import descendants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,7 +69,7 @@ class Guarded:
         self.failure = ""
         self.has_ended = False
         # A descriptor that is closed must not be written to: its number is used again.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal can come while another is dealt with
         self._unread = b""
         control, self._control = os.pipe()
         self._report, report = os.pipe()
@@ -86,9 +87,12 @@ class Guarded:
                     stderr=file,
                     start_new_session=True,
                 )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._close()
             raise LaunchError(f"{command[0]} can't be started: {error}.") from None
+        except BaseException:  # an interrupt
+            self._close()
+            raise
         finally:
             os.close(control)
             os.close(report)
@@ -113,6 +117,17 @@ class Guarded:
                 self.code = -9
             self._process.wait()
             self._close()
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of all that the command has started."""
+        return [pid for pid, _ in descendants(self._process.pid)]
+
+    def give_up(self) -> None:
+        """End it, and return when nothing of it is left."""
+        self.end()
+        while not self.has_ended:
+            self.read_report()
 
     def interrupt(self) -> None:
         """Interrupt the command as Ctrl-C does; what is left after 2 s gets TERM, after 5 s KILL."""

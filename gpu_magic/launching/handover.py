@@ -47,12 +47,11 @@ def dump(variables: Mapping[str, Any], file: Path) -> None:
         name = next((name for name, value in variables.items() if _fails(value)), ", ".join(variables))
         raise LaunchError(f"{name} can't be handed over: {type(error).__name__}: {error}") from None
     if len(text) > _MOST:
-        raise LaunchError(
-            f"{', '.join(variables)}: {size_text(len(text))} are too much to be handed over, at most "
-            f"{size_text(_MOST)} are; save it to a file instead."
-        )
+        raise _too_large(", ".join(variables), len(text))
+    part = file.with_name(f"{file.name}.part")
     try:
-        file.write_bytes(text)
+        part.write_bytes(text)
+        part.replace(file)  # whoever finds it finds all of it
     except OSError as error:
         raise LaunchError(f"{', '.join(variables)} can't be written: {error}.") from None
 
@@ -65,10 +64,19 @@ def load(file: Path) -> dict[str, Any]:
 
 def _check_place(name: str, value: object) -> None:
     for device, (nbytes, _) in memory_by_device([value]).items():
+        if nbytes > _MOST:
+            raise _too_large(name, nbytes)
         if nbytes and not (isinstance(device, LogicalDevice) and device.kind == "cpu"):
             raise LaunchError(
                 f"{name} is on {device}, and is handed over on the CPU alone: move it there first."
             )
+
+
+def _too_large(names: str, nbytes: int) -> LaunchError:
+    return LaunchError(
+        f"{names}: {size_text(nbytes)} are too much to be handed over, at most {size_text(_MOST)} are; "
+        "save it to a file instead."
+    )
 
 
 def _fails(value: object) -> bool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Output", "last_traceback"]
 
 _MOST_KEPT = 1 << 20  # bytes of a file that `text` returns
+_PIECE = 4 << 20  # bytes
 _LONGEST_LINE = 4096  # bytes
 _TRACEBACK = "Traceback (most recent call last):"
 
@@ -30,29 +31,42 @@ class Output:
         What it is called: `Rank 1`.
     find
         Returns the files, in the order in which they are read; there can be more of them later.
+    is_rank
+        Whether it is not a launcher's own.
+    process
+        The number of the process that has started it: 0, unless the command was started once for each GPU.
 
     """
 
-    def __init__(self, label: str, title: str, find: Callable[[], Iterable[Path]]) -> None:
-        self.label, self.title = label, title
+    def __init__(
+        self,
+        label: str,
+        title: str,
+        find: Callable[[], Iterable[Path]],
+        *,
+        is_rank: bool = True,
+        process: int = 0,
+    ) -> None:
+        self.label, self.title, self.is_rank, self.process = label, title, is_rank, process
         self._find = find
         self._read: dict[Path, int] = {}  # how many bytes of each file were read
         self._decoders: dict[Path, codecs.IncrementalDecoder] = {}
         self.was_cut = False
 
-    def read(self, most: int) -> str:
+    def read(self, most: int | None) -> str:
         """Return what was written since the last call.
 
         Parameters
         ----------
         most
-            Bytes. Where more was written, its end is returned, and before it what is missing.
+            Bytes. Where more was written, its end is returned, and before it what is missing. None: nothing
+            is left out, but what is more than some MiB comes with the next call.
 
         """
         texts = []
         for file in self._find():
             texts.append(self._read_file(file, most))
-            most = max(0, most - len(texts[-1]))
+            most = most and max(1, most - len(texts[-1]))
         return "".join(texts)
 
     def __repr__(self) -> str:
@@ -64,10 +78,11 @@ class Output:
         return "".join(_read_end(file, _MOST_KEPT)[0] for file in self._find())
 
     def tail(self, most: int) -> str:
-        """Return what was written; of longer files the end, and before it what is missing."""
+        """Return what was written; of more bytes than that the end, and before it what is missing."""
         texts = []
-        for file in self._find():
-            text, missing = _read_end(file, most)
+        files = list(self._find())
+        for file in files:
+            text, missing = _read_end(file, most // len(files))
             texts += [_cut(missing, file)] if missing else []
             texts.append(text)
             self.was_cut = self.was_cut or missing > 0
@@ -78,7 +93,7 @@ class Output:
         """When something was last written: seconds since the epoch; 0 where nothing was."""
         return max((file.stat().st_mtime for file in self._find() if file.exists()), default=0.0)
 
-    def _read_file(self, file: Path, most: int) -> str:
+    def _read_file(self, file: Path, most: int | None) -> str:
         done = self._read.get(file, 0)
         cut = ""
         try:
@@ -86,7 +101,7 @@ class Output:
             if new <= 0:
                 return ""
             with file.open("rb") as stream:
-                if new > most:
+                if most is not None and new > most:
                     stream.seek(done + new - most)
                     # From the beginning of a line, if there is one: progress bars write none.
                     missing = new - most + len(stream.readline(min(most, _LONGEST_LINE)))
@@ -96,7 +111,7 @@ class Output:
                     done += missing
                 else:
                     stream.seek(done)
-                read = stream.read(most)
+                read = stream.read(_PIECE if most is None else most)
         except OSError:
             return ""
         self._read[file] = done + len(read)

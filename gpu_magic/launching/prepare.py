@@ -70,6 +70,9 @@ def prepare(
     """
     for name in {MASK, ORDER} & set(variables):
         raise LaunchError(f"{name} says which GPUs the command gets: name them with --gpus instead.")
+    for name, value in variables.items():
+        if not name or "=" in name or "\0" in f"{name}{value}":
+            raise LaunchError(f"{name!r} can't be a variable with the value {value!r}.")
     where = Path(folder or ".").expanduser().absolute()
     if not where.is_dir():
         raise LaunchError(f"{where} is not a folder.")

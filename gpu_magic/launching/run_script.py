@@ -16,15 +16,19 @@ from pathlib import Path
 
 
 def main() -> None:
-    path, given, returned, *names = sys.argv[1:]
+    # Some launchers put a `--local_rank=0` before the script's own arguments.
+    place = next(place for place, word in enumerate(sys.argv) if place and not word.startswith("-"))
+    flags, (path, given, returned, *names) = sys.argv[1:place], sys.argv[place:]
     package = str(Path(__file__).parents[2])
     sys.path[0] = str(Path(path).parent)  # as for a script there
-    sys.path.append(package)
+    is_found = package in sys.path
+    sys.path += [] if is_found else [package]
     from gpu_magic.errors import LaunchError
     from gpu_magic.launching.handover import dump, load
 
-    sys.path.remove(package)
-    sys.argv = [path]
+    if not is_found:
+        sys.path.remove(package)
+    sys.argv = [path, *flags]
     script = types.ModuleType("__main__")
     script.__file__ = path
     sys.modules["__main__"] = script
@@ -32,7 +36,8 @@ def main() -> None:
     sys.excepthook = show_error
     end: SystemExit | None = None
     try:
-        exec(compile(Path(path).read_bytes(), path, "exec"), script.__dict__)  # noqa: S102 - it is what is to be run
+        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+        exec(code, script.__dict__)  # noqa: S102 - it is what is to be run
     except SystemExit as error:
         end = error
     if names and os.environ.get("RANK", "0") == "0":

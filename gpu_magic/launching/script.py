@@ -60,7 +60,7 @@ class Script:
         """
         script = folder / self.name
         try:
-            script.write_text(self.code)
+            script.write_text(self.code, encoding="utf-8")
         except OSError as error:
             raise LaunchError(f"The script can't be written: {error}.") from None
         if not self.given and not self.wanted:
@@ -96,4 +96,5 @@ class Script:
             raise LaunchError(f"{names} did not come back: {type(error).__name__}: {error}") from None
         if processes is None:
             return found[0]
-        return {name: [one.get(name) for one in found] for name in self.wanted}
+        there = [name for name in self.wanted if any(name in one for one in found)]
+        return {name: [one.get(name) for one in found] for name in there}

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_magic.errors import CommandFailed, GpuMagicError, LaunchError
+from gpu_magic.errors import CommandFailed, GpuMagicError
 from gpu_magic.launching.gpu_use import GpuUse
 from gpu_magic.launching.guarded import Guarded
 from gpu_magic.launching.output import Output, last_traceback
@@ -80,13 +80,13 @@ class Task:
         try:
             for number, process in enumerate(processes):
                 self._start(process, prepared.folder, str(number) if len(processes) > 1 else "")
-        except LaunchError:
+            self._ended = threading.Event()
+            watcher = threading.Thread(target=self._watch, name=f"gpu_magic {name}", daemon=True)
+            watcher.start()
+        except BaseException:  # an interrupt, too
             for started in self._guarded:
-                started.end()
+                started.give_up()
             raise
-        self._ended = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name=f"gpu_magic {name}", daemon=True)
-        self._watcher.start()
 
     def _start(self, process: Process, folder: str, label: str) -> None:
         plan, logs = process.plan, self.files.path / f"ranks{label}"
@@ -98,11 +98,13 @@ class Task:
             Guarded(command, environment, folder, output, str(self.files.path), has_input=self._is_attached)
         )
         title, before = (f"Process {label}", f"{label}.") if label else ("Launcher", "")
-        self.outputs.append(Output(label, title, lambda: [console]))
+        number, has_console = len(self._guarded) - 1, bool(label) and not plan.ranks
+        self.outputs.append(Output(label, title, lambda: [console], is_rank=has_console, process=number))
         for rank in range(plan.ranks):
             patterns = [pattern.format(rank=rank) for pattern in plan.logs]
             title = f"Process {label}, rank {rank}" if label else f"Rank {rank}"
-            self.outputs.append(Output(f"{before}{rank}", title, partial(_files, logs, patterns)))
+            find = partial(_files, logs, patterns)
+            self.outputs.append(Output(f"{before}{rank}", title, find, process=number))
 
     @property
     def is_running(self) -> bool:
@@ -122,6 +124,11 @@ class Task:
         return not self.is_running and bool(self.code) and not self._was_stopped
 
     @property
+    def failure(self) -> str:
+        """Why it could not be started; empty where it could."""
+        return next((one.failure for one in self._guarded if one.failure), "")
+
+    @property
     def seconds(self) -> float:
         """For how long it has run."""
         return time.monotonic() - self._begun if self._seconds is None else self._seconds
@@ -134,7 +141,7 @@ class Task:
     @property
     def ranks(self) -> list[Output]:
         """What each rank has written; a command without ranks has one."""
-        return [output for output in self.outputs if output.label] or self.outputs
+        return [output for output in self.outputs if output.is_rank] or self.outputs
 
     @property
     def has_ranks(self) -> bool:
@@ -146,18 +153,25 @@ class Task:
         """The most memory that was seen in use by it on each GPU, in bytes; looked at once a second."""
         return self._use.peaks
 
-    def follow(self) -> Iterator[list[tuple[Output, str]]]:
-        """Yield what was written since the last look, ten times a second, until its end."""
+    def follow(self, *, cut: bool) -> Iterator[list[tuple[Output, str]]]:
+        """Yield what was written since the last look, ten times a second, until its end.
+
+        Parameters
+        ----------
+        cut
+            Leave out what is too much for a page.
+
+        """
         most = _MOST_AT_ONCE
         while True:
             has_ended = not self.is_running
             pieces = []
             for output in self.outputs:
-                if text := output.read(max(most, _MORE // len(self.outputs))):
+                if text := output.read(max(most, _MORE // len(self.outputs)) if cut else None):
                     most -= len(text)
                     pieces.append((output, text))
             yield pieces
-            if has_ended:
+            if has_ended and (cut or not pieces):
                 return
             most = min(_MOST_AT_ONCE, max(0, most) + _MORE)
             self._ended.wait(_READ_AGAIN)
@@ -187,8 +201,8 @@ class Task:
         if not self.has_failed:
             return
         lines = [str(self)]
-        if self.first_failure:
-            output, traceback = self.first_failure
+        if failure := self.first_failure:
+            output, traceback = failure
             lines = [f"{output.title}:", traceback, "", *lines]
         raise CommandFailed("\n".join(lines))
 
@@ -197,22 +211,19 @@ class Task:
         """The rank that was the first to write a traceback, and that; None where it has not failed."""
         if not self.has_failed:
             return None
-        found = [
-            (output, text)
-            for output in self.outputs
-            if output.label and (text := last_traceback(output.text))
-        ]
+        failed = [output for output in self.outputs if output.is_rank and self._guarded[output.process].code]
+        found = [(output, text) for output in failed if (text := last_traceback(output.text))]
         return min(found, key=lambda one: one[0].changed, default=None)
 
     def interrupt(self) -> None:
         """Interrupt it as Ctrl-C does; what is left after 2 s gets TERM, after 5 s KILL."""
-        self._was_stopped = True
+        self._was_stopped = self._was_stopped or self.is_running
         for process in self._guarded:
             process.interrupt()
 
     def end(self) -> None:
         """Send TERM to all that it has started, and KILL after 3 s."""
-        self._was_stopped = True
+        self._was_stopped = self._was_stopped or self.is_running
         for process in self._guarded:
             process.end()
 
@@ -229,8 +240,7 @@ class Task:
     def __str__(self) -> str:
         if self.is_running:
             return self.now
-        failure = next((one.failure for one in self._guarded if one.failure), "")
-        how = "stopped" if self._was_stopped else _how_it_ended(self.code or 0, failure)
+        how = "stopped" if self._was_stopped else _how_it_ended(self.code or 0, self.failure)
         parts = [f"{self.typed}: {how}", f"{self.seconds:.1f} s"]
         parts += [f"{device.label} at most {bytes_text(size)}" for device, size in self.peaks.items()]
         parts += self.causes
@@ -238,23 +248,25 @@ class Task:
 
     def _watch(self) -> None:
         """Follow what the guardians say, and look at the GPUs, until all has ended."""
-        with selectors.DefaultSelector() as running:
-            for one in self._guarded:
-                running.register(one.report, selectors.EVENT_READ, one)
-            look_at = 0.0
-            while running.get_map():
-                for key, _ in running.select(max(0.0, look_at - time.monotonic())):
-                    one = key.data
-                    one.read_report()
-                    if one.has_ended:
-                        running.unregister(key.fd)
-                if time.monotonic() >= look_at and running.get_map():
-                    look_at = time.monotonic() + _LOOK_AGAIN
-                    with suppress(GpuMagicError):  # a simulation that is described anew, and wrongly
-                        self._use.look()
-        self._seconds = time.monotonic() - self._begun
-        self.causes = self._find_causes()
-        self._ended.set()
+        try:
+            with selectors.DefaultSelector() as running:
+                for one in self._guarded:
+                    running.register(one.report, selectors.EVENT_READ, one)
+                look_at = 0.0
+                while running.get_map():
+                    for key, _ in running.select(max(0.0, look_at - time.monotonic())):
+                        one = key.data
+                        one.read_report()
+                        if one.has_ended:
+                            running.unregister(key.fd)
+                    if time.monotonic() >= look_at and running.get_map():
+                        look_at = time.monotonic() + _LOOK_AGAIN
+                        with suppress(GpuMagicError):  # a simulation that is described anew, and wrongly
+                            self._use.look({pid for one in self._guarded for pid in one.processes})
+            self._seconds = time.monotonic() - self._begun
+            self.causes = self._find_causes()
+        finally:
+            self._ended.set()
 
     def _find_causes(self) -> list[str]:
         causes = []
@@ -262,15 +274,16 @@ class Task:
             if _oom_kills() > self._oom_kills and self._was_killed():
                 causes.append("the system's out-of-memory killer has ended a process meanwhile")
             folder = self.files.path.parent
-            if folder.exists() and not shutil.disk_usage(folder).free:
-                causes.append(f"no space is left in {folder}, where its output goes")
+            with suppress(OSError):
+                if not shutil.disk_usage(folder).free:
+                    causes.append(f"no space is left in {folder}, where its output goes")
         return causes
 
     def _was_killed(self) -> bool:
         """Return whether KILL has ended the command, or as its launcher says a rank."""
         if any(one.code in (-signal.SIGKILL, 128 + signal.SIGKILL) for one in self._guarded):
             return True
-        console = "".join(output.text for output in self.outputs if not output.label)
+        console = "".join(output.text for output in self.outputs if not output.is_rank)
         return "SIGKILL" in console or "return code = -9" in console
 
     def __repr__(self) -> str:

@@ -127,9 +127,9 @@ def read_command(magic: str, line: str) -> SimpleNamespace:
     values = _defaults(magic).copy()
     while words and _is_option(words[0]):
         _read_option(magic, words.popleft(), words, values)
-    for word in shlex.shlex(line, punctuation_chars=True):  # keeps quotes: what is quoted is meant
-        if word and all(character in "|<>;&" for character in word):
-            raise UsageError(f"{word} is a shell's, and there is none: {magic} bash -c '…' starts one.")
+    unquoted = re.sub(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", "", line)
+    if found := re.search(r"[|<>;&]+", unquoted):
+        raise UsageError(f"{found[0]} is a shell's, and there is none: {magic} bash -c '…' starts one.")
     return SimpleNamespace(**values, command=list(words))
 
 

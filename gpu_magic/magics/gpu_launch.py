@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import CodeType
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
@@ -14,11 +17,10 @@ from gpu_magic.launching.task import Task
 from gpu_magic.launching.tasks import tasks
 from gpu_magic.magics.arguments import read_command
 from gpu_magic.magics.task_view import view_of
-from gpu_magic.moving.names import Names
 from gpu_magic.process.session import current
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from types import SimpleNamespace
 
     from IPython.core.interactiveshell import InteractiveShell
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from gpu_magic.launching.prepared import Prepared
 
 __all__ = ["GpuLaunchMagic"]
+
+# Programs that know $NAMES and {…} themselves.
+_HAVE_THEIR_OWN = ("sh", "bash", "dash", "zsh", "fish", "awk", "gawk", "mawk", "perl")
 
 
 class GpuLaunchMagic:
@@ -78,18 +83,21 @@ class GpuLaunchMagic:
             return
         if options.background:
             tasks.add(task)
+        for note in (*_notes_on(options.command), *task.notes):
+            print(note)
+        if options.background:
+            print(f"{task.name} runs; %gpu_tasks {task.name} shows what it writes.")
+            return
         try:
-            for note in (*_notes_on(options.command), *task.notes):
-                print(note)
-            if options.background:
-                print(f"{task.name} runs; %gpu_tasks {task.name} shows what it writes.")
-                return
             self._follow(task)
+        except BaseException:  # an interrupt, too
+            task.stop()  # where an error of ours has ended this
+            self._take_back(script, task, options)
+            raise
+        else:
+            if problem := self._take_back(script, task, options):
+                raise UsageError(problem)
         finally:
-            if task.is_running and not options.background:
-                task.end()  # an error of ours, or another interrupt, has ended this
-            if script and script.wanted:
-                self._take_back(script, task, each=options.each)
             if options.keep or any(output.was_cut for output in task.outputs):
                 print(f"Its files are kept in {task.files.keep()}.")
 
@@ -107,7 +115,7 @@ class GpuLaunchMagic:
         if wanted and options.background:
             raise LaunchError("--out needs the end of the command, which --background does not wait for.")
         _check_script(cell, wanted, given)
-        variables = Names(self._shell.user_ns, self._shell.user_ns_hidden).read(" ".join(given))
+        variables = {name: _value(self._shell.user_ns, name) for name in given}
         return Script(f"cell_{_number_of_cell(self._shell)}.py", cell, variables, wanted)
 
     def _prepare(self, options: SimpleNamespace, script: Script | None) -> Prepared:
@@ -125,18 +133,21 @@ class GpuLaunchMagic:
             script=script,
         )
 
-    def _take_back(self, script: Script, task: Task, *, each: bool) -> None:
-        """Set the variables that come back, also of a command that has failed: they can be hours of work."""
+    def _take_back(self, script: Script | None, task: Task, options: SimpleNamespace) -> str:
+        """Set the variables that come back, also of a command that has failed: they can be hours of work.
+
+        Return why they can't be read, if that is so.
+        """
+        if script is None or not script.wanted:
+            return ""
         try:
-            returned = script.returned(task.files.path, len(task.devices) if each else None)
+            returned = script.returned(task.files.path, len(task.devices) if options.each else None)
         except GpuMagicError as error:
-            if not task.has_failed:
-                raise UsageError(str(error)) from None
-            print(error)
-            return
+            return str(error)
         self._shell.user_ns.update(returned)
-        if not returned and not task.code:
-            print(f"{', '.join(script.wanted)} did not come back: the cell ended before its last line.")
+        if missing := [name for name in script.wanted if name not in returned]:
+            print(f"{', '.join(missing)} did not come back: the cell has not come to its end.")
+        return ""
 
     def _follow(self, task: Task) -> None:
         """Show what a task writes, until its end; an interrupt ends it."""
@@ -144,7 +155,7 @@ class GpuLaunchMagic:
         with view_of(task, in_kernel=hasattr(self._shell, "kernel")) as view:
             while True:
                 try:
-                    for pieces in task.follow():
+                    for pieces in task.follow(cut=True):
                         view.show(pieces)
                     break
                 except KeyboardInterrupt as error:
@@ -162,16 +173,26 @@ def _number_of_cell(shell: InteractiveShell) -> int:
     return len(manager.input_hist_raw) - 1 if manager else shell.execution_count
 
 
-def _notes_on(words: Iterable[str]) -> Iterator[str]:
+def _notes_on(words: Sequence[str]) -> Iterator[str]:
     """Say what of a line is handed over as it stands, though it looks like something else."""
-    text = " ".join(words)
-    if found := re.search(r"\{[A-Za-z_]\w*\}", text):
+    if not words or Path(words[0]).name in _HAVE_THEIR_OWN:
+        return
+    text = " ".join(words[1:])
+    if found := re.search(r"(?<!\$)\{[A-Za-z_]\w*\}", text):
         yield (
             f"{found[0]} is handed over as it stands: IPython replaces {{names}} in a line only where it "
             "knows all of them, and $NAMES as well."
         )
-    elif found := re.search(r"\$[A-Za-z_]\w*", text):
+    elif found := re.search(r"\$\{?[A-Za-z_]\w*", text):
         yield f"{found[0]} is handed over as it stands: there is no shell here, bash -c '…' starts one."
+
+
+def _value(variables: Mapping[str, Any], name: str) -> Any:
+    """Return a variable's value."""
+    if name in variables:
+        return variables[name]
+    close = difflib.get_close_matches(name, variables, n=1)
+    raise LaunchError(f"There is no variable {name}{f'; did you mean {close[0]}?' if close else '.'}")
 
 
 def _names(typed: str | None) -> tuple[str, ...]:
@@ -192,20 +213,28 @@ def _number(typed: str | None) -> int | None:
 def _check_script(cell: str, wanted: Iterable[str], given: Container[str]) -> None:
     """Check that a cell can be run as a script, and can have the variables that are wanted of it."""
     try:
-        names = compile(cell, "cell", "exec").co_names
+        # With a line in place of the magic's, so that lines are counted as in the cell.
+        code = compile(f"\n{cell}", "cell", "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise LaunchError(f"The cell is not a script of Python's: {_reason(error, cell)}.") from None
-    if "import *" in cell or {"exec", "globals", "vars"} & set(names):
+    names = _names_in(code)
+    if "import *" in cell or {"exec", "globals", "vars"} & names:
         return  # it can set any
     for name in wanted:
         if name not in names and name not in given:
             raise LaunchError(f"--out names {name}, which the cell never sets.")
 
 
+def _names_in(code: CodeType) -> set[str]:
+    """Return all names in some code, those in its functions and classes included."""
+    within = [_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*within)
+
+
 def _reason(error: SyntaxError | ValueError, cell: str) -> str:
     if not isinstance(error, SyntaxError) or not error.lineno:
         return str(error)
-    line = cell.splitlines()[error.lineno - 1].strip()
+    line = "".join(cell.splitlines()[error.lineno - 2 : error.lineno - 1]).strip()
     if line.startswith(("%", "!")):
-        return f"it has no magics and no shell, as {line} in line {error.lineno + 1}"
-    return f"{error.msg} in line {error.lineno + 1}"
+        return f"it has no magics and no shell, as {line} in line {error.lineno}"
+    return f"{error.msg} in line {error.lineno}"

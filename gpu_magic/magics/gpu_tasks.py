@@ -60,18 +60,23 @@ class GpuTasksMagic:
 
 
 def _wait(found: Sequence[Task]) -> None:
-    """Wait for the end of all, and say how each has ended; of one that has failed, an error says it."""
+    """Wait for the end of all, and say how each has ended; of the first that has failed, an error says it.
+
+    Where none is named, what had failed before is no error again.
+    """
+    waited = found if len(found) == 1 else [task for task in found if task.is_running]
     try:
-        for task in found:
+        for task in waited:
             task.join()
     except KeyboardInterrupt as interrupt:
         running = ", ".join(task.name for task in found if task.is_running)
         text = f"KeyboardInterrupt: {running} runs on; %gpu_tasks NAME --stop ends it."
         interrupt._render_traceback_ = lambda: [text]  # type: ignore[attr-defined] # IPython's way
         raise
-    _list([task for task in found if not task.has_failed])
-    for task in found:
-        task.check()
+    failed = [task for task in waited if task.has_failed]
+    _list([task for task in found if task not in failed[:1]])
+    for task in failed:
+        task.check()  # the first of them is raised
 
 
 def _list(found: Sequence[Task]) -> None:

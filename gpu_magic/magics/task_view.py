@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["show_output", "view_of"]
 
 _AGAIN = 1.0  # seconds between two states of the line
+_MOST_SHOWN = 1 << 20  # bytes of what a task has written so far
 
 
 class View(Protocol):
@@ -42,8 +43,10 @@ def show_output(task: Task, *, in_kernel: bool) -> None:
     """Show what a task has written so far."""
     if in_kernel and task.has_ranks:
         display(RankFolds(task))
-    else:
-        print(task.output if not task.has_ranks else RankFolds(task), end="")
+        return
+    lines = RankLines(sys.stdout, has_ranks=task.has_ranks)
+    lines.show((output, output.tail(_MOST_SHOWN // len(task.outputs))) for output in task.outputs)
+    lines.end()
 
 
 @contextmanager
@@ -79,7 +82,7 @@ class _Line:
         self._lines.show(pieces)
         if time.monotonic() >= self._due:
             self.update()
-            self._due += _AGAIN
+            self._due = time.monotonic() + _AGAIN
 
     def update(self) -> None:
         self._handle.update(_text(self._task), raw=True)

@@ -38,6 +38,11 @@ class Clicks {
     this.chosen = this.latest;
   }
 
+  // A choice was made: its clicks are a part of what the kernel has.
+  settle() {
+    this.confirm(this.chosen);
+  }
+
   drop() {
     this.waiting = [];
   }

@@ -30,8 +30,8 @@ class RankTabs:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        # The launcher's own, which has no label, stands last.
-        self._outputs = sorted(task.outputs, key=lambda output: not output.label)
+        # What launchers write themselves stands last.
+        self._outputs = sorted(task.outputs, key=lambda output: not output.is_rank)
         self._texts = {output.label: "" for output in self._outputs}
         self._changed: set[str] = set()
         self._pages = {output.label: HTML(layout=_following()) for output in self._outputs}
@@ -64,6 +64,10 @@ class RankTabs:
     def close(self) -> None:
         """Remove it from the pages."""
         for widget in (*self._pages.values(), self._tabs, self._line, self._box):
+            # Each has made others, which ipywidgets keeps.
+            for part in (widget.layout, getattr(widget, "style", None)):
+                if part is not None:
+                    part.close()
             widget.close()
 
 

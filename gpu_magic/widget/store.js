@@ -63,6 +63,7 @@ class Store {
         if (this.clicks.repeat(message)) this.forgetNotice();
         break;
       case "notice":
+        if (message.kind === "done") this.clicks.settle();
         this.answer(message.text, message.kind);
         break;
       case "paused":

@@ -96,3 +96,15 @@ def test_a_click_that_the_kernel_says_nothing_of_is_repeated(chromium: Browser) 
         hear(page, **heartbeat)
         assert page.evaluate(clicks) == 2
         assert sent(page, "set_draft")["request"] == "1"
+
+
+def test_a_click_that_got_lost_is_not_made_again_once_it_was_chosen(chromium: Browser) -> None:
+    state = state_of("4xA100-80GB")
+    heartbeat = {"type": "heartbeat", "second": state["second"] + 9, "unbroken": state["second"]}
+    with panel_page(chromium, state) as page:
+        page.clock.install()
+        use_gpu_1(page)  # the kernel has heard of "Use these" alone
+        hear(page, type="notice", text="cuda:0 = GPU 1", kind="done", version=state["version"] + 1)
+        page.clock.fast_forward(4000)
+        hear(page, **heartbeat)
+        assert page.evaluate("sent.filter(one => one.type === 'set_draft').length") == 1

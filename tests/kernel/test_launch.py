@@ -176,7 +176,7 @@ def test_variables_of_a_sweep_come_back_as_lists(kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ("--in stepps", "stepps"),
+        ("--in stepps", "There is no variable stepps; did you mean steps?"),
         ("--in steps.x", "steps.x is not a variable; variables are named like this: --in lr,steps."),
         ("--in steps,lock", "lock can't be handed over: TypeError: cannot pickle '_thread.lock' object"),
         ("--in large", "large: 65 MiB are too much to be handed over, at most 64 MiB are"),
@@ -222,6 +222,36 @@ def test_what_can_come_back_does_whatever_else_is_wrong(kernel: Kernel) -> None:
     assert reply.errors[0].splitlines()[2].endswith('cell_8.py", line 2, in <module>')  # and nothing of ours
 
 
+def test_nothing_is_set_where_nothing_comes_back(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\nresult = 'old'")
+    for options in "-n 1", "-n 2 --each":
+        reply = kernel.run(f"%%gpu_launch {options} --out result python\nresult = 1 / 0")
+        assert reply.status == "error"
+        assert "result did not come back: the cell has not come to its end." in reply.stdout
+        assert kernel.run("result").text == "'old'"
+
+
+def test_a_cell_with_variables_runs_as_one_without(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\nx = 3")
+    code = (
+        "import sys\ndef f(x: int): pass\nlike = f.__annotations__, sys.argv[1:], sys.path[1:]\nprint(like)"
+    )
+    with_them = kernel.run(f"%%gpu_launch -n 1 --in x --out like python\n{code}").stdout
+    assert with_them == kernel.run(f"%%gpu_launch -n 1 python\n{code}").stdout
+
+
+def test_variables_go_to_launchers_that_add_arguments(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\nx = 3")
+    code = "import sys\ny = x + 1, [word.partition('=')[0] for word in sys.argv[1:]]"
+    for launcher, flag in (
+        ("deepspeed", "--local_rank"),
+        ("python -m torch.distributed.launch", "--local-rank"),
+    ):
+        reply = kernel.run(f"%%gpu_launch -n 1 --in x --out y {launcher}\n{code}")
+        assert reply.status == "ok", reply.text
+        assert kernel.run("y").text == f"(4, ['{flag}'])"
+
+
 def test_an_interrupt_is_a_line(kernel: Kernel) -> None:
     kernel.run(LOAD)
     kernel.client.execute("%gpu_launch python -c 'import time; time.sleep(600)'")
@@ -245,6 +275,10 @@ def test_what_only_looks_like_something_is_said(kernel: Kernel) -> None:
     for typed in ("> out.log", "| tail -1", "&& date", "2>&1"):
         assert "is a shell's, and there is none" in kernel.run(f"{show} {typed}").stderr, typed
     assert kernel.run(f"{show} '|'").stdout == "['|']\n"
+    assert kernel.run(f"{show} --filter='loss<1' --name=\"R&D\" it\\'s a\\;b").stdout == (
+        "['--filter=loss<1', '--name=R&D', \"it's\", 'a;b']\n"
+    )
+    assert "handed over" not in kernel.run("%gpu_launch -n 1 bash -c 'echo $HOME ${HOME}'").stdout
     assert kernel.run("%gpu_launch --gpus {gpus} printenv CUDA_VISIBLE_DEVICES").stdout == "1,3\n"
 
 
@@ -282,6 +316,8 @@ def test_all_that_run_in_the_background_are_waited_for(kernel: Kernel) -> None:
     assert [line.split(" ·")[0].rpartition(": ")[2] for line in reply.stdout.splitlines()] == ["done"] * 2
     assert "failed with exit code 3" in reply.errors[0]
     assert "failed with exit code 3" in kernel.run("%gpu_tasks two --wait").errors[0]
+    assert "failed with exit code 3" in kernel.run("%gpu_tasks two --stop").stdout  # it stays what it was
+    assert kernel.run("%gpu_tasks --wait").status == "ok"  # it was said
     assert kernel.run("%gpu_tasks three --wait").status == "ok"
     assert "Name one task: one, for example." in kernel.run("%gpu_tasks one two").stderr
 

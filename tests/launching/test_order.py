@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import gpu_magic
+from gpu_magic.launching.prepare import prepare
+from gpu_magic.process.session import current
 from gpu_magic.testing import simulate, start_cuda
 
 # What a rank has, as it sees it. It imports no framework: a second of each rank's.
@@ -69,6 +71,31 @@ def test_a_launcher_that_is_named_by_its_path_is_told_as_well(machine: Path) -> 
     path = str(Path(sys.executable).with_name("torchrun"))
     ranks = seen(gpu_magic.launch([path, "show.py"], gpus="3,1"))
     assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == ["3,1"] * 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "start"),
+    [
+        ("python -m package --out d -n 4", "-m package --out d -n 4"),
+        ("python -c pass --gpus 2", "-c pass --gpus 2"),
+        ("python -Wignore -X dev show.py --each", "-Wignore -X dev show.py --each"),
+        ("python -uB show.py", "-uB show.py"),
+        ("python -um package", "-um package"),
+        (
+            "python -u -m torch.distributed.run show.py",
+            "-u -m torch.distributed.run --standalone --nproc-per-node=2",
+        ),
+        ("python -m accelerate.commands.launch show.py", "-m accelerate.commands.launch --multi_gpu"),
+        ("python -V", "-V"),
+    ],
+)
+def test_python_s_own_options_are_read_as_python_does(machine: Path, typed: str, start: str) -> None:
+    (machine / "show.py").write_text(SCRIPT)
+    session = current()
+    prepared = prepare(
+        session, typed.split(), "0,1", None, each=False, force=False, variables={}, folder=None
+    )
+    assert f"{sys.executable} {start}" in str(prepared)
 
 
 def test_every_order_of_every_number_reaches_a_program(machine: Path) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import gc
 import io
 import os
+import shutil
+import subprocess
+import sys
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import ipywidgets
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_magic
 from gpu_magic.display.task_output import RankLines
+from gpu_magic.errors import LaunchError
 from gpu_magic.launching.output import Output, last_traceback
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from gpu_magic.widget.rank_tabs import RankTabs
 
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=20), max_size=8)
 
@@ -73,7 +76,7 @@ def test_more_than_a_page_can_take_is_cut_and_stands_in_the_file(machine: Path) 
     """100 MB at once: the end of it is shown, and where the rest is."""
     code = "import sys; [sys.stdout.write('x' * 99 + chr(10)) for _ in range(1_000_000)]; print('the end')"
     task = gpu_magic.launch(["python", "-c", code], count=1)
-    texts = [text for pieces in task.follow() for _, text in pieces]
+    texts = [text for pieces in task.follow(cut=True) for _, text in pieces]
     assert sum(map(len, texts)) < 10_000_000
     assert "".join(texts).endswith("the end\n")
     cut = next(text for text in texts if "are left out here; they stand in " in text)
@@ -84,7 +87,7 @@ def test_more_than_a_page_can_take_is_cut_and_stands_in_the_file(machine: Path) 
 
 def test_a_long_text_at_once_is_shown_whole(machine: Path) -> None:
     task = gpu_magic.launch(["python", "-c", "print('x' * 99 * 1000)"], count=1)
-    text = "".join(text for pieces in task.follow() for _, text in pieces)
+    text = "".join(text for pieces in task.follow(cut=True) for _, text in pieces)
     assert text == "x" * 99_000 + "\n"
     assert not task.outputs[0].was_cut
 
@@ -108,6 +111,71 @@ def test_a_child_that_is_forked_leaves_the_files_alone(machine: Path) -> None:
         os._exit(0)
     os.wait()
     assert task.files.path.is_dir()
+
+
+def test_the_process_that_failed_is_named_and_not_one_that_has_logged_an_error(machine: Path) -> None:
+    code = (
+        "import os, time, traceback\n"
+        "if os.environ['GPU_MAGIC_INDEX'] == '1':\n    time.sleep(0.5)\n    raise ValueError('the real one')\n"
+        "try: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()"
+    )
+    task = gpu_magic.launch(["python", "-c", code], gpus="0,1", each=True)
+    with pytest.raises(gpu_magic.CommandFailed, match=r"^Process 1:\n(.|\n)*the real one"):
+        task.wait()
+
+
+def test_the_ranks_of_several_launchers_are_ranks_and_these_are_not(machine: Path) -> None:
+    (machine / "show.py").write_text("print('here')")
+    task = gpu_magic.launch("torchrun show.py", gpus="0,1", each=True)
+    task.wait()
+    assert [(rank.label, rank.title, rank.text) for rank in task.ranks] == [
+        ("0.0", "Process 0, rank 0", "here\n"),
+        ("1.0", "Process 1, rank 0", "here\n"),
+    ]
+
+
+def test_files_of_processes_that_were_killed_go_with_the_next_launch(machine: Path) -> None:
+    code = (
+        "import gpu_magic, os, signal\n"
+        "tasks = [gpu_magic.launch('true', count=1) for _ in range(2)]\n"
+        "for task in tasks: task.wait(); print(task.files.path, flush=True)\n"
+        "tasks[1].files.keep()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    simulated = os.environ | {"GPU_MAGIC_SIMULATE": "1xA100-80GB"}
+    killed = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False, env=simulated
+    )
+    left, kept = map(Path, killed.stdout.split())
+    assert left.is_dir()
+    gpu_magic.launch("true", count=1).wait()
+    assert not left.exists()
+    assert kept.is_dir()
+    shutil.rmtree(kept)
+
+
+def test_what_can_be_no_variable_is_a_line_and_leaves_nothing(machine: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for variables in {"N": "a\0b"}, {"A=B": "1"}, {"": "1"}:
+        with pytest.raises(LaunchError, match="can't be a variable with the value"):
+            gpu_magic.launch("true", count=1, env=variables)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    task = gpu_magic.launch("printenv N", count=1, env={"N": 4})
+    task.wait()
+    assert task.output == "4\n"
+
+
+def widgets() -> set[str]:
+    return set(ipywidgets.widgets.widget._instances)
+
+
+def test_tabs_leave_no_widget(machine: Path) -> None:
+    task = gpu_magic.launch("true", gpus="0-3", each=True)
+    task.wait()
+    RankTabs(task).close()
+    before = len(widgets())
+    RankTabs(task).close()
+    assert len(widgets()) == before
 
 
 def test_a_signal_without_a_name_is_told_by_its_number(machine: Path) -> None:

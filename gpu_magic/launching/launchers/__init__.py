@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING
 from gpu_magic.errors import LaunchError
 from gpu_magic.launching.launchers import accelerate, deepspeed, torchrun
 from gpu_magic.launching.launchers.plan import Command, Plan
-from gpu_magic.launching.launchers.words import CommandLine, find_program, find_python
+from gpu_magic.launching.launchers.python import PythonLine
+from gpu_magic.launching.launchers.words import find_program, find_python
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["Command", "Plan", "plan_command"]
-
-# Python's own: those that take no value, and those with which it runs no script.
-_SWITCHES = frozenset("-b -B -d -E -h -i -I -O -OO -P -q -s -S -u -v -V -x -? --help --version".split())
-_NO_SCRIPT = ("-c", "-m", "-V", "--version", "-h", "-?", "--help")
 
 
 def plan_command(command: Command) -> Plan:
@@ -36,8 +33,6 @@ def plan_command(command: Command) -> Plan:
     match [Path(program).name, *rest]:
         case ["torchrun", *rest]:
             return torchrun.plan(command, [program], rest)
-        case ["python" | "python3", "-m", module, *rest] if module in torchrun.MODULES:
-            return torchrun.plan(command, [program, "-m", module], rest)
         case ["accelerate", "launch", *rest]:
             return accelerate.plan(command, [program, "launch"], rest)
         case ["accelerate-launch", *rest]:
@@ -45,18 +40,18 @@ def plan_command(command: Command) -> Plan:
         case ["deepspeed", *rest]:
             return deepspeed.plan(command, [program], rest)
         case ["python" | "python3", *rest]:
-            return _python(command, program, rest)
+            return _python(command, PythonLine(program, rest))
     return _other(command, program, rest)
 
 
-def _python(command: Command, program: str, words: Sequence[str]) -> Plan:
-    """One process, which has all the GPUs."""
-    line = CommandLine(program, words, _SWITCHES, command.script)
-    if not line.has(*_NO_SCRIPT):
-        line.check_script(command.folder)
-    elif command.script:
-        raise LaunchError(f"The cell is the script, so leave out {line.flags[-1]}.")
-    return Plan((find_python(program, command.folder),), (*line.flags, *line.program))
+def _python(command: Command, line: PythonLine) -> Plan:
+    """One process, which has all the GPUs; or a launcher that is run as a module."""
+    if line.module in torchrun.MODULES:
+        return torchrun.plan(command, line.start, line.rest)
+    if line.module in accelerate.MODULES:
+        return accelerate.plan(command, line.start, line.rest)
+    line.check(command)
+    return Plan((find_python(line.start[0], command.folder),), (*line.start[1:], *line.rest, *command.script))
 
 
 def _other(command: Command, program: str, words: Sequence[str]) -> Plan:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_magic.launching.launchers.plan import TORCH_LOGS, Plan
-from gpu_magic.launching.launchers.words import CommandLine, dashed, find_program
+from gpu_magic.launching.launchers.words import CommandLine, dashed, start_of
 from gpu_magic.text import printable
 
 if TYPE_CHECKING:
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from gpu_magic.launching.launchers.plan import Command
 
-__all__ = ["plan"]
+__all__ = ["MODULES", "plan"]
+
+MODULES = ("accelerate.commands.launch",)  # which does the same
 
 _SWITCHES = frozenset(
     """
@@ -55,7 +57,7 @@ def plan(command: Command, launcher: Sequence[str], words: Sequence[str]) -> Pla
         What follows that.
 
     """
-    gpus, (program, *subcommand) = len(command.gpus), launcher
+    gpus = len(command.gpus)
     line = CommandLine(" ".join(launcher), words, _SWITCHES, command.script)
     line.refuse("--gpu-ids")
     line.take_count("--num-processes", gpus)
@@ -71,8 +73,7 @@ def plan(command: Command, launcher: Sequence[str], words: Sequence[str]) -> Pla
     }
     is_several = gpus > 1 and not line.has(*_KINDS)
     start = (
-        find_program(program, command.folder),
-        *subcommand,
+        *start_of(launcher, command.folder),
         *(("--multi_gpu",) if is_several else ()),
         *(f"{flag}={value}" for flag, value in given.items() if value and not line.has(dashed(flag))),
     )

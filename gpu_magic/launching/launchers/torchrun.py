@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_magic.launching.launchers.plan import TORCH_LOGS, Plan
-from gpu_magic.launching.launchers.words import CommandLine, find_program, find_python
+from gpu_magic.launching.launchers.words import CommandLine, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,13 +47,12 @@ def plan(command: Command, launcher: Sequence[str], words: Sequence[str]) -> Pla
         What follows that.
 
     """
-    gpus, (program, *module) = len(command.gpus), launcher
+    gpus = len(command.gpus)
     line = CommandLine(" ".join(launcher), words, _SWITCHES, command.script)
     line.take_count("--nproc-per-node", gpus)
     line.check_script(command.folder, "-m", "--module", "--no-python", "--run-path")
     meeting = () if line.has(*_RENDEZVOUS) else ("--standalone",)
-    found = (find_python if module else find_program)(program, command.folder)
-    start = (found, *module, *meeting, f"--nproc-per-node={gpus}")
+    start = (*start_of(launcher, command.folder), *meeting, f"--nproc-per-node={gpus}")
     rest = (*line.flags, *line.program)
     if line.has(*_OUTPUT):
         return Plan(start, rest)

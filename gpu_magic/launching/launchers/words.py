@@ -16,10 +16,19 @@ from gpu_magic.text import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["CommandLine", "dashed", "find_program", "find_python", "has_flag"]
+__all__ = [
+    "BEFORE",
+    "CommandLine",
+    "check_is_file",
+    "dashed",
+    "find_program",
+    "find_python",
+    "has_flag",
+    "start_of",
+]
 
 # Options of a launch, which stand before the launcher's name.
-_BEFORE = frozenset(
+BEFORE = frozenset(
     """
     -n --count --gpus --each --env --cwd --in --out --background --keep --force --dry-run
     """.split()
@@ -64,11 +73,12 @@ class CommandLine:
         self.launcher = launcher
         self.flags, self.program = list(words[:place]), list(words[place:])
         for word in self.flags:
-            if word.partition("=")[0] in _BEFORE:
+            if word.partition("=")[0] in BEFORE:
                 raise LaunchError(f"{word} is not {launcher}'s: write it before {launcher}.")
         if script and self.program:
             raise LaunchError(f"The cell is the script, so leave out {shlex.join(self.program)}.")
         self.program += script
+        self._is_cell = bool(script)
 
     def has(self, *flags: str) -> bool:
         """Return whether one of these flags was typed, however it is spelled."""
@@ -119,12 +129,11 @@ class CommandLine:
         """
         if not self.program:
             raise LaunchError(f"No script is named; try {self.launcher} train.py.")
-        if self.has(*instead):
-            return
-        script = Path(folder, self.program[0])
-        if not script.is_file():
-            what = "is a folder" if script.is_dir() else "is not there"
-            raise LaunchError(f"{self.program[0]} {what}: {script.absolute()}.")
+        named = [word for word in self.flags if has_flag([word], *instead)]
+        if named and self._is_cell:
+            raise LaunchError(f"The cell is the script, so leave out {named[0]}.")
+        if not named:
+            check_is_file(Path(folder, self.program[0]), self.program[0])
 
 
 def find_python(name: str, folder: str) -> str:
@@ -139,6 +148,22 @@ def dashed(flag: str) -> str:
 
 def has_flag(words: Sequence[str], *flags: str) -> bool:
     return any(dashed(word) in flags for word in words)
+
+
+def check_is_file(script: Path, typed: str) -> None:
+    """Raise LaunchError where a script is not there."""
+    if not script.is_file():
+        what = "is a folder" if script.is_dir() else "is not there"
+        raise LaunchError(f"{typed} {what}: {script.absolute()}.")
+
+
+def start_of(launcher: Sequence[str], folder: str) -> tuple[str, ...]:
+    """Return a launcher's words with the path of its program: `torchrun`, or `python -m` and its module."""
+    program, *rest = launcher
+    return (
+        find_python(program, folder) if "python" in Path(program).name else find_program(program, folder),
+        *rest,
+    )
 
 
 def find_program(name: str, folder: str) -> str:
