@@ -195,11 +195,11 @@ def parse(message: object) -> PageMessage | None:
             "click": int(click),
             "number": int(number),
         }:
-            return SetDraft(request, page, click, number)
+            return SetDraft(request, page, click, number) if _is_name(page) else None
         case {"type": "choose", "request": str(request), "restart": bool(restart), "page": str(page)}:
-            return Choose(request, restart, page)
+            return Choose(request, restart, page) if _is_name(page) else None
         case {"type": "answer_restart", "page": str(page), "can": bool(can)}:
-            return AnswerRestart(page, can)
+            return AnswerRestart(page, can) if _is_name(page) else None
         case {"type": "set_details", "view": str(view), "keys": list(keys)}:
             is_valid = _is_name(view) and len(keys) <= _MOST_DETAILS and all(map(_is_name, keys))
             return SetDetails(view, tuple(keys)) if is_valid else None
@@ -209,7 +209,7 @@ def parse(message: object) -> PageMessage | None:
         case {"type": "free"}:
             return Free()
         case {"type": "attach", "page": str(page)}:
-            return Attach(page)
+            return Attach(page) if _is_name(page) else None
     return None
 
 

@@ -90,6 +90,7 @@ NONSENSE: list[Any] = [
     {"type": "set_draft", "request": {"1": "3"}, "page": "p", "click": 1, "number": 0},
     {"type": "set_draft", "request": "1", "page": "p", "click": "1", "number": 0},
     {"type": "set_draft", "request": "1", "page": "p", "click": 1, "number": None},
+    {"type": "set_draft", "request": "1", "page": "p" * 65, "click": 1, "number": 0},
     {"type": "delete", "request": "1", "page": "p"},
     {"type": "set_visibility", "view": 3, "visibility": "watched", "version": 1},
     {"type": "set_visibility", "view": "v", "visibility": "yes", "version": 1},
