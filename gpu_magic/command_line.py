@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpu_magic.devices.model import Device
+    from gpu_magic.launching.prepared import Prepared
 
 __all__ = ["main"]
 
@@ -103,11 +104,9 @@ def _run(options: argparse.Namespace) -> int:
     if options.dry_run:
         print(prepared)
         return 0
-    task = Task("run", prepared, current(), is_attached=True)
+    task = _start(prepared)
     for note in task.notes:
         print(note, file=sys.stderr)
-    signal.signal(signal.SIGINT, lambda *_: task.interrupt())
-    signal.signal(signal.SIGTERM, lambda *_: task.end())
     lines = RankLines(sys.stdout, has_ranks=len(task.outputs) > 1)
     for pieces in task.follow(cut=False):
         lines.show(pieces)
@@ -120,6 +119,27 @@ def _run(options: argparse.Namespace) -> int:
             print(f"gpu-magic: {failure}", file=sys.stderr)
     code = task.code or 0
     return code if code >= 0 else 128 - code  # as shells report a signal
+
+
+def _start(prepared: Prepared) -> Task:
+    """Start a command; pass signals on to it, those that come meanwhile included."""
+    came: list[int] = []
+    started: list[Task] = []
+
+    def pass_on(number: int, _: object) -> None:
+        came.append(number)
+        for task in started:
+            if number == signal.SIGINT:
+                task.interrupt()
+            else:
+                task.end()
+
+    for number in signal.SIGINT, signal.SIGTERM:
+        signal.signal(number, pass_on)
+    started.append(Task("run", prepared, current(), is_attached=True))
+    if came:
+        pass_on(came[-1], None)
+    return started[0]
 
 
 def _show(*, as_json: bool) -> int:

@@ -327,20 +327,23 @@ def test_several_panels_agree(lab: Lab) -> None:
     notebook = open_panel(lab, "%gpu_panel", "import gpu_magic; gpu_magic.panel()")
     panels = notebook.page.locator(".gm-panel")
     expect(panels).to_have_count(3)
+    cells = notebook.page.locator(
+        ".jp-Cell"
+    )  # one that was never in sight has the table, and no panel to scroll to
     panels.nth(0).locator('[data-key="3"]').click()
     for number in range(3):
-        panels.nth(number).scroll_into_view_if_needed()  # what nobody sees is told later
+        cells.nth(number + 1).scroll_into_view_if_needed()  # what nobody sees is told later
         expect(panels.nth(number).locator('[data-key="3"]')).to_have_attribute("aria-selected", "true")
         expect(panels.nth(number).locator(".gm-line code")).to_have_text("%gpus 3")
     panels.nth(2).locator('[data-key="1"]').click()
     expect(panels.nth(1).locator(".gm-line code")).to_have_text("%gpus 3,1")  # what is shown is what is used
     panels.nth(1).get_by_role("button", name="Use these").click()
     for number in range(3):
-        panels.nth(number).scroll_into_view_if_needed()
+        cells.nth(number + 1).scroll_into_view_if_needed()
         expect(panels.nth(number).locator(".gm-said")).to_contain_text("cuda:1 = GPU 1")
     assert notebook.ask("%gpus 0") == "cuda:0 = GPU 0 (NVIDIA A100-SXM4-80GB, 80 GiB free)"
     for number in range(3):
-        panels.nth(number).scroll_into_view_if_needed()
+        cells.nth(number + 1).scroll_into_view_if_needed()
         expect(panels.nth(number).locator('[data-key="0"] .gm-badge')).to_have_text("cuda:0")
         expect(panels.nth(number).locator('[data-key="3"] .gm-badge')).to_have_text("")
 

@@ -53,8 +53,11 @@ def test_the_traceback_of_the_rank_that_failed_comes_with_the_error(kernel: Kern
     kernel.run(LOAD)
     code = (
         "import os, time\\n"
-        "print('I am', os.environ['RANK'])\\n"
-        "if os.environ['RANK'] == '1': raise ValueError('boom')\\n"
+        "print('I am', os.environ['RANK'], flush=True)\\n"
+        "if os.environ['RANK'] == '1':\\n"
+        "    while not os.path.exists('zero'): time.sleep(0.05)\\n"
+        "    raise ValueError('boom')\\n"
+        "open('zero', 'w').close()\\n"
         "time.sleep(600)"
     )
     kernel.run(f'open("fails.py", "w").write("{code}")')
