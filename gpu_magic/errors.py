@@ -6,6 +6,7 @@ from gpu_magic.text import printable
 
 __all__ = [
     "ChoiceError",
+    "ClusterError",
     "CommandFailed",
     "CudaInitializedError",
     "CudaInitializedWarning",
@@ -41,6 +42,10 @@ class PlacementError(_OneLineError):
 
 class LaunchError(_OneLineError):
     """A command can't be launched as asked for; nothing was started."""
+
+
+class ClusterError(_OneLineError):
+    """Engines can't be started, or not be used as asked for."""
 
 
 class ProcessError(_OneLineError):

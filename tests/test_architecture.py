@@ -36,6 +36,7 @@ ROOMS = [
     "moving",
     "restart",
     "launching",
+    "engines",
     # what is shown
     "display",
     "widget",
@@ -52,6 +53,7 @@ LIBRARIES = {
     "pynvml": ["devices"],
     "anywidget": ["widget"],
     "IPython": ["magics", "widget", "display.fallback"],
+    "ipyparallel": ["engines", "magics.px"],
     "torch": ["frameworks.pytorch.device_mode", "frameworks.pytorch.sampling"],
     "tensorflow": [],
     "jax": [],

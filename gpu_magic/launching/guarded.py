@@ -36,6 +36,10 @@ class Guarded:
         A folder that is removed where this process is gone.
     has_input
         Whether it reads what this process would.
+    linger
+        For how many seconds what it has started may go on after its end.
+    outlives
+        Whether it goes on when this process ends.
 
     Attributes
     ----------
@@ -62,6 +66,8 @@ class Guarded:
         logs: str,
         *,
         has_input: bool = False,
+        linger: float = 0.0,
+        outlives: bool = False,
     ) -> None:
         if not hasattr(os, "pidfd_open"):
             raise LaunchError("Commands can be launched on Linux alone.")
@@ -73,7 +79,8 @@ class Guarded:
         self._unread = b""
         control, self._control = os.pipe()
         self._report, report = os.pipe()
-        words = [str(os.getpid()), str(control), str(report), logs, *command]
+        parent = 0 if outlives else os.getpid()
+        words = [str(parent), str(control), str(report), logs, str(linger), *command]
         try:
             with nullcontext() if output is None else output.open("ab") as file:
                 self._process = subprocess.Popen(
@@ -117,6 +124,11 @@ class Guarded:
                 self.code = -9
             self._process.wait()
             self._close()
+
+    @property
+    def guardian(self) -> int:
+        """The number of the guardian: TERM ends it with all that the command has started."""
+        return self._process.pid
 
     @property
     def processes(self) -> list[int]:

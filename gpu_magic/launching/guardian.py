@@ -9,11 +9,13 @@ descendants are ever signaled.
 It is run by its path, with an interpreter that reads no settings (`python -I -S`), and imports no more than
 it must: it starts in some 30 ms.
 
-    guardian.py PARENT CONTROL REPORT LOGS COMMAND...
+    guardian.py PARENT CONTROL REPORT LOGS LINGER COMMAND...
 
-PARENT is the process that launches, by number. CONTROL is a descriptor to read from: `i` interrupts the
-command, `t` ends it, and so does the end of the file. REPORT is a descriptor to write lines to: see `report`.
-LOGS is a folder of the launching process's, which is removed where that process is gone.
+PARENT is the process that launches, by number; 0: the command may outlive it. CONTROL is a descriptor to
+read from: `i` interrupts the command, `t` ends it, and so does the end of the file where there is a PARENT.
+REPORT is a descriptor to write lines to: see `report`. LOGS is a folder of the launching process's, which is
+removed where that process is gone. LINGER is for how many seconds what the command has started may go on
+after its end. TERM ends the command, too.
 """
 
 from __future__ import annotations
@@ -85,16 +87,17 @@ class Guardian:
     """Runs a command, and ends it with all that it has started."""
 
     def __init__(self, words: list[str]) -> None:
-        parent, control, report, self.logs, *self.command = words
-        self.control, self.report_to = int(control), int(report)
+        parent, control, report, self.logs, linger, *self.command = words
+        self.control, self.report_to, self.linger = int(control), int(report), float(linger)
         os.set_inheritable(self.control, False)
         os.set_inheritable(self.report_to, False)
         self.child = 0
         self.status: int | None = None  # of the command, as `os.waitpid` gives it
+        self.ended = 0.0  # when the command has ended
         self.is_ending = False
         self.signals: list[tuple[float, int]] = []  # to be sent, and when
-        self.parent = os.pidfd_open(int(parent))
-        if os.getppid() != int(parent):
+        self.parent = os.pidfd_open(int(parent)) if int(parent) else None
+        if int(parent) not in (0, os.getppid()):
             raise ProcessLookupError
 
     def run(self) -> int:
@@ -109,17 +112,12 @@ class Guardian:
         # Not `select`, which takes no descriptor above 1023: these have the numbers of the launching process.
         watched = select.poll()
         for descriptor in (self.control, self.parent, woken):
-            watched.register(descriptor, select.POLLIN)
+            if descriptor is not None:
+                watched.register(descriptor, select.POLLIN)
         is_alone = False
-        while True:
-            self.reap()
-            left = descendants(os.getpid()) if self.status is not None or self.is_ending else []
-            if self.status is not None:
-                if not left:
-                    break
-                self.end(signal.SIGTERM)
-            self.send_due(left)
-            ready = [found for found, _ in watched.poll(LOOK_AGAIN * 1000 if self.is_ending else None)]
+        while self.is_anything_left():
+            is_over = self.is_ending or self.status is not None
+            ready = [found for found, _ in watched.poll(LOOK_AGAIN * 1000 if is_over else None)]
             if woken in ready:
                 os.read(woken, 1024)
             if self.parent in ready:
@@ -130,12 +128,25 @@ class Guardian:
                 asked = os.read(self.control, 1)
                 if not asked:
                     watched.unregister(self.control)
-                self.end(signal.SIGINT if asked == b"i" else signal.SIGTERM)
+                if asked or self.parent is not None:
+                    self.end(signal.SIGINT if asked == b"i" else signal.SIGTERM)
         if is_alone:
             import shutil  # it takes as long to load as all of this
 
             shutil.rmtree(self.logs, ignore_errors=True)
-        return os.waitstatus_to_exitcode(self.status) & 0xFF
+        return os.waitstatus_to_exitcode(self.status or 0) & 0xFF
+
+    def is_anything_left(self) -> bool:
+        """Look at what is left of the command, and send it the signals that are due."""
+        self.reap()
+        left = descendants(os.getpid()) if self.status is not None or self.is_ending else []
+        if self.status is not None:
+            if not left:
+                return False
+            if time.monotonic() >= self.ended + self.linger:
+                self.end(signal.SIGTERM)
+        self.send_due(left)
+        return True
 
     def start(self) -> None:
         default = [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD]
@@ -159,7 +170,7 @@ class Guardian:
             if pid == 0:
                 return
             if pid == self.child:
-                self.status = status
+                self.status, self.ended = status, time.monotonic()
                 self.report(f"exited {os.waitstatus_to_exitcode(status)}")
 
     def end(self, first: int) -> None:

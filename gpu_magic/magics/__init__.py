@@ -40,6 +40,7 @@ _MAGICS = {
     "gpu_panel": (("line",), "gpu_panel", "GpuPanelMagic"),
     "gpu_launch": (("line", "cell"), "gpu_launch", "GpuLaunchMagic"),
     "gpu_tasks": (("line",), "gpu_tasks", "GpuTasksMagic"),
+    "gpu_cluster": (("line",), "gpu_cluster", "GpuClusterMagic"),
 }
 _KINDS = [(kind, name) for name, (kinds, *_) in _MAGICS.items() for kind in kinds]
 # Those whose arguments Tab completes.
@@ -52,6 +53,7 @@ _COMPLETED = (
     "%gpu_launch",
     "%%gpu_launch",
     "%gpu_tasks",
+    "%gpu_cluster",
 )
 
 

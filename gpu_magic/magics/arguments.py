@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 
 from gpu_magic.selection.request import WORDS
 
-__all__ = ["FLAG", "OPTIONS", "Kind", "read", "read_command"]
+__all__ = ["FLAG", "OPTIONS", "Kind", "read", "read_command", "read_count"]
 
 # What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
 # text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
@@ -58,6 +58,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--force": FLAG,
         "--dry-run": FLAG,
     },
+    "%gpu_cluster": {"--count": WORD, "--force": FLAG},
     "%gpu_tasks": {"--wait": FLAG, "--stop": FLAG},
 }
 _SHORT = {"-v": "--verbose", "-n": "--count"}
@@ -131,6 +132,20 @@ def read_command(magic: str, line: str) -> SimpleNamespace:
     if found := re.search(r"[|<>;&]+", unquoted):
         raise UsageError(f"{found[0]} is a shell's, and there is none: {magic} bash -c '…' starts one.")
     return SimpleNamespace(**values, command=list(words))
+
+
+def read_count(typed: str | None) -> int | None:
+    """Return the value of -n, which is a number of GPUs; None where it is not given.
+
+    Raises
+    ------
+    UsageError
+        It is no number.
+
+    """
+    if typed is not None and not typed.isdecimal():
+        raise UsageError(f"-n is a number of GPUs, and not {typed}.")
+    return None if typed is None else int(typed)
 
 
 def _read_option(magic: str, word: str, words: deque[str], values: dict[str, Any]) -> None:

@@ -1,0 +1,60 @@
+"""What runs in an engine, when this process asks for it: each function is called there by its name."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.record import record
+from gpu_magic.engines.jax_ranks import tell_jax
+from gpu_magic.launching.guardian import read_stat
+
+if TYPE_CHECKING:
+    from gpu_magic.launching.guardian import Process
+
+__all__ = ["Answer", "begin"]
+
+
+@record
+class Answer:
+    """What an engine says of itself.
+
+    Parameters
+    ----------
+    host
+        The name of its machine.
+    process
+        Its number there, and its start in clock ticks.
+    mask
+        CUDA_VISIBLE_DEVICES; None: not set.
+
+    """
+
+    host: str
+    process: Process
+    mask: str | None
+
+
+def begin(log: str) -> Answer:
+    """Make an engine ready, before anything else runs in it.
+
+    Parameters
+    ----------
+    log
+        A file for the Python frames of a crash; empty for none.
+
+    """
+    tell_jax()
+    if log:
+        faulthandler.enable(_opened(log), all_threads=False)
+    found = read_stat(os.getpid())
+    return Answer(
+        socket.gethostname(), (os.getpid(), found[2] if found else ""), os.environ.get("CUDA_VISIBLE_DEVICES")
+    )
+
+
+def _opened(log: str) -> int:
+    """Return a descriptor of the file that stays open: the process writes to it when it crashes."""
+    return os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -1,0 +1,75 @@
+"""The variables that tell frameworks which rank an engine is, and where the others are."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Meeting", "free_ports", "rank_variables"]
+
+LOCAL = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the ranks meet.
+
+    Parameters
+    ----------
+    address
+        Of the host of rank 0, for the others.
+    torch, jax
+        The ports there of PyTorch's store and of JAX's coordinator.
+    tensorflow
+        An address with a port for each rank: that of its TensorFlow server.
+
+    """
+
+    address: str
+    torch: int
+    jax: int
+    tensorflow: tuple[str, ...]
+
+    @classmethod
+    def on_one_host(cls, count: int) -> Meeting:
+        """Return a meeting of this many ranks on this host, at ports that are free now."""
+        torch, jax, *others = free_ports(count + 2)
+        return cls(LOCAL, torch, jax, tuple(f"{LOCAL}:{port}" for port in others))
+
+
+def rank_variables(rank: int, meeting: Meeting) -> dict[str, str]:
+    """Return what an engine's environment says of its rank.
+
+    PyTorch reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torch.distributed, "Environment variable
+    initialization"), TensorFlow TF_CONFIG ("Multi-worker training with Keras"), and JAX
+    JAX_COORDINATOR_ADDRESS; the rest JAX is told by `jax_ranks`. LOCAL_RANK is 0: PyTorch's guides use it as
+    the index of a rank's GPU (`torch.cuda.set_device(LOCAL_RANK)`), and an engine sees its own alone.
+    """
+    task = {"cluster": {"worker": list(meeting.tensorflow)}, "task": {"type": "worker", "index": rank}}
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(meeting.tensorflow)),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": meeting.address,
+        "MASTER_PORT": str(meeting.torch),
+        "JAX_COORDINATOR_ADDRESS": f"{meeting.address}:{meeting.jax}",
+        "TF_CONFIG": json.dumps(task),
+    }
+
+
+def free_ports(count: int) -> Sequence[int]:
+    """Return ports of this host that nobody listens on now."""
+    with ExitStack() as open_sockets:
+        found = []
+        for _ in range(count):
+            one = open_sockets.enter_context(socket.socket())
+            one.bind(("", 0))
+            found.append(one.getsockname()[1])
+        return found

@@ -1,0 +1,109 @@
+"""`%gpu_cluster`: engines with a GPU each, for interactive work on several of them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+from gpu_magic.display.engines import EngineTable
+from gpu_magic.engines.current import current_cluster, running_cluster, use
+from gpu_magic.engines.start import start
+from gpu_magic.engines.status import read_status
+from gpu_magic.errors import ClusterError, GpuMagicError
+from gpu_magic.magics.arguments import read, read_count
+from gpu_magic.process.session import current
+from gpu_magic.text import counted, listed
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+
+__all__ = ["GpuClusterMagic"]
+
+
+class GpuClusterMagic:
+    """The magic that starts engines, shows them and ends them."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+
+    def gpu_cluster(self, line: str) -> None:
+        """Start one engine for each GPU: an interpreter of its own, which sees that GPU alone as cuda:0.
+
+        %gpu_cluster             one for each GPU that this kernel has; where they run, show them
+        %gpu_cluster 2,0         on these GPUs, in this order; auto:4, UUIDs and all else as after %gpus
+        %gpu_cluster -n 2        on the first two of this kernel's
+        %gpu_cluster restart 2   end engine 2, whatever it does, and start it anew; without a number, start
+                                 those anew that have ended
+        %gpu_cluster stop        end all of them
+
+        --force                  allow GPUs outside those that the kernel was started with
+
+        What runs in them is ipyparallel's: %%px runs a cell in each, and %autopx all cells. Each engine is a
+        rank for torch.distributed, jax.distributed and TensorFlow, and keeps its variables from cell to cell.
+        It can be started at any time, also once CUDA has started here. They end with this kernel.
+        """
+        try:
+            options = read("%gpu_cluster", line)
+            word, _, rest = options.request.partition(" ")
+            if word in ("stop", "restart"):
+                _check_alone(word, options)
+                (self._stop if word == "stop" else self._restart)(rest.strip())
+            elif options.request or running_cluster() is None:
+                self._start(options)
+            else:
+                self._show()
+        except GpuMagicError as error:
+            raise UsageError(str(error)) from None
+
+    def _start(self, options: SimpleNamespace) -> None:
+        if running := running_cluster():
+            raise ClusterError(
+                f"{counted(len(running.engines), 'engine')} run already: %gpu_cluster stop ends them."
+            )
+        cluster = start(current(), options.request or None, read_count(options.count), force=options.force)
+        cluster.on_end = _say
+        use(cluster)
+        from gpu_magic.magics.px import add_px  # loads ipyparallel
+
+        add_px(self._shell, cluster)
+        print(cluster)
+
+    def _show(self) -> None:
+        display(EngineTable(read_status(current_cluster(), current())))
+
+    def _restart(self, numbers: str) -> None:
+        cluster = current_cluster()
+        restarted = cluster.restart(_engines(numbers) if numbers else None)
+        print(f"{listed(map(str, restarted))} started anew." if restarted else "All engines run.")
+
+    def _stop(self, rest: str) -> None:
+        if rest:
+            raise ClusterError(f"%gpu_cluster stop ends all engines; %gpu_cluster restart {rest} ends some.")
+        cluster = current_cluster()
+        use(None)
+        cluster.stop()
+        print(f"{counted(len(cluster.engines), 'engine')} ended.")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _engines(text: str) -> list[int]:
+    words = [word for word in re.split(r"[\s,]+", text) if word]
+    if not all(word.isdecimal() for word in words):
+        raise ClusterError(f"Engines have numbers: %gpu_cluster restart 0,1, and not {text}.")
+    return [int(word) for word in words]
+
+
+def _check_alone(word: str, options: SimpleNamespace) -> None:
+    given = [name for name in ("force", "count") if getattr(options, name)]
+    if given:
+        raise ClusterError(f"%gpu_cluster {word} takes no options.")

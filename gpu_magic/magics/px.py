@@ -1,0 +1,64 @@
+"""ipyparallel's `%px`, `%%px` and `%autopx` for the cluster of this notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ipyparallel.client.magics import ParallelMagics
+from IPython.core.error import UsageError
+
+from gpu_magic.engines.current import current_cluster
+from gpu_magic.errors import GpuMagicError
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from gpu_magic.engines.cluster import Cluster
+
+__all__ = ["add_px"]
+
+
+class PxMagics(ParallelMagics):  # type: ignore[misc] # ipyparallel has no types
+    """ipyparallel's magics, with the GPU of each engine in front of its output, and interrupts that end.
+
+    ipyparallel sends a signal to the engines and goes on. Here what has not ended after 5 s is named, and the
+    next cell says so instead of waiting for it.
+    """
+
+    signal_on_interrupt = None  # not ipyparallel's own way
+
+    def parallel_execute(self, cell: str, *args: Any, **options: Any) -> Any:
+        """Run a cell in the engines that are meant."""
+        try:
+            cluster = current_cluster()
+            asked = self.view.targets
+            targets = cluster.targets(_numbers(asked))
+        except GpuMagicError as error:
+            raise UsageError(str(error)) from None
+        self.last_result, self.view.targets = None, targets
+        try:
+            return super().parallel_execute(cell, *args, **options)
+        except KeyboardInterrupt as interrupt:
+            lines = ["KeyboardInterrupt"]
+            if self.last_result is not None and (left := cluster.interrupt(self.last_result)):
+                lines.append(f"{cluster.still_running(left)}.")
+            interrupt._render_traceback_ = lambda: lines  # type: ignore[attr-defined] # IPython's way
+            raise
+        finally:
+            self.view.targets = asked
+
+
+def add_px(shell: InteractiveShell, cluster: Cluster) -> None:
+    """Add the magics to a shell, for all engines of a cluster."""
+    view = cluster.client.direct_view("all")
+    view.block = True
+    shell.register_magics(PxMagics(shell, view))
+
+
+def _numbers(targets: Any) -> list[int] | None:
+    """Return the engines that targets of ipyparallel's mean; None: all."""
+    if targets in ("all", None):
+        return None
+    if isinstance(targets, int):
+        return [targets]
+    return list(targets)
