@@ -4,6 +4,7 @@
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpu_magic.api import choose as choose
+from gpu_magic.api import cluster as cluster
 from gpu_magic.api import devices_of as devices_of
 from gpu_magic.api import gpu_free as gpu_free
 from gpu_magic.api import gpus as gpus
@@ -23,7 +24,10 @@ from gpu_magic.display.choice import Choice as Choice
 from gpu_magic.display.gpus import Gpus as Gpus
 from gpu_magic.display.memory import Devices as Devices
 from gpu_magic.display.memory import Freed as Freed
+from gpu_magic.engines.cluster import Cluster as Cluster
+from gpu_magic.engines.engine import Engine as Engine
 from gpu_magic.errors import ChoiceError as ChoiceError
+from gpu_magic.errors import ClusterError as ClusterError
 from gpu_magic.errors import CommandFailed as CommandFailed
 from gpu_magic.errors import CudaInitializedError as CudaInitializedError
 from gpu_magic.errors import CudaInitializedWarning as CudaInitializedWarning

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.display.choice import Choice
     from gpu_magic.display.memory import Devices, Freed
+    from gpu_magic.engines.cluster import Cluster
     from gpu_magic.launching.task import Task
     from gpu_magic.placement.budget import Budget
     from gpu_magic.placement.on_gpu import OnGpu
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "choose",
+    "cluster",
     "devices_of",
     "gpu_free",
     "gpus",
@@ -426,3 +428,47 @@ def launch(
         folder=cwd,
     )
     return Task("launch", prepared, current())
+
+
+def cluster(
+    gpus: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] | None = None,
+    *,
+    count: int | None = None,
+    force: bool = False,
+) -> Cluster:
+    """Start one IPython engine for each GPU, which sees that GPU alone; return when all have answered.
+
+    It takes the place of the cluster that this process uses: `%%px` and `map` run in it.
+
+    Parameters
+    ----------
+    gpus
+        As for `choose`; None: those that this process has, in their order.
+    count
+        How many of them, the first ones; None: all.
+    force
+        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
+
+    Returns
+    -------
+    Cluster
+        With `client`, ipyparallel's own, `engines`, `restart()` and `stop()`. It ends with this process.
+
+    Raises
+    ------
+    ChoiceError, ClusterError, LaunchError
+        One line that says why there is none; nothing of it is left.
+
+    """
+    from gpu_magic.engines.current import check_none, use
+    from gpu_magic.engines.start import import_ipyparallel, start
+    from gpu_magic.selection.normalize import normalize_request
+
+    import_ipyparallel()
+    check_none()
+    from gpu_magic.engines.px import add_px
+
+    made = start(current(), None if gpus is None else normalize_request(gpus), count, force=force)
+    use(made)
+    add_px(made)
+    return made

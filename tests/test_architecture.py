@@ -52,8 +52,8 @@ ROOMS = [
 LIBRARIES = {
     "pynvml": ["devices"],
     "anywidget": ["widget"],
-    "IPython": ["magics", "widget", "display.fallback"],
-    "ipyparallel": ["engines", "magics.px"],
+    "IPython": ["magics", "widget", "display.fallback", "engines.px"],
+    "ipyparallel": ["engines"],
     "torch": ["frameworks.pytorch.device_mode", "frameworks.pytorch.sampling"],
     "tensorflow": [],
     "jax": [],

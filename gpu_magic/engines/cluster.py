@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,9 @@ class Cluster:
     activity
         What they do, and since when.
     on_end
-        Called with a text when an engine has ended by itself, in a thread of its own.
+        Called with a text when an engine has ended by itself, in a thread of its own; writes it to stderr.
+    is_stopped
+        Whether `stop` was called.
 
     """
 
@@ -64,7 +67,8 @@ class Cluster:
         self.client, self._devices, self._processes = client, devices, processes
         self._is_simulated = is_simulated
         self.engines: dict[int, Engine] = {}
-        self.on_end: Callable[[str], None] | None = None
+        self.on_end: Callable[[str], None] = _write
+        self.is_stopped = False
         self._left: list[Engine] = []  # those that have not answered an interrupt
         self._begin(range(len(devices)))
         self.activity = Activity(client)
@@ -198,6 +202,7 @@ class Cluster:
 
     def stop(self) -> None:
         """End all engines, and return when nothing of them is left."""
+        self.is_stopped = True
         self.activity.stop()
         self.client.close()
         if self._processes:
@@ -248,8 +253,11 @@ class Cluster:
         else:
             engine = self.engines[number]
             text = f"{_named([engine], 'has')} {how}; {self._how_to_restart([engine])}."
-        if self.on_end:
-            self.on_end("\n".join([text, *last]))
+        self.on_end("\n".join([text, *last]))
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 def _named(engines: Sequence[Engine], verb: str) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import ClusterError
+from gpu_magic.text import counted
 
 if TYPE_CHECKING:
     from gpu_magic.engines.cluster import Cluster
 
-__all__ = ["current_cluster", "running_cluster", "use"]
+__all__ = ["check_none", "current_cluster", "running_cluster", "use"]
 
 _cluster: Cluster | None = None
 
 
 def running_cluster() -> Cluster | None:
     """Return the cluster; None where there is none."""
-    return _cluster
+    return _cluster if _cluster and not _cluster.is_stopped else None
 
 
 def current_cluster() -> Cluster:
@@ -28,12 +29,19 @@ def current_cluster() -> Cluster:
         There is none.
 
     """
-    if _cluster is None:
-        raise ClusterError("No engines run here: %gpu_cluster starts one for each GPU.")
-    return _cluster
+    if running := running_cluster():
+        return running
+    raise ClusterError("No engines run here: %gpu_cluster starts one for each GPU.")
 
 
-def use(cluster: Cluster | None) -> None:
-    """Use another cluster, or none."""
+def check_none() -> None:
+    """Raise ClusterError where there is a cluster."""
+    if running := running_cluster():
+        there = counted(len(running.engines), "engine")
+        raise ClusterError(f"{there} run already: %gpu_cluster stop ends them.")
+
+
+def use(cluster: Cluster) -> None:
+    """Use another cluster from here on."""
     global _cluster  # noqa: PLW0603 - a notebook has one
     _cluster = cluster

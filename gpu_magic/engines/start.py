@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpu_magic.process.session import Session
     from gpu_magic.selection.select import Selection
 
-__all__ = ["start"]
+__all__ = ["import_ipyparallel", "start"]
 
 _CONTROLLER = 60.0  # seconds that it may take to answer
 
@@ -45,7 +45,7 @@ def start(
         One line that says why there is no cluster; nothing of it is left.
 
     """
-    ipyparallel = _ipyparallel()
+    ipyparallel = import_ipyparallel()
     parts = divide(pick(session, gpus, count, force=force))
     is_simulated = bool(read_machine(session).simulated)
     processes = LocalProcesses(parts, outlives=keep)
@@ -60,7 +60,15 @@ def start(
         raise
 
 
-def _ipyparallel() -> Any:
+def import_ipyparallel() -> Any:
+    """Return ipyparallel.
+
+    Raises
+    ------
+    ClusterError
+        It is not installed.
+
+    """
     try:
         return import_module("ipyparallel")
     except ImportError:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.display import display
 
+import gpu_magic
 from gpu_magic.display.engines import EngineTable
-from gpu_magic.engines.current import current_cluster, running_cluster, use
-from gpu_magic.engines.start import start
+from gpu_magic.engines.current import current_cluster, running_cluster
 from gpu_magic.engines.status import read_status
 from gpu_magic.errors import ClusterError, GpuMagicError
 from gpu_magic.magics.arguments import read, read_count
@@ -63,17 +62,8 @@ class GpuClusterMagic:
             raise UsageError(str(error)) from None
 
     def _start(self, options: SimpleNamespace) -> None:
-        if running := running_cluster():
-            raise ClusterError(
-                f"{counted(len(running.engines), 'engine')} run already: %gpu_cluster stop ends them."
-            )
-        cluster = start(current(), options.request or None, read_count(options.count), force=options.force)
-        cluster.on_end = _say
-        use(cluster)
-        from gpu_magic.magics.px import add_px  # loads ipyparallel
-
-        add_px(self._shell, cluster)
-        print(cluster)
+        count = read_count(options.count)
+        print(gpu_magic.cluster(options.request or None, count=count, force=options.force))
 
     def _show(self) -> None:
         display(EngineTable(read_status(current_cluster(), current())))
@@ -87,13 +77,8 @@ class GpuClusterMagic:
         if rest:
             raise ClusterError(f"%gpu_cluster stop ends all engines; %gpu_cluster restart {rest} ends some.")
         cluster = current_cluster()
-        use(None)
         cluster.stop()
         print(f"{counted(len(cluster.engines), 'engine')} ended.")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 def _engines(text: str) -> list[int]:

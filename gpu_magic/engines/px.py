@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from ipyparallel.client.magics import ParallelMagics
 from IPython.core.error import UsageError
+from IPython.core.getipython import get_ipython
 
 from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import GpuMagicError
 
 if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
-
     from gpu_magic.engines.cluster import Cluster
 
 __all__ = ["add_px"]
@@ -48,11 +47,12 @@ class PxMagics(ParallelMagics):  # type: ignore[misc] # ipyparallel has no types
             self.view.targets = asked
 
 
-def add_px(shell: InteractiveShell, cluster: Cluster) -> None:
-    """Add the magics to a shell, for all engines of a cluster."""
-    view = cluster.client.direct_view("all")
-    view.block = True
-    shell.register_magics(PxMagics(shell, view))
+def add_px(cluster: Cluster) -> None:
+    """Add the magics to this process's shell, if there is one, for all engines of a cluster."""
+    if shell := get_ipython():
+        view = cluster.client.direct_view("all")
+        view.block = True
+        shell.register_magics(PxMagics(shell, view))
 
 
 def _numbers(targets: Any) -> list[int] | None:
