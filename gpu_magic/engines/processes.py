@@ -207,6 +207,7 @@ class LocalProcesses:
             guarded.end()
         for _, thread in self._running.values():
             thread.join()
+        self._files.remove()
 
 
 def _is_whole(file: Path) -> bool:

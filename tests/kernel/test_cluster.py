@@ -1,0 +1,162 @@
+"""`%gpu_cluster` and `%%px` in a kernel."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from tests.processes import marked, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kernel.conftest import Kernel, Reply
+
+MASK = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['RANK'], os.environ['WORLD_SIZE'])"
+# It waits in C, as a collective does that waits for other ranks: Python does not come to see the signal.
+HANGS = "import ctypes, signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nctypes.CDLL(None).pause()"
+
+
+def run_and_interrupt(kernel: Kernel, folder: Path, cell: str, *, engines: int = 2) -> Reply:
+    """Run a cell in the engines, and interrupt it once it has begun in each."""
+    begin = "import os, pathlib; pathlib.Path('begun-' + os.environ['RANK']).touch()"
+
+    def interrupt() -> None:
+        until(lambda: len(list(folder.glob("begun-*"))) == engines)
+        time.sleep(0.2)  # the cell's next line: without it, the test still holds
+        kernel.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    reply = kernel.run(f"%%px\n{begin}\n{cell}")
+    thread.join()
+    for file in folder.glob("begun-*"):
+        file.unlink()
+    return reply
+
+
+def test_each_engine_has_its_gpu_alone_in_the_chosen_order(kernel: Kernel) -> None:
+    kernel.run("%gpus 2,0")
+    started = kernel.run("%gpu_cluster")
+    assert started.stdout == (
+        "2 engines: 0 = GPU 2 (NVIDIA A100-SXM4-80GB), 1 = GPU 0 (NVIDIA A100-SXM4-80GB)\n"
+    )
+    reply = kernel.run(f"%%px\n{MASK}")
+    assert "[stdout:0 = GPU 2 (NVIDIA A100-SXM4-80GB)] 2 0 2\n" in reply.text
+    assert "[stdout:1 = GPU 0 (NVIDIA A100-SXM4-80GB)] 0 1 2\n" in reply.text
+    assert kernel.run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])").stdout == "2,0\n"
+    table = kernel.run("%gpu_cluster")
+    assert [re.split(r" {2,}", line) for line in table.text.splitlines()] == [
+        ["Engine", "GPU", "Memory", "State"],
+        ["0", "GPU 2 (NVIDIA A100-SXM4-80GB)", "0.5 / 80.0 GiB", "idle for 0 s"],
+        ["1", "GPU 0 (NVIDIA A100-SXM4-80GB)", "0.5 / 80.0 GiB", "idle for 0 s"],
+    ]
+    assert (
+        kernel.run("%gpu_cluster 3").stderr
+        == "UsageError: 2 engines run already: %gpu_cluster stop ends them.\n"
+    )
+
+
+def test_engines_start_where_cuda_has_been_initialized(kernel: Kernel) -> None:
+    kernel.run("import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)")
+    assert kernel.run("%gpu_cluster auto:1").stdout.startswith("1 engine: 0 = GPU 0 ")
+    assert "[stdout:0 = GPU 0 (NVIDIA A100-SXM4-80GB)] 0 0 1" in kernel.run(f"%%px\n{MASK}").text
+
+
+def test_an_interrupt_reaches_the_engines_and_the_next_cell_runs(kernel: Kernel, tmp_path: Path) -> None:
+    kernel.run("%gpu_cluster -n 2")
+    reply = run_and_interrupt(kernel, tmp_path, "import time\ntime.sleep(600)")
+    assert (reply.status, reply.traceback) == ("error", "KeyboardInterrupt")
+    assert kernel.run("%%px\nprint('next')").text.count("next") == 2
+
+
+def test_an_engine_that_does_not_answer_an_interrupt_is_named_and_can_be_ended(
+    kernel: Kernel, tmp_path: Path
+) -> None:
+    kernel.run("%gpu_cluster -n 2")
+    reply = run_and_interrupt(kernel, tmp_path, f"if os.environ['RANK'] == '1':\n    {HANGS}")
+    says = (
+        "Engine 1 (GPU 1) runs on what was interrupted, in code that does not ask for interrupts: "
+        "%gpu_cluster restart 1 starts it anew."
+    )
+    assert reply.traceback == f"KeyboardInterrupt\n{says}"
+    assert kernel.run("%%px\n1").stderr == f"UsageError: {says}\n"
+    assert "next" in kernel.run("%%px --targets 0\nprint('next')").text
+    restarted = kernel.run("%gpu_cluster restart 1").stdout
+    assert restarted == "1 = GPU 1 (NVIDIA A100-SXM4-80GB) started anew.\n"
+    assert "[stdout:1 = GPU 1 (NVIDIA A100-SXM4-80GB)] 1 1 2" in kernel.run(f"%%px\n{MASK}").text
+
+
+def test_an_engine_that_dies_is_named_and_the_results_of_others_are_kept(kernel: Kernel) -> None:
+    kernel.run("%gpu_cluster -n 2")
+    dies = "import ctypes, os\nkept = os.environ['RANK']\nif kept == '1':\n    ctypes.string_at(0)"
+    reply = kernel.run(f"%%px\n{dies}\nprint('over')")
+    first, second, *frames = reply.stderr.splitlines()
+    assert first == "Engine 1 (GPU 1) has been ended by SIGSEGV; %gpu_cluster restart 1 starts it anew."
+    assert second == "Fatal Python error: Segmentation fault"
+    assert any(re.search(r"line 4 in <module>$", frame) for frame in frames)
+    assert reply.text == "[stdout:0 = GPU 0 (NVIDIA A100-SXM4-80GB)] over\n"
+    assert kernel.run("%%px\nkept").stderr == (
+        "UsageError: Engine 1 (GPU 1) has ended: %gpu_cluster restart 1 starts it anew, and "
+        "%%px --targets 0 runs on the others.\n"
+    )
+    assert "ended for" in kernel.run("%gpu_cluster").text.splitlines()[2]
+    assert kernel.run("%gpu_cluster restart").stdout.startswith("1 = GPU 1 ")
+    assert "'0'" in kernel.run("%%px --targets 0\nkept").text
+    assert "NameError" in kernel.run("%%px --targets 1\nkept").stderr
+
+
+@pytest.mark.parametrize("end", ["killed", "restarted", "ended", "stopped"])
+def test_nothing_is_left_behind(start_kernel: Callable[..., Kernel], end: str, tmp_path: Path) -> None:
+    mark, files = f"{uuid4()}", tmp_path / "files"
+    files.mkdir()
+    kernel = start_kernel(MARK=mark, TMPDIR=str(files))
+    kernel.run(
+        "%load_ext gpu_magic\n%gpu_cluster -n 2\n%px import subprocess; subprocess.Popen(['sleep', '600'])"
+    )
+    own = 1 if end in ("restarted", "stopped") else 0
+    assert len(marked(mark)) > 8
+    assert list(files.glob("gpu_magic-*"))
+    if end == "killed":
+        kernel.run("import os, threading; threading.Timer(0.1, os.kill, (os.getpid(), 9)).start()")
+    elif end == "restarted":
+        kernel.restart()
+    elif end == "ended":
+        kernel.end()
+    else:
+        assert kernel.run("%gpu_cluster stop").stdout == "2 engines ended.\n"
+    until(lambda: len(marked(mark)) == own)
+    assert not list(files.glob("gpu_magic-*"))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("stop", "No engines run here: %gpu_cluster starts one for each GPU."),
+        ("restart 1", "No engines run here: %gpu_cluster starts one for each GPU."),
+        ("7", "There is no GPU 7"),
+        ("-n 5", "-n 5 with 4 GPUs: from 1 to 4 of them can be used."),
+        ("none", "needs a GPU"),
+        ("-n many", "-n is a number of GPUs, and not many."),
+        ("--keap", "There is no --keap"),
+        ("stop --force", "%gpu_cluster stop takes no options."),
+    ],
+)
+def test_bad_input_is_one_line(kernel: Kernel, line: str, says: str) -> None:
+    reply = kernel.run(f"%gpu_cluster {line}")
+    assert reply.status == "error"
+    assert says in reply.stderr
+    assert reply.stderr.count("\n") == 1
+
+
+def test_px_without_engines_is_one_line(kernel: Kernel) -> None:
+    kernel.run("%gpu_cluster -n 1\n%gpu_cluster stop")
+    assert kernel.run("%px 1").stderr == (
+        "UsageError: No engines run here: %gpu_cluster starts one for each GPU.\n"
+    )
