@@ -3,6 +3,7 @@
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from gpu_magic.api import attach_cluster as attach_cluster
 from gpu_magic.api import choose as choose
 from gpu_magic.api import cluster as cluster
 from gpu_magic.api import devices_of as devices_of

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpu_magic.widget.panel import Panel
 
 __all__ = [
+    "attach_cluster",
     "choose",
     "cluster",
     "devices_of",
@@ -435,6 +436,7 @@ def cluster(
     *,
     count: int | None = None,
     force: bool = False,
+    keep: bool = False,
 ) -> Cluster:
     """Start one IPython engine for each GPU, which sees that GPU alone; return when all have answered.
 
@@ -448,6 +450,8 @@ def cluster(
         How many of them, the first ones; None: all.
     force
         Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
+    keep
+        Let them go on when this process ends; another one can attach them.
 
     Returns
     -------
@@ -460,15 +464,41 @@ def cluster(
         One line that says why there is none; nothing of it is left.
 
     """
-    from gpu_magic.engines.current import check_none, use
-    from gpu_magic.engines.start import import_ipyparallel, start
+    from gpu_magic.engines.current import check_none
+    from gpu_magic.engines.start import start
     from gpu_magic.selection.normalize import normalize_request
 
-    import_ipyparallel()
     check_none()
-    from gpu_magic.engines.px import add_px
+    wanted = None if gpus is None else normalize_request(gpus)
+    return _used(start(current(), wanted, count, force=force, keep=keep))
 
-    made = start(current(), None if gpus is None else normalize_request(gpus), count, force=force)
+
+def attach_cluster(name: str = "") -> Cluster:
+    """Use the engines that another process has started with `cluster(keep=True)`, and that have outlived it.
+
+    Parameters
+    ----------
+    name
+        Which, where there are several: the error says what they are called.
+
+    Raises
+    ------
+    ClusterError
+        There are none, or several; or this process uses a cluster already.
+
+    """
+    from gpu_magic.engines.current import check_none
+    from gpu_magic.engines.start import attach
+
+    check_none()
+    return _used(attach(current(), name))
+
+
+def _used(made: Cluster) -> Cluster:
+    """Use a cluster in this process from here on, also for `%%px`; return it."""
+    from gpu_magic.engines.current import use
+    from gpu_magic.engines.px import add_px  # loads ipyparallel
+
     use(made)
     add_px(made)
     return made

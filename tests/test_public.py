@@ -42,6 +42,7 @@ NAMES = [
     "SimulationError",
     "Task",
     "UNKNOWN",
+    "attach_cluster",
     "choose",
     "cluster",
     "devices_of",

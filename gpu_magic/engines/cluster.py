@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.engines.activity import Activity
@@ -18,7 +19,6 @@ from gpu_magic.text import counted, listed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from gpu_magic.devices.model import Device
     from gpu_magic.engines.processes import LocalProcesses
 
 __all__ = ["Cluster"]
@@ -36,12 +36,10 @@ class Cluster:
     ----------
     client
         ipyparallel's.
-    devices
-        The GPUs of each engine, in the order of their numbers.
+    engines
+        All of them, in the order of their numbers.
     processes
         Those that run here; None: somebody else has started the engines.
-    is_simulated
-        Whether the GPUs do not exist.
 
     Attributes
     ----------
@@ -57,20 +55,13 @@ class Cluster:
     """
 
     def __init__(
-        self,
-        client: Any,
-        devices: Sequence[tuple[Device, ...]],
-        processes: LocalProcesses | None = None,
-        *,
-        is_simulated: bool = False,
+        self, client: Any, engines: Iterable[Engine], processes: LocalProcesses | None = None
     ) -> None:
-        self.client, self._devices, self._processes = client, devices, processes
-        self._is_simulated = is_simulated
-        self.engines: dict[int, Engine] = {}
+        self.client, self._processes = client, processes
+        self.engines = {engine.number: engine for engine in engines}
         self.on_end: Callable[[str], None] = _write
         self.is_stopped = False
         self._left: list[Engine] = []  # those that have not answered an interrupt
-        self._begin(range(len(devices)))
         self.activity = Activity(client)
         if processes:
             processes.on_end = self._note_end
@@ -169,7 +160,7 @@ class Cluster:
             time.sleep(_AGAIN)
         for number in numbers:
             processes.start(number)
-        self._begin(numbers)
+        self.begin(numbers)
         return self.find(numbers)
 
     @property
@@ -215,11 +206,23 @@ class Cluster:
     def __repr__(self) -> str:
         return f"<Cluster {self}>"
 
-    def _begin(self, numbers: Iterable[int]) -> None:
-        """Wait until engines are there, make them ready, and note what they say."""
+    def begin(self, numbers: Iterable[int] | None = None) -> None:
+        """Wait until engines have started, and make them ready.
+
+        Parameters
+        ----------
+        numbers
+            Those of the engines; None: all.
+
+        Raises
+        ------
+        ClusterError
+            One of them has ended, or does not answer.
+
+        """
         deadline = time.monotonic() + _ANSWER
         replies = {}
-        for number in numbers:
+        for number in self.engines if numbers is None else numbers:
             while number not in self.client.ids:
                 self._check_start(number, deadline)
             log = str(self._processes.log(number)) if self._processes else ""
@@ -228,13 +231,13 @@ class Cluster:
             while not reply.done():
                 self._check_start(number, deadline)
             answer = reply.get()
-            self.engines[number] = Engine(
-                number, self._devices[number], answer.host, answer.process, self._is_simulated
-            )
+            self.engines[number] = replace(self.engines[number], host=answer.host, process=answer.process)
+        if self._processes:
+            self._processes.keep(self.engines.values())
 
     def _check_start(self, number: int, deadline: float) -> None:
         if self._processes:
-            self._processes.check()
+            self._processes.check(number)
         if time.monotonic() > deadline:
             raise ClusterError(f"Engine {number} has not answered within {_ANSWER:.0f} s.")
         time.sleep(_AGAIN)

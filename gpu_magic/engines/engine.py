@@ -17,7 +17,7 @@ __all__ = ["Engine", "EngineNumber"]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine that has answered. `str` returns its number and its GPUs.
+    """An engine. `str` returns its number and its GPUs.
 
     Parameters
     ----------
@@ -26,9 +26,9 @@ class Engine:
     devices
         Its GPUs, in the order of `cuda:i`.
     host
-        The name of its machine.
+        The name of its machine; empty until it has answered.
     process
-        Its number there, and its start in clock ticks.
+        Its number there, and its start in clock ticks; 0 and empty until then.
     is_simulated
         Whether its GPUs do not exist.
 
@@ -36,8 +36,8 @@ class Engine:
 
     number: int
     devices: tuple[Device, ...]
-    host: str
-    process: Process
+    host: str = ""
+    process: Process = (0, "")
     is_simulated: bool = False
 
     @property

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpu_magic.engines.adopted import Adopted
+from gpu_magic.engines.kept import Kept, KeptEngine, save
 from gpu_magic.engines.ranks import Meeting, rank_variables
 from gpu_magic.errors import ClusterError
 from gpu_magic.launching.guarded import Guarded
@@ -17,9 +21,9 @@ from gpu_magic.launching.run_folder import RunFolder
 from gpu_magic.process.environment import MASK, ORDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from gpu_magic.engines.engine import Engine
     from gpu_magic.selection.select import Selection
 
 __all__ = ["CONTROLLER", "LocalProcesses"]
@@ -44,36 +48,76 @@ class LocalProcesses:
     ----------
     parts
         The GPUs of each engine, in the order of their numbers.
+    meeting
+        Of their ranks.
+    files
+        The folder for what they write.
     outlives
         Whether they go on when this process ends.
 
     Attributes
     ----------
     codes
-        The exit code of each process that has ended, by its number; negative where a signal has ended it.
+        The exit code of each process that has ended, by its number: negative where a signal has ended it, and
+        None where it can't be known.
     on_end
         Called with the number of a process that has ended by itself, in a thread of its own.
 
     """
 
-    def __init__(self, parts: Sequence[Selection], *, outlives: bool = False) -> None:
-        self._parts, self._outlives = parts, outlives
-        self.on_end: Callable[[int], None] | None = None
-        self._files = RunFolder()
-        self._folder = self._files.path
+    def __init__(
+        self, parts: Sequence[Selection], meeting: Meeting, files: RunFolder | Path, *, outlives: bool
+    ) -> None:
+        self._parts, self._meeting, self._outlives = parts, meeting, outlives
+        self._files = files  # they go with it, unless it is kept
+        self._folder = files if isinstance(files, Path) else files.path
         self._security = self._folder / "security"
-        self._security.mkdir(mode=0o700)
-        self._meeting = Meeting.on_one_host(len(parts))
-        self.codes: dict[int, int] = {}
-        self._running: dict[int, tuple[Guarded, threading.Thread]] = {}
+        self.codes: dict[int, int | None] = {}
+        self.on_end: Callable[[int], None] | None = None
+        self._running: dict[int, tuple[Guarded | Adopted, threading.Thread]] = {}
         self._expected: set[int] = set()  # those that are being ended
+
+    @classmethod
+    def start_all(cls, parts: Sequence[Selection], *, outlives: bool = False) -> LocalProcesses:
+        """Start a controller, and an engine for each part."""
+        files = RunFolder()
+        (files.path / "security").mkdir(mode=0o700)
+        made = cls(
+            parts, Meeting.on_one_host(len(parts)), files.keep() if outlives else files, outlives=outlives
+        )
         try:
-            self._start_controller()
+            made._start_controller()
             for number in range(len(parts)):
-                self.start(number)
+                made.start(number)
         except BaseException:  # an interrupt, too
-            self.end()
+            made.end()
             raise
+        return made
+
+    @classmethod
+    def adopt(cls, kept: Kept, parts: Sequence[Selection]) -> LocalProcesses:
+        """Take over the processes of a cluster that was kept."""
+        made = cls(parts, kept.meeting, kept.folder, outlives=True)
+        for number, guardian in kept.guardians.items():
+            made._watch(number, Adopted(guardian))
+        return made
+
+    def keep(self, engines: Iterable[Engine]) -> None:
+        """Write down what another process needs to take them over, where they outlive this one."""
+        if not self._outlives:
+            return
+        guardians = {number: one.guardian for number, (one, _) in self._running.items()}
+        kept = [
+            KeptEngine(
+                tuple(str(device.uuid) for device in engine.devices),
+                self._parts[engine.number].mask,
+                self._parts[engine.number].order,
+                engine.host,
+                engine.process,
+            )
+            for engine in engines
+        ]
+        save(Kept(self._folder, self._meeting, guardians, tuple(kept)))
 
     def start(self, number: int) -> None:
         """Start an engine, also in the place of one that has ended."""
@@ -119,9 +163,11 @@ class LocalProcesses:
             The controller has not come.
 
         """
+        if (self._security / _ENGINES).exists():  # that of a cluster that was kept
+            return self._security / _FOR_CLIENTS
         deadline = time.monotonic() + _WAIT
         while not all(map(_is_whole, (self._security / _FOR_CLIENTS, self._security / _FOR_ENGINES))):
-            self.check()
+            self.check(*range(len(self._parts)))
             if time.monotonic() > deadline:
                 raise ClusterError(f"The controller has not answered within {_WAIT} s.")
             time.sleep(_AGAIN)
@@ -129,9 +175,9 @@ class LocalProcesses:
         (self._security / _FOR_ENGINES).rename(self._security / _ENGINES)
         return self._security / _FOR_CLIENTS
 
-    def check(self) -> None:
-        """Raise ClusterError where one of them has ended by itself."""
-        for number in self.codes:
+    def check(self, *numbers: int) -> None:
+        """Raise ClusterError where the controller, or one of these engines, has ended while they start."""
+        for number in {CONTROLLER, *numbers} & self.codes.keys():
             what = "The controller" if number == CONTROLLER else f"Engine {number}"
             last = "".join(self.last_lines(number)[-1:])
             raise ClusterError(f"{what} has {self.how_it_ended(number)} while it started. {last}")
@@ -153,16 +199,19 @@ class LocalProcesses:
         )
         self.codes.pop(number, None)
         self._expected.discard(number)
+        self._watch(number, guarded)
+
+    def _watch(self, number: int, one: Guarded | Adopted) -> None:
         thread = threading.Thread(
-            target=self._follow, args=(number, guarded), name=f"gpu_magic engine {number}", daemon=True
+            target=self._follow, args=(number, one), name=f"gpu_magic engine {number}", daemon=True
         )
-        self._running[number] = guarded, thread
+        self._running[number] = one, thread
         thread.start()
 
-    def _follow(self, number: int, one: Guarded) -> None:
+    def _follow(self, number: int, one: Guarded | Adopted) -> None:
         while not one.has_ended:
             one.read_report()
-            if one.code is not None and number not in self.codes:
+            if (one.code is not None or one.has_ended) and number not in self.codes:
                 self.codes[number] = one.code
                 if self.on_end and number not in self._expected:
                     self.on_end(number)
@@ -174,6 +223,8 @@ class LocalProcesses:
     def how_it_ended(self, number: int) -> str:
         """Return what became of a process: `ended with exit code 1`, `been ended by SIGKILL`."""
         code = self.codes[number]
+        if code is None:
+            return "ended"
         if code >= 0:
             return f"ended with exit code {code}"
         try:
@@ -207,7 +258,7 @@ class LocalProcesses:
             guarded.end()
         for _, thread in self._running.values():
             thread.join()
-        self._files.remove()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _is_whole(file: Path) -> bool:

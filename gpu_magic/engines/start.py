@@ -6,17 +6,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.engines.cluster import Cluster
+from gpu_magic.engines.engine import Engine
+from gpu_magic.engines.kept import find_kept
 from gpu_magic.engines.processes import LocalProcesses
 from gpu_magic.errors import ClusterError
 from gpu_magic.launching.devices import divide, pick
 from gpu_magic.process.view import read_machine
+from gpu_magic.selection.select import Selection
+from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.model import Device
-    from gpu_magic.process.session import Session
-    from gpu_magic.selection.select import Selection
+    from pathlib import Path
 
-__all__ = ["import_ipyparallel", "start"]
+    from gpu_magic.devices.model import Device
+    from gpu_magic.engines.kept import Kept
+    from gpu_magic.process.session import Session
+
+__all__ = ["attach", "start"]
 
 _CONTROLLER = 60.0  # seconds that it may take to answer
 
@@ -45,30 +51,65 @@ def start(
         One line that says why there is no cluster; nothing of it is left.
 
     """
-    ipyparallel = import_ipyparallel()
+    ipyparallel = _import_ipyparallel()
     parts = divide(pick(session, gpus, count, force=force))
     is_simulated = bool(read_machine(session).simulated)
-    processes = LocalProcesses(parts, outlives=keep)
-    client = None
+    engines = [Engine(number, _devices(part), is_simulated=is_simulated) for number, part in enumerate(parts)]
+    processes = LocalProcesses.start_all(parts, outlives=keep)
+    cluster = None
     try:
-        client = ipyparallel.Client(str(processes.connection_file()), timeout=_CONTROLLER)
-        return Cluster(client, [_devices(part) for part in parts], processes, is_simulated=is_simulated)
+        cluster = Cluster(_client(ipyparallel, processes.connection_file()), engines, processes)
+        cluster.begin()
     except BaseException:  # an interrupt, too
-        if client is not None:
-            client.close()
-        processes.end()
+        (cluster.stop if cluster else processes.end)()
         raise
+    return cluster
 
 
-def import_ipyparallel() -> Any:
-    """Return ipyparallel.
+def attach(session: Session, name: str) -> Cluster:
+    """Use a cluster that another process has started, and that has outlived it.
+
+    Parameters
+    ----------
+    session
+        This process's.
+    name
+        Which; empty where there is only one.
 
     Raises
     ------
     ClusterError
-        It is not installed.
+        There is none, or there are several.
 
     """
+    ipyparallel = _import_ipyparallel()
+    kept = _find(name)
+    machine = read_machine(session)
+    by_uuid = {device.uuid: device for device in machine.devices}
+    engines, parts = [], []
+    for number, one in enumerate(kept.engines):
+        devices = tuple(by_uuid[uuid] for uuid in one.uuids if uuid in by_uuid)
+        engines.append(Engine(number, devices, one.host, one.process, bool(machine.simulated)))
+        parts.append(Selection(devices, one.mask, one.order))
+    processes = LocalProcesses.adopt(kept, parts)
+    return Cluster(_client(ipyparallel, processes.connection_file()), engines, processes)
+
+
+def _find(name: str) -> Kept:
+    found = find_kept()
+    if not found:
+        raise ClusterError("No engines were kept: %gpu_cluster --keep starts some that outlive the kernel.")
+    if named := [kept for kept in found if kept.name == name or (not name and len(found) == 1)]:
+        return named[0]
+    names = [f"%gpu_cluster attach {kept.name} ({counted(len(kept.engines), 'engine')})" for kept in found]
+    raise ClusterError(f"Several clusters were kept: {listed(names)}.")
+
+
+def _client(ipyparallel: Any, connection_file: Path) -> Any:
+    return ipyparallel.Client(str(connection_file), timeout=_CONTROLLER)
+
+
+def _import_ipyparallel() -> Any:
     try:
         return import_module("ipyparallel")
     except ImportError:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import LaunchError
-from gpu_magic.launching.guardian import descendants
+from gpu_magic.launching.guardian import descendants, read_stat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from gpu_magic.launching.guardian import Process
 
 __all__ = ["Guarded"]
 
@@ -126,9 +128,10 @@ class Guarded:
             self._close()
 
     @property
-    def guardian(self) -> int:
-        """The number of the guardian: TERM ends it with all that the command has started."""
-        return self._process.pid
+    def guardian(self) -> Process:
+        """The guardian: TERM ends it with all that the command has started."""
+        found = read_stat(self._process.pid)
+        return self._process.pid, found[2] if found else ""
 
     @property
     def processes(self) -> list[int]:

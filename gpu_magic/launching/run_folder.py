@@ -41,10 +41,6 @@ class RunFolder:
             raise LaunchError(f"There is no place for the command's output: {error}.") from None
         self._remove = weakref.finalize(self, _remove, self.path, pid)
 
-    def remove(self) -> None:
-        """Remove it now."""
-        self._remove()
-
     def keep(self) -> Path:
         """Leave it where it is; return its path."""
         self._remove.detach()

@@ -58,7 +58,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--force": FLAG,
         "--dry-run": FLAG,
     },
-    "%gpu_cluster": {"--count": WORD, "--force": FLAG},
+    "%gpu_cluster": {"--count": WORD, "--keep": FLAG, "--force": FLAG},
     "%gpu_tasks": {"--wait": FLAG, "--stop": FLAG},
 }
 _SHORT = {"-v": "--verbose", "-n": "--count"}

@@ -41,19 +41,22 @@ class GpuClusterMagic:
         %gpu_cluster restart 2   end engine 2, whatever it does, and start it anew; without a number, start
                                  those anew that have ended
         %gpu_cluster stop        end all of them
+        %gpu_cluster attach      use engines that another kernel has started with --keep
 
+        --keep                   let them go on when this kernel ends
         --force                  allow GPUs outside those that the kernel was started with
 
         What runs in them is ipyparallel's: %%px runs a cell in each, and %autopx all cells. Each engine is a
         rank for torch.distributed, jax.distributed and TensorFlow, and keeps its variables from cell to cell.
-        It can be started at any time, also once CUDA has started here. They end with this kernel.
+        It can be started at any time, also once CUDA has started here. They end with this kernel,
+        unless it is said otherwise.
         """
         try:
             options = read("%gpu_cluster", line)
             word, _, rest = options.request.partition(" ")
-            if word in ("stop", "restart"):
+            if word in ("attach", "restart", "stop"):
                 _check_alone(word, options)
-                (self._stop if word == "stop" else self._restart)(rest.strip())
+                getattr(self, f"_{word}")(rest.strip())
             elif options.request or running_cluster() is None:
                 self._start(options)
             else:
@@ -63,7 +66,10 @@ class GpuClusterMagic:
 
     def _start(self, options: SimpleNamespace) -> None:
         count = read_count(options.count)
-        print(gpu_magic.cluster(options.request or None, count=count, force=options.force))
+        print(gpu_magic.cluster(options.request or None, count=count, keep=options.keep, force=options.force))
+
+    def _attach(self, name: str) -> None:
+        print(gpu_magic.attach_cluster(name))
 
     def _show(self) -> None:
         display(EngineTable(read_status(current_cluster(), current())))
@@ -89,6 +95,6 @@ def _engines(text: str) -> list[int]:
 
 
 def _check_alone(word: str, options: SimpleNamespace) -> None:
-    given = [name for name in ("force", "count") if getattr(options, name)]
+    given = [name for name in ("count", "force", "keep") if getattr(options, name)]
     if given:
         raise ClusterError(f"%gpu_cluster {word} takes no options.")

@@ -52,10 +52,11 @@ def test_each_engine_has_its_gpu_alone_in_the_chosen_order(kernel: Kernel) -> No
     assert "[stdout:1 = GPU 0 (NVIDIA A100-SXM4-80GB)] 0 1 2\n" in reply.text
     assert kernel.run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])").stdout == "2,0\n"
     table = kernel.run("%gpu_cluster")
-    assert [re.split(r" {2,}", line) for line in table.text.splitlines()] == [
+    shown = re.sub(r"for \d+ s", "for … s", table.text)
+    assert [re.split(r" {2,}", line) for line in shown.splitlines()] == [
         ["Engine", "GPU", "Memory", "State"],
-        ["0", "GPU 2 (NVIDIA A100-SXM4-80GB)", "0.5 / 80.0 GiB", "idle for 0 s"],
-        ["1", "GPU 0 (NVIDIA A100-SXM4-80GB)", "0.5 / 80.0 GiB", "idle for 0 s"],
+        ["0", "GPU 2 (NVIDIA A100-SXM4-80GB)", "0.5 / 80.0 GiB", "idle for … s"],
+        ["1", "GPU 0 (NVIDIA A100-SXM4-80GB)", "0.5 / 80.0 GiB", "idle for … s"],
     ]
     assert (
         kernel.run("%gpu_cluster 3").stderr
@@ -160,3 +161,31 @@ def test_px_without_engines_is_one_line(kernel: Kernel) -> None:
     assert kernel.run("%px 1").stderr == (
         "UsageError: No engines run here: %gpu_cluster starts one for each GPU.\n"
     )
+
+
+def test_engines_that_are_kept_are_found_by_another_kernel(
+    start_kernel: Callable[..., Kernel], tmp_path: Path
+) -> None:
+    mark = f"{uuid4()}"
+    first = start_kernel(MARK=mark, TMPDIR=str(tmp_path))
+    assert first.run("%load_ext gpu_magic\n%gpu_cluster --keep 2,0").stdout.startswith(
+        "2 engines: 0 = GPU 2 "
+    )
+    first.run("%%px\nimport os\nkept = os.environ['RANK'] * 3")
+    first.run("import os, threading; threading.Timer(0.1, os.kill, (os.getpid(), 9)).start()")
+    until(lambda: not first.is_alive())
+    second = start_kernel(TMPDIR=str(tmp_path))
+    second.run("%load_ext gpu_magic")
+    attached = second.run("%gpu_cluster attach").stdout
+    assert attached == "2 engines: 0 = GPU 2 (NVIDIA A100-SXM4-80GB), 1 = GPU 0 (NVIDIA A100-SXM4-80GB)\n"
+    assert "'000'" in (reply := second.run("%%px\nkept")).text
+    assert "'111'" in reply.text
+    second.run("%%px --targets 1\nimport os; os.kill(os.getpid(), 9)")
+    assert second.run("%gpu_cluster restart").stdout.startswith("1 = GPU 0 ")
+    assert "[stdout:1 = GPU 0 (NVIDIA A100-SXM4-80GB)] 0 1 2" in second.run(f"%%px\n{MASK}").text
+    assert second.run("%gpu_cluster stop").stdout == "2 engines ended.\n"
+    assert not marked(mark)
+    assert second.run("%gpu_cluster attach").stderr == (
+        "UsageError: No engines were kept: %gpu_cluster --keep starts some that outlive the kernel.\n"
+    )
+    assert not list(tmp_path.glob("gpu_magic-*"))
