@@ -9,6 +9,7 @@ from IPython.core.completer import SimpleCompletion
 import gpu_magic
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.engines.current import running_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import known
 from gpu_magic.launching.tasks import tasks
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["complete"]
 
 _WORDS = ("all", "auto", "none", "reset")
+_CLUSTER = ("attach", "restart", "stop")
 _TAKE_VARIABLES = ("%to_gpu", "%to_cpu", "%gpu_free")
 
 
@@ -57,8 +59,18 @@ def complete(shell: Any, magic: str, words: list[str]) -> SimpleMatcherResult:
     if magic in _TAKE_VARIABLES:
         is_name = word.isidentifier()  # IPython's own matchers complete attributes and items
         return _offer(word, _variables(shell, words), "variable") if is_name else {"completions": []}
-    offers = _gpus(piece, is_first=not named) if magic == "%gpus" else _devices(is_first=not named)
+    if magic == "%gpu_cluster" and before and before[0] in _CLUSTER:
+        return _offer(piece, _without(named, _engines() if before[0] == "restart" else ()), "engine")
+    if magic == "%gpu_cluster":
+        offers = [*_gpus(piece, is_first=not named), *([] if before or named else _CLUSTER)]
+    else:
+        offers = _gpus(piece, is_first=not named) if magic == "%gpus" else _devices(is_first=not named)
     return _offer(piece, _without(named, offers), "gpu")
+
+
+def _engines() -> list[str]:
+    running = running_cluster()
+    return [str(number) for number in running.engines] if running else []
 
 
 def _values(magic: str, option: str) -> Iterable[str]:

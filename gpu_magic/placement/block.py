@@ -29,15 +29,19 @@ class Spelling(NamedTuple):
         As it is.
     only
         With a place for the names of frameworks.
+    launch, cluster
+        Other ways to use several GPUs.
 
     """
 
     mirror: str
     only: str
+    launch: str
+    cluster: str
 
 
-TYPED = Spelling("--mirror", "--only {}")
-IN_PYTHON = Spelling("mirror=True", 'only="{}"')
+TYPED = Spelling("--mirror", "--only {}", "%gpu_launch torchrun", "%gpu_cluster with %%px")
+IN_PYTHON = Spelling("mirror=True", 'only="{}"', "gpu_magic.launch()", "gpu_magic.cluster()")
 
 
 @dataclass(frozen=True)

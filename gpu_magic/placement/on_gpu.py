@@ -73,8 +73,8 @@ class OnGpu:
         if len(self._targets) > 1 and not mirror:
             raise PlacementError(
                 f"A cell runs on one device. For {wanted}: {spelling.mirror} (TensorFlow, Keras on it), "
-                f"torch.nn.DataParallel(model, device_ids=[{_numbers(self._targets)}]), or a launcher "
-                "(torchrun)."
+                f"torch.nn.DataParallel(model, device_ids=[{_numbers(self._targets)}]), or processes with a "
+                f"GPU each: {spelling.launch} runs a script in them, {spelling.cluster} code that you type."
             )
 
     @property

@@ -89,7 +89,7 @@ def test_or_cpu_places_what_the_cell_imports_on_the_cpu(bare: Kernel) -> None:
         ("%%on_gpu foo", "'foo' is not a device; expected 0"),
         (
             "%%on_gpu 0,1",
-            "A cell runs on one device. For 0,1: --mirror (TensorFlow, Keras on it), torch.nn.Data",
+            "[0, 1]), or processes with a GPU each: %gpu_launch torchrun runs a script in them, %gpu_cluster with ",
         ),
         ("%%on_gpu 0 --orcpu", "There is no --orcpu; did you mean --or-cpu? %%on_gpu? explains them."),
         ("%%on_gpu --or-cpu", "--or-cpu goes with a device; try %%on_gpu 0 --or-cpu"),

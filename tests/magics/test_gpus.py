@@ -211,6 +211,9 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%%gpu_launch --e", {"--each", "--env"}, {"--gpus"}),
         ("%gpu_launch --gpus ", {"0", "7", "auto"}, {"8"}),
         ("%gpu_tasks --", {"--wait", "--stop"}, {"--each"}),
+        ("%gpu_cluster ", {"0", "auto", "stop", "restart"}, {"cpu"}),
+        ("%gpu_cluster stop ", set(), {"0", "stop"}),
+        ("%gpu_cluster --", {"--count", "--keep"}, {"--each"}),
     ],
 )
 def test_tab(run: Run, shell: InteractiveShell, line: str, offers: set[str], not_offered: set[str]) -> None:

@@ -233,7 +233,8 @@ def test_mirrored_over_exactly_these_and_keras_fit_uses_both(run: Runner) -> Non
 def test_several_devices_without_mirror_are_refused(run: Runner) -> None:
     assert run("on_gpu_tensorflow.several_refused", "cpu:0,cpu:1", False) == {
         "error": "A cell runs on one device. For cpu:0,cpu:1: mirror=True (TensorFlow, Keras on it), "
-        "torch.nn.DataParallel(model, device_ids=[0, 1]), or a launcher (torchrun).",
+        "torch.nn.DataParallel(model, device_ids=[0, 1]), or processes with a GPU each: gpu_magic.launch() "
+        "runs a script in them, gpu_magic.cluster() code that you type.",
         "ran": False,
     }
 
