@@ -62,6 +62,9 @@ OPTIONS: dict[str, dict[str, Kind]] = {
     "%gpu_tasks": {"--wait": FLAG, "--stop": FLAG},
 }
 _SHORT = {"-v": "--verbose", "-n": "--count"}
+# What stands for itself in a command, as in a shell; and a comment, which begins a word and is not quoted.
+_QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
+_COMMENT = re.compile(rf"(?P<quoted>{_QUOTED})|(?:^|\s)#.*")
 # Lines that name variables, as Python code does: quotes belong to the names.
 _CODE = ("%to_gpu", "%to_cpu")
 # What the options go with, where they can't be alone.
@@ -108,7 +111,7 @@ def read(magic: str, line: str) -> SimpleNamespace:
 
 
 def read_command(magic: str, line: str) -> SimpleNamespace:
-    """Read a line that ends with a command: the magic's own options stand before it.
+    """Read a line that ends with a command: the magic's own options stand before it, a comment behind it.
 
     Returns
     -------
@@ -121,15 +124,15 @@ def read_command(magic: str, line: str) -> SimpleNamespace:
         One line that says what is wrong, and what would work.
 
     """
+    typed = _COMMENT.sub(lambda found: found["quoted"] or "", line)
     try:
-        words = deque(shlex.split(line))
+        words = deque(shlex.split(typed))
     except ValueError as error:
         raise UsageError(f"The line can't be read: {str(error).lower()}.") from None
     values = _defaults(magic).copy()
     while words and _is_option(words[0]):
         _read_option(magic, words.popleft(), words, values)
-    unquoted = re.sub(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", "", line)
-    if found := re.search(r"[|<>;&]+", unquoted):
+    if found := re.search(r"[|<>;&]+", re.sub(_QUOTED, "", typed)):
         raise UsageError(f"{found[0]} is a shell's, and there is none: {magic} bash -c '…' starts one.")
     return SimpleNamespace(**values, command=list(words))
 

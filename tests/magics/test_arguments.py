@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
 
-from gpu_magic.magics.arguments import OPTIONS, read
+from gpu_magic.magics.arguments import OPTIONS, read, read_command
+from tests.conftest import ROOT
 
 
 def given(magic: str, line: str) -> dict[str, Any]:
@@ -86,3 +88,31 @@ def test_one_line_says_what_is_wrong(magic: str, line: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
         read(magic, line)
     assert str(caught.value) == says
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        (
+            "torchrun train.py --lr 1e-3   # rank 0 on GPU 2; it's the first",
+            ["torchrun", "train.py", "--lr", "1e-3"],
+        ),
+        ("# nothing", []),
+        ("python a.py --color #fff", ["python", "a.py", "--color"]),
+        ("python a.py b#c #", ["python", "a.py", "b#c"]),
+        ("python a.py '#1' \\#2 \"a #3\" \\ #4 # 5", ["python", "a.py", "#1", "#2", "a #3", " #4"]),
+    ],
+)
+def test_a_comment_is_no_part_of_a_command(line: str, command: list[str]) -> None:
+    assert read_command("%gpu_launch", line).command == command
+
+
+def test_the_commands_that_the_readme_shows_have_no_comments() -> None:
+    shown = re.findall(r"^%gpu_launch (.*)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    commands = [read_command("%gpu_launch", line).command for line in shown]
+    assert commands == [
+        ["torchrun", "train.py", "--lr", "1e-3"],
+        ["accelerate", "launch", "train.py"],
+        ["deepspeed", "train.py", "--deepspeed_config", "ds.json"],
+        ["python", "train.py"],
+    ]
