@@ -21,6 +21,7 @@ from gpu_magic.display.task_output import RankLines
 from gpu_magic.errors import LaunchError
 from gpu_magic.launching.output import Output, last_traceback
 from gpu_magic.widget.rank_tabs import RankTabs
+from tests.conftest import ROOT
 
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=20), max_size=8)
 
@@ -142,7 +143,7 @@ def test_files_of_processes_that_were_killed_go_with_the_next_launch(machine: Pa
         "tasks[1].files.keep()\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    simulated = os.environ | {"GPU_MAGIC_SIMULATE": "1xA100-80GB"}
+    simulated = os.environ | {"GPU_MAGIC_SIMULATE": "1xA100-80GB", "PYTHONPATH": str(ROOT)}
     killed = subprocess.run(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False, env=simulated
     )
@@ -152,6 +153,33 @@ def test_files_of_processes_that_were_killed_go_with_the_next_launch(machine: Pa
     assert not left.exists()
     assert kept.is_dir()
     shutil.rmtree(kept)
+
+
+def test_files_that_are_kept_hold_no_descriptor(machine: Path) -> None:
+    task = gpu_magic.launch("true", count=1)
+    task.wait()
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    kept = task.files.keep()
+    assert len(os.listdir("/proc/self/fd")) == before - 1  # noqa: PTH208
+    del task
+    gc.collect()
+    assert kept.is_dir()
+    shutil.rmtree(kept)
+
+
+def test_files_of_another_process_that_runs_stay_until_it_ends(machine: Path) -> None:
+    code = "import gpu_magic; task = gpu_magic.launch('true', count=1); task.wait(); print(task.files.path); input()"
+    simulated = os.environ | {"GPU_MAGIC_SIMULATE": "1xA100-80GB", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-uc", code]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=simulated
+    ) as other:
+        assert other.stdout
+        files = Path(other.stdout.readline().strip())
+        gpu_magic.launch("true", count=1).wait()
+        assert files.is_dir()
+        other.communicate("\n")
+    assert not files.exists()
 
 
 def test_what_can_be_no_variable_is_a_line_and_leaves_nothing(machine: Path) -> None:
