@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail, read_detail
+from gpu_magic.devices.python_line import read_python_line
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.text import shortened
 
-__all__ = ["UNKNOWN_PROCESS", "Process", "ProcessTable", "name_text"]
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+__all__ = ["UNKNOWN_PROCESS", "Process", "ProcessTable", "descends_from", "name_text"]
 
 # The initial PID namespace's inode is a constant of Linux (PROC_PID_INIT_INO, linux/proc_ns.h).
 _INITIAL_NAMESPACE = "pid:[4026531836]"
@@ -105,27 +109,11 @@ def _name(pid: int) -> str | Unknown:
 
 
 def _python_program(arguments: list[str]) -> str:
-    """Return the module or the script that `python …` runs. The rest of the command line is private.
-
-    Short options can be bundled (`-Ic CODE`, `-mMODULE`). Those before "c", "m", "W" or "X" take no value.
-    """
-    rest = iter(arguments)
-    for argument in rest:
-        if argument == "--check-hash-based-pycs":
-            next(rest, "")
-        elif argument.startswith("--"):
-            continue
-        elif not argument.startswith("-"):
-            return PurePath(argument).name
-        elif match := re.match(r"-[^cmWX]*([cmWX])(.*)", argument, re.DOTALL):
-            value = match[2] or next(rest, "")
-            if match[1] == "m":
-                return "ipykernel" if value == "ipykernel_launcher" else value
-            if match[1] == "c":
-                return ""
-        elif argument == "-":
-            return ""
-    return ""
+    """Return the module or the script that `python …` runs. The rest of the command line is private."""
+    line = read_python_line(arguments)
+    if line.kind == "module":
+        return "ipykernel" if line.name == "ipykernel_launcher" else line.name
+    return PurePath(line.name).name
 
 
 def _comm(pid: int) -> str | Unknown:
@@ -139,8 +127,11 @@ def _comm(pid: int) -> str | Unknown:
 def _is_mine(pid: int) -> bool:
     """Return whether a process is this one or a descendant (a worker of a DataLoader, say)."""
     me = os.getpid()
-    if pid == me or not _has_children():
-        return pid == me
+    return pid == me or (_has_children() and descends_from(pid, (me,)))
+
+
+def descends_from(pid: int, ancestors: Container[int]) -> bool:
+    """Return whether a process was started by one of others, or by one that these have started."""
     while pid > 1:
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
@@ -148,7 +139,7 @@ def _is_mine(pid: int) -> bool:
                 pid = int(file.read().rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             return False
-        if pid == me:
+        if pid in ancestors:
             return True
     return False
 

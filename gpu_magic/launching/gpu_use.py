@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.processes import descends_from
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process.view import read_machine
 from gpu_magic.text import bytes_text
@@ -41,8 +42,8 @@ class GpuUse:
         """The most memory that was seen in use by the command on each device, in bytes."""
         return {device: peak for device in self._devices if (peak := self._peaks.get(str(device.uuid)))}
 
-    def look(self, pids: Container[int]) -> None:
-        """Read the machine, and note what these processes use.
+    def look(self, guardians: Container[int]) -> None:
+        """Read the machine, and note what the processes below these use.
 
         Raises
         ------
@@ -58,7 +59,8 @@ class GpuUse:
             self._utilization[uuid] = device.status.utilization
             if processes is UNKNOWN:
                 continue
-            used = sum(one.memory for one in processes if one.pid in pids and one.memory is not UNKNOWN)
+            ours = [one for one in processes if one.mine and descends_from(one.pid, guardians)]
+            used = sum(one.memory for one in ours if one.memory is not UNKNOWN)
             self._used[uuid] = used
             self._peaks[uuid] = max(used, self._peaks.get(uuid, 0))
 

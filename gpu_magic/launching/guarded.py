@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import LaunchError
-from gpu_magic.launching.guardian import descendants, read_stat
+from gpu_magic.launching.guardian import read_stat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,9 +134,9 @@ class Guarded:
         return self._process.pid, found[2] if found else ""
 
     @property
-    def processes(self) -> list[int]:
-        """The numbers of all that the command has started."""
-        return [pid for pid, _ in descendants(self._process.pid)]
+    def pid(self) -> int:
+        """The guardian's number: all that the command starts descends from it."""
+        return self._process.pid
 
     def give_up(self) -> None:
         """End it, and return when nothing of it is left."""

@@ -262,7 +262,7 @@ class Task:
                     if time.monotonic() >= look_at and running.get_map():
                         look_at = time.monotonic() + _LOOK_AGAIN
                         with suppress(GpuMagicError):  # a simulation that is described anew, and wrongly
-                            self._use.look({pid for one in self._guarded for pid in one.processes})
+                            self._use.look({one.pid for one in self._guarded})
             self._seconds = time.monotonic() - self._begun
             self.causes = self._find_causes()
         finally:

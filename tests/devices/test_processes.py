@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from gpu_magic.devices.processes import UNKNOWN_PROCESS, ProcessTable, name_text
+from gpu_magic.devices.processes import UNKNOWN_PROCESS, ProcessTable, descends_from, name_text
 from gpu_magic.devices.unknown import UNKNOWN
 from tests.machine import IN_CONTAINER
 
@@ -46,6 +47,20 @@ def test_a_process_that_is_gone_is_unknown(sleeper: subprocess.Popen[bytes]) -> 
     sleeper.kill()
     sleeper.wait()
     assert table.look_up(sleeper.pid) == UNKNOWN_PROCESS
+
+
+def test_a_process_descends_from_those_above_it_alone() -> None:
+    starts = "import subprocess as s; c = s.Popen(['sleep', '60']); print(c.pid, flush=True); c.wait()"
+    with subprocess.Popen([sys.executable, "-c", starts], stdout=subprocess.PIPE, text=True) as child:
+        grandchild = int(child.stdout.readline())
+        with subprocess.Popen(["sleep", "60"]) as another:
+            found = [
+                descends_from(grandchild, ancestors)
+                for ancestors in ({child.pid}, {os.getpid(), another.pid}, {another.pid}, {grandchild}, ())
+            ]
+            another.kill()
+        os.kill(grandchild, signal.SIGKILL)
+    assert found == [True, True, False, False, False]
 
 
 def test_pid_1_is_not_ours() -> None:
