@@ -35,6 +35,34 @@ examples:
 """
 
 
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=value")
+    return name, value
+
+
+# Those of `gpu-magic run`, which stand before the command: their names, and what argparse is told of each.
+_RUN_OPTIONS: dict[tuple[str, ...], dict[str, Any]] = {
+    ("--gpus",): {"help": "as after %%gpus: 2,0 or auto:2; without it, those that this shell has"},
+    ("-n", "--count"): {"type": int, "help": "only the first so many of them"},
+    ("--each",): {
+        "action": "store_true",
+        "help": "start the command once for each GPU, which it has alone",
+    },
+    ("--env",): {
+        "action": "append",
+        "default": [],
+        "type": _pair,
+        "metavar": "NAME=value",
+        "help": "a variable for the command",
+    },
+    ("--cwd",): {"metavar": "FOLDER", "help": "where it is run"},
+    ("--force",): {"action": "store_true", "help": "allow GPUs outside CUDA_VISIBLE_DEVICES"},
+    ("--dry-run",): {"action": "store_true", "help": "say what would be run"},
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status: a command's own, or 2 where it can't be run."""
     options = _parser().parse_args(arguments)
@@ -61,31 +89,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"gpu-magic {gpu_magic.__version__}")
     actions = parser.add_subparsers(dest="action", metavar="run")
     run = actions.add_parser("run", help="run a command: gpu-magic run --help")
-    run.add_argument("--gpus", help="as after %%gpus: 2,0 or auto:2; without it, those that this shell has")
-    run.add_argument("-n", "--count", type=int, help="only the first so many of them")
-    run.add_argument(
-        "--each", action="store_true", help="start the command once for each GPU, which it has alone"
-    )
-    run.add_argument(
-        "--env",
-        action="append",
-        default=[],
-        type=_pair,
-        metavar="NAME=value",
-        help="a variable for the command",
-    )
-    run.add_argument("--cwd", metavar="FOLDER", help="where it is run")
-    run.add_argument("--force", action="store_true", help="allow GPUs outside CUDA_VISIBLE_DEVICES")
-    run.add_argument("--dry-run", action="store_true", help="say what would be run")
+    for names, settings in _RUN_OPTIONS.items():
+        run.add_argument(*names, **settings)
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="torchrun train.py")
     return parser
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise argparse.ArgumentTypeError(f"{text} is not NAME=value")
-    return name, value
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -100,6 +107,7 @@ def _run(options: argparse.Namespace) -> int:
         force=options.force,
         variables=dict(options.env),
         folder=options.cwd,
+        options={name for names in _RUN_OPTIONS for name in names},
     )
     if options.dry_run:
         print(prepared)

@@ -141,12 +141,20 @@ def test_a_command_that_a_signal_ends_is_reported_as_shells_do() -> None:
         (["run", "--", "no-such-program"], "There is no program no-such-program here"),
         (["run"], "Nothing to launch is named"),
         (["run", "--env", "LR", "--", "true"], "LR is not NAME=value"),
+        (["run", "torchrun", "-n", "1", "a.py"], "-n is not torchrun's: write it before torchrun."),
     ],
 )
 def test_bad_input_is_said_and_nothing_is_run(words: list[str], says: str) -> None:
     status, out, err = run(*words)
     assert (status, out) == (2, "")
     assert says in err.splitlines()[-1]
+
+
+def test_an_option_of_the_magic_alone_is_the_launcher_s(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    out = run("run", "--dry-run", "-n", "1", "--", "torchrun", "--in", "1", str(script))[1]
+    assert out.endswith(f" --in 1 {script}\n")
 
 
 def test_a_dry_run_says_what_would_be_run() -> None:

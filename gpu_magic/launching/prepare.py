@@ -15,7 +15,7 @@ from gpu_magic.launching.run_folder import RunFolder
 from gpu_magic.process.environment import MASK, ORDER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from gpu_magic.launching.script import Script
     from gpu_magic.process.session import Session
@@ -38,6 +38,7 @@ def prepare(
     variables: Mapping[str, str],
     folder: str | None,
     script: Script | None = None,
+    options: Container[str] = (),
 ) -> Prepared:
     """Return a command with its GPUs, ready to be launched; nothing is started.
 
@@ -61,6 +62,8 @@ def prepare(
         Where it is to be run; None: where this process is.
     script
         A script that is written for it, and named at the end of its line.
+    options
+        The names of options that stand before the launcher, where this is typed: `--gpus`.
 
     Raises
     ------
@@ -77,24 +80,27 @@ def prepare(
     if not where.is_dir():
         raise LaunchError(f"{where} is not a folder.")
     selection, files = pick(session, gpus, count, force=force), RunFolder()
+    try:
+        in_cell = script.write(files.path, each=each) if script else []
+        if script:
+            # As for a script there, and for this process.
+            found = [str(where), *filter(None, [os.environ.get("PYTHONPATH")])]
+            variables = {"PYTHONPATH": os.pathsep.join(found), **variables}
+        parts = divide(selection) if each else [selection]
+        processes = []
+        for index, part in enumerate(parts):
+            own = {_INDEX: str(index), _COUNT: str(len(parts))} if each else {}
+            set_for_it = _variables(part, {**own, **variables})
+            all_of_them = {**os.environ, **set_for_it}
+            environment = {name: value for name, value in all_of_them.items() if value is not None}
+            entries = (part.mask or "").split(",")
+            plan = plan_command(Command(words, entries, str(where), environment, in_cell, options))
+            devices = part.devices if isinstance(part.devices, tuple) else ()
+            processes.append(Process(plan, set_for_it, environment, devices))
+    except BaseException:
+        files.remove()
+        raise
     typed = shlex.join([*words, *([script.name] if script else [])])
-    in_cell: list[str] = []
-    if script:
-        in_cell = script.write(files.path, each=each)
-        # As for a script there, and for this process.
-        found = [str(where), *filter(None, [os.environ.get("PYTHONPATH")])]
-        variables = {"PYTHONPATH": os.pathsep.join(found), **variables}
-    parts = divide(selection) if each else [selection]
-    processes = []
-    for index, part in enumerate(parts):
-        own = {_INDEX: str(index), _COUNT: str(len(parts))} if each else {}
-        set_for_it = _variables(part, {**own, **variables})
-        all_of_them = {**os.environ, **set_for_it}
-        environment = {name: value for name, value in all_of_them.items() if value is not None}
-        entries = (part.mask or "").split(",")
-        plan = plan_command(Command(words, entries, str(where), environment, in_cell))
-        devices = part.devices if isinstance(part.devices, tuple) else ()
-        processes.append(Process(plan, set_for_it, environment, devices))
     return Prepared(typed, tuple(processes), str(where), files)
 
 

@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 
 from gpu_magic.selection.request import WORDS
 
-__all__ = ["FLAG", "OPTIONS", "Kind", "read", "read_command", "read_count"]
+__all__ = ["FLAG", "OPTIONS", "Kind", "names_of", "read", "read_command", "read_count"]
 
 # What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
 # text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
@@ -69,6 +69,11 @@ _COMMENT = re.compile(rf"(?P<quoted>{_QUOTED})|(?:^|\s)#.*")
 _CODE = ("%to_gpu", "%to_cpu")
 # What the options go with, where they can't be alone.
 _EXAMPLES = {"%gpus": ("GPUs", "%gpus 1,3"), "%%on_gpu": ("a device", "%%on_gpu 0")}
+
+
+def names_of(magic: str) -> set[str]:
+    """Return all names of a magic's options."""
+    return {*OPTIONS[magic], *(short for short, name in _SHORT.items() if name in OPTIONS[magic])}
 
 
 def read(magic: str, line: str) -> SimpleNamespace:

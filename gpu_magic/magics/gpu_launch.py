@@ -15,7 +15,7 @@ from gpu_magic.launching.prepare import prepare
 from gpu_magic.launching.script import Script
 from gpu_magic.launching.task import Task
 from gpu_magic.launching.tasks import tasks
-from gpu_magic.magics.arguments import read_command
+from gpu_magic.magics.arguments import names_of, read_command
 from gpu_magic.magics.task_view import view_of
 from gpu_magic.process.session import current
 
@@ -131,6 +131,7 @@ class GpuLaunchMagic:
             variables=dict(pair.split("=", 1) for pair in options.env or []),
             folder=options.cwd,
             script=script,
+            options=names_of("%gpu_launch"),
         )
 
     def _take_back(self, script: Script | None, task: Task, options: SimpleNamespace) -> str:

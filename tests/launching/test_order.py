@@ -87,6 +87,7 @@ def test_a_launcher_that_is_named_by_its_path_is_told_as_well(machine: Path) -> 
         ),
         ("python -m accelerate.commands.launch show.py", "-m accelerate.commands.launch --multi_gpu"),
         ("python -V", "-V"),
+        ("python --help-env", "--help-env"),
     ],
 )
 def test_python_s_own_options_are_read_as_python_does(machine: Path, typed: str, start: str) -> None:
@@ -96,6 +97,22 @@ def test_python_s_own_options_are_read_as_python_does(machine: Path, typed: str,
         session, typed.split(), "0,1", None, each=False, force=False, variables={}, folder=None
     )
     assert f"{sys.executable} {start}" in str(prepared)
+
+
+def test_launchers_that_a_python_of_a_version_runs_are_told_as_well(machine: Path) -> None:
+    (machine / "show.py").write_text(SCRIPT)
+    version = "python{}.{}".format(*sys.version_info)
+    ranks = seen(gpu_magic.launch([version, "-m", "torch.distributed.run", "show.py"], gpus="3,1"))
+    assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == ["3,1"] * 2
+
+
+def test_a_program_is_no_variable_for_a_sign_in_its_path(machine: Path) -> None:
+    program = machine / "lr=0.1" / "show"
+    program.parent.mkdir()
+    program.symlink_to("/usr/bin/printenv")
+    task = gpu_magic.launch([str(program), "CUDA_VISIBLE_DEVICES"], gpus="2")
+    task.wait()
+    assert task.output == "2\n"
 
 
 def test_every_order_of_every_number_reaches_a_program(machine: Path) -> None:

@@ -1,21 +1,28 @@
-"""How each launcher is told to start one process per GPU, in the order of the choice. One file for each."""
+"""How each launcher is told to start one process per GPU, in the order of the choice. One file for each.
+
+Each has a function `plan(command, launcher, words)`: what was typed, divided into the words that name the
+launcher (`accelerate launch`, `python -m` and a module) and those that follow.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import LaunchError
-from gpu_magic.launching.launchers import accelerate, deepspeed, torchrun
+from gpu_magic.launching.launchers import accelerate, deepspeed, python, torchrun
 from gpu_magic.launching.launchers.plan import Command, Plan
-from gpu_magic.launching.launchers.python import PythonLine
-from gpu_magic.launching.launchers.words import find_program, find_python
+from gpu_magic.launching.launchers.words import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["Command", "Plan", "plan_command"]
+
+_PYTHON = re.compile(r"python(\d(\.\d+t?)?)?")  # python3.14t has no lock of the interpreter
+_SETS_A_VARIABLE = re.compile(r"[A-Za-z_]\w*=")
 
 
 def plan_command(command: Command) -> Plan:
@@ -39,24 +46,14 @@ def plan_command(command: Command) -> Plan:
             return accelerate.plan(command, [program], rest)
         case ["deepspeed", *rest]:
             return deepspeed.plan(command, [program], rest)
-        case ["python" | "python3", *rest]:
-            return _python(command, PythonLine(program, rest))
+        case [name, *rest] if _PYTHON.fullmatch(name):
+            return python.plan(command, [program], rest)
     return _other(command, program, rest)
-
-
-def _python(command: Command, line: PythonLine) -> Plan:
-    """One process, which has all the GPUs; or a launcher that is run as a module."""
-    if line.module in torchrun.MODULES:
-        return torchrun.plan(command, line.start, line.rest)
-    if line.module in accelerate.MODULES:
-        return accelerate.plan(command, line.start, line.rest)
-    line.check(command)
-    return Plan((find_python(line.start[0], command.folder),), (*line.start[1:], *line.rest, *command.script))
 
 
 def _other(command: Command, program: str, words: Sequence[str]) -> Plan:
     """Any other program, after what is likely to be meant in another way."""
-    if "=" in program:
+    if _SETS_A_VARIABLE.match(program):
         raise LaunchError(f"{program} sets a variable: write --env {program}, or for GPUs --gpus.")
     if program == "accelerate" and words and words[0].endswith(".py"):
         raise LaunchError(f"accelerate has several commands; try accelerate launch {words[0]}.")

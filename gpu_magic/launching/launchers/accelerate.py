@@ -45,23 +45,12 @@ _GIVEN = (
 
 
 def plan(command: Command, launcher: Sequence[str], words: Sequence[str]) -> Plan:
-    """Return how to run it; see `plan_command`.
-
-    Parameters
-    ----------
-    command
-        What was typed, and where it is to be run.
-    launcher
-        `accelerate launch` or `accelerate-launch`, in words.
-    words
-        What follows that.
-
-    """
+    """Return how to run it; see `plan_command`."""
     gpus = len(command.gpus)
-    line = CommandLine(" ".join(launcher), words, _SWITCHES, command.script)
+    line = CommandLine(command, launcher, words, _SWITCHES)
     line.refuse("--gpu-ids")
     line.take_count("--num-processes", gpus)
-    line.check_script(command.folder, "-m", "--module", "--no-python")
+    line.check_script("-m", "--module", "--no-python")
     saved = {} if line.has("--config-file") else _saved_configuration(command.environment)
     given = {
         "--num_processes": str(gpus),

@@ -34,27 +34,16 @@ _SWITCHES = frozenset(
 
 
 def plan(command: Command, launcher: Sequence[str], words: Sequence[str]) -> Plan:
-    """Return how to run it; see `plan_command`.
-
-    Parameters
-    ----------
-    command
-        What was typed, and where it is to be run.
-    launcher
-        Its name or path, as one word.
-    words
-        What follows that.
-
-    """
-    (program,), gpus = launcher, command.gpus
-    line = CommandLine(program, words, _SWITCHES, command.script)
+    """Return how to run it; see `plan_command`."""
+    gpus = command.gpus
+    line = CommandLine(command, launcher, words, _SWITCHES)
     line.refuse("--include", "--exclude", "--hostfile", "--num-nodes", "-H", "-i", "-e")
     line.take_count("--num-gpus", len(gpus))
-    line.check_script(command.folder, "--module", "--no-python")
+    line.check_script("--module", "--no-python")
     numbers = [int(gpu) if gpu.isdigit() else gpu for gpu in gpus]
     world = base64.urlsafe_b64encode(json.dumps({"localhost": numbers}).encode()).decode()
     start = [
-        _interpreter(program, command.folder),
+        _interpreter(launcher[0], command.folder),
         "-m",
         "deepspeed.launcher.launch",
         f"--world_info={world}",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
 __all__ = ["TORCH_LOGS", "Command", "Plan"]
 
@@ -30,6 +30,9 @@ class Command:
         All its variables.
     script
         The words that name a script at the end of its line, where that is a cell.
+    options
+        What the launch itself has been told with, before the launcher: `--gpus`. Among a launcher's flags
+        these are mistakes.
 
     """
 
@@ -38,6 +41,7 @@ class Command:
     folder: str
     environment: Mapping[str, str]
     script: Sequence[str] = ()
+    options: Container[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,87 +1,53 @@
-"""Python's own command line: its options, and the script, the module or the code that it runs (3.14)."""
+"""Python: one process that has all the GPUs; or a launcher, where it runs one as a module."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.python_line import read_python_line
 from gpu_magic.errors import LaunchError
-from gpu_magic.launching.launchers.words import BEFORE, check_is_file
+from gpu_magic.launching.launchers import accelerate, torchrun
+from gpu_magic.launching.launchers.plan import Plan
+from gpu_magic.launching.launchers.words import check_flags, check_is_file, find_python
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpu_magic.devices.python_line import PythonLine
     from gpu_magic.launching.launchers.plan import Command
 
-__all__ = ["PythonLine"]
+__all__ = ["plan"]
 
 
-class PythonLine:
-    """What is typed behind `python`.
+def plan(command: Command, launcher: Sequence[str], words: Sequence[str]) -> Plan:
+    """Return how to run it; see `plan_command`."""
+    (program,) = launcher
+    line = read_python_line(words)
+    options, rest = words[: line.options], words[line.options :]
+    check_flags(command, program, options)
+    if line.kind == "module" and line.name in torchrun.MODULES:
+        return torchrun.plan(command, [program, *options], rest)
+    if line.kind == "module" and line.name in accelerate.MODULES:
+        return accelerate.plan(command, [program, *options], rest)
+    _check(command, program, line, rest)
+    return Plan((find_python(program, command.folder),), (*words, *command.script))
 
-    Parameters
-    ----------
-    program
-        Its name or path.
-    words
-        What follows it.
 
-    Attributes
-    ----------
-    start
-        The program and its options, to the module or the code where it runs one.
-    rest
-        What follows: the script and its arguments, or those of the module or the code.
-    module
-        What it runs in a script's place; empty where that is a script or nothing.
+def _check(command: Command, program: str, line: PythonLine, rest: Sequence[str]) -> None:
+    """Check that it has one thing to run, and that this is there.
+
+    Raises
+    ------
+    LaunchError
+        That is not so.
 
     """
-
-    def __init__(self, program: str, words: Sequence[str]) -> None:
-        self.module = ""
-        self._needs_script = True
-        place = 0
-        while place < len(words) and words[place].startswith("-") and words[place] != "-":
-            word = words[place]
-            place += 1
-            if word.partition("=")[0] in BEFORE:
-                raise LaunchError(f"{word} is not {program}'s: write it before {program}.")
-            if word.startswith("--"):
-                place += word == "--check-hash-based-pycs"
-                self._needs_script = self._needs_script and word not in ("--version", "--help", "--help-all")
-                continue
-            letter, value = _with_value(word)
-            if letter and not value:
-                value, place = "".join(words[place : place + 1]), place + 1
-            if letter in ("c", "m"):
-                self.module = value if letter == "m" else "-c"
-                break
-            self._needs_script = self._needs_script and not set("hV?") & set(word)
-        self.start, self.rest = [program, *words[:place]], list(words[place:])
-
-    def check(self, command: Command) -> None:
-        """Check that it has one thing to run, and that this is there.
-
-        Raises
-        ------
-        LaunchError
-            That is not so.
-
-        """
-        program = self.start[0]
-        if command.script and (self.rest or self.module):
-            what = self.rest[0] if self.rest else self.start[-1]
-            raise LaunchError(f"The cell is the script, so leave out {what}.")
-        if command.script or self.module or not self._needs_script:
-            return
-        if not self.rest:
-            raise LaunchError(f"No script is named; try {program} train.py.")
-        check_is_file(Path(command.folder, self.rest[0]), self.rest[0])
-
-
-def _with_value(word: str) -> tuple[str, str]:
-    """Return the option in a word that takes a value, and what of it the word has: `-um pkg`, `-Wignore`."""
-    for place, letter in enumerate(word[1:], 2):
-        if letter in "cmWX":
-            return letter, word[place:]
-    return "", ""
+    if command.script and (line.kind or rest):
+        what = line.name or ("-c" if line.kind else rest[0])
+        raise LaunchError(f"The cell is the script, so leave out {what}.")
+    if command.script or line.is_answer or line.kind in ("module", "code"):
+        return
+    if not line.kind:
+        raise LaunchError(f"No script is named; try {program} train.py.")
+    check_is_file(Path(command.folder, line.name), line.name)

@@ -35,22 +35,11 @@ _OUTPUT = ("--tee", "-t", "--redirects", "-r", "--log-dir", "--logs-specs")
 
 
 def plan(command: Command, launcher: Sequence[str], words: Sequence[str]) -> Plan:
-    """Return how to run it; see `plan_command`.
-
-    Parameters
-    ----------
-    command
-        What was typed, and where it is to be run.
-    launcher
-        `torchrun`, or `python -m` and one of `MODULES`, in words.
-    words
-        What follows that.
-
-    """
+    """Return how to run it; see `plan_command`."""
     gpus = len(command.gpus)
-    line = CommandLine(" ".join(launcher), words, _SWITCHES, command.script)
+    line = CommandLine(command, launcher, words, _SWITCHES)
     line.take_count("--nproc-per-node", gpus)
-    line.check_script(command.folder, "-m", "--module", "--no-python", "--run-path")
+    line.check_script("-m", "--module", "--no-python", "--run-path")
     meeting = () if line.has(*_RENDEZVOUS) else ("--standalone",)
     start = (*start_of(launcher, command.folder), *meeting, f"--nproc-per-node={gpus}")
     rest = (*line.flags, *line.program)

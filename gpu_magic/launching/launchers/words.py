@@ -16,9 +16,11 @@ from gpu_magic.text import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpu_magic.launching.launchers.plan import Command
+
 __all__ = [
-    "BEFORE",
     "CommandLine",
+    "check_flags",
     "check_is_file",
     "dashed",
     "find_program",
@@ -27,12 +29,6 @@ __all__ = [
     "start_of",
 ]
 
-# Options of a launch, which stand before the launcher's name.
-BEFORE = frozenset(
-    """
-    -n --count --gpus --each --env --cwd --in --out --background --keep --force --dry-run
-    """.split()
-)
 _PACKAGES = {"torchrun": "torch", "accelerate": "accelerate", "accelerate-launch": "accelerate"}
 
 
@@ -41,14 +37,14 @@ class CommandLine:
 
     Parameters
     ----------
+    command
+        What was typed, and where it is to be run.
     launcher
-        As typed, for errors.
+        Its name, in words.
     words
-        What follows it.
+        What follows that.
     switches
         Those of its flags that take no value: a word after any other flag is its value.
-    script
-        The words that name the script to run, where that is a cell.
 
     Raises
     ------
@@ -65,20 +61,18 @@ class CommandLine:
     """
 
     def __init__(
-        self, launcher: str, words: Sequence[str], switches: frozenset[str], script: Sequence[str] = ()
+        self, command: Command, launcher: Sequence[str], words: Sequence[str], switches: frozenset[str]
     ) -> None:
         place = 0
         while place < len(words) and words[place].startswith("-") and words[place] != "-":
             place += 1 if dashed(words[place]) in switches or "=" in words[place] else 2
-        self.launcher = launcher
+        self.launcher = " ".join(launcher)
         self.flags, self.program = list(words[:place]), list(words[place:])
-        for word in self.flags:
-            if word.partition("=")[0] in BEFORE:
-                raise LaunchError(f"{word} is not {launcher}'s: write it before {launcher}.")
-        if script and self.program:
+        check_flags(command, self.launcher, self.flags)
+        if command.script and self.program:
             raise LaunchError(f"The cell is the script, so leave out {shlex.join(self.program)}.")
-        self.program += script
-        self._is_cell = bool(script)
+        self.program += command.script
+        self._command = command
 
     def has(self, *flags: str) -> bool:
         """Return whether one of these flags was typed, however it is spelled."""
@@ -118,8 +112,8 @@ class CommandLine:
                     "others with --gpus before the launcher."
                 )
 
-    def check_script(self, folder: str, *instead: str) -> None:
-        """Check that there is a script in a folder, unless one of these flags names something else.
+    def check_script(self, *instead: str) -> None:
+        """Check that there is a script, unless one of these flags names something else.
 
         Raises
         ------
@@ -130,15 +124,22 @@ class CommandLine:
         if not self.program:
             raise LaunchError(f"No script is named; try {self.launcher} train.py.")
         named = [word for word in self.flags if has_flag([word], *instead)]
-        if named and self._is_cell:
+        if named and self._command.script:
             raise LaunchError(f"The cell is the script, so leave out {named[0]}.")
         if not named:
-            check_is_file(Path(folder, self.program[0]), self.program[0])
+            check_is_file(Path(self._command.folder, self.program[0]), self.program[0])
+
+
+def check_flags(command: Command, launcher: str, flags: Sequence[str]) -> None:
+    """Raise LaunchError where an option of the launch itself stands among a launcher's flags."""
+    for word in flags:
+        if word.partition("=")[0] in command.options:
+            raise LaunchError(f"{word} is not {launcher}'s: write it before {launcher}.")
 
 
 def find_python(name: str, folder: str) -> str:
-    """Return the path of the interpreter: this one, unless another is named by its path."""
-    return find_program(name, folder) if os.sep in name else sys.executable
+    """Return the path of the interpreter: this one, unless a version or a path names another."""
+    return sys.executable if name in ("python", "python3") else find_program(name, folder)
 
 
 def dashed(flag: str) -> str:
@@ -160,10 +161,8 @@ def check_is_file(script: Path, typed: str) -> None:
 def start_of(launcher: Sequence[str], folder: str) -> tuple[str, ...]:
     """Return a launcher's words with the path of its program: `torchrun`, or `python -m` and its module."""
     program, *rest = launcher
-    return (
-        find_python(program, folder) if "python" in Path(program).name else find_program(program, folder),
-        *rest,
-    )
+    find = find_python if Path(program).name.startswith("python") else find_program
+    return (find(program, folder), *rest)
 
 
 def find_program(name: str, folder: str) -> str:
