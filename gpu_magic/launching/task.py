@@ -86,6 +86,7 @@ class Task:
         except BaseException:  # an interrupt, too
             for started in self._guarded:
                 started.give_up()
+            self.files.remove()
             raise
 
     def _start(self, process: Process, folder: str, label: str) -> None:

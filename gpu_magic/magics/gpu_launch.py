@@ -100,6 +100,7 @@ class GpuLaunchMagic:
         finally:
             if options.keep or any(output.was_cut for output in task.outputs):
                 print(f"Its files are kept in {task.files.keep()}.")
+            task.files.remove()
 
     def _script(self, options: SimpleNamespace, cell: str | None) -> Script | None:
         """Return the cell as a script, with the variables that go to it."""

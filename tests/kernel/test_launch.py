@@ -109,6 +109,28 @@ def test_bad_input_is_one_line_before_anything_starts(kernel: Kernel, line: str,
     assert reply.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python -c 'raise SystemExit(3)'",
+        "python -c 'import os, signal; os.kill({os.getpid()}, signal.SIGINT); signal.pause()'",
+        "torchrun nothing.py",
+        "-n 1 {program}",
+    ],
+)
+def test_an_error_leaves_no_files(start_kernel: Callable[..., Kernel], tmp_path: Path, line: str) -> None:
+    """An error holds all that led to it, until the next one."""
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF, but no more")
+    program.chmod(0o755)
+    files = tmp_path / "files"
+    files.mkdir()
+    kernel = start_kernel(TMPDIR=str(files))
+    kernel.run(f"{LOAD}\nimport os\nprogram = {str(program)!r}")
+    assert kernel.run(f"%gpu_launch {line}").status == "error"
+    assert list(files.glob("gpu_magic-*")) == []
+
+
 def test_a_dry_run_is_a_line_for_a_shell(kernel: Kernel) -> None:
     kernel.run(f"{LOAD}\n%gpus 3,0")
     reply = kernel.run("%gpu_launch --dry-run --env 'LR=1 e' printenv CUDA_VISIBLE_DEVICES LR")
