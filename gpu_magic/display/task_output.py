@@ -51,6 +51,8 @@ class RankLines:
 
     def add(self, label: str, text: str) -> None:
         """Write what a rank has written; `label` is its number, or empty for the launcher."""
+        if not text:
+            return
         if not self._has_ranks:
             self._write(text)
             self._is_within_line = not text.endswith("\n")

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path
-from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
 from gpu_magic.errors import GpuMagicError, LaunchError
 from gpu_magic.launching.prepare import prepare
-from gpu_magic.launching.script import Script
 from gpu_magic.launching.task import Task
 from gpu_magic.launching.tasks import tasks
 from gpu_magic.magics.arguments import names_of, read_command
-from gpu_magic.magics.task_view import view_of
+from gpu_magic.magics.cell_script import make_script
+from gpu_magic.magics.task_view import show_as_line, view_of
 from gpu_magic.process.session import current
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from types import SimpleNamespace
 
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_magic.launching.prepared import Prepared
+    from gpu_magic.launching.script import Script
 
 __all__ = ["GpuLaunchMagic"]
 
@@ -103,8 +102,8 @@ class GpuLaunchMagic:
             task.files.remove()
 
     def _script(self, options: SimpleNamespace, cell: str | None) -> Script | None:
-        """Return the cell as a script, with the variables that go to it."""
-        given, wanted = (_names(getattr(options, which)) for which in ("in", "out"))
+        """Return the cell as a script, with the variables that go to it; None: there is no cell."""
+        given, wanted = getattr(options, "in"), options.out
         if cell is None:
             if given or wanted:
                 raise LaunchError(
@@ -115,9 +114,7 @@ class GpuLaunchMagic:
             raise LaunchError("Nothing to run the cell with is named: %%gpu_launch torchrun, for example.")
         if wanted and options.background:
             raise LaunchError("--out needs the end of the command, which --background does not wait for.")
-        _check_script(cell, wanted, given)
-        variables = {name: _value(self._shell.user_ns, name) for name in given}
-        return Script(f"cell_{_number_of_cell(self._shell)}.py", cell, variables, wanted)
+        return make_script(self._shell, cell, given or "", wanted or "")
 
     def _prepare(self, options: SimpleNamespace, script: Script | None) -> Prepared:
         if options.background:
@@ -164,15 +161,9 @@ class GpuLaunchMagic:
                     interrupt = error
                     task.interrupt()
         if interrupt:
-            interrupt._render_traceback_ = lambda: ["KeyboardInterrupt"]  # type: ignore[attr-defined] # IPython's way
+            show_as_line(interrupt, "KeyboardInterrupt")
             raise interrupt
         task.check()
-
-
-def _number_of_cell(shell: InteractiveShell) -> int:
-    """Return the number in the prompt of the cell that runs; since IPython 9 the shell counts ahead."""
-    manager = shell.history_manager
-    return len(manager.input_hist_raw) - 1 if manager else shell.execution_count
 
 
 def _notes_on(words: Sequence[str]) -> Iterator[str]:
@@ -189,54 +180,7 @@ def _notes_on(words: Sequence[str]) -> Iterator[str]:
         yield f"{found[0]} is handed over as it stands: there is no shell here, bash -c '…' starts one."
 
 
-def _value(variables: Mapping[str, Any], name: str) -> Any:
-    """Return a variable's value."""
-    if name in variables:
-        return variables[name]
-    close = difflib.get_close_matches(name, variables, n=1)
-    raise LaunchError(f"There is no variable {name}{f'; did you mean {close[0]}?' if close else '.'}")
-
-
-def _names(typed: str | None) -> tuple[str, ...]:
-    """Return the variables that are named, with commas between them."""
-    names = tuple(filter(None, (typed or "").split(",")))
-    for name in names:
-        if not name.isidentifier():
-            raise LaunchError(f"{name} is not a variable; variables are named like this: --in lr,steps.")
-    return names
-
-
 def _number(typed: str | None) -> int | None:
     if typed is not None and not typed.isdecimal():
         raise LaunchError(f"-n is a number of GPUs, and not {typed}.")
     return None if typed is None else int(typed)
-
-
-def _check_script(cell: str, wanted: Iterable[str], given: Container[str]) -> None:
-    """Check that a cell can be run as a script, and can have the variables that are wanted of it."""
-    try:
-        # With a line in place of the magic's, so that lines are counted as in the cell.
-        code = compile(f"\n{cell}", "cell", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
-        raise LaunchError(f"The cell is not a script of Python's: {_reason(error, cell)}.") from None
-    names = _names_in(code)
-    if "import *" in cell or {"exec", "globals", "vars"} & names:
-        return  # it can set any
-    for name in wanted:
-        if name not in names and name not in given:
-            raise LaunchError(f"--out names {name}, which the cell never sets.")
-
-
-def _names_in(code: CodeType) -> set[str]:
-    """Return all names in some code, those in its functions and classes included."""
-    within = [_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
-    return set(code.co_names).union(*within)
-
-
-def _reason(error: SyntaxError | ValueError, cell: str) -> str:
-    if not isinstance(error, SyntaxError) or not error.lineno:
-        return str(error)
-    line = "".join(cell.splitlines()[error.lineno - 2 : error.lineno - 1]).strip()
-    if line.startswith(("%", "!")):
-        return f"it has no magics and no shell, as {line} in line {error.lineno}"
-    return f"{error.msg} in line {error.lineno}"

@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 from gpu_magic.errors import GpuMagicError, LaunchError
 from gpu_magic.launching.tasks import tasks
 from gpu_magic.magics.arguments import read
-from gpu_magic.magics.task_view import show_output
+from gpu_magic.magics.task_view import show_as_line, show_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,31 +47,30 @@ class GpuTasksMagic:
             raise UsageError(str(error)) from None
         if not found:
             print("No task was launched; %gpu_launch --background NAME launches one.")
-        elif options.stop:
+            return
+        if options.wait:
+            _wait(found, is_named=bool(options.request))
+            return
+        if options.stop:
             found[0].stop()
-            print(found[0])
-        elif options.wait:
-            _wait(found)
         elif options.request:
             show_output(found[0], in_kernel=hasattr(self._shell, "kernel"))
-            print(found[0])
-        else:
-            _list(found)
+        _list(found)
 
 
-def _wait(found: Sequence[Task]) -> None:
+def _wait(found: Sequence[Task], *, is_named: bool) -> None:
     """Wait for the end of all, and say how each has ended; of the first that has failed, an error says it.
 
     Where none is named, what had failed before is no error again.
     """
-    waited = found if len(found) == 1 else [task for task in found if task.is_running]
+    waited = found if is_named else [task for task in found if task.is_running]
     try:
         for task in waited:
             task.join()
     except KeyboardInterrupt as interrupt:
         running = ", ".join(task.name for task in found if task.is_running)
         text = f"KeyboardInterrupt: {running} runs on; %gpu_tasks NAME --stop ends it."
-        interrupt._render_traceback_ = lambda: [text]  # type: ignore[attr-defined] # IPython's way
+        show_as_line(interrupt, text)
         raise
     failed = [task for task in waited if task.has_failed]
     _list([task for task in found if task not in failed[:1]])

@@ -16,7 +16,7 @@ from gpu_magic.text import with_article
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
 
-__all__ = ["Names", "variables_of"]
+__all__ = ["Names", "value_of", "variables_of"]
 
 
 def variables_of(namespace: Mapping[str, Any], hidden: Container[str]) -> dict[str, Any]:
@@ -33,6 +33,22 @@ def variables_of(namespace: Mapping[str, Any], hidden: Container[str]) -> dict[s
     return {
         name: value for name, value in namespace.items() if name not in hidden and not name.startswith("_")
     }
+
+
+def value_of(name: str, namespace: Mapping[str, Any], hidden: Container[str]) -> Any:
+    """Return the value of a variable; see `variables_of`.
+
+    Raises
+    ------
+    PlacementError
+        There is none of this name.
+
+    """
+    if name in namespace:
+        return namespace[name]
+    close = difflib.get_close_matches(name, variables_of(namespace, hidden), n=1)
+    hint = f"; did you mean {close[0]}?" if close else "."
+    raise PlacementError(f"{name} is not a variable here{hint}")
 
 
 class _Slot(NamedTuple):
@@ -134,10 +150,7 @@ class Names:
         return _Slot(lambda: owner[key], lambda value: owner.__setitem__(key, value))
 
     def _variable(self, name: str) -> _Slot:
-        if name not in self._namespace:
-            close = difflib.get_close_matches(name, variables_of(self._namespace, self._hidden), n=1)
-            hint = f"; did you mean {close[0]}?" if close else "."
-            raise PlacementError(f"{name} is not a variable here{hint}")
+        value_of(name, self._namespace, self._hidden)
         namespace = self._namespace  # not through self: that would be a cycle, and keep the old values
         return _Slot(lambda: namespace[name], lambda value: namespace.__setitem__(name, value))
 

@@ -201,7 +201,7 @@ def test_variables_of_a_sweep_come_back_as_lists(kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ("--in stepps", "There is no variable stepps; did you mean steps?"),
+        ("--in stepps", "stepps is not a variable here; did you mean steps?"),
         ("--in steps.x", "steps.x is not a variable; variables are named like this: --in lr,steps."),
         ("--in steps,lock", "lock can't be handed over: TypeError: cannot pickle '_thread.lock' object"),
         ("--in large", "large: 65 MiB are too much to be handed over, at most 64 MiB are"),
@@ -345,6 +345,21 @@ def test_all_that_run_in_the_background_are_waited_for(kernel: Kernel) -> None:
     assert kernel.run("%gpu_tasks --wait").status == "ok"  # it was said
     assert kernel.run("%gpu_tasks three --wait").status == "ok"
     assert "Name one task: one, for example." in kernel.run("%gpu_tasks one two").stderr
+
+
+def test_a_failure_is_an_error_again_only_where_the_task_is_named(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\n%gpu_launch --background one python -c 'raise SystemExit(3)'")
+    assert kernel.run("%gpu_tasks --wait").status in ("ok", "error")  # it may have ended before
+    again = kernel.run("%gpu_tasks --wait")
+    assert again.status == "ok"
+    assert again.stdout.startswith("one: python -c 'raise SystemExit(3)': failed with exit code 3")
+    assert kernel.run("%gpu_tasks one --wait").status == "error"
+
+
+def test_a_task_is_named_in_its_line_however_that_is_asked_for(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\n%gpu_launch --background one true")
+    for how in "one --wait", "one --stop", "one", "":
+        assert kernel.run(f"%gpu_tasks {how}").stdout.startswith("one: true: done · "), how
 
 
 def test_ranks_of_a_task_are_shown_one_after_the_other(kernel: Kernel) -> None:

@@ -48,6 +48,14 @@ def test_lines_of_two_ranks_do_not_mix() -> None:
     assert shown(*pieces) == "[1] one\n[0] zero, first\n[0] zero, second\n"
 
 
+def test_nothing_is_no_line() -> None:
+    written = io.StringIO()
+    lines = RankLines(written, has_ranks=False)
+    lines.add("", "")
+    lines.end()
+    assert written.getvalue() == ""
+
+
 def test_a_progress_bar_is_one_line() -> None:
     bar = "".join(f"\r {done} %" for done in range(0, 101, 10))
     assert shown(("0", bar), ("0", "\nepoch 1\r\n")) == "[0]  100 %\n[0] epoch 1\n"
