@@ -66,7 +66,8 @@ class Output:
         texts = []
         for file in self._find():
             texts.append(self._read_file(file, most))
-            most = most and max(1, most - len(texts[-1]))
+            if most is not None:
+                most = max(0, most - len(texts[-1]))
         return "".join(texts)
 
     def __repr__(self) -> str:

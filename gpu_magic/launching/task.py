@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import selectors
-import shutil
-import signal
 import threading
 import time
 from contextlib import suppress
-from functools import partial
-from pathlib import Path
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import CommandFailed, GpuMagicError
+from gpu_magic.launching.failures import Causes, find_first_failure, how_it_ended
 from gpu_magic.launching.gpu_use import GpuUse
 from gpu_magic.launching.guarded import Guarded
-from gpu_magic.launching.output import Output, last_traceback
+from gpu_magic.launching.output import Output
 from gpu_magic.text import bytes_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from gpu_magic.devices.model import Device
     from gpu_magic.launching.prepared import Prepared, Process
@@ -36,7 +35,7 @@ _MORE = 48 << 10
 
 
 class Task:
-    """A command that was launched. `str` returns what became of it, as a line.
+    """A command that was launched. `str` returns a line: what its GPUs do, or what became of it.
 
     Parameters
     ----------
@@ -55,8 +54,6 @@ class Task:
         Its GPUs, in the order of `cuda:i`.
     outputs
         What it writes: an `Output` for each rank, and one for the launcher itself.
-    started
-        When it was started: seconds since the epoch.
     causes
         What of the machine can have made it fail, a clause each.
 
@@ -66,7 +63,6 @@ class Task:
         processes = prepared.processes
         self.name, self.typed, self.files = name, prepared.typed, prepared.files
         self.devices = tuple(device for process in processes for device in process.devices)
-        self.started = time.time()
         self.notes = processes[0].plan.notes
         self._is_attached = is_attached
         self._begun = time.monotonic()
@@ -74,7 +70,7 @@ class Task:
         self._use = GpuUse(self.devices, session)
         self._was_stopped = False
         self.causes: list[str] = []
-        self._oom_kills = _oom_kills()
+        self._causes = Causes(self.files.path.parent)
         self.outputs: list[Output] = []
         self._guarded: list[Guarded] = []
         try:
@@ -210,11 +206,12 @@ class Task:
     @property
     def first_failure(self) -> tuple[Output, str] | None:
         """The rank that was the first to write a traceback, and that; None where it has not failed."""
-        if not self.has_failed:
-            return None
+        return self._first_failure if self.has_failed else None
+
+    @cached_property
+    def _first_failure(self) -> tuple[Output, str] | None:
         failed = [output for output in self.outputs if output.is_rank and self._guarded[output.process].code]
-        found = [(output, text) for output in failed if (text := last_traceback(output.text))]
-        return min(found, key=lambda one: one[0].changed, default=None)
+        return find_first_failure(failed)
 
     def interrupt(self) -> None:
         """Interrupt it as Ctrl-C does; what is left after 2 s gets TERM, after 5 s KILL."""
@@ -233,15 +230,10 @@ class Task:
         self.end()
         self._ended.wait()
 
-    @property
-    def now(self) -> str:
-        """What its GPUs do, as a line: how busy they are, and what it has of their memory."""
-        return f"{self.typed}: running · {self.seconds:.0f} s · {self._use}"
-
     def __str__(self) -> str:
         if self.is_running:
-            return self.now
-        how = "stopped" if self._was_stopped else _how_it_ended(self.code or 0, self.failure)
+            return f"{self.typed}: running · {self.seconds:.0f} s · {self._use}"
+        how = "stopped" if self._was_stopped else how_it_ended(self.code or 0, self.failure)
         parts = [f"{self.typed}: {how}", f"{self.seconds:.1f} s"]
         parts += [f"{device.label} at most {bytes_text(size)}" for device, size in self.peaks.items()]
         parts += self.causes
@@ -265,27 +257,9 @@ class Task:
                         with suppress(GpuMagicError):  # a simulation that is described anew, and wrongly
                             self._use.look({one.pid for one in self._guarded})
             self._seconds = time.monotonic() - self._begun
-            self.causes = self._find_causes()
+            self.causes = self._causes.find([one.code for one in self._guarded], self.outputs)
         finally:
             self._ended.set()
-
-    def _find_causes(self) -> list[str]:
-        causes = []
-        if any(one.code for one in self._guarded):
-            if _oom_kills() > self._oom_kills and self._was_killed():
-                causes.append("the system's out-of-memory killer has ended a process meanwhile")
-            folder = self.files.path.parent
-            with suppress(OSError):
-                if not shutil.disk_usage(folder).free:
-                    causes.append(f"no space is left in {folder}, where its output goes")
-        return causes
-
-    def _was_killed(self) -> bool:
-        """Return whether KILL has ended the command, or as its launcher says a rank."""
-        if any(one.code in (-signal.SIGKILL, 128 + signal.SIGKILL) for one in self._guarded):
-            return True
-        console = "".join(output.text for output in self.outputs if not output.is_rank)
-        return "SIGKILL" in console or "return code = -9" in console
 
     def __repr__(self) -> str:
         return f"<Task {self}>"
@@ -293,26 +267,3 @@ class Task:
 
 def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:
     return [file for pattern in patterns for file in sorted(folder.glob(pattern))]
-
-
-def _how_it_ended(code: int, failure: str) -> str:
-    if not code:
-        return "done"
-    if failure:
-        return f"could not be started: {failure}"
-    if code > 0:
-        return f"failed with exit code {code}"
-    try:
-        return f"ended by {signal.Signals(-code).name}"
-    except ValueError:  # real-time signals have no names
-        return f"ended by signal {-code}"
-
-
-def _oom_kills() -> int:
-    """Return how often the out-of-memory killer has ended a process on this machine (Linux, /proc/vmstat)."""
-    try:
-        text = Path("/proc/vmstat").read_text()
-    except OSError:
-        return 0
-    found = [line.split()[1] for line in text.splitlines() if line.startswith("oom_kill ")]
-    return int(found[0]) if found else 0

@@ -111,6 +111,27 @@ def test_a_text_without_lines_is_cut_and_its_end_is_shown(tmp_path: Path) -> Non
     assert again.endswith("9999 %")
 
 
+def test_several_files_are_cut_to_what_is_left_of_the_bound(tmp_path: Path) -> None:
+    """A rank's two: what it writes, and its errors."""
+    files = [tmp_path / "stdout", tmp_path / "stderr"]
+    for file in files:
+        file.write_text("word\n" * 100)
+    output = Output("0", "Rank 0", lambda: files)
+    text = output.read(200)
+    assert text.count("word\n") <= 40
+    assert text.endswith(f"500 bytes are left out here; they stand in {files[1]}\n")
+    assert output.read(200) == ""
+
+
+def test_the_first_failure_is_read_once(machine: Path) -> None:
+    task = gpu_magic.launch(["python", "-c", "1 / 0"], gpus="0,1", each=True)
+    task.join()
+    found = task.first_failure
+    shutil.rmtree(task.files.path)
+    assert found
+    assert task.first_failure is found
+
+
 def test_a_child_that_is_forked_leaves_the_files_alone(machine: Path) -> None:
     task = gpu_magic.launch("true", count=1)
     task.wait()
