@@ -117,7 +117,7 @@ def servers(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session")
 def sockets() -> Iterator[str]:
-    """Return a folder for kernels' sockets. Its name is short: a socket's can have 107 characters."""
+    """Return a folder for kernels' sockets and temporary files. Its name is short: a socket's can have 107 characters."""
     with TemporaryDirectory(prefix="kernels-") as folder:
         yield folder
 
@@ -156,6 +156,7 @@ def start_kernel(
             "IPYTHONDIR": str(tmp_path / "ipython"),
             "JUPYTER_RUNTIME_DIR": str(runtime),
             "TF_CPP_MIN_LOG_LEVEL": "3",
+            "TMPDIR": sockets,  # kernels are killed, so files of their launches stay
         }
         # A TCP port that was free when it was looked up can be taken when the kernel binds it.
         started: KernelManager = KernelManager(kernel_name="python3", transport="ipc")
