@@ -24,6 +24,16 @@ def hear(to: Page, **message: Any) -> None:
     to.evaluate("message => hear(message)", message)
 
 
+def hear_heartbeat(page: Page, state: dict[str, Any]) -> None:
+    """Nine seconds after a state, of which no message is missing since."""
+    hear(page, type="heartbeat", second=state["second"] + 9, unbroken=state["second"])
+
+
+def drafts(page: Page) -> int:
+    """Return how many drafts the page has sent."""
+    return page.evaluate("sent.filter(one => one.type === 'set_draft').length")
+
+
 def use_gpu_1(page: Page) -> dict[str, Any]:
     """Click GPU 1 and "Use these", at once; return the message of the first click."""
     page.evaluate(
@@ -84,27 +94,24 @@ def test_a_click_that_the_state_has_already_is_not_repeated(chromium: Browser) -
 
 def test_a_click_that_the_kernel_says_nothing_of_is_repeated(chromium: Browser) -> None:
     state = state_of("4xA100-80GB")
-    heartbeat = {"type": "heartbeat", "second": state["second"] + 9, "unbroken": state["second"]}
     with panel_page(chromium, state) as page:
         page.clock.install()
         page.locator('[data-key="1"]').click()
-        clicks = "sent.filter(one => one.type === 'set_draft').length"
-        hear(page, **heartbeat)
-        assert page.evaluate(clicks) == 1
+        hear_heartbeat(page, state)
+        assert drafts(page) == 1
         page.clock.fast_forward(4000)
-        hear(page, **heartbeat)
-        hear(page, **heartbeat)
-        assert page.evaluate(clicks) == 2
+        hear_heartbeat(page, state)
+        hear_heartbeat(page, state)
+        assert drafts(page) == 2
         assert sent(page, "set_draft")["request"] == "1"
 
 
 def test_a_click_that_got_lost_is_not_made_again_once_it_was_chosen(chromium: Browser) -> None:
     state = state_of("4xA100-80GB")
-    heartbeat = {"type": "heartbeat", "second": state["second"] + 9, "unbroken": state["second"]}
     with panel_page(chromium, state) as page:
         page.clock.install()
         use_gpu_1(page)  # the kernel has heard of "Use these" alone
         hear(page, type="notice", text="cuda:0 = GPU 1", kind="done", version=state["version"] + 1)
         page.clock.fast_forward(4000)
-        hear(page, **heartbeat)
-        assert page.evaluate("sent.filter(one => one.type === 'set_draft').length") == 1
+        hear_heartbeat(page, state)
+        assert drafts(page) == 1

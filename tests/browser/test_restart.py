@@ -214,6 +214,7 @@ def test_an_old_panel_comes_alive_whichever_ipykernel_it_is(
     restart(notebook)
     notebook.ask(LOAD)
     is_alive(notebook, "%gpus")
+    expect(notebook.page.locator(".gm-panel")).to_have_count(1)
 
 
 def test_all_old_panels_of_all_pages_come_alive(lab: Lab) -> None:

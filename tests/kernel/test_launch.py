@@ -230,21 +230,39 @@ def test_what_lies_on_a_gpu_is_not_handed_over(start_kernel: Callable[..., Kerne
     assert says in kernel.run(f"%%gpu_launch -n 1 --out x python\n{code}").stdout
 
 
-def test_what_can_come_back_does_whatever_else_is_wrong(kernel: Kernel) -> None:
+def test_a_name_that_a_cell_never_sets_is_one_line_before_the_start(kernel: Kernel) -> None:
     kernel.run(LOAD)
-    cell = "%%gpu_launch --gpus 0 --out result,other python\nresult = 1"
-    assert "--out names other, which the cell never sets." in kernel.run(cell).stderr
-    reply = kernel.run(f"{cell}\nif not result: other = 2")
+    reply = kernel.run("%%gpu_launch --gpus 0 --out result,other python\nresult = 1")
+    assert reply.stderr.endswith("--out names other, which the cell never sets.\n")
+
+
+def test_what_is_there_comes_back_though_another_is_missing(kernel: Kernel) -> None:
+    kernel.run(LOAD)
+    cell = "%%gpu_launch --gpus 0 --out result,other python\nresult = 1\nif not result: other = 2"
+    reply = kernel.run(cell)
     assert reply.status == "error"
     assert "At its end the cell has no variable other, which --out names." in reply.stdout
     assert kernel.run("result").text == "1"
+
+
+def test_what_is_there_comes_back_from_a_cell_that_exits(kernel: Kernel) -> None:
+    kernel.run(LOAD)
     kernel.run("%%gpu_launch --gpus 0 --out early python\nearly = 2\nimport sys\nsys.exit(0)")
     assert kernel.run("early").text == "2"
+
+
+def test_what_others_of_a_sweep_have_found_comes_back_though_one_has_failed(kernel: Kernel) -> None:
+    kernel.run(LOAD)
     code = "import os\nrate = 1 / int(os.environ['GPU_MAGIC_INDEX'])"
     reply = kernel.run(f"%%gpu_launch --gpus 0-2 --each --out rate python\n{code}")
     assert kernel.run("rate").text == "[None, 1.0, 0.5]"
     assert reply.errors[0].startswith("Process 0:\nTraceback (most recent call last):\n")
-    assert reply.errors[0].splitlines()[2].endswith('cell_8.py", line 2, in <module>')  # and nothing of ours
+
+
+def test_a_traceback_of_a_cell_with_variables_has_nothing_of_ours(kernel: Kernel) -> None:
+    kernel.run(LOAD)
+    reply = kernel.run("%%gpu_launch --gpus 0,1 --each --out rate python\nrate = 1 / 0")
+    assert re.search(r'cell_\d+\.py", line 1, in <module>$', reply.errors[0].splitlines()[2])
 
 
 def test_nothing_is_set_where_nothing_comes_back(kernel: Kernel) -> None:
@@ -394,6 +412,7 @@ def test_what_runs_in_the_background_ends_with_the_kernel(kernel: Kernel, how: s
     else:
         kernel.client.shutdown()
     until(lambda: not marked(mark))
+    assert not marked(mark)
 
 
 def test_it_is_explained(kernel: Kernel) -> None:
