@@ -12,9 +12,10 @@ from gpu_magic.errors import GpuMagicError, LaunchError
 from gpu_magic.launching.prepare import prepare
 from gpu_magic.launching.task import Task
 from gpu_magic.launching.tasks import tasks
-from gpu_magic.magics.arguments import names_of, read_command
+from gpu_magic.magics.arguments import names_of, read_command, read_count
 from gpu_magic.magics.cell_script import make_script
-from gpu_magic.magics.task_view import show_as_line, view_of
+from gpu_magic.magics.interrupts import show_as
+from gpu_magic.magics.task_view import view_of
 from gpu_magic.process.session import current
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class GpuLaunchMagic:
             current(),
             options.command,
             options.gpus,
-            _number(options.count),
+            read_count(options.count),
             each=options.each,
             force=options.force,
             variables=dict(pair.split("=", 1) for pair in options.env or []),
@@ -161,7 +162,7 @@ class GpuLaunchMagic:
                     interrupt = error
                     task.interrupt()
         if interrupt:
-            show_as_line(interrupt, "KeyboardInterrupt")
+            show_as(interrupt, "KeyboardInterrupt")
             raise interrupt
         task.check()
 
@@ -178,9 +179,3 @@ def _notes_on(words: Sequence[str]) -> Iterator[str]:
         )
     elif found := re.search(r"\$\{?[A-Za-z_]\w*", text):
         yield f"{found[0]} is handed over as it stands: there is no shell here, bash -c '…' starts one."
-
-
-def _number(typed: str | None) -> int | None:
-    if typed is not None and not typed.isdecimal():
-        raise LaunchError(f"-n is a number of GPUs, and not {typed}.")
-    return None if typed is None else int(typed)

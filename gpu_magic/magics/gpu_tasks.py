@@ -9,7 +9,8 @@ from IPython.core.error import UsageError
 from gpu_magic.errors import GpuMagicError, LaunchError
 from gpu_magic.launching.tasks import tasks
 from gpu_magic.magics.arguments import read
-from gpu_magic.magics.task_view import show_as_line, show_output
+from gpu_magic.magics.interrupts import show_as
+from gpu_magic.magics.task_view import show_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +71,7 @@ def _wait(found: Sequence[Task], *, is_named: bool) -> None:
     except KeyboardInterrupt as interrupt:
         running = ", ".join(task.name for task in found if task.is_running)
         text = f"KeyboardInterrupt: {running} runs on; %gpu_tasks NAME --stop ends it."
-        show_as_line(interrupt, text)
+        show_as(interrupt, text)
         raise
     failed = [task for task in waited if task.has_failed]
     _list([task for task in found if task not in failed[:1]])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpu_magic.launching.output import Output
     from gpu_magic.launching.task import Task
 
-__all__ = ["show_as_line", "show_output", "view_of"]
+__all__ = ["show_output", "view_of"]
 
 _AGAIN = 1.0  # seconds between two states of the line
 _MOST_SHOWN = 1 << 20  # bytes of what a task has written so far
@@ -47,11 +47,6 @@ def show_output(task: Task, *, in_kernel: bool) -> None:
     lines = RankLines(sys.stdout, has_ranks=task.has_ranks)
     lines.show((output, output.tail(_MOST_SHOWN // len(task.outputs))) for output in task.outputs)
     lines.end()
-
-
-def show_as_line(interrupt: KeyboardInterrupt, text: str) -> None:
-    """Have IPython show an interrupt as a line, without frames of ours."""
-    interrupt._render_traceback_ = lambda: [text]  # type: ignore[attr-defined] # its protocol
 
 
 @contextmanager
