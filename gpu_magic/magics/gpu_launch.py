@@ -88,19 +88,7 @@ class GpuLaunchMagic:
         if options.background:
             print(f"{task.name} runs; %gpu_tasks {task.name} shows what it writes.")
             return
-        try:
-            self._follow(task)
-        except BaseException:  # an interrupt, too
-            task.stop()  # where an error of ours has ended this
-            self._take_back(script, task, options)
-            raise
-        else:
-            if problem := self._take_back(script, task, options):
-                raise UsageError(problem)
-        finally:
-            if options.keep or any(output.was_cut for output in task.outputs):
-                print(f"Its files are kept in {task.files.keep()}.")
-            task.files.remove()
+        self._run(script, task, options)
 
     def _script(self, options: SimpleNamespace, cell: str | None) -> Script | None:
         """Return the cell as a script, with the variables that go to it; None: there is no cell."""
@@ -133,6 +121,24 @@ class GpuLaunchMagic:
             options=names_of("%gpu_launch"),
         )
 
+    def _run(self, script: Script | None, task: Task, options: SimpleNamespace) -> None:
+        """Show a task to its end, and take back what comes back; nothing else of it stays."""
+        try:
+            self._follow(task)
+        except BaseException as error:
+            task.stop()  # an error of ours has ended this, or an interrupt that came before it was followed
+            self._take_back(script, task, options)
+            if isinstance(error, KeyboardInterrupt):
+                show_as(error, "KeyboardInterrupt")
+            raise
+        else:
+            if problem := self._take_back(script, task, options):
+                raise UsageError(problem)
+        finally:
+            if options.keep or any(output.was_cut for output in task.outputs):
+                print(f"Its files are kept in {task.files.keep()}.")
+            task.files.remove()
+
     def _take_back(self, script: Script | None, task: Task, options: SimpleNamespace) -> str:
         """Set the variables that come back, also of a command that has failed: they can be hours of work.
 
@@ -162,7 +168,6 @@ class GpuLaunchMagic:
                     interrupt = error
                     task.interrupt()
         if interrupt:
-            show_as(interrupt, "KeyboardInterrupt")
             raise interrupt
         task.check()
 
