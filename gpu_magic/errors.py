@@ -17,6 +17,7 @@ __all__ = [
     "PlacementWarning",
     "ProcessError",
     "SimulationError",
+    "show_as",
 ]
 
 
@@ -80,3 +81,8 @@ class CudaInitializedWarning(UserWarning):
 
 class PlacementWarning(UserWarning):
     """Something of a cell that was to run on one device ran elsewhere."""
+
+
+def show_as(interrupt: KeyboardInterrupt, *lines: str) -> None:
+    """Have IPython show an interrupt as some lines: the frames that waited are ours, and explain nothing."""
+    interrupt._render_traceback_ = lambda: list(lines)  # type: ignore[attr-defined] # its protocol

@@ -252,10 +252,10 @@ class Cluster:
         assert self._processes is not None  # noqa: S101 - who else calls
         how, last = self._processes.how_it_ended(number), self._processes.last_lines(number)
         if number == CONTROLLER:
-            text = f"The controller of the engines has {how}: %gpu_cluster stop, and start anew."
+            text = f"The controller of the engines: {how}; %gpu_cluster stop, and start anew."
         else:
             engine = self.engines[number]
-            text = f"{_named([engine], 'has')} {how}; {self._how_to_restart([engine])}."
+            text = f"{_capitalized(engine.label)}: {how}; {self._how_to_restart([engine])}."
         self.on_end("\n".join([text, *last]))
 
 
@@ -265,6 +265,10 @@ def _write(text: str) -> None:
 
 def _named(engines: Sequence[Engine], verb: str) -> str:
     """Return engines as the beginning of a sentence: `Engine 0 (GPU 2) and engine 1 (GPU 0) have`."""
-    text = listed(engine.label for engine in engines)
     several = {"has": "have", "runs": "run"}
-    return f"{text[0].upper()}{text[1:]} {verb if len(engines) == 1 else several[verb]}"
+    text = _capitalized(listed(engine.label for engine in engines))
+    return f"{text} {verb if len(engines) == 1 else several[verb]}"
+
+
+def _capitalized(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"

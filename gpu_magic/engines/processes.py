@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from gpu_magic.engines.adopted import Adopted
 from gpu_magic.engines.kept import Kept, KeptEngine, save
 from gpu_magic.engines.ranks import Meeting, rank_variables
 from gpu_magic.errors import ClusterError
+from gpu_magic.launching.failures import Causes, how_it_ended
 from gpu_magic.launching.guarded import Guarded
 from gpu_magic.launching.run_folder import RunFolder
 from gpu_magic.process.environment import MASK, ORDER
@@ -72,6 +72,7 @@ class LocalProcesses:
         self._files = files  # they go with it, unless it is kept
         self._folder = files if isinstance(files, Path) else files.path
         self._security = self._folder / "security"
+        self._causes = Causes(self._folder)
         self.codes: dict[int, int | None] = {}
         self.on_end: Callable[[int], None] | None = None
         self._running: dict[int, tuple[Guarded | Adopted, threading.Thread]] = {}
@@ -180,7 +181,7 @@ class LocalProcesses:
         for number in {CONTROLLER, *numbers} & self.codes.keys():
             what = "The controller" if number == CONTROLLER else f"Engine {number}"
             last = "".join(self.last_lines(number)[-1:])
-            raise ClusterError(f"{what} has {self.how_it_ended(number)} while it started. {last}")
+            raise ClusterError(f"{what}: {self.how_it_ended(number)} while it started. {last}")
 
     def _run(self, number: int, words: Sequence[str], variables: Mapping[str, str | None]) -> None:
         # Variables for programs of ipyparallel would lead them to another cluster.
@@ -221,16 +222,10 @@ class LocalProcesses:
         return self._folder / ("controller.log" if number == CONTROLLER else f"engine-{number}.log")
 
     def how_it_ended(self, number: int) -> str:
-        """Return what became of a process: `ended with exit code 1`, `been ended by SIGKILL`."""
+        """Return what became of a process, and what of the machine can be the cause."""
         code = self.codes[number]
-        if code is None:
-            return "ended"
-        if code >= 0:
-            return f"ended with exit code {code}"
-        try:
-            return f"been ended by {signal.Signals(-code).name}"
-        except ValueError:  # real-time signals have no names
-            return f"been ended by signal {-code}"
+        how = how_it_ended(code, "") if code else "ended"
+        return " · ".join([how, *self._causes.find([code], [])])
 
     def last_lines(self, number: int) -> list[str]:
         """Return the end of what a process has written, outside of cells."""

@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
 
 from gpu_magic.engines.current import current_cluster
-from gpu_magic.errors import GpuMagicError
+from gpu_magic.errors import GpuMagicError, show_as
 
 if TYPE_CHECKING:
     from gpu_magic.engines.cluster import Cluster
@@ -41,7 +41,7 @@ class PxMagics(ParallelMagics):  # type: ignore[misc] # ipyparallel has no types
             lines = ["KeyboardInterrupt"]
             if self.last_result is not None and (left := cluster.interrupt(self.last_result)):
                 lines.append(f"{cluster.still_running(left)}.")
-            interrupt._render_traceback_ = lambda: lines  # type: ignore[attr-defined] # IPython's way
+            show_as(interrupt, *lines)
             raise
         finally:
             self.view.targets = asked

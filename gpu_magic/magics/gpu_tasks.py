@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
-from gpu_magic.errors import GpuMagicError, LaunchError
+from gpu_magic.errors import GpuMagicError, LaunchError, show_as
 from gpu_magic.launching.tasks import tasks
 from gpu_magic.magics.arguments import read
-from gpu_magic.magics.interrupts import show_as
 from gpu_magic.magics.task_view import show_output
 
 if TYPE_CHECKING:

@@ -99,7 +99,7 @@ def test_an_engine_that_dies_is_named_and_the_results_of_others_are_kept(kernel:
     dies = "import ctypes, os\nkept = os.environ['RANK']\nif kept == '1':\n    ctypes.string_at(0)"
     reply = kernel.run(f"%%px\n{dies}\nprint('over')")
     first, second, *frames = reply.stderr.splitlines()
-    assert first == "Engine 1 (GPU 1) has been ended by SIGSEGV; %gpu_cluster restart 1 starts it anew."
+    assert first == "Engine 1 (GPU 1): ended by SIGSEGV; %gpu_cluster restart 1 starts it anew."
     assert second == "Fatal Python error: Segmentation fault"
     assert any(re.search(r"line 4 in <module>$", frame) for frame in frames)
     assert reply.text == "[stdout:0 = GPU 0 (NVIDIA A100-SXM4-80GB)] over\n"
