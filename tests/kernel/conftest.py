@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from jupyter_client.manager import KernelManager
 from tests.conftest import LIMIT, ROOT
 from tests.kernel.forked import Server, forked_manager
 from tests.machine import CARDS, Driver, environment
+from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,6 +69,19 @@ class Kernel:
 
         answer = self.client.execute_interactive(code, output_hook=hear, timeout=LIMIT)
         reply.status = answer["content"]["status"]
+        return reply
+
+    def run_and_interrupt(self, code: str, when: Callable[[], object]) -> Reply:
+        """Run a cell, and interrupt it when something is true."""
+
+        def interrupt() -> None:
+            until(when)
+            self.interrupt()
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        reply = self.run(code)
+        thread.join()
         return reply
 
     def run_all(self, *cells: str) -> list[Reply]:

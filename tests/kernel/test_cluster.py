@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
-import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -23,22 +21,10 @@ MASK = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['RANK'],
 HANGS = "import ctypes, signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nctypes.CDLL(None).pause()"
 
 
-def run_and_interrupt(kernel: Kernel, folder: Path, cell: str, *, engines: int = 2) -> Reply:
-    """Run a cell in the engines, and interrupt it once it has begun in each."""
+def run_and_interrupt(kernel: Kernel, folder: Path, cell: str) -> Reply:
+    """Run a cell in two engines, and interrupt it once it has begun in both."""
     begin = "import os, pathlib; pathlib.Path('begun-' + os.environ['RANK']).touch()"
-
-    def interrupt() -> None:
-        until(lambda: len(list(folder.glob("begun-*"))) == engines)
-        time.sleep(0.2)  # the cell's next line: without it, the test still holds
-        kernel.interrupt()
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    reply = kernel.run(f"%%px\n{begin}\n{cell}")
-    thread.join()
-    for file in folder.glob("begun-*"):
-        file.unlink()
-    return reply
+    return kernel.run_and_interrupt(f"%%px\n{begin}\n{cell}", lambda: len(list(folder.glob("begun-*"))) == 2)
 
 
 def test_each_engine_has_its_gpu_alone_in_the_chosen_order(kernel: Kernel) -> None:
