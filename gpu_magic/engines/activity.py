@@ -6,16 +6,19 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.errors import ClusterError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["Activity"]
 
 _AGAIN = 1.0  # seconds between two looks
+_ANSWER = 5.0  # seconds that the controller may take
 
 
 class Activity:
-    """Follows what engines do, in a thread, until `stop`.
+    """Asks the controller what engines do, in a thread of its own: one that has ended never answers.
 
     Parameters
     ----------
@@ -26,35 +29,64 @@ class Activity:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._is_busy: dict[int, bool] = {}
+        self._busy: set[int] = set()
         self._since: dict[int, float] = {}
-        self._stopped = threading.Event()
-        threading.Thread(target=self._follow, name="gpu_magic engines", daemon=True).start()
+        self._state = threading.Condition()
+        self._asked = self._answered = 0
+        self._is_stopped = False
+        threading.Thread(target=self._follow, name="gpu_magic activity", daemon=True).start()
 
     def busy(self) -> set[int]:
-        """Return the engines that run something, or have it in their queues."""
-        queues = self._client.queue_status()
-        found = {number for number in self._client.ids if _has_work(queues.get(number, {}))}
-        now = time.monotonic()
-        for number in self._client.ids:
-            is_busy = number in found
-            if self._is_busy.get(number) != is_busy:
-                self._is_busy[number], self._since[number] = is_busy, now
-        return found
+        """Return the engines that run something, or have it in their queues.
+
+        Raises
+        ------
+        ClusterError
+            The controller does not answer.
+
+        """
+        with self._state:
+            self._asked += 1
+            asked = self._asked
+            self._state.notify_all()
+            if not self._state.wait_for(lambda: self._answered >= asked, _ANSWER):
+                raise ClusterError(
+                    "The controller of the engines does not answer: %gpu_cluster stop, and start anew."
+                )
+            return set(self._busy)
 
     def seconds(self, number: int) -> float:
         """Return for how long an engine has done what it does, to the second."""
         return time.monotonic() - self._since.get(number, time.monotonic())
 
     def stop(self) -> None:
-        self._stopped.set()
+        """Look no more."""
+        with self._state:
+            self._is_stopped = True
+            self._state.notify_all()
 
     def _follow(self) -> None:
-        while not self._stopped.wait(_AGAIN):
+        while True:
+            with self._state:
+                self._state.wait_for(lambda: self._is_stopped or self._asked > self._answered, _AGAIN)
+                if self._is_stopped:
+                    return
+                asked = self._asked
             try:
-                self.busy()
-            except Exception:  # noqa: BLE001 - the client was closed, or the controller has ended
+                queues = self._client.queue_status()
+            except Exception:  # noqa: BLE001 - the client was closed
                 return
+            with self._state:
+                self._note({number for number in self._client.ids if _has_work(queues.get(number, {}))})
+                self._answered = asked
+                self._state.notify_all()
+
+    def _note(self, busy: set[int]) -> None:
+        now = time.monotonic()
+        for number in self._client.ids:
+            if number not in self._since or (number in busy) != (number in self._busy):
+                self._since[number] = now
+        self._busy = busy
 
 
 def _has_work(queue: Mapping[str, int]) -> bool:

@@ -107,6 +107,7 @@ class Cluster:
             There is no such engine, or it has ended.
 
         """
+        self._check_controller()
         wanted = self.find(self.engines if numbers is None else numbers)
         ended = self.ended
         if gone := [engine for engine in wanted if engine in ended]:
@@ -144,6 +145,7 @@ class Cluster:
 
         """
         engines = self.ended if numbers is None else self.find(numbers)
+        self._check_controller()
         processes = self._processes
         if processes is None:
             raise ClusterError("These engines were not started by gpu_magic, and can't be restarted by it.")
@@ -166,6 +168,7 @@ class Cluster:
     @property
     def busy(self) -> list[Engine]:
         """The engines that run something, or have it in their queues, whoever has sent it."""
+        self._check_controller()
         numbers = self.activity.busy()
         return [engine for engine in self.alive if engine.number in numbers]
 
@@ -234,6 +237,11 @@ class Cluster:
             self.engines[number] = replace(self.engines[number], host=answer.host, process=answer.process)
         if self._processes:
             self._processes.keep(self.engines.values())
+
+    def _check_controller(self) -> None:
+        """Raise ClusterError where the controller has ended: whoever asks it waits for ever."""
+        if self._processes and CONTROLLER in self._processes.codes:
+            raise ClusterError("The controller of the engines has ended: %gpu_cluster stop, and start anew.")
 
     def _check_start(self, number: int, deadline: float) -> None:
         if self._processes:

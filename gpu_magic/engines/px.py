@@ -38,13 +38,20 @@ class PxMagics(ParallelMagics):  # type: ignore[misc] # ipyparallel has no types
         try:
             return super().parallel_execute(cell, *args, **options)
         except KeyboardInterrupt as interrupt:
-            lines = ["KeyboardInterrupt"]
-            if self.last_result is not None and (left := cluster.interrupt(self.last_result)):
-                lines.append(f"{cluster.still_running(left)}.")
-            show_as(interrupt, *lines)
+            show_as(interrupt, "KeyboardInterrupt", *self._interrupt(cluster))
             raise
         finally:
             self.view.targets = asked
+
+    def _interrupt(self, cluster: Cluster) -> list[str]:
+        """Interrupt the engines; say what has not come of it."""
+        if self.last_result is None:
+            return []
+        try:
+            left = cluster.interrupt(self.last_result)
+        except GpuMagicError as error:
+            return [str(error)]
+        return [f"{cluster.still_running(left)}."] if left else []
 
 
 def add_px(cluster: Cluster) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -12,7 +15,6 @@ from tests.processes import marked, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.kernel.conftest import Kernel, Reply
 
@@ -175,3 +177,59 @@ def test_engines_that_are_kept_are_found_by_another_kernel(
         "UsageError: No engines were kept: %gpu_cluster --keep starts some that outlive the kernel.\n"
     )
     assert not list(tmp_path.glob("gpu_magic-*"))
+
+
+def test_an_interrupt_while_engines_start_leaves_nothing(
+    start_kernel: Callable[..., Kernel], tmp_path: Path
+) -> None:
+    mark = f"{uuid4()}"
+    kernel = start_kernel(MARK=mark, TMPDIR=str(tmp_path))
+    kernel.run("%load_ext gpu_magic")
+    reply = kernel.run_and_interrupt("%gpu_cluster", lambda: len(marked(mark)) > 8)
+    assert reply.status == "error"
+    assert len(marked(mark)) == 1
+    assert not list(tmp_path.glob("gpu_magic-*"))
+    assert kernel.run("%gpu_cluster -n 1").stdout.startswith("1 engine: ")
+
+
+def test_engines_that_can_not_start_are_one_line_with_their_last(
+    start_kernel: Callable[..., Kernel], tmp_path: Path
+) -> None:
+    mark = f"{uuid4()}"
+    kernel = start_kernel(MARK=mark, TMPDIR=str(tmp_path))
+    kernel.run("%load_ext gpu_magic\n%env PYTHONHOME=/nowhere")
+    reply = kernel.run("%gpu_cluster")
+    assert re.fullmatch(
+        r"UsageError: (The controller|Engine \d): failed with exit code 1 while it started\. .+\n",
+        reply.stderr,
+    )
+    assert len(marked(mark)) == 1
+    assert not list(tmp_path.glob("gpu_magic-*"))
+
+
+def test_a_controller_that_dies_is_told_and_nothing_waits_for_it(
+    start_kernel: Callable[..., Kernel], tmp_path: Path
+) -> None:
+    mark = f"{uuid4()}"
+    kernel = start_kernel(MARK=mark)
+    kernel.run("%load_ext gpu_magic\n%gpu_cluster -n 2")
+
+    def kill() -> bool:
+        lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in marked(mark)}
+        for pid, line in lines.items():
+            if b"ipyparallel.controller" in line and b"-I" not in line:
+                os.kill(pid, signal.SIGKILL)
+        return True
+
+    begun = tmp_path / "begun"
+    code = f"%%px\nimport pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(600)"
+    reply = kernel.run_and_interrupt(code, lambda: begun.exists() and kill())
+    assert (
+        "The controller of the engines: ended by SIGKILL; %gpu_cluster stop, and start anew.\n"
+        in reply.stderr
+    )
+    says = "UsageError: The controller of the engines has ended: %gpu_cluster stop, and start anew.\n"
+    assert kernel.run("%%px\n1").stderr == says
+    assert kernel.run("%gpu_cluster").stderr == says
+    assert kernel.run("%gpu_cluster stop").stdout == "2 engines ended.\n"
+    assert kernel.run("%gpu_cluster -n 1").stdout.startswith("1 engine: ")
