@@ -37,9 +37,13 @@ class PxMagics(ParallelMagics):  # type: ignore[misc] # ipyparallel has no types
         self.last_result, self.view.targets = None, targets
         try:
             return super().parallel_execute(cell, *args, **options)
-        except KeyboardInterrupt as interrupt:
+        except (KeyboardInterrupt, TimeoutError) as error:
+            # With --no-stream, ipyparallel goes on to show a result that is not there, which is another error.
+            interrupt = error if isinstance(error, KeyboardInterrupt) else error.__context__
+            if not isinstance(interrupt, KeyboardInterrupt):
+                raise
             show_as(interrupt, "KeyboardInterrupt", *self._interrupt(cluster))
-            raise
+            raise interrupt from None
         finally:
             self.view.targets = asked
 

@@ -23,10 +23,12 @@ MASK = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['RANK'],
 HANGS = "import ctypes, signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nctypes.CDLL(None).pause()"
 
 
-def run_and_interrupt(kernel: Kernel, folder: Path, cell: str) -> Reply:
+def run_and_interrupt(kernel: Kernel, folder: Path, cell: str, options: str = "") -> Reply:
     """Run a cell in two engines, and interrupt it once it has begun in both."""
     begin = "import os, pathlib; pathlib.Path('begun-' + os.environ['RANK']).touch()"
-    return kernel.run_and_interrupt(f"%%px\n{begin}\n{cell}", lambda: len(list(folder.glob("begun-*"))) == 2)
+    return kernel.run_and_interrupt(
+        f"%%px {options}\n{begin}\n{cell}", lambda: len(list(folder.glob("begun-*"))) == 2
+    )
 
 
 def test_each_engine_has_its_gpu_alone_in_the_chosen_order(kernel: Kernel) -> None:
@@ -58,9 +60,12 @@ def test_engines_start_where_cuda_has_been_initialized(kernel: Kernel) -> None:
     assert "[stdout:0 = GPU 0 (NVIDIA A100-SXM4-80GB)] 0 0 1" in kernel.run(f"%%px\n{MASK}").text
 
 
-def test_an_interrupt_reaches_the_engines_and_the_next_cell_runs(kernel: Kernel, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", ["", "--no-stream", "--progress-after -1"])
+def test_an_interrupt_reaches_the_engines_and_the_next_cell_runs(
+    kernel: Kernel, tmp_path: Path, options: str
+) -> None:
     kernel.run("%gpu_cluster -n 2")
-    reply = run_and_interrupt(kernel, tmp_path, "import time\ntime.sleep(600)")
+    reply = run_and_interrupt(kernel, tmp_path, "import time\ntime.sleep(600)", options)
     assert (reply.status, reply.traceback) == ("error", "KeyboardInterrupt")
     assert kernel.run("%%px\nprint('next')").text.count("next") == 2
 
