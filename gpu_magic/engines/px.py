@@ -38,7 +38,7 @@ class PxMagics(ParallelMagics):  # type: ignore[misc] # ipyparallel has no types
         try:
             return super().parallel_execute(cell, *args, **options)
         except (KeyboardInterrupt, TimeoutError) as error:
-            # With --no-stream, ipyparallel goes on to show a result that is not there, which is another error.
+            # With --no-stream, ipyparallel goes on to show a result that is not there: another error.
             interrupt = error if isinstance(error, KeyboardInterrupt) else error.__context__
             if not isinstance(interrupt, KeyboardInterrupt):
                 raise
