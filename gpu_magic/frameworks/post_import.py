@@ -69,13 +69,14 @@ class PostImportHook:
             for position, finder in enumerate(sys.meta_path)
             if finder is PathFinder or type(finder) is PostImportHook
         )
-        sys.meta_path.insert(next(positions, 0), self)
+        position = next(positions, 0)
+        sys.meta_path = [*sys.meta_path[:position], self, *sys.meta_path[position:]]
         self._is_attached = True
 
     def detach(self) -> None:
         self._is_attached = False
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
+        # A new list: another thread can be going through the old one, and would miss a finder.
+        sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
     def _notify(self, module: ModuleType) -> None:
         # A spec can outlive the hook: a lazy loader runs the module when it is first used.

@@ -155,11 +155,11 @@ class ImportLog:
 
     def attach(self) -> None:
         if self not in sys.meta_path:
-            sys.meta_path.insert(0, self)
+            sys.meta_path = [self, *sys.meta_path]
 
     def detach(self) -> None:
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
+        # A new list: another thread can be going through the old one, and would miss a finder.
+        sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         """Note an import, and find nothing: Python then asks the next finder."""

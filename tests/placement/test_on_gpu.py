@@ -598,6 +598,68 @@ def test_one_object_can_be_entered_in_two_threads(run: Runner) -> None:
     }
 
 
+def test_blocks_in_threads_each_have_their_own_device(run: Runner) -> None:
+    first, second, third, none = (
+        ["pretend:1", 1, "CPU:1", "{CpuDevice(id=1)}"],
+        ["pretend:2", 2, "CPU:2", "{CpuDevice(id=2)}"],
+        ["pretend:3", 3, "CPU:3", "{CpuDevice(id=3)}"],
+        ["cpu", 0, "CPU:0", "{CpuDevice(id=0)}"],
+    )
+    assert run("on_gpu_all.blocks_in_threads") == {
+        "in blocks": [first, second, third],
+        "without one": [first, none, none],
+        "after": none,
+    }
+
+
+def test_cupy_has_a_device_for_each_thread(run: Runner) -> None:
+    assert run("on_gpu_cupy.blocks_in_threads") == [1, 2, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("backend", "devices", "made_on"),
+    [
+        ("torch", [1, 2, 3], ["pretend:1", "pretend:2", "pretend:3", "cpu"]),
+        ("jax", ["cpu:1", "cpu:2", "cpu:3"], ["cpu:1", "cpu:2", "cpu:3", "cpu:0"]),
+        ("tensorflow", ["cpu:1", "cpu:2", "cpu:3"], ["CPU:1", "CPU:2", "CPU:3", "CPU:0"]),
+    ],
+)
+def test_keras_has_a_device_for_each_thread(
+    run: Runner, backend: str, devices: list[object], made_on: list[str]
+) -> None:
+    found = run("on_gpu_keras.blocks_in_threads", *devices, KERAS_BACKEND=backend)
+    assert [device.rpartition("device:")[2] for device in found] == made_on
+
+
+def test_mirroring_is_a_thread_s_own(run: Runner) -> None:
+    assert run("on_gpu_tensorflow.mirrored_in_a_thread") == [["CPU:1", "CPU:3"], [False, "CPU:0"]]
+
+
+def test_a_block_on_a_gpu_that_tensorflow_lacks_leaves_other_threads_their_fallback(run: Runner) -> None:
+    assert run("on_gpu_hidden_tensorflow.absent_beside_others") == "CPU:0"
+
+
+def test_what_this_thread_configures_in_jax_outlasts_a_block_in_another(run: Runner) -> None:
+    assert run("on_gpu_all.jax_configured_beside_a_block") == "{CpuDevice(id=3)}"
+
+
+def test_a_compiled_function_has_the_device_of_the_thread_that_calls_it(run: Runner) -> None:
+    assert run("on_gpu_torch.compiled_in_threads") == ["pretend:1", "pretend:2", "cpu", None]
+
+
+def test_blocks_in_threads_leave_torch_compile_no_default_device(run: Runner) -> None:
+    assert run("on_gpu_torch.default_device_of_the_compiler") is None
+
+
+def test_a_block_that_ends_in_a_thread_does_not_disturb_an_import(run: Runner) -> None:
+    """Python goes through the finders one by one: one that goes away meanwhile must not make it miss another."""
+    assert run("on_gpu_imports.another_block_ends_meanwhile") == "wave"
+
+
+def test_a_decorated_function_can_be_handed_to_a_pool_of_threads(run: Runner) -> None:
+    assert run("on_gpu_all.decorated_in_a_pool") == [["pretend:1", 1], ["pretend:2", 2]]
+
+
 @pytest.mark.parametrize("function", ["generator", "coroutine", "asynchronous object"])
 def test_what_waits_is_not_decorated(run: Runner, function: str) -> None:
     assert run("on_gpu_torch.decorated", function) == (

@@ -1,6 +1,8 @@
 """`on_gpu` where PyTorch, TensorFlow and JAX are imported."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ import tensorflow as tf
 import torch
 
 from gpu_magic import on_gpu
+from tests.programs.threads import at_once
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
@@ -79,3 +82,54 @@ def jax_configured_inside():
         with on_gpu("cpu:1", only="jax"):
             found["in an inner block"] = str(jnp.ones(1).devices())
     return {**found, "outside": str(jnp.ones(1).devices())}
+
+
+def block_of(index):
+    """Return a block on the device with this number of each framework."""
+    blocks = ExitStack()
+    blocks.enter_context(on_gpu(index, only="torch"))
+    blocks.enter_context(on_gpu(f"cpu:{index}", only="tensorflow,jax"))
+    return blocks
+
+
+def state_of_all():
+    return [*state(), str(jnp.ones(1).devices())]
+
+
+def blocks_in_threads():
+    def in_block(index, all_have_begun):
+        with block_of(index):
+            all_have_begun()
+            return state_of_all()
+
+    def without_block(all_have_begun):
+        all_have_begun()
+        return state_of_all()
+
+    found = at_once([in_block, 1], [in_block, 2], here=[in_block, 3])
+    return {
+        "in blocks": found,
+        "without one": at_once([in_block, 1], [without_block], here=[without_block]),
+        "after": state_of_all(),
+    }
+
+
+def jax_configured_beside_a_block():
+    def in_block(all_have_begun):
+        with on_gpu("cpu:1", only="jax"):
+            all_have_begun()
+            all_have_begun()
+
+    def configure(all_have_begun):
+        all_have_begun()
+        jax.config.update("jax_default_device", jax.devices()[3])
+        all_have_begun()
+
+    at_once([in_block], here=[configure])
+    return str(jnp.ones(1).devices())
+
+
+def decorated_in_a_pool():
+    with ThreadPoolExecutor() as pool:
+        tasks = [pool.submit(on_gpu(index, only="torch")(state)) for index in (1, 2)]
+        return [task.result()[:2] for task in tasks]

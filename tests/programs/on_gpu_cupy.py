@@ -4,6 +4,7 @@ import cupy
 
 from gpu_magic import on_gpu
 from tests.programs.errors import placement_error
+from tests.programs.threads import at_once
 
 
 def devices():
@@ -35,3 +36,12 @@ def given_device():
         pass
     with device:
         return [str(device), cupy.ones(1).device.id]
+
+
+def blocks_in_threads():
+    def in_block(index, all_have_begun):
+        with on_gpu(index):
+            all_have_begun()
+            return cupy.ones(1).device.id
+
+    return [*at_once([in_block, 1], [in_block, 2], here=[in_block, 3]), cupy.ones(1).device.id]

@@ -114,3 +114,21 @@ def in_a_thread():
             thread.start()
             thread.join()
     return [str(one.message) for one in caught if one.category is PlacementWarning]
+
+
+def another_block_ends_meanwhile():
+    """Have another block end while Python asks the finders, one after the other, for a module."""
+    other = on_gpu(1)
+
+    class Finder:
+        def find_spec(self, name, path, target=None):
+            if name == "wave":
+                other.__exit__(None, None, None)
+
+    other.__enter__()
+    hook = next(one for one in sys.meta_path if type(one).__module__.startswith("gpu_magic"))
+    sys.meta_path.insert(sys.meta_path.index(hook) + 1, Finder())
+    sys.modules.pop("wave", None)
+    import wave
+
+    return wave.__name__

@@ -5,6 +5,7 @@ import numpy as np
 
 from gpu_magic import on_gpu
 from tests.programs.errors import placement_error
+from tests.programs.threads import at_once
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
@@ -41,3 +42,18 @@ def given_device(wanted):
         pass
     with keras.device(device):
         return [device, str(next(iter(keras.ops.ones(1).devices())))]
+
+
+def made():
+    """Return where a model is made."""
+    return device_of(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]))
+
+
+def blocks_in_threads(*devices):
+    def in_block(device, all_have_begun):
+        with on_gpu(device):
+            all_have_begun()
+            return made()
+
+    *others, mine = devices
+    return [*at_once(*([in_block, device] for device in others), here=[in_block, mine]), made()]

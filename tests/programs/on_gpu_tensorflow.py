@@ -9,6 +9,7 @@ import tensorflow as tf
 from gpu_magic import on_gpu
 from gpu_magic.frameworks import device_of, get
 from tests.programs.errors import placement_error
+from tests.programs.threads import at_once
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
@@ -131,3 +132,16 @@ def given_device():
         pass
     with tf.device(device):
         return [str(device), made()]
+
+
+def mirrored_in_a_thread():
+    def in_block(wait):
+        with on_gpu("cpu:1,cpu:3", mirror=True):
+            wait()
+            return [value.device[-5:] for value in tf.Variable(1.0).values]
+
+    def beside(wait):
+        wait()
+        return [tf.distribute.has_strategy(), made()]
+
+    return at_once([in_block], here=[beside])

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_magic import on_gpu
 from tests.programs.errors import placement_error
+from tests.programs.threads import at_once
 
 
 def made():
@@ -208,6 +209,46 @@ def block_in_two_threads():
         thread.join()
         seen["here"] = made()
     return {**seen, "at the end": current()}
+
+
+def compiled_in_threads():
+    """Where a compiled function makes a tensor, and what torch.compile takes for the default device afterwards."""
+    function = torch.compile(lambda: torch.ones(3) + 1, backend="aot_eager", fullgraph=True)
+
+    def first(wait):
+        with on_gpu(1):
+            wait()
+            wait()
+            return str(function().device)
+
+    def second(wait):
+        wait()
+        with on_gpu(2):
+            wait()
+            device = str(function().device)
+        return device
+
+    found = at_once([first], here=[second])
+    return [*found, str(function().device), torch.utils._device.CURRENT_DEVICE]
+
+
+def default_device_of_the_compiler():
+    """What torch.compile takes for the default device, after blocks that end in the order that they began in."""
+
+    def first(wait):
+        with on_gpu(1):
+            wait()
+            wait()
+        wait()
+
+    def second(wait):
+        wait()
+        with on_gpu(2):
+            wait()
+            wait()
+
+    at_once([first], here=[second])
+    return torch.utils._device.CURRENT_DEVICE
 
 
 def numbers():

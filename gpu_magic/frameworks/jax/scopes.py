@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
@@ -15,7 +16,11 @@ __all__ = ["AbsentDevice", "DefaultDevice", "global_default"]
 
 
 class DefaultDevice:
-    """`jax.default_device`, except that it also takes back `jax.config.update` in the block."""
+    """`jax.default_device`, except that it also takes back `jax.config.update` in the block.
+
+    That sets the default device of all threads. So it is taken back by blocks of the main thread alone: in
+    another thread, what has changed meanwhile is as likely to be the main thread's.
+    """
 
     def __init__(self, device: Any) -> None:
         self._scope = sys.modules["jax"].default_device(device)
@@ -26,7 +31,8 @@ class DefaultDevice:
 
     def __exit__(self, *exc_info: object) -> None:
         self._scope.__exit__(*exc_info)
-        if global_default() is not self._before:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and global_default() is not self._before:
             sys.modules["jax"].config.update("jax_default_device", self._before)
 
 

@@ -8,8 +8,10 @@ inherit the mode, and can't use CUDA.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.pytorch.sampling import SAMPLERS, sample
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
 __all__ = ["DeviceMode", "RefusingMode"]
@@ -46,15 +49,17 @@ class DeviceMode(DeviceContext):  # type: ignore[misc] # the type checker does n
 
     def __enter__(self) -> Any:
         self._default_before = _global.__dict__.get("device_context")
-        DeviceContext.__enter__(self)
+        with _global_kept_to_main_thread():
+            DeviceContext.__enter__(self)
 
     def __exit__(self, *exc_info: object) -> None:
         is_default_unchanged = _global.__dict__.get("device_context") is self._default_before
         is_alone = _C._len_torch_function_stack() == 1 and _C._get_function_stack_at(0) is self  # noqa: SLF001
-        if is_default_unchanged and is_alone:
-            DeviceContext.__exit__(self, *exc_info)
-        else:
-            self._exit_out_of_order()
+        with _global_kept_to_main_thread():
+            if is_default_unchanged and is_alone:
+                DeviceContext.__exit__(self, *exc_info)
+            else:
+                self._exit_out_of_order()
 
     def _exit_out_of_order(self) -> None:
         """Exit after `torch.set_default_device` in the block, or while other contexts are still entered.
@@ -123,6 +128,19 @@ class RefusingMode(TorchFunctionMode):  # type: ignore[misc]
         if _makes_on_default(func, args, kwargs):
             raise PlacementError(self._why)
         return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _global_kept_to_main_thread() -> Iterator[None]:
+    """Keep a mode of another thread out of the one global variable that modes have.
+
+    The modes themselves are each thread's own. The variable is what torch.compile takes for the default
+    device when it decides whether to compile again; in which mode it compiles, it finds out by itself.
+    """
+    before = _device.CURRENT_DEVICE
+    yield
+    if threading.current_thread() is not threading.main_thread():
+        _device.CURRENT_DEVICE = before
 
 
 def _pop_all_modes() -> list[Any]:

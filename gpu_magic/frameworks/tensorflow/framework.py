@@ -20,7 +20,7 @@ from gpu_magic.frameworks.tensorflow.devices import (
     name_of,
     problem,
 )
-from gpu_magic.frameworks.tensorflow.scopes import AbsentDeviceScope, DeviceScope, FirstDeviceScope
+from gpu_magic.frameworks.tensorflow.scopes import ABSENT, DeviceScope, FirstDeviceScope
 from gpu_magic.selection.target import CPU, LogicalDevice
 from gpu_magic.text import listed
 
@@ -90,7 +90,7 @@ class TensorFlow(Framework):
         if not is_started():
             return FirstDeviceScope(device)
         if device != CPU and problem(device):
-            return AbsentDeviceScope(f"/{device.kind.upper()}:{device.index}")
+            return DeviceScope(f"{ABSENT}/device:{device.kind.upper()}:{device.index}")
         return DeviceScope(name_of(device))
 
     def is_array(self, kind: type) -> bool:

@@ -13,9 +13,12 @@ from gpu_magic.selection.target import CPU
 if TYPE_CHECKING:
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["AbsentDeviceScope", "DeviceScope", "FirstDeviceScope"]
+__all__ = ["ABSENT", "DeviceScope", "FirstDeviceScope"]
 
 _JOB = "/job:localhost/replica:0/task:0"
+# Before the name of a device that is not there: TensorFlow uses the CPU in place of a missing device of this
+# process, and raises where the device is one of a process that it does not know.
+ABSENT = "/job:absent"
 _scopes = NestedScopes()
 
 
@@ -40,19 +43,6 @@ class DeviceScope:
     def __exit__(self, *exc_info: object) -> None:
         if _scopes.leave(self):
             self._context._set_device(*self.before)  # noqa: SLF001
-
-
-class AbsentDeviceScope(DeviceScope):
-    """Names a device that is not there, and keeps TensorFlow from using the CPU instead: using it raises."""
-
-    def __enter__(self) -> None:
-        super().__enter__()
-        self._was_soft = self._context.soft_device_placement
-        self._context.soft_device_placement = False
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._context.soft_device_placement = self._was_soft
-        super().__exit__(*exc_info)
 
 
 class FirstDeviceScope:
