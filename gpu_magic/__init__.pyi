@@ -13,6 +13,7 @@ from gpu_magic.api import guard as guard
 from gpu_magic.api import launch as launch
 from gpu_magic.api import on_gpu as on_gpu
 from gpu_magic.api import panel as panel
+from gpu_magic.api import tasks as tasks
 from gpu_magic.api import to_cpu as to_cpu
 from gpu_magic.api import to_gpu as to_gpu
 from gpu_magic.devices.model import Gpu as Gpu
@@ -41,6 +42,7 @@ from gpu_magic.errors import SimulationError as SimulationError
 from gpu_magic.launching.task import Task as Task
 from gpu_magic.placement.on_gpu import OnGpu as OnGpu
 from gpu_magic.process.guard import Guard as Guard
+from gpu_magic.process.task import BackgroundTask as BackgroundTask
 
 __version__: str
 

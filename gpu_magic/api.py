@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpu_magic.placement.budget import Budget
     from gpu_magic.placement.on_gpu import OnGpu
     from gpu_magic.process.guard import Guard
+    from gpu_magic.process.task import BackgroundTask
     from gpu_magic.selection.options import By, Order
     from gpu_magic.selection.target import LogicalDevice
     from gpu_magic.widget.panel import Panel
@@ -39,6 +40,7 @@ __all__ = [
     "launch",
     "on_gpu",
     "panel",
+    "tasks",
     "to_cpu",
     "to_gpu",
 ]
@@ -502,3 +504,14 @@ def _used(made: Cluster) -> Cluster:
     use(made)
     add_px(made)
     return made
+
+
+def tasks() -> dict[str, BackgroundTask]:
+    """Return what was started in the background, commands and cells, by name: what `%gpu_tasks` lists.
+
+    >>> gpu_magic.tasks()["eval"].wait()
+    0.93
+    """
+    from gpu_magic.process.tasks import tasks as started
+
+    return {task.name: task for task in started}

@@ -42,7 +42,7 @@ class PlacementError(_OneLineError):
 
 
 class LaunchError(_OneLineError):
-    """A command can't be launched as asked for; nothing was started."""
+    """A command can't be launched, or a task not started, as asked for; nothing was started."""
 
 
 class ClusterError(_OneLineError):

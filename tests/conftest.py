@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import hypothesis
 import pynvml
 import pytest
+from filelock import FileLock
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
@@ -20,7 +21,7 @@ from gpu_magic.devices.nvml import Nvml
 from tests.native import build, pretend_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parent.parent
 
@@ -57,6 +58,46 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pretend(pytestconfig: pytest.Config) -> dict[str, str]:
     """Return the variables with which PyTorch has an accelerator of four devices."""
     return {"PYTHONPATH": pretend_path(pytestconfig.cache.mkdir(f"pretend-{version('torch')}"))}
+
+
+@pytest.fixture(scope="session")
+def ipykernel(pytestconfig: pytest.Config) -> Callable[[str], str]:
+    """Return a way to have a version of ipykernel: the folder it is in, to stand before all others."""
+
+    def install(version: str) -> str:
+        folder = pytestconfig.cache.mkdir("ipykernels") / version
+        with FileLock(f"{folder}.lock"):  # several runs can want the same one
+            if not (folder / "ready").exists():
+                # What it needs is here already, but for what a newer one has replaced.
+                packages = [f"ipykernel=={version}", *(["nest-asyncio"] if version < "7" else [])]
+                pip = [
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--no-deps",
+                    "--target",
+                    str(folder),
+                ]
+                subprocess.run([*pip, *packages], check=True)
+                if version == "7.3.0":
+                    _keep_requests(folder / "ipykernel" / "kernelapp.py")
+                (folder / "ready").touch()
+        return str(folder)
+
+    return install
+
+
+def _keep_requests(app: Path) -> None:
+    """Let replies leave through the stream, as ipykernel 7.4 does.
+
+    Before it, a request that arrived while a reply left was not read, now and then, and its cell never began
+    (ipython/ipykernel#1529).
+    """
+    made = "shell_stream = ZMQStream(self.shell_socket, self.shell_channel_thread.io_loop)"
+    before, after = app.read_text().split(made)
+    app.write_text(f"{before}{made}; self.shell_channel_thread._shell_socket = shell_stream{after}")
 
 
 class Fresh(Protocol):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.conftest import Fresh
 
 NAMES = [
+    "BackgroundTask",
     "Choice",
     "ChoiceError",
     "Cluster",
@@ -52,6 +53,7 @@ NAMES = [
     "launch",
     "on_gpu",
     "panel",
+    "tasks",
     "to_cpu",
     "to_gpu",
 ]

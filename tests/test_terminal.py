@@ -58,3 +58,13 @@ def test_tab_in_a_terminal(terminal: pexpect.spawn) -> None:
     say(terminal, "%load_ext gpu_magic", r"In \[2\]:")
     terminal.send("%gpus GPU-2\t")
     terminal.expect(CARDS[2].uuid)
+
+
+def test_a_cell_in_the_background_prints_into_a_terminal(terminal: pexpect.spawn) -> None:
+    say(terminal, "%load_ext gpu_magic", r"In \[2\]:")
+    cell = r"print('pri' + 'nted')\n6 * 7\n1 / 0"
+    run = f"get_ipython().run_cell_magic('on_gpu', 'cpu --background eval', \"{cell}\")"
+    say(terminal, run, "eval: running on the CPU")
+    terminal.expect("printed")
+    terminal.expect("ZeroDivisionError: division by zero")
+    say(terminal, "%gpu_tasks", "eval: failed: ZeroDivisionError: division by zero")

@@ -14,6 +14,7 @@ from gpu_magic.launching.failures import Causes, find_first_failure, how_it_ende
 from gpu_magic.launching.gpu_use import GpuUse
 from gpu_magic.launching.guarded import Guarded
 from gpu_magic.launching.output import Output
+from gpu_magic.process.task import BackgroundTask
 from gpu_magic.text import bytes_text
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _MOST_AT_ONCE = 512 << 10
 _MORE = 48 << 10
 
 
-class Task:
+class Task(BackgroundTask):
     """A command that was launched. `str` returns a line: what its GPUs do, or what became of it.
 
     Parameters
@@ -260,9 +261,6 @@ class Task:
             self.causes = self._causes.find([one.code for one in self._guarded], self.outputs)
         finally:
             self._ended.set()
-
-    def __repr__(self) -> str:
-        return f"<Task {self}>"
 
 
 def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:

@@ -19,7 +19,8 @@ __all__ = ["FLAG", "OPTIONS", "Kind", "names_of", "read", "read_command", "read_
 # What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
 # text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
 # Pairs are `NAME=value`, and can be given several times. A list goes on behind a comma: `2, 0`.
-FLAG, WORD, TEXT, PAIRS, LIST = "flag", "word", "text", "pairs", "list"
+# A word that can be left out, `--background`, is then empty.
+FLAG, WORD, OPTIONAL, TEXT, PAIRS, LIST = "flag", "word", "optional", "text", "pairs", "list"
 Kind = str | tuple[str, ...]
 
 OPTIONS: dict[str, dict[str, Kind]] = {
@@ -34,7 +35,13 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--restart": FLAG,
         "--strict": FLAG,
     },
-    "%%on_gpu": {"--only": TEXT, "--or-cpu": FLAG, "--mirror": FLAG, "--verbose": FLAG},
+    "%%on_gpu": {
+        "--only": TEXT,
+        "--or-cpu": FLAG,
+        "--mirror": FLAG,
+        "--background": OPTIONAL,
+        "--verbose": FLAG,
+    },
     "%to_gpu": {
         "--device": WORD,
         "--numpy": ("torch", "jax", "cupy"),
@@ -206,7 +213,7 @@ def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
         taken.append(words.popleft())
     value = "".join(taken) if kind == LIST else " ".join(taken)
     choices = f"{', '.join(kind[:-1])} or {kind[-1]}" if isinstance(kind, tuple) else ""
-    if not value:
+    if not value and kind != OPTIONAL:
         raise _error(magic, f"{option} needs a value{choices and f': {choices}'}.")
     if kind == PAIRS and not re.match(r"[A-Za-z_]\w*=", value):
         raise _error(magic, f"{option} is NAME=value, and not {value}.")

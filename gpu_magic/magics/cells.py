@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import CodeType
 
-__all__ = ["Body"]
+__all__ = ["Body", "awaits", "cell_number"]
+
+# Pieces of code, each with whether it has the value of an expression.
+Steps = list[tuple["CodeType", bool]]
 
 # What IPython makes of a cell that begins with a cell magic.
 _CALLS = ("get_ipython().run_cell_magic(", "await get_ipython().run_cell_magic(")
@@ -100,23 +103,39 @@ class Body:
 
         """
         __tracebackhide__ = True
-        try:
-            steps = list(self._compile(one_by_one=check_each))
-        except SyntaxError as error:
-            raise error.with_traceback(None) from None
-        if any(_is_coroutine(code) for code, _ in steps):
+        steps = self.compile(one_by_one=check_each)
+        if awaits(steps):
             return self._run_async(steps, scope, check)
         with scope:
-            value = None
-            for code, is_value in steps:
-                result = eval(code, self.shell.user_global_ns, self.shell.user_ns)  # noqa: S307 - the user's own cell
-                value = result if is_value else None
-                check()
+            return self.run_steps(steps, check)
+
+    def run_steps(
+        self, steps: Steps, check: Callable[[], None], show: Callable[[Any], object] | None = None
+    ) -> Any:
+        """Run a body that was compiled, and that does not await; return what `run` does.
+
+        Parameters
+        ----------
+        steps, check
+            As from `compile`, and as for `run`.
+        show
+            Called with each value that is to be shown; None where the caller is the cell's own magic, which
+            returns it.
+
+        """
+        __tracebackhide__ = True
+        value = None
+        for code, is_value in steps:
+            result = eval(code, self.shell.user_global_ns, self.shell.user_ns)  # noqa: S307 - the user's own cell
+            value = result if is_value else None
+            check()
+            if show is not None and value is not None:
+                show(value)
         return value
 
     async def _run_async(
         self,
-        steps: list[tuple[CodeType, bool]],
+        steps: Steps,
         scope: AbstractContextManager[Any],
         check: Callable[[], None],
     ) -> Any:
@@ -131,8 +150,30 @@ class Body:
                 check()
         return value
 
-    def _compile(self, *, one_by_one: bool) -> Iterator[tuple[CodeType, bool]]:
-        """Compile the body; yield each piece of code, and whether it has the value of the last expression."""
+    def compile(self, *, one_by_one: bool, by_displayhook: bool = True) -> Steps:
+        """Compile the body, in the cell that it stands in.
+
+        Parameters
+        ----------
+        one_by_one
+            Each statement by itself.
+        by_displayhook
+            Have `sys.displayhook`, which is that of the cell that runs, show what is shown before the last
+            value. Otherwise each such expression is a step with a value.
+
+        Returns
+        -------
+        list
+            Each piece of code, and whether it has the value of an expression.
+
+        """
+        __tracebackhide__ = True
+        try:
+            return list(self._compiled(one_by_one=one_by_one, by_displayhook=by_displayhook))
+        except SyntaxError as error:
+            raise error.with_traceback(None) from None
+
+    def _compiled(self, *, one_by_one: bool, by_displayhook: bool) -> Iterator[tuple[CodeType, bool]]:
         __tracebackhide__ = True
         shell = self.shell
         # The lines above the body count: tracebacks have the notebook's line numbers and show its lines.
@@ -145,7 +186,10 @@ class Body:
                 tree = compiler.ast_parse("\n" * lines + self.source, name)
             self._tree = None  # what transforms trees may change this one
             tree = shell.transform_ast(tree)
-            for nodes, mode in _steps(shell, tree.body, self.source, one_by_one=one_by_one):
+            for nodes, how in _steps(shell, tree.body, self.source, one_by_one=one_by_one):
+                mode = how
+                if mode == "single" and not by_displayhook:
+                    mode = "eval" if isinstance(nodes[0], ast.Expr) else "exec"
                 yield shell.compile(_as_tree(nodes, mode), name, mode), mode == "eval"
 
     @contextlib.contextmanager
@@ -173,9 +217,20 @@ class Body:
                 break
             frame = frame.f_back  # type: ignore[assignment]
         typed = above + self._text[len(self._blank) :]
-        number = _cell_number(self.shell)
+        number = cell_number(self.shell)
         cached: str = self.shell.compile.cache(above + self.source, number, raw_code=typed)
         return cached
+
+
+def awaits(steps: Steps) -> bool:
+    """Return whether a body that was compiled awaits at its top level."""
+    return any(_is_coroutine(code) for code, _ in steps)
+
+
+def cell_number(shell: Any) -> int:
+    """Return the number of the cell that runs, or that was the last to run."""
+    # IPython 8 counts a cell up when it ends and IPython 9 when it begins; both list its input first.
+    return len(shell.history_manager.input_hist_parsed) - 1
 
 
 def _move_down(error: SyntaxError, lines: int) -> None:
@@ -241,11 +296,6 @@ def _assigned(node: ast.stmt) -> str:
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target = node.targets[0]
     return target.id if isinstance(target, ast.Name) else ""
-
-
-def _cell_number(shell: Any) -> int:
-    # IPython 8 counts a cell up when it ends and IPython 9 when it begins; both list its input first.
-    return len(shell.history_manager.input_hist_parsed) - 1
 
 
 def _lines_above(shell: Any, body: str) -> str:

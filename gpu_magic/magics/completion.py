@@ -12,8 +12,8 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.engines.current import running_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import known
-from gpu_magic.launching.tasks import tasks
 from gpu_magic.magics.arguments import FLAG, OPTIONS
+from gpu_magic.process.tasks import tasks
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable

@@ -11,11 +11,11 @@ from IPython.core.error import UsageError
 from gpu_magic.errors import GpuMagicError, LaunchError, show_as
 from gpu_magic.launching.prepare import prepare
 from gpu_magic.launching.task import Task
-from gpu_magic.launching.tasks import tasks
 from gpu_magic.magics.arguments import names_of, read_command, read_count
 from gpu_magic.magics.cell_script import make_script
 from gpu_magic.magics.task_view import view_of
 from gpu_magic.process.session import current
+from gpu_magic.process.tasks import tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

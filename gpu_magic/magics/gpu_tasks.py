@@ -1,22 +1,24 @@
-"""`%gpu_tasks`: what was launched in the background."""
+"""`%gpu_tasks`: what runs in the background, commands and cells."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
+from IPython.display import display
 
 from gpu_magic.errors import GpuMagicError, LaunchError, show_as
-from gpu_magic.launching.tasks import tasks
+from gpu_magic.launching.task import Task
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.task_view import show_output
+from gpu_magic.process.tasks import tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from gpu_magic.launching.task import Task
+    from gpu_magic.process.task import BackgroundTask
 
 __all__ = ["GpuTasksMagic"]
 
@@ -28,14 +30,15 @@ class GpuTasksMagic:
         self._shell = shell
 
     def gpu_tasks(self, line: str) -> None:
-        """Show what %gpu_launch --background has launched.
+        """Show what %gpu_launch --background and %%on_gpu --background have started.
 
         %gpu_tasks               list all
-        %gpu_tasks NAME          show what it has written
-        %gpu_tasks NAME --wait   wait for its end, without a name for the end of all; an interrupt ends the
-                                 waiting alone
-        %gpu_tasks NAME --stop   end it, with all that it has started
+        %gpu_tasks NAME          show what a command has written, or the value of a cell
+        %gpu_tasks NAME --wait   wait for its end, and fail where it has failed; without a name, wait for the
+                                 end of all. An interrupt ends the waiting alone
+        %gpu_tasks NAME --stop   end a command with all that it has started; interrupt a cell
         """
+        __tracebackhide__ = True
         try:
             options = read("%gpu_tasks", line)
             if options.stop and options.wait:
@@ -46,23 +49,31 @@ class GpuTasksMagic:
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
         if not found:
-            print("No task was launched; %gpu_launch --background NAME launches one.")
+            print(
+                "Nothing was started in the background; %gpu_launch --background NAME starts a command, and "
+                "%%on_gpu 0 --background NAME a cell."
+            )
             return
         if options.wait:
             _wait(found, is_named=bool(options.request))
+            if options.request:
+                _show_result(found[0])
             return
         if options.stop:
             found[0].stop()
         elif options.request:
-            show_output(found[0], in_kernel=hasattr(self._shell, "kernel"))
+            if isinstance(found[0], Task):
+                show_output(found[0], in_kernel=hasattr(self._shell, "kernel"))
+            _show_result(found[0])
         _list(found)
 
 
-def _wait(found: Sequence[Task], *, is_named: bool) -> None:
+def _wait(found: Sequence[BackgroundTask], *, is_named: bool) -> None:
     """Wait for the end of all, and say how each has ended; of the first that has failed, an error says it.
 
     Where none is named, what had failed before is no error again.
     """
+    __tracebackhide__ = True
     waited = found if is_named else [task for task in found if task.is_running]
     try:
         for task in waited:
@@ -78,6 +89,11 @@ def _wait(found: Sequence[Task], *, is_named: bool) -> None:
         task.check()  # the first of them is raised
 
 
-def _list(found: Sequence[Task]) -> None:
+def _show_result(task: BackgroundTask) -> None:
+    if task.result is not None:
+        display(task.result)
+
+
+def _list(found: Sequence[BackgroundTask]) -> None:
     for task in found:
         print(f"{task.name}: {task}")

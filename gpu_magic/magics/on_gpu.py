@@ -17,11 +17,13 @@ from gpu_magic.placement.physical import LazySnapshot, labels
 from gpu_magic.selection.normalize import normalize_device
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_magic.placement.scope import Scope
+    from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["OnGpuMagic"]
 
@@ -48,6 +50,8 @@ class OnGpuMagic:
         --only torch,tensorflow
                            place these frameworks, and leave the others as they are
         --or-cpu           where the GPU can't be used, run the cell on the CPU and say so
+        --background eval  run the cell in a thread, while other cells run: %gpu_tasks shows it as eval, waits
+                           for it and interrupts it; without a name it gets one
         -v, --verbose      say where the cell ran
 
         PyTorch's default and current device, TensorFlow's, JAX's and CuPy's are set for the cell, also in a
@@ -71,7 +75,16 @@ class OnGpuMagic:
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
         scope = _CellScope(block, is_verbose=options.verbose)
-        return body.run(scope, scope.check, check_each=block.can_stop)
+        if options.background is None:
+            return body.run(scope, scope.check, check_each=block.can_stop)
+        from gpu_magic.magics.background_cell import run_in_background  # which few cells need
+
+        name = options.background
+        try:
+            run_in_background(body, scope, scope.check, name, check_each=block.can_stop)
+        except GpuMagicError as error:
+            raise UsageError(str(error)) from None
+        return None
 
 
 def _typed(value: object) -> str:
@@ -95,13 +108,15 @@ class _CellScope:
         self._block, self._is_verbose = block, is_verbose
         self._scope: Scope
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Sequence[LogicalDevice]:
+        """Begin it; return the devices that are set."""
         __tracebackhide__ = True
         try:
             self._scope = self._block.scope().__enter__()
         except GpuMagicError as error:
             way = "; --or-cpu runs it on the CPU" if self._block.wants_gpu else ""
             raise UsageError(f"{error} The cell has not run{way}.") from None
+        return self._scope.devices
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

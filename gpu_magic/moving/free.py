@@ -10,6 +10,7 @@ from gpu_magic.frameworks import imported
 from gpu_magic.placement.budget import Budget
 from gpu_magic.placement.holdings import gpu_bytes, holdings_of
 from gpu_magic.placement.physical import LazySnapshot, labels, used_by_us
+from gpu_magic.process.tasks import tasks
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
@@ -123,13 +124,17 @@ def _only_in_history(history: History, of_variables: Collection[Hashable], budge
 
     found = {TRACEBACK: held(TRACEBACK, [history.last_error()])}
     found |= {name: held(name, [value]) for name, value in history.outputs()}
+    found |= {name: held(name, [value]) for task in tasks for name, value in task.kept().items()}
     return {name: size for name, size in found.items() if size}
 
 
 def _drop(history: History, names: Iterable[str]) -> None:
+    of_tasks = {name: task for task in tasks for name in task.kept()}
     for name in names:
         if name == TRACEBACK:
             history.drop_traceback()
+        elif name in of_tasks:
+            of_tasks[name].forget()
         else:
             history.drop_output(name)
 

@@ -13,6 +13,7 @@ from gpu_magic.process import program
 from gpu_magic.process.environment import MASK, ORDER, mask_and_order
 from gpu_magic.process.outcome import Applied, Narrowed, Refused
 from gpu_magic.process.state import State
+from gpu_magic.process.tasks import tasks
 from gpu_magic.process.view import judge_process, read_machine
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.selection.mask import read, write
@@ -68,6 +69,7 @@ def apply(
         doubts = _doubts(guard, selection, is_simulated=is_simulated)
         selection = replace(selection, notes=(*selection.notes, *doubts))
         if not dry_run:
+            _check_background(selection)
             _set_memory(session, memory)
             _set_visible(session, selection)
             session.chosen = request
@@ -135,6 +137,18 @@ def _settings(session: Session) -> FrameworkSettings:
     if session.settings is None:
         session.settings = FrameworkSettings()
     return session.settings
+
+
+def _check_background(selection: Selection) -> None:
+    """Raise where a cell in the background runs on a GPU that would be another one with a selection."""
+    if (selection.mask, selection.order) == mask_and_order():
+        return
+    for task in tasks:
+        if task.is_running and task.gpus:
+            raise ChoiceError(
+                f"{task.name} runs on {task.gpus}, which another choice would change: %gpu_tasks {task.name} "
+                "--wait waits for its end, --stop ends it."
+            )
 
 
 def _set_visible(session: Session, selection: Selection) -> None:

@@ -42,6 +42,8 @@ class Watch:
         self._started_before: Sequence[str] = ()
         self._imports = ImportLog(self._at_import)
         self._shell: Any = None
+        self._is_in_cell = True  # it is created in one
+        self._beside: set[int] = set()  # the numbers of the cells that run in the background
         self._has_set_check = False  # NVML_CHECK
 
     def begin(self, shell: Any) -> None:
@@ -56,6 +58,7 @@ class Watch:
         if driver().is_initialized():
             self._note("before gpu_magic was loaded")
         else:
+            shell.events.register("pre_run_cell", self._before_cell)
             shell.events.register("post_run_cell", self._after_cell)
             self._imports.attach()
 
@@ -72,8 +75,20 @@ class Watch:
     def _remove_hooks(self) -> None:
         """Remove the hooks from the shell and from the import system."""
         self._imports.detach()
-        if self._shell is not None and self._after_cell in self._shell.events.callbacks["post_run_cell"]:
-            self._shell.events.unregister("post_run_cell", self._after_cell)
+        if self._shell is not None:
+            for event, hook in (("pre_run_cell", self._before_cell), ("post_run_cell", self._after_cell)):
+                if hook in self._shell.events.callbacks[event]:
+                    self._shell.events.unregister(event, hook)
+
+    def begin_beside(self, cell: int) -> None:
+        """Take note that a cell runs in the background from here on, while others do."""
+        self._beside.add(cell)
+
+    def end_beside(self, cell: int) -> None:
+        """Take note of its end."""
+        if driver().is_initialized():
+            self._note(self._this_cell())
+        self._beside.discard(cell)
 
     def look(self) -> State:
         """Ask the driver now; note it where CUDA is seen to be initialized for the first time."""
@@ -88,15 +103,21 @@ class Watch:
             imports = self._imports
             self._note(self._this_cell(), latest=imports.latest, initializer=imports.under_way())
 
+    def _before_cell(self, info: object) -> None:
+        """Find out what cells in the background have done, before this cell can have done it."""
+        del info
+        if self._beside and driver().is_initialized():
+            self._note(self._this_cell())
+        self._is_in_cell = True
+
     def _after_cell(self, result: Any) -> None:
+        self._is_in_cell = False
         latest, self._imports.latest = self._imports.latest, ""
         if not driver().is_initialized():
             self._started_before = _started_frameworks()
             return
-        number = result.execution_count
-        when = "in an unnumbered cell" if number is None else f"in cell [{number}]"
-        self._note(when, latest=latest, cell=result.info.raw_cell)
-        self._remove_hooks()  # not earlier: during an import, Python iterates over the list that they are in
+        self._note(self._in_cells(result.execution_count), latest=latest, cell=result.info.raw_cell)
+        self._remove_hooks()
 
     def _note(self, when: str, *, latest: str = "", initializer: str = "", cell: str = "") -> None:
         """Note when CUDA was initialized, and by what, if this is the first time that it is seen.
@@ -113,14 +134,23 @@ class Watch:
             return
         from gpu_magic.process.cause import Sighting, name_cause
 
+        if self._beside:
+            latest = initializer = cell = ""  # any of the cells that run can have imported it
         started = [name for name in _started_frameworks() if name not in self._started_before]
         self.first = Sighting(when, name_cause(started, latest, initializer, cell))
 
     def _this_cell(self) -> str:
         if self._shell is None:  # nothing watched when it happened
             return ""
+        if self._beside and not self._is_in_cell:
+            return self._in_cells()
         # IPython 8 counts a cell up when it ends and IPython 9 when it begins; both list its input first.
-        return f"in cell [{len(self._shell.history_manager.input_hist_parsed) - 1}]"
+        return self._in_cells(len(self._shell.history_manager.input_hist_parsed) - 1)
+
+    def _in_cells(self, *numbers: int | None) -> str:
+        """Return `in cell [4]`, or `in cell [4] or [5]` with one that runs in the background meanwhile."""
+        found = sorted({number for number in numbers if number is not None} | self._beside)
+        return f"in cell {' or '.join(f'[{one}]' for one in found)}" if found else "in an unnumbered cell"
 
 
 def _started_frameworks() -> Sequence[str]:

@@ -151,7 +151,7 @@ def test_an_interrupt_ends_the_command(kernel: Kernel, tmp_path: Path) -> None:
 
 def test_what_runs_in_the_background_is_listed_waited_for_and_ended(kernel: Kernel) -> None:
     kernel.run(LOAD)
-    assert kernel.run("%gpu_tasks").stdout.startswith("No task was launched")
+    assert kernel.run("%gpu_tasks").stdout.startswith("Nothing was started in the background")
     start = "%gpu_launch --background {name} python -c \"import time; print('hello'); time.sleep({seconds})\""
     assert kernel.run(start.format(name="short", seconds=1)).stdout.startswith("short runs; ")
     kernel.run(start.format(name="long", seconds=600))

@@ -225,8 +225,7 @@ def compiled_in_threads():
         wait()
         with on_gpu(2):
             wait()
-            device = str(function().device)
-        return device
+            return str(function().device)
 
     found = at_once([first], here=[second])
     return [*found, str(function().device), torch.utils._device.CURRENT_DEVICE]

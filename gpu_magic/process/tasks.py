@@ -9,7 +9,7 @@ from gpu_magic.errors import LaunchError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpu_magic.launching.task import Task
+    from gpu_magic.process.task import BackgroundTask
 
 __all__ = ["Tasks", "tasks"]
 
@@ -20,17 +20,17 @@ class Tasks:
     """Keeps them by name, in the order of their start."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, BackgroundTask] = {}
 
-    def __iter__(self) -> Iterator[Task]:
-        return iter(self._tasks.values())
+    def __iter__(self) -> Iterator[BackgroundTask]:
+        return iter(list(self._tasks.values()))  # a task can start another one
 
     def check_name(self, name: str) -> None:
         """Raise LaunchError where a task of this name runs."""
         if name in self._tasks and self._tasks[name].is_running:
             raise LaunchError(f"{name} runs already: %gpu_tasks --stop {name} ends it, or take another name.")
 
-    def add(self, task: Task) -> None:
+    def add(self, task: BackgroundTask) -> None:
         """Keep a task; forget one of its name that has ended, and the oldest of those that have."""
         self._tasks.pop(task.name, None)
         self._tasks[task.name] = task
@@ -38,7 +38,7 @@ class Tasks:
         for name in ended[: max(0, len(ended) - _MOST_KEPT)]:
             del self._tasks[name]
 
-    def find(self, name: str) -> Task:
+    def find(self, name: str) -> BackgroundTask:
         """Return the task of a name.
 
         Raises

@@ -1,0 +1,84 @@
+"""Sends what a thread writes and displays to the cell that has started it, while other cells run.
+
+ipykernel 7 keeps the cell that output belongs to in a context variable, so that a thread that runs in a copy
+of the cell's context has it. Before that, what is displayed goes to the cell that runs by then, and in older
+ones what is printed, too: their senders are given such a variable.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["output_of_cell"]
+
+# The header of the message that has asked for the cell, in the threads that it has started.
+_header: ContextVar[dict[str, Any]] = ContextVar("gpu_magic_parent_header")
+
+
+def output_of_cell(shell: Any) -> Callable[[Callable[[], None]], None]:
+    """Return what calls a function in a thread so that its output goes to the cell that runs now."""
+    context = copy_context()
+    if hasattr(shell, "kernel"):
+        senders = shell.display_pub, shell.displayhook, sys.stdout, sys.stderr
+        for sender in senders:
+            if hasattr(sender, "parent_header") and not hasattr(sender, "_parent_header"):
+                _give_variable(sender)
+        context.run(_header.set, shell.displayhook.parent_header)
+    return context.run
+
+
+def _give_variable(sender: Any) -> None:
+    """Have a sender look up the cell in `_header` first."""
+    kind = type(sender)
+    if not hasattr(kind, "_sends_by_context"):
+        is_stream = hasattr(sender, "pub_thread")
+        latest, write = sender.parent_header, getattr(sender, "write", None)
+        sender.__class__ = _stream_type(kind) if is_stream else _sender_type(kind)
+        sender.parent_header = latest
+        if is_stream:
+            sender.write = write
+
+
+def _sender_type(kind: Any) -> Any:
+    """Return a subclass of one of ipykernel's senders whose header is the context's, or else the latest."""
+
+    class SenderByContext(kind):  # type: ignore[misc] # a type that is only known now
+        _sends_by_context = True
+
+        @property
+        def parent_header(self) -> Any:
+            return _header.get(self._latest_header)
+
+        @parent_header.setter
+        def parent_header(self, header: Any) -> None:
+            self._latest_header = header
+
+    return SenderByContext
+
+
+def _stream_type(kind: Any) -> Any:
+    """Return the same for a type of streams, which send what was written later, in a thread of their own.
+
+    `write` is a property, as IPython 9 assigns to it at the beginning and at the end of each cell.
+    """
+
+    class StreamByContext(_sender_type(kind)):  # type: ignore[misc]
+        @property
+        def write(self) -> Callable[[str], Any]:
+            return self._write_of_cells if _header.get(None) is None else self._send
+
+        @write.setter
+        def write(self, function: Callable[[str], Any]) -> None:
+            self._write_of_cells = function
+
+        def _send(self, string: str) -> int:
+            content = {"name": self.name, "text": string}
+            self.session.send(self.pub_thread, "stream", content, parent=self.parent_header, ident=self.topic)
+            return len(string)
+
+    return StreamByContext

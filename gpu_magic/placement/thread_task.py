@@ -1,0 +1,223 @@
+"""A function that runs in a thread of its own, on the device that is set there: a cell in the background."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.placement.physical import LazySnapshot, labels
+from gpu_magic.process.task import BackgroundTask
+from gpu_magic.process.watch import cuda_watch
+from gpu_magic.text import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from gpu_magic.selection.target import LogicalDevice
+
+__all__ = ["ThreadTask"]
+
+_PATIENCE = 2.0  # seconds that an interrupt is given to end it
+_MOST_SAID = 200  # characters of an error's message in a line
+
+
+class ThreadTask(BackgroundTask):
+    """A function in a thread. The thread ends with the process, which does not wait for it.
+
+    Parameters
+    ----------
+    name
+        What it is called.
+    function
+        What is run.
+    scope
+        Entered in the thread before that and exited after it, however it ends. It returns the devices that it
+        sets.
+    cell
+        The number of the notebook's cell that it is.
+    call
+        Calls a function with no arguments: it is to call all that runs in the thread.
+    at_begin, at_end
+        Called in the thread, with this task: before `start` returns, and when the function has ended.
+
+    Attributes
+    ----------
+    result
+        What the function has returned.
+    error
+        What it has raised; None where it has not.
+    where
+        The devices, with their physical GPUs.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[[], Any],
+        scope: AbstractContextManager[Sequence[LogicalDevice]],
+        *,
+        cell: int,
+        call: Callable[[Callable[[], None]], None],
+        at_begin: Callable[[ThreadTask], None],
+        at_end: Callable[[ThreadTask], None],
+    ) -> None:
+        self.name, self.where = name, ""
+        self.error: BaseException | None = None
+        self._traceback: TracebackType | None = None
+        self._function, self._scope, self._cell = function, scope, cell
+        self._at_begin, self._at_end = at_begin, at_end
+        self._begun, self._ended = threading.Event(), threading.Event()
+        self._begun_at = time.monotonic()
+        self._seconds: float | None = None
+        self._lock = threading.Lock()  # for the two that follow
+        self._can_be_interrupted = self._was_interrupted = False
+        self._how = ""  # it has ended
+        self._thread = threading.Thread(
+            target=call, args=(self._work,), name=f"gpu_magic {name}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start it; return as soon as the function runs, or raise what entering the scope has raised."""
+        self._thread.start()
+        try:
+            self._begun.wait()
+        except BaseException:
+            self.interrupt()
+            raise
+        if not self.where and self.error is not None:
+            raise self.error
+
+    @property
+    def is_running(self) -> bool:
+        return not self._ended.is_set()
+
+    @property
+    def has_failed(self) -> bool:
+        return not self.is_running and self.error is not None and not self._was_ended_by_interrupt
+
+    @property
+    def seconds(self) -> float:
+        """For how long it has run."""
+        return time.monotonic() - self._begun_at if self._seconds is None else self._seconds
+
+    def join(self, timeout: float | None = None) -> bool:
+        return self._ended.wait(timeout)
+
+    def check(self) -> None:
+        __tracebackhide__ = True
+        if self.has_failed and self.error is not None:
+            raise self.error.with_traceback(self._traceback)
+
+    def wait(self, timeout: float | None = None) -> Any:
+        if not self.join(timeout):
+            raise TimeoutError(f"{self.name} runs longer than {timeout} s; it goes on.")
+        self.check()
+        return self.result
+
+    def interrupt(self) -> None:
+        """Have it raise KeyboardInterrupt, at the next step of Python's in its thread."""
+        with self._lock:
+            self._was_interrupted = True
+            if self._can_be_interrupted:
+                _raise_in(self._thread, KeyboardInterrupt)
+
+    def stop(self) -> None:
+        """Interrupt it, and wait up to 2 s for its end: a call in C has to return first."""
+        self.interrupt()
+        self.join(_PATIENCE)
+
+    def __str__(self) -> str:
+        if not self.is_running:
+            return f"{self._how} · {self.seconds:.1f} s"
+        if self._was_interrupted:
+            return (
+                "interrupted, and in a call that can't be: it ends as soon as that returns "
+                f"· {self.seconds:.0f} s"
+            )
+        return f"running on {self.where} · {self.seconds:.0f} s"
+
+    def kept(self) -> Mapping[str, object]:
+        if self.is_running:
+            return {}
+        kept = {f"the result of {self.name}": self.result, f"the error of {self.name}": self.error}
+        return {what: value for what, value in kept.items() if value is not None}
+
+    def forget(self) -> None:
+        self.result = self._traceback = None
+        if self.error is not None and self.has_failed:
+            self.error = RuntimeError(self._how)
+
+    # In the thread.
+
+    def _work(self) -> None:
+        __tracebackhide__ = True
+        cuda_watch.begin_beside(self._cell)
+        try:
+            with self._scope as devices:
+                self._begin(devices)
+                try:
+                    self._allow_interrupts()
+                    self.result = self._function()
+                finally:
+                    self._end_interrupts()
+        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+            self.error, self._traceback = error, error.__traceback__
+        finally:
+            cuda_watch.end_beside(self._cell)
+            self._end()
+
+    def _begin(self, devices: Sequence[LogicalDevice]) -> None:
+        self.where = ", ".join(labels(devices, LazySnapshot()).values())
+        self.gpus = self.where if any(device.kind == "gpu" for device in devices) else ""
+        self._at_begin(self)
+        self._begun.set()
+
+    def _end(self) -> None:
+        self._seconds = time.monotonic() - self._begun_at
+        self._how = self._how_it_ended()
+        del self._function, self._scope  # they lead to the notebook's variables
+        try:
+            if self.where:
+                self._at_end(self)
+        finally:
+            self._ended.set()
+            self._begun.set()
+
+    def _how_it_ended(self) -> str:
+        if self.error is None:
+            return "done"
+        if self._was_ended_by_interrupt:
+            return "stopped"
+        kind, message = type(self.error).__name__, str(self.error).partition("\n")[0]
+        return f"failed: {kind}{message and ': '}{shortened(message, _MOST_SAID)}"
+
+    @property
+    def _was_ended_by_interrupt(self) -> bool:
+        return self._was_interrupted and isinstance(self.error, KeyboardInterrupt)
+
+    def _allow_interrupts(self) -> None:
+        with self._lock:
+            if self._was_interrupted:
+                raise KeyboardInterrupt
+            self._can_be_interrupted = True
+
+    def _end_interrupts(self) -> None:
+        """Take back an interrupt that comes too late: what restores the device is not to be interrupted."""
+        while self._can_be_interrupted:
+            try:
+                with self._lock:
+                    self._can_be_interrupted = False
+                    _raise_in(self._thread, None)
+            except KeyboardInterrupt:
+                continue
+
+
+def _raise_in(thread: threading.Thread, error: type[BaseException] | None) -> None:
+    """Have a thread raise an error at its next step; None takes back one that it has not raised yet."""
+    what = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), what)

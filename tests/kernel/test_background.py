@@ -1,0 +1,320 @@
+"""`%%on_gpu --background` and `%gpu_tasks`, in a real kernel on four A100s, with PyTorch's pretend devices."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.conftest import LIMIT, ROOT
+from tests.processes import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kernel.conftest import Kernel
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+# What a cell in the background does until the test says so, by a file.
+UNTIL_GO = "import time, pathlib\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.01)\n"
+UNTIL_END = UNTIL_GO.replace("'go'", "'end'")
+CUINIT = 'import ctypes; ctypes.CDLL("libcuda.so.1").cuInit(0)'
+
+
+class Outputs:
+    """Runs cells, and keeps what comes for each of them, whenever it comes."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._client, self._outputs = kernel.client, {}
+        self._ended: set[str] = set()
+
+    def run(self, code: str) -> str:
+        """Run a cell to its end; return by what its output is known."""
+        cell = self.start(code)
+        self._listen(lambda: cell in self._ended)
+        return cell
+
+    def start(self, code: str) -> str:
+        cell: str = self._client.execute(code, stop_on_error=False)
+        self._outputs[cell] = ""
+        return cell
+
+    def of(self, cell: str, ends: str = "") -> str:
+        """Return a cell's output, once it ends so."""
+        self._listen(lambda: self._outputs[cell].endswith(ends))
+        return self._outputs[cell]
+
+    def _listen(self, is_enough: Callable[[], bool]) -> None:
+        while not is_enough():
+            message: dict[str, Any] = self._client.get_iopub_msg(timeout=LIMIT)
+            cell, kind, content = (
+                message["parent_header"].get("msg_id"),
+                message["msg_type"],
+                message["content"],
+            )
+            if kind == "status" and content["execution_state"] == "idle":
+                self._ended.add(cell)
+            if cell not in self._outputs:
+                continue
+            if kind == "stream":
+                self._outputs[cell] += _ANSI.sub("", content["text"])
+            elif kind in ("display_data", "execute_result"):
+                self._outputs[cell] += f"<{content['data']['text/plain']}>\n"
+            elif kind == "error":
+                self._outputs[cell] += _ANSI.sub("", "\n".join(content["traceback"])) + "\n"
+            elif kind == "clear_output":
+                self._outputs[cell] = ""
+
+
+@pytest.fixture
+def outputs(pretend_kernel: Kernel) -> Outputs:
+    found = Outputs(pretend_kernel)
+    found.run("%gpus 2,0,3,1\nimport torch")
+    return found
+
+
+def test_it_returns_at_once_and_its_output_comes_below_its_own_cell(outputs: Outputs, tmp_path: Path) -> None:
+    task = outputs.run(
+        "%%on_gpu 1 --background eval\nfrom IPython.display import HTML\n"
+        f"print('begins', flush=True)\n{UNTIL_GO}"
+        "display(HTML('<b>in between</b>'))\nx = torch.ones(1)\nx.device"
+    )
+    other = outputs.run("print('other'); torch.ones(1).device")
+    (tmp_path / "go").touch()
+    last = outputs.run("%gpu_tasks eval --wait")
+    assert outputs.of(task, ">\n") == (
+        "eval: running on cuda:1 = GPU 0 (NVIDIA A100-SXM4-80GB)\nbegins\n"
+        "<<IPython.core.display.HTML object>>\n<device(type='pretend', index=1)>\n"
+    )
+    assert outputs.of(other) == "other\n<device(type='cpu')>\n"
+    assert re.fullmatch(
+        r"eval: done · \d+\.\d s\n<device\(type='pretend', index=1\)>\n", outputs.of(last, ">\n")
+    )
+    assert outputs.of(outputs.run("print(x.device)")) == "pretend:1\n"
+
+
+def test_two_of_them_and_a_cell_each_have_their_own_device(outputs: Outputs, tmp_path: Path) -> None:
+    cell = "%%on_gpu {n} --background task{n}\n" + UNTIL_GO
+    state = "[torch.ones(1).device.index, torch.accelerator.current_device_index()]"
+    tasks = [outputs.run(f"{cell.format(n=n)}{state}") for n in (1, 2)]
+    foreground = outputs.run(f"%%on_gpu 3\n{state}")
+    plain = outputs.run(state)
+    (tmp_path / "go").touch()
+    assert [outputs.of(task, ">\n").splitlines()[-1] for task in tasks] == ["<[1, 1]>", "<[2, 2]>"]
+    assert outputs.of(foreground) == "<[3, 3]>\n"
+    assert outputs.of(plain) == "<[None, 0]>\n"
+
+
+def test_an_error_is_shown_below_its_cell_and_by_the_list_and_by_waiting(outputs: Outputs) -> None:
+    task = outputs.run("%%on_gpu 1 --background eval\ndef fails():\n    raise ValueError('boom')\nfails()")
+    text = outputs.of(task, "ValueError: boom\n")
+    assert re.search(r"Cell In\[\d+\], line 4\n.*----> 4 fails\(\)", text, re.DOTALL)
+    assert "gpu_magic" not in text
+    assert "hidden" not in text
+    waited = outputs.of(outputs.run("%gpu_tasks eval --wait"))
+    assert "----> 4 fails()" in waited
+    assert waited.endswith("ValueError: boom\n")
+    assert re.fullmatch(
+        r"eval: failed: ValueError: boom · \d+\.\d s\n", outputs.of(outputs.run("%gpu_tasks"))
+    )
+
+
+def test_an_error_does_not_fail_the_next_cell(pretend_kernel: Kernel) -> None:
+    replies = pretend_kernel.run_all(
+        "%%on_gpu 1 --background eval\n1 / 0", "import time; time.sleep(0.5)", "1"
+    )
+    assert [reply.status for reply in replies] == ["ok"] * 3
+    assert pretend_kernel.run_all("%gpu_tasks eval --wait", "1")[-1].status == "error"
+
+
+def test_an_interrupt_ends_the_waiting_and_not_the_task(outputs: Outputs, tmp_path: Path) -> None:
+    # The task sees when the cell waits for it, and then does what the button for an interrupt does.
+    outputs.run(
+        "%%on_gpu 1 --background eval\nimport os, signal, sys, threading, traceback\n"
+        "main = threading.main_thread().ident\n"
+        "def steps():\n"
+        "    return [step.name for step in traceback.extract_stack(sys._current_frames()[main])]\n"
+        "while steps()[-3:] != ['join', 'wait', 'wait']:\n    pass\n"
+        f"signal.pthread_kill(main, signal.SIGINT)\n{UNTIL_GO}42"
+    )
+    said = "KeyboardInterrupt: eval runs on; %gpu_tasks NAME --stop ends it.\n"
+    assert outputs.of(outputs.run("%gpu_tasks eval --wait")) == said
+    assert "eval: running on cuda:1" in outputs.of(outputs.run("%gpu_tasks"))
+    (tmp_path / "go").touch()
+    assert outputs.of(outputs.run("%gpu_tasks eval --wait"), ">\n").endswith("<42>\n")
+
+
+def test_stop_interrupts_it(outputs: Outputs) -> None:
+    task = outputs.run("%%on_gpu 1 --background eval\nimport time\nwhile True:\n    time.sleep(0.01)")
+    stopped = outputs.of(outputs.run("%gpu_tasks eval --stop"))
+    assert re.fullmatch(r"eval: stopped · \d+\.\d s\n", stopped)
+    assert "KeyboardInterrupt" in outputs.of(task, "KeyboardInterrupt: \n")
+    assert outputs.of(outputs.run("%gpu_tasks eval --wait")) == stopped
+
+
+def test_a_call_that_can_not_be_interrupted_is_told_in_a_line(outputs: Outputs, tmp_path: Path) -> None:
+    # A C function that returns when the test says so: open() of a named pipe that nobody writes to.
+    outputs.run("import os; os.mkfifo('pipe')")
+    outputs.run(
+        "%%on_gpu 1 --background eval\nimport ctypes\nctypes.CDLL(None).open(b'pipe', 0)\nwhile True: pass"
+    )
+    said = outputs.of(outputs.run("%gpu_tasks eval --stop"))
+    assert said.startswith(
+        "eval: interrupted, and in a call that can't be: it ends as soon as that returns · "
+    )
+    (tmp_path / "pipe").open("w").close()
+    assert "eval: stopped" in outputs.of(outputs.run("%gpu_tasks eval --wait"))
+
+
+def test_a_name_is_given_and_one_in_use_is_refused(outputs: Outputs, tmp_path: Path) -> None:
+    first = outputs.of(outputs.run(f"%%on_gpu 1 --background\n{UNTIL_GO}"))
+    name = first.partition(":")[0]
+    assert re.fullmatch(r"cell_\d+", name)
+    second = outputs.of(outputs.run(f"%%on_gpu 1 --background {name}\nprint('ran')"))
+    assert second == (
+        f"UsageError: {name} runs already: %gpu_tasks --stop {name} ends it, or take another name.\n"
+    )
+    launched = outputs.of(outputs.run(f"%gpu_launch --background {name} python -V"))
+    assert launched == second
+    (tmp_path / "go").touch()
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("%%on_gpu 7 --background\ntorch.ones(1)", "cuda:7 can't be used: PyTorch sees pretend:0, "),
+        (
+            "%%on_gpu --background eval",
+            "--background eval goes with a device; try %%on_gpu 0 --background eval",
+        ),
+        (
+            "%%on_gpu 1 --background\nimport asyncio\nawait asyncio.sleep(0)",
+            "await needs this kernel's event loop, which is for the cells in the foreground. With --background, "
+            "asyncio.run(...) runs a coroutine.",
+        ),
+        (
+            "%%on_gpu 1 --background\n%%capture\nprint(1)",
+            "%%capture takes the output of all cells that run. With --background, it stays below this cell.",
+        ),
+    ],
+)
+def test_what_can_not_run_is_one_line_and_fails_the_cell(
+    pretend_kernel: Kernel, cell: str, said: str
+) -> None:
+    pretend_kernel.run("import torch")
+    reply = pretend_kernel.run(cell if "\n" in cell else f"{cell}\n1")
+    assert (reply.status, reply.stdout, reply.text) == ("error", "", "")
+    assert reply.stderr.startswith(f"UsageError: {said}")
+    assert reply.stderr.count("\n") == 1
+    assert pretend_kernel.run("%gpu_tasks").stdout.startswith("Nothing was started in the background")
+
+
+def test_magics_and_commands_work_in_it(outputs: Outputs) -> None:
+    task = outputs.run(
+        "%%on_gpu 1 --background eval\n!echo from a shell\n%timeit -n1 -r1 torch.ones(1)\nfound = %pwd\n"
+        "print('end')"
+    )
+    text = outputs.of(task, "end\n")
+    assert "from a shell\n" in text.replace("\r", "")
+    assert "per loop" in text
+
+
+def test_a_cell_magic_in_it_works(outputs: Outputs) -> None:
+    task = outputs.run("%%on_gpu 1 --background eval\n%%on_gpu 2\ntorch.ones(1).device")
+    assert outputs.of(task, ">\n").endswith("<device(type='pretend', index=2)>\n")
+
+
+def test_all_expressions_are_shown_where_that_is_configured(outputs: Outputs) -> None:
+    outputs.run("get_ipython().ast_node_interactivity = 'all'")
+    task = outputs.run("%%on_gpu 1 --background eval\n'first'\nNone\ny = 2\n'last'")
+    assert outputs.of(task, "<'last'>\n").endswith("<'first'>\n<'last'>\n")
+
+
+def test_another_choice_is_refused_while_it_runs_on_a_gpu(outputs: Outputs, tmp_path: Path) -> None:
+    outputs.run(f"%%on_gpu 1 --background eval\n{UNTIL_GO}")
+    assert outputs.of(outputs.run("%gpus 0,1")) == (
+        "UsageError: eval runs on cuda:1 = GPU 0 (NVIDIA A100-SXM4-80GB), which another choice would change: "
+        "%gpu_tasks eval --wait waits for its end, --stop ends it.\n"
+    )
+    assert "UsageError" not in outputs.of(outputs.run("%gpus 2,0,3,1"))
+    (tmp_path / "go").touch()
+    outputs.run("%gpu_tasks eval --wait")
+    assert outputs.of(outputs.run("%gpus 0,1")).startswith("cuda:0 = GPU 0")
+
+
+def test_where_it_starts_cuda_its_cell_is_named(kernel: Kernel, tmp_path: Path) -> None:
+    assert kernel.run("%gpus 2,0").status == "ok"  # cell 2
+    kernel.run(f"%%on_gpu cpu --background eval\n{UNTIL_GO}{CUINIT}\nopen('done', 'w').close()")
+    kernel.run("1 + 1")
+    (tmp_path / "go").touch()
+    until((tmp_path / "done").exists)
+    kernel.run("2 + 2")
+    assert "CUDA was initialized in cell [3], and this process keeps GPU 2" in kernel.run("%gpus 1").text
+
+
+def test_where_another_cell_ran_meanwhile_both_are_named(kernel: Kernel, tmp_path: Path) -> None:
+    kernel.run("%gpus 2,0")  # cell 2
+    kernel.run(f"%%on_gpu cpu --background eval\n{UNTIL_GO}{CUINIT}\nopen('done', 'w').close()\n{UNTIL_END}")
+    kernel.run(
+        "open('go', 'w').close()\nimport time\nwhile not pathlib.Path('done').exists(): time.sleep(0.01)"
+    )
+    (tmp_path / "end").touch()
+    assert "CUDA was initialized in cell [3] or [4], and " in kernel.run("%gpus 1").text
+
+
+def test_gpu_free_drops_the_result_of_one_that_has_ended(outputs: Outputs) -> None:
+    outputs.run("%%on_gpu 1 --background eval\ntorch.ones(1000)")
+    outputs.run("%gpu_tasks eval --wait")
+    assert "the result of eval" in outputs.of(outputs.run("%gpu_free"))
+    assert outputs.of(outputs.run("%gpu_tasks eval")).startswith("eval: done")
+    assert "the result of eval" not in outputs.of(outputs.run("%gpu_free"))
+
+
+def test_gpu_free_drops_what_an_error_holds_and_it_still_fails(outputs: Outputs) -> None:
+    outputs.run("%%on_gpu 1 --background eval\ndef fails():\n    x = torch.ones(1000)\n    1 / 0\nfails()")
+    outputs.run(
+        "import time\nwhile not list(__import__('gpu_magic').tasks().values())[0].has_failed: time.sleep(.01)"
+    )
+    assert "the error of eval" in outputs.of(outputs.run("%gpu_free"))
+    assert "failed: ZeroDivisionError" in outputs.of(outputs.run("%gpu_tasks eval --wait"))
+
+
+def test_the_result_is_had_from_python(outputs: Outputs) -> None:
+    outputs.run("import gpu_magic")
+    outputs.run("%%on_gpu 1 --background eval\n6 * 7")
+    assert outputs.of(outputs.run("gpu_magic.tasks()['eval'].wait()")) == "<42>\n"
+
+
+def test_a_kernel_that_is_shut_down_does_not_wait_for_it(pretend_kernel: Kernel) -> None:
+    pretend_kernel.run("%%on_gpu 1 --background\nimport time\ntime.sleep(600)")
+    pretend_kernel.client.shutdown()
+    until(lambda: not pretend_kernel.is_alive())
+
+
+@pytest.mark.parametrize("version", ["6.17.1", "6.30.1", "7.0.1"])
+def test_output_comes_below_its_own_cell_in_older_ipykernels(
+    start_kernel: Callable[..., Kernel], ipykernel: Callable[[str], str], version: str, tmp_path: Path
+) -> None:
+    outputs = Outputs(start_kernel(PYTHONPATH=f"{ipykernel(version)}:{ROOT}"))
+    outputs.run("%load_ext gpu_magic")
+    assert outputs.of(outputs.run("import ipykernel; ipykernel.__version__")) == f"<'{version}'>\n"
+    cleared = outputs.run(
+        f"%%on_gpu cpu --background clear\n{UNTIL_GO}from IPython.display import clear_output\n"
+        "clear_output()\nprint('cleared', flush=True)"
+    )
+    task = outputs.run(
+        f"%%on_gpu cpu --background eval\n{UNTIL_GO}print('printed', flush=True)\ndisplay('displayed')\n"
+        "import sys\nprint('warned', file=sys.stderr, flush=True)\n1 / 0"
+    )
+    other = outputs.run(
+        "print('begins', flush=True)\nopen('go', 'w').close()\nimport gpu_magic\n"
+        "for one in gpu_magic.tasks().values():\n    one.join()\nprint('ends')"
+    )
+    last = outputs.run("print('last'); display('displayed, too'); 'value'")
+    assert outputs.of(cleared, "cleared\n") == "cleared\n"
+    text = outputs.of(task, "ZeroDivisionError: division by zero\n")
+    assert text.startswith("eval: running on the CPU\nprinted\n<'displayed'>\nwarned\n-----")
+    assert outputs.of(other, "ends\n") == "begins\nends\n"
+    assert outputs.of(last, "<'value'>\n") == "last\n<'displayed, too'>\n<'value'>\n"
