@@ -11,6 +11,7 @@ from gpu_magic.api import gpu_free as gpu_free
 from gpu_magic.api import gpus as gpus
 from gpu_magic.api import guard as guard
 from gpu_magic.api import launch as launch
+from gpu_magic.api import map as map  # noqa: A004 - it is `gpu_magic.map`
 from gpu_magic.api import on_gpu as on_gpu
 from gpu_magic.api import panel as panel
 from gpu_magic.api import tasks as tasks
@@ -28,6 +29,7 @@ from gpu_magic.display.memory import Devices as Devices
 from gpu_magic.display.memory import Freed as Freed
 from gpu_magic.engines.cluster import Cluster as Cluster
 from gpu_magic.engines.engine import Engine as Engine
+from gpu_magic.errors import CallFailed as CallFailed
 from gpu_magic.errors import ChoiceError as ChoiceError
 from gpu_magic.errors import ClusterError as ClusterError
 from gpu_magic.errors import CommandFailed as CommandFailed

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.display.gpus import Gpus
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning, PlacementError
@@ -16,6 +16,8 @@ from gpu_magic.process.view import ask_guard, take_snapshot
 from gpu_magic.text import with_article
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.display.choice import Choice
     from gpu_magic.display.memory import Devices, Freed
@@ -38,12 +40,16 @@ __all__ = [
     "gpus",
     "guard",
     "launch",
+    "map",
     "on_gpu",
     "panel",
     "tasks",
     "to_cpu",
     "to_gpu",
 ]
+
+
+Item, Result = TypeVar("Item"), TypeVar("Result")
 
 
 def gpus() -> Gpus:
@@ -207,7 +213,7 @@ def on_gpu(
 
     if only is not None and not isinstance(only, str | Iterable):
         raise PlacementError(f"only={only!r:.40} names no frameworks; try only='torch'.")
-    names = only if only is None or isinstance(only, str) else ",".join(map(str, only))
+    names = only if only is None or isinstance(only, str) else ",".join(str(name) for name in only)
     caller = sys._getframe(1)  # noqa: SLF001 - what the block will use stands in its own code
     return OnGpu(
         normalize_device(wanted, device_of),
@@ -515,3 +521,53 @@ def tasks() -> dict[str, BackgroundTask]:
     from gpu_magic.process.tasks import tasks as started
 
     return {task.name: task for task in started}
+
+
+def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
+    fn: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    gpus: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] = "all",
+) -> list[Result]:
+    """Call a function with each item in the engines of `cluster()`: each takes the next when it is free.
+
+    >>> losses = gpu_magic.map(train, [0.1, 0.01, 0.001])
+
+    The function, also one of the notebook's or a closure, goes to each engine once, with the names of the
+    notebook that it uses; other names are those that `%%px` has defined there. What the calls print is shown
+    behind the position of their item.
+
+    Parameters
+    ----------
+    fn
+        The function.
+    items
+        What it is called with. All of them are taken from an iterator before the first call.
+    gpus
+        As for `choose`: the engines that have these; "all": all engines.
+
+    Returns
+    -------
+    list
+        What it has returned, in the order of the items.
+
+    Raises
+    ------
+    CallFailed
+        A call has failed, or its engine has ended: the first one ends all. Its message has the traceback. An
+        engine that has ended, or that does not answer an interrupt, is started anew, without its variables;
+        so it is after a KeyboardInterrupt.
+    ChoiceError, ClusterError
+        No engines run, or not on these GPUs; or the function or an item can't be handed over, as it can't be
+        pickled or is on a GPU. Nothing has run.
+
+    """
+    from gpu_magic.engines.current import current_cluster
+    from gpu_magic.engines.with_gpus import engines_with
+    from gpu_magic.selection.normalize import normalize_request
+
+    used = current_cluster()
+    engines = engines_with(used, current(), normalize_request(gpus))
+    from gpu_magic.engines.mapping import map_over  # loads ipyparallel, which is there now
+
+    return map_over(used, engines, fn, items)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpu_magic.text import printable
 
 __all__ = [
+    "CallFailed",
     "ChoiceError",
     "ClusterError",
     "CommandFailed",
@@ -73,6 +74,34 @@ class CommandFailed(GpuMagicError, RuntimeError):  # noqa: N818 - as subprocess.
 
     def _render_traceback_(self) -> list[str]:  # IPython's protocol: the frames are ours, and explain nothing
         return [str(self)]
+
+
+class CallFailed(GpuMagicError, RuntimeError):  # noqa: N818 - as CommandFailed, of a call
+    """A call of `map` has failed in its engine: what it raised stands in the message, with its traceback.
+
+    Parameters
+    ----------
+    message
+        Which item, the engine and its GPU, and the traceback.
+    position
+        The position of the item; None where it is not known.
+    engine
+        The number of the engine.
+    kind
+        The name of the error's type, `"ValueError"`; empty where the engine has ended, or the result can't be
+        handed over.
+
+    """
+
+    def __init__(self, message: str, position: int | None, engine: int, kind: str) -> None:
+        super().__init__(message, position, engine, kind)
+        self.position, self.engine, self.kind = position, engine, kind
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def _render_traceback_(self) -> list[str]:  # IPython's protocol: the frames that matter are the engine's
+        return "\n".join([str(self), *getattr(self, "__notes__", ())]).splitlines()
 
 
 class CudaInitializedWarning(UserWarning):

@@ -130,6 +130,11 @@ class Cluster:
             f"{self._how_to_restart(engines)}"
         )
 
+    @property
+    def can_restart(self) -> bool:
+        """Whether `restart` can start engines anew: they were started by gpu_magic."""
+        return self._processes is not None
+
     def restart(self, numbers: Iterable[int] | None = None) -> list[Engine]:
         """End engines, whatever they do, and start them anew with their GPUs; return them.
 
@@ -172,25 +177,28 @@ class Cluster:
         numbers = self.activity.busy()
         return [engine for engine in self.alive if engine.number in numbers]
 
-    def interrupt(self, jobs: Any) -> list[Engine]:
-        """Interrupt all engines that run something; return those that go on after 5 s.
+    def interrupt(self, jobs: Any, numbers: Iterable[int] | None = None) -> list[Engine]:
+        """Interrupt engines that run something; return those that go on after 5 s.
 
         Code in C that does not ask for signals goes on: a collective that waits for other ranks, for example.
 
         Parameters
         ----------
         jobs
-            What is not to be begun any more: ipyparallel's AsyncResult.
+            What is not to be begun any more: ipyparallel's AsyncResult, or several.
+        numbers
+            Those of the engines; None: all.
 
         """
+        meant = set(self.engines if numbers is None else numbers)
         deadline = time.monotonic() + _INTERRUPTED
-        if busy := self.busy:
-            numbers = [engine.number for engine in busy]
-            self.client.abort(jobs, targets=numbers, block=False)
-            self.client.send_signal(signal.SIGINT, targets=numbers, block=False)
+        if busy := [engine for engine in self.busy if engine.number in meant]:
+            running = [engine.number for engine in busy]
+            self.client.abort(jobs, targets=running, block=False)
+            self.client.send_signal(signal.SIGINT, targets=running, block=False)
         while busy and time.monotonic() < deadline:
             time.sleep(_AGAIN)
-            busy = self.busy
+            busy = [engine for engine in self.busy if engine.number in meant]
         self._left = busy
         return busy
 

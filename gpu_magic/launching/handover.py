@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import LaunchError
 from gpu_magic.placement.holdings import memory_by_device
-from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import size_text
 
 if TYPE_CHECKING:
@@ -38,14 +37,14 @@ def dump(variables: Mapping[str, Any], file: Path) -> None:
         One of them lies on a GPU, which the other process may not have, can't be pickled, or is too large.
 
     """
-    cloudpickle = import_module("cloudpickle")
+    from gpu_magic.launching.pickling import NotPickled  # loads cloudpickle
+
     for name, value in variables.items():
-        _check_place(name, value)
+        _check_size(name, value)
     try:
-        text = cloudpickle.dumps(dict(variables))
-    except Exception as error:  # noqa: BLE001 - whatever the values' own code raises
-        name = next((name for name, value in variables.items() if _fails(value)), ", ".join(variables))
-        raise LaunchError(f"{name} can't be handed over: {type(error).__name__}: {error}") from None
+        text = _pickled(variables)
+    except NotPickled as error:
+        raise LaunchError(str(error)) from None
     if len(text) > _MOST:
         raise _too_large(", ".join(variables), len(text))
     part = file.with_name(f"{file.name}.part")
@@ -62,14 +61,22 @@ def load(file: Path) -> dict[str, Any]:
     return variables
 
 
-def _check_place(name: str, value: object) -> None:
-    for device, (nbytes, _) in memory_by_device([value]).items():
+def _check_size(name: str, value: object) -> None:
+    for nbytes, _ in memory_by_device([value]).values():
         if nbytes > _MOST:
             raise _too_large(name, nbytes)
-        if nbytes and not (isinstance(device, LogicalDevice) and device.kind == "cpu"):
-            raise LaunchError(
-                f"{name} is on {device}, and is handed over on the CPU alone: move it there first."
-            )
+
+
+def _pickled(variables: Mapping[str, Any]) -> bytes:
+    """Return variables as bytes, together; an error names the one that it is about."""
+    from gpu_magic.launching.pickling import NotPickled, pickled
+
+    try:
+        return pickled(", ".join(variables), dict(variables)).text
+    except NotPickled:
+        for name, value in variables.items():
+            pickled(name, value)
+        raise
 
 
 def _too_large(names: str, nbytes: int) -> LaunchError:
@@ -77,11 +84,3 @@ def _too_large(names: str, nbytes: int) -> LaunchError:
         f"{names}: {size_text(nbytes)} are too much to be handed over, at most {size_text(_MOST)} are; "
         "save it to a file instead."
     )
-
-
-def _fails(value: object) -> bool:
-    try:
-        import_module("cloudpickle").dumps(value)
-    except Exception:  # noqa: BLE001 - whatever the value's own code raises
-        return True
-    return False

@@ -1,0 +1,94 @@
+"""What an engine does for `gpu_magic.map`: it keeps a function, and calls it."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.devices.record import record
+from gpu_magic.engines.sources import add_sources
+from gpu_magic.launching.pickling import NotPickled, pickled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Failure", "call", "forget", "keep"]
+
+_functions: dict[str, Callable[[Any], object]] = {}
+
+
+@record
+class Failure:
+    """Why a call has no result.
+
+    Parameters
+    ----------
+    kind
+        The error's type; empty where the function has returned what can't be handed over.
+    text
+        The traceback from the function on, or a line.
+
+    """
+
+    kind: str
+    text: str
+
+
+def keep(token: str, function: bytes, sources: Mapping[str, list[str]]) -> Failure | None:
+    """Keep a function until it is forgotten.
+
+    Parameters
+    ----------
+    token
+        What it is called with.
+    function
+        The function, pickled.
+    sources
+        Its lines, for tracebacks.
+
+    Returns
+    -------
+    Failure or None
+        Why it can't be used here.
+
+    """
+    add_sources(sources)
+    try:
+        loaded = pickle.loads(function)  # noqa: S301 - the notebook's own
+    except Exception as error:  # noqa: BLE001 - what it needs can be missing here
+        return _failure(error)
+    names = getattr(loaded, "__globals__", {})
+    if names.get("__name__") == "__main__":
+        # It was defined in the notebook, and has come with those of its names that it uses. What else it uses
+        # are names that cells have defined here.
+        for name, value in vars(sys.modules["__main__"]).items():
+            names.setdefault(name, value)
+    _functions[token] = loaded
+    return None
+
+
+def call(token: str, item: bytes) -> bytes | Failure | None:
+    """Call a function with an item; return what it returns, pickled. None: it has been forgotten."""
+    function = _functions.get(token)
+    if function is None:
+        return None
+    try:
+        return pickled("The result", function(pickle.loads(item))).text  # noqa: S301 - the notebook's own
+    except NotPickled as error:
+        forget(token)  # the first failure ends all
+        return Failure("", str(error))
+    except BaseException as error:  # noqa: BLE001 - SystemExit, too; it is raised in the notebook
+        forget(token)
+        return _failure(error)
+
+
+def forget(token: str) -> None:
+    """Forget a function: it is not called any more, also where that has been asked for."""
+    _functions.pop(token, None)
+
+
+def _failure(error: BaseException) -> Failure:
+    frames = error.__traceback__.tb_next if error.__traceback__ else None  # the first one is ours
+    return Failure(type(error).__name__, "".join(traceback.format_exception(type(error), error, frames)))
