@@ -51,7 +51,7 @@ def _homes() -> dict[str, str]:
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
-        return sorted(_homes())
+        return sorted(_homes().keys() - {"map"})  # `import *` leaves Python's own
     home = None if name.startswith("__") else _homes().get(name)
     if home is None:
         raise AttributeError(f"module 'gpu_magic' has no attribute {name!r}")

@@ -28,8 +28,8 @@ class CallOutput:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        # By the position of the item: the call, and what the client collects of it. (An AsyncResult hands that
-        # out, too, after a millisecond in which it parses dates.)
+        # By the position of the item: the call, and what the client collects of it. An AsyncResult hands that
+        # out, too, after a millisecond in which it parses dates.
         self._calls: dict[int, tuple[Any, Mapping[str, Any]]] = {}
         self._shown: dict[tuple[int, str], int] = {}
 
@@ -38,22 +38,22 @@ class CallOutput:
         self._calls[position] = call, self._client.metadata[call.msg_ids[0]]
 
     def show(self, seconds: float = 0) -> None:
-        """Show what has come since the last time; wait so long for the end of what each call writes."""
-        for position in list(self._calls):
-            self.show_one(position, seconds)
+        """Show what has come since the last time.
 
-    def show_one(self, position: int, seconds: float = 0) -> None:
-        """Show what has come of one call, if it is not all shown."""
-        if position not in self._calls:
-            return
-        call, written = self._calls[position]
-        is_whole = call.wait_for_output(seconds)
-        for stream in _STREAMS:
-            self._write(position, stream, written[stream], is_whole=is_whole)
-        if is_whole:
-            for output in written["outputs"]:
-                display(output["data"], metadata=output["metadata"], raw=True)
-            del self._calls[position]
+        Parameters
+        ----------
+        seconds
+            How long to wait for the last of what each call has written that has ended.
+
+        """
+        for position, (call, written) in list(self._calls.items()):
+            is_whole = call.wait_for_output(seconds if call.done() else 0)
+            for stream in _STREAMS:
+                self._write(position, stream, written[stream], is_whole=is_whole)
+            if is_whole:
+                for output in written["outputs"]:
+                    display(output["data"], metadata=output["metadata"], raw=True)
+                del self._calls[position]
 
     def _write(self, position: int, stream: str, text: str, *, is_whole: bool) -> None:
         begin = self._shown.pop((position, stream), 0)

@@ -129,6 +129,7 @@ class Spread:
             self._forget()
             self._let_return()
             left = self._cluster.interrupt(list(self._open.values()), self._own)
+            self._output.show(_OUTPUT)
             ended = [engine for engine in self._cluster.ended if engine.number in self._numbers]
             numbers = [engine.number for engine in (*ended, *left)]
             return self._cluster.restart(numbers) if numbers and self._cluster.can_restart else []
@@ -191,7 +192,6 @@ class Spread:
         result = reply.result()
         del self._open[position]
         if isinstance(result, Failure):
-            self._output.show_one(position, _OUTPUT)
             raise Failed(result, self._cluster.engines[reply["engine_id"]], position)
         self._results[position] = pickle.loads(result)  # noqa: S301 - the user's own
 

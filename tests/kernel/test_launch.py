@@ -220,6 +220,9 @@ def test_what_lies_on_a_gpu_is_not_handed_over(start_kernel: Callable[..., Kerne
     assert says in kernel.run("%%gpu_launch -n 1 --in x python\nprint('started')").stderr
     code = "import cupy\nx = [cupy.ones(3)]"
     assert says in kernel.run(f"%%gpu_launch -n 1 --out x python\n{code}").stdout
+    kernel.run("def total(): return sum(x)")
+    says = "total uses what is on cuda:0, and is handed over on the CPU alone: move it there first."
+    assert says in kernel.run("%%gpu_launch -n 1 --in total python\nprint('started')").stderr
 
 
 def test_a_name_that_a_cell_never_sets_is_one_line_before_the_start(kernel: Kernel) -> None:
