@@ -16,6 +16,8 @@ TOPICS = {
     "run": "on_gpu",
     "move": "move",
     "launch": "launch",
+    "cluster": "cluster",
+    "ends": "engine_ends",
     "panel": "panel",
     "page": "page",
     "table": "rendering",

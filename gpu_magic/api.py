@@ -49,7 +49,8 @@ __all__ = [
 ]
 
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def gpus() -> Gpus:

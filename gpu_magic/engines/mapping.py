@@ -56,20 +56,26 @@ def map_over(
     spread = Spread(cluster, numbers, name, text, ready)
     try:
         return spread.results()
-    except BaseException as caught:  # noqa: BLE001 - an interrupt, too; it is raised below
-        error = caught
-    anew = spread.end()
+    except BaseException as error:  # noqa: BLE001 - an interrupt, too; it is raised
+        anew = spread.end()
+        raise _in_words(error, anew, spread, name, given) from None
+
+
+def _in_words(
+    error: BaseException, anew: Sequence[Engine], spread: Spread, name: str, items: Sequence[Any]
+) -> BaseException:
+    """Return what a user gets for an error, with a line on engines that were started anew."""
     if isinstance(error, Failed):
-        error = _failed(error, name, given, spread.files)
+        error = _failed(error, name, items, spread.files)
     elif isinstance(error, EnginesEnded):
-        error = _ended(error.engines, name, given, spread.lost())
+        error = _ended(error.engines, name, items, spread.lost())
     if anew:
         begin = _about(anew, "was started anew: its", "were started anew: their")
         error.add_note(f"{begin} variables are gone.")
     if isinstance(error, KeyboardInterrupt):
         lines = ["KeyboardInterrupt", *getattr(error, "__notes__", ())]
         error._render_traceback_ = lambda: lines  # type: ignore[attr-defined] # IPython's way
-    raise error from None
+    return error
 
 
 def _failed(failed: Failed, name: str, items: Sequence[Any], files: Iterable[str]) -> CallFailed:

@@ -12,6 +12,8 @@ from gpu_magic.selection.select import select_among
 from gpu_magic.text import listed, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gpu_magic.devices.model import Device
     from gpu_magic.engines.cluster import Cluster
     from gpu_magic.engines.engine import Engine
@@ -50,21 +52,24 @@ def engines_with(cluster: Cluster, session: Session, gpus: str) -> list[Engine]:
         machine = read_machine(session)
         now = {device.uuid: device for device in machine.devices}
         pool = [now.get(device.uuid, device) for engine in cluster.alive for device in engine.devices]
-        wanted = list(select_among(request, machine, tuple(pool)))
+        wanted = [*select_among(request, machine, tuple(pool))]
     else:
         raise ClusterError(f"Engines have GPUs, and {gpus} names none: gpus='all' are all engines.")
     uuids = {device.uuid for device in wanted}
     return [engine for engine in engines if any(device.uuid in uuids for device in engine.devices)]
 
 
-def _named(name: int | str, engines: list[Engine]) -> list[Device]:
+def _named(name: int | str, engines: Iterable[Engine]) -> Iterable[Device]:
     devices = [device for engine in engines for device in engine.devices]
-    if isinstance(name, int):
-        found = [device for device in devices if isinstance(device, Gpu) and device.index == name]
-    else:
-        found = [device for device in devices if str(device.uuid).startswith(name)]
+    found = [device for device in devices if _is(device, name)]
     if not found:
         there = listed(device.label for device in devices)
         what = f"GPU {name}" if isinstance(name, int) else printable(name)
         raise ClusterError(f"No engine has {what}: they have {there}.")
     return found
+
+
+def _is(device: Device, name: int | str) -> bool:
+    if isinstance(name, int):
+        return isinstance(device, Gpu) and device.index == name
+    return str(device.uuid).startswith(name)
