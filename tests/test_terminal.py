@@ -54,6 +54,14 @@ def test_show_and_choose_in_a_terminal(terminal: pexpect.spawn) -> None:
     assert "Traceback" not in shown
 
 
+def test_a_map_has_a_bar_in_a_terminal(terminal: pexpect.spawn) -> None:
+    say(terminal, "import gpu_magic, time; gpu_magic.cluster(count=1)", r"In \[2\]:")
+    shown = say(terminal, "gpu_magic.map(lambda x: (print('here'), time.sleep(1), x)[2], [5, 6])", r"Out.*\[5, 6\]")
+    assert "[0] here" in shown
+    assert "/2 [" in shown
+    assert "2/2 [" in shown
+
+
 def test_tab_in_a_terminal(terminal: pexpect.spawn) -> None:
     say(terminal, "%load_ext gpu_magic", r"In \[2\]:")
     terminal.send("%gpus GPU-2\t")

@@ -26,17 +26,21 @@ class CallProgress:
 
     def __init__(self, name: str, total: int) -> None:
         self._name, self._total = name, total
-        self._shown_from = time.monotonic() + _DELAY
+        self._begun = time.monotonic()
         self._bar: Any = None
 
     def update(self, done: int) -> None:
         """Show how many calls have ended."""
-        if self._bar is None and time.monotonic() >= self._shown_from:
+        seconds = time.monotonic() - self._begun
+        if self._bar is None and seconds >= _DELAY:
             # disable=None: not where the output is a file
-            self._bar = progress(desc=self._name, total=self._total, initial=done, unit="call", disable=None)
+            self._bar = progress(desc=self._name, total=self._total, unit="call", disable=None)
+            self._bar.start_t = self._bar.last_print_t = self._bar.start_t - seconds
         if self._bar is not None:
             self._bar.update(done - self._bar.n)
 
-    def close(self) -> None:
+    def close(self, done: int) -> None:
+        """Show how many calls have ended in the end."""
         if self._bar is not None:
+            self.update(done)
             self._bar.close()

@@ -119,7 +119,7 @@ class Spread:
             self._check_engines()  # ipyparallel has errors of several types for them
             raise
         finally:
-            self._progress.close()
+            self._progress.close(len(self._results))
         self._forget()
         return [self._results[position] for position in range(self._count)]
 
