@@ -56,7 +56,9 @@ def test_show_and_choose_in_a_terminal(terminal: pexpect.spawn) -> None:
 
 def test_a_map_has_a_bar_in_a_terminal(terminal: pexpect.spawn) -> None:
     say(terminal, "import gpu_magic, time; gpu_magic.cluster(count=1)", r"In \[2\]:")
-    shown = say(terminal, "gpu_magic.map(lambda x: (print('here'), time.sleep(1), x)[2], [5, 6])", r"Out.*\[5, 6\]")
+    shown = say(
+        terminal, "gpu_magic.map(lambda x: (print('here'), time.sleep(1), x)[2], [5, 6])", r"Out.*\[5, 6\]"
+    )
     assert "[0] here" in shown
     assert "/2 [" in shown
     assert "2/2 [" in shown

@@ -33,9 +33,10 @@ class CallProgress:
         """Show how many calls have ended."""
         seconds = time.monotonic() - self._begun
         if self._bar is None and seconds >= _DELAY:
-            # disable=None: not where the output is a file
+            # disable=None: where the output is a file, there is none
             self._bar = progress(desc=self._name, total=self._total, unit="call", disable=None)
-            self._bar.start_t = self._bar.last_print_t = self._bar.start_t - seconds
+            if not self._bar.disable:
+                self._bar.start_t = self._bar.last_print_t = self._bar.start_t - seconds
         if self._bar is not None:
             self._bar.update(done - self._bar.n)
 

@@ -234,6 +234,11 @@ def test_what_calls_write_is_shown_while_they_run(
     thread.join()
 
 
+def test_no_bar_goes_to_a_file(cluster: gpu_magic.Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu_magic.map(lambda item: (time.sleep(1.2), item)[1], [1, 2, 3]) == [1, 2, 3]
+    assert capsys.readouterr() == ("", "")
+
+
 def test_an_engine_that_does_something_else_is_left_to_it(cluster: gpu_magic.Cluster, tmp_path: Path) -> None:
     """Neither is it waited for, nor interrupted; and once it is free, it takes part."""
 
