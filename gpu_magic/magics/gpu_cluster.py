@@ -48,8 +48,8 @@ class GpuClusterMagic:
 
         What runs in them is ipyparallel's: %%px runs a cell in each, and %autopx all cells; and
         gpu_magic.map(function, items) calls a function in whichever is free. Each engine is a rank for
-        torch.distributed, jax.distributed and TensorFlow, and keeps its variables from cell to cell. It can be started at any time, also once CUDA has started here. They end with this kernel,
-        unless it is said otherwise.
+        torch.distributed, jax.distributed and TensorFlow, and keeps its variables from cell to cell. It can
+        be started at any time, also once CUDA has started here. Engines end with this kernel.
         """
         try:
             options = read("%gpu_cluster", line)
