@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ipyparallel import AsyncResult
 from ipyparallel.client.magics import ParallelMagics
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
@@ -12,12 +13,26 @@ from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import GpuMagicError, show_as
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpu_magic.engines.cluster import Cluster
+    from gpu_magic.engines.engine import EngineNumber
 
 __all__ = ["add_px"]
 
 
-class PxMagics(ParallelMagics):  # type: ignore[misc] # ipyparallel has no types
+class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
+    """ipyparallel's result of a cell, with the GPUs of each engine where it names the engine."""
+
+    numbers: Sequence[EngineNumber]
+
+    @property
+    def engine_id(self) -> list[EngineNumber]:
+        """The engines, as `display_outputs` writes them in front of what they have written."""
+        return list(self.numbers)
+
+
+class PxMagics(ParallelMagics):  # type: ignore[misc]
     """ipyparallel's magics, with the GPU of each engine in front of its output, and interrupts that end.
 
     ipyparallel sends a signal to the engines and goes on. Here what has not ended after 5 s is named, and the
@@ -25,6 +40,19 @@ class PxMagics(ParallelMagics):  # type: ignore[misc] # ipyparallel has no types
     """
 
     signal_on_interrupt = None  # not ipyparallel's own way
+    _last_result: PxResult | None = None
+
+    @property
+    def last_result(self) -> PxResult | None:
+        """What the latest cell has come to, for `%pxresult`."""
+        return self._last_result
+
+    @last_result.setter
+    def last_result(self, result: AsyncResult | None) -> None:
+        if result is not None:
+            result.__class__ = PxResult
+            result.numbers = self.view.targets
+        self._last_result = result
 
     def parallel_execute(self, cell: str, *args: Any, **options: Any) -> Any:
         """Run a cell in the engines that are meant."""

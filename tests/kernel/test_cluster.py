@@ -54,6 +54,15 @@ def test_each_engine_has_its_gpu_alone_in_the_chosen_order(kernel: Kernel) -> No
     )
 
 
+def test_outputs_in_the_order_of_engines_name_their_gpus_too(kernel: Kernel) -> None:
+    kernel.run("%gpu_cluster 2,0")
+    label = "GPU {} (NVIDIA A100-SXM4-80GB)"
+    reply = kernel.run(f"%%px --no-stream\n{MASK}")
+    assert reply.stdout == f"[stdout:0 = {label.format(2)}] \n2 0 2\n[stdout:1 = {label.format(0)}] \n0 1 2\n"
+    kernel.run(f"%%px --noblock\n{MASK}")
+    assert f"[stdout:1 = {label.format(0)}] \n0 1 2\n" in kernel.run("%pxresult").stdout
+
+
 def test_engines_start_where_cuda_has_been_initialized(kernel: Kernel) -> None:
     kernel.run("import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)")
     assert kernel.run("%gpu_cluster auto:1").stdout.startswith("1 engine: 0 = GPU 0 ")
