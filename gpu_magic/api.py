@@ -7,21 +7,29 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from gpu_magic.display.gpus import Gpus
-from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning, PlacementError
+from gpu_magic.errors import (
+    ChoiceError,
+    ClusterError,
+    CudaInitializedError,
+    CudaInitializedWarning,
+    PlacementError,
+)
 from gpu_magic.process.session import current
 from gpu_magic.process.view import ask_guard, take_snapshot
 from gpu_magic.text import with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.display.choice import Choice
-    from gpu_magic.display.memory import Devices, Freed
+    from gpu_magic.display.hosts import ByEngine, HostGpus
+    from gpu_magic.display.memory import Devices, Freed, Where
     from gpu_magic.engines.cluster import Cluster
+    from gpu_magic.engines.start import Client
     from gpu_magic.launching.task import Task
     from gpu_magic.placement.budget import Budget
     from gpu_magic.placement.on_gpu import OnGpu
@@ -51,10 +59,24 @@ __all__ = [
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+T = TypeVar("T")
 
 
-def gpus() -> Gpus:
+@overload
+def gpus() -> Gpus: ...
+
+
+@overload
+def gpus(*, cluster: Cluster) -> HostGpus: ...
+
+
+def gpus(*, cluster: Cluster | None = None) -> Gpus | HostGpus:
     """Return the machine's GPUs: an `Inventory` that shows itself as a table.
+
+    Parameters
+    ----------
+    cluster
+        Return those of all hosts of this cluster, by host.
 
     Returns
     -------
@@ -63,7 +85,12 @@ def gpus() -> Gpus:
         Celsius, watts; UNKNOWN where the driver gives none), and what this process can see of them.
 
     """
-    return Gpus.of(take_snapshot(current()))
+    if cluster is None:
+        return Gpus.of(take_snapshot(current()))
+    from gpu_magic.display.hosts import HostGpus
+    from gpu_magic.engines.hosts import read_hosts
+
+    return HostGpus(read_hosts(cluster))
 
 
 def guard() -> Guard:
@@ -226,7 +253,15 @@ def on_gpu(
     )
 
 
-def devices_of(*things: object) -> Devices:
+@overload
+def devices_of(*things: object) -> Devices: ...
+
+
+@overload
+def devices_of(*things: str, cluster: Cluster) -> ByEngine[Where]: ...
+
+
+def devices_of(*things: Any, cluster: Cluster | None = None) -> Devices | ByEngine[Where]:
     """Return on which devices variables live, in every framework, and how many bytes they take there.
 
     Parameters
@@ -234,6 +269,9 @@ def devices_of(*things: object) -> Devices:
     things
         Tensors and arrays, models, optimizers, and containers of them, however nested. What shares memory
         (views, tied weights) is counted once.
+    cluster
+        Return it of the variables in each engine of this cluster. Then `things` are names, as after `%where`;
+        without any, all variables there that hold arrays.
 
     Returns
     -------
@@ -242,7 +280,35 @@ def devices_of(*things: object) -> Devices:
         GPUs.
 
     """
-    return devices_by_name({"": things})[""]
+    if cluster is None:
+        return devices_by_name({"": things})[""]
+    return _by_engine(cluster, where, list(things))
+
+
+def where(names: Sequence[str]) -> Where:
+    """Return where variables of this process's IPython shell live.
+
+    Parameters
+    ----------
+    names
+        Their names, or other expressions; without any, all variables that hold arrays.
+
+    Raises
+    ------
+    PlacementError
+        There is no such variable.
+
+    """
+    from gpu_magic.display.memory import Where
+    from gpu_magic.moving.names import evaluated, variables_of
+    from gpu_magic.placement.budget import Budget
+
+    shell = _shell()
+    if names:
+        return Where(devices_by_name({name: evaluated(shell, name) for name in names}))
+    budget = Budget()
+    found = devices_by_name(variables_of(shell.user_ns, shell.user_ns_hidden), budget)
+    return Where({name: devices for name, devices in found.items() if devices}, budget.unfinished)
 
 
 def devices_by_name(variables: Mapping[str, object], budget: Budget | None = None) -> dict[str, Devices]:
@@ -335,7 +401,15 @@ def to_cpu(thing: Any, *, numpy: str | None = None) -> Any:
     return to_gpu(thing, "cpu", numpy=numpy)
 
 
-def gpu_free(*, dry_run: bool = False) -> Freed:
+@overload
+def gpu_free(*, dry_run: bool = False, cluster: None = None) -> Freed: ...
+
+
+@overload
+def gpu_free(*, dry_run: bool = False, cluster: Cluster) -> ByEngine[Freed]: ...
+
+
+def gpu_free(*, dry_run: bool = False, cluster: Cluster | None = None) -> Freed | ByEngine[Freed]:
     """Give memory back: what only IPython's history keeps, garbage, and what frameworks keep unused.
 
     In IPython, the last error's traceback and the outputs that hold GPU memory are dropped. Then garbage is
@@ -345,6 +419,8 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
     ----------
     dry_run
         Find out what would be dropped, and drop nothing.
+    cluster
+        Free memory in each engine of this cluster that runs nothing, and return what became of it by engine.
 
     Returns
     -------
@@ -353,13 +429,33 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
         shows itself as text.
 
     """
+    if cluster is not None:
+        return _by_engine(cluster, _free, dry_run)
+    return _free(dry_run)
+
+
+def _free(dry_run: bool) -> Freed:
     from gpu_magic.display.memory import Freed
     from gpu_magic.moving.free import free
     from gpu_magic.moving.history import History
 
-    ipython = sys.modules.get("IPython.core.getipython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = _shell()
     return Freed.of(free(History(shell) if shell is not None else None, dry_run=dry_run))
+
+
+def _shell() -> Any:
+    """Return this process's IPython shell; None where there is none."""
+    ipython = sys.modules.get("IPython.core.getipython")
+    return ipython.get_ipython() if ipython is not None else None
+
+
+def _by_engine(cluster: Cluster, function: Callable[..., T], *given: object) -> ByEngine[T]:
+    """Call a function of this module in the engines that run nothing."""
+    from gpu_magic.display.hosts import ByEngine
+
+    answers = cluster.ask(function, *given)
+    results = {cluster.engines[number]: answer for number, answer in answers.results.items()}
+    return ByEngine(results, cluster.unanswered(answers))
 
 
 def panel() -> Panel:
@@ -441,26 +537,31 @@ def launch(
 
 
 def cluster(
-    gpus: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] | None = None,
+    gpus: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] | Client | None = None,
     *,
     count: int | None = None,
     force: bool = False,
     keep: bool = False,
+    profile: str | None = None,
 ) -> Cluster:
     """Start one IPython engine for each GPU, which sees that GPU alone; return when all have answered.
 
-    It takes the place of the cluster that this process uses: `%%px` and `map` run in it.
+    It is the cluster that this process uses: `%%px` and `map` run in it. With ipyparallel's own engines, on
+    any number of hosts, those of one host divide the GPUs among them that they were given there.
 
     Parameters
     ----------
     gpus
-        As for `choose`; None: those that this process has, in their order.
+        As for `choose`; None: those that this process has, in their order. Or a client of ipyparallel's,
+        whose engines are used, and go on when the cluster is stopped.
     count
-        How many of them, the first ones; None: all.
+        How many of them, the first ones; None: all. With a profile, how many engines.
     force
         Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
     keep
         Let them go on when this process ends; another one can attach them.
+    profile
+        An IPython profile that says how ipyparallel starts engines: by ssh, Slurm, PBS and others.
 
     Returns
     -------
@@ -474,10 +575,21 @@ def cluster(
 
     """
     from gpu_magic.engines.current import check_none
-    from gpu_magic.engines.start import start
+    from gpu_magic.engines.join import join
+    from gpu_magic.engines.profile import start_profile
+    from gpu_magic.engines.start import is_client, start
+    from gpu_magic.engines.starter import Others
     from gpu_magic.selection.normalize import normalize_request
 
     check_none()
+    if profile is not None:
+        if gpus is not None or force or keep:
+            raise ClusterError("A profile says which engines there are: it goes with -n and nothing else.")
+        return _used(start_profile(profile, count))
+    if is_client(gpus):
+        if count is not None or force or keep:
+            raise ClusterError("All engines of a client are used, as they are: it goes with no options.")
+        return _used(join(gpus, Others()))
     wanted = None if gpus is None else normalize_request(gpus)
     return _used(start(current(), wanted, count, force=force, keep=keep))
 

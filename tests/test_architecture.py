@@ -52,7 +52,14 @@ ROOMS = [
 LIBRARIES = {
     "pynvml": ["devices"],
     "anywidget": ["widget"],
-    "IPython": ["magics", "widget", "display.fallback", "engines.call_output", "engines.px"],
+    "IPython": [
+        "magics",
+        "widget",
+        "display.fallback",
+        "engines.call_output",
+        "engines.profile",
+        "engines.px",
+    ],
     "ipyparallel": ["engines"],
     "torch": ["frameworks.pytorch.device_mode", "frameworks.pytorch.sampling"],
     "tensorflow": [],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.display.style import STYLE
-from gpu_magic.text import GIB
+from gpu_magic.text import GIB, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,10 +30,10 @@ class EngineTable:
         self._headings = ("Host", *_HEADINGS) if len(hosts) > 1 else _HEADINGS
 
     def _cells(self, status: EngineStatus) -> tuple[str, ...]:
-        number, _, gpus = str(status.engine).partition(" = ")
+        engine = status.engine
         state = f"{status.state} for {_duration(status.seconds)}"
-        cells = (number, gpus, f"{_size(status.used)} / {_size(status.total)} GiB", state)
-        return (status.engine.host, *cells) if len(self._headings) > len(_HEADINGS) else cells
+        cells = (str(engine.number), engine.gpus, f"{_size(status.used)} / {_size(status.total)} GiB", state)
+        return (printable(engine.host), *cells) if len(self._headings) > len(_HEADINGS) else cells
 
     def __repr__(self) -> str:
         lines = [self._headings, *map(self._cells, self._statuses)]

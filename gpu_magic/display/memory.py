@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpu_magic.placement.holdings import DeviceMemory
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["Devices", "Freed", "unfinished_text", "where_lines"]
+__all__ = ["Devices", "Freed", "Where", "unfinished_text", "where_lines"]
 
 _MAX_NAMES = 10
 
@@ -125,6 +125,27 @@ class Freed(NamedTuple):
             for name in used
         ]
         return [*lines, *self.notes]
+
+
+class Where(NamedTuple):
+    """Where variables live. Shows itself as text.
+
+    Parameters
+    ----------
+    found
+        Their memory, by their names.
+    unfinished
+        Those that hold more than was looked at.
+
+    """
+
+    found: Mapping[str, Devices]
+    unfinished: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        nothing = "No variable here holds arrays of a framework that is imported."
+        lines = where_lines(self.found) or [nothing]
+        return "\n".join([*lines, unfinished_text(self.unfinished)] if self.unfinished else lines)
 
 
 def where_lines(variables: Mapping[str, Devices]) -> list[str]:

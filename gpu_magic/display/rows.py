@@ -95,21 +95,30 @@ class Row:
         return self.visible_as.startswith("cuda:") and self.usage != "problem"
 
 
-def who_uses(processes: Iterable[GpuProcess]) -> list[str]:
+def who_uses(processes: Iterable[GpuProcess], ours: str = "this kernel") -> list[str]:
     """Return a line for each process on a GPU: `maria: train.py, 59.6 GiB`."""
-    return list(map(_user, processes))
+    return [_user(process, ours) for process in processes]
 
 
-def rows(snapshot: Snapshot) -> Iterator[Row]:
-    """Return a row for each GPU in nvidia-smi's order, each followed by its MIG instances."""
+def rows(snapshot: Snapshot, ours: str = "this kernel") -> Iterator[Row]:
+    """Return a row for each GPU in nvidia-smi's order, each followed by its MIG instances.
+
+    Parameters
+    ----------
+    snapshot
+        The machine.
+    ours
+        The owner of the processes that are ours.
+
+    """
     for gpu in snapshot.gpus:
-        yield _gpu_row(gpu, snapshot)
+        yield _gpu_row(gpu, snapshot, ours)
         for instance in gpu.mig:
-            yield _mig_row(instance, snapshot, "└" if instance is gpu.mig[-1] else "├")
+            yield _mig_row(instance, snapshot, ours, "└" if instance is gpu.mig[-1] else "├")
 
 
-def _user(process: GpuProcess) -> str:
-    owner = "this kernel" if process.mine else process.owner
+def _user(process: GpuProcess, ours: str) -> str:
+    owner = ours if process.mine else process.owner
     name = f"process {process.pid}" if process.name is UNKNOWN else process.name
     if owner is UNKNOWN:
         owner = "owner unknown"
@@ -117,7 +126,7 @@ def _user(process: GpuProcess) -> str:
     return printable(f"{owner}: {name}, {memory}")
 
 
-def _gpu_row(gpu: Gpu, snapshot: Snapshot) -> Row:
+def _gpu_row(gpu: Gpu, snapshot: Snapshot, ours: str) -> Row:
     status = gpu.status
     label = str(gpu.index)
     name = UNKNOWN_TEXT if gpu.name is UNKNOWN else name_text(gpu.name)
@@ -125,7 +134,7 @@ def _gpu_row(gpu: Gpu, snapshot: Snapshot) -> Row:
     if gpu.problem:
         problem = (gpu.problem,)
         return Row(device=gpu, label=label, name=name, users=problem, usage="problem", visible_as=visible_as)
-    users, usage = _users(gpu)
+    users, usage = _users(gpu, ours)
     memory, total = _memory(status.memory_used, gpu.memory_total)
     return Row(
         device=gpu,
@@ -143,10 +152,10 @@ def _gpu_row(gpu: Gpu, snapshot: Snapshot) -> Row:
     )
 
 
-def _mig_row(instance: MigInstance, snapshot: Snapshot, branch: str) -> Row:
+def _mig_row(instance: MigInstance, snapshot: Snapshot, ours: str, branch: str) -> Row:
     # The profile first: it is what tells instances apart where names are cut off.
     profile = "MIG" if instance.name is UNKNOWN else name_text(instance.name.rpartition("MIG ")[2])
-    users, usage = _users(instance)
+    users, usage = _users(instance, ours)
     memory, total = _memory(instance.status.memory_used, instance.memory_total)
     return Row(
         device=instance,
@@ -162,13 +171,13 @@ def _mig_row(instance: MigInstance, snapshot: Snapshot, branch: str) -> Row:
     )
 
 
-def _users(device: Device) -> tuple[tuple[str, ...], Usage]:
+def _users(device: Device, ours: str) -> tuple[tuple[str, ...], Usage]:
     """Return who uses a device, a line each, and what that makes of its usage."""
     if isinstance(device, MigInstance):
-        return _users_by_figures(device)
+        return _users_by_figures(device, ours)
     if device.is_split:
         return (("split by MIG" if device.mig else "split by MIG, with no instance made",), "unknown")
-    users, usage = _users_by_figures(device)
+    users, usage = _users_by_figures(device, ours)
     if device.is_prohibited:
         there = users if usage in ("busy", "mine") else ()
         return (*there, "no process can use it (Prohibited)"), "unknown"
@@ -177,12 +186,12 @@ def _users(device: Device) -> tuple[tuple[str, ...], Usage]:
     return users, usage
 
 
-def _users_by_figures(device: Device) -> tuple[tuple[str, ...], Usage]:
+def _users_by_figures(device: Device, ours: str) -> tuple[tuple[str, ...], Usage]:
     """Return the same of a device that any process can use."""
     status = device.status
     if processes := () if status.processes is UNKNOWN else status.processes:
         is_mine = all(process.mine for process in processes)
-        return tuple(who_uses(processes)), "mine" if is_mine else "busy"
+        return tuple(who_uses(processes, ours)), "mine" if is_mine else "busy"
     if device.is_busy is True:
         return ("in use, by whom can't be seen from here",), "busy"
     if device.is_busy is False:

@@ -7,7 +7,7 @@ a user) are escaped in HTML, and have no control characters in text.
 from __future__ import annotations
 
 import html
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN
@@ -16,12 +16,13 @@ from gpu_magic.display.style import STYLE
 from gpu_magic.text import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from gpu_magic.devices.model import Inventory
     from gpu_magic.devices.unknown import Unknown
     from gpu_magic.process.view import Snapshot
 
-__all__ = ["as_html", "as_text"]
+__all__ = ["COLUMNS", "Column", "as_html", "as_text", "html_block", "html_table", "text_table", "title"]
 
 _LONGEST_MASK = 400  # characters: eight UUIDs and more
 
@@ -32,7 +33,7 @@ def _figure(value: float | Unknown | None, unit: str) -> str:
     return UNKNOWN_TEXT if value is UNKNOWN else f"{value:.0f}{unit}"
 
 
-class _Column(NamedTuple):
+class Column(NamedTuple):
     """A column of the table.
 
     Parameters
@@ -57,77 +58,113 @@ class _Column(NamedTuple):
     has_bar: bool = False
 
 
-_COLUMNS = (
-    _Column("GPU", lambda row: row.label, is_right=True),
-    _Column("Name", lambda row: row.name),
-    _Column("Memory", lambda row: row.memory, is_right=True, has_bar=True),
-    _Column("Util", lambda row: _figure(row.utilization, "%"), is_right=True),
-    _Column("Temp", lambda row: _figure(row.temperature, "°C"), is_right=True),
-    _Column("Power", lambda row: _figure(row.power, " W"), is_right=True),
-    _Column("In this kernel", lambda row: row.visible_as, css="gm-visible-as"),
-    _Column("Used by", lambda row: "\n".join(row.users), css="gm-used-by"),
+COLUMNS = (
+    Column("GPU", lambda row: row.label, is_right=True),
+    Column("Name", lambda row: row.name),
+    Column("Memory", lambda row: row.memory, is_right=True, has_bar=True),
+    Column("Util", lambda row: _figure(row.utilization, "%"), is_right=True),
+    Column("Temp", lambda row: _figure(row.temperature, "°C"), is_right=True),
+    Column("Power", lambda row: _figure(row.power, " W"), is_right=True),
+    Column("In this kernel", lambda row: row.visible_as, css="gm-visible-as"),
+    Column("Used by", lambda row: "\n".join(row.users), css="gm-used-by"),
 )
 
 
 def as_text(snapshot: Snapshot) -> str:
     """Return the table as text, for a terminal."""
-    lines = [_title(snapshot)]
-    if found := list(rows(snapshot)):
-        table = [tuple(column.heading for column in _COLUMNS)]
-        for row in found:
-            cells = [column.text(row).split("\n") for column in _COLUMNS]
-            table.extend(zip_longest(*cells, fillvalue=""))
-        widths = [max(map(len, texts)) for texts in zip(*table, strict=True)]
-        lines.extend(_text_line(line, widths) for line in table)
-    lines.extend(_footer_text(snapshot))
-    return "\n".join(lines)
+    return "\n".join([title(snapshot), *text_table({"": rows(snapshot)}), *_footer_text(snapshot)])
 
 
-def _text_line(texts: tuple[str, ...], widths: list[int]) -> str:
+def text_table(groups: Mapping[str, Iterable[Row]], columns: Sequence[Column] = COLUMNS) -> list[str]:
+    """Return the lines of a table; none where it has no rows.
+
+    Parameters
+    ----------
+    groups
+        Its rows, by the heading that they stand under.
+    columns
+        Its columns.
+
+    """
+    lines = {heading: list(_text_cells(of_group, columns)) for heading, of_group in groups.items()}
+    if not any(lines.values()):
+        return []
+    first = tuple(column.heading for column in columns)
+    widths = [max(map(len, texts)) for texts in zip(first, *chain(*lines.values()), strict=True)]
+    table = [_text_line(first, widths, columns)]
+    for heading, of_group in lines.items():
+        table += [heading] * bool(heading)
+        table += [_text_line(line, widths, columns) for line in of_group]
+    return table
+
+
+def _text_cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each line: a row has several where one of its cells has."""
+    for row in rows:
+        yield from zip_longest(*(column.text(row).split("\n") for column in columns), fillvalue="")
+
+
+def _text_line(texts: tuple[str, ...], widths: list[int], columns: Sequence[Column]) -> str:
     cells = (
         text.rjust(width) if column.is_right else text.ljust(width)
-        for column, text, width in zip(_COLUMNS, texts, widths, strict=True)
+        for column, text, width in zip(columns, texts, widths, strict=True)
     )
     return "  ".join(cells).rstrip()
 
 
 def as_html(snapshot: Snapshot) -> str:
     """Return the table as HTML, for a notebook, in the colors of the front end."""
-    head = "".join(f"<th{_css(column)}>{column.heading}</th>" for column in _COLUMNS)
-    found = list(rows(snapshot))
-    marks_visible = not all(row.is_visible for row in found)  # all of them is no choice to mark
-    body = "".join(_html_row(row, marks_visible=marks_visible) for row in found)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
-    title = f"<p class='gm-title'>{html.escape(_title(snapshot))}</p>"
     facts = "".join(
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
         for name, text in _facts(snapshot)
     )
     facts = f"<table class='gm-facts'><tbody>{facts}</tbody></table>" if facts else ""
-    notes = "".join(f"<p class='gm-note'>{html.escape(note)}</p>" for note in _notes(snapshot))
-    return f"<div class='gpu-magic'><style>{STYLE}</style>{title}{table}{facts}{notes}</div>"
+    return html_block(title(snapshot), html_table({"": rows(snapshot)}) + facts, _notes(snapshot))
 
 
-def _html_row(row: Row, *, marks_visible: bool) -> str:
+def html_block(title: str, body: str, notes: Iterable[str]) -> str:
+    """Return a title, what stands below it as HTML, and notes."""
+    title = f"<p class='gm-title'>{html.escape(title)}</p>" if title else ""
+    shown = "".join(f"<p class='gm-note'>{html.escape(note)}</p>" for note in notes)
+    return f"<div class='gpu-magic'><style>{STYLE}</style>{title}{body}{shown}</div>"
+
+
+def html_table(groups: Mapping[str, Iterable[Row]], columns: Sequence[Column] = COLUMNS) -> str:
+    """Return a table as HTML, as `text_table` does as text; empty where it has no rows."""
+    found = {heading: list(of_group) for heading, of_group in groups.items()}
+    if not any(found.values()):
+        return ""
+    head = "".join(f"<th{_css(column)}>{column.heading}</th>" for column in columns)
+    marks_visible = not all(row.is_visible for row in chain(*found.values()))  # all is no choice to mark
+    body = ""
+    for heading, of_group in found.items():
+        if heading:
+            body += f"<tr class='gm-host'><th colspan='{len(columns)}'>{html.escape(heading)}</th></tr>"
+        body += "".join(_html_row(row, columns, marks_visible=marks_visible) for row in of_group)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _html_row(row: Row, columns: Sequence[Column], *, marks_visible: bool) -> str:
     visible = "gm-here" if row.is_visible else "gm-hidden"
     chosen = " gm-chosen" if row.is_visible and marks_visible else ""
-    cells = "".join(_html_cell(row, column) for column in _COLUMNS)
+    cells = "".join(_html_cell(row, column) for column in columns)
     return f"<tr class='gm-{row.usage} {visible}{chosen}'>{cells}</tr>"
 
 
-def _html_cell(row: Row, column: _Column) -> str:
+def _html_cell(row: Row, column: Column) -> str:
     text = html.escape(column.text(row)).replace("\n", "<br>")
     if column.has_bar and text:
         text += f"<i class='gm-bar'><b style='width:{row.shares.used:.0%}'></b></i>"
     return f"<td{_css(column)}>{text}</td>"
 
 
-def _css(column: _Column) -> str:
+def _css(column: Column) -> str:
     names = f"{'gm-right' if column.is_right else ''} {column.css}".strip()
     return f" class='{names}'" if names else ""
 
 
-def _title(snapshot: Snapshot) -> str:
+def title(snapshot: Inventory) -> str:
+    """Return the versions of the driver and of CUDA, and whether the machine exists."""
     parts = []
     if snapshot.simulated:
         parts.append(f"SIMULATED machine ({snapshot.simulated}): these GPUs do not exist")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["Activity"]
 
@@ -24,11 +24,13 @@ class Activity:
     ----------
     client
         ipyparallel's.
+    on_gone
+        Called with the number of an engine that the controller no longer has, in the thread.
 
     """
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self, client: Any, on_gone: Callable[[int], None] = lambda _: None) -> None:
+        self._client, self._on_gone = client, on_gone
         self._busy: set[int] = set()
         self._since: dict[int, float] = {}
         self._state = threading.Condition()
@@ -66,12 +68,16 @@ class Activity:
             self._state.notify_all()
 
     def _follow(self) -> None:
+        there = set(self._client.ids)
         while True:
             with self._state:
                 self._state.wait_for(lambda: self._is_stopped or self._asked > self._answered, _AGAIN)
                 if self._is_stopped:
                     return
                 asked = self._asked
+            before, there = there, set(self._client.ids)
+            for number in sorted(before - there):
+                self._on_gone(number)
             try:
                 queues = self._client.queue_status()
             except Exception:  # noqa: BLE001 - the client was closed

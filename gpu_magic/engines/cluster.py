@@ -6,25 +6,29 @@ import signal
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.engines.activity import Activity
+from gpu_magic.engines.asking import call
 from gpu_magic.engines.engine import Engine, EngineNumber
 from gpu_magic.engines.in_engine import begin
-from gpu_magic.engines.processes import CONTROLLER
+from gpu_magic.engines.starter import CONTROLLER
 from gpu_magic.errors import ClusterError
-from gpu_magic.launching.guardian import send
 from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from gpu_magic.engines.processes import LocalProcesses
+    from gpu_magic.engines.asking import Answers
+    from gpu_magic.engines.starter import Starter
 
 __all__ = ["Cluster"]
 
+T = TypeVar("T")
+
 _ANSWER = 60.0  # seconds that an engine may take from its start to its first answer
 _INTERRUPTED = 5.0  # seconds that it may take to answer an interrupt
+_READ = 10.0  # seconds that idle engines may take to answer a question
 _GONE = 30.0  # seconds until ipyparallel knows that an engine has ended
 _AGAIN = 0.02
 
@@ -38,8 +42,8 @@ class Cluster:
         ipyparallel's.
     engines
         All of them, in the order of their numbers.
-    processes
-        Those that run here; None: somebody else has started the engines.
+    starter
+        Who has started them.
 
     Attributes
     ----------
@@ -54,17 +58,24 @@ class Cluster:
 
     """
 
-    def __init__(
-        self, client: Any, engines: Iterable[Engine], processes: LocalProcesses | None = None
-    ) -> None:
-        self.client, self._processes = client, processes
+    def __init__(self, client: Any, engines: Iterable[Engine], starter: Starter) -> None:
+        self.client, self._starter = client, starter
         self.engines = {engine.number: engine for engine in engines}
         self.on_end: Callable[[str], None] = _write
         self.is_stopped = False
         self._left: list[Engine] = []  # those that have not answered an interrupt
-        self.activity = Activity(client)
-        if processes:
-            processes.on_end = self._note_end
+        starter.on_end = self._note_end
+        self.activity = Activity(client, starter.note_gone)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether all engines are known to run on this machine."""
+        return self._starter.is_here
+
+    @property
+    def owns_engines(self) -> bool:
+        """Whether `stop` ends them: somebody else's are let go of."""
+        return self._starter.owns_engines
 
     @property
     def alive(self) -> list[Engine]:
@@ -132,8 +143,8 @@ class Cluster:
 
     @property
     def can_restart(self) -> bool:
-        """Whether `restart` can start engines anew: they were started by gpu_magic."""
-        return self._processes is not None
+        """Whether `restart` can start engines anew."""
+        return self._starter.can_restart
 
     def restart(self, numbers: Iterable[int] | None = None) -> list[Engine]:
         """End engines, whatever they do, and start them anew with their GPUs; return them.
@@ -151,22 +162,17 @@ class Cluster:
         """
         engines = self.ended if numbers is None else self.find(numbers)
         self._check_controller()
-        processes = self._processes
-        if processes is None:
-            raise ClusterError("These engines were not started by gpu_magic, and can't be restarted by it.")
+        if not engines:
+            return []
         numbers = [engine.number for engine in engines]
-        for engine in engines:
-            processes.expect_end(engine.number)
-            send(engine.process, signal.SIGKILL)
-        for number in numbers:
-            processes.wait_for_end(number)
+        self._starter.end_engines(engines)
         deadline = time.monotonic() + _GONE
         while set(numbers) & set(self.client.ids):
             if time.monotonic() > deadline:
                 raise ClusterError("The controller does not answer: %gpu_cluster stop, and start anew.")
             time.sleep(_AGAIN)
         for number in numbers:
-            processes.start(number)
+            self._starter.start(number)
         self.begin(numbers)
         return self.find(numbers)
 
@@ -176,6 +182,31 @@ class Cluster:
         self._check_controller()
         numbers = self.activity.busy()
         return [engine for engine in self.alive if engine.number in numbers]
+
+    def ask(self, function: Callable[..., T], *given: object) -> Answers[T]:
+        """Call a function in each engine that runs nothing; the others can't answer, and are silent.
+
+        Parameters
+        ----------
+        function
+            One of a module that can be imported in the engines.
+        given
+            What it is called with.
+
+        """
+        busy = self.activity.busy()
+        idle = [engine.number for engine in self.alive if engine.number not in busy]
+        answers = call(self.client, function, dict.fromkeys(idle, given), _READ)
+        answers.silent.extend(busy & self.engines.keys())
+        return answers
+
+    def unanswered(self, answers: Answers[Any]) -> list[str]:
+        """Return which engines have not answered, and why: a sentence each."""
+        notes = [f"{_capitalized(engine.label)} has ended." for engine in self.ended]
+        if busy := self.find(sorted(answers.silent)):
+            notes.append(f"{_named(busy, 'is')} busy, and could not be asked.")
+        failed = [(self.engines[number], error) for number, error in answers.errors.items()]
+        return notes + [f"{_capitalized(engine.label)}: {error}." for engine, error in failed]
 
     def interrupt(self, jobs: Any, numbers: Iterable[int] | None = None) -> list[Engine]:
         """Interrupt engines that run something; return those that go on after 5 s.
@@ -203,12 +234,12 @@ class Cluster:
         return busy
 
     def stop(self) -> None:
-        """End all engines, and return when nothing of them is left."""
+        """End all engines, and return when nothing of them is left; others' engines are let go of."""
         self.is_stopped = True
         self.activity.stop()
-        self.client.close()
-        if self._processes:
-            self._processes.end()
+        if self.owns_engines:
+            self.client.close()
+        self._starter.end()
 
     def __str__(self) -> str:
         engines = list(self.engines.values())
@@ -236,37 +267,31 @@ class Cluster:
         for number in self.engines if numbers is None else numbers:
             while number not in self.client.ids:
                 self._check_start(number, deadline)
-            log = str(self._processes.log(number)) if self._processes else ""
-            replies[number] = self.client[number].apply_async(begin, log)
+            replies[number] = self.client[number].apply_async(begin, self._starter.logs.get(number, ""))
         for number, reply in replies.items():
             while not reply.done():
                 self._check_start(number, deadline)
             answer = reply.get()
             self.engines[number] = replace(self.engines[number], host=answer.host, process=answer.process)
-        if self._processes:
-            self._processes.keep(self.engines.values())
+        self._starter.note_ready(self.engines.values())
 
     def _check_controller(self) -> None:
         """Raise ClusterError where the controller has ended: whoever asks it waits for ever."""
-        if self._processes and CONTROLLER in self._processes.codes:
+        if self._starter.has_no_controller:
             raise ClusterError("The controller of the engines has ended: %gpu_cluster stop, and start anew.")
 
     def _check_start(self, number: int, deadline: float) -> None:
-        if self._processes:
-            self._processes.check(number)
+        self._starter.check(number)
         if time.monotonic() > deadline:
             raise ClusterError(f"Engine {number} has not answered within {_ANSWER:.0f} s.")
         time.sleep(_AGAIN)
 
     def _how_to_restart(self, engines: Sequence[Engine]) -> str:
         """Return what starts engines anew, as a clause."""
-        names = ",".join(str(engine.number) for engine in engines)
-        return f"%gpu_cluster restart {names} starts {'it' if len(engines) == 1 else 'them'} anew"
+        return self._starter.how_to_restart([engine.number for engine in engines])
 
-    def _note_end(self, number: int) -> None:
+    def _note_end(self, number: int, how: str, last: Sequence[str]) -> None:
         """Say that a process has ended: which, how, and what it has written last."""
-        assert self._processes is not None  # noqa: S101 - who else calls
-        how, last = self._processes.how_it_ended(number), self._processes.last_lines(number)
         if number == CONTROLLER:
             text = f"The controller of the engines: {how}; %gpu_cluster stop, and start anew."
         else:
@@ -281,7 +306,7 @@ def _write(text: str) -> None:
 
 def _named(engines: Sequence[Engine], verb: str) -> str:
     """Return engines as the beginning of a sentence: `Engine 0 (GPU 2) and engine 1 (GPU 0) have`."""
-    several = {"has": "have", "runs": "run"}
+    several = {"has": "have", "is": "are", "runs": "run"}
     text = _capitalized(listed(engine.label for engine in engines))
     return f"{text} {verb if len(engines) == 1 else several[verb]}"
 

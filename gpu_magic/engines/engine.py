@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Self
 
 from gpu_magic.devices.unknown import UNKNOWN
@@ -22,15 +23,17 @@ class Engine:
     Parameters
     ----------
     number
-        That of ipyparallel, and its rank.
+        That of ipyparallel. Its rank is its place among the numbers of all engines.
     devices
         Its GPUs, in the order of `cuda:i`.
     host
-        The name of its machine; empty until it has answered.
+        Its machine: a name, or what GPU_MAGIC_ADDRESS says there; empty until it has answered.
     process
         Its number there, and its start in clock ticks; 0 and empty until then.
     is_simulated
         Whether its GPUs do not exist.
+    names_host
+        Whether texts name the machine, as there are several.
 
     """
 
@@ -39,20 +42,31 @@ class Engine:
     host: str = ""
     process: Process = (0, "")
     is_simulated: bool = False
+    names_host: bool = False
 
     @property
     def label(self) -> str:
-        """`engine 0 (GPU 2)`."""
-        return f"engine {self.number} ({listed([device.label for device in self.devices], 'no GPU')})"
+        """`engine 0 (GPU 2)`, `engine 0 (GPU 2 on node-a)`."""
+        gpus = listed([device.label for device in self.devices], "no GPU")
+        return f"engine {self.number} ({gpus}{self._where})"
+
+    @property
+    def gpus(self) -> str:
+        """`GPU 2 (NVIDIA A100 80GB)`, `GPU 2 and GPU 3 (NVIDIA A100 80GB)`."""
+        mark = "SIMULATED " if self.is_simulated else ""
+        texts = []
+        for name, alike in groupby(self.devices, key=lambda device: device.name):
+            labels = listed(device.label for device in alike)
+            texts.append(labels if name is UNKNOWN else f"{labels} ({mark}{printable(name)})")
+        return listed(texts, "no GPU")
+
+    @property
+    def _where(self) -> str:
+        return f" on {printable(self.host)}" if self.names_host else ""
 
     def __str__(self) -> str:
-        """Return `0 = GPU 2 (NVIDIA A100 80GB)`."""
-        mark = "SIMULATED " if self.is_simulated else ""
-        names = [
-            device.label if device.name is UNKNOWN else f"{device.label} ({mark}{printable(device.name)})"
-            for device in self.devices
-        ]
-        return f"{self.number} = {listed(names, 'no GPU')}"
+        """Return `0 = GPU 2 (NVIDIA A100 80GB)`, `0 = GPU 2 (NVIDIA A100 80GB) on node-a`."""
+        return f"{self.number} = {self.gpus}{self._where}"
 
 
 class EngineNumber(int):

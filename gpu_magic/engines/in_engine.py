@@ -14,7 +14,10 @@ from gpu_magic.launching.guardian import read_stat
 if TYPE_CHECKING:
     from gpu_magic.launching.guardian import Process
 
-__all__ = ["Answer", "begin"]
+__all__ = ["ADDRESS", "Answer", "begin", "host", "this_process"]
+
+# Names the machine of an engine for the others, where its host name is not resolved, or not its own alone.
+ADDRESS = "GPU_MAGIC_ADDRESS"
 
 
 @record
@@ -24,7 +27,7 @@ class Answer:
     Parameters
     ----------
     host
-        The name of its machine.
+        Its machine: a name, or what GPU_MAGIC_ADDRESS says there.
     process
         Its number there, and its start in clock ticks.
     mask
@@ -49,10 +52,18 @@ def begin(log: str) -> Answer:
     tell_jax()
     if log:
         faulthandler.enable(_opened(log), all_threads=False)
+    return Answer(host(), this_process(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def host() -> str:
+    """Return what tells this engine's machine apart, and is its address for the others."""
+    return os.environ.get(ADDRESS) or socket.gethostname()
+
+
+def this_process() -> Process:
+    """Return this engine's number on its machine, and its start in clock ticks."""
     found = read_stat(os.getpid())
-    return Answer(
-        socket.gethostname(), (os.getpid(), found[2] if found else ""), os.environ.get("CUDA_VISIBLE_DEVICES")
-    )
+    return os.getpid(), found[2] if found else ""
 
 
 def _opened(log: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -14,21 +15,22 @@ from typing import TYPE_CHECKING
 from gpu_magic.engines.adopted import Adopted
 from gpu_magic.engines.kept import Kept, KeptEngine, save
 from gpu_magic.engines.ranks import Meeting, rank_variables
+from gpu_magic.engines.starter import CONTROLLER, Starter
 from gpu_magic.errors import ClusterError
 from gpu_magic.launching.failures import Causes, how_it_ended
 from gpu_magic.launching.guarded import Guarded
+from gpu_magic.launching.guardian import send
 from gpu_magic.launching.run_folder import RunFolder
 from gpu_magic.process.environment import MASK, ORDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gpu_magic.engines.engine import Engine
     from gpu_magic.selection.select import Selection
 
-__all__ = ["CONTROLLER", "LocalProcesses"]
+__all__ = ["LocalProcesses"]
 
-CONTROLLER = -1  # its number, beside those of the engines
 # Seconds: what the nanny of an engine may take to tell the controller that the engine has ended, and how long
 # an engine waits for the controller at its start.
 _LINGER, _WAIT = 5, 60
@@ -41,7 +43,7 @@ _FOR_CLIENTS, _FOR_ENGINES, _ENGINES = "ipcontroller-client.json", "ipcontroller
 _MOST_SHOWN, _MOST_LINES = 16 << 10, 10  # bytes and lines of a log
 
 
-class LocalProcesses:
+class LocalProcesses(Starter):
     """The controller and the engines, from their start to their end.
 
     Parameters
@@ -60,10 +62,11 @@ class LocalProcesses:
     codes
         The exit code of each process that has ended, by its number: negative where a signal has ended it, and
         None where it can't be known.
-    on_end
-        Called with the number of a process that has ended by itself, in a thread of its own.
 
     """
+
+    can_restart = True
+    is_here = True
 
     def __init__(
         self, parts: Sequence[Selection], meeting: Meeting, files: RunFolder | Path, *, outlives: bool
@@ -74,7 +77,6 @@ class LocalProcesses:
         self._security = self._folder / "security"
         self._causes = Causes(self._folder)
         self.codes: dict[int, int | None] = {}
-        self.on_end: Callable[[int], None] | None = None
         self._running: dict[int, tuple[Guarded | Adopted, threading.Thread]] = {}
         self._expected: set[int] = set()  # those that are being ended
 
@@ -103,7 +105,7 @@ class LocalProcesses:
             made._watch(number, Adopted(guardian))
         return made
 
-    def keep(self, engines: Iterable[Engine]) -> None:
+    def note_ready(self, engines: Iterable[Engine]) -> None:
         """Write down what another process needs to take them over, where they outlive this one."""
         if not self._outlives:
             return
@@ -176,6 +178,10 @@ class LocalProcesses:
         (self._security / _FOR_ENGINES).rename(self._security / _ENGINES)
         return self._security / _FOR_CLIENTS
 
+    @property
+    def has_no_controller(self) -> bool:
+        return CONTROLLER in self.codes
+
     def check(self, *numbers: int) -> None:
         """Raise ClusterError where the controller, or one of these engines, has ended while they start."""
         for number in {CONTROLLER, *numbers} & self.codes.keys():
@@ -215,7 +221,11 @@ class LocalProcesses:
             if (one.code is not None or one.has_ended) and number not in self.codes:
                 self.codes[number] = one.code
                 if self.on_end and number not in self._expected:
-                    self.on_end(number)
+                    self.on_end(number, self.how_it_ended(number), self.last_lines(number))
+
+    @property
+    def logs(self) -> dict[int, str]:  # type: ignore[override] # it is only read
+        return {number: str(self.log(number)) for number in range(len(self._parts))}
 
     def log(self, number: int) -> Path:
         """Return the file with what a process has written, outside of cells."""
@@ -238,13 +248,19 @@ class LocalProcesses:
         fatal = next((place for place, line in enumerate(lines) if line.startswith("Fatal ")), None)
         return lines[-_MOST_LINES:] if fatal is None else lines[fatal : fatal + _MOST_LINES]
 
-    def expect_end(self, number: int) -> None:
-        """Take note that a process is about to be ended: it does not end by itself."""
-        self._expected.add(number)
+    def how_to_restart(self, numbers: Sequence[int]) -> str:
+        names = ",".join(map(str, numbers))
+        return f"%gpu_cluster restart {names} starts {'it' if len(numbers) == 1 else 'them'} anew"
 
-    def wait_for_end(self, number: int) -> None:
-        """Return when nothing of a process that was ended is left."""
-        self._running[number][1].join()
+    def end_engines(self, engines: Sequence[Engine]) -> None:
+        for engine in engines:
+            self._expected.add(engine.number)
+            send(engine.process, signal.SIGKILL)
+        for engine in engines:
+            self._running[engine.number][1].join()
+
+    def note_gone(self, number: int) -> None:
+        """Do nothing: the end of the process itself is seen."""
 
     def end(self) -> None:
         """End all of them, and return when nothing of them is left."""

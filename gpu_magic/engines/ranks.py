@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["Meeting", "free_ports", "rank_variables"]
+__all__ = ["LOCAL", "Meeting", "free_ports", "rank_variables"]
 
 LOCAL = "127.0.0.1"
 
@@ -39,8 +39,25 @@ class Meeting:
     @classmethod
     def on_one_host(cls, count: int) -> Meeting:
         """Return a meeting of this many ranks on this host, at ports that are free now."""
-        torch, jax, *others = free_ports(count + 2)
-        return cls(LOCAL, torch, jax, tuple(f"{LOCAL}:{port}" for port in others))
+        return cls.of([LOCAL] * count, {LOCAL: free_ports(count + 2)})
+
+    @classmethod
+    def of(cls, addresses: Sequence[str], ports: Mapping[str, Sequence[int]]) -> Meeting:
+        """Return the meeting of some ranks.
+
+        Parameters
+        ----------
+        addresses
+            Of each rank's host, in their order.
+        ports
+            Free ones of each host: as many as it has ranks, and two more where rank 0 is.
+
+        """
+        left = {address: iter(free) for address, free in ports.items()}
+        torch, jax = (next(left[addresses[0]]) for _ in range(2))
+        return cls(
+            addresses[0], torch, jax, tuple(f"{address}:{next(left[address])}" for address in addresses)
+        )
 
 
 def rank_variables(rank: int, meeting: Meeting) -> dict[str, str]:

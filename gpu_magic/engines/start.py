@@ -1,7 +1,8 @@
-"""Starts a cluster on this machine, or makes one of somebody else's engines."""
+"""Starts a cluster on this machine, or finds one that has outlived its kernel."""
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from gpu_magic.engines.kept import Kept
     from gpu_magic.process.session import Session
 
-__all__ = ["attach", "start"]
+__all__ = ["Client", "attach", "import_ipyparallel", "is_client", "start"]
+
+Client = Any  # ipyparallel's, which has no types
 
 _CONTROLLER = 60.0  # seconds that it may take to answer
 
@@ -51,7 +54,7 @@ def start(
         One line that says why there is no cluster; nothing of it is left.
 
     """
-    ipyparallel = _import_ipyparallel()
+    ipyparallel = import_ipyparallel()
     parts = divide(pick(session, gpus, count, force=force))
     is_simulated = bool(read_machine(session).simulated)
     engines = [Engine(number, _devices(part), is_simulated=is_simulated) for number, part in enumerate(parts)]
@@ -82,7 +85,7 @@ def attach(session: Session, name: str) -> Cluster:
         There is none, or there are several.
 
     """
-    ipyparallel = _import_ipyparallel()
+    ipyparallel = import_ipyparallel()
     kept = _find(name)
     machine = read_machine(session)
     by_uuid = {device.uuid: device for device in machine.devices}
@@ -109,13 +112,27 @@ def _client(ipyparallel: Any, connection_file: Path) -> Any:
     return ipyparallel.Client(str(connection_file), timeout=_CONTROLLER)
 
 
-def _import_ipyparallel() -> Any:
+def import_ipyparallel() -> Any:
+    """Return ipyparallel.
+
+    Raises
+    ------
+    ClusterError
+        It is not installed.
+
+    """
     try:
         return import_module("ipyparallel")
     except ImportError:
         raise ClusterError(
             "Engines are ipyparallel's, which is not installed here: pip install 'gpu_magic[cluster]'."
         ) from None
+
+
+def is_client(value: object) -> bool:
+    """Return whether this is a client of ipyparallel's."""
+    ipyparallel = sys.modules.get("ipyparallel")
+    return ipyparallel is not None and isinstance(value, ipyparallel.Client)
 
 
 def _devices(part: Selection) -> tuple[Device, ...]:

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.engines.hosts import read_hosts
 from gpu_magic.process.view import read_machine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.engines.cluster import Cluster
     from gpu_magic.engines.engine import Engine
     from gpu_magic.process.session import Session
@@ -41,20 +45,31 @@ class EngineStatus:
 
 
 def read_status(cluster: Cluster, session: Session) -> list[EngineStatus]:
-    """Ask ipyparallel's controller what the engines do, and read the machine."""
+    """Ask ipyparallel's controller what the engines do, and read their machines."""
     busy, ended = cluster.busy, cluster.ended
-    here = {device.uuid: device for device in read_machine(session).devices}
+    there = dict(_devices(cluster, session))
     found = []
     for engine in cluster.engines.values():
         state: Literal["busy", "idle", "ended"] = (
             "ended" if engine in ended else "busy" if engine in busy else "idle"
         )
-        now = [here.get(device.uuid) for device in engine.devices]
+        now = [there.get((engine.host, str(device.uuid))) for device in engine.devices]
         used = [UNKNOWN if device is None else device.status.memory_used for device in now]
         total = [device.memory_total for device in engine.devices]
         seconds = cluster.activity.seconds(engine.number)
         found.append(EngineStatus(engine, state, seconds, _sum(used), _sum(total)))
     return found
+
+
+def _devices(cluster: Cluster, session: Session) -> Iterator[tuple[tuple[str, str], Device]]:
+    """Yield all that can be read now, each with its host and its UUID."""
+    inventories: Mapping[str, Inventory]
+    if cluster.is_here:
+        inventories = {next(iter(cluster.engines.values())).host: read_machine(session)}
+    else:
+        inventories = read_hosts(cluster).snapshots
+    for host, inventory in inventories.items():
+        yield from (((host, str(device.uuid)), device) for device in inventory.devices)
 
 
 def _sum(sizes: list[int | Unknown]) -> int | Unknown:

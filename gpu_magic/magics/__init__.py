@@ -49,6 +49,7 @@ _COMPLETED = (
     "%%on_gpu",
     "%to_gpu",
     "%to_cpu",
+    "%where",
     "%gpu_free",
     "%gpu_launch",
     "%%gpu_launch",

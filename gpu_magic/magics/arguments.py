@@ -34,6 +34,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--force": FLAG,
         "--restart": FLAG,
         "--strict": FLAG,
+        "--cluster": FLAG,
     },
     "%%on_gpu": {
         "--only": TEXT,
@@ -50,7 +51,8 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--dry-run": FLAG,
     },
     "%to_cpu": {"--all": FLAG, "--dry-run": FLAG},
-    "%gpu_free": {"--dry-run": FLAG},
+    "%where": {"--cluster": FLAG},
+    "%gpu_free": {"--dry-run": FLAG, "--cluster": FLAG},
     "%gpu_panel": {},
     "%gpu_launch": {
         "--count": WORD,
@@ -65,7 +67,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--force": FLAG,
         "--dry-run": FLAG,
     },
-    "%gpu_cluster": {"--count": WORD, "--keep": FLAG, "--force": FLAG},
+    "%gpu_cluster": {"--count": WORD, "--profile": WORD, "--keep": FLAG, "--force": FLAG},
     "%gpu_tasks": {"--wait": FLAG, "--stop": FLAG},
 }
 _SHORT = {"-v": "--verbose", "-n": "--count"}
@@ -73,7 +75,7 @@ _SHORT = {"-v": "--verbose", "-n": "--count"}
 _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
 _COMMENT = re.compile(rf"(?P<quoted>{_QUOTED})|(?:^|\s)#.*")
 # Lines that name variables, as Python code does: quotes belong to the names.
-_CODE = ("%to_gpu", "%to_cpu")
+_CODE = ("%to_gpu", "%to_cpu", "%where")
 # What the options go with, where they can't be alone.
 _EXAMPLES = {"%gpus": ("GPUs", "%gpus 1,3"), "%%on_gpu": ("a device", "%%on_gpu 0")}
 
@@ -116,7 +118,7 @@ def read(magic: str, line: str) -> SimpleNamespace:
             request.append(word)
             continue
         _read_option(magic, word, words, values)
-    if not request and not is_empty and magic in _EXAMPLES:
+    if not request and not is_empty and magic in _EXAMPLES and not values.get("cluster"):
         what, example = _EXAMPLES[magic]
         raise UsageError(f"{typed} goes with {what}; try {example} {typed}")
     return SimpleNamespace(**values, request=" ".join(request))

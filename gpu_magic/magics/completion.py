@@ -24,7 +24,7 @@ __all__ = ["complete"]
 
 _WORDS = ("all", "auto", "none", "reset")
 _CLUSTER = ("attach", "restart", "stop")
-_TAKE_VARIABLES = ("%to_gpu", "%to_cpu", "%gpu_free")
+_TAKE_VARIABLES = ("%to_gpu", "%to_cpu", "%where", "%gpu_free")
 
 
 def complete(shell: Any, magic: str, words: list[str]) -> SimpleMatcherResult:

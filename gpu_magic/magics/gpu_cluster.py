@@ -43,6 +43,8 @@ class GpuClusterMagic:
         %gpu_cluster stop        end all of them
         %gpu_cluster attach      use engines that another kernel has started with --keep
 
+        --profile slurm -n 16    have ipyparallel start engines as this IPython profile says, by ssh or Slurm:
+                                 those of one host divide the GPUs that they were given there
         --keep                   let them go on when this kernel ends
         --force                  allow GPUs outside those that the kernel was started with
 
@@ -50,6 +52,7 @@ class GpuClusterMagic:
         gpu_magic.map(function, items) calls a function in whichever is free. Each engine is a rank for
         torch.distributed, jax.distributed and TensorFlow, and keeps its variables from cell to cell. It can
         be started at any time, also once CUDA has started here. Engines end with this kernel.
+        gpu_magic.cluster(client) uses engines that somebody else has started.
         """
         try:
             options = read("%gpu_cluster", line)
@@ -57,7 +60,7 @@ class GpuClusterMagic:
             if word in ("attach", "restart", "stop"):
                 _check_alone(word, options)
                 getattr(self, f"_{word}")(rest.strip())
-            elif options.request or running_cluster() is None:
+            elif options.request or options.profile or running_cluster() is None:
                 self._start(options)
             else:
                 self._show()
@@ -66,7 +69,15 @@ class GpuClusterMagic:
 
     def _start(self, options: SimpleNamespace) -> None:
         count = read_count(options.count)
-        print(gpu_magic.cluster(options.request or None, count=count, keep=options.keep, force=options.force))
+        print(
+            gpu_magic.cluster(
+                options.request or None,
+                count=count,
+                keep=options.keep,
+                force=options.force,
+                profile=options.profile,
+            )
+        )
 
     def _attach(self, name: str) -> None:
         print(gpu_magic.attach_cluster(name))
@@ -84,7 +95,8 @@ class GpuClusterMagic:
             raise ClusterError(f"%gpu_cluster stop ends all engines; %gpu_cluster restart {rest} ends some.")
         cluster = current_cluster()
         cluster.stop()
-        print(f"{counted(len(cluster.engines), 'engine')} ended.")
+        became = "ended" if cluster.owns_engines else "let go of: what has started them can end them"
+        print(f"{counted(len(cluster.engines), 'engine')} {became}.")
 
 
 def _engines(text: str) -> list[int]:
@@ -95,6 +107,6 @@ def _engines(text: str) -> list[int]:
 
 
 def _check_alone(word: str, options: SimpleNamespace) -> None:
-    given = [name for name in ("count", "force", "keep") if getattr(options, name)]
+    given = [name for name in ("count", "force", "keep", "profile") if getattr(options, name)]
     if given:
         raise ClusterError(f"%gpu_cluster {word} takes no options.")

@@ -10,6 +10,7 @@ from IPython.display import display
 
 import gpu_magic
 from gpu_magic.display.refusal import RefusalBlock
+from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
 from gpu_magic.magics import magics_of
 from gpu_magic.magics.arguments import read
@@ -44,6 +45,7 @@ class GpusMagic:
         %gpus none         hide every GPU
         %gpus reset        back to what the kernel was started with
         %gpus {n}          a variable, or any expression
+        %gpus --cluster    show the GPUs of all hosts that engines run on: see %gpu_cluster
 
         --by index|uuid    write CUDA_VISIBLE_DEVICES as numbers or as UUIDs; without it, as it was
                            when the kernel started
@@ -67,9 +69,11 @@ class GpusMagic:
         is_strict = getattr(magics_of(self._shell), "on_frozen", "warn") == "error"
         try:
             options = vars(read("%gpus", expand(self._shell, line, _typed, depth=3)))
-            request = options.pop("request")
+            request, of_cluster = options.pop("request"), options.pop("cluster")
+            if of_cluster and request:
+                raise UsageError(f"--cluster shows GPUs and chooses none: %gpus {request} chooses here.")
             if not request:
-                display(gpu_magic.gpus())
+                display(gpu_magic.gpus(cluster=current_cluster()) if of_cluster else gpu_magic.gpus())
                 return
             options["strict"] |= is_strict
             with warnings.catch_warnings():

@@ -16,7 +16,7 @@ from gpu_magic.text import with_article
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
 
-__all__ = ["Names", "value_of", "variables_of"]
+__all__ = ["Names", "evaluated", "value_of", "variables_of"]
 
 
 def variables_of(namespace: Mapping[str, Any], hidden: Container[str]) -> dict[str, Any]:
@@ -49,6 +49,26 @@ def value_of(name: str, namespace: Mapping[str, Any], hidden: Container[str]) ->
     close = difflib.get_close_matches(name, variables_of(namespace, hidden), n=1)
     hint = f"; did you mean {close[0]}?" if close else "."
     raise PlacementError(f"{name} is not a variable here{hint}")
+
+
+def evaluated(shell: Any, expression: str) -> object:
+    """Return the value of an expression in an IPython shell.
+
+    Raises
+    ------
+    PlacementError
+        It is not one, or raises.
+
+    """
+    try:
+        return shell.ev(expression)
+    except SyntaxError:
+        why = "is not an expression; separate several with spaces, and use none inside"
+    except NameError as error:
+        why = f"{error}" if expression != error.name else "is not a variable here"
+    except Exception as error:  # noqa: BLE001 - whatever the user's expression raises
+        why = f"raises {type(error).__name__}: {error}"
+    raise PlacementError(f"{expression} {why}. %where alone lists all.")
 
 
 class _Slot(NamedTuple):

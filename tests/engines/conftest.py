@@ -1,8 +1,8 @@
-"""A simulated machine of four A100s, and engines on it that are this process's."""
+"""Clusters of engines: this process's own on a simulated machine, and somebody else's."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,7 +10,7 @@ import gpu_magic
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +20,17 @@ def cluster() -> Iterator[gpu_magic.Cluster]:
         made = gpu_magic.cluster("2,0")
         yield made
         made.stop()
+
+
+@pytest.fixture
+def join() -> Iterator[Callable[[Any], gpu_magic.Cluster]]:
+    """Return a way to use a client's engines; they are let go of with the test."""
+    made: list[gpu_magic.Cluster] = []
+
+    def use(client: Any) -> gpu_magic.Cluster:
+        made.append(gpu_magic.cluster(client))
+        return made[-1]
+
+    yield use
+    for cluster in made:
+        cluster.stop()

@@ -1,0 +1,250 @@
+"""Engines on two hosts: sets with machines of their own, at addresses of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gpu_magic
+from gpu_magic import ClusterError
+from gpu_magic.display.engines import EngineTable
+from gpu_magic.engines.status import read_status
+from gpu_magic.process.session import current
+from tests.engines.hosts import on_host, started
+from tests.processes import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from gpu_magic import Cluster
+
+A, B = "127.0.0.1", "127.0.0.2"
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Return the client of two engines on a machine that is theirs, and of one that has a part of another."""
+    with started(
+        tmp_path_factory.mktemp("hosts"),
+        on_host(A, "4xA100-80GB"),
+        on_host(A, "4xA100-80GB"),
+        on_host(B, "4xRTX-4090", CUDA_VISIBLE_DEVICES="3,1"),
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+def cluster(client: Any, join: Callable[[Any], Cluster]) -> Cluster:
+    """Return these engines with their GPUs."""
+    return join(client)
+
+
+def variable(client: Any, name: str) -> list[str]:
+    """Return a variable of each engine's environment."""
+    found: list[str] = client[:].apply_sync(os.getenv, name)
+    return found
+
+
+def test_engines_of_one_host_divide_its_gpus_and_a_mask_is_kept_within(client: Any, cluster: Cluster) -> None:
+    assert str(cluster) == (
+        "3 engines: 0 = GPU 0 and GPU 1 (SIMULATED NVIDIA A100-SXM4-80GB) on 127.0.0.1, "
+        "1 = GPU 2 and GPU 3 (SIMULATED NVIDIA A100-SXM4-80GB) on 127.0.0.1, "
+        "2 = GPU 3 and GPU 1 (SIMULATED NVIDIA GeForce RTX 4090) on 127.0.0.2"
+    )
+    assert variable(client, "CUDA_VISIBLE_DEVICES") == ["0,1", "2,3", "3,1"]
+    assert set(variable(client, "CUDA_DEVICE_ORDER")) == {"PCI_BUS_ID"}
+
+
+def test_ranks_span_hosts(client: Any, cluster: Cluster) -> None:
+    del cluster
+    assert variable(client, "RANK") == ["0", "1", "2"]
+    assert variable(client, "WORLD_SIZE") == ["3"] * 3
+    assert variable(client, "LOCAL_RANK") == ["0"] * 3
+    assert variable(client, "MASTER_ADDR") == [A] * 3
+    assert len(set(variable(client, "MASTER_PORT"))) == 1
+    told = [json.loads(text) for text in variable(client, "TF_CONFIG")]
+    assert [one["task"] for one in told] == [{"type": "worker", "index": rank} for rank in range(3)]
+    assert len({json.dumps(one["cluster"]) for one in told}) == 1
+    assert [worker.partition(":")[0] for worker in told[0]["cluster"]["worker"]] == [A, A, B]
+
+
+def reduce() -> float:
+    """Sum the ranks, by PyTorch's own collective."""
+    import torch
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo")
+    value = torch.tensor([float(torch.distributed.get_rank() + 1)])
+    torch.distributed.all_reduce(value)
+    torch.distributed.destroy_process_group()
+    return float(value)
+
+
+def test_a_collective_spans_hosts(client: Any, cluster: Cluster) -> None:
+    del cluster
+    client[:].use_cloudpickle()
+    assert client[:].apply_sync(reduce) == [6.0, 6.0, 6.0]
+
+
+def test_a_kernel_that_was_started_anew_finds_the_engines_as_they_are(
+    client: Any, join: Callable[[Any], Cluster]
+) -> None:
+    first = join(client)
+    first.stop()
+    assert str(join(client)) == str(first)
+    assert client.ids == [0, 1, 2]  # the client stays open
+
+
+def test_engines_of_somebody_else_can_not_be_restarted(cluster: Cluster) -> None:
+    with pytest.raises(ClusterError, match=r"^Only what has started it can start it anew\.$"):
+        cluster.restart([1])
+    assert len(cluster.alive) == 3
+
+
+def columns(table: str) -> list[list[str]]:
+    """Return the cells of a table in text."""
+    return [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
+
+
+@contextmanager
+def busy(client: Any, number: int, folder: Path) -> Iterator[None]:
+    """Keep an engine busy."""
+    code = "import os, time\nopen({0!r}, 'w').close()\nwhile os.path.exists({0!r}): time.sleep(0.05)"
+    flag = folder / "busy"
+    reply = client[number].execute(code.format(str(flag)), block=False)
+    until(flag.exists)
+    try:
+        yield
+    finally:
+        flag.unlink()
+        reply.get()
+
+
+def test_the_gpus_of_all_hosts_are_one_table(cluster: Cluster) -> None:
+    hosts = gpu_magic.gpus(cluster=cluster)
+    assert {host: len(machine) for host, machine in hosts.items()} == {A: 4, B: 4}
+    table = columns(repr(hosts))
+    assert table[0] == ["GPU", "Name", "Memory", "Util", "Temp", "Power", "In engines", "Used by"]
+    assert [line[0].partition(" ·")[0] for line in table[1:]] == [A, *"0123", B, *"0123"]
+    assert [line[-2] for line in table[2:6]] == [
+        "cuda:0 of engine 0",
+        "cuda:1 of engine 0",
+        "cuda:0 of engine 1",
+        "cuda:1 of engine 1",
+    ]
+    assert [line[-2] for line in table[7:]] == [
+        "not visible",
+        "cuda:1 of engine 2",
+        "not visible",
+        "cuda:0 of engine 2",
+    ]
+
+
+def test_a_notebook_shows_the_hosts_as_headings_in_one_table(cluster: Cluster) -> None:
+    html = gpu_magic.gpus(cluster=cluster)._repr_html_()
+    assert html.count("<table>") == 1
+    assert html.count("<th colspan='8'>") == 2
+    assert html.count("<td class='gm-visible-as'>cuda:") == 6
+
+
+def test_what_a_busy_engine_alone_could_read_is_unknown(
+    client: Any, cluster: Cluster, tmp_path: Path
+) -> None:
+    with busy(client, 2, tmp_path):
+        *table, note = columns(repr(gpu_magic.gpus(cluster=cluster)))
+    assert [line[0].partition(" ·")[0] for line in table[1:]] == [A, *"0123", B, "1", "3"]
+    assert {line[2] for line in table[-2:]} == {"? / 24.0 GiB"}
+    assert note == ["! Engine 2 (GPU 3 and GPU 1 on 127.0.0.2) is busy, and could not be asked."]
+
+
+def test_another_engine_of_the_host_reads_for_a_busy_one(
+    client: Any, cluster: Cluster, tmp_path: Path
+) -> None:
+    with busy(client, 1, tmp_path):
+        table = columns(repr(EngineTable(read_status(cluster, current()))))
+    assert table[0] == ["Host", "Engine", "GPU", "Memory", "State"]
+    assert [line[-1].partition(" ")[0] for line in table[1:]] == ["idle", "busy", "idle"]
+    assert "?" not in "".join(line[3] for line in table[1:])
+
+
+def test_the_memory_of_a_host_that_is_busy_is_unknown(client: Any, cluster: Cluster, tmp_path: Path) -> None:
+    with busy(client, 2, tmp_path):
+        table = columns(repr(EngineTable(read_status(cluster, current()))))
+    assert table[3][:4] == [B, "2", "GPU 3 and GPU 1 (SIMULATED NVIDIA GeForce RTX 4090)", "? / 48.0 GiB"]
+
+
+def test_variables_are_found_in_each_engine(client: Any, cluster: Cluster) -> None:
+    client[:].execute("import torch\nx = torch.zeros(100)", block=True)
+    found = gpu_magic.devices_of(cluster=cluster)
+    assert [dict(found[number].found["x"]) for number in range(3)] == [{"cpu": 400}] * 3
+    assert repr(found).splitlines()[:2] == [
+        "0 = GPU 0 and GPU 1 (SIMULATED NVIDIA A100-SXM4-80GB) on 127.0.0.1",
+        "  x  the CPU: 400 bytes",
+    ]
+
+
+def test_an_engine_without_the_variable_says_so(client: Any, cluster: Cluster) -> None:
+    client[2].execute("import torch\nonly_here = torch.zeros(1)", block=True)
+    found = gpu_magic.devices_of("only_here", cluster=cluster)
+    assert list(found) == [2]
+    assert found.notes[0] == (
+        "Engine 0 (GPU 0 and GPU 1 on 127.0.0.1): only_here is not a variable here. %where alone lists all."
+    )
+
+
+def test_memory_is_freed_in_each_engine(client: Any, cluster: Cluster) -> None:
+    code = "import weakref\nclass C: pass\nc = C()\nc.c = c\nw = weakref.ref(c)\ndel c"
+    client[:].execute(code, block=True)
+    freed = gpu_magic.gpu_free(cluster=cluster)
+    assert list(freed) == [0, 1, 2]
+    client[:].execute("is_freed = w() is None", block=True)
+    assert client[:]["is_freed"] == [True] * 3
+
+
+def test_a_client_with_a_busy_engine_is_refused_in_a_line(
+    client: Any, join: Callable[[Any], Cluster], tmp_path: Path
+) -> None:
+    with (
+        busy(client, 1, tmp_path),
+        pytest.raises(ClusterError, match=r"^Engine 1 is busy: wait until all are idle, and try again\.$"),
+    ):
+        join(client)
+
+
+def start_cuda_with_all() -> None:
+    """Start CUDA in an engine, on all GPUs that it was given."""
+    from gpu_magic.testing import simulate, start_cuda
+
+    global simulation  # noqa: PLW0603 - it lasts until end_cuda
+    simulation = simulate("4xA100-80GB")
+    simulation.__enter__()
+    start_cuda()
+
+
+def end_cuda() -> None:
+    simulation.__exit__(None, None, None)
+
+
+def test_where_cuda_has_been_initialized_the_engine_is_named_and_nothing_is_changed(
+    client: Any, join: Callable[[Any], Cluster]
+) -> None:
+    join(client).stop()
+    before = variable(client, "TF_CONFIG")
+    client[1].apply_sync(start_cuda_with_all)
+    try:
+        with pytest.raises(ClusterError) as caught:
+            join(client)
+    finally:
+        client[1].apply_sync(end_cuda)
+    assert str(caught.value) == (
+        "Engine 1 on 127.0.0.1 can't be given GPU 2 and GPU 3: CUDA was initialized there, with GPU 0 "
+        "(cuda:0), GPU 1 (cuda:1), GPU 2 (cuda:2), GPU 3 (cuda:3). Start it anew, and let it have its GPU "
+        "before anything starts CUDA there."
+    )
+    assert variable(client, "TF_CONFIG") == before

@@ -1,0 +1,64 @@
+"""Engines of somebody else's that can't be used, and some that end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpu_magic import ClusterError
+from tests.engines.hosts import on_host, started
+from tests.processes import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gpu_magic import Cluster
+
+A, B = "127.0.0.1", "127.0.0.2"
+
+
+def test_more_engines_than_gpus_on_a_host_are_refused_in_a_line(
+    join: Callable[[Any], Cluster], tmp_path: Path
+) -> None:
+    with started(tmp_path, on_host(A, "1xT4"), on_host(A, "1xT4")) as client:
+        with pytest.raises(ClusterError) as caught:
+            join(client)
+        assert str(caught.value) == (
+            "On 127.0.0.1 engines 0 and 1 have 1 GPU (GPU 0): one engine needs one at least."
+        )
+        assert client[:].apply_sync(os.getenv, "RANK") == [None, None]
+
+
+def test_an_engine_without_gpu_magic_is_named_with_its_host(
+    join: Callable[[Any], Cluster], tmp_path: Path
+) -> None:
+    package = tmp_path / "hidden" / "gpu_magic"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'gpu_magic'\")")
+    hidden = {"PYTHONPATH": str(package.parent)}
+    with started(tmp_path, hidden) as client, pytest.raises(ClusterError) as caught:
+        join(client)
+    assert str(caught.value) == (
+        f"gpu_magic can't be used in engine 0 on {os.uname().nodename} (ModuleNotFoundError: No module named "
+        "'gpu_magic'): install 0.1.0 for the Python there."
+    )
+
+
+def test_an_engine_that_dies_is_reported_by_name_gpu_and_host(
+    join: Callable[[Any], Cluster], tmp_path: Path
+) -> None:
+    with started(tmp_path, on_host(A, "1xT4"), on_host(B, "1xT4")) as client:
+        cluster = join(client)
+        said: list[str] = []
+        cluster.on_end = said.append
+        os.kill(cluster.engines[1].process[0], signal.SIGKILL)
+        until(lambda: said)
+        assert said == ["Engine 1 (GPU 0 on 127.0.0.2): ended; only what has started it can start it anew."]
+        says = "Engine 1 (GPU 0 on 127.0.0.2) has ended: only what has started it can start it anew, and "
+        with pytest.raises(ClusterError, match=f"^{re.escape(says)}%%px --targets 0 runs on the others\\.$"):
+            cluster.targets()

@@ -1,0 +1,143 @@
+"""`%gpu_cluster --profile`, engines that somebody else has started, and what is typed with --cluster."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from tests.processes import marked, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kernel.conftest import Kernel
+
+A100 = "NVIDIA A100-SXM4-80GB"
+
+
+class Marked:
+    """A kernel, and a mark that it and all that it starts carry in their environments."""
+
+    def __init__(self, start_kernel: Callable[..., Kernel]) -> None:
+        self.mark = str(uuid4())
+        self.kernel = start_kernel(MARK=self.mark)
+        assert self.kernel.run("%load_ext gpu_magic").status == "ok"
+        self._before = marked(self.mark)
+
+    def started(self) -> set[int]:
+        """Return what was started since and still runs."""
+        return marked(self.mark) - self._before
+
+
+@pytest.fixture
+def of_mark(start_kernel: Callable[..., Kernel]) -> Marked:
+    return Marked(start_kernel)
+
+
+def profile(folder: Path, *settings: str) -> str:
+    """Make an IPython profile for engines; return its name."""
+    place = folder / "ipython" / "profile_there"
+    place.mkdir(parents=True)
+    lines = ["c = get_config()", "c.Cluster.delay = 0", *settings]
+    (place / "ipcluster_config.py").write_text("\n".join(lines))
+    return "there"
+
+
+def test_engines_of_a_profile_divide_the_gpus_and_end_with_stop(of_mark: Marked, tmp_path: Path) -> None:
+    kernel = of_mark.kernel
+    started = kernel.run(f"%gpu_cluster --profile {profile(tmp_path)} -n 2")
+    assert started.stdout == f"2 engines: 0 = GPU 0 and GPU 1 ({A100}), 1 = GPU 2 and GPU 3 ({A100})\n"
+    reply = kernel.run("%%px\nimport os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['RANK'])")
+    assert f"[stdout:1 = GPU 2 and GPU 3 ({A100})] 2,3 1\n" in reply.text
+    again = kernel.run("%gpu_cluster restart 1")
+    assert "%gpu_cluster stop, and --profile there again, starts it anew with all others." in again.stderr
+    assert of_mark.started()
+    assert kernel.run("%gpu_cluster stop").stdout == "2 engines ended.\n"
+    assert not of_mark.started()
+
+
+def test_the_magics_reach_the_engines(kernel: Kernel) -> None:
+    kernel.run("%gpus 2,0\n%gpu_cluster")
+    kernel.run("%%px\nimport torch\nx = torch.zeros(100)")
+    table = kernel.run("%gpus --cluster")
+    assert re.search(r"^  2 .* cuda:0 of engine 0  ", table.text, re.MULTILINE)
+    assert re.search(r"^  0 .* cuda:0 of engine 1  ", table.text, re.MULTILINE)
+    assert "<th colspan='8'>" in table.html
+    where = kernel.run("%where --cluster x")
+    assert where.stdout == (
+        f"0 = GPU 2 ({A100})\n  x  the CPU: 400 bytes\n1 = GPU 0 ({A100})\n  x  the CPU: 400 bytes\n"
+    )
+    freed = kernel.run("%gpu_free --cluster")
+    assert freed.stdout.splitlines()[::2] == [f"0 = GPU 2 ({A100})", f"1 = GPU 0 ({A100})"]
+
+
+def test_engines_of_somebody_else_are_let_go_of(of_mark: Marked, tmp_path: Path) -> None:
+    kernel = of_mark.kernel
+    kernel.run(
+        "import ipyparallel\n"
+        f"theirs = ipyparallel.Cluster(profile={profile(tmp_path)!r}, n=2, log_level=40)\n"
+        "client = theirs.start_and_connect_sync()"
+    )
+    assert kernel.run("import gpu_magic\nengines = gpu_magic.cluster(client)").status == "ok"
+    assert kernel.run("%gpu_cluster").text.count("idle for") == 2
+    stopped = kernel.run("%gpu_cluster stop")
+    assert stopped.stdout == "2 engines let go of: what has started them can end them.\n"
+    assert kernel.run("print(client.ids)").stdout == "[0, 1]\n"
+    assert kernel.run("client.close()\ntheirs.stop_cluster_sync()").status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("%gpus --cluster", "No engines run here: %gpu_cluster starts one for each GPU."),
+        ("%where --cluster", "No engines run here: %gpu_cluster starts one for each GPU."),
+        ("%gpu_free --cluster", "No engines run here: %gpu_cluster starts one for each GPU."),
+        ("%gpus 1 --cluster", "--cluster shows GPUs and chooses none: %gpus 1 chooses here."),
+        (
+            "%gpu_cluster --profile nobodys",
+            "There is no IPython profile nobodys; ipython profile create --parallel",
+        ),
+        (
+            "%gpu_cluster 2,0 --profile x",
+            "A profile says which engines there are: it goes with -n and nothing else.",
+        ),
+        ("%gpu_cluster stop --profile x", "%gpu_cluster stop takes no options."),
+    ],
+)
+def test_bad_input_is_one_line(kernel: Kernel, line: str, says: str) -> None:
+    reply = kernel.run(line)
+    assert reply.status == "error"
+    assert says in reply.stderr
+    assert reply.stderr.count("\n") == 1
+
+
+def test_a_profile_whose_engines_end_at_once_leaves_nothing(of_mark: Marked, tmp_path: Path) -> None:
+    name = profile(tmp_path, "c.LocalEngineLauncher.engine_cmd = ['false']")
+    reply = of_mark.kernel.run(f"%gpu_cluster --profile {name} -n 1")
+    assert (
+        "The profile there has started no engines: its engines have ended while they started." in reply.stderr
+    )
+    assert not of_mark.started()
+
+
+def test_an_interrupt_while_engines_start_leaves_nothing(of_mark: Marked, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    program = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
+    name = profile(tmp_path, f"c.LocalEngineLauncher.engine_cmd = ['python', '-c', {program!r}]")
+
+    def interrupt() -> None:
+        until(begun.exists)
+        of_mark.kernel.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    reply = of_mark.kernel.run(f"%gpu_cluster --profile {name} -n 1")
+    thread.join()
+    assert reply.status == "error"
+    assert not of_mark.started()
+    assert of_mark.kernel.run("print(1)").stdout == "1\n"
