@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GpuTasksMagic"]
 
+_AGAIN = 0.5  # seconds between two looks at whether a task has ended
+
 
 class GpuTasksMagic:
     """The magic that shows tasks, waits for them and ends them."""
@@ -77,7 +79,8 @@ def _wait(found: Sequence[BackgroundTask], *, is_named: bool) -> None:
     waited = found if is_named else [task for task in found if task.is_running]
     try:
         for task in waited:
-            task.join()
+            while not task.join(_AGAIN):  # Python can miss an interrupt that comes as it begins to wait
+                pass
     except KeyboardInterrupt as interrupt:
         running = ", ".join(task.name for task in found if task.is_running)
         text = f"KeyboardInterrupt: {running} runs on; %gpu_tasks NAME --stop ends it."
