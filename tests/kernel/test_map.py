@@ -91,8 +91,8 @@ def test_an_engine_that_does_not_answer_an_interrupt_is_started_anew(
         "gpu_magic.map(hangs, range(4))", lambda: len(list(tmp_path.glob("begun-*"))) == 2
     )
     assert reply.traceback == "KeyboardInterrupt\nEngine 1 (GPU 0) was started anew: its variables are gone."
-    assert (
-        kernel.run("sorted(set(gpu_magic.map(lambda x: os.environ['RANK'], range(50))))").text == "['0', '1']"
+    assert kernel.run("sorted(set(gpu_magic.map(lambda x: os.environ['RANK'], range(50))))").text.endswith(
+        "['0', '1']"
     )
     assert "'0'" in kernel.run("%%px --targets 0\nkept").text
     assert "NameError" in kernel.run("%%px --targets 1\nkept").stderr
