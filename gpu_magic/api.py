@@ -59,7 +59,6 @@ __all__ = [
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-T = TypeVar("T")
 
 
 @overload
@@ -449,7 +448,7 @@ def _shell() -> Any:
     return ipython.get_ipython() if ipython is not None else None
 
 
-def _by_engine(cluster: Cluster, function: Callable[..., T], *given: object) -> ByEngine[T]:
+def _by_engine(cluster: Cluster, function: Callable[..., Result], *given: object) -> ByEngine[Result]:
     """Call a function of this module in the engines that run nothing."""
     from gpu_magic.display.hosts import ByEngine
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.engines.activity import Activity
 from gpu_magic.engines.asking import call
-from gpu_magic.engines.engine import Engine, EngineNumber
+from gpu_magic.engines.engine import Engine, EngineNumber, capitalized, named
 from gpu_magic.engines.in_engine import begin
 from gpu_magic.engines.starter import CONTROLLER
 from gpu_magic.errors import ClusterError
@@ -124,7 +124,7 @@ class Cluster:
         if gone := [engine for engine in wanted if engine in ended]:
             others = ",".join(str(engine.number) for engine in wanted if engine not in ended)
             raise ClusterError(
-                f"{_named(gone, 'has')} ended: {self._how_to_restart(gone)}"
+                f"{named(gone, 'has')} ended: {self._how_to_restart(gone)}"
                 f"{f', and %%px --targets {others} runs on the others' if others else ''}."
             )
         if self._left:
@@ -137,13 +137,13 @@ class Cluster:
     def still_running(self, engines: Sequence[Engine]) -> str:
         """Return what to do about engines that have not answered an interrupt, without a full stop."""
         return (
-            f"{_named(engines, 'runs')} on what was interrupted, in code that does not ask for interrupts: "
+            f"{named(engines, 'runs')} on what was interrupted, in code that does not ask for interrupts: "
             f"{self._how_to_restart(engines)}"
         )
 
     @property
     def can_restart(self) -> bool:
-        """Whether `restart` can start engines anew."""
+        """Whether `restart` can start engines anew: they were started by gpu_magic."""
         return self._starter.can_restart
 
     def restart(self, numbers: Iterable[int] | None = None) -> list[Engine]:
@@ -202,11 +202,11 @@ class Cluster:
 
     def unanswered(self, answers: Answers[Any]) -> list[str]:
         """Return which engines have not answered, and why: a sentence each."""
-        notes = [f"{_capitalized(engine.label)} has ended." for engine in self.ended]
+        notes = [f"{capitalized(engine.label)} has ended." for engine in self.ended]
         if busy := self.find(sorted(answers.silent)):
-            notes.append(f"{_named(busy, 'is')} busy, and could not be asked.")
+            notes.append(f"{named(busy, 'is')} busy, and could not be asked.")
         failed = [(self.engines[number], error) for number, error in answers.errors.items()]
-        return notes + [f"{_capitalized(engine.label)}: {error}." for engine, error in failed]
+        return notes + [f"{capitalized(engine.label)}: {error}." for engine, error in failed]
 
     def interrupt(self, jobs: Any, numbers: Iterable[int] | None = None) -> list[Engine]:
         """Interrupt engines that run something; return those that go on after 5 s.
@@ -296,20 +296,9 @@ class Cluster:
             text = f"The controller of the engines: {how}; %gpu_cluster stop, and start anew."
         else:
             engine = self.engines[number]
-            text = f"{_capitalized(engine.label)}: {how}; {self._how_to_restart([engine])}."
+            text = f"{capitalized(engine.label)}: {how}; {self._how_to_restart([engine])}."
         self.on_end("\n".join([text, *last]))
 
 
 def _write(text: str) -> None:
     sys.stderr.write(f"{text}\n")
-
-
-def _named(engines: Sequence[Engine], verb: str) -> str:
-    """Return engines as the beginning of a sentence: `Engine 0 (GPU 2) and engine 1 (GPU 0) have`."""
-    several = {"has": "have", "is": "are", "runs": "run"}
-    text = _capitalized(listed(engine.label for engine in engines))
-    return f"{text} {verb if len(engines) == 1 else several[verb]}"
-
-
-def _capitalized(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}"

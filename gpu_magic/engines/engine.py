@@ -10,10 +10,12 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.text import listed, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpu_magic.devices.model import Device
     from gpu_magic.launching.guardian import Process
 
-__all__ = ["Engine", "EngineNumber"]
+__all__ = ["Engine", "EngineNumber", "capitalized", "named"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +83,15 @@ class EngineNumber(int):
 
     def __format__(self, how: str) -> str:
         return format(int(self), how) if how else self._text
+
+
+def named(engines: Sequence[Engine], verb: str) -> str:
+    """Return engines as the beginning of a sentence: `Engine 0 (GPU 2) and engine 1 (GPU 0) have`."""
+    several = {"has": "have", "is": "are", "runs": "run"}
+    text = capitalized(listed(engine.label for engine in engines))
+    return f"{text} {verb if len(engines) == 1 else several[verb]}"
+
+
+def capitalized(text: str) -> str:
+    """Return a text as the beginning of a sentence."""
+    return f"{text[0].upper()}{text[1:]}"

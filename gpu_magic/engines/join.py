@@ -111,8 +111,9 @@ def _check_change(number: int, one: Introduction, devices: Sequence[Device]) -> 
 def _settle(client: Any, known: Mapping[int, Introduction], shares: Mapping[int, Sequence[Device]]) -> None:
     """Tell engines their GPUs and their ranks."""
     addresses = _addresses([one.host for one in known.values()])
-    numbers = list(known)
-    speakers = {address: number for number, address in zip(numbers[::-1], addresses[::-1], strict=True)}
+    speakers: dict[str, int] = {}  # an engine of each host, which finds free ports there
+    for number, address in zip(known, addresses, strict=True):
+        speakers.setdefault(address, number)
     counts = {
         speaker: (addresses.count(address) + 2 * (address == addresses[0]),)
         for address, speaker in speakers.items()
@@ -120,10 +121,11 @@ def _settle(client: Any, known: Mapping[int, Introduction], shares: Mapping[int,
     ports = call(client, free_ports, counts, _ANSWER)
     _check_all(ports, "named free ports")
     meeting = Meeting.of(addresses, {address: ports.results[one] for address, one in speakers.items()})
-    arguments = {
-        number: ([str(device.uuid) for device in shares[number]], rank_variables(rank, meeting))
-        for rank, number in enumerate(known)
-    }
+    arguments = {}
+    for rank, number in enumerate(known):
+        uuids = [str(device.uuid) for device in shares[number]]
+        index = {"GPU_MAGIC_INDEX": str(rank), "GPU_MAGIC_COUNT": str(len(known))}
+        arguments[number] = uuids, {**index, **rank_variables(rank, meeting)}
     done = call(client, settle, arguments, _ANSWER)
     _check_all(done, "taken its GPU")
     for number, why in done.results.items():
@@ -141,8 +143,7 @@ def _check_all(answers: Answers[Any], done: str) -> None:
     for number, error in answers.errors.items():
         raise ClusterError(f"Engine {number} has not {done}: {error}.")
     if answers.silent:
-        silent = listed(map(str, answers.silent))
-        raise ClusterError(f"Engine {silent} has not {done} within {_ANSWER:.0f} s.")
+        raise ClusterError(f"Engine {answers.silent[0]} has not {done} within {_ANSWER:.0f} s.")
 
 
 def _engines(numbers: Sequence[int]) -> str:

@@ -65,8 +65,8 @@ class LocalProcesses(Starter):
 
     """
 
-    can_restart = True
     is_here = True
+    can_restart = True
 
     def __init__(
         self, parts: Sequence[Selection], meeting: Meeting, files: RunFolder | Path, *, outlives: bool

@@ -84,7 +84,7 @@ class _ProfileStarter(Starter):
         while len(client.ids) < wanted:
             if not all(engines.running for engines in cluster.engines.values()):
                 client.close()
-                raise self._failed("its engines have ended while they started")
+                raise self._failed(f"they have ended{self._last_line()}")
             if time.monotonic() > deadline:
                 there = counted(len(client.ids), "engine")
                 client.close()
@@ -111,6 +111,11 @@ class _ProfileStarter(Starter):
         except BaseException:
             future.cancel()
             raise
+
+    def _last_line(self) -> str:
+        """Return the last line that the engines have written, behind a colon."""
+        output = "\n".join(engines.get_output() for engines in self._cluster.engines.values())
+        return "".join(f": {line.strip()}" for line in output.strip().splitlines()[-1:])
 
     def _failed(self, why: object) -> ClusterError:
         text = shortened(str(why).strip().partition("\n")[0] or type(why).__name__, _LONGEST).rstrip(".")

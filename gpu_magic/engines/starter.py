@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from gpu_magic.engines.engine import capitalized
 from gpu_magic.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -30,18 +31,18 @@ class Starter(ABC):
         The files for the Python frames of a crash, by the numbers of engines.
     owns_engines
         Whether the engines and the client end with the cluster.
-    can_restart
-        Whether it can end one engine alone, and start it anew.
     is_here
         Whether all engines are known to run on this machine.
+    can_restart
+        Whether single engines can be started anew. `start`, `check` and `note_ready` are for these alone.
 
     """
 
     on_end: Callable[[int, str, Sequence[str]], None] | None = None
     logs: Mapping[int, str] = MappingProxyType({})
     owns_engines = True
-    can_restart = False
     is_here = False
+    can_restart = False
 
     @abstractmethod
     def end(self) -> None:
@@ -60,8 +61,7 @@ class Starter(ABC):
             They can't be started anew, so they were not ended.
 
         """
-        how = self.how_to_restart([engine.number for engine in engines])
-        raise ClusterError(f"{how[0].upper()}{how[1:]}.")
+        raise ClusterError(f"{capitalized(self.how_to_restart([engine.number for engine in engines]))}.")
 
     def start(self, number: int) -> None:
         """Start an engine in the place of one that `end_engines` has ended."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.completer import SimpleCompletion
+from IPython.core.profileapp import list_profiles_in
+from IPython.paths import get_ipython_dir
 
 import gpu_magic
 from gpu_magic.devices.model import Gpu
@@ -80,6 +82,8 @@ def _values(magic: str, option: str) -> Iterable[str]:
         return _devices(is_first=True)
     if option == "--only":
         return known()
+    if option == "--profile":
+        return list_profiles_in(get_ipython_dir())
     kind = OPTIONS[magic][option]
     return kind if isinstance(kind, tuple) else ()
 
