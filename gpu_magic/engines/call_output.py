@@ -47,7 +47,7 @@ class CallOutput:
 
         """
         for position, (call, written) in list(self._calls.items()):
-            is_whole = call.wait_for_output(seconds if call.done() else 0)
+            is_whole = call.done() and call.wait_for_output(seconds)
             for stream in _STREAMS:
                 self._write(position, stream, written[stream], is_whole=is_whole)
             if is_whole:

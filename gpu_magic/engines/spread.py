@@ -126,9 +126,8 @@ class Spread:
     def end(self) -> list[Engine]:
         """End the calls that run; start engines anew that have ended or that go on, and return those."""
         with deferred_interrupts():
-            self._forget()
-            self._let_return()
-            left = self._cluster.interrupt(list(self._open.values()), self._own)
+            is_running = self._still_running([*self._open.values(), *self._forget()])
+            left = self._cluster.interrupt([*self._open.values()], self._own) if is_running else []
             self._output.show(_OUTPUT)
             ended = [engine for engine in self._cluster.ended if engine.number in self._numbers]
             numbers = [engine.number for engine in (*ended, *left)]
@@ -142,16 +141,17 @@ class Spread:
             if not one.done() or getattr(one.exception(), "ename", "") == "EngineError"
         ]
 
-    def _let_return(self) -> None:
-        """Wait for the calls that return by themselves, as all do that begin once the function is forgotten.
+    @staticmethod
+    def _still_running(replies: Sequence[Any]) -> bool:
+        """Wait for what returns by itself, as all does that begins once the function is forgotten.
 
         Where an interrupt reaches an engine between two calls, the reply to one of them can be lost, and
         ipyparallel goes on to wait for it.
         """
-        waiting = set(self._open.values())
-        returned = waiting
-        while returned:
+        returned, waiting = set(replies), set(replies)
+        while returned and waiting:
             returned, waiting = wait(waiting, _QUIET, FIRST_COMPLETED)
+        return bool(waiting)
 
     def _keep(self) -> None:
         sources = sources_of(self.files)
@@ -205,8 +205,11 @@ class Spread:
         if gone := [number for number in self._numbers if number not in there]:
             raise EnginesEnded(self._cluster.find(gone))
 
-    def _forget(self) -> None:
+    def _forget(self) -> list[Any]:
+        """Have the engines forget the function; return their replies."""
         there = self._client.ids
-        for number in self._numbers:
-            if number in there:
-                self._client[number].apply_async(forget, self._token)
+        return [
+            self._client[number].apply_async(forget, self._token)
+            for number in self._numbers
+            if number in there
+        ]

@@ -83,7 +83,7 @@ def _values(magic: str, option: str) -> Iterable[str]:
     if option == "--only":
         return known()
     if option == "--profile":
-        return list_profiles_in(get_ipython_dir())
+        return [str(name) for name in list_profiles_in(get_ipython_dir())]
     kind = OPTIONS[magic][option]
     return kind if isinstance(kind, tuple) else ()
 
