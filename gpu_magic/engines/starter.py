@@ -67,18 +67,16 @@ class Starter(ABC):
         """Start an engine in the place of one that `end_engines` has ended."""
         raise NotImplementedError
 
-    def check(self, *numbers: int) -> None:
-        """Raise ClusterError where the controller, or one of these engines, has ended while they start."""
-        raise NotImplementedError
+    def check(self, *numbers: int) -> None:  # noqa: B027 - most kinds don't know it
+        """Raise ClusterError where the controller, or one of these engines, is known to have ended."""
 
     @property
     def has_no_controller(self) -> bool:
         """Whether the controller is known to have ended: it never answers then."""
         return False
 
-    def note_ready(self, engines: Iterable[Engine]) -> None:
+    def note_ready(self, engines: Iterable[Engine]) -> None:  # noqa: B027 - most kinds have no use for it
         """Take note of all engines, when some of them have become ready."""
-        raise NotImplementedError
 
     def note_gone(self, number: int) -> None:
         """Take note that the controller no longer has an engine."""
