@@ -37,8 +37,9 @@ def current_cluster() -> Cluster:
 def check_none() -> None:
     """Raise ClusterError where there is a cluster."""
     if running := running_cluster():
-        there = counted(len(running.engines), "engine")
-        raise ClusterError(f"{there} run already: %gpu_cluster stop ends them.")
+        count = len(running.engines)
+        runs, them = ("runs", "it") if count == 1 else ("run", "them")
+        raise ClusterError(f"{counted(count, 'engine')} {runs} already: %gpu_cluster stop ends {them}.")
 
 
 def use(cluster: Cluster) -> None:
