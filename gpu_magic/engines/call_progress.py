@@ -45,3 +45,5 @@ class CallProgress:
         if self._bar is not None:
             self.update(done)
             self._bar.close()
+            # Its `__del__` must not wait for the garbage collector: an interrupt that comes there is lost.
+            self._bar = None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -12,7 +15,7 @@ import pytest
 from tests.processes import marked, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.kernel.conftest import Kernel
@@ -35,8 +38,13 @@ class Marked:
 
 
 @pytest.fixture
-def of_mark(start_kernel: Callable[..., Kernel]) -> Marked:
-    return Marked(start_kernel)
+def of_mark(start_kernel: Callable[..., Kernel]) -> Iterator[Marked]:
+    """Return a kernel with a mark; what a failing test leaves is ended."""
+    made = Marked(start_kernel)
+    yield made
+    for pid in made.started():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def profile(folder: Path, *settings: str) -> str:
