@@ -158,7 +158,7 @@ class LocalProcesses(Starter):
         )
 
     def connection_file(self) -> Path:
-        """Wait for the controller, let the engines come, and return the connection file for clients.
+        """Wait for the controller, and return the connection file for clients.
 
         Raises
         ------
@@ -174,9 +174,15 @@ class LocalProcesses(Starter):
             if time.monotonic() > deadline:
                 raise ClusterError(f"The controller has not answered within {_WAIT} s.")
             time.sleep(_AGAIN)
-        # The controller writes its files while engines look for them: they must not read a part of one.
-        (self._security / _FOR_ENGINES).rename(self._security / _ENGINES)
         return self._security / _FOR_CLIENTS
+
+    def let_engines_come(self) -> None:
+        """Let the engines connect, once there is a client.
+
+        A client that connects while they do can miss one: it asks for a list, and only then subscribes to what
+        changes. And the controller writes its file in place, so that an engine could read a part of it.
+        """
+        (self._security / _FOR_ENGINES).rename(self._security / _ENGINES)
 
     @property
     def has_no_controller(self) -> bool:

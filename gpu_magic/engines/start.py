@@ -62,6 +62,7 @@ def start(
     cluster = None
     try:
         cluster = Cluster(_client(ipyparallel, processes.connection_file()), engines, processes)
+        processes.let_engines_come()
         cluster.begin()
     except BaseException:  # an interrupt, too
         (cluster.stop if cluster else processes.end)()
