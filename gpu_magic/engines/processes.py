@@ -179,8 +179,8 @@ class LocalProcesses(Starter):
     def let_engines_come(self) -> None:
         """Let the engines connect, once there is a client.
 
-        A client that connects while they do can miss one: it asks for a list, and only then subscribes to what
-        changes. And the controller writes its file in place, so that an engine could read a part of it.
+        A client that connects while they do can miss one: it asks for a list, and subscribes to what changes
+        only then. And the controller writes its file in place, so that an engine could read a part of it.
         """
         (self._security / _FOR_ENGINES).rename(self._security / _ENGINES)
 
