@@ -669,16 +669,18 @@ def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
         A call has failed, or its engine has ended: the first one ends all. Its message has the traceback. An
         engine that has ended, or that does not answer an interrupt, is started anew, without its variables;
         so it is after a KeyboardInterrupt.
-    ChoiceError, ClusterError
-        No engines run, or not on these GPUs; or the function or an item can't be handed over, as it can't be
-        pickled or is on a GPU. Nothing has run.
+    ChoiceError, ClusterError, LaunchError
+        No engines run, or not on these GPUs; cloudpickle is not installed; or the function or an item can't be
+        handed over, as it can't be pickled or is on a GPU. Nothing has run.
 
     """
     from gpu_magic.engines.current import current_cluster
     from gpu_magic.engines.with_gpus import engines_with
+    from gpu_magic.launching.handover import check_installed
     from gpu_magic.selection.normalize import normalize_request
 
     used = current_cluster()
+    check_installed()
     engines = engines_with(used, current(), normalize_request(gpus))
     from gpu_magic.engines.mapping import map_over  # loads ipyparallel, which is there now
 

@@ -249,12 +249,7 @@ class Cluster:
         return f"<Cluster {self}>"
 
     def begin(self, numbers: Iterable[int] | None = None) -> None:
-        """Wait until engines have started, and make them ready.
-
-        Parameters
-        ----------
-        numbers
-            Those of the engines; None: all.
+        """Wait until engines have started, and make them ready: by their numbers, or all.
 
         Raises
         ------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ipyparallel import AsyncResult
+from ipyparallel.client.client import ExecuteReply
 from ipyparallel.client.magics import ParallelMagics
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
@@ -30,6 +31,19 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
     def engine_id(self) -> list[EngineNumber]:
         """The engines, as `display_outputs` writes them in front of what they have written."""
         return list(self.numbers)
+
+    def get(self, *args: Any, **options: Any) -> Any:
+        """Return the results; each names its engine when it is shown."""
+        found = super().get(*args, **options)
+        for number, one in zip(self.numbers, found if isinstance(found, list) else [found], strict=False):
+            if isinstance(one, ExecuteReply):
+                one.metadata["engine_id"] = number
+        return found
+
+    def _iopub_streaming_output_callback(self, eid: EngineNumber, msg_future: Any, msg: Any) -> None:
+        # A value that is shown as it comes takes the engine from there.
+        msg_future.output.metadata["engine_id"] = eid
+        super()._iopub_streaming_output_callback(eid, msg_future, msg)
 
 
 class PxMagics(ParallelMagics):  # type: ignore[misc]

@@ -126,7 +126,7 @@ def import_ipyparallel() -> Any:
         return import_module("ipyparallel")
     except ImportError:
         raise ClusterError(
-            "Engines are ipyparallel's, which is not installed here: pip install 'gpu_magic[cluster]'."
+            "Engines are ipyparallel's, which is not installed here: pip install ipyparallel cloudpickle."
         ) from None
 
 

@@ -61,11 +61,14 @@ class Starter(ABC):
             They can't be started anew, so they were not ended.
 
         """
-        raise ClusterError(f"{capitalized(self.how_to_restart([engine.number for engine in engines]))}.")
+        self._refuse_restart([engine.number for engine in engines])
 
     def start(self, number: int) -> None:
-        """Start an engine in the place of one that `end_engines` has ended."""
-        raise NotImplementedError
+        """Start an engine in the place of one that `end_engines` has ended; the same error."""
+        self._refuse_restart([number])
+
+    def _refuse_restart(self, numbers: Sequence[int]) -> None:
+        raise ClusterError(f"{capitalized(self.how_to_restart(numbers))}.")
 
     def check(self, *numbers: int) -> None:  # noqa: B027 - most kinds don't know it
         """Raise ClusterError where the controller, or one of these engines, is known to have ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 
 __all__ = ["GpuClusterMagic"]
+
+_WORDS = ("attach", "restart", "stop")
 
 
 class GpuClusterMagic:
@@ -57,9 +60,11 @@ class GpuClusterMagic:
         try:
             options = read("%gpu_cluster", line)
             word, _, rest = options.request.partition(" ")
-            if word in ("attach", "restart", "stop"):
+            if word in _WORDS:
                 _check_alone(word, options)
                 getattr(self, f"_{word}")(rest.strip())
+            elif close := difflib.get_close_matches(word, _WORDS, n=1):
+                raise UsageError(f"There is no %gpu_cluster {word}; did you mean %gpu_cluster {close[0]}?")
             elif options.request or options.profile or running_cluster() is None:
                 self._start(options)
             else:

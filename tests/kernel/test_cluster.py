@@ -59,6 +59,9 @@ def test_outputs_in_the_order_of_engines_name_their_gpus_too(kernel: Kernel) -> 
     label = "GPU {} (NVIDIA A100-SXM4-80GB)"
     reply = kernel.run(f"%%px --no-stream\n{MASK}")
     assert reply.stdout == f"[stdout:0 = {label.format(2)}] \n2 0 2\n[stdout:1 = {label.format(0)}] \n0 1 2\n"
+    value = "Out[1 = GPU 0 (NVIDIA A100-SXM4-80GB):"
+    assert value in kernel.run("%%px\n1 + 1").text
+    assert value in kernel.run("%%px --no-stream\n1 + 1").text
     kernel.run(f"%%px --noblock\n{MASK}")
     assert f"[stdout:1 = {label.format(0)}] \n0 1 2\n" in kernel.run("%pxresult").stdout
 
@@ -144,6 +147,7 @@ def test_nothing_is_left_behind(start_kernel: Callable[..., Kernel], end: str, t
         ("stop", "No engines run here: %gpu_cluster starts one for each GPU."),
         ("restart 1", "No engines run here: %gpu_cluster starts one for each GPU."),
         ("7", "There is no GPU 7"),
+        ("stpo", "There is no %gpu_cluster stpo; did you mean %gpu_cluster stop?"),
         ("-n 5", "-n 5 with 4 GPUs: from 1 to 4 of them can be used."),
         ("none", "needs a GPU"),
         ("-n many", "-n is a number of GPUs, and not many."),
