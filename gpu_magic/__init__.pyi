@@ -3,20 +3,20 @@
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from gpu_magic.api import attach_cluster as attach_cluster
-from gpu_magic.api import choose as choose
-from gpu_magic.api import cluster as cluster
-from gpu_magic.api import devices_of as devices_of
-from gpu_magic.api import gpu_free as gpu_free
-from gpu_magic.api import gpus as gpus
-from gpu_magic.api import guard as guard
-from gpu_magic.api import launch as launch
-from gpu_magic.api import map as map  # noqa: A004 - it is `gpu_magic.map`
-from gpu_magic.api import on_gpu as on_gpu
-from gpu_magic.api import panel as panel
-from gpu_magic.api import tasks as tasks
-from gpu_magic.api import to_cpu as to_cpu
-from gpu_magic.api import to_gpu as to_gpu
+from gpu_magic.api.choosing import choose as choose
+from gpu_magic.api.choosing import gpus as gpus
+from gpu_magic.api.choosing import guard as guard
+from gpu_magic.api.choosing import panel as panel
+from gpu_magic.api.placing import devices_of as devices_of
+from gpu_magic.api.placing import gpu_free as gpu_free
+from gpu_magic.api.placing import on_gpu as on_gpu
+from gpu_magic.api.placing import to_cpu as to_cpu
+from gpu_magic.api.placing import to_gpu as to_gpu
+from gpu_magic.api.running import attach_cluster as attach_cluster
+from gpu_magic.api.running import cluster as cluster
+from gpu_magic.api.running import launch as launch
+from gpu_magic.api.running import map as map  # noqa: A004 - it is `gpu_magic.map`
+from gpu_magic.api.running import tasks as tasks
 from gpu_magic.devices.model import Gpu as Gpu
 from gpu_magic.devices.model import GpuProcess as GpuProcess
 from gpu_magic.devices.model import GpuStatus as GpuStatus

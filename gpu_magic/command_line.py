@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import gpu_magic
-from gpu_magic.api import gpus
+from gpu_magic.api.choosing import gpus
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.task_output import RankLines

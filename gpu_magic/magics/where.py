@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 import gpu_magic
-from gpu_magic.api import where
+from gpu_magic.api.placing import where
 from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics.arguments import read

@@ -1,0 +1,1 @@
+"""What can be called from Python: all that the magics do."""

@@ -1,0 +1,171 @@
+"""The GPUs that there are, and those that this process uses."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import TYPE_CHECKING, overload
+
+from gpu_magic.display.gpus import Gpus
+from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
+from gpu_magic.process.session import current
+from gpu_magic.process.view import ask_guard, take_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpu_magic.devices.model import Gpu, MigInstance
+    from gpu_magic.display.choice import Choice
+    from gpu_magic.display.hosts import HostGpus
+    from gpu_magic.engines.cluster import Cluster
+    from gpu_magic.process.guard import Guard
+    from gpu_magic.selection.options import By, Order
+    from gpu_magic.widget.panel import Panel
+
+__all__ = ["choose", "gpus", "guard", "panel"]
+
+
+@overload
+def gpus() -> Gpus: ...
+
+
+@overload
+def gpus(*, cluster: Cluster) -> HostGpus: ...
+
+
+def gpus(*, cluster: Cluster | None = None) -> Gpus | HostGpus:
+    """Return the machine's GPUs: an `Inventory` that shows itself as a table.
+
+    Parameters
+    ----------
+    cluster
+        Return those of all hosts of this cluster, by host.
+
+    Returns
+    -------
+    Gpus
+        One `Gpu` for each physical GPU, in nvidia-smi's order, with figures of now (bytes, percent, degrees
+        Celsius, watts; UNKNOWN where the driver gives none), and what this process can see of them.
+
+    """
+    if cluster is None:
+        return Gpus.of(take_snapshot(current()))
+    from gpu_magic.display.hosts import HostGpus
+    from gpu_magic.engines.hosts import read_hosts
+
+    return HostGpus(read_hosts(cluster))
+
+
+def guard() -> Guard:
+    """Ask the CUDA driver whether a choice can still take effect in this process.
+
+    Returns
+    -------
+    Guard
+        Its `state`, and if it is too late: since when, by what, and what the process keeps.
+
+    """
+    return ask_guard(current())
+
+
+def choose(
+    wanted: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance],
+    *,
+    by: By | None = None,
+    order: Order | None = None,
+    dry_run: bool = False,
+    force: bool = False,
+    growth: bool = False,
+    memory_limit: str | int | None = None,
+    in_process: bool = False,
+    restart: bool = False,
+    strict: bool = False,
+) -> Choice:
+    """Choose the GPUs that CUDA will see in this process, before a framework starts it.
+
+    Parameters
+    ----------
+    wanted
+        As after `%gpus`: `"1,3"`, `"0-2,5"`, `"GPU-8f3a"`, `"auto:2"`, `"all"`, `"none"`, `"reset"`; or a
+        number, or one of `gpus()`; or several. The order is kept: the first is `cuda:0`.
+    by
+        Write CUDA_VISIBLE_DEVICES by "index" or "uuid"; None follows what the process was started with.
+    order
+        CUDA_DEVICE_ORDER: "pci" or "fastest"; None follows what the process was started with. With
+        "fastest", `all` and `auto:2` are in CUDA's own order, where that can be known.
+    dry_run
+        Decide, and change nothing.
+    force
+        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
+    growth
+        Have TensorFlow and JAX take memory as they need it, and not most of a GPU at once.
+    memory_limit
+        The most of each GPU's memory that TensorFlow, JAX and PyTorch take: "8GB" (10 to the 9th bytes each),
+        "8GiB" (2 to the 30th), or a number of bytes.
+    in_process
+        Once CUDA has started: have the imported frameworks use these from here on, among those
+        that the process has. It goes with no other option but `dry_run`.
+    restart
+        Where it is too late: restart the kernel; the next `%load_ext gpu_magic` in it applies the choice.
+    strict
+        Raise where it is too late, instead of warning.
+
+    Returns
+    -------
+    Choice
+        What `cuda:0`, `cuda:1`, … are now.
+
+    Raises
+    ------
+    ChoiceError
+        For GPUs that can't be chosen; nothing was changed.
+    CudaInitializedError
+        With `strict`, where CUDA was initialized with other GPUs; nothing was changed.
+    KernelRestarting
+        With `restart`, where it is too late and the kernel is about to be restarted for it.
+
+    Warns
+    -----
+    CudaInitializedWarning
+        The same without `strict`.
+
+    """
+    from gpu_magic.display.choice import Choice
+    from gpu_magic.process.choosing import apply, narrow
+    from gpu_magic.process.outcome import Refused
+    from gpu_magic.selection.normalize import normalize_request
+    from gpu_magic.selection.options import Options
+
+    if in_process and restart:
+        raise ChoiceError("An in-process choice needs no restart: use one of the two.")
+    options = Options(by, order, force, growth, memory_limit)
+    outcome = (narrow if in_process else apply)(
+        current(), normalize_request(wanted), options, dry_run=dry_run
+    )
+    if restart and isinstance(outcome, Refused):
+        from gpu_magic.widget.restart_widget import restart_with_choice
+
+        restart_with_choice(outcome)
+    choice = Choice(outcome)
+    if choice.refusal and strict:
+        raise CudaInitializedError(choice.refusal)
+    if choice.refusal:
+        # Without a registry Python shows it at every call, and not only at the first from a line.
+        caller = sys._getframe(1)  # noqa: SLF001
+        where, line, module = caller.f_code.co_filename, caller.f_lineno, caller.f_globals.get("__name__", "")
+        warnings.warn_explicit(choice.refusal, CudaInitializedWarning, where, line, module=module)
+    return choice
+
+
+def panel() -> Panel:
+    """Return a live panel of the GPUs, to choose them by clicking: the last line of a cell shows it.
+
+    Returns
+    -------
+    Panel
+        A widget. All panels of a process show the same, and are read by one thread, while a page shows one.
+
+    """
+    from gpu_magic.widget.panel import Panel
+
+    return Panel()

@@ -1,0 +1,290 @@
+"""Where code runs, where objects live, and how they move."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from gpu_magic.errors import PlacementError
+from gpu_magic.text import with_article
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpu_magic.devices.model import Gpu, MigInstance
+    from gpu_magic.display.hosts import ByEngine
+    from gpu_magic.display.memory import Devices, Freed, Where
+    from gpu_magic.engines.cluster import Cluster
+    from gpu_magic.placement.budget import Budget
+    from gpu_magic.placement.on_gpu import OnGpu
+    from gpu_magic.selection.target import LogicalDevice
+
+__all__ = ["devices_by_name", "devices_of", "gpu_free", "on_gpu", "to_cpu", "to_gpu", "where"]
+
+Result = TypeVar("Result")
+
+
+def on_gpu(
+    wanted: str | int | Gpu | MigInstance | Iterable[str | int],
+    *,
+    only: str | Iterable[str] | None = None,
+    or_cpu: bool = False,
+    mirror: bool = False,
+) -> OnGpu:
+    """Run a block, or a function, on one GPU in every framework that it uses.
+
+    >>> with gpu_magic.on_gpu(0):
+    ...     model = torch.nn.Linear(4, 2)
+
+    >>> @gpu_magic.on_gpu("cuda:1")
+    ... def train(): ...
+
+    Parameters
+    ----------
+    wanted
+        As after `%%on_gpu`: `0`, `"cuda:0"`, `"/GPU:0"`, `"smi:3"`, `"GPU-8f3a"`, `"cpu"`, `"cpu:2"`; a
+        framework's own object (`torch.device("cuda:1")`, `jax.devices()[1]`); one of `gpus()`.
+    only
+        The frameworks to tell: `"torch"`, `"torch,tensorflow"` or `["torch"]`; None for all.
+    or_cpu
+        Where it can't be used, run on the CPU and say so.
+    mirror
+        With several devices: the scope of a `tf.distribute.MirroredStrategy` over exactly these.
+
+    Returns
+    -------
+    OnGpu
+        A context manager, which can be used several times and within itself, and a decorator for functions.
+        `as device` is the device as the framework calls it that the code uses, PyTorch before the others:
+        `torch.device("cuda:1")`, `"/GPU:1"`, an object of JAX or CuPy.
+
+    Raises
+    ------
+    PlacementError
+        For what names no device; at the block's beginning, where a framework that the code uses can't run
+        there, and the block has not run; at its end, for one that the block itself was the first to import.
+
+    """
+    from gpu_magic.frameworks import device_of
+    from gpu_magic.placement.on_gpu import OnGpu, read_only
+    from gpu_magic.selection.normalize import normalize_device
+
+    if only is not None and not isinstance(only, str | Iterable):
+        raise PlacementError(f"only={only!r:.40} names no frameworks; try only='torch'.")
+    names = only if only is None or isinstance(only, str) else ",".join(str(name) for name in only)
+    caller = sys._getframe(1)  # noqa: SLF001 - what the block will use stands in its own code
+    return OnGpu(
+        normalize_device(wanted, device_of),
+        only=None if names is None else read_only(names),
+        or_cpu=or_cpu,
+        mirror=mirror,
+        code=caller.f_code,
+        namespace=caller.f_globals,  # no copy and no locals: a block can be kept, and would keep those
+    )
+
+
+@overload
+def devices_of(*things: object) -> Devices: ...
+
+
+@overload
+def devices_of(*things: str, cluster: Cluster) -> ByEngine[Where]: ...
+
+
+def devices_of(*things: Any, cluster: Cluster | None = None) -> Devices | ByEngine[Where]:
+    """Return on which devices variables live, in every framework, and how many bytes they take there.
+
+    Parameters
+    ----------
+    things
+        Tensors and arrays, models, optimizers, and containers of them, however nested. What shares memory
+        (views, tied weights) is counted once.
+    cluster
+        Return it of the variables in each engine of this cluster. Then `things` are names, as after `%where`;
+        without any, all variables there that hold arrays.
+
+    Returns
+    -------
+    Devices
+        A mapping from a device's name (`"cuda:0"`, `"cpu"`) to bytes, which shows itself with the physical
+        GPUs.
+
+    """
+    if cluster is None:
+        return devices_by_name({"": things})[""]
+    return _by_engine(cluster, where, list(things))
+
+
+def where(names: Sequence[str]) -> Where:
+    """Return where variables of this process's IPython shell live.
+
+    Parameters
+    ----------
+    names
+        Their names, or other expressions; without any, all variables that hold arrays.
+
+    Raises
+    ------
+    PlacementError
+        There is no such variable.
+
+    """
+    from gpu_magic.display.memory import Where
+    from gpu_magic.moving.names import evaluated, variables_of
+    from gpu_magic.placement.budget import Budget
+
+    shell = _shell()
+    if names:
+        return Where(devices_by_name({name: evaluated(shell, name) for name in names}))
+    budget = Budget()
+    found = devices_by_name(variables_of(shell.user_ns, shell.user_ns_hidden), budget)
+    return Where({name: devices for name, devices in found.items() if devices}, budget.unfinished)
+
+
+def devices_by_name(variables: Mapping[str, object], budget: Budget | None = None) -> dict[str, Devices]:
+    """Return `devices_of` for each of several variables; the machine is read once for all of them.
+
+    Parameters
+    ----------
+    variables
+        The variables.
+    budget
+        How much of them may be looked at. None: all of it.
+
+    """
+    from gpu_magic.display.memory import Devices
+    from gpu_magic.placement.holdings import memory_by_device
+    from gpu_magic.placement.physical import LazySnapshot, labels
+
+    machine = LazySnapshot()
+    memory = {}
+    for name, value in variables.items():
+        with budget.variable(name) if budget is not None else nullcontext():
+            memory[name] = memory_by_device([value], budget)
+    return {name: Devices(on_devices, labels(on_devices, machine)) for name, on_devices in memory.items()}
+
+
+def to_gpu(
+    thing: Any, device: str | int | None = None, *, numpy: str | None = None, or_cpu: bool = False
+) -> Any:
+    """Move a variable to a device, with all that it holds and all that ties that together, or nothing of it.
+
+    >>> model, optimizer, batch = gpu_magic.to_gpu((model, optimizer, batch), 1)
+
+    Parameters
+    ----------
+    thing
+        A tensor or array of PyTorch, TensorFlow, JAX or CuPy; a PyTorch module or optimizer; an object with a
+        `.to(device)`; lists, tuples, dicts, dataclasses and the like of these, to any depth. What hangs
+        together is moved together: tied weights stay tied, views stay views.
+    device
+        As for `on_gpu`; None is the GPU of the `on_gpu` block around, or else `cuda:0`.
+    numpy
+        Make NumPy's arrays those of "torch", "jax" or "cupy"; None leaves them.
+    or_cpu
+        Where the device can't be used, move to the CPU and print that in a line.
+
+    Returns
+    -------
+    Any
+        What was moved. Modules, optimizers, parameters, lists, dicts and objects that can be changed are the
+        same ones, changed in place; tensors, arrays and tuples are new.
+
+    Raises
+    ------
+    PlacementError
+        It can't be moved, does not fit, or a copy failed. All is as it was.
+
+    """
+    from gpu_magic.frameworks import device_of
+    from gpu_magic.moving.move import carry_out
+    from gpu_magic.moving.or_cpu import planned
+    from gpu_magic.moving.plan import Plan
+    from gpu_magic.placement.physical import LazySnapshot
+    from gpu_magic.selection.normalize import can_name_device, normalize_device
+
+    if isinstance(thing, str):
+        raise PlacementError(f"to_gpu moves a variable, and {thing!r:.40} is a string: remove the quotes.")
+    if thing is None:
+        raise PlacementError("to_gpu moves a variable, and this one is None.")
+    if not can_name_device(device) and device_of(device) is None:
+        raise PlacementError(
+            f"to_gpu moves one thing, followed by the device, not {with_article(type(device).__name__)}: "
+            "to_gpu((model, optimizer), 1) moves several."
+        )
+    machine = LazySnapshot()
+
+    def make(destination: LogicalDevice) -> Plan:
+        plan = Plan(destination, numpy, machine)
+        plan.add("", thing)
+        plan.check()
+        if or_cpu:
+            plan.check_converted()
+        return plan
+
+    text = None if device is None else normalize_device(device, device_of)
+    return carry_out(planned(text, machine, make, or_cpu=or_cpu))[0]
+
+
+def to_cpu(thing: Any, *, numpy: str | None = None) -> Any:
+    """Move a variable to the CPU: see `to_gpu`. CuPy's arrays become NumPy's."""
+    return to_gpu(thing, "cpu", numpy=numpy)
+
+
+@overload
+def gpu_free(*, dry_run: bool = False, cluster: None = None) -> Freed: ...
+
+
+@overload
+def gpu_free(*, dry_run: bool = False, cluster: Cluster) -> ByEngine[Freed]: ...
+
+
+def gpu_free(*, dry_run: bool = False, cluster: Cluster | None = None) -> Freed | ByEngine[Freed]:
+    """Give memory back: what only IPython's history keeps, garbage, and what frameworks keep unused.
+
+    In IPython, the last error's traceback and the outputs that hold GPU memory are dropped. Then garbage is
+    collected, and the cache of each framework that is imported is emptied.
+
+    Parameters
+    ----------
+    dry_run
+        Find out what would be dropped, and drop nothing.
+    cluster
+        Free memory in each engine of this cluster that runs nothing, and return what became of it by engine.
+
+    Returns
+    -------
+    Freed
+        What each GPU had in use before and after, what was dropped, and which variables hold the rest. It
+        shows itself as text.
+
+    """
+    if cluster is not None:
+        return _by_engine(cluster, _free, dry_run)
+    return _free(dry_run)
+
+
+def _free(dry_run: bool) -> Freed:
+    from gpu_magic.display.memory import Freed
+    from gpu_magic.moving.free import free
+    from gpu_magic.moving.history import History
+
+    shell = _shell()
+    return Freed.of(free(History(shell) if shell is not None else None, dry_run=dry_run))
+
+
+def _shell() -> Any:
+    """Return this process's IPython shell; None where there is none."""
+    ipython = sys.modules.get("IPython.core.getipython")
+    return ipython.get_ipython() if ipython is not None else None
+
+
+def _by_engine(cluster: Cluster, function: Callable[..., Result], *given: object) -> ByEngine[Result]:
+    """Call a function of this module in the engines that run nothing."""
+    from gpu_magic.display.hosts import ByEngine
+
+    answers = cluster.ask(function, *given)
+    results = {cluster.engines[number]: answer for number, answer in answers.results.items()}
+    return ByEngine(results, cluster.unanswered(answers))

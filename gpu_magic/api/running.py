@@ -1,0 +1,239 @@
+"""Work on several GPUs: commands, engines, and what runs in the background."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, TypeVar
+
+from gpu_magic.errors import ClusterError
+from gpu_magic.process.session import current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from gpu_magic.devices.model import Gpu, MigInstance
+    from gpu_magic.engines.cluster import Cluster
+    from gpu_magic.engines.start import Client
+    from gpu_magic.launching.task import Task
+    from gpu_magic.process.task import BackgroundTask
+
+__all__ = ["attach_cluster", "cluster", "launch", "map", "tasks"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def launch(
+    command: str | Iterable[str],
+    *,
+    gpus: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] | None = None,
+    count: int | None = None,
+    each: bool = False,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    force: bool = False,
+) -> Task:
+    """Run a command on GPUs, in processes of its own; return while it runs.
+
+    Only the command's environment has these GPUs, so it does not matter whether CUDA has started here. All
+    that the command starts ends with it, and with this process.
+
+    Parameters
+    ----------
+    command
+        A launcher (torchrun, accelerate launch, deepspeed, python) or any other program, and what follows it;
+        a text is divided as a shell does.
+    gpus
+        As for `choose`; None: those that this process has, in their order.
+    count
+        How many of them, the first ones; None: all.
+    each
+        Start the command once for each GPU, which it has alone, with GPU_MAGIC_INDEX and GPU_MAGIC_COUNT in
+        its environment.
+    env
+        More variables for the command.
+    cwd
+        Where it is run; None: where this process is.
+    force
+        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
+
+    Returns
+    -------
+    Task
+        With `wait()`, `stop()`, `output`, `ranks` and `code`. What it has written goes with it.
+
+    Raises
+    ------
+    ChoiceError, LaunchError
+        One line that says why it can't be launched; nothing was started.
+
+    """
+    from gpu_magic.launching.prepare import prepare
+    from gpu_magic.launching.task import Task
+    from gpu_magic.selection.normalize import normalize_request
+
+    words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+    wanted = None if gpus is None else normalize_request(gpus)
+    prepared = prepare(
+        current(),
+        words,
+        wanted,
+        count,
+        each=each,
+        force=force,
+        variables={str(name): str(value) for name, value in (env or {}).items()},
+        folder=cwd,
+    )
+    return Task("launch", prepared, current())
+
+
+def cluster(
+    gpus: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] | Client | None = None,
+    *,
+    count: int | None = None,
+    force: bool = False,
+    keep: bool = False,
+    profile: str | None = None,
+) -> Cluster:
+    """Start one IPython engine for each GPU, which sees that GPU alone; return when all have answered.
+
+    It is the cluster that this process uses: `%%px` and `map` run in it. With ipyparallel's own engines, on
+    any number of hosts, those of one host divide the GPUs among them that they were given there.
+
+    Parameters
+    ----------
+    gpus
+        As for `choose`; None: those that this process has, in their order. Or a client of ipyparallel's,
+        whose engines are used, and go on when the cluster is stopped.
+    count
+        How many of them, the first ones; None: all. With a profile, how many engines.
+    force
+        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
+    keep
+        Let them go on when this process ends; another one can attach them.
+    profile
+        An IPython profile that says how ipyparallel starts engines: by ssh, Slurm, PBS and others.
+
+    Returns
+    -------
+    Cluster
+        With `client`, ipyparallel's own, `engines`, `restart()` and `stop()`. It ends with this process.
+
+    Raises
+    ------
+    ChoiceError, ClusterError, LaunchError
+        One line that says why there is none; nothing of it is left.
+
+    """
+    from gpu_magic.engines.current import check_none
+    from gpu_magic.engines.join import join
+    from gpu_magic.engines.profile import start_profile
+    from gpu_magic.engines.start import is_client, start
+    from gpu_magic.engines.starter import Others
+    from gpu_magic.selection.normalize import normalize_request
+
+    check_none()
+    if profile is not None:
+        if gpus is not None or force or keep:
+            raise ClusterError("A profile says which engines there are: it goes with -n and nothing else.")
+        return _used(start_profile(profile, count))
+    if is_client(gpus):
+        if count is not None or force or keep:
+            raise ClusterError("All engines of a client are used, as they are: it goes with no options.")
+        return _used(join(gpus, Others()))
+    wanted = None if gpus is None else normalize_request(gpus)
+    return _used(start(current(), wanted, count, force=force, keep=keep))
+
+
+def attach_cluster(name: str = "") -> Cluster:
+    """Use the engines that another process has started with `cluster(keep=True)`, and that have outlived it.
+
+    Parameters
+    ----------
+    name
+        Which, where there are several: the error says what they are called.
+
+    Raises
+    ------
+    ClusterError
+        There are none, or several; or this process uses a cluster already.
+
+    """
+    from gpu_magic.engines.current import check_none
+    from gpu_magic.engines.start import attach
+
+    check_none()
+    return _used(attach(current(), name))
+
+
+def _used(made: Cluster) -> Cluster:
+    """Use a cluster in this process from here on, also for `%%px`; return it."""
+    from gpu_magic.engines.current import use
+    from gpu_magic.engines.px import add_px  # loads ipyparallel
+
+    use(made)
+    add_px(made)
+    return made
+
+
+def tasks() -> dict[str, BackgroundTask]:
+    """Return what was started in the background, commands and cells, by name: what `%gpu_tasks` lists.
+
+    >>> gpu_magic.tasks()["eval"].wait()
+    0.93
+    """
+    from gpu_magic.process.tasks import tasks as started
+
+    return {task.name: task for task in started}
+
+
+def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
+    fn: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    gpus: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] = "all",
+) -> list[Result]:
+    """Call a function with each item in the engines of `cluster()`: each takes the next when it is free.
+
+    >>> losses = gpu_magic.map(train, [0.1, 0.01, 0.001])
+
+    The function, also one of the notebook's or a closure, goes to each engine once, with the names of the
+    notebook that it uses; other names are those that `%%px` has defined there. What the calls print is shown
+    behind the position of their item.
+
+    Parameters
+    ----------
+    fn
+        The function.
+    items
+        What it is called with. All of them are taken from an iterator before the first call.
+    gpus
+        As for `choose`: the engines that have these; "all": all engines.
+
+    Returns
+    -------
+    list
+        What it has returned, in the order of the items.
+
+    Raises
+    ------
+    CallFailed
+        A call has failed, or its engine has ended: the first one ends all. Its message has the traceback. An
+        engine that has ended, or that does not answer an interrupt, is started anew, without its variables;
+        so it is after a KeyboardInterrupt.
+    ChoiceError, ClusterError, LaunchError
+        No engines run, or not on these GPUs; cloudpickle is not installed; or the function or an item can't
+        be handed over, as it can't be pickled or is on a GPU. Nothing has run.
+
+    """
+    from gpu_magic.engines.current import current_cluster
+    from gpu_magic.engines.with_gpus import engines_with
+    from gpu_magic.launching.handover import check_installed
+    from gpu_magic.selection.normalize import normalize_request
+
+    used = current_cluster()
+    check_installed()
+    engines = engines_with(used, current(), normalize_request(gpus))
+    from gpu_magic.engines.mapping import map_over  # loads ipyparallel, which is there now
+
+    return map_over(used, engines, fn, items)
