@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["GIB", "bytes_text", "counted", "listed", "printable", "shortened", "size_text", "with_article"]
+__all__ = [
+    "GIB",
+    "bytes_text",
+    "counted",
+    "listed",
+    "printable",
+    "shortened",
+    "since_text",
+    "size_text",
+    "with_article",
+]
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -44,6 +55,13 @@ def with_article(name: str, article: str = "a") -> str:
 def bytes_text(size: int) -> str:
     """Return bytes in one of two units, as in tables: `79.2 GiB`, `97 MiB`."""
     return f"{size / GIB:.1f} GiB" if size >= GIB // 10 else f"{size / MIB:.0f} MiB"
+
+
+def since_text(moment: float) -> str:
+    """Return a past moment, in seconds since the epoch, as a local time: `14:02`, or `21 Nov 14:02`."""
+    then, now = time.localtime(moment), time.localtime()
+    is_today = then[:3] == now[:3]
+    return time.strftime("%H:%M", then) if is_today else f"{then.tm_mday} {time.strftime('%b %H:%M', then)}"
 
 
 def size_text(size: int) -> str:

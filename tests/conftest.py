@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parent.parent
+
+# Claims of this run's processes, and of nobody else's; one folder for all tests of a worker.
+os.environ["GPU_MAGIC_CLAIMS"] = tempfile.mkdtemp(prefix="gpu_magic-tests-claims-")
+Path(os.environ["GPU_MAGIC_CLAIMS"]).chmod(0o1777)
+atexit.register(shutil.rmtree, os.environ["GPU_MAGIC_CLAIMS"], ignore_errors=True)
 
 # No test fails because a machine is slow.
 hypothesis.settings.register_profile("any speed", deadline=None)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tests.native import Card, Driver, Instance, environment
 
-__all__ = ["CARDS", "GIB", "IN_CONTAINER", "MIG", "Card", "Driver", "Instance", "environment"]
+__all__ = [
+    "CARDS",
+    "GIB",
+    "IN_CONTAINER",
+    "MIG",
+    "Card",
+    "Driver",
+    "Instance",
+    "clean_environment",
+    "environment",
+]
 
 GIB = 1 << 30
 
@@ -33,3 +44,13 @@ MIG = tuple(
     )
     for number, kind in enumerate(("3g.40gb", "4g.40gb"))
 )
+
+
+def clean_environment(*prefixes: str) -> dict[str, str]:
+    """Return our environment without what says which GPUs there are, and without other variables by prefix.
+
+    Claims are still those of this run alone.
+    """
+    removed = "CUDA_", "GPU_MAGIC", *prefixes
+    claims = {"GPU_MAGIC_CLAIMS": os.environ["GPU_MAGIC_CLAIMS"]}
+    return {name: value for name, value in os.environ.items() if not name.startswith(removed)} | claims

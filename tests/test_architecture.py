@@ -30,6 +30,7 @@ ROOMS = [
     # decisions
     "selection",
     # this process
+    "claims",
     "frameworks",
     "process",
     "placement",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import pexpect
 import pytest
 
 from tests.conftest import LIMIT, ROOT
-from tests.machine import CARDS, Driver, environment
+from tests.machine import CARDS, Driver, clean_environment, environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +22,7 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 @pytest.fixture
 def terminal(native: Path, tmp_path: Path) -> Iterator[pexpect.spawn]:
     Driver(CARDS).write(tmp_path / "machine")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "GPU_MAGIC"))}
+    clean = clean_environment()
     variables = clean | environment(native, tmp_path / "machine")
     variables |= {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path), "TERM": "xterm"}
     arguments = ["-m", "IPython", "--no-banner", "--no-confirm-exit", "--colors=NoColor"]

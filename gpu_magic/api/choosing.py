@@ -77,6 +77,12 @@ def choose(
     force: bool = False,
     growth: bool = False,
     memory_limit: str | int | None = None,
+    min_free: str | int | None = None,
+    max_util: str | float | None = None,
+    model: str | None = None,
+    same_model: bool = False,
+    near: bool = False,
+    no_claim: bool = False,
     in_process: bool = False,
     restart: bool = False,
     strict: bool = False,
@@ -102,6 +108,13 @@ def choose(
     memory_limit
         The most of each GPU's memory that TensorFlow, JAX and PyTorch take: "8GB" (10 to the 9th bytes each),
         "8GiB" (2 to the 30th), or a number of bytes.
+    min_free, max_util, model, same_model, near
+        With `auto`: GPUs with so much free memory ("20GB", or bytes), with at most so much utilization
+        (percent), with these words in their names ("A100"); all of one model; each two linked by NVLink or by
+        one PCIe switch.
+    no_claim
+        Do not claim the GPUs. A claim lasts as long as the process and its choice: the kernels of all users
+        see it, and `auto` picks no GPU that another process has claimed.
     in_process
         Once CUDA has started: have the imported frameworks use these from here on, among those
         that the process has. It goes with no other option but `dry_run`.
@@ -138,7 +151,19 @@ def choose(
 
     if in_process and restart:
         raise ChoiceError("An in-process choice needs no restart: use one of the two.")
-    options = Options(by, order, force, growth, memory_limit)
+    options = Options(
+        by=by,
+        order=order,
+        force=force,
+        growth=growth,
+        memory_limit=memory_limit,
+        min_free=min_free,
+        max_util=max_util,
+        model=model,
+        same_model=same_model,
+        near=near,
+        no_claim=no_claim,
+    )
     outcome = (narrow if in_process else apply)(
         current(), normalize_request(wanted), options, dry_run=dry_run
     )

@@ -7,7 +7,7 @@ give is `UNKNOWN`, never zero and never "free".
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +15,9 @@ from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    from gpu_magic.devices.claim import Claim
 
 __all__ = ["ComputeMode", "Device", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance", "Speed"]
 
@@ -72,6 +74,8 @@ class GpuStatus:
         Watts.
     processes
         Those that have compute memory on it; UNKNOWN where the driver does not list them.
+    claims
+        What other processes have claimed of it.
 
     """
 
@@ -81,6 +85,7 @@ class GpuStatus:
     temperature: int | Unknown = UNKNOWN
     power: float | Unknown = UNKNOWN
     processes: tuple[GpuProcess, ...] | Unknown = UNKNOWN
+    claims: tuple[Claim, ...] = ()
 
 
 _NO_FIGURES = GpuStatus()
@@ -136,6 +141,11 @@ class MigInstance:
         has memory there.
         """
         return _is_busy(self.status)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody uses or claims it. See `Gpu.is_free`."""
+        return self.is_busy is False and not self.status.claims
 
 
 @record
@@ -224,8 +234,8 @@ class Gpu:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody uses it: every figure that could show use was read, and shows none."""
-        return self.is_busy is False
+        """Whether nobody uses or claims it: every figure that could show use was read, and shows none."""
+        return self.is_busy is False and not self.status.claims
 
     @property
     def is_busy(self) -> bool | Unknown:
@@ -252,6 +262,9 @@ class Inventory:
         Why nothing could be read, as a sentence: there is no driver, for example. Empty where it could.
     limitation
         Why nothing but names and UUIDs could be read, as a sentence; empty where figures could.
+    near
+        Pairs of GPUs, each by its number and the lower one first, that are linked by NVLink or by one PCIe
+        switch; UNKNOWN where it was not asked for.
 
     """
 
@@ -261,6 +274,7 @@ class Inventory:
     simulated: str = ""
     problem: str = ""
     limitation: str = ""
+    near: frozenset[tuple[int, int]] | Unknown = UNKNOWN
 
     def __iter__(self) -> Iterator[Gpu]:
         return iter(self.gpus)
@@ -280,6 +294,23 @@ class Inventory:
                 found.append(gpu)
             found.extend(gpu.mig)
         return tuple(found)
+
+    def are_near(self, one: Device, other: Device) -> bool:
+        """Return whether two whole GPUs are known to be linked by NVLink or by one PCIe switch."""
+        if self.near is UNKNOWN or not (isinstance(one, Gpu) and isinstance(other, Gpu)):
+            return False
+        first, last = sorted((one.index, other.index))
+        return (first, last) in self.near
+
+    def with_claims(self, claims: Mapping[str, tuple[Claim, ...]]) -> Inventory:
+        """Return it with other processes' claims of now, which are given by the UUID of the device."""
+        if not claims and not any(device.status.claims for device in self.devices):
+            return self
+        return replace(self, gpus=tuple(_claimed(gpu, claims) for gpu in self.gpus))
+
+    def with_highest(self, utilization: Mapping[str, int | Unknown]) -> Inventory:
+        """Return it with these figures in percent, by the GPU's UUID, where they are higher."""
+        return replace(self, gpus=tuple(_at_least(gpu, utilization) for gpu in self.gpus))
 
     @property
     def is_uniform(self) -> bool:
@@ -320,6 +351,24 @@ class Inventory:
         """Return everything as JSON's types, in the units of the classes. UNKNOWN becomes None."""
         plain: dict[str, Any] = _plain(self)
         return plain
+
+
+def _claimed(gpu: Gpu, claims: Mapping[str, tuple[Claim, ...]]) -> Gpu:
+    mig = tuple(replace(one, status=_with(one.status, claims.get(one.uuid, ()))) for one in gpu.mig)
+    found = () if gpu.uuid is UNKNOWN else claims.get(gpu.uuid, ())
+    return replace(gpu, mig=mig, status=_with(gpu.status, found))
+
+
+def _with(status: GpuStatus, claims: tuple[Claim, ...]) -> GpuStatus:
+    return status if status.claims == claims else replace(status, claims=claims)
+
+
+def _at_least(gpu: Gpu, utilization: Mapping[str, int | Unknown]) -> Gpu:
+    now = UNKNOWN if gpu.uuid is UNKNOWN else utilization.get(gpu.uuid, UNKNOWN)
+    before = gpu.status.utilization
+    if now is UNKNOWN or before is UNKNOWN or now <= before:
+        return gpu
+    return replace(gpu, status=replace(gpu.status, utilization=now))
 
 
 def _plain(value: Any) -> Any:

@@ -25,6 +25,7 @@ from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory, MigIn
 from gpu_magic.devices.nvml_calls import Calls, ask, bytes_or_unknown, explain, explain_of_gpu
 from gpu_magic.devices.nvml_library import Card, Library, find, leave_simulation, open_library, shut_down
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
+from gpu_magic.devices.topology import read_near
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 __all__ = ["Nvml"]
@@ -98,6 +99,28 @@ class Nvml:
             (limits,) = self._timeout.call([((id(pynvml.nvmlLib), index), read)])
         return limits or UNKNOWN_LIMITS
 
+    def utilization(self) -> dict[str, int | Unknown]:
+        """Return each GPU's utilization now, in percent, by its UUID; after `inventory`, which finds them."""
+        with self._locked():
+            cards = self._answering()
+            asked = [
+                ((id(pynvml.nvmlLib), index), partial(ask, pynvml.nvmlDeviceGetUtilizationRates, card.handle))
+                for index, card in cards.items()
+            ]
+            try:
+                rates = self._timeout.call(asked)
+            except pynvml.NVMLError:  # one is lost, and the next snapshot says so
+                return {}
+        found = zip(cards.values(), rates, strict=True)
+        return {str(card.gpu.uuid): UNKNOWN if rate in (None, UNKNOWN) else rate.gpu for card, rate in found}
+
+    def near(self) -> frozenset[tuple[int, int]]:
+        """Return which GPUs are near each other, as in `Inventory.near`; after `inventory`."""
+        with self._locked():
+            handles = {index: card.handle for index, card in self._answering().items()}
+            (near,) = self._timeout.call([(("near", id(pynvml.nvmlLib)), partial(read_near, handles))])
+        return near or frozenset()
+
     def process_detail(self, pid: int) -> ProcessDetail:
         """Return more about a process that a snapshot has listed."""
         library = self._library
@@ -124,6 +147,11 @@ class Nvml:
             and pynvml.nvmlLib is self._library.handle
             and pynvml._nvmlLib_refcount > 0  # noqa: SLF001
         )
+
+    def _answering(self) -> dict[int, Card]:
+        """Return the GPUs that have answered, by their numbers."""
+        cards = self._cards if self._is_ours() else []
+        return {card.gpu.index: card for card in cards if card.handle is not None}
 
     def _is_current(self) -> bool:
         return (
@@ -203,6 +231,7 @@ class Nvml:
             self._calls.temperature(handle),
             UNKNOWN if power is UNKNOWN else power / 1000,
             self._running(handle),
+            (),
         )
 
     def _read_mig(self, handle: Any, instance: MigInstance) -> MigInstance:

@@ -6,6 +6,7 @@ import os
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.owner import owner_name
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail, read_detail
 from gpu_magic.devices.python_line import read_python_line
 from gpu_magic.devices.record import record
@@ -47,7 +48,6 @@ class ProcessTable:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[tuple[int, float, int, int], Process]] = {}
-        self._owners: dict[int, str] = {}
         try:
             self._numbers_are_ours = os.readlink("/proc/self/ns/pid") == _INITIAL_NAMESPACE  # noqa: PTH115
         except OSError:
@@ -65,7 +65,7 @@ class ProcessTable:
         key = found.st_ino, found.st_ctime, found.st_uid, os.getpid()
         known = self._known.get(pid)
         if known is None or known[0] != key:
-            known = key, Process(_name(pid), self._owner(found.st_uid), _is_mine(pid))
+            known = key, Process(_name(pid), owner_name(found.st_uid), _is_mine(pid))
             if len(self._known) >= _MOST_KEPT:  # a kernel can run for weeks, and processes come and go
                 self._known.clear()
             self._known[pid] = known
@@ -74,18 +74,6 @@ class ProcessTable:
     def detail(self, pid: int) -> ProcessDetail:
         """Return more about a process: UNKNOWN for what is not known, or when it has gone."""
         return read_detail(pid) if self._numbers_are_ours else UNKNOWN_DETAIL
-
-    def _owner(self, uid: int) -> str:
-        owner = self._owners.get(uid)
-        if owner is None:
-            import pwd  # not on Windows
-
-            try:
-                owner = name_text(pwd.getpwuid(uid).pw_name)
-            except KeyError:
-                owner = f"uid {uid}"
-            self._owners[uid] = owner
-        return owner
 
 
 def name_text(name: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.refusal import refusal_text
-from gpu_magic.display.rows import who_uses
+from gpu_magic.display.rows import claims_on, who_uses
 from gpu_magic.process.environment import MASK, ORDER
 from gpu_magic.process.outcome import Applied, Narrowed, Outcome, Refused
 from gpu_magic.restart.saved_choice import NOT_APPLIED
@@ -151,3 +151,5 @@ def _others_on(device: Device) -> Iterator[str]:
         yield f"{device.label} is in use by {line}"
     if not processes and device.is_busy is True:
         yield f"{device.label} is in use, by whom can't be seen from here"
+    for line in claims_on(device):
+        yield f"{device.label} is {line}"

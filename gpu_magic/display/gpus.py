@@ -23,6 +23,8 @@ class Gpus(Snapshot):
             snapshot.cuda_version,
             snapshot.simulated,
             snapshot.problem,
+            snapshot.limitation,
+            snapshot.near,
             kernel=snapshot.kernel,
         )
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from gpu_magic.devices.model import Device, Gpu, GpuProcess, GpuStatus, MigInstance
 from gpu_magic.devices.processes import name_text
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.text import GIB, bytes_text, printable
+from gpu_magic.text import GIB, bytes_text, printable, since_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpu_magic.process.view import KernelView, Snapshot
 
-__all__ = ["UNKNOWN_TEXT", "MemoryShares", "Row", "rows", "who_uses"]
+__all__ = ["UNKNOWN_TEXT", "MemoryShares", "Row", "claims_on", "rows", "who_uses"]
 
 UNKNOWN_TEXT = "?"
 _NOT_VISIBLE = "not visible"
@@ -174,16 +174,29 @@ def _mig_row(instance: MigInstance, snapshot: Snapshot, ours: str, branch: str) 
 def _users(device: Device, ours: str) -> tuple[tuple[str, ...], Usage]:
     """Return who uses a device, a line each, and what that makes of its usage."""
     if isinstance(device, MigInstance):
-        return _users_by_figures(device, ours)
+        return _with_claims(device, *_users_by_figures(device, ours))
     if device.is_split:
         return (("split by MIG" if device.mig else "split by MIG, with no instance made",), "unknown")
-    users, usage = _users_by_figures(device, ours)
+    users, usage = _with_claims(device, *_users_by_figures(device, ours))
     if device.is_prohibited:
         there = users if usage in ("busy", "mine") else ()
         return (*there, "no process can use it (Prohibited)"), "unknown"
     if device.is_exclusive:
         users = (*users, "one process at a time (Exclusive_Process)")
     return users, usage
+
+
+def _with_claims(device: Device, users: tuple[str, ...], usage: Usage) -> tuple[tuple[str, ...], Usage]:
+    """Return the same with other processes' claims: what is claimed is not free."""
+    claims = claims_on(device)
+    if claims and usage == "free":
+        return claims, "busy"
+    return (*users, *claims), usage
+
+
+def claims_on(device: Device) -> tuple[str, ...]:
+    """Return a line for each claim of another process: `claimed by maria: train.ipynb, since 14:02`."""
+    return tuple(printable(f"{claim}, since {since_text(claim.since)}") for claim in device.status.claims)
 
 
 def _users_by_figures(device: Device, ours: str) -> tuple[tuple[str, ...], Usage]:

@@ -50,7 +50,7 @@ def pick(session: Session, gpus: str | None, count: int | None, *, force: bool) 
     snapshot = take_snapshot(session)
     request = Named(_visible(snapshot)) if gpus is None else parse(gpus)
     options = Options(force=force)
-    selection = select(request, snapshot, session.inherited, options, session.scheduled)
+    selection = select(request, snapshot, session.inherited, options, scheduled=session.scheduled)
     if selection.devices is UNKNOWN:
         raise LaunchError("Which GPUs these are can't be known here: name them, as --gpus 0,1.")
     if not selection.devices:
@@ -60,7 +60,9 @@ def pick(session: Session, gpus: str | None, count: int | None, *, force: bool) 
     if not 1 <= count <= len(selection.devices):
         there = counted(len(selection.devices), "GPU")
         raise LaunchError(f"-n {count} with {there}: from 1 to {len(selection.devices)} of them can be used.")
-    return select(_named(selection.devices[:count]), snapshot, session.inherited, options, session.scheduled)
+    return select(
+        _named(selection.devices[:count]), snapshot, session.inherited, options, scheduled=session.scheduled
+    )
 
 
 def divide(selection: Selection) -> list[Selection]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from traitlets import Enum
+from typing import Any
+
+from traitlets import Bool, Enum, observe
 from traitlets.config import Configurable
+
+from gpu_magic.process.session import current
 
 __all__ = ["GpuMagics"]
 
@@ -16,3 +20,14 @@ class GpuMagics(Configurable):
         default_value="warn",
         help='What a different choice does once CUDA has started: "warn", or "error", which stops Run All.',
     ).tag(config=True)
+
+    claims = Bool(
+        default_value=True,
+        help="Claim the GPUs that are chosen, for the kernels of all users on this machine to see.",
+    ).tag(config=True)
+
+    @observe("claims")
+    def _set_claims(self, change: dict[str, Any]) -> None:
+        current().claims.are_wanted = change["new"]
+        if not change["new"]:
+            current().claims.release()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ from gpu_magic.process.environment import MASK, ORDER, mask_and_order
 from gpu_magic.process.outcome import Applied, Narrowed, Refused
 from gpu_magic.process.state import State
 from gpu_magic.process.tasks import tasks
-from gpu_magic.process.view import judge_process, read_machine
+from gpu_magic.process.view import judge_process, read_for_auto, read_machine
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.selection.mask import read, write
 from gpu_magic.selection.memory import plan_memory
@@ -35,6 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["apply", "narrow"]
 
 _PLAIN = Options()
+# Where processes can't take turns, and pick the same GPUs: how often `auto` is tried; seconds between.
+_ATTEMPTS, _BETWEEN_ATTEMPTS = 20, 0.1
+
+
+class _PickedTwiceError(Exception):
+    """Two processes have picked the same GPU at the same moment."""
 
 
 def apply(
@@ -58,33 +66,86 @@ def apply(
 
     """
     request = parse(text)
-    inventory = read_machine(session)
-    selection = select(request, inventory, session.inherited, options, session.scheduled)
+    if not isinstance(request, Auto):
+        return _apply(session, text, request, read_machine(session), options, dry_run=dry_run)
+    inventory = read_for_auto(session, near=options.near)
+    for _ in range(_ATTEMPTS):
+        with session.claims.turn():  # of all processes that look at the same moment, one picks at a time
+            inventory = inventory.with_claims(session.claims.others())
+            try:
+                return _apply(session, text, request, inventory, options, dry_run=dry_run)
+            except _PickedTwiceError:
+                time.sleep(random.uniform(0, _BETWEEN_ATTEMPTS))  # noqa: S311
+    raise ChoiceError(f"{text.strip()}: other processes pick the same GPUs at this moment; try again.")
+
+
+def _apply(
+    session: Session, text: str, request: Request, inventory: Inventory, options: Options, *, dry_run: bool
+) -> Applied | Refused:
+    """Do the same with a request that was read, on a machine that was looked at."""
+    guard = judge_process(inventory, cuda_watch.look())
+    is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
+    had = _picked_before(session, request, guard)
+    if had is None:
+        selection = select(
+            request,
+            inventory,
+            session.inherited,
+            options,
+            scheduled=session.scheduled,
+            held=session.claims.held,
+        )
+    else:
+        selection = had
     memory = plan_memory(_known(selection), growth=options.growth, limit=options.memory_limit)
     if memory:
         _settings(session).check(memory)
-    is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
-    guard = judge_process(inventory, cuda_watch.look())
     if guard.can_change:
         doubts = _doubts(guard, selection, is_simulated=is_simulated)
         selection = replace(selection, notes=(*selection.notes, *doubts))
         if not dry_run:
             _check_background(selection)
+            selection = _claim(session, request, selection, options)
             _set_memory(session, memory)
             _set_visible(session, selection)
             session.chosen = request
         return Applied(selection, dry_run, is_simulated, not dry_run, is_reset, str(memory))
-    if had := _had_already(session, request, selection, guard):
+    if had := had or _had_already(session, request, selection, guard):
         had = _as_cuda_has_it(had, inventory, dry_run=dry_run)
         if not dry_run:
             _set_memory(session, memory)
             if had.notes:
                 _set_visible(session, had)
+            had = _claim(session, request, had, options)
         return Applied(had, dry_run and bool(memory), is_simulated, True, False, str(memory))
     ordinal = next(iter(guard.ordinals(_known(selection))), None)
     known = () if ordinal is None else [(one.name, one.statement_for(ordinal)) for one in imported()]
     asked = "" if is_reset else text.strip()
     return Refused(selection, dry_run, is_simulated, guard, asked, options, ordinal, tuple(known), program())
+
+
+def _claim(session: Session, request: Request, selection: Selection, options: Options) -> Selection:
+    """Claim what is chosen, and nothing else; return the selection, with a note where others can't see it.
+
+    Raises
+    ------
+    _PickedTwiceError
+        Another process has picked one of them at the same moment; this one has not claimed them.
+
+    """
+    claims = session.claims
+    if isinstance(request, Reset) or options.no_claim or not claims.are_wanted:
+        claims.release()
+        return selection
+    before, uuids = claims.held, _uuids(_known(selection))
+    problem = claims.hold(uuids)
+    # Whoever claims first and looks then can't miss another one that does the same: see `claims.lock.turn`.
+    new = set(uuids) - before
+    if isinstance(request, Auto) and not claims.others().keys().isdisjoint(new):
+        claims.hold(before)
+        raise _PickedTwiceError
+    note = f"Others can't see that they are claimed: {problem}."
+    return replace(selection, notes=(*selection.notes, note)) if problem and uuids else selection
 
 
 def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: bool = False) -> Narrowed:
@@ -201,10 +262,19 @@ def _had_already(session: Session, request: Request, selection: Selection, guard
     mask, order = mask_and_order()
     if isinstance(request, Reset) and session.chosen is None and (mask, order) == session.inherited:
         return replace(had, mask=mask, order=order)  # nothing was ever chosen
-    # "The least busy one" is another one by now; running the cell again asks for nothing new.
-    if isinstance(request, Auto) and request == session.chosen:
-        return replace(had, mask=write(guard.known, by_uuid=True))
     return None
+
+
+def _picked_before(session: Session, request: Request, guard: Guard) -> Selection | None:
+    """Return what a process in which CUDA is initialized has, where `auto` has picked it, and is asked again.
+
+    By now it would pick others; running the cell again asks for nothing new.
+    """
+    if guard.state is not State.FROZEN or len(guard.known) < len(guard.devices):
+        return None
+    if not isinstance(request, Auto) or request != session.chosen:
+        return None
+    return Selection(guard.known, write(guard.known, by_uuid=True), mask_and_order()[1])
 
 
 def _as_cuda_has_it(had: Selection, inventory: Inventory, *, dry_run: bool) -> Selection:

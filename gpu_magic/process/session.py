@@ -11,6 +11,7 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from gpu_magic.claims.held import Claims
 from gpu_magic.process import note_variables, variables_at_start
 from gpu_magic.process.environment import (
     MASK,
@@ -40,7 +41,8 @@ class Session:
     Parameters
     ----------
     given
-        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as it was given them; None: find out.
+        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as it was given them; None: find out. With them it stands
+        for a process of its own, whose claims nobody else sees.
 
     """
 
@@ -49,6 +51,7 @@ class Session:
         self._given = given
         self.environment = EnvironmentChanges()
         self.chosen: Request | None = None
+        self.claims = Claims(is_shared=given is None)
         # Made when they are first used.
         self.reader: Nvml | None = None
         self.settings: FrameworkSettings | None = None
@@ -94,6 +97,7 @@ class Session:
         ours.forget()
         if can_change:
             self.chosen = None
+        self.claims.release()
         if self.settings is not None:
             self.settings.forget()
         if self.reader is not None:

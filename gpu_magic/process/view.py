@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+import time
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
@@ -30,10 +31,14 @@ __all__ = [
     "ask_guard",
     "judge_process",
     "process_detail",
+    "read_for_auto",
     "read_limits",
     "read_machine",
     "take_snapshot",
 ]
+
+# After the first look at utilization: how many more, and the seconds before each.
+_LOOKS, _BETWEEN_LOOKS = 2, 0.25
 
 # CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER; None: not set.
 _Variables = tuple[str | None, str | None]
@@ -110,6 +115,7 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
         inventory.simulated,
         inventory.problem,
         inventory.limitation,
+        inventory.near,
         kernel=kernel,
     )
 
@@ -121,10 +127,34 @@ def ask_guard(session: Session) -> Guard:
 
 
 def read_machine(session: Session) -> Inventory:
-    """Read the machine's GPUs, with figures of now."""
+    """Read the machine's GPUs, with figures and others' claims of now."""
     if session.reader is None:
         session.reader = Nvml()
-    return session.reader.inventory()
+    return session.reader.inventory().with_claims(session.claims.others())
+
+
+def read_for_auto(session: Session, *, near: bool = False) -> Inventory:
+    """Read the machine's GPUs to pick from: a GPU that rests for a moment only is not taken for a free one.
+
+    The utilization is the highest of three looks within half a second: NVML's own period is between a sixth
+    of a second and a second (`nvmlUtilization_t`).
+
+    Parameters
+    ----------
+    session
+        This process's.
+    near
+        Read which GPUs are near each other, too.
+
+    """
+    inventory = read_machine(session)
+    reader = session.reader
+    if reader is None or inventory.problem or len(inventory.devices) < 2:  # noqa: PLR2004 - one is no choice
+        return inventory
+    for _ in range(_LOOKS):
+        time.sleep(_BETWEEN_LOOKS)
+        inventory = inventory.with_highest(reader.utilization())
+    return replace(inventory, near=reader.near()) if near else inventory
 
 
 def read_limits(session: Session, index: int) -> Limits:

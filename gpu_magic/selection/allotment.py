@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Device, Gpu, MigInstance
@@ -15,10 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Allotment",
-    "by_load",
     "check_usable",
     "mig_instances",
-    "open_gpus",
     "whole_gpus",
     "why_unusable",
 ]
@@ -115,18 +112,6 @@ class Allotment:
             return str(error)
         return ""
 
-    @property
-    def least_busy(self) -> tuple[Device, ...]:
-        """What `auto` picks from, the least busy first; without a whole GPU, the least busy MIG instance."""
-        try:
-            pool = self.pool
-        except ChoiceError:
-            return ()
-        gpus = open_gpus(pool)
-        if len(gpus) == 1:  # there is none to prefer, whatever is known of it
-            return gpus
-        return by_load(gpus) or by_load(mig_instances(pool))[:1]
-
 
 def _read_given(inventory: Inventory, mask: str | None, order: str | None, scheduled: str | None) -> Reading:
     """Read a mask whose numbers can mean several things, where another source says which GPUs they are."""
@@ -174,11 +159,6 @@ def whole_gpus(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in pool if isinstance(gpu, Gpu) and not why_unusable(gpu))
 
 
-def open_gpus(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
-    """Return those of them on which this process could use CUDA now."""
-    return tuple(gpu for gpu in whole_gpus(pool) if not gpu.is_taken)
-
-
 def why_unusable(gpu: Gpu) -> str:
     """Return why a GPU can't be chosen as a whole, as a clause; empty where it can."""
     if gpu.problem:
@@ -193,27 +173,3 @@ def why_unusable(gpu: Gpu) -> str:
 def mig_instances(pool: tuple[Device, ...]) -> tuple[MigInstance, ...]:
     """Return the MIG instances of a pool."""
     return tuple(device for device in pool if isinstance(device, MigInstance))
-
-
-def by_load(devices: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return devices by memory in use, then by utilization, the least first.
-
-    A device whose memory in use is unknown may be busy, so it comes after the others, by the number of its
-    processes and its utilization. One of which those are unknown as well is left out.
-    """
-    return tuple(sorted(filter(_is_comparable, devices), key=_load))
-
-
-def _is_comparable(device: Device) -> bool:
-    status = device.status
-    figures = status.memory_used, status.processes, status.utilization
-    return any(figure is not UNKNOWN for figure in figures)
-
-
-def _load(device: Device) -> tuple[float, ...]:
-    """Return figures to sort by; what is unknown comes after all that is known."""
-    status = device.status
-    processes = UNKNOWN if status.processes is UNKNOWN else len(status.processes)
-    is_unknown = status.memory_used is UNKNOWN
-    figures = is_unknown, processes if is_unknown else status.memory_used, status.utilization
-    return tuple(math.inf if figure is UNKNOWN else figure for figure in figures)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.options import Options
+from gpu_magic.selection.size import read_size, size_as_typed
 from gpu_magic.text import bytes_text
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MemorySettings", "plan_memory"]
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_BINARY = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _LEAST = 64 << 20  # less than that no framework starts with
 
 
@@ -52,7 +50,7 @@ class MemorySettings:
     def __str__(self) -> str:
         said = ["TensorFlow and JAX take memory as they need it"] if self.growth else []
         if self.typed is not None:
-            said.append(f"TensorFlow, JAX and PyTorch take at most {_size(self.typed)[1]} of a GPU")
+            said.append(f"TensorFlow, JAX and PyTorch take at most {size_as_typed(self.typed)} of a GPU")
         return f"{'; '.join(said)}." if said else ""
 
     @property
@@ -84,7 +82,7 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
         raise ChoiceError(f"{option} goes with GPUs that are named; try %gpus all {option}.")
     if limit is None:
         return MemorySettings(growth=True, gpus=len(devices))
-    size, _ = _size(limit)
+    size = _size(limit)
     for device in devices:
         if device.memory_total is UNKNOWN:
             raise ChoiceError(f"{device.label} does not report its memory, so no limit can be set.")
@@ -95,17 +93,10 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
     return MemorySettings(growth, size, size / largest, len(devices), limit)
 
 
-def _size(limit: str | int) -> tuple[int, str]:
-    """Return the bytes of `8GB` (10 to the 9th bytes each), `8GiB` (2 to the 30th) or a number of bytes.
-
-    And how to write it: in the unit in which it was typed.
-    """
-    text = str(limit)
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(i?)B?", text.strip(), re.IGNORECASE)
-    if not match or (match[3] and not match[2]):
-        raise ChoiceError(f"--memory-limit {text} is not a size; try --memory-limit 8GB, or 8GiB.")
-    unit = match[2].upper()
-    size = round(float(match[1]) * (_BINARY if match[3] else _UNITS)[unit])
+def _size(limit: str | int) -> int:
+    size = read_size(limit)
+    if size is None:
+        raise ChoiceError(f"--memory-limit {limit} is not a size; try --memory-limit 8GB, or 8GiB.")
     if size < _LEAST:
-        raise ChoiceError(f"--memory-limit {text} is less than any framework starts with; try 8GB.")
-    return size, f"{match[1]} {unit}{'i' if match[3] else ''}B" if unit else bytes_text(size)
+        raise ChoiceError(f"--memory-limit {limit} is less than any framework starts with; try 8GB.")
+    return size

@@ -1,9 +1,9 @@
-"""The options of a choice: how CUDA_VISIBLE_DEVICES is written, and how frameworks take memory."""
+"""The options of a choice: which GPUs `auto` takes, what names them, and how frameworks take memory."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 __all__ = ["By", "Options", "Order", "split_request"]
@@ -12,6 +12,8 @@ By = Literal["index", "uuid"]
 Order = Literal["pci", "fastest"]
 
 _MEMORY = re.compile(r"(.*?)( --growth)?(?: --memory-limit ([\w.]{1,20}(?: \w{1,5})?))?", re.DOTALL)
+# Those that go with `auto`.
+_FILTERS = ("min_free", "max_util", "model", "same_model", "near")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,16 @@ class Options:
         Allow GPUs outside the inherited CUDA_VISIBLE_DEVICES.
     growth, memory_limit
         How frameworks may take memory: see `selection.memory`.
+    min_free
+        `auto` takes GPUs with so much free memory: "20GB", or a number of bytes.
+    max_util
+        And with at most so much utilization, in percent.
+    model
+        And with these words in their names: "A100".
+    same_model, near
+        And all of one model; and each two linked by NVLink or by one PCIe switch.
+    no_claim
+        Do not claim the GPUs.
 
     """
 
@@ -36,21 +48,36 @@ class Options:
     force: bool = False
     growth: bool = False
     memory_limit: str | int | None = None
+    min_free: str | int | None = None
+    max_util: str | float | None = None
+    model: str | None = None
+    same_model: bool = False
+    near: bool = False
+    no_claim: bool = False
 
     def __str__(self) -> str:
-        given = {
-            f" --by {self.by}": self.by,
-            f" --order {self.order}": self.order,
-            " --force": self.force,
-            " --growth": self.growth,
-            f" --memory-limit {self.memory_limit}": self.memory_limit,
-        }
-        return "".join(option for option, is_given in given.items() if is_given)
+        return self._typed(tuple(field.name for field in fields(self)))
 
     @property
     def given(self) -> list[str]:
         """The names of those that were given."""
-        return [name.replace("_", " ") for name, value in asdict(self).items() if value]
+        return [field.name.replace("_", " ") for field in fields(self) if self._is_given(field.name)]
+
+    @property
+    def filters(self) -> str:
+        """Those that go with `auto`, as they are typed; empty where none is given."""
+        return self._typed(_FILTERS)
+
+    def _is_given(self, name: str) -> bool:
+        value = getattr(self, name)
+        return value is not None and value is not False
+
+    def _typed(self, names: tuple[str, ...]) -> str:
+        typed = ""
+        for name in filter(self._is_given, names):
+            value = getattr(self, name)
+            typed += f" --{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        return typed
 
 
 def split_request(typed: str) -> tuple[str, Options]:

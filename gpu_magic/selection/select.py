@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_magic.devices.model import Device, Gpu, Inventory, MigInstance
+from gpu_magic.devices.model import Device, Gpu, Inventory
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.allotment import (
     Allotment,
-    by_load,
     check_usable,
     mig_instances,
-    open_gpus,
     whole_gpus,
     why_unusable,
 )
+from gpu_magic.selection.auto import pick
 from gpu_magic.selection.mask import PCI
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Request, Reset
 from gpu_magic.selection.variables import device_order, in_order, visible_devices
-from gpu_magic.text import listed
 
 __all__ = ["Selection", "find", "select", "select_among"]
 
@@ -58,7 +56,9 @@ def select(
     inventory: Inventory,
     inherited: tuple[str | None, str | None],
     options: Options = _DEFAULTS,
+    *,
     scheduled: str | None = None,
+    held: frozenset[str] = frozenset(),
 ) -> Selection:
     """Return the devices that answer a request, and the mask that names them.
 
@@ -74,6 +74,8 @@ def select(
         How to choose and write them.
     scheduled
         The GPUs that a scheduler says it gave: see `Allotment`.
+    held
+        UUIDs of the devices that this process has claimed.
 
     Raises
     ------
@@ -107,8 +109,8 @@ def select(
         if not pool and inherited[0] is not None:
             raise ChoiceError(f"No GPU was given to this process: {allotment.sentence}; --force overrides.")
         if isinstance(request, Auto):
-            picked = _least_busy(request, pool)
-            notes = *_not_free(picked, open_gpus(pool) or mig_instances(pool)), *_not_offered(pool)
+            picked, why = pick(request.count, pool, inventory, options, held)
+            notes = (why,)
         else:
             picked = _everything(pool)
             notes = _left_out(picked, inventory.gpus if force or allotment.is_all else pool)
@@ -133,7 +135,7 @@ def select_among(
     """
     if isinstance(request, Named):
         return _named(request, inventory)
-    return _least_busy(request, pool) if isinstance(request, Auto) else _everything(pool)
+    return pick(request.count, pool, inventory)[0] if isinstance(request, Auto) else _everything(pool)
 
 
 def _check_options(request: Request, options: Options) -> None:
@@ -145,6 +147,8 @@ def _check_options(request: Request, options: Options) -> None:
     if isinstance(request, Reset | Nothing) and (by or order):
         word = "reset" if isinstance(request, Reset) else "none"
         raise ChoiceError(f"{word} names no GPU, so --by and --order do not apply; try {word}.")
+    if options.filters and not isinstance(request, Auto):
+        raise ChoiceError(f"{options.filters.strip()} goes with auto; try auto{options.filters}.")
 
 
 def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
@@ -233,50 +237,6 @@ def _taken(devices: tuple[Device, ...]) -> tuple[str, ...]:
     """Return a note for each GPU on which CUDA can't start while another process uses it."""
     taken = [gpu for gpu in devices if isinstance(gpu, Gpu) and gpu.is_taken]
     return tuple(f"{gpu.label} {_TAKEN}: CUDA can't start on it until that one ends." for gpu in taken)
-
-
-def _not_offered(pool: tuple[Device, ...]) -> tuple[str, ...]:
-    """Return a note for each GPU that `auto` does not pick because of its compute mode."""
-    gpus = [gpu for gpu in pool if isinstance(gpu, Gpu)]
-    return (
-        *(f"{gpu.label} is left out, as {why_unusable(gpu)}." for gpu in gpus if gpu.is_prohibited),
-        *(f"{gpu.label} is left out, as it {_TAKEN}." for gpu in gpus if gpu.is_taken),
-    )
-
-
-def _least_busy(request: Auto, pool: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return as many devices as are asked for, the least busy first."""
-    candidates: tuple[Device, ...] = open_gpus(pool)
-    if not candidates and request.count == 1:
-        candidates = mig_instances(pool)
-    readable = by_load(candidates)
-    if len(readable) < request.count == len(candidates):  # all of them: there is none to prefer
-        return candidates
-    if len(readable) < request.count:
-        if readable:
-            there = f"only {len(readable)} can be picked; try auto:{len(readable)}"
-        elif mig_instances(pool):
-            there = "all are split by MIG; try auto, which takes one instance"
-        else:
-            there = "none can be picked; %gpus shows why"
-        raise ChoiceError(f"auto:{request.count} asks for {request.count}, and {there}.")
-    return readable[: request.count]
-
-
-def _not_free(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[str, ...]:
-    """Return a note where the least busy devices are busy, or where it can't be known which these are."""
-    unknown = [device.label for device in devices if device.status.memory_used is UNKNOWN]
-    if unknown:
-        verb, pronoun = ("does", "it is") if len(unknown) == 1 else ("do", "they are")
-        return (f"{listed(unknown)} {verb} not report memory in use, so {pronoun} not known to be free.",)
-    busy = [device.is_busy for device in pool]
-    free = busy.count(False)
-    if not any(device.is_busy is True for device in devices) or UNKNOWN in busy or free >= len(devices):
-        return ()
-    if isinstance(devices[0], MigInstance):
-        return ("No MIG instance is free: this is the least busy.",)
-    there = "No GPU is" if not free else "Only one GPU is" if free == 1 else f"Only {free} GPUs are"
-    return (f"{there} free: these are the least busy.",)
 
 
 def _span(count: int) -> str:

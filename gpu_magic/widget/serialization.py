@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.rows import rows
+from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.allotment import whole_gpus
+from gpu_magic.selection.auto import best_first
 from gpu_magic.text import GIB, printable
 from gpu_magic.widget.kernel_messages import DeviceRow, Figures, Header
 
@@ -99,7 +101,7 @@ def serialize(snapshot: Snapshot, allotment: Allotment, memory: Options) -> Seri
         launch_devices=_keys(_launch_devices(snapshot)),
         hides_devices=view.names is not UNKNOWN and not all(row.is_visible for row in shown),
         memory_options=str(memory),
-        least_busy=_keys(allotment.least_busy),
+        least_busy=_keys(_best_first(allotment)),
     )
     return SerializedMachine(
         header,
@@ -121,6 +123,13 @@ def _launch_devices(snapshot: Snapshot) -> Sequence[Device]:
         return whole_gpus(snapshot.devices)
     known = {device.uuid: device for device in snapshot.devices}
     return [known[uuid] for uuid in view.given if uuid in known]
+
+
+def _best_first(allotment: Allotment) -> Sequence[Device]:
+    try:
+        return best_first(allotment.pool)
+    except ChoiceError:  # it is not known what may be chosen
+        return ()
 
 
 def _keys(devices: Sequence[Device]) -> str:

@@ -21,6 +21,7 @@ from urllib.parse import urlparse
 from playwright.sync_api import expect, sync_playwright
 
 from tests.conftest import LIMIT, ROOT
+from tests.machine import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -353,11 +354,7 @@ def start_lab(home: Path, browser: Browser, variables: Mapping[str, str], *optio
     """
     lab = Lab(home / "notebooks", f"http://127.0.0.1:{_free_port()}", home / "machine", browser)
     lab.root.mkdir()
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("CUDA_", "GPU_MAGIC", "JUPYTER"))
-    }
+    clean = clean_environment("JUPYTER")
     places = {
         "HOME": str(home),
         "JUPYTER_CONFIG_DIR": str(home / "config"),

@@ -145,8 +145,8 @@ def test_all_says_what_it_leaves_out() -> None:
 def test_auto_on_a_busy_machine_says_so() -> None:
     with simulate("2xT4") as machine:
         machine.gpus[0].run("x.py", "bob", 9 << 30, work=80)
-        assert "free: these" not in repr(gpu_magic.choose("auto"))
-        assert "Only one GPU is free: these are the least busy." in repr(gpu_magic.choose("auto:2"))
+        assert "GPU 1 is free; not picked: GPU 0 (in use by bob)." in repr(gpu_magic.choose("auto"))
+        assert "Only 1 GPU is free." in repr(gpu_magic.choose("auto:2"))
         machine.gpus[1].run("y.py", "eve", 8 << 30, work=80)
         assert "No GPU is free: these are the least busy." in repr(gpu_magic.choose("auto"))
 

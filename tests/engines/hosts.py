@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import ipyparallel
 
 from tests.conftest import ROOT
+from tests.machine import clean_environment
 from tests.processes import until
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ FILES = "ipcontroller-client.json", "ipcontroller-engine.json"
 @contextmanager
 def started(folder: Path, *environments: dict[str, str]) -> Iterator[Any]:
     """Start a controller, and an engine for each environment; return ipyparallel's client."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "GPU_MAGIC"))}
+    clean = clean_environment()
     files = [folder / "security" / name for name in FILES]
     processes: list[subprocess.Popen[bytes]] = []
     with ExitStack() as stack:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from jupyter_client.manager import KernelManager
 
 from tests.conftest import LIMIT, ROOT
 from tests.kernel.forked import Server, forked_manager
-from tests.machine import CARDS, Driver, environment
+from tests.machine import CARDS, Driver, clean_environment, environment
 from tests.processes import until
 
 if TYPE_CHECKING:
@@ -135,11 +134,6 @@ def sockets() -> Iterator[str]:
     """Return a folder for kernels' sockets and temporary files. Its name is short: a socket's can have 107 characters."""
     with TemporaryDirectory(prefix="kernels-") as folder:
         yield folder
-
-
-def clean_environment() -> dict[str, str]:
-    """Return our environment, without what says which GPUs there are."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "GPU_MAGIC"))}
 
 
 @pytest.fixture

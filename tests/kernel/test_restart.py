@@ -14,8 +14,7 @@ from nbclient import NotebookClient
 from traitlets.config import Config
 
 from tests.conftest import LIMIT, ROOT
-from tests.kernel.conftest import clean_environment
-from tests.machine import CARDS, Driver, environment
+from tests.machine import CARDS, Driver, clean_environment, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -72,6 +72,9 @@ class Card:
         MIG instances; with at least one of them, MIG mode is on.
     mode
         The compute mode, as NVML numbers them: 0 is Default, 2 Prohibited, 3 Exclusive_Process.
+    switch, nvlink
+        Which PCIe switch it is at, and which GPUs it is linked with by NVLink: those with the same number; -1
+        is a switch, or no link, of its own.
     """
 
     uuid: str
@@ -86,6 +89,8 @@ class Card:
     processes: tuple[tuple[int, int | None], ...] = ()
     mig: tuple[Instance, ...] = ()
     mode: int = 0
+    switch: int = -1
+    nvlink: int = -1
 
     def lines(self) -> list[str]:
         """Return the card's lines of the state file."""
@@ -94,6 +99,7 @@ class Card:
         return [
             f"gpu {self.uuid} {self.bus_id} {' '.join(map(_figure, figures))} {life} {self.name}",
             f"mode {self.mode}",
+            f"link {self.switch} {self.nvlink}",
             *(f"proc {pid} {_figure(used)}" for pid, used in self.processes),
             *(f"mig {part.uuid} {part.total} {part.used} {part.name}" for part in self.mig),
         ]

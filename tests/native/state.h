@@ -11,6 +11,7 @@
  *     proc PID BYTES                   on the gpu line before it
  *     mig UUID TOTAL USED NAME         an instance of the gpu line before it
  *     mode NUMBER                      the compute mode of the gpu line before it
+ *     link SWITCH NVLINK               its PCIe switch, and its group of NVLink, of that gpu line; -1: none
  *
  * Bytes, percent, degrees C, milliwatts; -1 where the driver does not know the figure.
  */
@@ -36,7 +37,7 @@ struct instance {
 struct card {
     char uuid[TEXT], bus_id[32], name[TEXT];
     long long total, used, util, temperature, milliwatts;
-    int lost, mode, process_count, instance_count;
+    int lost, mode, switch_number, nvlink, process_count, instance_count;
     struct process processes[PROCESSES];
     struct instance instances[INSTANCES];
 };
@@ -129,6 +130,8 @@ static inline int read_line(struct state *state, const char *line)
         return read_instance(card, rest);
     if (strcmp(word, "mode") == 0)
         return card && sscanf(rest, "%d", &card->mode) == 1;
+    if (strcmp(word, "link") == 0)
+        return card && sscanf(rest, "%d %d", &card->switch_number, &card->nvlink) == 2;
     return 0;
 }
 

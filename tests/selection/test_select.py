@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory, Speed
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.allotment import Allotment
+from gpu_magic.selection.auto import best_first
 from gpu_magic.selection.mask import Reading, read
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import parse
@@ -123,7 +123,8 @@ def test_without_figures_of_memory_auto_goes_by_processes_and_then_by_work() -> 
     )
     selection = select(parse("auto:2"), there, (None, None))
     assert selection.devices == (there[2], there[1])
-    assert selection.notes == (NOT_KNOWN.format("GPU 2 and GPU 1 do", "they are"),)
+    known = NOT_KNOWN.format("GPU 2 and GPU 1 do", "they are").removesuffix(".")
+    assert selection.notes == (f"{known}; not picked: GPU 0 (in use by maria).",)
 
 
 def test_a_gpu_whose_memory_in_use_is_known_comes_before_one_that_may_be_in_use() -> None:
@@ -143,7 +144,7 @@ def test_gpus_that_nothing_tells_apart_are_not_guessed() -> None:
 
 def test_the_panel_can_pick_the_only_gpu_whatever_is_known_of_it() -> None:
     there = machine(unreadable(gpu(0)))
-    assert Allotment(there, (None, None)).least_busy == there.gpus
+    assert best_first(there.devices) == there.gpus
 
 
 def prohibited(whole: Gpu) -> Gpu:
@@ -159,8 +160,8 @@ def test_auto_takes_no_gpu_that_no_process_can_use() -> None:
     selection = select(parse("auto:2"), there, (None, None))
     assert selection.devices == (there[2], there[1])
     assert selection.notes == (
-        "Only one GPU is free: these are the least busy.",
-        "GPU 0 is left out, as it is in compute mode Prohibited, in which no process can use it.",
+        "Only 1 GPU is free: GPU 2 and GPU 1 have the most free memory; not picked: GPU 0 (in compute mode "
+        "Prohibited, in which no process can use it).",
     )
 
 
@@ -168,8 +169,9 @@ def test_auto_takes_no_exclusive_gpu_that_another_process_uses() -> None:
     there = machine(exclusive(gpu(0, 1), TRAIN), gpu(1, 20, 30))
     selection = select(parse("auto"), there, (None, None))
     assert selection.devices == (there[1],)
-    assert selection.notes[-1] == (
-        "GPU 0 is left out, as it can be used by one process at a time (Exclusive_Process), and is in use by another."
+    assert selection.notes == (
+        "No GPU is free: GPU 1 has the most free memory; not picked: GPU 0 (one process at a time "
+        "(Exclusive_Process), and in use by another).",
     )
 
 
@@ -204,7 +206,7 @@ def test_an_exclusive_gpu_in_use_can_be_named_and_it_is_said_what_stands_in_the_
 
 def test_the_panel_is_not_offered_what_auto_does_not_take() -> None:
     there = machine(prohibited(gpu(0)), exclusive(gpu(1), TRAIN), gpu(2))
-    assert Allotment(there, (None, None)).least_busy == (there[2],)
+    assert best_first(there.devices) == (there[2],)
 
 
 def test_a_lost_gpu_can_not_be_chosen_and_the_rest_can_by_uuid() -> None:
@@ -249,18 +251,21 @@ def test_mig() -> None:
 
 
 @pytest.mark.parametrize(
-    ("used", "notes"),
-    [((5, 7), ("No MIG instance is free: this is the least busy.",)), ((0, 7), ())],
+    ("used", "note"),
+    [
+        ((5, 7), "No MIG instance is free: MIG-41b7 on GPU 0 has the most free memory"),
+        ((0, 7), "MIG-41b7 on GPU 0 is free"),
+    ],
 )
-def test_auto_says_so_where_no_mig_instance_is_free(used: tuple[int, int], notes: tuple[str, ...]) -> None:
+def test_auto_says_so_where_no_mig_instance_is_free(used: tuple[int, int], note: str) -> None:
     whole = split(gpu(0))
     parts = [
-        replace(part, status=GpuStatus(gib * GIB, UNKNOWN, processes=()))
+        replace(part, status=GpuStatus(gib * GIB, (40 - gib) * GIB, processes=()))
         for part, gib in zip(whole.mig, used, strict=True)
     ]
     selection = select(parse("auto"), machine(replace(whole, mig=tuple(parts))), (None, None))
     assert selection.devices == (parts[0],)
-    assert selection.notes == notes
+    assert selection.notes == (f"{note}; not picked: MIG-41b8 on GPU 0 (in use).",)
 
 
 def test_a_machine_that_can_not_be_read_says_why() -> None:

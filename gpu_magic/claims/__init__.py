@@ -1,0 +1,1 @@
+"""Claims: advisory locks on GPUs that all users' processes on a machine see."""

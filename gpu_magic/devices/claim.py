@@ -1,0 +1,35 @@
+"""A claim: that a process has chosen a GPU, and keeps it for as long as it lives."""
+
+from __future__ import annotations
+
+from gpu_magic.devices.record import record
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+
+__all__ = ["Claim"]
+
+
+@record
+class Claim:
+    """Another process's claim on a device. It is advisory: nothing keeps others off the device.
+
+    Parameters
+    ----------
+    owner
+        The name of the user whose process holds it.
+    since
+        When it was made, in seconds since the epoch.
+    pid
+        The process that holds it, as the system's kernel says; UNKNOWN where it can't be seen from here.
+    notebook
+        What its owner says that it is: the name of a notebook or of a script; empty where nothing is said.
+
+    """
+
+    owner: str
+    since: float
+    pid: int | Unknown = UNKNOWN
+    notebook: str = ""
+
+    def __str__(self) -> str:
+        """Return `claimed by maria: train.ipynb`."""
+        return f"claimed by {self.owner}: {self.notebook}" if self.notebook else f"claimed by {self.owner}"

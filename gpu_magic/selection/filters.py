@@ -1,0 +1,77 @@
+"""The bounds that `auto` keeps to: `--min-free 20GB`, `--max-util 10`, `--model A100`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.errors import ChoiceError
+from gpu_magic.selection.size import read_size, size_as_typed
+from gpu_magic.text import bytes_text
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.model import Device
+    from gpu_magic.selection.options import Options
+
+__all__ = ["check_filters", "is_model", "why_not"]
+
+_ALL = 100  # percent
+
+
+def check_filters(options: Options) -> None:
+    """Check that the bounds can be read.
+
+    Raises
+    ------
+    ChoiceError
+        One can't.
+
+    """
+    if options.min_free is not None and read_size(options.min_free) is None:
+        raise ChoiceError(f"--min-free {options.min_free} is not a size; try --min-free 20GB, or 20GiB.")
+    if options.max_util is not None and _percent(options.max_util) is None:
+        raise ChoiceError(
+            f"--max-util {options.max_util} is not a percentage from 0 to 100; try --max-util 10."
+        )
+
+
+def why_not(device: Device, options: Options) -> str:
+    """Return which bound a device does not keep to: `12.0 GiB free, and not 20 GB`; empty for none."""
+    status = device.status
+    if options.model is not None and not is_model(device, options.model):
+        return "its model is not known" if device.name is UNKNOWN else f"no {options.model}"
+    if options.min_free is not None:
+        if status.memory_free is UNKNOWN:
+            return "its free memory is not known"
+        if status.memory_free < (read_size(options.min_free) or 0):
+            return f"{bytes_text(status.memory_free)} free, and not {size_as_typed(options.min_free)}"
+    if options.max_util is not None:
+        if status.utilization is UNKNOWN:
+            return "its utilization is not known"
+        if status.utilization > (_percent(options.max_util) or 0):
+            return f"{status.utilization} % utilization"
+    return ""
+
+
+def is_model(device: Device, model: str) -> bool:
+    """Return whether a device's name has all words of a model's, in any case: `a100`, `A100 80GB`, `RTX4090`.
+
+    A word is not found within another one: a T400 is no T4.
+    """
+    if device.name is UNKNOWN:
+        return False
+    there = _words(device.name)
+    joined = {
+        "".join(there[first:last]) for last in range(len(there) + 1) for first in range(last)
+    }  # "rtx4090", too
+    return all(word in joined for word in _words(model))
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", name.lower())
+
+
+def _percent(figure: str | float) -> float | None:
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?)\s*%?", str(figure).strip())
+    return float(match[1]) if match and float(match[1]) <= _ALL else None
