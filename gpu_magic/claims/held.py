@@ -65,11 +65,14 @@ class Claims:
         return found
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Run a block while no other process of the machine runs one, so that two do not choose the same."""
+    def turn(self, seconds: float) -> Iterator[None]:
+        """Run a block while no other process of the machine runs one, so that two do not choose the same.
+
+        After so many seconds it is run all the same: see `lock.turn`.
+        """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(NoFolder):
-                stack.enter_context(turn(stack.enter_context(self._folder())))
+                stack.enter_context(turn(stack.enter_context(self._folder()), seconds))
             yield
 
     def hold(self, uuids: Iterable[str]) -> str:

@@ -25,7 +25,6 @@ __all__ = ["holder", "lock", "turn"]
 
 # `struct flock` on Linux with 64 bits: type, whence, start, length, process.
 _FLOCK = struct.Struct("hhqqi4x")
-_LONGEST_TURN = 2.0  # seconds; a turn takes about a millisecond
 _LOOK_AGAIN = 0.002
 
 
@@ -48,13 +47,13 @@ def holder(file: int) -> int | Unknown | None:
 
 
 @contextlib.contextmanager
-def turn(folder: int) -> Iterator[None]:
-    """Run a block while no other process runs one, where the others let it.
+def turn(folder: int, seconds: float) -> Iterator[None]:
+    """Run a block while no other process runs one, or without that after so many seconds.
 
-    Whoever keeps the lock, or stops while having it, delays others by two seconds and no more: what is done
-    in the block has to be right without it, too.
+    Whoever keeps the lock, or stops while having it, delays others and no more: what is done in the block has
+    to be right without it, too.
     """
-    until = time.monotonic() + _LONGEST_TURN
+    until = time.monotonic() + seconds
     is_locked = False
     while not is_locked and time.monotonic() < until:
         try:

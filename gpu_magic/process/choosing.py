@@ -39,6 +39,7 @@ __all__ = ["apply", "narrow"]
 _PLAIN = Options()
 # Where processes can't take turns, and pick the same GPUs: how often `auto` is tried; seconds between.
 _ATTEMPTS, _BETWEEN_ATTEMPTS = 20, 0.1
+_LONGEST_TURN = 2.0  # seconds that others may take before
 
 
 class _PickedTwiceError(Exception):
@@ -69,8 +70,9 @@ def apply(
     if not isinstance(request, Auto):
         return _apply(session, text, request, read_machine(session), options, dry_run=dry_run)
     inventory = read_for_auto(session, near=options.near)
-    for _ in range(_ATTEMPTS):
-        with session.claims.turn():  # of all processes that look at the same moment, one picks at a time
+    for attempt in range(_ATTEMPTS):
+        # Of all processes that look at the same moment, one picks at a time. A turn takes a millisecond.
+        with session.claims.turn(0 if attempt else _LONGEST_TURN):
             inventory = inventory.with_claims(session.claims.others())
             try:
                 return _apply(session, text, request, inventory, options, dry_run=dry_run)

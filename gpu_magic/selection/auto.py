@@ -145,7 +145,7 @@ def _too_few(
         return f"{asked} asks for {count}, and all are split by MIG; try auto, which takes one instance."
     if options.model and not any(is_model(device, options.model) for device in pool):
         names = sorted({device.name for device in pool if device.name is not UNKNOWN})
-        return f"No GPU here is an {options.model}: there is {listed(names, none='none')}."
+        return f"--model {options.model} fits no GPU here: there is {listed(names, none='none')}."
     return why_too_few(asked, count, ranked, _in_order(others, pool))
 
 

@@ -31,16 +31,14 @@ def check_filters(options: Options) -> None:
     if options.min_free is not None and read_size(options.min_free) is None:
         raise ChoiceError(f"--min-free {options.min_free} is not a size; try --min-free 20GB, or 20GiB.")
     if options.max_util is not None and _percent(options.max_util) is None:
-        raise ChoiceError(
-            f"--max-util {options.max_util} is not a percentage from 0 to 100; try --max-util 10."
-        )
+        raise ChoiceError(f"--max-util {options.max_util} is not 0 to 100 percent; try --max-util 10.")
 
 
 def why_not(device: Device, options: Options) -> str:
     """Return which bound a device does not keep to: `12.0 GiB free, and not 20 GB`; empty for none."""
     status = device.status
     if options.model is not None and not is_model(device, options.model):
-        return "its model is not known" if device.name is UNKNOWN else f"no {options.model}"
+        return "its model is not known" if device.name is UNKNOWN else "another model"
     if options.min_free is not None:
         if status.memory_free is UNKNOWN:
             return "its free memory is not known"

@@ -249,7 +249,7 @@ def test_users_see_each_others_claims_and_can_not_end_them(open_folder: Path) ->
 def test_what_another_user_puts_there_is_not_followed_and_not_believed(
     open_folder: Path, tmp_path: Path
 ) -> None:
-    Claims().hold([])
+    Claims().others()  # the folder is there now
     secret = tmp_path / "secret"
     secret.write_text("private")
     name = f"{GPU}.{'0' * 16}"
@@ -261,7 +261,7 @@ def test_what_another_user_puts_there_is_not_followed_and_not_believed(
         f"open({name.replace('0' * 16, '3' * 16)!r}, 'wb').write(b'\\xff' * 100000)\n"
         "open('GPU-\\n\\x1b[31m.0000000000000000', 'w')",
         open_folder,
-    ) if open_folder.exists() else pytest.fail("the folder is made with the first look")
+    )
     assert Claims().others() == {}
     assert secret.read_text() == "private"
     for one in open_folder.iterdir():
@@ -321,8 +321,8 @@ def test_a_full_disk_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 @pytest.mark.usefixtures("folder")
 def test_whoever_keeps_the_turn_delays_others_and_does_not_stop_them() -> None:
-    then = "turn = claims.turn(); turn.__enter__(); print('has it', flush=True)"
-    with holder(GPU, then=then), Claims().turn():
+    then = "turn = claims.turn(1); turn.__enter__(); print('has it', flush=True)"
+    with holder(GPU, then=then), Claims().turn(0.1):
         ran = True
     assert ran
 

@@ -148,7 +148,9 @@ def test_auto_on_a_busy_machine_says_so() -> None:
         assert "GPU 1 is free; not picked: GPU 0 (in use by bob)." in repr(gpu_magic.choose("auto"))
         assert "Only 1 GPU is free." in repr(gpu_magic.choose("auto:2"))
         machine.gpus[1].run("y.py", "eve", 8 << 30, work=80)
-        assert "No GPU is free: these are the least busy." in repr(gpu_magic.choose("auto"))
+        assert "No GPU is free: GPU 1 has the most free memory; not picked: GPU 0 (in use by bob)." in repr(
+            gpu_magic.choose("auto")
+        )
 
 
 def test_a_simulated_choice_does_not_ask_whether_the_real_cuda_was_started(

@@ -1,0 +1,236 @@
+"""Which devices `auto` picks, and what it says of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gpu_magic.devices.claim import Claim
+from gpu_magic.devices.model import Device, Gpu, GpuProcess, GpuStatus, Inventory
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.errors import ChoiceError
+from gpu_magic.selection.auto import pick
+from gpu_magic.selection.options import Options
+from gpu_magic.selection.request import parse
+from gpu_magic.selection.select import select
+from tests.selection.machines import GIB, UUIDS, gpu, machine, split
+
+CLAIM = Claim("maria", 0.0, 4711, "train.ipynb")
+
+
+def claimed(whole: Gpu) -> Gpu:
+    return replace(whole, status=replace(whole.status, claims=(CLAIM,)))
+
+
+def kind(whole: Gpu, name: str, memory: int) -> Gpu:
+    """Return a GPU of another kind, of which as much memory is in use."""
+    used = whole.status.memory_used
+    assert isinstance(used, int)
+    status = replace(whole.status, memory_free=memory * GIB - used)
+    return replace(whole, name=name, memory_total=memory * GIB, status=status)
+
+
+def picked(count: int, there: Inventory, **options: Any) -> list[int]:
+    """Return the numbers of the GPUs that are picked."""
+    devices, _ = pick(count, there.devices, there, Options(**options))
+    return [device.index for device in devices if isinstance(device, Gpu)]
+
+
+def test_a_free_gpu_comes_before_one_at_full_utilization_with_less_memory_in_use() -> None:
+    assert picked(1, machine(gpu(0, 0, 100), gpu(1, 1, 0))) == [1]
+
+
+def test_an_idle_gpu_with_much_memory_comes_before_an_idle_one_with_little() -> None:
+    assert picked(1, machine(kind(gpu(0), "NVIDIA T400", 2), gpu(1, 1))) == [1]
+
+
+def test_the_larger_mig_instance_comes_before_the_smaller() -> None:
+    whole = split(gpu(0))
+    small, large = (
+        replace(part, memory_total=size * GIB, status=GpuStatus(0, size * GIB, processes=()))
+        for part, size in zip(whole.mig, (10, 40), strict=True)
+    )
+    there = machine(replace(whole, mig=(small, large)))
+    assert pick(1, there.devices, there)[0] == (large,)
+
+
+def test_of_busy_gpus_the_most_free_memory_counts_and_then_the_least_utilization() -> None:
+    assert picked(2, machine(gpu(0, 60, 5), gpu(1, 20, 90), gpu(2, 20, 40))) == [2, 1]
+
+
+def test_a_few_megabytes_decide_nothing() -> None:
+    """Idle GPUs differ a little in what the driver shows."""
+    idle = gpu(0, 20, 90)
+    assert isinstance(idle.status.memory_free, int)
+    more = replace(idle, status=replace(idle.status, memory_free=idle.status.memory_free + (1 << 20)))
+    assert picked(1, machine(more, gpu(1, 20, 40))) == [1]
+
+
+def test_what_another_process_has_claimed_is_not_picked() -> None:
+    there = machine(claimed(gpu(0)), gpu(1, 60, 90))
+    assert picked(1, there) == [1]
+    with pytest.raises(
+        ChoiceError, match=r"only 1 can be picked; try auto:1; not GPU 0 \(claimed by maria: train"
+    ):
+        picked(2, there)
+    with pytest.raises(ChoiceError, match=r"^auto:1 asks for 1, and none can be picked; not GPU 0 \(claimed"):
+        picked(1, machine(claimed(gpu(0))))
+
+
+def test_asking_again_gives_the_same() -> None:
+    there = machine(gpu(0), gpu(1), gpu(2))
+    assert pick(1, there.devices, there, held=frozenset({UUIDS[2]}))[0] == (there[2],)
+    crowded = machine(gpu(0), gpu(1), gpu(2, 60, 90))  # but not one that others use by now
+    assert pick(1, crowded.devices, crowded, held=frozenset({UUIDS[2]}))[0] == (crowded[0],)
+
+
+def test_one_line_says_why_these_and_not_the_others() -> None:
+    train = GpuProcess(4711, "train.py", "maria", 30 * GIB)
+    busy = replace(gpu(1, 30, 90), status=replace(gpu(1, 30, 90).status, processes=(train,)))
+    there = machine(gpu(0), busy, claimed(gpu(2)), gpu(3), kind(gpu(4), "Tesla T4", 15))
+    notes = select(parse("auto"), there, (None, None)).notes
+    assert notes[0] == (
+        "GPU 0 is free; not picked: GPU 1 (in use by maria), GPU 2 (claimed by maria: train.ipynb), "
+        "GPU 3 (free, too), GPU 4 (free, with less memory)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        ({"min_free": "30GB"}, [0, 2]),
+        ({"min_free": 70 * GIB}, [2]),
+        ({"max_util": "10"}, [0, 2]),
+        ({"max_util": 4}, [2]),
+        ({"max_util": 0}, [2]),
+        ({"model": "A100"}, [0, 1, 2]),
+        ({"model": "t4"}, [3]),
+        ({"model": "tesla-T4", "min_free": "1GB"}, [3]),
+        ({"model": "sxm4 80gb"}, [0, 1, 2]),
+        ({"model": "A100SXM4"}, [0, 1, 2]),
+    ],
+)
+def test_bounds_are_kept(options: dict[str, Any], numbers: list[int]) -> None:
+    there = machine(gpu(0, 20, 5), gpu(1, 60, 90), gpu(2), kind(gpu(3, 0, 50), "Tesla T4", 15))
+    assert sorted(picked(len(numbers), there, **options)) == numbers
+    with pytest.raises(ChoiceError):
+        picked(len(numbers) + 1, there, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"min_free": "lots"}, "--min-free lots is not a size; try --min-free 20GB"),
+        ({"max_util": "150"}, "not 0 to 100 percent"),
+        ({"model": "H100"}, "--model H100 fits no GPU here: there is NVIDIA A100-SXM4-80GB"),
+        (
+            {"min_free": "75GB"},
+            r"auto:1 --min-free 75GB asks for 1, and none can be picked; not GPU 0 \(60.0 GiB free",
+        ),
+    ],
+)
+def test_a_bound_that_can_not_be_kept_ends_in_one_line(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ChoiceError, match=says):
+        picked(1, machine(gpu(0, 20, 5)), **options)
+
+
+def test_a_t400_is_no_t4() -> None:
+    with pytest.raises(ChoiceError, match="--model T4 fits no GPU here"):
+        picked(1, machine(kind(gpu(0), "NVIDIA T400", 2)), model="T4")
+
+
+@pytest.mark.parametrize("text", ["0", "all", "none", "reset"])
+def test_bounds_go_with_auto_alone(text: str) -> None:
+    with pytest.raises(
+        ChoiceError, match="--min-free 20GB --near goes with auto; try auto --min-free 20GB --near"
+    ):
+        select(parse(text), machine(), (None, None), Options(min_free="20GB", near=True))
+
+
+def test_gpus_of_one_model() -> None:
+    there = machine(gpu(0), kind(gpu(1), "L4", 23), gpu(2, 60, 90), kind(gpu(3), "L4", 23))
+    assert picked(2, there, same_model=True) == [1, 3]  # both free, with less memory than GPU 0
+    with pytest.raises(ChoiceError, match=r"no 3 of .* are of one model"):
+        picked(3, there, same_model=True)
+
+
+def test_gpus_that_are_near() -> None:
+    there = replace(machine(gpu(0), gpu(1, 60, 90), gpu(2), gpu(3), gpu(4)), near=frozenset({(0, 1), (2, 4)}))
+    assert picked(2, there, near=True) == [2, 4]
+    _, why = pick(2, there.devices, there, Options(near=True))
+    assert "GPU 0, GPU 1 and GPU 3 (not near these)" in why
+    with pytest.raises(ChoiceError, match=r"no 3 of .* are linked by NVLink or by one PCIe switch"):
+        picked(3, there, near=True)
+
+
+# Machines where anything can be UNKNOWN.
+FIGURE = st.integers(0, 79) | st.just(UNKNOWN)
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Inventory:
+    gpus = []
+    for index in range(draw(st.integers(1, 5))):
+        used, busy = draw(FIGURE), draw(st.integers(0, 100) | st.just(UNKNOWN))
+        processes = draw(
+            st.just(UNKNOWN) | st.lists(st.just(GpuProcess(1, "x", "maria", UNKNOWN)), max_size=2).map(tuple)
+        )
+        free = UNKNOWN if used is UNKNOWN else (80 - used) * GIB
+        claims = draw(st.sampled_from([(), (), (CLAIM,)]))
+        status = GpuStatus(
+            UNKNOWN if used is UNKNOWN else used * GIB, free, busy, processes=processes, claims=claims
+        )
+        gpus.append(replace(gpu(index), status=status, name=draw(st.sampled_from(["A", "B"]))))
+    return machine(*gpus)
+
+
+@given(machines(), st.integers(1, 5))
+def test_auto_keeps_what_it_promises_on_any_machine(there: Inventory, count: int) -> None:
+    try:
+        devices, why = pick(count, there.devices, there)
+    except ChoiceError as error:
+        assert "\n" not in str(error)
+        return
+    assert len(set(devices)) == count
+    assert not any(device.status.claims for device in devices)
+    assert "\n" not in why
+    left = [one for one in there if one not in devices and not one.status.claims]
+    # Never an unreadable one over a readable free one, nor a busy one over a free one.
+    if any(not device.is_free for device in devices):
+        assert not any(one.is_free for one in left)
+
+
+@given(machines(), st.integers(1, 3), st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4))))
+def test_a_group_is_found_where_there_is_one(
+    there: Inventory, count: int, links: set[tuple[int, int]]
+) -> None:
+    """Beside the search there is another one here, that tries every group."""
+    near = frozenset((first, last) for first, last in links if first < last)
+    there = replace(there, near=near)
+    options = Options(near=True, same_model=True)
+
+    def fits(group: tuple[Device, ...]) -> bool:
+        return all(there.are_near(a, b) and a.name == b.name for a, b in combinations(group, 2))
+
+    def is_readable(one: Gpu) -> bool:
+        status = one.status
+        return any(
+            value is not UNKNOWN for value in (status.memory_used, status.processes, status.utilization)
+        )
+
+    open_to_all = [one for one in there if not one.status.claims]
+    assume(all(map(is_readable, open_to_all)))
+    groups = [group for group in combinations(open_to_all, count) if fits(group)]
+    try:
+        devices, _ = pick(count, there.devices, there, options)
+    except ChoiceError:
+        assert not groups
+        return
+    assert fits(devices)
+    if any(all(one.is_free for one in group) for group in groups):
+        assert all(device.is_free for device in devices)
