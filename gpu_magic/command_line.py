@@ -105,6 +105,7 @@ def _run(options: argparse.Namespace) -> int:
         options.count,
         each=options.each,
         force=options.force,
+        dry_run=options.dry_run,
         variables=dict(options.env),
         folder=options.cwd,
         options={name for names in _RUN_OPTIONS for name in names},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import sys
 import threading
+import time
+import weakref
 from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -14,22 +15,25 @@ from typing import TYPE_CHECKING
 from gpu_magic.claims.files import publish, read, withdraw
 from gpu_magic.claims.folder import NoFolder, open_folder
 from gpu_magic.claims.lock import turn
+from gpu_magic.devices.claim import Claim
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.devices.unknown import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpu_magic.devices.claim import Claim
-
 __all__ = ["Claims"]
 
 
 class Claims:
-    """What one process has claimed. Its claims end with it, however it ends, and with `release`.
+    """What this process has claimed for one purpose: its own choice, or a command that it has launched.
+
+    They end with the process, however that ends, with `release`, and with this object.
 
     Parameters
     ----------
+    purpose
+        What a launched command is; empty for the process itself.
     is_shared
         Whether other processes see them, and theirs are seen. A simulation of one process has none.
 
@@ -40,12 +44,15 @@ class Claims:
 
     """
 
-    def __init__(self, *, is_shared: bool = True) -> None:
+    def __init__(self, purpose: str = "", *, is_shared: bool = True) -> None:
         self.are_wanted = True
-        self._is_shared = is_shared and sys.platform == "linux"
-        self._pid = os.getpid()
+        self.is_shared = is_shared and sys.platform == "linux"
+        self._purpose, self._pid = purpose, os.getpid()
         self._lock = threading.Lock()
-        self._files: dict[str, tuple[str, int]] = {}  # by UUID: the name, and the descriptor that keeps it
+        # By UUID: when it was claimed, and the file's name and the descriptor that keeps it.
+        self._files: dict[str, tuple[float, str, int]] = {}
+        weakref.finalize(self, _withdraw, self._files, self._pid, self.is_shared)
+        _all.add(self)
 
     @property
     def held(self) -> frozenset[str]:
@@ -57,12 +64,19 @@ class Claims:
 
         A process that this one has started, or that has started it, works with it and is no other.
         """
-        found: dict[str, tuple[Claim, ...]] = {}
-        with contextlib.suppress(NoFolder, OSError), self._folder() as folder:
-            for uuid, claim in read(folder):
-                if not _is_kin(claim):
-                    found[uuid] = (*found.get(uuid, ()), claim)
-        return found
+        return _by_uuid(
+            found for found in self._read() if not _is_ours(found[1]) and not _has_started_us(found[1])
+        )
+
+    def taken(self) -> dict[str, tuple[Claim, ...]]:
+        """Return what `auto` keeps off: others' claims, and those for what this process has started."""
+        of_commands = [
+            (uuid, Claim("this kernel", since, self._pid, other._purpose))  # noqa: SLF001
+            for other in tuple(_all)
+            if other is not self and other._pid == self._pid  # noqa: SLF001
+            for uuid, (since, _, _) in tuple(other._files.items())  # noqa: SLF001
+        ]
+        return _by_uuid([*of_commands, *(found for found in self._read() if not _has_started_us(found[1]))])
 
     @contextmanager
     def turn(self, seconds: float) -> Iterator[None]:
@@ -72,7 +86,7 @@ class Claims:
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(NoFolder):
-                stack.enter_context(turn(stack.enter_context(self._folder()), seconds))
+                stack.enter_context(turn(stack.enter_context(_folder(self.is_shared, self._pid)), seconds))
             yield
 
     def hold(self, uuids: Iterable[str]) -> str:
@@ -81,60 +95,94 @@ class Claims:
         Returns
         -------
         str
-            Why others can't see it, as it goes on after "GPUs can't be claimed here:"; empty where they can.
+            Why others can't see it, as it goes on after "Others can't see it:"; empty where they can.
 
         """
         wanted, problem = list(uuids), ""
         with self._lock:
             try:
-                with self._folder() as folder:
+                with _folder(self.is_shared, self._pid) as folder:
                     for uuid in wanted:
                         if uuid not in self._files:
-                            self._claim(folder, uuid)
+                            self._files[uuid] = (time.time(), *publish(folder, uuid, _what_this_is()))
             except NoFolder as error:
                 problem = str(error)
             except OSError as error:
                 problem = f"no file can be made ({error.strerror})"
-            self._withdraw(self._files.keys() - wanted)
-        return problem if self._is_shared else ""
+            _withdraw(self._files, self._pid, self.is_shared, wanted)
+        return problem if self.is_shared else ""
+
+    def hold_alone(self, uuids: Iterable[str]) -> str | None:
+        """Claim these devices as `hold` does; return None, and change nothing, where another has one of them.
+
+        Of processes that do this at one moment, each claims first and looks then: none can miss another.
+        """
+        before, wanted = self.held, list(uuids)
+        problem = self.hold(wanted)
+        if self.others().keys().isdisjoint(set(wanted) - before):
+            return problem
+        self.hold(before)
+        return None
 
     def release(self) -> None:
-        """End all claims."""
+        """End them all."""
         with self._lock:
-            self._withdraw(list(self._files))
+            _withdraw(self._files, self._pid, self.is_shared)
 
-    @contextmanager
-    def _folder(self) -> Iterator[int]:
-        if not self._is_shared or os.getpid() != self._pid:  # a forked child has claimed nothing
-            raise NoFolder("this process shares none")
-        folder = open_folder()
-        try:
-            yield folder
-        finally:
-            os.close(folder)
-
-    def _claim(self, folder: int, uuid: str) -> None:
-        if not self._files:
-            atexit.register(self.release)
-        self._files[uuid] = publish(folder, uuid, _what_this_is())
-
-    def _withdraw(self, uuids: Iterable[str]) -> None:
-        with contextlib.ExitStack() as stack:
-            folder = None
-            with contextlib.suppress(NoFolder):
-                folder = stack.enter_context(self._folder())
-            for uuid in uuids:
-                withdraw(folder, *self._files.pop(uuid))
-        if not self._files:
-            atexit.unregister(self.release)
+    def _read(self) -> Iterator[tuple[str, Claim]]:
+        with contextlib.suppress(NoFolder, OSError), _folder(self.is_shared, self._pid) as folder:
+            yield from read(folder)
 
 
-def _is_kin(claim: Claim) -> bool:
-    me = os.getpid()
-    return claim.pid is not UNKNOWN and (descends_from(claim.pid, (me,)) or descends_from(me, (claim.pid,)))
+_all: weakref.WeakSet[Claims] = weakref.WeakSet()
+
+
+@contextmanager
+def _folder(is_shared: bool, pid: int) -> Iterator[int]:
+    if not is_shared or os.getpid() != pid:  # a forked child has claimed nothing
+        raise NoFolder("this process shares none")
+    folder = open_folder()
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _withdraw(
+    files: dict[str, tuple[float, str, int]],
+    pid: int,
+    is_shared: bool,
+    wanted: Iterable[str] = (),
+) -> None:
+    """End claims, but for those that are still wanted."""
+    ended = files.keys() - wanted
+    if not ended or os.getpid() != pid:
+        return
+    with contextlib.ExitStack() as stack:
+        folder = None
+        with contextlib.suppress(NoFolder):
+            folder = stack.enter_context(_folder(is_shared, pid))
+        for uuid in ended:
+            _, name, file = files.pop(uuid)
+            withdraw(folder, name, file)
+
+
+def _by_uuid(found: Iterable[tuple[str, Claim]]) -> dict[str, tuple[Claim, ...]]:
+    claims: dict[str, tuple[Claim, ...]] = {}
+    for uuid, claim in found:
+        claims[uuid] = (*claims.get(uuid, ()), claim)
+    return claims
+
+
+def _is_ours(claim: Claim) -> bool:
+    return claim.pid is not UNKNOWN and descends_from(claim.pid, (os.getpid(),))
+
+
+def _has_started_us(claim: Claim) -> bool:
+    return claim.pid is not UNKNOWN and descends_from(os.getpid(), (claim.pid,))
 
 
 def _what_this_is() -> str:
     """Return the name of this process's notebook, or of its script; empty where it has none."""
     name = PurePath(os.environ.get("JPY_SESSION_NAME") or sys.argv[0]).name
-    return "" if name in ("-c", "-m", "ipykernel_launcher.py") else name
+    return "" if name in ("-c", "-m", "__main__.py", "ipykernel_launcher.py") else name

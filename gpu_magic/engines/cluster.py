@@ -262,7 +262,8 @@ class Cluster:
         for number in self.engines if numbers is None else numbers:
             while number not in self.client.ids:
                 self._check_start(number, deadline)
-            replies[number] = self.client[number].apply_async(begin, self._starter.logs.get(number, ""))
+            log, claimed = self._starter.logs.get(number, ""), self.engines[number].claimed
+            replies[number] = self.client[number].apply_async(begin, log, claimed)
         for number, reply in replies.items():
             while not reply.done():
                 self._check_start(number, deadline)

@@ -36,6 +36,8 @@ class Engine:
         Whether its GPUs do not exist.
     names_host
         Whether texts name the machine, as there are several.
+    claims
+        Whether it claims its GPUs for as long as it lives.
 
     """
 
@@ -45,6 +47,12 @@ class Engine:
     process: Process = (0, "")
     is_simulated: bool = False
     names_host: bool = False
+    claims: bool = True
+
+    @property
+    def claimed(self) -> tuple[str, ...]:
+        """The UUIDs of the GPUs that it claims."""
+        return tuple(str(device.uuid) for device in self.devices) if self.claims else ()
 
     @property
     def label(self) -> str:

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.record import record
 from gpu_magic.engines.jax_ranks import tell_jax
 from gpu_magic.launching.guardian import read_stat
+from gpu_magic.process.session import current
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpu_magic.launching.guardian import Process
 
 __all__ = ["ADDRESS", "Answer", "begin", "host", "this_process"]
@@ -40,16 +43,20 @@ class Answer:
     mask: str | None
 
 
-def begin(log: str) -> Answer:
+def begin(log: str, claimed: Sequence[str]) -> Answer:
     """Make an engine ready, before anything else runs in it.
 
     Parameters
     ----------
     log
         A file for the Python frames of a crash; empty for none.
+    claimed
+        UUIDs of the GPUs to claim.
 
     """
     tell_jax()
+    if claimed:
+        current().claims.hold(claimed)
     if log:
         faulthandler.enable(_opened(log), all_threads=False)
     return Answer(host(), this_process(), os.environ.get("CUDA_VISIBLE_DEVICES"))

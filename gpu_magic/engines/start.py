@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.claims.held import Claims
 from gpu_magic.engines.cluster import Cluster
 from gpu_magic.engines.engine import Engine
 from gpu_magic.engines.kept import find_kept
@@ -55,9 +56,13 @@ def start(
 
     """
     ipyparallel = import_ipyparallel()
-    parts = divide(pick(session, gpus, count, force=force))
+    claims = Claims("engines", is_shared=session.claims.is_shared)  # until the engines have claimed them
+    parts = divide(pick(session, gpus, count, force=force, claims=claims))
     is_simulated = bool(read_machine(session).simulated)
-    engines = [Engine(number, _devices(part), is_simulated=is_simulated) for number, part in enumerate(parts)]
+    engines = [
+        Engine(number, _devices(part), is_simulated=is_simulated, claims=session.claims.are_wanted)
+        for number, part in enumerate(parts)
+    ]
     processes = LocalProcesses.start_all(parts, outlives=keep)
     cluster = None
     try:
@@ -67,6 +72,8 @@ def start(
     except BaseException:  # an interrupt, too
         (cluster.stop if cluster else processes.end)()
         raise
+    finally:
+        claims.release()
     return cluster
 
 

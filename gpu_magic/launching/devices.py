@@ -8,24 +8,31 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import LaunchError
-from gpu_magic.process.view import take_snapshot
+from gpu_magic.process.view import read_for_auto, take_snapshot
 from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import Named, parse
+from gpu_magic.selection.request import Auto, Named, parse
 from gpu_magic.selection.select import select
 from gpu_magic.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpu_magic.devices.model import Device
+    from gpu_magic.claims.held import Claims
+    from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.process.session import Session
     from gpu_magic.process.view import Snapshot
+    from gpu_magic.selection.request import Request
     from gpu_magic.selection.select import Selection
 
 __all__ = ["divide", "pick"]
 
 
-def pick(session: Session, gpus: str | None, count: int | None, *, force: bool) -> Selection:
+_LONGEST_TURN = 2.0  # seconds that other processes may take to pick theirs
+
+
+def pick(
+    session: Session, gpus: str | None, count: int | None, *, force: bool, claims: Claims | None = None
+) -> Selection:
     """Return the GPUs for a command.
 
     Parameters
@@ -38,6 +45,8 @@ def pick(session: Session, gpus: str | None, count: int | None, *, force: bool) 
         How many of them, the first ones; None: all.
     force
         Allow GPUs outside what this process was started with.
+    claims
+        Claims them, unless this process wants none.
 
     Raises
     ------
@@ -47,10 +56,23 @@ def pick(session: Session, gpus: str | None, count: int | None, *, force: bool) 
         There are not that many.
 
     """
-    snapshot = take_snapshot(session)
-    request = Named(_visible(snapshot)) if gpus is None else parse(gpus)
-    options = Options(force=force)
-    selection = select(request, snapshot, session.inherited, options, scheduled=session.scheduled)
+    request = None if gpus is None else parse(gpus)
+    if not isinstance(request, Auto):
+        snapshot = take_snapshot(session)
+        request = request or Named(_visible(snapshot))
+        return _claim(session, _select(session, request, snapshot, count, force=force), claims)
+    machine = read_for_auto(session)
+    with session.claims.turn(_LONGEST_TURN):
+        machine = machine.with_claims(session.claims.taken())
+        return _claim(session, _select(session, request, machine, count, force=force), claims)
+
+
+def _select(
+    session: Session, request: Request, machine: Inventory, count: int | None, *, force: bool
+) -> Selection:
+    options, inherited, scheduled = Options(force=force), session.inherited, session.scheduled
+    held = session.claims.held
+    selection = select(request, machine, inherited, options, scheduled=scheduled, held=held)
     if selection.devices is UNKNOWN:
         raise LaunchError("Which GPUs these are can't be known here: name them, as --gpus 0,1.")
     if not selection.devices:
@@ -60,9 +82,13 @@ def pick(session: Session, gpus: str | None, count: int | None, *, force: bool) 
     if not 1 <= count <= len(selection.devices):
         there = counted(len(selection.devices), "GPU")
         raise LaunchError(f"-n {count} with {there}: from 1 to {len(selection.devices)} of them can be used.")
-    return select(
-        _named(selection.devices[:count]), snapshot, session.inherited, options, scheduled=session.scheduled
-    )
+    return select(_named(selection.devices[:count]), machine, inherited, options, scheduled=scheduled)
+
+
+def _claim(session: Session, selection: Selection, claims: Claims | None) -> Selection:
+    if claims is not None and session.claims.are_wanted and isinstance(selection.devices, tuple):
+        claims.hold(str(device.uuid) for device in selection.devices)
+    return selection
 
 
 def divide(selection: Selection) -> list[Selection]:

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpu_magic.claims.held import Claims
 from gpu_magic.errors import LaunchError
 from gpu_magic.launching.devices import divide, pick
 from gpu_magic.launching.launchers import Command, plan_command
@@ -35,12 +36,13 @@ def prepare(
     *,
     each: bool,
     force: bool,
+    dry_run: bool = False,
     variables: Mapping[str, str],
     folder: str | None,
     script: Script | None = None,
     options: Container[str] = (),
 ) -> Prepared:
-    """Return a command with its GPUs, ready to be launched; nothing is started.
+    """Return a command with its GPUs, which are claimed for it, ready to be launched; nothing is started.
 
     Parameters
     ----------
@@ -56,6 +58,8 @@ def prepare(
         Start the command once for each GPU, which it sees alone.
     force
         Allow GPUs outside what this process was started with.
+    dry_run
+        Claim no GPU, as the command is not going to be launched.
     variables
         More variables for the command.
     folder
@@ -79,7 +83,9 @@ def prepare(
     where = Path(folder or ".").expanduser().absolute()
     if not where.is_dir():
         raise LaunchError(f"{where} is not a folder.")
-    selection, files = pick(session, gpus, count, force=force), RunFolder()
+    claims = Claims(shlex.join(words), is_shared=session.claims.is_shared)
+    selection = pick(session, gpus, count, force=force, claims=None if dry_run else claims)
+    files = RunFolder()
     try:
         in_cell = script.write(files.path, each=each) if script else []
         if script:
@@ -99,9 +105,10 @@ def prepare(
             processes.append(Process(plan, set_for_it, environment, devices))
     except BaseException:
         files.remove()
+        claims.release()
         raise
     typed = shlex.join([*words, *([script.name] if script else [])])
-    return Prepared(typed, tuple(processes), str(where), files)
+    return Prepared(typed, tuple(processes), str(where), files, claims)
 
 
 def _variables(selection: Selection, given: Mapping[str, str]) -> dict[str, str | None]:

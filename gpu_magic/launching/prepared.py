@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpu_magic.claims.held import Claims
     from gpu_magic.devices.model import Device
     from gpu_magic.launching.launchers import Plan
     from gpu_magic.launching.run_folder import RunFolder
@@ -61,6 +62,8 @@ class Prepared:
         Where.
     files
         A folder for what it writes, and for its script where that is a cell.
+    claims
+        Those on its GPUs, which end with it.
 
     """
 
@@ -68,6 +71,7 @@ class Prepared:
     processes: tuple[Process, ...]
     folder: str
     files: RunFolder
+    claims: Claims
 
     def __str__(self) -> str:
         lines = [] if self.folder == str(Path.cwd()) else [f"cd {shlex.quote(self.folder)}"]

@@ -65,6 +65,7 @@ class Task(BackgroundTask):
         self.name, self.typed, self.files = name, prepared.typed, prepared.files
         self.devices = tuple(device for process in processes for device in process.devices)
         self.notes = processes[0].plan.notes
+        self._claims = prepared.claims
         self._is_attached = is_attached
         self._begun = time.monotonic()
         self._seconds: float | None = None
@@ -84,6 +85,7 @@ class Task(BackgroundTask):
             for started in self._guarded:
                 started.give_up()
             self.files.remove()
+            self._claims.release()
             raise
 
     def _start(self, process: Process, folder: str, label: str) -> None:
@@ -260,6 +262,7 @@ class Task(BackgroundTask):
             self._seconds = time.monotonic() - self._begun
             self.causes = self._causes.find([one.code for one in self._guarded], self.outputs)
         finally:
+            self._claims.release()
             self._ended.set()
 
 

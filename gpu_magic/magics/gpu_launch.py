@@ -114,6 +114,7 @@ class GpuLaunchMagic:
             read_count(options.count),
             each=options.each,
             force=options.force,
+            dry_run=options.dry_run,
             variables=dict(pair.split("=", 1) for pair in options.env or []),
             folder=options.cwd,
             script=script,

@@ -73,7 +73,7 @@ def apply(
     for attempt in range(_ATTEMPTS):
         # Of all processes that look at the same moment, one picks at a time. A turn takes a millisecond.
         with session.claims.turn(0 if attempt else _LONGEST_TURN):
-            inventory = inventory.with_claims(session.claims.others())
+            inventory = inventory.with_claims(session.claims.taken())
             try:
                 return _apply(session, text, request, inventory, options, dry_run=dry_run)
             except _PickedTwiceError:
@@ -139,12 +139,9 @@ def _claim(session: Session, request: Request, selection: Selection, options: Op
     if isinstance(request, Reset) or options.no_claim or not claims.are_wanted:
         claims.release()
         return selection
-    before, uuids = claims.held, _uuids(_known(selection))
-    problem = claims.hold(uuids)
-    # Whoever claims first and looks then can't miss another one that does the same: see `claims.lock.turn`.
-    new = set(uuids) - before
-    if isinstance(request, Auto) and not claims.others().keys().isdisjoint(new):
-        claims.hold(before)
+    uuids = _uuids(_known(selection))
+    problem = claims.hold_alone(uuids) if isinstance(request, Auto) else claims.hold(uuids)
+    if problem is None:
         raise _PickedTwiceError
     note = f"Others can't see that they are claimed: {problem}."
     return replace(selection, notes=(*selection.notes, note)) if problem and uuids else selection

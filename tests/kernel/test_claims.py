@@ -1,0 +1,127 @@
+"""Several kernels on one machine: what one has chosen, the others see, and `auto` keeps off it."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.kernel.conftest import Kernel
+
+    Kernels = Callable[..., Kernel]
+
+CHOSEN = re.compile(r"cuda:\d+ = GPU (\d+)")
+
+
+def chosen(kernel: Kernel, line: str) -> list[str]:
+    """Run a line that chooses; return the numbers of the GPUs that are chosen."""
+    reply = kernel.run(line)
+    assert reply.status == "ok", reply.errors
+    return CHOSEN.findall(reply.stdout)
+
+
+@pytest.fixture
+def two(start_kernel: Kernels) -> tuple[Kernel, Kernel]:
+    """Return two kernels, of two notebooks."""
+    first = start_kernel(JPY_SESSION_NAME="/home/maria/train.ipynb")
+    second = start_kernel(JPY_SESSION_NAME="/home/maria/eval.ipynb")
+    for kernel in (first, second):
+        assert kernel.run("%load_ext gpu_magic").status == "ok"
+    return first, second
+
+
+CLAIMED = rf"claimed by {getpass.getuser()}: train.ipynb, since \d\d:\d\d"
+
+
+def test_two_notebooks_that_say_auto_get_different_gpus(two: tuple[Kernel, Kernel]) -> None:
+    first, second = two
+    assert chosen(first, "%gpus auto:2") == ["0", "1"]
+    assert chosen(second, "%gpus auto:2") == ["2", "3"]
+    assert re.search(
+        r"auto:3 asks for 3, and only 2 can be picked; try auto:2; not GPU 0 and GPU 1 \(claimed by",
+        second.run("%gpus auto:3").stderr,
+    )
+    assert chosen(second, "%gpus auto:2 --dry-run") == ["2", "3"]
+
+
+def test_the_table_says_who_claims_what_since_when(two: tuple[Kernel, Kernel]) -> None:
+    first, second = two
+    chosen(first, "%gpus 1")
+    reply = second.run("%gpus")
+    assert re.search(rf"^  1 .* {CLAIMED}$", reply.text, re.MULTILINE)
+    assert re.search(CLAIMED, reply.html)
+    assert "claimed" not in first.run("%gpus").text  # its own: the column for this kernel says it
+
+
+def test_a_claimed_gpu_can_be_chosen_by_its_number_and_its_owner_is_named(two: tuple[Kernel, Kernel]) -> None:
+    first, second = two
+    chosen(first, "%gpus 1")
+    assert re.search(rf"^GPU 1 is {CLAIMED}$", second.run("%gpus 1,2").stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "%gpus reset",
+        "%gpus none",
+        "%gpus 3",
+        "%unload_ext gpu_magic",
+        "%gpus 0 --no-claim",
+        "%config GpuMagics.claims = False",
+    ],
+)
+def test_a_claim_ends_with_the_choice(two: tuple[Kernel, Kernel], ending: str) -> None:
+    first, second = two
+    chosen(first, "%gpus 0")
+    assert chosen(second, "%gpus auto") == ["1"]
+    assert first.run(ending).status == "ok"
+    second.run("%gpus none")
+    assert chosen(second, "%gpus auto") == ["0"]
+
+
+def test_a_claim_ends_with_the_kernel(two: tuple[Kernel, Kernel]) -> None:
+    first, second = two
+    chosen(first, "%gpus 0")
+    first.restart()
+    assert chosen(second, "%gpus auto") == ["0"]
+
+
+def test_claims_can_be_off_by_configuration(two: tuple[Kernel, Kernel]) -> None:
+    first, second = two
+    first.run("%config GpuMagics.claims = False")
+    assert chosen(first, "%gpus auto") == chosen(second, "%gpus auto") == ["0"]
+
+
+def test_a_launched_command_has_its_gpus_to_itself(two: tuple[Kernel, Kernel]) -> None:
+    first, second = two
+    assert first.run("%gpu_launch --gpus auto --background one sleep 600").status == "ok"
+    assert first.run("%gpu_launch --gpus auto --background two sleep 600").status == "ok"
+    reply = first.run("%gpus auto:2")
+    assert CHOSEN.findall(reply.stdout) == ["2", "3"]
+    assert "GPU 0 and GPU 1 (claimed by this kernel: sleep 600)" in reply.stdout
+    assert re.search(r"none can be picked", second.run("%gpus auto").stderr)
+    first.run("%gpu_tasks one --stop")
+    assert chosen(second, "%gpus auto") == ["0"]
+
+
+def test_a_dry_run_of_a_launch_claims_nothing(two: tuple[Kernel, Kernel]) -> None:
+    first, second = two
+    assert first.run("%gpu_launch --gpus auto:4 --dry-run sleep 600").status == "ok"
+    assert chosen(second, "%gpus auto") == ["0"]
+
+
+def test_engines_claim_their_gpus_and_outlive_the_kernel_with_them(two: tuple[Kernel, Kernel]) -> None:
+    first, second = two
+    assert first.run("%gpu_cluster auto:2 --keep").status == "ok"
+    assert chosen(first, "%gpus auto") == ["2"]
+    assert chosen(second, "%gpus auto") == ["3"]
+    first.restart()
+    assert chosen(second, "%gpus auto:2") == ["3", "2"]
+    assert second.run("%gpu_cluster attach").status == "ok"
+    assert second.run("%gpu_cluster stop").status == "ok"
+    assert sorted(chosen(second, "%gpus auto:4")) == ["0", "1", "2", "3"]
