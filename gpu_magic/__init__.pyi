@@ -7,6 +7,7 @@ from gpu_magic.api.choosing import choose as choose
 from gpu_magic.api.choosing import gpus as gpus
 from gpu_magic.api.choosing import guard as guard
 from gpu_magic.api.choosing import panel as panel
+from gpu_magic.api.choosing import wait_for as wait_for
 from gpu_magic.api.placing import devices_of as devices_of
 from gpu_magic.api.placing import gpu_free as gpu_free
 from gpu_magic.api.placing import on_gpu as on_gpu
@@ -17,6 +18,7 @@ from gpu_magic.api.running import cluster as cluster
 from gpu_magic.api.running import launch as launch
 from gpu_magic.api.running import map as map  # noqa: A004 - it is `gpu_magic.map`
 from gpu_magic.api.running import tasks as tasks
+from gpu_magic.devices.claim import Claim as Claim
 from gpu_magic.devices.model import Gpu as Gpu
 from gpu_magic.devices.model import GpuProcess as GpuProcess
 from gpu_magic.devices.model import GpuStatus as GpuStatus
@@ -38,6 +40,7 @@ from gpu_magic.errors import CudaInitializedWarning as CudaInitializedWarning
 from gpu_magic.errors import GpuMagicError as GpuMagicError
 from gpu_magic.errors import KernelRestarting as KernelRestarting
 from gpu_magic.errors import LaunchError as LaunchError
+from gpu_magic.errors import NotFreeError as NotFreeError
 from gpu_magic.errors import PlacementError as PlacementError
 from gpu_magic.errors import PlacementWarning as PlacementWarning
 from gpu_magic.errors import SimulationError as SimulationError

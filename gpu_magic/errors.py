@@ -14,6 +14,7 @@ __all__ = [
     "GpuMagicError",
     "KernelRestarting",
     "LaunchError",
+    "NotFreeError",
     "PlacementError",
     "PlacementWarning",
     "ProcessError",
@@ -36,6 +37,23 @@ class _OneLineError(GpuMagicError, ValueError):
 
 class ChoiceError(_OneLineError):
     """The GPUs asked for can't be chosen; nothing was changed."""
+
+
+class NotFreeError(ChoiceError):
+    """The GPUs asked for are there, and others have them now; nothing was changed.
+
+    Parameters
+    ----------
+    message
+        One line.
+    holders
+        Who has them: `GPU 0 (in use by maria), GPU 1 (claimed by chen)`.
+
+    """
+
+    def __init__(self, message: str, holders: str) -> None:
+        super().__init__(message)
+        self.holders = printable(holders)
 
 
 class PlacementError(_OneLineError):

@@ -20,6 +20,7 @@ NAMES = [
     "CallFailed",
     "Choice",
     "ChoiceError",
+    "Claim",
     "Cluster",
     "ClusterError",
     "CommandFailed",
@@ -38,6 +39,7 @@ NAMES = [
     "KernelRestarting",
     "LaunchError",
     "MigInstance",
+    "NotFreeError",
     "OnGpu",
     "PlacementError",
     "PlacementWarning",
@@ -58,6 +60,7 @@ NAMES = [
     "tasks",
     "to_cpu",
     "to_gpu",
+    "wait_for",
 ]
 
 

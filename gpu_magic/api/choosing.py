@@ -12,17 +12,20 @@ from gpu_magic.process.session import current
 from gpu_magic.process.view import ask_guard, take_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from types import FrameType
+    from typing import Unpack
 
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.display.choice import Choice
     from gpu_magic.display.hosts import HostGpus
     from gpu_magic.engines.cluster import Cluster
     from gpu_magic.process.guard import Guard
-    from gpu_magic.selection.options import By, Order
+    from gpu_magic.process.outcome import Outcome
+    from gpu_magic.selection.options import By, Order, WaitOptions
     from gpu_magic.widget.panel import Panel
 
-__all__ = ["choose", "gpus", "guard", "panel"]
+__all__ = ["choose", "gpus", "guard", "panel", "wait_for"]
 
 
 @overload
@@ -77,12 +80,15 @@ def choose(
     force: bool = False,
     growth: bool = False,
     memory_limit: str | int | None = None,
+    only_free: bool = False,
     min_free: str | int | None = None,
     max_util: str | float | None = None,
     model: str | None = None,
     same_model: bool = False,
     near: bool = False,
     no_claim: bool = False,
+    wait: str | float | None = None,
+    on_wait: Callable[[str], None] | None = None,
     in_process: bool = False,
     restart: bool = False,
     strict: bool = False,
@@ -108,6 +114,8 @@ def choose(
     memory_limit
         The most of each GPU's memory that TensorFlow, JAX and PyTorch take: "8GB" (10 to the 9th bytes each),
         "8GiB" (2 to the 30th), or a number of bytes.
+    only_free
+        With `auto`: GPUs that nobody uses, and none where there are not enough of them.
     min_free, max_util, model, same_model, near
         With `auto`: GPUs with so much free memory ("20GB", or bytes), with at most so much utilization
         (percent), with these words in their names ("A100"); all of one model; each two linked by NVLink or by
@@ -115,6 +123,11 @@ def choose(
     no_claim
         Do not claim the GPUs. A claim lasts as long as the process and its choice: the kernels of all users
         see it, and `auto` picks no GPU that another process has claimed.
+    wait
+        With `auto`: how long to wait for such GPUs, "30m" or in seconds. Without `min_free` and `max_util`
+        they are free ones. At its end nothing was changed.
+    on_wait
+        Is called with a line that says who holds them, each time that they were looked at in vain.
     in_process
         Once CUDA has started: have the imported frameworks use these from here on, among those
         that the process has. It goes with no other option but `dry_run`.
@@ -143,9 +156,10 @@ def choose(
         The same without `strict`.
 
     """
-    from gpu_magic.display.choice import Choice
     from gpu_magic.process.choosing import apply, narrow
     from gpu_magic.process.outcome import Refused
+    from gpu_magic.process.waiting import Waiting
+    from gpu_magic.selection.duration import read_seconds
     from gpu_magic.selection.normalize import normalize_request
     from gpu_magic.selection.options import Options
 
@@ -157,6 +171,7 @@ def choose(
         force=force,
         growth=growth,
         memory_limit=memory_limit,
+        only_free=only_free,
         min_free=min_free,
         max_util=max_util,
         model=model,
@@ -164,19 +179,73 @@ def choose(
         near=near,
         no_claim=no_claim,
     )
-    outcome = (narrow if in_process else apply)(
-        current(), normalize_request(wanted), options, dry_run=dry_run
-    )
+    text = normalize_request(wanted)
+    outcome: Outcome
+    if wait is not None:
+        if in_process or dry_run:
+            raise ChoiceError("--wait goes neither with --in-process nor with --dry-run.")
+        waiting = Waiting(current(), text, options, read_seconds(wait))
+        outcome = waiting.wait(on_wait or (lambda _: None))
+    else:
+        outcome = (narrow if in_process else apply)(current(), text, options, dry_run=dry_run)
     if restart and isinstance(outcome, Refused):
         from gpu_magic.widget.restart_widget import restart_with_choice
 
         restart_with_choice(outcome)
+    return _choice(outcome, strict=strict, caller=sys._getframe(1))  # noqa: SLF001
+
+
+async def wait_for(
+    count: int = 1, *, within: str | float | None = None, **options: Unpack[WaitOptions]
+) -> Choice:
+    """Wait until GPUs are free, and choose them; other cells and callbacks run meanwhile.
+
+    >>> waiting = asyncio.create_task(gpu_magic.wait_for(2, min_free="20GB"))
+
+    Parameters
+    ----------
+    count
+        How many.
+    within
+        How long, "30m" or in seconds; None: without an end.
+    options
+        Which, and how they are chosen: `min_free`, `max_util`, `model`, `same_model`, `near` and so on, as
+        for `choose`. Without `min_free` and `max_util` it waits for GPUs that nobody uses.
+
+    Returns
+    -------
+    Choice
+        What `cuda:0`, `cuda:1`, … are now.
+
+    Raises
+    ------
+    ChoiceError
+        The time is over, or these GPUs can't be chosen, however long one waits; nothing was changed.
+
+    Warns
+    -----
+    CudaInitializedWarning
+        CUDA has been initialized with other GPUs; nothing was changed.
+
+    """
+    from gpu_magic.process.waiting import Waiting
+    from gpu_magic.selection.duration import read_seconds
+    from gpu_magic.selection.options import Options
+
+    seconds = None if within is None else read_seconds(within)
+    waiting = Waiting(current(), f"auto:{count}", Options(**options), seconds)
+    return _choice(await waiting.wait_async(), strict=False, caller=sys._getframe())  # noqa: SLF001
+
+
+def _choice(outcome: Outcome, *, strict: bool, caller: FrameType) -> Choice:
+    """Return what became of a choice, and say so where it came too late."""
+    from gpu_magic.display.choice import Choice
+
     choice = Choice(outcome)
     if choice.refusal and strict:
         raise CudaInitializedError(choice.refusal)
     if choice.refusal:
         # Without a registry Python shows it at every call, and not only at the first from a line.
-        caller = sys._getframe(1)  # noqa: SLF001
         where, line, module = caller.f_code.co_filename, caller.f_lineno, caller.f_globals.get("__name__", "")
         warnings.warn_explicit(choice.refusal, CudaInitializedWarning, where, line, module=module)
     return choice

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.text import printable, since_text
 
 __all__ = ["Claim"]
 
@@ -31,5 +32,6 @@ class Claim:
     notebook: str = ""
 
     def __str__(self) -> str:
-        """Return `claimed by maria: train.ipynb`."""
-        return f"claimed by {self.owner}: {self.notebook}" if self.notebook else f"claimed by {self.owner}"
+        """Return `claimed by maria: train.ipynb, since 14:02`."""
+        what = f": {self.notebook}" if self.notebook else ""
+        return printable(f"claimed by {self.owner}{what}, since {since_text(self.since)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from gpu_magic.devices.model import Device, Gpu, GpuProcess, GpuStatus, MigInstance
 from gpu_magic.devices.processes import name_text
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.text import GIB, bytes_text, printable, since_text
+from gpu_magic.text import GIB, bytes_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -196,7 +196,7 @@ def _with_claims(device: Device, users: tuple[str, ...], usage: Usage) -> tuple[
 
 def claims_on(device: Device) -> tuple[str, ...]:
     """Return a line for each claim of another process: `claimed by maria: train.ipynb, since 14:02`."""
-    return tuple(printable(f"{claim}, since {since_text(claim.since)}") for claim in device.status.claims)
+    return tuple(map(str, device.status.claims))
 
 
 def _users_by_figures(device: Device, ours: str) -> tuple[tuple[str, ...], Usage]:

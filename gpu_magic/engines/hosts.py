@@ -56,10 +56,11 @@ def read_hosts(cluster: Cluster) -> Hosts:
 def _snapshot(engines: Sequence[Engine], read: Sequence[Inventory], alive: Sequence[Engine]) -> Snapshot:
     """Return what engines of one host have read: one can see GPUs that another is not allowed to see."""
     ours = {used for inventory in read for used in _used_by_us(inventory)}
+    pids = {engine.process[0] for engine in engines}
     gpus: dict[object, Gpu] = {}
     known = tuple(gpu for engine in engines for gpu in _without_figures(engine.devices))
     for gpu in (*(gpu for inventory in read for gpu in inventory), *known):
-        gpus.setdefault(gpu.index if gpu.uuid is UNKNOWN else gpu.uuid, _with_ours(gpu, ours))
+        gpus.setdefault(gpu.index if gpu.uuid is UNKNOWN else gpu.uuid, _with_ours(gpu, ours, pids))
     first = read[0] if read else Inventory(simulated="not read now" if engines[0].is_simulated else "")
     names = {
         str(device.uuid): f"cuda:{ordinal} of engine {engine.number}"
@@ -83,14 +84,15 @@ def _used_by_us(inventory: Inventory) -> Iterator[_Used]:
             yield from ((str(device.uuid), one.pid) for one in device.status.processes if one.mine)
 
 
-def _with_ours(gpu: Gpu, ours: set[_Used]) -> Gpu:
-    """Return a GPU as it was read, with the processes of all engines marked as ours."""
-    mig = tuple(replace(one, status=_status(one, ours)) for one in gpu.mig)
-    return replace(gpu, status=_status(gpu, ours), mig=mig)
+def _with_ours(gpu: Gpu, ours: set[_Used], pids: set[int]) -> Gpu:
+    """Return a GPU as it was read, with the processes of all engines marked as ours, without our claims."""
+    mig = tuple(replace(one, status=_status(one, ours, pids)) for one in gpu.mig)
+    return replace(gpu, status=_status(gpu, ours, pids), mig=mig)
 
 
-def _status(device: Device, ours: set[_Used]) -> GpuStatus:
-    status = device.status
+def _status(device: Device, ours: set[_Used], pids: set[int]) -> GpuStatus:
+    claims = tuple(claim for claim in device.status.claims if claim.pid not in pids)
+    status = replace(device.status, claims=claims)
     if status.processes is UNKNOWN:
         return status
     marked = tuple(replace(one, mine=(str(device.uuid), one.pid) in ours) for one in status.processes)

@@ -15,6 +15,7 @@ from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestar
 from gpu_magic.magics import magics_of
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.expansion import expand
+from gpu_magic.magics.waiting_line import WaitingLine
 from gpu_magic.selection.normalize import normalize_request
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ class GpusMagic:
         %gpus 0-2,5        a range
         %gpus GPU-8f3a     the beginning of a UUID, as far as it is unique
         %gpus MIG-41b7     one MIG instance
-        %gpus auto         the least busy: least memory in use, then least utilization
-        %gpus auto:2       the two least busy
+        %gpus auto         one that nobody uses or has claimed, else the one with the most free memory
+        %gpus auto:2       two of them; one line says why these, and why not the others
         %gpus all          all that this kernel was given
         %gpus none         hide every GPU
         %gpus reset        back to what the kernel was started with
@@ -54,6 +55,16 @@ class GpusMagic:
                            FASTEST_FIRST the fastest of all, or of auto:2, is cuda:0
         --growth           have TensorFlow and JAX take memory as they need it, not most of a GPU at once
         --memory-limit 8GB the most that TensorFlow, JAX and PyTorch take of each GPU
+        --only-free        auto takes GPUs that nobody uses, or none
+        --min-free 20GB --max-util 10 --model A100
+                           auto takes GPUs with so much free memory, at most so many percent of
+                           utilization, and these words in their names
+        --same-model       all that auto takes are of one model
+        --near             each two that auto takes are linked by NVLink or by one PCIe switch
+        --wait 30m         auto waits for GPUs that are free, or within --min-free and --max-util;
+                           interrupt it at any time
+        --no-claim         do not claim them: others see a claim until this kernel ends or chooses anew,
+                           and their auto keeps off these GPUs; `c.GpuMagics.claims = False` is for good
         --in-process       once CUDA has started: have the imported frameworks use these,
                            among those that the kernel has; reset --in-process takes it back
         --restart          where it is too late: restart the kernel; the next %load_ext gpu_magic then
@@ -79,7 +90,8 @@ class GpusMagic:
             with warnings.catch_warnings():
                 # It is shown below, whatever the user's filters say: what is typed is answered.
                 warnings.simplefilter("ignore", CudaInitializedWarning)
-                choice = gpu_magic.choose(request, **options)
+                with WaitingLine() as line_of_waiting:
+                    choice = gpu_magic.choose(request, on_wait=line_of_waiting.show, **options)
         except KernelRestarting:
             raise
         except GpuMagicError as error:

@@ -47,7 +47,12 @@ class _PickedTwiceError(Exception):
 
 
 def apply(
-    session: Session, text: str, options: Options = _PLAIN, *, dry_run: bool = False
+    session: Session,
+    text: str,
+    options: Options = _PLAIN,
+    *,
+    dry_run: bool = False,
+    inventory: Inventory | None = None,
 ) -> Applied | Refused:
     """Make CUDA see the GPUs that are asked for, where that can still take effect.
 
@@ -59,6 +64,8 @@ def apply(
         As typed after `%gpus`.
     dry_run
         Decide, and change nothing.
+    inventory
+        The machine, where it was read for `auto` just now.
 
     Raises
     ------
@@ -69,7 +76,8 @@ def apply(
     request = parse(text)
     if not isinstance(request, Auto):
         return _apply(session, text, request, read_machine(session), options, dry_run=dry_run)
-    inventory = read_for_auto(session, near=options.near)
+    if inventory is None:
+        inventory = read_for_auto(session, near=options.near)
     for attempt in range(_ATTEMPTS):
         # Of all processes that look at the same moment, one picks at a time. A turn takes a millisecond.
         with session.claims.turn(0 if attempt else _LONGEST_TURN):

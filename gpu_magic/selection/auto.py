@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Device, Gpu
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.errors import ChoiceError
+from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.selection.allotment import mig_instances, why_unusable
 from gpu_magic.selection.filters import check_filters, is_model, why_not
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.ranking import Standing, first_group, is_comparable, rank, standing
-from gpu_magic.selection.reasons import why_these, why_too_few, why_unranked
+from gpu_magic.selection.reasons import left_out, why_these, why_too_few, why_unranked
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpu_magic.devices.model import Inventory
-    from gpu_magic.selection.ranking import Fit
 
 __all__ = ["best_first", "pick"]
 
@@ -49,27 +49,27 @@ def pick(
 
     Raises
     ------
+    NotFreeError
+        There are fewer now, and could be more later.
     ChoiceError
-        There are fewer.
+        There are fewer, and that does not change by itself.
 
     """
     check_filters(options)
-    candidates, others = _candidates(count, pool, options)
-    good = candidates
+    asked = _Asked(count, pool, inventory, options)
+    candidates, others = asked.candidates()
     if len(candidates) != count:  # all of them are asked for: there is none to prefer
-        good = [device for device in candidates if is_comparable(device)]
         others |= {one: "nothing is known of its use" for one in candidates if not is_comparable(one)}
-    ranked = rank(good, held)
-    fits, why_apart = _fit(options, inventory)
-    picked = first_group(ranked, count, fits)
+        candidates = list(filter(is_comparable, candidates))
+    ranked = rank(candidates, held)
+    picked = first_group(ranked, count, asked.fit)
     if not picked:
-        raise ChoiceError(_too_few(count, pool, ranked, others, options))
+        raise asked.refusal(ranked, others)
     for device in ranked:
         if device not in picked:
-            is_apart = not all(fits(device, one) for one in picked)
-            others[device] = why_apart if is_apart else why_unranked(device, picked)
+            others[device] = asked.why_apart(device, picked) or why_unranked(device, picked)
     free = sum(standing(device) is Standing.FREE for device in ranked)
-    return picked, why_these(picked, _in_order(others, pool), free)
+    return picked, why_these(picked, {one: others[one] for one in pool if one in others}, free)
 
 
 def best_first(pool: Sequence[Device]) -> tuple[Device, ...]:
@@ -81,19 +81,80 @@ def best_first(pool: Sequence[Device]) -> tuple[Device, ...]:
     return ranked if all(isinstance(device, Gpu) for device in ranked) else ranked[:1]
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What `auto` is asked for; see `pick` for the fields."""
+
+    count: int
+    pool: Sequence[Device]
+    inventory: Inventory
+    options: Options
+
+    def candidates(self) -> tuple[list[Device], dict[Device, str]]:
+        return _candidates(self.count, self.pool, self.options)
+
+    def fit(self, one: Device, other: Device) -> bool:
+        """Return whether two devices can be picked together."""
+        if self.options.same_model and (one.name is UNKNOWN or one.name != other.name):
+            return False
+        return not self.options.near or self.inventory.are_near(one, other)
+
+    def why_apart(self, device: Device, picked: Iterable[Device]) -> str:
+        """Return in a few words why a device does not fit to those that are picked; empty where it does."""
+        if all(self.fit(device, one) for one in picked):
+            return ""
+        return " or ".join(
+            ["another model"] * self.options.same_model + ["not near these"] * self.options.near
+        )
+
+    def refusal(self, ranked: Sequence[Device], others: dict[Device, str]) -> ChoiceError:
+        """Return why not as many can be picked as are asked for: now, or at all."""
+        text = f"auto:{self.count}{self.options.filters}"
+        later = _usable(self.pool, self.options)
+        if not first_group(later, self.count, self.fit):
+            return ChoiceError(self._why_never(text, later))
+        holders = left_out({one: others[one] for one in later if one in others})
+        if len(ranked) >= self.count:
+            apart = f"{text}: no {self.count} of {_labels(ranked)} are {self._together}; not {holders}."
+            return NotFreeError(apart, holders)
+        in_order = {one: others[one] for one in self.pool if one in others}
+        return NotFreeError(why_too_few(text, self.count, ranked, in_order), holders)
+
+    def _why_never(self, text: str, usable: Sequence[Device]) -> str:
+        if len(usable) >= self.count:
+            return f"{text}: no {self.count} of {_labels(usable)} are {self._together}."
+        if not any(isinstance(one, Gpu) for one in usable) and mig_instances(tuple(self.pool)):
+            return (
+                f"{text} asks for {self.count}, and all are split by MIG; try auto, which takes one instance."
+            )
+        if self.options.model and not usable:
+            names = {device.name for device in self.pool if device.name is not UNKNOWN}
+            return f"--model {self.options.model} fits no GPU here: there is {listed(sorted(names), 'none')}."
+        return why_too_few(text, self.count, usable, {})
+
+    @property
+    def _together(self) -> str:
+        return " and ".join(
+            ["of one model"] * self.options.same_model
+            + ["linked by NVLink or by one PCIe switch"] * self.options.near
+        )
+
+
+def _labels(devices: Iterable[Device]) -> str:
+    return listed(device.label for device in devices)
+
+
 def _candidates(
     count: int, pool: Sequence[Device], options: Options
 ) -> tuple[list[Device], dict[Device, str]]:
     """Return the devices that can be picked, and in a few words why each other one can't."""
-    gpus = [device for device in pool if isinstance(device, Gpu)]
-    found, others = _sort_out(gpus, options)
+    found, others = _sort_out([device for device in pool if isinstance(device, Gpu)], options)
     instances = mig_instances(tuple(pool))
     if found or not instances or count > 1:
         return found, others
-    found, more = _sort_out(instances, options)
-    return found, {
-        gpu: why for gpu, why in others.items() if not (isinstance(gpu, Gpu) and gpu.is_split)
-    } | more
+    whole = {one: why for one, why in others.items() if not (isinstance(one, Gpu) and one.is_split)}
+    found, others = _sort_out(instances, options)
+    return found, whole | others
 
 
 def _sort_out(devices: Iterable[Device], options: Options) -> tuple[list[Device], dict[Device, str]]:
@@ -116,38 +177,8 @@ def _why_unusable(device: Device) -> str:
     return why_unusable(device).removeprefix("it is ").partition(":")[0]
 
 
-def _fit(options: Options, inventory: Inventory) -> tuple[Fit, str]:
-    """Return which devices can be picked together, and why others can't, in a few words."""
-
-    def fit(one: Device, other: Device) -> bool:
-        if options.same_model and (one.name is UNKNOWN or one.name != other.name):
-            return False
-        return not options.near or inventory.are_near(one, other)
-
-    apart = ["another model"] * options.same_model + ["not near these"] * options.near
-    return fit, " or ".join(apart)
-
-
-def _too_few(
-    count: int,
-    pool: Sequence[Device],
-    ranked: Sequence[Device],
-    others: dict[Device, str],
-    options: Options,
-) -> str:
-    asked = f"auto:{count}{options.filters}"
-    if len(ranked) >= count:
-        how = " and ".join(
-            ["of one model"] * options.same_model + ["linked by NVLink or by one PCIe switch"] * options.near
-        )
-        return f"{asked}: no {count} of {listed(device.label for device in ranked)} are {how}."
-    if not ranked and count > 1 and mig_instances(tuple(pool)):
-        return f"{asked} asks for {count}, and all are split by MIG; try auto, which takes one instance."
-    if options.model and not any(is_model(device, options.model) for device in pool):
-        names = sorted({device.name for device in pool if device.name is not UNKNOWN})
-        return f"--model {options.model} fits no GPU here: there is {listed(names, none='none')}."
-    return why_too_few(asked, count, ranked, _in_order(others, pool))
-
-
-def _in_order(others: dict[Device, str], pool: Sequence[Device]) -> dict[Device, str]:
-    return {device: others[device] for device in pool if device in others}
+def _usable(pool: Sequence[Device], options: Options) -> list[Device]:
+    """Return the devices that could be picked if nobody had them."""
+    whole: list[Device] = [one for one in pool if isinstance(one, Gpu) and not why_unusable(one)]
+    usable = whole or list(mig_instances(tuple(pool))[:1])
+    return [one for one in usable if options.model is None or is_model(one, options.model)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
+from gpu_magic.selection.reasons import used_by
 from gpu_magic.selection.size import read_size, size_as_typed
 from gpu_magic.text import bytes_text
 
@@ -39,6 +40,8 @@ def why_not(device: Device, options: Options) -> str:
     status = device.status
     if options.model is not None and not is_model(device, options.model):
         return "its model is not known" if device.name is UNKNOWN else "another model"
+    if options.only_free and device.is_busy is not False:
+        return used_by(device) if device.is_busy is True else "not known to be free"
     if options.min_free is not None:
         if status.memory_free is UNKNOWN:
             return "its free memory is not known"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, TypedDict
 
-__all__ = ["By", "Options", "Order", "split_request"]
+__all__ = ["By", "Options", "Order", "WaitOptions", "split_request"]
 
 By = Literal["index", "uuid"]
 Order = Literal["pci", "fastest"]
 
 _MEMORY = re.compile(r"(.*?)( --growth)?(?: --memory-limit ([\w.]{1,20}(?: \w{1,5})?))?", re.DOTALL)
 # Those that go with `auto`.
-_FILTERS = ("min_free", "max_util", "model", "same_model", "near")
+_FILTERS = ("only_free", "min_free", "max_util", "model", "same_model", "near")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,10 @@ class Options:
         Allow GPUs outside the inherited CUDA_VISIBLE_DEVICES.
     growth, memory_limit
         How frameworks may take memory: see `selection.memory`.
+    only_free
+        `auto` takes GPUs that nobody uses, and fails where there are not enough.
     min_free
-        `auto` takes GPUs with so much free memory: "20GB", or a number of bytes.
+        It takes GPUs with so much free memory: "20GB", or a number of bytes.
     max_util
         And with at most so much utilization, in percent.
     model
@@ -48,6 +50,7 @@ class Options:
     force: bool = False
     growth: bool = False
     memory_limit: str | int | None = None
+    only_free: bool = False
     min_free: str | int | None = None
     max_util: str | float | None = None
     model: str | None = None
@@ -78,6 +81,22 @@ class Options:
             value = getattr(self, name)
             typed += f" --{name.replace('_', '-')}" + ("" if value is True else f" {value}")
         return typed
+
+
+class WaitOptions(TypedDict, total=False):
+    """The options of a choice that is waited for, as in `Options`."""
+
+    by: By | None
+    order: Order | None
+    force: bool
+    growth: bool
+    memory_limit: str | int | None
+    min_free: str | int | None
+    max_util: str | float | None
+    model: str | None
+    same_model: bool
+    near: bool
+    no_claim: bool
 
 
 def split_request(typed: str) -> tuple[str, Options]:

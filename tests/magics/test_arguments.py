@@ -42,7 +42,7 @@ def test_nothing_is_given_in_an_empty_line(magic: str) -> None:
         ("%gpus", "1 --memory-limit 8 GB --strict", {"memory_limit": "8 GB", "strict": True, "request": "1"}),
         ("%gpus", "1 --memory-limit=8 GB", {"memory_limit": "8 GB", "request": "1"}),
         ("%gpus", "1 --memory-limit -1", {"memory_limit": "-1", "request": "1"}),
-        ("%gpus", "1 --o=fastest", {"order": "fastest", "request": "1"}),
+        ("%gpus", "1 --or=fastest", {"order": "fastest", "request": "1"}),
         ("%%on_gpu", "-v 0", {"verbose": True, "request": "0"}),
         ("%%on_gpu", "0 --only torch, jax --verb", {"only": "torch, jax", "verbose": True, "request": "0"}),
         ("%%on_gpu", "0 --background eval -v", {"background": "eval", "verbose": True, "request": "0"}),

@@ -95,8 +95,8 @@ def test_one_line_says_why_these_and_not_the_others() -> None:
     there = machine(gpu(0), busy, claimed(gpu(2)), gpu(3), kind(gpu(4), "Tesla T4", 15))
     notes = select(parse("auto"), there, (None, None)).notes
     assert notes[0] == (
-        "GPU 0 is free; not picked: GPU 1 (in use by maria), GPU 2 (claimed by maria: train.ipynb), "
-        "GPU 3 (free, too), GPU 4 (free, with less memory)."
+        f"GPU 0 is free; not picked: GPU 1 (in use by maria), GPU 2 ({CLAIM}), GPU 3 (free, too), "
+        "GPU 4 (free, with less memory)."
     )
 
 

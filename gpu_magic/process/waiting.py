@@ -1,0 +1,129 @@
+"""Waits until GPUs are free, and chooses them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpu_magic.errors import ChoiceError, NotFreeError
+from gpu_magic.process.choosing import apply
+from gpu_magic.process.state import probe
+from gpu_magic.process.view import read_for_auto
+from gpu_magic.selection.duration import duration_text
+from gpu_magic.selection.request import Auto, parse
+from gpu_magic.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_magic.devices.model import Inventory
+    from gpu_magic.process.outcome import Applied, Refused
+    from gpu_magic.process.session import Session
+    from gpu_magic.selection.options import Options
+
+__all__ = ["Waiting"]
+
+# Seconds between two looks: few at first, as somebody watches; then as many as a machine does not notice.
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
+_SLOWER = 1.2
+
+
+class Waiting:
+    """One wait for GPUs. `str` returns a line: who holds them, since when, and when it looks again.
+
+    Without a bound of memory or utilization, it waits for GPUs that nobody uses or claims.
+
+    Parameters
+    ----------
+    session
+        This process's.
+    text, options
+        As typed after `%gpus`.
+    seconds
+        How long to wait; None: without an end.
+
+    Raises
+    ------
+    ChoiceError
+        This is nothing to wait for.
+
+    """
+
+    def __init__(self, session: Session, text: str, options: Options, seconds: float | None) -> None:
+        request = parse(text)
+        if not isinstance(request, Auto):
+            raise ChoiceError(f"--wait goes with auto; try auto:2{options} --wait 30m.")
+        has_bound = options.min_free is not None or options.max_util is not None
+        kind = "GPU" if has_bound else "free GPU"
+        self._wanted = f"{counted(request.count, kind)}{replace(options, only_free=False).filters}"
+        self._session, self._text = session, text
+        self._options = replace(options, only_free=options.only_free or not has_bound)
+        self._seconds, self._began = seconds, time.monotonic()
+        self._pause = _FIRST_PAUSE
+        self._holders = ""
+
+    def wait(self, show: Callable[[str], None]) -> Applied | Refused:
+        """Wait, and return what was chosen; each line to show is handed over.
+
+        Raises
+        ------
+        ChoiceError
+            The time is over, or these GPUs can't be chosen, however long one waits; nothing was changed.
+
+        """
+        while (outcome := self._look(self._read())) is None:
+            show(str(self))
+            time.sleep(self._next_pause())
+        return outcome
+
+    async def wait_async(self) -> Applied | Refused:
+        """Do the same without blocking: other code runs on the thread's event loop meanwhile."""
+        # What other processes do is nothing that could be awaited.
+        while (outcome := self._look(await asyncio.to_thread(self._read))) is None:  # noqa: ASYNC110
+            await asyncio.sleep(self._next_pause())
+        return outcome
+
+    def __str__(self) -> str:
+        waited = duration_text(time.monotonic() - self._began)
+        until = f" of {duration_text(self._seconds)}" if self._seconds else ""
+        return (
+            f"Waiting for {self._wanted}, {waited}{until}: {self._holders}. "
+            f"Next look in {self._pause:.0f} s; an interrupt ends it."
+        )
+
+    def _read(self) -> Inventory:
+        return read_for_auto(self._session, near=self._options.near)
+
+    def _look(self, inventory: Inventory) -> Applied | Refused | None:
+        """Choose, where that can be done now; return None where not.
+
+        Raises
+        ------
+        ChoiceError
+            It can't be done later either, or there is no later.
+
+        """
+        if not probe().can_change:  # waiting changes nothing about that
+            return apply(
+                self._session, self._text, replace(self._options, only_free=False), inventory=inventory
+            )
+        try:
+            return apply(self._session, self._text, self._options, inventory=inventory)
+        except NotFreeError as error:
+            self._holders = error.holders
+            if self._seconds is not None and time.monotonic() - self._began >= self._seconds:
+                waited = duration_text(self._seconds)
+                raise NotFreeError(
+                    f"Waited {waited} for {self._wanted} in vain: {error.holders}; nothing was changed.",
+                    error.holders,
+                ) from None
+        return None
+
+    def _next_pause(self) -> float:
+        """Return the seconds until the next look, of which the last is at the end of the time."""
+        pause, self._pause = self._pause, min(_LONGEST_PAUSE, self._pause * _SLOWER)
+        if self._seconds is None:
+            return pause
+        return max(0.0, min(pause, self._began + self._seconds - time.monotonic()))
