@@ -104,6 +104,7 @@ def _apply(
             options,
             scheduled=session.scheduled,
             held=session.claims.held,
+            rank=session.local_rank,
         )
     else:
         selection = had

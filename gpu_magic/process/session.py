@@ -21,6 +21,7 @@ from gpu_magic.process.environment import (
     mask_and_order,
     set_variable,
 )
+from gpu_magic.process.local_rank import local_rank
 from gpu_magic.process.state import probe
 from gpu_magic.selection.options import Options
 
@@ -77,6 +78,11 @@ class Session:
         """The GPUs that Slurm says it gave to this process, as it writes them; None where it does not."""
         launched = launch_environment()
         return launched.get("SLURM_STEP_GPUS") or launched.get("SLURM_JOB_GPUS")
+
+    @property
+    def local_rank(self) -> tuple[int, int] | None:
+        """Which of several ranks on this machine it is, and how many these are; None where it is alone."""
+        return local_rank(os.environ)
 
     @property
     def memory_options(self) -> Options:

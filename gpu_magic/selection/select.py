@@ -17,6 +17,7 @@ from gpu_magic.selection.allotment import (
 from gpu_magic.selection.auto import pick
 from gpu_magic.selection.mask import PCI
 from gpu_magic.selection.options import Options
+from gpu_magic.selection.rank_share import take_share
 from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Request, Reset
 from gpu_magic.selection.variables import device_order, in_order, visible_devices
 
@@ -59,6 +60,7 @@ def select(
     *,
     scheduled: str | None = None,
     held: frozenset[str] = frozenset(),
+    rank: tuple[int, int] | None = None,
 ) -> Selection:
     """Return the devices that answer a request, and the mask that names them.
 
@@ -76,6 +78,8 @@ def select(
         The GPUs that a scheduler says it gave: see `Allotment`.
     held
         UUIDs of the devices that this process has claimed.
+    rank
+        Which of several ranks on this machine it is, and how many these are: `auto` takes a share.
 
     Raises
     ------
@@ -109,7 +113,12 @@ def select(
         if not pool and inherited[0] is not None:
             raise ChoiceError(f"No GPU was given to this process: {allotment.sentence}; --force overrides.")
         if isinstance(request, Auto):
-            picked, why = pick(request.count, pool, inventory, options, held)
+            in_order_of_launch = pool if allotted.devices is UNKNOWN else allotted.devices or pool
+            shared = whole_gpus(in_order_of_launch)
+            if rank and len(shared) != request.count:  # else each rank was given its own
+                picked, why = take_share(request.count, shared, rank, options)
+            else:
+                picked, why = pick(request.count, pool, inventory, options, held)
             notes = (why,)
         else:
             picked = _everything(pool)
