@@ -161,3 +161,10 @@ def test_a_dry_run_says_what_would_be_run() -> None:
     _, out, _ = run("run", "--dry-run", "--gpus", "1", "--", "printenv", "CUDA_VISIBLE_DEVICES")
     assert out.startswith("CUDA_VISIBLE_DEVICES=1 CUDA_DEVICE_ORDER=PCI_BUS_ID ")
     assert subprocess.check_output(out, shell=True, text=True) == "1\n"
+
+
+def test_force_is_refused_to_a_command_where_the_launch_forbids_it() -> None:
+    variables = {"CUDA_VISIBLE_DEVICES": "0", "GPU_MAGIC_ALLOW_FORCE": "0"}
+    status, out, err = run("run", "--gpus", "1", "--force", "--", "true", **variables)
+    assert status != 0
+    assert "--force is not allowed here" in out + err

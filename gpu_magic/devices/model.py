@@ -15,11 +15,21 @@ from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpu_magic.devices.claim import Claim
 
-__all__ = ["ComputeMode", "Device", "Gpu", "GpuProcess", "GpuStatus", "Inventory", "MigInstance", "Speed"]
+__all__ = [
+    "ComputeMode",
+    "Device",
+    "Gpu",
+    "GpuProcess",
+    "GpuStatus",
+    "Inventory",
+    "MigInstance",
+    "Speed",
+    "parts",
+]
 
 # Which processes can use CUDA on a GPU: all, one at a time, or none. In nvidia-smi's words.
 ComputeMode = Literal["Default", "Exclusive_Thread", "Exclusive_Process", "Prohibited"]
@@ -120,6 +130,11 @@ class MigInstance:
         Bytes.
     status
         Its figures. NVML has no utilization, temperature and power of a MIG instance.
+    number
+        Its number in its GPU: `Device` of nvidia-smi -L, `MIG Dev` of nvidia-smi.
+    ids
+        The numbers of its GPU instance and its compute instance: `GI ID` and `CI ID` of nvidia-smi. Drivers
+        before R470 name it by them: `MIG-GPU-8f3a…/1/0`.
 
     """
 
@@ -128,10 +143,19 @@ class MigInstance:
     gpu_index: int
     memory_total: int | Unknown = UNKNOWN
     status: GpuStatus = _NO_FIGURES
+    number: int | Unknown = UNKNOWN
+    ids: tuple[int, int] | Unknown = UNKNOWN
+
+    @property
+    def number_text(self) -> str:
+        """What one types for it: `2:1`, which is what NVIDIA's container toolkit calls it, too."""
+        return self.uuid if self.number is UNKNOWN else f"{self.gpu_index}:{self.number}"
 
     @property
     def label(self) -> str:
-        return f"{self.uuid[:8]} on GPU {self.gpu_index}"
+        if self.number is UNKNOWN:
+            return f"{self.uuid[:8]} on GPU {self.gpu_index}"
+        return f"MIG instance {self.number_text}"
 
     @property
     def is_busy(self) -> bool | Unknown:
@@ -196,6 +220,8 @@ class Gpu:
         Which processes can use CUDA on it.
     speed
         How fast it is beside other kinds.
+    minor
+        The number of its device file: 2 for /dev/nvidia2. It is the host's also where others can't be seen.
 
     """
 
@@ -210,6 +236,12 @@ class Gpu:
     problem: str = ""
     compute_mode: ComputeMode | Unknown = UNKNOWN
     speed: Speed | Unknown = UNKNOWN
+    minor: int | Unknown = UNKNOWN
+
+    @property
+    def number_text(self) -> str:
+        """What one types for it: `2`."""
+        return str(self.index)
 
     @property
     def label(self) -> str:
@@ -244,6 +276,11 @@ class Gpu:
 
 
 Device = Gpu | MigInstance
+
+
+def parts(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Return what CUDA can use of some devices: no GPU that is split by MIG."""
+    return tuple(device for device in devices if isinstance(device, MigInstance) or not device.is_split)
 
 
 @record

@@ -217,6 +217,7 @@ class Nvml:
             "",
             gpu.compute_mode,
             gpu.speed,
+            gpu.minor,
         )
 
     def _figures(self, handle: Any) -> tuple[int | Unknown, GpuStatus]:

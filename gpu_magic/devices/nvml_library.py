@@ -122,6 +122,7 @@ def find(card: Card) -> None:
         is_split=is_split,
         compute_mode=_compute_mode(handle),
         speed=_speed(handle),
+        minor=ask(pynvml.nvmlDeviceGetMinorNumber, handle),
     )
     instances = tuple(_find_mig(handle, index)) if is_split else ()
     card.gpu, card.handle, card.instances = gpu, handle, instances
@@ -148,5 +149,14 @@ def _find_mig(parent: Any, index: int) -> list[tuple[Any, MigInstance]]:
         handle = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, parent, position)
         uuid = UNKNOWN if handle is UNKNOWN else ask(pynvml.nvmlDeviceGetUUID, handle)
         if uuid is not UNKNOWN:
-            found.append((handle, MigInstance(uuid, ask(pynvml.nvmlDeviceGetName, handle), index)))
+            name, ids = ask(pynvml.nvmlDeviceGetName, handle), _instance_ids(handle)
+            found.append((handle, MigInstance(uuid, name, index, number=position, ids=ids)))
     return found
+
+
+def _instance_ids(handle: Any) -> tuple[int, int] | Unknown:
+    ids = (
+        ask(pynvml.nvmlDeviceGetGpuInstanceId, handle),
+        ask(pynvml.nvmlDeviceGetComputeInstanceId, handle),
+    )
+    return UNKNOWN if UNKNOWN in ids else ids

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "Column", "as_html", "as_text", "html_block", "html_table", "text_table", "title"]
 
+_ALL = ": all GPUs"
 _LONGEST_MASK = 400  # characters: eight UUIDs and more
 
 
@@ -181,12 +182,15 @@ def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     now = _mask(view.mask)
     if view.order:
         now += f" (CUDA_DEVICE_ORDER={shortened(view.order, 40)})"
-    return [("Started with", _mask(view.inherited)), ("Now", now), ("CUDA", view.cuda)]
+    started = _mask(view.inherited)
+    if view.allotted:
+        started = f"{started.removesuffix(_ALL)}; {view.allotted}"
+    return [("Started with", started), ("Now", now), ("CUDA", view.cuda)]
 
 
 def _mask(mask: str | None) -> str:
     if mask is None:
-        return "CUDA_VISIBLE_DEVICES not set: all GPUs"
+        return f"CUDA_VISIBLE_DEVICES not set{_ALL}"
     return (
         f"CUDA_VISIBLE_DEVICES={shortened(mask, _LONGEST_MASK)}"
         if mask

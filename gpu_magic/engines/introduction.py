@@ -65,7 +65,7 @@ def introduce() -> Introduction:
     devices: tuple[Device, ...] = ()
     problem = inventory.problem
     try:
-        pool = Allotment(inventory, session.inherited, session.scheduled).pool
+        pool = Allotment(inventory, session.inherited, session.grant).pool
         devices = whole_gpus(pool) or mig_instances(pool)
     except ChoiceError as error:
         problem = problem or str(error)

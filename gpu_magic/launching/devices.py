@@ -70,9 +70,9 @@ def pick(
 def _select(
     session: Session, request: Request, machine: Inventory, count: int | None, *, force: bool
 ) -> Selection:
-    options, inherited, scheduled = Options(force=force), session.inherited, session.scheduled
+    options, inherited, grant = Options(force=force), session.inherited, session.grant
     held = session.claims.held
-    selection = select(request, machine, inherited, options, scheduled=scheduled, held=held)
+    selection = select(request, machine, inherited, options, grant=grant, held=held)
     if selection.devices is UNKNOWN:
         raise LaunchError("Which GPUs these are can't be known here: name them, as --gpus 0,1.")
     if not selection.devices:
@@ -82,7 +82,7 @@ def _select(
     if not 1 <= count <= len(selection.devices):
         there = counted(len(selection.devices), "GPU")
         raise LaunchError(f"-n {count} with {there}: from 1 to {len(selection.devices)} of them can be used.")
-    return select(_named(selection.devices[:count]), machine, inherited, options, scheduled=scheduled)
+    return select(_named(selection.devices[:count]), machine, inherited, options, grant=grant)
 
 
 def _claim(session: Session, selection: Selection, claims: Claims | None) -> Selection:

@@ -102,7 +102,7 @@ def _apply(
             inventory,
             session.inherited,
             options,
-            scheduled=session.scheduled,
+            grant=session.grant,
             held=session.claims.held,
             rank=session.local_rank,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,9 @@ from gpu_magic.process.environment import (
     set_variable,
 )
 from gpu_magic.process.local_rank import local_rank
+from gpu_magic.process.policy import may_force
 from gpu_magic.process.state import probe
+from gpu_magic.selection.grant import Grant, read_grant
 from gpu_magic.selection.options import Options
 
 if TYPE_CHECKING:
@@ -70,14 +73,20 @@ class Session:
         at_start = variables_at_start()
         if at_start is not None:
             return at_start
-        launched = launch_environment()
-        return launched.get(MASK), launched.get(ORDER)
+        return self._launched.get(MASK), self._launched.get(ORDER)
+
+    @property
+    def grant(self) -> Grant:
+        """Who gave this process its GPUs, and whether `--force` may take others."""
+        return replace(self._grant, can_force=may_force(self._launched))
 
     @cached_property
-    def scheduled(self) -> str | None:
-        """The GPUs that Slurm says it gave to this process, as it writes them; None where it does not."""
-        launched = launch_environment()
-        return launched.get("SLURM_STEP_GPUS") or launched.get("SLURM_JOB_GPUS")
+    def _launched(self) -> dict[str, str]:
+        return launch_environment()
+
+    @cached_property
+    def _grant(self) -> Grant:
+        return Grant() if self._given is not None else read_grant(self._launched)
 
     @property
     def local_rank(self) -> tuple[int, int] | None:

@@ -17,11 +17,13 @@ from gpu_magic.process.environment import mask_and_order
 from gpu_magic.process.guard import judge
 from gpu_magic.process.state import State
 from gpu_magic.process.watch import cuda_watch
-from gpu_magic.selection.mask import Reading, read
+from gpu_magic.selection.allotment import Allotment
+from gpu_magic.selection.mask import read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpu_magic.devices.model import Device
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.session import Session
 
@@ -58,13 +60,15 @@ class KernelView:
         What frameworks call a device here, by UUID: `{"GPU-8f3a…": "cuda:0"}`. UNKNOWN where that
         can't be known.
     given
-        The UUIDs of the devices that the inherited mask means; None where it is not set or can't be read.
+        The UUIDs of the devices that it may use; None where these are all, or can't be known.
     state
         Whether the choice can still change: see `State`.
     cuda
         The same as a sentence: since when, by what, and with which GPUs.
     notes
         What is wrong with the mask, a sentence each.
+    allotted
+        Who gave it which GPUs: `allotted by Slurm job 123: GPUs 2, 5`; empty where nobody is known.
 
     """
 
@@ -77,6 +81,7 @@ class KernelView:
     state: str
     cuda: str
     notes: tuple[str, ...] = ()
+    allotted: str = ""
 
 
 @record
@@ -107,7 +112,8 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
     """
     inventory = read_machine(session)
     guard = judge_process(inventory, cuda_watch.look() if state is None else state)
-    kernel = _kernel_view(inventory, session.inherited, mask_and_order(), guard)
+    allotment = Allotment(inventory, session.inherited, session.grant)
+    kernel = _kernel_view(allotment, session.inherited, mask_and_order(), guard)
     return Snapshot(
         inventory.gpus,
         inventory.driver_version,
@@ -173,30 +179,31 @@ def judge_process(inventory: Inventory, state: State) -> Guard:
     return judge(state, cuda.devices(), cuda_watch.first, inventory, cuda.error)
 
 
-def _kernel_view(inventory: Inventory, inherited: _Variables, now: _Variables, guard: Guard) -> KernelView:
+def _kernel_view(allotment: Allotment, inherited: _Variables, now: _Variables, guard: Guard) -> KernelView:
     """Put the machine, the variables and the guard's answer together.
 
     Parameters
     ----------
-    inventory
-        The machine.
+    allotment
+        What the process was given of the machine.
     inherited, now
         The two variables as the process was started, and as they are.
     guard
         Whether CUDA has read them, and what it then took.
 
     """
+    inventory = allotment.inventory
     reading = read(now[0], inventory, now[1])
-    given = read(inherited[0], inventory, inherited[1])
     notes = list(reading.notes)
     if now != inherited and inherited[0] is not None:
-        notes += [f"As this process was started: {note}" for note in given.notes]
-    if guard.state is State.FROZEN and _uuids(reading) not in (None, guard.uuids):
+        started = read(inherited[0], inventory, inherited[1])
+        notes += [f"As this process was started: {note}" for note in started.notes]
+    if guard.state is State.FROZEN and _uuids(reading.devices) not in (None, guard.uuids):
         notes.append(
             f"CUDA_VISIBLE_DEVICES now means other GPUs than CUDA has read: this process stays with "
             f"{guard.frozen_to}; frameworks may count by the new value, and new processes will."
         )
-    visible = _uuids(reading) if guard.can_change else guard.uuids
+    visible = _uuids(reading.devices) if guard.can_change else guard.uuids
     names: dict[str, str] | Unknown = UNKNOWN
     if visible is not None:
         names = {uuid: f"cuda:{position}" for position, uuid in enumerate(visible)}
@@ -206,15 +213,16 @@ def _kernel_view(inventory: Inventory, inherited: _Variables, now: _Variables, g
         mask=now[0],
         order=now[1],
         names=names,
-        given=None if inherited[0] is None else _uuids(given),
+        given=None if allotment.is_all else _uuids(allotment.devices),
         state=guard.state.value,
         cuda=guard.sentence,
         notes=tuple(notes),
+        allotted=allotment.text,
     )
 
 
-def _uuids(reading: Reading) -> tuple[str, ...] | None:
+def _uuids(devices: tuple[Device, ...] | Unknown) -> tuple[str, ...] | None:
     """Return what is visible; None where it can't be told."""
-    if reading.devices is UNKNOWN or any(device.uuid is UNKNOWN for device in reading.devices):
+    if devices is UNKNOWN or any(device.uuid is UNKNOWN for device in devices):
         return None
-    return tuple(str(device.uuid) for device in reading.devices)
+    return tuple(str(device.uuid) for device in devices)

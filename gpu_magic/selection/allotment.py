@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Device, Gpu, MigInstance
+from gpu_magic.devices.model import Device, Gpu, MigInstance, parts
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.mask import PCI, Reading, read
+from gpu_magic.selection.given import is_within, settle
+from gpu_magic.selection.grant import Grant
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory
@@ -21,8 +22,11 @@ __all__ = [
 ]
 
 
+_NOBODY = Grant()
+
+
 class Allotment:
-    """What a kernel was given: the CUDA_VISIBLE_DEVICES that it inherited, read on this machine.
+    """What a kernel was given: the CUDA_VISIBLE_DEVICES that it inherited, and what a scheduler says of it.
 
     Parameters
     ----------
@@ -30,30 +34,28 @@ class Allotment:
         The machine.
     inherited
         CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the kernel was started; None: not set. Where the first
-        is not set, it may use all devices.
-    scheduled
-        SLURM_STEP_GPUS or SLURM_JOB_GPUS: the numbers of the GPUs that Slurm has given to the process, in PCI
-        bus order (Slurm's sbatch, "Output environment variables"); None: not set.
+        is not set, it may use all devices, or those that a scheduler lists.
+    grant
+        What its scheduler says.
 
     Attributes
     ----------
     reading
         What the inherited mask means.
+    devices
+        The devices that it may use; UNKNOWN where that can't be known.
     is_all
         Whether it may use every device of the machine.
 
     """
 
     def __init__(
-        self,
-        inventory: Inventory,
-        inherited: tuple[str | None, str | None],
-        scheduled: str | None = None,
+        self, inventory: Inventory, inherited: tuple[str | None, str | None], grant: Grant = _NOBODY
     ) -> None:
-        self._inventory = inventory
-        self._mask = inherited[0]
-        self.reading = _read_given(inventory, *inherited, scheduled)
-        self.is_all = self._mask is None or self.reading.names_all
+        self.inventory = inventory
+        self._mask, self._grant = inherited[0], grant
+        self._given = settle(inventory, inherited, grant)
+        self.reading, self.devices, self.is_all = self._given.reading, self._given.devices, self._given.is_all
 
     @property
     def pool(self) -> tuple[Device, ...]:
@@ -65,15 +67,23 @@ class Allotment:
             It is not known which.
 
         """
-        if self.is_all:
-            return self._inventory.devices
-        if self.reading.devices is UNKNOWN:
+        if self.devices is UNKNOWN:
+            value = f"CUDA_VISIBLE_DEVICES={self._mask}. " if self._mask is not None else ""
+            force = "; --force chooses from all, whoever they were given to" if self._grant.can_force else ""
             raise ChoiceError(
-                f"It is not known what this process was given: CUDA_VISIBLE_DEVICES={self._mask}. "
-                f"{self.reading.notes[-1]} Restart it with UUIDs in CUDA_VISIBLE_DEVICES; --force chooses "
-                "from all, whoever they were given to."
+                f"It is not known what this process was given: {value}{self._given.why} "
+                f"Restart it with UUIDs in CUDA_VISIBLE_DEVICES{force}."
             )
-        return self.reading.devices
+        return self.devices
+
+    @property
+    def text(self) -> str:
+        """Who gave which: `allotted by Slurm job 123: GPUs 2, 5`; empty where nobody is known."""
+        grant, granted = self._grant, self._given.granted
+        if not grant.by or (grant.count and grant.count != len(parts(self.inventory.devices))):
+            return ""
+        which = "which GPUs is not known" if granted is UNKNOWN else _numbers(granted)
+        return f"allotted by {grant.by}: {which}"
 
     @property
     def sentence(self) -> str:
@@ -81,12 +91,16 @@ class Allotment:
         value = f"with CUDA_VISIBLE_DEVICES={self._mask}" if self._mask else "with CUDA_VISIBLE_DEVICES empty"
         return f"it was started {value} ({', '.join(device.label for device in self.pool) or 'no GPU'})"
 
+    @property
+    def override(self) -> str:
+        """How to take others all the same, as the end of a sentence; empty where that is not allowed."""
+        return "; --force overrides" if self._grant.can_force else ""
+
     def outside(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return those of the devices that it is not known to have been given."""
         if self.is_all:
             return ()
-        given = self.reading.devices
-        uuids = set() if given is UNKNOWN else {device.uuid for device in given}
+        uuids = set() if self.devices is UNKNOWN else {device.uuid for device in self.devices}
         return tuple(device for device in devices if device.uuid not in uuids)
 
     def check_inside(self, devices: tuple[Device, ...]) -> None:
@@ -99,8 +113,15 @@ class Allotment:
 
         """
         if outside := self.outside(devices):
-            what = f"{outside[0].label} is outside what this process was given"
-            raise ChoiceError(f"{what}: {self.sentence}; --force overrides.")
+            given = self._what_was_given(outside[0])
+            raise ChoiceError(f"{outside[0].label} is outside {given}{self.override}.")
+
+    def _what_was_given(self, device: Device) -> str:
+        """Return what a device is outside of: what the scheduler gave, or what is left of it."""
+        granted = self._given.granted
+        if granted is UNKNOWN or not self._grant.by or is_within((device,), granted):
+            return f"what this process was given: {self.sentence}"
+        return f"what {self._grant.by} allotted to this process ({_numbers(granted)})"
 
     def why_not(self, device: Device) -> str:
         """Return why a device can't be chosen, as a sentence; empty where it can."""
@@ -113,21 +134,10 @@ class Allotment:
         return ""
 
 
-def _read_given(inventory: Inventory, mask: str | None, order: str | None, scheduled: str | None) -> Reading:
-    """Read a mask whose numbers can mean several things, where another source says which GPUs they are."""
-    reading = read(mask, inventory, order)
-    if reading.devices is not UNKNOWN or reading.kind != "index":
-        return reading
-    by_bus = read(mask, inventory, PCI)
-    if by_bus.devices is UNKNOWN:
-        return reading
-    if mask == scheduled:
-        return by_bus
-    fastest, gpus = inventory.fastest_first, [gpu for gpu in by_bus.devices if isinstance(gpu, Gpu)]
-    # Whichever way CUDA counts, these are the same GPUs: all of the faster kind, for example.
-    if fastest is not UNKNOWN and {fastest[gpu.index].index for gpu in gpus} == {gpu.index for gpu in gpus}:
-        return by_bus
-    return reading
+def _numbers(devices: tuple[Device, ...]) -> str:
+    """Return `GPUs 2, 5`, or `GPU 2:1` for a MIG instance."""
+    names = [device.number_text for device in parts(devices)]
+    return f"GPU{'s' if names[1:] else ''} {', '.join(names)}" if names else "no GPU"
 
 
 def check_usable(gpu: Gpu) -> None:

@@ -11,9 +11,10 @@ import re
 from itertools import takewhile
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from gpu_magic.devices.model import Device, Gpu, Inventory
+from gpu_magic.devices.model import Device, Gpu, Inventory, parts
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.selection.mig import fitting_instances, mig_limit, takes_one
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Reading:
         What is wrong with the mask, a sentence each; also why `devices` is UNKNOWN.
     names_all
         Whether it is a list of numbers that names every GPU of the machine, in any order.
+    others
+        All MIG instances that it names, where it names several.
 
     """
 
@@ -55,6 +58,12 @@ class Reading:
     devices: tuple[Device, ...] | Unknown
     notes: tuple[str, ...] = ()
     names_all: bool = False
+    others: tuple[Device, ...] = ()
+
+    @property
+    def named(self) -> tuple[Device, ...] | Unknown:
+        """The devices that it names, whether or not CUDA sees all of them."""
+        return self.others or self.devices
 
 
 def read(mask: str | None, inventory: Inventory, order: str | None = None) -> Reading:
@@ -79,7 +88,7 @@ def read(mask: str | None, inventory: Inventory, order: str | None = None) -> Re
         return _of_uuids(mask, inventory)
     if mask.startswith("MIG-"):
         return _of_mig_uuids(mask, inventory)
-    numbers, notes = _valid_numbers(mask, len(inventory))
+    numbers, notes = _valid_numbers(mask, max(len(inventory), _instances_and_gpus(inventory)))
     return _of_numbers("index", numbers, inventory, order, notes)
 
 
@@ -156,11 +165,17 @@ def _of_numbers(
     """Return the GPUs that CUDA gives these numbers, where that can be known."""
     if not numbers:
         return Reading(kind, (), notes)
-    names_all = len(numbers) == len(inventory)
+    names_all = len(numbers) in (len(inventory), _instances_and_gpus(inventory))
     why = _why_numbers_are_unclear(kind, numbers, inventory, order)
     if why:
         return Reading(kind, UNKNOWN, (*notes, why), names_all)
     return Reading(kind, tuple(inventory[number] for number in numbers), notes, names_all)
+
+
+def _instances_and_gpus(inventory: Inventory) -> int:
+    """Return how many devices CUDA can count where GPUs are split, in an order that is not documented."""
+    is_split = any(gpu.is_split for gpu in inventory) and not any(gpu.problem for gpu in inventory)
+    return len(parts(inventory.devices)) if is_split else len(inventory)
 
 
 def _why_numbers_are_unclear(
@@ -238,21 +253,29 @@ def _why_uuids_are_unclear(found: list[Gpu]) -> str:
 
 
 def _of_mig_uuids(mask: str, inventory: Inventory) -> Reading:
-    """Return the first MIG instance that is named: one process can use one.
+    """Return the first MIG instance that is named, as one process can use one; see `mig.takes_one`.
 
     An instance that is named twice makes the list empty.
     """
-    first, *others = mask.split(",")
-    repeated = _first_repeated(takewhile(lambda entry: entry.startswith("MIG-"), (first, *others)))
+    entries = mask.split(",")
+    names = list(takewhile(lambda entry: entry.startswith("MIG-"), entries))
+    repeated = _first_repeated(names)
     if repeated is not None:
         return Reading("mig", (), (_named_twice(mask, shortened(repeated, _LONGEST_SHOWN)),))
-    fits = [instance for gpu in inventory for instance in gpu.mig if instance.uuid.startswith(first)]
-    if len(fits) != 1:
-        why = f"fits {len(fits)} MIG instances" if fits else "fits no MIG instance of this machine"
-        note = f"{shortened(first, _LONGEST_SHOWN)} in CUDA_VISIBLE_DEVICES {why}: CUDA sees no GPU."
+    fits = [fitting_instances(name, inventory) for name in names]
+    if len(fits[0]) != 1:
+        why = f"fits {len(fits[0])} MIG instances" if fits[0] else "fits no MIG instance of this machine"
+        note = f"{shortened(names[0], _LONGEST_SHOWN)} in CUDA_VISIBLE_DEVICES {why}: CUDA sees no GPU."
         return Reading("mig", (), (note,))
-    notes = (f"One process can use one MIG instance: CUDA sees {fits[0].uuid} alone.",) if others else ()
-    return Reading("mig", (fits[0],), notes)
+    first = fits[0][0]
+    if not entries[1:]:
+        return Reading("mig", (first,))
+    others = tuple(found[0] for found in takewhile(lambda found: len(found) == 1, fits))
+    if not takes_one(inventory):
+        note = "CUDA_VISIBLE_DEVICES names several MIG instances: how many CUDA 13 takes is not known."
+        return Reading("mig", UNKNOWN if others[1:] else (first,), (note,), others=others)
+    note = f"{mig_limit(inventory)}: CUDA sees {first.uuid} alone."
+    return Reading("mig", (first,), (note,), others=others)
 
 
 # What the notes have in common

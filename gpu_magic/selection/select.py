@@ -15,6 +15,7 @@ from gpu_magic.selection.allotment import (
     why_unusable,
 )
 from gpu_magic.selection.auto import pick
+from gpu_magic.selection.grant import Grant
 from gpu_magic.selection.mask import PCI
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.rank_share import take_share
@@ -25,6 +26,10 @@ __all__ = ["Selection", "find", "select", "select_among"]
 
 _MOST_NAMED = 4  # UUIDs in one message
 _UUID_LENGTH = 40
+_NO_FORCE = (
+    "--force is not allowed here (GpuMagics.allow_force in IPython's configuration, or "
+    "GPU_MAGIC_ALLOW_FORCE): choose without it."
+)
 _TAKEN = "can be used by one process at a time (Exclusive_Process), and is in use by another"
 
 
@@ -49,7 +54,7 @@ class Selection:
     notes: tuple[str, ...] = ()
 
 
-_DEFAULTS = Options()
+_DEFAULTS, _NOBODY = Options(), Grant()
 
 
 def select(
@@ -58,7 +63,7 @@ def select(
     inherited: tuple[str | None, str | None],
     options: Options = _DEFAULTS,
     *,
-    scheduled: str | None = None,
+    grant: Grant = _NOBODY,
     held: frozenset[str] = frozenset(),
     rank: tuple[int, int] | None = None,
 ) -> Selection:
@@ -74,8 +79,8 @@ def select(
         CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the kernel was started; None: not set.
     options
         How to choose and write them.
-    scheduled
-        The GPUs that a scheduler says it gave: see `Allotment`.
+    grant
+        What a scheduler says that it gave: see `Allotment`.
     held
         UUIDs of the devices that this process has claimed.
     rank
@@ -88,8 +93,8 @@ def select(
 
     """
     force = options.force
-    _check_options(request, options)
-    allotment = Allotment(inventory, inherited, scheduled)
+    _check_options(request, options, grant)
+    allotment = Allotment(inventory, inherited, grant)
     allotted = allotment.reading
     order = device_order(options.order, inherited[1])
     if isinstance(request, Reset):
@@ -105,13 +110,14 @@ def select(
         if not force:
             allotment.check_inside(devices)
         where = "is outside what this process was given"
-        if allotted.devices is UNKNOWN:
+        if allotment.devices is UNKNOWN:
             where = "may be outside what this process was given, which is not known"
         notes = tuple(f"{device.label} {where}." for device in allotment.outside(devices))
     else:
         pool = inventory.devices if force else allotment.pool
         if not pool and inherited[0] is not None:
-            raise ChoiceError(f"No GPU was given to this process: {allotment.sentence}; --force overrides.")
+            given = allotment.sentence
+            raise ChoiceError(f"No GPU was given to this process: {given}{allotment.override}.")
         if isinstance(request, Auto):
             in_order_of_launch = pool if allotted.devices is UNKNOWN else allotted.devices or pool
             shared = whole_gpus(in_order_of_launch)
@@ -147,8 +153,10 @@ def select_among(
     return pick(request.count, pool, inventory)[0] if isinstance(request, Auto) else _everything(pool)
 
 
-def _check_options(request: Request, options: Options) -> None:
+def _check_options(request: Request, options: Options, grant: Grant) -> None:
     by, order = options.by, options.order
+    if options.force and not grant.can_force:
+        raise ChoiceError(_NO_FORCE)
     if by not in (None, "index", "uuid"):
         raise ChoiceError(f"by={by!r} is neither 'index' nor 'uuid'.")
     if order not in (None, "pci", "fastest"):

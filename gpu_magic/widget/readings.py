@@ -33,7 +33,7 @@ def read() -> Reading:
     """Read the machine. On whatever thread: what initialized CUDA is noted on the main one alone."""
     session = current()
     snapshot = take_snapshot(session, probe())
-    allotment = Allotment(snapshot, session.inherited, session.scheduled)
+    allotment = Allotment(snapshot, session.inherited, session.grant)
     return Reading(snapshot, serialize(snapshot, allotment, session.memory_options))
 
 
@@ -74,6 +74,7 @@ class Readings:
         devices, options = split_request(request)
         if self._snapshot is None or not devices:
             return
-        found = select(parse(devices), self._snapshot, current().inherited).devices
+        session = current()
+        found = select(parse(devices), self._snapshot, session.inherited, grant=session.grant).devices
         if found is not UNKNOWN:
             plan_memory(found, growth=options.growth, limit=options.memory_limit)

@@ -98,7 +98,7 @@ def serialize(snapshot: Snapshot, allotment: Allotment, memory: Options) -> Seri
         cuda_state=view.state,
         cuda_text=view.cuda,
         notes=list(view.notes),
-        launch_devices=_keys(_launch_devices(snapshot)),
+        launch_devices=_keys(_launch_devices(snapshot, allotment)),
         hides_devices=view.names is not UNKNOWN and not all(row.is_visible for row in shown),
         memory_options=str(memory),
         least_busy=_keys(_best_first(allotment)),
@@ -114,15 +114,11 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any
     return {name: value for name, value in now.items() if value != before.get(name)}
 
 
-def _launch_devices(snapshot: Snapshot) -> Sequence[Device]:
+def _launch_devices(snapshot: Snapshot, allotment: Allotment) -> Sequence[Device]:
     """Return the devices of the launch; none where they, or their order, can't be known."""
-    view = snapshot.kernel
-    if view.given is None and (view.inherited is not None or not snapshot.is_uniform):
-        return []
-    if view.given is None:
-        return whole_gpus(snapshot.devices)
-    known = {device.uuid: device for device in snapshot.devices}
-    return [known[uuid] for uuid in view.given if uuid in known]
+    if snapshot.kernel.inherited is None:
+        return whole_gpus(snapshot.devices) if snapshot.is_uniform else []
+    return [] if allotment.reading.devices is UNKNOWN else allotment.reading.devices
 
 
 def _best_first(allotment: Allotment) -> Sequence[Device]:

@@ -319,7 +319,7 @@ def test_mig_instances_stand_under_their_gpu(lab: Lab) -> None:
     expect(notebook.line).to_have_text(f"%gpus {MIG[1].uuid}")
     picture(notebook, "mig")
     notebook.button("Use these").click()
-    expect(notebook.said).to_contain_text(f"cuda:0 = {MIG[1].uuid[:8]} on GPU 0")
+    expect(notebook.said).to_contain_text("cuda:0 = MIG instance 0:1")
     assert notebook.ask(MASK) == MIG[1].uuid
 
 

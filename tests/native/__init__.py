@@ -75,6 +75,8 @@ class Card:
     switch, nvlink
         Which PCIe switch it is at, and which GPUs it is linked with by NVLink: those with the same number; -1
         is a switch, or no link, of its own.
+    minor
+        The number of its device file, 2 for /dev/nvidia2; None: its index.
     """
 
     uuid: str
@@ -91,6 +93,7 @@ class Card:
     mode: int = 0
     switch: int = -1
     nvlink: int = -1
+    minor: int | None = None
 
     def lines(self) -> list[str]:
         """Return the card's lines of the state file."""
@@ -100,6 +103,7 @@ class Card:
             f"gpu {self.uuid} {self.bus_id} {' '.join(map(_figure, figures))} {life} {self.name}",
             f"mode {self.mode}",
             f"link {self.switch} {self.nvlink}",
+            *([] if self.minor is None else [f"file {self.minor}"]),
             *(f"proc {pid} {_figure(used)}" for pid, used in self.processes),
             *(f"mig {part.uuid} {part.total} {part.used} {part.name}" for part in self.mig),
         ]

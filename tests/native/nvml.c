@@ -238,6 +238,7 @@ int nvmlDeviceGetPciInfo_v3(Device device, Pci *out)
         return give_figure(figure, out);      \
     }
 ONE_FIGURE(nvmlDeviceGetIndex, view.index)
+ONE_FIGURE(nvmlDeviceGetMinorNumber, view.card->minor)
 ONE_FIGURE(nvmlDeviceGetComputeMode, view.card->mode)
 ONE_FIGURE(nvmlDeviceGetPowerUsage, view.card->milliwatts)
 ONE_FIGURE(nvmlDeviceGetEnforcedPowerLimit, view.card->milliwatts < 0 ? -1 : MILLIWATTS_ALLOWED)
@@ -334,6 +335,19 @@ int nvmlDeviceGetTopologyCommonAncestor(Device first, Device second, unsigned *o
     int same = one.card->switch_number >= 0 && one.card->switch_number == other.card->switch_number;
     *out = same ? SINGLE : SYSTEM;
     return SUCCESS;
+}
+
+/* The numbers of a MIG instance's parts, in its GPU: each is a GPU instance with one compute instance. */
+int nvmlDeviceGetGpuInstanceId(Device device, unsigned *out)
+{
+    LOOK(look);
+    return view.instance ? give_figure(view.instance - view.card->instances + 1, out) : INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetComputeInstanceId(Device device, unsigned *out)
+{
+    LOOK(look);
+    return view.instance ? give_figure(0, out) : INVALID_ARGUMENT;
 }
 
 int nvmlDeviceGetMigMode(Device device, unsigned *current, unsigned *pending)

@@ -12,6 +12,7 @@
  *     mig UUID TOTAL USED NAME         an instance of the gpu line before it
  *     mode NUMBER                      the compute mode of the gpu line before it
  *     link SWITCH NVLINK               its PCIe switch, and its group of NVLink, of that gpu line; -1: none
+ *     file NUMBER                      the device file of the gpu line before it, /dev/nvidiaN; else its index
  *
  * Bytes, percent, degrees C, milliwatts; -1 where the driver does not know the figure.
  */
@@ -37,7 +38,7 @@ struct instance {
 struct card {
     char uuid[TEXT], bus_id[32], name[TEXT];
     long long total, used, util, temperature, milliwatts;
-    int lost, mode, switch_number, nvlink, process_count, instance_count;
+    int lost, mode, minor, switch_number, nvlink, process_count, instance_count;
     struct process processes[PROCESSES];
     struct instance instances[INSTANCES];
 };
@@ -73,6 +74,7 @@ static inline int read_card(struct state *state, const char *rest)
     if (state->count == CARDS)
         return 0;
     struct card *card = &state->cards[state->count++];
+    card->minor = state->count - 1;
     int got = sscanf(rest, "%95s %31s %lld %lld %lld %lld %lld %7s %n", card->uuid, card->bus_id,
                      &card->total, &card->used, &card->util, &card->temperature, &card->milliwatts, life,
                      &end);
@@ -132,6 +134,8 @@ static inline int read_line(struct state *state, const char *line)
         return card && sscanf(rest, "%d", &card->mode) == 1;
     if (strcmp(word, "link") == 0)
         return card && sscanf(rest, "%d %d", &card->switch_number, &card->nvlink) == 2;
+    if (strcmp(word, "file") == 0)
+        return card && sscanf(rest, "%d", &card->minor) == 1;
     return 0;
 }
 

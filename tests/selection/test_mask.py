@@ -29,6 +29,10 @@ _ENTRIES = st.one_of(
 MASKS = st.lists(_ENTRIES, max_size=6).map(",".join) | st.text(_PLAIN, max_size=20)
 
 
+def with_cuda(version: str, *gpus: Gpu) -> Inventory:
+    return replace(machine(*gpus), cuda_version=version)
+
+
 def torch_sees(mask: str, uuids: tuple[str, ...]) -> list[int]:
     """Return what PyTorch's parser makes of it: `torch.cuda._device_count_nvml`, with the list kept."""
     with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": mask}):
@@ -66,7 +70,7 @@ def test_a_mig_mask_is_empty_where_it_is_for_pytorch(entries: str) -> None:
     mask = f"{MIG[0]},{entries}"
     with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": mask}):
         theirs = torch.cuda._parse_visible_devices()
-    ours = read(mask, machine(split(gpu(0)))).devices
+    ours = read(mask, with_cuda("12.4", split(gpu(0)))).devices
     assert ours is not UNKNOWN
     assert bool(ours) == bool(theirs)
 
@@ -135,7 +139,7 @@ def test_uuids_on_unlike_gpus_can_be_told() -> None:
     [("MIG-41b7", MIG[0]), (f"{MIG[1]},{MIG[0]}", MIG[1]), ("MIG-41b", None), ("MIG-0", None)],
 )
 def test_a_mig_mask_is_one_instance(mask: str, sees: str | None) -> None:
-    there = machine(split(gpu(0)), gpu(1))
+    there = with_cuda("12.4", split(gpu(0)), gpu(1))
     devices = read(mask, there).devices
     assert devices is not UNKNOWN
     assert [device.uuid for device in devices] == ([sees] if sees else [])
@@ -165,3 +169,50 @@ def test_numbers_behind_a_lost_gpu_are_not_guessed() -> None:
     assert read("0", there).devices == (there[0],)
     assert read("2", there).devices is UNKNOWN
     assert read("GPU-8f3b", there).devices == (there[2],)
+
+
+def test_how_many_of_several_mig_instances_cuda_13_takes_is_not_guessed() -> None:
+    reading = read(",".join(MIG), with_cuda("13.0", split(gpu(0))))
+    assert reading.devices is UNKNOWN
+    assert reading.notes == (
+        "CUDA_VISIBLE_DEVICES names several MIG instances: how many CUDA 13 takes is not known.",
+    )
+    assert [device.uuid for device in reading.named or ()] == list(MIG)
+
+
+@pytest.mark.parametrize(
+    ("mask", "sees"),
+    [
+        (f"MIG-{UUIDS[0]}/1/0", MIG[0]),
+        (f"MIG-{UUIDS[0]}/2/0", MIG[1]),
+        (f"MIG-{UUIDS[0][:8]}/2/0", MIG[1]),
+        (f"MIG-{UUIDS[0]}/3/0", None),
+        (f"MIG-{UUIDS[1]}/1/0", None),
+        (f"MIG-{UUIDS[0]}", None),
+        (f"MIG-{UUIDS[0]}/1/0/0", None),
+    ],
+)
+def test_the_form_of_drivers_before_r470_is_read(mask: str, sees: str | None) -> None:
+    devices = read(mask, machine(split(gpu(0)), gpu(1))).devices
+    assert [device.uuid for device in devices or ()] == ([] if sees is None else [sees])
+
+
+@given(
+    st.lists(st.sampled_from([f"MIG-{UUIDS[0]}/{number}/0" for number in (1, 2, 9)]), min_size=1).map(
+        ",".join
+    )
+)
+def test_the_form_before_r470_makes_an_empty_list_where_it_does_for_pytorch(mask: str) -> None:
+    with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": mask}):
+        theirs = torch.cuda._parse_visible_devices()
+    ours = read(mask, with_cuda("12.4", split(gpu(0)))).devices
+    assert ours is not UNKNOWN
+    assert bool(ours) == (bool(theirs) and not mask.startswith(f"MIG-{UUIDS[0]}/9"))
+
+
+def test_numbers_that_count_every_mig_instance_name_all_of_them() -> None:
+    """A job with MIG instances of two GPUs, beside which cgroups hide all others."""
+    there = machine(split(gpu(0)), split(gpu(1)))
+    assert read("0,1,2,3", there).names_all
+    assert not read("0,1,2", there).names_all
+    assert not read("0,1", machine(gpu(0), lost(split(gpu(1))), gpu(2))).names_all

@@ -11,6 +11,7 @@ from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory, Speed
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.auto import best_first
+from gpu_magic.selection.grant import read_grant
 from gpu_magic.selection.mask import Reading, read
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import parse
@@ -253,8 +254,8 @@ def test_mig() -> None:
 @pytest.mark.parametrize(
     ("used", "note"),
     [
-        ((5, 7), "No MIG instance is free: MIG-41b7 on GPU 0 has the most free memory"),
-        ((0, 7), "MIG-41b7 on GPU 0 is free"),
+        ((5, 7), "No MIG instance is free: MIG instance 0:0 has the most free memory"),
+        ((0, 7), "MIG instance 0:0 is free"),
     ],
 )
 def test_auto_says_so_where_no_mig_instance_is_free(used: tuple[int, int], note: str) -> None:
@@ -265,7 +266,7 @@ def test_auto_says_so_where_no_mig_instance_is_free(used: tuple[int, int], note:
     ]
     selection = select(parse("auto"), machine(replace(whole, mig=tuple(parts))), (None, None))
     assert selection.devices == (parts[0],)
-    assert selection.notes == (f"{note}; not picked: MIG-41b8 on GPU 0 (in use).",)
+    assert selection.notes == (f"{note}; not picked: MIG instance 0:1 (in use).",)
 
 
 def test_a_machine_that_can_not_be_read_says_why() -> None:
@@ -387,9 +388,10 @@ def test_slurm_s_own_list_says_what_its_numbers_mean() -> None:
     there = mixed(T4, V100, A100)
     with pytest.raises(ChoiceError, match="not known what this process was given"):
         select(parse("1"), there, ("1,2", None))
-    assert select(parse("1"), there, ("1,2", None), scheduled="1,2").mask == "1"
-    with pytest.raises(ChoiceError, match="GPU 0 is outside what this process was given"):
-        select(parse("0"), there, ("1,2", None), scheduled="1,2")
+    slurm = read_grant({"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "1,2"})
+    assert select(parse("1"), there, ("1,2", None), grant=slurm).mask == "1"
+    with pytest.raises(ChoiceError, match="GPU 0 is outside what Slurm job 7 allotted to this process"):
+        select(parse("0"), there, ("1,2", None), grant=slurm)
 
 
 def test_numbers_that_mean_the_same_gpus_in_both_orders_are_no_riddle() -> None:

@@ -97,6 +97,9 @@ class SimulatedLibrary:
     def _nvmlDeviceGetIndex(self, handle: Any, index: Any) -> None:
         index._obj.value = (_number(handle) - 1) // _HANDLES  # noqa: SLF001
 
+    def _nvmlDeviceGetMinorNumber(self, handle: Any, number: Any) -> int:
+        return self._figure(handle, "minor", number)
+
     def _nvmlDeviceGetName(self, handle: Any, text: Any, size: Any) -> None:
         device = self._device(handle)
         text.value = (device.name if isinstance(device, SimulatedMig) else device.model.name).encode()
@@ -177,6 +180,19 @@ class SimulatedLibrary:
         if isinstance(gpu, SimulatedMig) or index.value >= len(gpu.mig):
             return int(pynvml.NVML_ERROR_NOT_FOUND)
         _point(instance, _number(handle) + 1 + index.value)
+        return 0
+
+    def _nvmlDeviceGetGpuInstanceId(self, handle: Any, number: Any) -> int:
+        instance = self._device(handle)
+        if isinstance(instance, SimulatedGpu):
+            return int(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        number._obj.value = instance.gpu_instance  # noqa: SLF001
+        return 0
+
+    def _nvmlDeviceGetComputeInstanceId(self, handle: Any, number: Any) -> int:
+        if isinstance(self._device(handle), SimulatedGpu):
+            return int(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        number._obj.value = 0  # noqa: SLF001
         return 0
 
     def _nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, instance: Any, handle: Any) -> None:

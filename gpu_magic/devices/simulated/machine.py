@@ -45,11 +45,12 @@ class SimulatedProcess:
 
 @dataclass
 class SimulatedMig:
-    """A simulated MIG instance: UUID, name, memory in bytes, and processes."""
+    """A simulated MIG instance: UUID, name, memory in bytes, its GPU instance's number, and processes."""
 
     uuid: str
     name: str
     memory: int
+    gpu_instance: int = 1
     processes: list[SimulatedProcess] = field(default_factory=list)
 
     @property
@@ -75,6 +76,8 @@ class SimulatedGpu:
         Which processes can use CUDA on it: `Default`, `Exclusive_Process` (one at a time), `Prohibited`.
     slowdowns
         NVML's reasons for lower clocks besides that it is idle (`nvmlClocksEventReason…`), as bits.
+    minor
+        The number of its device file, /dev/nvidiaN.
 
     """
 
@@ -89,6 +92,7 @@ class SimulatedGpu:
         self.compute_mode: ComputeMode = "Default"
         self.errors: dict[str, int] = {}
         self.slowdowns = 0
+        self.minor = index
         self._machine = machine
 
     def run(
@@ -109,7 +113,7 @@ class SimulatedGpu:
             number = len(self.mig)
             identity = f"MIG-{self._machine.make_uuid(f'mig {self.index} {number}')}"
             memory = int(kind.partition(".")[2].removesuffix("gb")) * GIB
-            self.mig.append(SimulatedMig(identity, f"{self.model.name} MIG {kind}", memory))
+            self.mig.append(SimulatedMig(identity, f"{self.model.name} MIG {kind}", memory, number + 1))
 
     def lose(self) -> None:
         """Let it fall off the bus: every call about it, by handle or by index, returns GPU_IS_LOST."""

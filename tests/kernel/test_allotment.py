@@ -1,0 +1,136 @@
+"""A kernel that a scheduler or a container has given GPUs to: by the environment that it was launched with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.machine import CARDS, Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kernel.conftest import Kernel
+
+SLURM = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": "1,3", "CUDA_VISIBLE_DEVICES": "1,3"}
+# What a job sees of a machine of eight where cgroups hide the rest.
+HIDDEN = Driver(tuple(replace(card, minor=minor) for card, minor in zip(CARDS[:2], (2, 5), strict=True)))
+
+
+def load(kernel: Kernel) -> Kernel:
+    assert kernel.run("%load_ext gpu_magic").status == "ok"
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        (SLURM, "CUDA_VISIBLE_DEVICES=1,3; allotted by Slurm job 123: GPUs 1, 3"),
+        (
+            {"LSB_JOBID": "7", "CUDA_VISIBLE_DEVICES": "2"},
+            "CUDA_VISIBLE_DEVICES=2; allotted by LSF job 7: GPU 2",
+        ),
+        (
+            {"PBS_JOBID": "8.host", "CUDA_VISIBLE_DEVICES": CARDS[2].uuid},
+            f"CUDA_VISIBLE_DEVICES={CARDS[2].uuid}; allotted by PBS job 8.host: GPU 2",
+        ),
+        (
+            {"NVIDIA_VISIBLE_DEVICES": CARDS[0].uuid},
+            "CUDA_VISIBLE_DEVICES not set; allotted by the container: GPU 0",
+        ),
+        (
+            {"NVIDIA_VISIBLE_DEVICES": "void", "KUBERNETES_SERVICE_HOST": "10.0.0.1"},
+            "CUDA_VISIBLE_DEVICES not set; allotted by Kubernetes: GPUs 0, 1, 2, 3",
+        ),
+    ],
+)
+def test_the_table_says_who_gave_which_gpus(
+    start_kernel: Callable[..., Kernel], variables: dict[str, str], says: str
+) -> None:
+    shown = load(start_kernel(**variables)).run("%gpus")
+    assert f"Started with  {says}" in shown.text
+    assert says in shown.html
+
+
+def test_in_a_slurm_job_others_are_refused_and_auto_and_all_take_its_own(
+    start_kernel: Callable[..., Kernel],
+) -> None:
+    kernel = load(start_kernel(**SLURM))
+    assert "not given" in kernel.run("%gpus").text
+    assert "GPU 2 is outside what Slurm job 123 allotted to this process (GPUs 1, 3); --force overrides." in (
+        kernel.run("%gpus 2").stderr
+    )
+    assert "cuda:1 = GPU 3" in kernel.run("%gpus all").stdout
+    assert "cuda:1 = GPU" in kernel.run("%gpus auto:2").stdout
+    assert "only 2 can be picked" in kernel.run("%gpus auto:3").stderr
+    assert kernel.run("%gpus 2 --force").status == "ok"
+
+
+def test_where_cgroups_hide_other_gpus_the_numbers_are_those_that_nvidia_smi_shows_there(
+    start_kernel: Callable[..., Kernel],
+) -> None:
+    job = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": "2,5", "CUDA_VISIBLE_DEVICES": "0,1"}
+    kernel = load(start_kernel(HIDDEN, **job))
+    assert "allotted by Slurm job 123: GPUs 0, 1" in kernel.run("%gpus").text
+    assert "cuda:0 = GPU 1" in kernel.run("%gpus 1").stdout
+
+
+def test_a_cell_that_has_removed_the_mask_does_not_widen_the_job(start_kernel: Callable[..., Kernel]) -> None:
+    """Also not one that ran before the kernel: a script of the job has removed it."""
+    kernel = load(start_kernel(SLURM_JOB_ID="123", SLURM_JOB_GPUS="1,3"))
+    assert "CUDA_VISIBLE_DEVICES not set; allotted by Slurm job 123: GPUs 1, 3" in kernel.run("%gpus").text
+    assert "cuda:1 = GPU 3" in kernel.run("%gpus all").stdout
+    assert "allotted" in kernel.run("%gpus 0").stderr
+
+
+def forbid(folder: Path, value: str = "False") -> None:
+    """Write IPython's configuration, which a kernel started in this folder reads."""
+    place = folder / "ipython" / "profile_default"
+    place.mkdir(parents=True)
+    (place / "ipython_config.py").write_text(f"c.GpuMagics.allow_force = {value}\n")
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "%gpus 2 --force",
+        "%gpu_launch --gpus 2 --force train.py",
+        "%gpu_cluster 2 --force",
+        "import gpu_magic; gpu_magic.choose(2, force=True)",
+        "import gpu_magic; gpu_magic.launch(['train.py'], gpus=2, force=True)",
+        "import gpu_magic; gpu_magic.cluster(2, force=True)",
+    ],
+)
+def test_force_is_refused_everywhere_where_the_configuration_forbids_it(
+    start_kernel: Callable[..., Kernel], tmp_path: Path, typed: str
+) -> None:
+    forbid(tmp_path)
+    kernel = load(start_kernel(**SLURM))
+    reply = kernel.run(typed)
+    assert reply.status == "error"
+    assert "--force is not allowed here" in reply.stderr + "".join(reply.errors)
+    assert "--force" not in kernel.run("%gpus 2").stderr
+
+
+def test_force_is_refused_to_python_where_the_extension_is_not_loaded(
+    start_kernel: Callable[..., Kernel], tmp_path: Path
+) -> None:
+    forbid(tmp_path)
+    kernel = start_kernel(**SLURM)
+    reply = kernel.run("import gpu_magic; gpu_magic.choose(2, force=True)")
+    assert "--force is not allowed here" in reply.errors[0]
+
+
+def test_force_is_refused_where_the_launch_forbids_it(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = load(start_kernel(**SLURM, GPU_MAGIC_ALLOW_FORCE="0"))
+    kernel.run("import os; os.environ['GPU_MAGIC_ALLOW_FORCE'] = '1'")
+    assert "--force is not allowed here" in kernel.run("%gpus 2 --force").stderr
+
+
+def test_what_config_has_set_since_counts(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = load(start_kernel(**SLURM))
+    kernel.run("%config GpuMagics.allow_force = False")
+    assert "--force is not allowed here" in kernel.run("%gpus 2 --force").stderr

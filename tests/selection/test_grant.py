@@ -1,0 +1,223 @@
+"""Who gave a process its GPUs, and which: schedulers and containers, by the environment that it was launched with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_magic.devices.model import Gpu, Inventory
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.errors import ChoiceError
+from gpu_magic.selection.allotment import Allotment
+from gpu_magic.selection.grant import Grant, read_grant
+from gpu_magic.selection.options import Options
+from gpu_magic.selection.request import parse
+from gpu_magic.selection.select import select
+from tests.selection.machines import MIG, UUIDS, gpu, machine, split, unlike
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.model import Device
+
+SLURM = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": "2,4", "CUDA_VISIBLE_DEVICES": "2,4"}
+
+
+def host(*minors: int) -> Inventory:
+    """Return a machine whose device files /dev/nvidiaN have these numbers, in nvidia-smi's order."""
+    return machine(*(replace(gpu(index), minor=minor) for index, minor in enumerate(minors)))
+
+
+def allotment(there: Inventory, **environment: str) -> Allotment:
+    mask, order = environment.get("CUDA_VISIBLE_DEVICES"), environment.get("CUDA_DEVICE_ORDER")
+    return Allotment(there, (mask, order), read_grant(environment))
+
+
+def uuids(devices: tuple[Device, ...]) -> list[str]:
+    return [str(device.uuid) for device in devices]
+
+
+@pytest.mark.parametrize(
+    ("environment", "by", "gpus"),
+    [
+        (SLURM, "Slurm job 123", ("2", "4")),
+        ({**SLURM, "SLURM_STEP_GPUS": "4"}, "Slurm job 123", ("4",)),
+        ({**SLURM, "SLURM_JOB_GPUS": UUIDS[1]}, "Slurm job 123", (UUIDS[1],)),
+        ({"SLURM_JOB_ID": "123", "CUDA_VISIBLE_DEVICES": UUIDS[1]}, "Slurm job 123", None),
+        ({"SLURM_JOBID": "5", "SLURM_JOB_GPUS": "0"}, "Slurm job 5", ("0",)),
+        ({"SLURM_JOB_GPUS": "0"}, "Slurm", ("0",)),
+        ({"SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": "what?", "CUDA_VISIBLE_DEVICES": "0"}, "Slurm job 1", None),
+        ({"SLURM_JOB_ID": "123"}, "", None),  # salloc's shell on a login node
+        ({"LSB_JOBID": "7", "CUDA_VISIBLE_DEVICES": "1"}, "LSF job 7", None),
+        ({"LSB_JOBID": "7"}, "", None),
+        ({"PBS_JOBID": "8.host", "CUDA_VISIBLE_DEVICES": "1"}, "PBS job 8.host", None),
+        ({"NVIDIA_VISIBLE_DEVICES": UUIDS[0]}, "the container", (UUIDS[0],)),
+        ({"NVIDIA_VISIBLE_DEVICES": MIG[0]}, "the container", (MIG[0],)),
+        ({"NVIDIA_VISIBLE_DEVICES": "2,5"}, "the container", None),
+        ({"NVIDIA_VISIBLE_DEVICES": "all"}, "", None),  # what CUDA's base images set, wherever they run
+        ({"NVIDIA_VISIBLE_DEVICES": "none"}, "", None),
+        ({"NVIDIA_VISIBLE_DEVICES": "void"}, "", None),
+        ({"NVIDIA_VISIBLE_DEVICES": "void", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "Kubernetes", None),
+        ({"NVIDIA_VISIBLE_DEVICES": UUIDS[0], "KUBERNETES_SERVICE_HOST": "::1"}, "Kubernetes", (UUIDS[0],)),
+        ({"NVIDIA_VISIBLE_DEVICES": "all", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "", None),
+        ({**SLURM, "NVIDIA_VISIBLE_DEVICES": "void"}, "Slurm job 123", ("2", "4")),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, "", None),
+    ],
+)
+def test_the_environment_says_who_gave_what(
+    environment: dict[str, str], by: str, gpus: tuple[str, ...] | None
+) -> None:
+    grant = read_grant(environment)
+    assert (grant.by, grant.gpus) == (by, gpus)
+
+
+@given(st.dictionaries(st.sampled_from([*SLURM, "NVIDIA_VISIBLE_DEVICES", "PBS_JOBID"]), st.text()))
+def test_what_an_environment_holds_can_be_anything(environment: dict[str, str]) -> None:
+    there = host(0, 1, 2)
+    shown = Allotment(there, (environment.get("CUDA_VISIBLE_DEVICES"), None), read_grant(environment)).text
+    assert shown == "" or shown.startswith("allotted by ")
+    assert shown.isprintable()
+    assert len(shown) < 200
+
+
+def test_it_says_the_job_and_the_gpus_by_nvidia_smi_s_numbers() -> None:
+    assert allotment(host(0, 1, 2, 3, 4), **SLURM).text == "allotted by Slurm job 123: GPUs 2, 4"
+
+
+def test_a_refusal_names_the_job_and_its_gpus() -> None:
+    with pytest.raises(ChoiceError) as refused:
+        select(parse("3"), host(0, 1, 2, 3, 4), ("2,4", None), grant=read_grant(SLURM))
+    assert str(refused.value) == (
+        "GPU 3 is outside what Slurm job 123 allotted to this process (GPUs 2, 4); --force overrides."
+    )
+
+
+def test_all_and_auto_take_what_the_job_was_given() -> None:
+    there, grant = host(0, 1, 2, 3, 4), read_grant(SLURM)
+    assert select(parse("all"), there, ("2,4", None), grant=grant).mask == "2,4"
+    assert select(parse("auto:2"), there, ("2,4", None), grant=grant).mask == "2,4"
+
+
+def test_where_cgroups_hide_the_rest_all_that_is_there_was_given() -> None:
+    """The mask counts from 0 among what the process can see; SLURM_JOB_GPUS has the host's numbers."""
+    given = allotment(host(2, 4), **{**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
+    assert given.is_all
+    assert given.text == "allotted by Slurm job 123: GPUs 0, 1"
+
+
+def test_device_files_tell_unlike_gpus_apart_where_the_mask_counts_from_0() -> None:
+    """A step's task has one of two unlike GPUs: which, CUDA_VISIBLE_DEVICES=0 alone does not say."""
+    there = unlike()
+    there = machine(*(replace(one, minor=minor) for one, minor in zip(there, (1, 2, 5), strict=True)))
+    step = {"SLURM_JOB_ID": "1", "SLURM_STEP_GPUS": "5", "CUDA_VISIBLE_DEVICES": "0"}
+    assert allotment(there, **step).pool == (there[2],)
+
+
+def test_a_mask_that_a_script_has_removed_does_not_widen_what_slurm_gave() -> None:
+    """Slurm without cgroups: every GPU of the host can be seen."""
+    given = allotment(host(0, 1, 2, 3, 4), SLURM_JOB_ID="123", SLURM_JOB_GPUS="2,4")
+    assert [device.label for device in given.pool] == ["GPU 2", "GPU 4"]
+
+
+def test_a_mask_that_a_script_has_widened_does_not_widen_what_slurm_gave() -> None:
+    given = allotment(host(0, 1, 2, 3, 4), **{**SLURM, "CUDA_VISIBLE_DEVICES": "4,3,2,1"})
+    assert [device.label for device in given.pool] == ["GPU 4", "GPU 2"]
+
+
+def test_a_mask_that_a_script_has_narrowed_is_kept() -> None:
+    given = allotment(host(0, 1, 2, 3, 4), **{**SLURM, "CUDA_VISIBLE_DEVICES": "4"})
+    assert [device.label for device in given.pool] == ["GPU 4"]
+    assert given.text == "allotted by Slurm job 123: GPUs 2, 4"
+    assert "it was started with CUDA_VISIBLE_DEVICES=4" in given.why_not(given.inventory[2])
+    assert "outside what Slurm job 123 allotted" in given.why_not(given.inventory[0])
+
+
+def test_two_sources_that_contradict_each_other_are_not_guessed_between() -> None:
+    given = allotment(host(0, 1, 2, 3, 4), **{**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
+    assert given.devices is UNKNOWN
+    assert given.text == "allotted by Slurm job 123: which GPUs is not known"
+    with pytest.raises(ChoiceError, match=r"Slurm job 123 lists 2,4, which are others.*--force"):
+        _ = given.pool
+
+
+def test_a_list_that_can_mean_two_things_is_not_guessed_without_a_mask() -> None:
+    """Device files in another order than nvidia-smi's numbers, as on a DGX A100."""
+    given = allotment(host(2, 3, 0, 1), SLURM_JOB_ID="123", SLURM_JOB_GPUS="0,1")
+    assert given.devices is UNKNOWN
+
+
+def test_the_same_numbers_in_both_are_those_that_cuda_reads() -> None:
+    environment = {**SLURM, "SLURM_JOB_GPUS": "0,1", "CUDA_VISIBLE_DEVICES": "0,1"}
+    assert [device.label for device in allotment(host(2, 3, 0, 1), **environment).pool] == ["GPU 0", "GPU 1"]
+
+
+def test_uuids_are_read_beside_the_host_s_numbers() -> None:
+    """Slurm 25.11: UUIDs in CUDA_VISIBLE_DEVICES, numbers in SLURM_JOB_GPUS."""
+    environment = {**SLURM, "CUDA_VISIBLE_DEVICES": f"{UUIDS[2]},{UUIDS[4]}"}
+    given = allotment(host(0, 1, 2, 3, 4), **environment)
+    assert uuids(given.pool) == [UUIDS[2], UUIDS[4]]
+
+
+def test_a_container_that_sees_more_than_it_was_given_uses_what_it_was_given() -> None:
+    """A privileged one sees every GPU of the host."""
+    given = allotment(host(0, 1, 2), NVIDIA_VISIBLE_DEVICES=UUIDS[1])
+    assert [device.label for device in given.pool] == ["GPU 1"]
+    assert given.text == "allotted by the container: GPU 1"
+
+
+def test_the_host_s_numbers_of_a_container_say_who_gave_what_can_be_seen() -> None:
+    assert allotment(host(2, 5), NVIDIA_VISIBLE_DEVICES="2,5").text == "allotted by the container: GPUs 0, 1"
+
+
+def test_numbers_for_a_container_mean_nothing_where_more_can_be_seen() -> None:
+    """Outside a container nothing reads NVIDIA_VISIBLE_DEVICES."""
+    given = allotment(host(0, 1, 2), NVIDIA_VISIBLE_DEVICES="2")
+    assert given.is_all
+    assert given.text == ""
+
+
+def test_several_mig_instances_can_be_given_and_each_of_them_chosen() -> None:
+    there = machine(split(gpu(0)), gpu(1))
+    given = allotment(there, SLURM_JOB_ID="9", CUDA_VISIBLE_DEVICES=",".join(MIG))
+    assert uuids(given.pool) == list(MIG)
+
+
+def test_force_can_be_forbidden() -> None:
+    there, grant = host(0, 1, 2, 3, 4), replace(read_grant(SLURM), can_force=False)
+    with pytest.raises(ChoiceError, match=r"--force is not allowed here"):
+        select(parse("3"), there, ("2,4", None), Options(force=True), grant=grant)
+    with pytest.raises(ChoiceError) as refused:
+        select(parse("3"), there, ("2,4", None), grant=grant)
+    assert "--force" not in str(refused.value)
+
+
+_MINORS = st.permutations(range(5)).flatmap(lambda order: st.integers(1, 5).map(lambda size: order[:size]))
+_LISTS = st.lists(st.integers(0, 5), min_size=1, max_size=5, unique=True)
+
+
+@given(_MINORS, st.none() | _LISTS, st.none() | _LISTS)
+def test_nothing_is_ever_allotted_that_the_launch_value_does_not_name(
+    minors: list[int], listed: list[int] | None, mask: list[int] | None
+) -> None:
+    there = host(*minors)
+    environment = {"SLURM_JOB_ID": "1"}
+    if listed is not None:
+        environment["SLURM_JOB_GPUS"] = ",".join(map(str, listed))
+    if mask is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, mask))
+    given = allotment(there, **environment)
+    named = given.reading.devices
+    assert named is not UNKNOWN
+    if given.devices is not UNKNOWN:
+        assert set(uuids(given.devices)) <= set(uuids(named))
+        numbers = {(one.index, one.minor) for one in given.devices if isinstance(one, Gpu)}
+        hidden = sorted(minors) != list(range(len(minors)))
+        if listed is not None and listed != mask and not hidden and set(listed) <= set(minors):
+            by_file = {minor for _, minor in numbers} <= set(listed)
+            assert by_file or {index for index, _ in numbers} <= set(listed)
+
+
+def test_without_a_scheduler_nothing_is_said() -> None:
+    assert Allotment(machine(), ("1", None), Grant()).text == ""
