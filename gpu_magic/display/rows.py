@@ -55,7 +55,7 @@ class Row:
     device
         The device.
     label
-        nvidia-smi's number of a GPU; the branch of a tree, for a MIG instance.
+        nvidia-smi's number of a GPU; for a MIG instance the branch of a tree and its number, `├ 2:1`.
     name
         The name of the product.
     memory
@@ -159,7 +159,7 @@ def _mig_row(instance: MigInstance, snapshot: Snapshot, ours: str, branch: str) 
     memory, total = _memory(instance.status.memory_used, instance.memory_total)
     return Row(
         device=instance,
-        label=branch,
+        label=branch if instance.number is UNKNOWN else f"{branch} {instance.number_text}",
         name=f"{profile} {instance.uuid[:12]}…",
         memory=memory,
         total=total,

@@ -100,7 +100,7 @@ def _devices(*, is_first: bool) -> list[str]:
         return []
     names = {} if gpus.kernel.names is UNKNOWN else gpus.kernel.names
     ordinals = [name.partition(":")[2] for name in names.values()]
-    physical = [f"smi:{gpu.index}" for gpu in gpus if str(gpu.uuid) in names]
+    physical = [f"smi:{device.number_text}" for device in gpus.devices if str(device.uuid) in names]
     return [*ordinals, *names.values(), *physical, *names, *(["cpu"] if is_first else [])]
 
 
@@ -115,8 +115,9 @@ def _gpus(piece: str, *, is_first: bool) -> list[str]:
     offers = [str(number) for number in numbers]
     if is_first:
         counts = [f"auto:{count}" for count in range(1, len(numbers) + 1)] if ":" in piece else []
-        instances = [str(device.uuid) for device in devices if not isinstance(device, Gpu)]
-        offers += [*_WORDS, *counts, *instances]
+        instances = [device for device in devices if not isinstance(device, Gpu)]
+        offers += [*_WORDS, *counts, *dict.fromkeys(one.number_text for one in instances)]
+        offers += [one.uuid for one in instances]
     first, dash, _ = piece.partition("-")
     if dash and first.isdecimal():
         offers += [f"{first}-{last}" for last in numbers if last > int(first)]

@@ -39,7 +39,7 @@ class GpusMagic:
         %gpus 2,0          the order is kept: cuda:0 is GPU 2
         %gpus 0-2,5        a range
         %gpus GPU-8f3a     the beginning of a UUID, as far as it is unique
-        %gpus MIG-41b7     one MIG instance
+        %gpus 2:1          one MIG instance: number 1 of GPU 2, as nvidia-smi -L counts; or MIG-41b7
         %gpus auto         one that nobody uses or has claimed, else the one with the most free memory
         %gpus auto:2       two of them; one line says why these, and why not the others
         %gpus all          all that this kernel was given

@@ -7,12 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError, PlacementError
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot, take_snapshot
-from gpu_magic.selection.select import find
+from gpu_magic.selection.find import find
 from gpu_magic.selection.target import LogicalDevice, Target
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
     for index, candidate in enumerate(visible):
         if candidate is not None and candidate.uuid == device.uuid:
             return LogicalDevice("gpu", index)
-    choice = f"%gpus {device.index if isinstance(device, Gpu) else device.uuid}"
+    choice = f"%gpus {device.number_text}"
     raise PlacementError(
         f"{device.label} is not among the GPUs of this process ({_mapping_text(visible)}); {choice} chooses "
         "it, before CUDA is started."

@@ -154,7 +154,7 @@ def check_usable(gpu: Gpu) -> None:
     if gpu.uuid is UNKNOWN:
         raise ChoiceError(f"{gpu.label} can't be chosen: the driver does not report its UUID.")
     if gpu.is_split:
-        there = " or ".join(instance.uuid for instance in gpu.mig)
+        there = " or ".join(instance.number_text for instance in gpu.mig)
         there = there or "an administrator has to make one first"
         raise ChoiceError(f"{gpu.label} is split by MIG, so choose an instance of it; try {there}.")
     if gpu.is_prohibited:

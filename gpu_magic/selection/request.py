@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpu_magic.errors import ChoiceError
 
-__all__ = ["WORDS", "Auto", "Everything", "Named", "Nothing", "Request", "Reset", "parse"]
+__all__ = ["WORDS", "Auto", "Everything", "Named", "Nothing", "Request", "Reset", "parse", "read_uuid"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class Named:
     Parameters
     ----------
     identifiers
-        An int is nvidia-smi's number of a GPU, a str the beginning of a UUID.
+        An int is nvidia-smi's number of a GPU. A str is the beginning of a UUID, or a MIG instance: `2:1` is
+        instance 1 of GPU 2.
 
     """
 
@@ -59,7 +60,11 @@ _SYNONYMS = {
     **dict.fromkeys(("default", "undo", "unset"), "reset"),
 }
 
-_EXPECTED = "numbers (1,3), a range (0-2), a UUID prefix (GPU-8f3a), auto, auto:2, all, none or reset"
+_EXPECTED = (
+    "numbers (1,3), a range (0-2), a MIG instance (2:1), a UUID prefix (GPU-8f3a), auto, auto:2, all, none "
+    "or reset"
+)
+_UUID = re.compile(r"(GPU-|MIG-|MIG-GPU-)([0-9a-f-]*(?:/[0-9]{1,4}/[0-9]{1,4})?)", re.IGNORECASE)
 # No machine has this many GPUs. A larger range is a typing error, and would only take memory.
 _HIGHEST = 4095
 _LONGEST = 8192  # characters
@@ -108,7 +113,7 @@ def parse(text: str) -> Request:
 
 def _with_commas(asked: str) -> str:
     """Return the list that was probably meant, where it is valid; else an example."""
-    better = ",".join(dict.fromkeys(re.findall(r"[\w-]+", asked)))
+    better = ",".join(dict.fromkeys(re.findall(r"[\w:/-]+", asked)))
     try:
         parse(better)
     except ChoiceError:
@@ -138,10 +143,21 @@ def _identifiers(entry: str, asked: str) -> list[int | str]:
                 f"{entry!r} runs backwards; try {last}-{first}, or one by one to keep the order."
             )
         return list(range(first, last + 1))
-    if match := re.fullmatch(r"(GPU|MIG)-([0-9a-f-]*)", entry, re.IGNORECASE):
-        # The driver writes "GPU-" in capitals and the rest in small letters; people paste both.
-        return [f"{match[1].upper()}-{match[2].lower()}"]
+    if match := re.fullmatch(r"([0-9]+):([0-9]+)", entry):
+        return [f"{_index(match[1])}:{_index(match[2])}"]
+    if uuid := read_uuid(entry):
+        return [uuid]
     raise ChoiceError(_what_was_meant(entry))
+
+
+def read_uuid(entry: str) -> str:
+    """Return a UUID, or its beginning, as the driver writes it; empty for anything else.
+
+    It writes `GPU-` and `MIG-` in capitals and the rest in small letters, and people paste both. Before R470
+    it wrote `MIG-GPU-8f3a…/1/0` for a MIG instance.
+    """
+    match = _UUID.fullmatch(entry)
+    return f"{match[1].upper()}{match[2].lower()}" if match else ""
 
 
 def _what_was_meant(entry: str) -> str:
@@ -154,7 +170,7 @@ def _what_was_meant(entry: str) -> str:
         return f"{entry!r} can't be part of a list; try {entry.lower()}."
     if match := re.fullmatch(r"gpu[ -]?([0-9]{1,4})", entry, re.IGNORECASE):
         return f"{entry!r} is not a GPU; try {match[1]}."
-    if match := re.fullmatch(r"([0-9]{1,4})(?:\.\.+|:)([0-9]{1,4})", entry):
+    if match := re.fullmatch(r"([0-9]{1,4})\.\.+([0-9]{1,4})", entry):
         return f"{entry!r} is not a range; try {match[1]}-{match[2]}."
     if meant := _SYNONYMS.get(entry.lower()):
         return f"{entry!r} is not a GPU; try {meant}."

@@ -9,23 +9,22 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.allotment import (
     Allotment,
-    check_usable,
     mig_instances,
     whole_gpus,
     why_unusable,
 )
 from gpu_magic.selection.auto import pick
+from gpu_magic.selection.find import find
 from gpu_magic.selection.grant import Grant
 from gpu_magic.selection.mask import PCI
+from gpu_magic.selection.mig import mig_limit
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.rank_share import take_share
 from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Request, Reset
 from gpu_magic.selection.variables import device_order, in_order, visible_devices
 
-__all__ = ["Selection", "find", "select", "select_among"]
+__all__ = ["Selection", "select", "select_among"]
 
-_MOST_NAMED = 4  # UUIDs in one message
-_UUID_LENGTH = 40
 _NO_FORCE = (
     "--force is not allowed here (GpuMagics.allow_force in IPython's configuration, or "
     "GPU_MAGIC_ALLOW_FORCE): choose without it."
@@ -127,7 +126,7 @@ def select(
                 picked, why = pick(request.count, pool, inventory, options, held)
             notes = (why,)
         else:
-            picked = _everything(pool)
+            picked = _everything(pool, inventory)
             notes = _left_out(picked, inventory.gpus if force or allotment.is_all else pool)
         devices, unordered = in_order(picked, order, inventory)
         notes += unordered
@@ -150,7 +149,9 @@ def select_among(
     """
     if isinstance(request, Named):
         return _named(request, inventory)
-    return pick(request.count, pool, inventory)[0] if isinstance(request, Auto) else _everything(pool)
+    if isinstance(request, Auto):
+        return pick(request.count, pool, inventory)[0]
+    return _everything(pool, inventory)
 
 
 def _check_options(request: Request, options: Options, grant: Grant) -> None:
@@ -178,69 +179,18 @@ def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
         devices.append(device)
     instances = mig_instances(tuple(devices))
     if instances and len(devices) > 1:
-        raise ChoiceError(f"One process can use one MIG instance and no other GPU; try {instances[0].uuid}.")
+        raise ChoiceError(f"{mig_limit(inventory)}; try {instances[0].number_text}.")
     return tuple(devices)
 
 
-def find(identifier: int | str, inventory: Inventory) -> Device:
-    """Return the device with a number (nvidia-smi's), or with a UUID that begins as given.
-
-    Raises
-    ------
-    ChoiceError
-        There is no such device, or several, or it can't be used.
-
-    """
-    if isinstance(identifier, int):
-        return _by_number(identifier, inventory)
-    return _by_uuid(identifier, inventory)
-
-
-def _by_number(index: int, inventory: Inventory) -> Gpu:
-    if index >= len(inventory):
-        raise ChoiceError(f"There is no GPU {index}: this machine has {_span(len(inventory))}.")
-    gpu = inventory[index]
-    check_usable(gpu)
-    return gpu
-
-
-def _by_uuid(prefix: str, inventory: Inventory) -> Device:
-    number = prefix.removeprefix("GPU-")
-    if number.isdecimal() and number in {str(gpu.index) for gpu in inventory}:
-        raise ChoiceError(
-            f"{prefix} could be GPU {number}, or the start of a UUID; try {number}, or more of the UUID."
-        )
-    fits = [device for device in inventory.devices if str(device.uuid).startswith(prefix)]
-    if not fits:
-        kind = "MIG instance" if prefix.startswith("MIG") else "GPU"
-        raise ChoiceError(
-            f"No {kind} here has a UUID that begins with {prefix}; press Tab to see what there is."
-        )
-    if len(fits) > 1:
-        longer = _distinct_prefixes([str(device.uuid) for device in fits], len(prefix) + 1)
-        shown = " or ".join(longer[:_MOST_NAMED] + ["…"] * (len(longer) > _MOST_NAMED))
-        raise ChoiceError(f"{prefix} fits {len(fits)} devices; type more of it, {shown}.")
-    device = fits[0]
-    if isinstance(device, Gpu):
-        check_usable(device)
-    return device
-
-
-def _distinct_prefixes(uuids: list[str], length: int) -> list[str]:
-    """Return the beginnings of UUIDs, at least so long, and long enough that they differ."""
-    while length < _UUID_LENGTH and len({uuid[:length] for uuid in uuids}) < len(uuids):
-        length += 1
-    return [uuid[:length] for uuid in uuids]
-
-
-def _everything(pool: tuple[Device, ...]) -> tuple[Device, ...]:
+def _everything(pool: tuple[Device, ...], inventory: Inventory) -> tuple[Device, ...]:
     """Return all GPUs that can be used as a whole, or the MIG instance that is the only device."""
     gpus, instances = whole_gpus(pool), mig_instances(pool)
     if gpus or len(instances) == 1:
         return gpus or instances
     if instances:
-        hint = f"try {instances[0].uuid}"
-        raise ChoiceError(f"All GPUs are split by MIG, and a process can use one instance; {hint}.")
+        hint = f"try {instances[0].number_text}"
+        raise ChoiceError(f"All GPUs are split by MIG. {mig_limit(inventory)}; {hint}.")
     raise ChoiceError("No GPU here can be used now: %gpus shows why.")
 
 
@@ -254,7 +204,3 @@ def _taken(devices: tuple[Device, ...]) -> tuple[str, ...]:
     """Return a note for each GPU on which CUDA can't start while another process uses it."""
     taken = [gpu for gpu in devices if isinstance(gpu, Gpu) and gpu.is_taken]
     return tuple(f"{gpu.label} {_TAKEN}: CUDA can't start on it until that one ends." for gpu in taken)
-
-
-def _span(count: int) -> str:
-    return {0: "no GPU", 1: "GPU 0 alone"}.get(count, f"GPUs 0 to {count - 1}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gpu_magic.errors import PlacementError
+from gpu_magic.selection.request import read_uuid
 
 __all__ = ["CPU", "LogicalDevice", "PhysicalDevice", "Target", "parse_targets"]
 
@@ -59,14 +60,15 @@ class PhysicalDevice:
     Parameters
     ----------
     identifier
-        An int is nvidia-smi's number of a GPU, a str the beginning of a UUID.
+        An int is nvidia-smi's number of a GPU. A str is the beginning of a UUID, or a MIG instance: `2:1`.
 
     """
 
     identifier: int | str
 
     def __str__(self) -> str:
-        return f"smi:{self.identifier}" if isinstance(self.identifier, int) else self.identifier
+        name = str(self.identifier)
+        return f"smi:{name}" if name[0].isdecimal() else name
 
 
 Target = LogicalDevice | PhysicalDevice
@@ -110,8 +112,10 @@ def _target(entry: str) -> Target:
     if match := _SPELLING.fullmatch(entry):
         name, index = match[1].lower(), int(match[2])
         return PhysicalDevice(index) if name == "smi" else _logical(name, index)
-    if match := re.fullmatch(r"(GPU|MIG)-([0-9a-f-]+)", entry, re.IGNORECASE):
-        return PhysicalDevice(f"{match[1].upper()}-{match[2].lower()}")
+    if match := re.fullmatch(r"smi:([0-9]{1,4}):([0-9]{1,4})", entry, re.IGNORECASE):
+        return PhysicalDevice(f"{int(match[1])}:{int(match[2])}")
+    if uuid := read_uuid(entry):
+        return PhysicalDevice(uuid)
     raise PlacementError(_what_was_meant(entry))
 
 
@@ -125,6 +129,8 @@ def _what_was_meant(entry: str) -> str:
     """Return what is wrong with an entry that names no device, and what would work."""
     if re.fullmatch(r"-[0-9]+", entry):
         return f"{entry!r}: devices are numbered from 0; cpu is the CPU."
+    if re.fullmatch(r"[0-9]{1,4}:[0-9]{1,4}", entry):
+        return f"{entry!r} is nvidia-smi's name of a MIG instance; try smi:{entry}."
     if match := re.fullmatch(r"smi[ :-]*([0-9]+)?", entry, re.IGNORECASE):
         return f"{entry!r} is not a device; smi:{match[1] or 0} is GPU {match[1] or 0} of nvidia-smi."
     if match := re.fullmatch(r"/?(gpu|cuda|cpu)[ _]*([0-9]*)", entry, re.IGNORECASE):

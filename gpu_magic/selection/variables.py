@@ -78,7 +78,7 @@ def visible_devices(
     # How CUDA numbers GPUs beside split ones is not documented well enough to promise anything by it.
     numbers_fail = is_sorted or any(gpu.problem or gpu.is_split for gpu in inventory)
     if by == "index" and has_mig:
-        raise ChoiceError("A MIG instance has no number: omit --by index.")
+        raise ChoiceError("A MIG instance has no number in CUDA_VISIBLE_DEVICES: omit --by index.")
     if by == "index" and numbers_fail:
         why = "with FASTEST_FIRST" if is_sorted else "while a GPU does not answer or is split by MIG"
         raise ChoiceError(f"CUDA's numbers are not known {why} on this machine: omit --by index.")

@@ -65,7 +65,7 @@ class Header(TypedDict):
 class DeviceRow(TypedDict):
     """A GPU or MIG instance, without the figures that change each second."""
 
-    label: str  # nvidia-smi's number; a branch, for an instance
+    label: str  # nvidia-smi's number; a branch and the number, for an instance
     name: str
     total: str  # memory: "80.0 GiB"
     total_gib: float | None  # the same as a number; None: unknown

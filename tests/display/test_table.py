@@ -150,7 +150,7 @@ def test_an_idle_mig_instance_is_free_and_begins_with_its_profile() -> None:
         machine.gpus[0].mig[1].processes.append(machine.gpus[0].run("train.py", "maria", 5 * GIB))
         uuids = [instance.uuid for instance in machine.gpus[0].mig]
         idle, busy = repr(gpu_magic.gpus()).split("\n")[3:5]
-    assert idle.split()[1:3] == ["3g.40gb", f"{uuids[0][:12]}…"]
+    assert idle.split()[:4] == ["├", "0:0", "3g.40gb", f"{uuids[0][:12]}…"]
     assert idle.endswith("  free")
     assert busy.endswith("  maria: train.py, 5.0 GiB")
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.machine import CARDS, Driver
+from tests.kernel.test_choose import CUDA_SEES
+from tests.machine import CARDS, MIG, Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +85,45 @@ def test_a_cell_that_has_removed_the_mask_does_not_widen_the_job(start_kernel: C
     assert "CUDA_VISIBLE_DEVICES not set; allotted by Slurm job 123: GPUs 1, 3" in kernel.run("%gpus").text
     assert "cuda:1 = GPU 3" in kernel.run("%gpus all").stdout
     assert "allotted" in kernel.run("%gpus 0").stderr
+
+
+SPLIT = Driver((CARDS[0], replace(CARDS[1], mig=MIG)), version="550.54.15", cuda=12040)
+
+
+@pytest.mark.parametrize("typed", ["1:1", f"MIG-{CARDS[1].uuid}/2/0", MIG[1].uuid[:8]])
+def test_cuda_sees_the_mig_instance_that_was_named(start_kernel: Callable[..., Kernel], typed: str) -> None:
+    kernel = load(start_kernel(SPLIT))
+    assert "cuda:0 = MIG instance 1:1" in kernel.run(f"%gpus {typed}").stdout
+    assert kernel.run(CUDA_SEES).stdout.split() == [MIG[1].uuid.replace("MIG-", "GPU-")]
+    assert "1:1" in kernel.run("%gpus").text
+
+
+def test_a_cell_runs_on_a_mig_instance_by_nvidia_smi_s_number(
+    start_kernel: Callable[..., Kernel],
+) -> None:
+    kernel = load(start_kernel(SPLIT))
+    kernel.run("%gpus 1:1")
+    assert kernel.run("%%on_gpu smi:1:1\n6 * 7").text == "42"
+    assert (
+        "MIG instance 1:0 is not among the GPUs of this process" in kernel.run("%%on_gpu smi:1:0\n1").stderr
+    )
+
+
+def test_a_launch_value_of_drivers_before_r470_is_an_allotment(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = load(start_kernel(SPLIT, CUDA_VISIBLE_DEVICES=f"MIG-{CARDS[1].uuid}/2/0"))
+    assert "cuda:0 = MIG instance 1:1" in kernel.run("%gpus all").stdout
+    assert "MIG instance 1:0 is outside what this process was given" in kernel.run("%gpus 1:0").stderr
+
+
+def test_the_second_of_several_mig_instances_that_a_job_has_can_be_chosen(
+    start_kernel: Callable[..., Kernel],
+) -> None:
+    job = {"SLURM_JOB_ID": "9", "CUDA_VISIBLE_DEVICES": ",".join(part.uuid for part in MIG)}
+    kernel = load(start_kernel(SPLIT, **job))
+    shown = kernel.run("%gpus").text
+    assert "allotted by Slurm job 9: GPUs 1:0, 1:1" in shown
+    assert "CUDA 12.4 lets one process use one MIG instance and no other GPU: CUDA sees MIG-0" in shown
+    assert "cuda:0 = MIG instance 1:1" in kernel.run("%gpus 1:1").stdout
 
 
 def forbid(folder: Path, value: str = "False") -> None:

@@ -335,3 +335,26 @@ def test_what_was_wrong_at_the_start_is_said_of_the_start(
         run("%gpus 1")
         assert "As this process was started: CUDA_VISIBLE_DEVICES is a list of numbers and" in run("%gpus")[0]
         run("%unload_ext gpu_magic")
+
+
+def test_a_mig_instance_is_chosen_by_the_number_in_its_row(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with simulate("1xA100-80GB+1xA100-80GB(3g.40gb,4g.40gb)", clock=lambda: 0.0) as machine:
+        run = Run(shell, capsys)
+        row = next(line for line in run("%gpus")[0].splitlines() if "4g.40gb MIG-" in line)
+        assert row.split()[:2] == ["└", "1:1"]
+        assert "cuda:0 = MIG instance 1:1 (SIMULATED" in run("%gpus 1:1")[0]
+        assert environment()[0] == machine.gpus[1].mig[1].uuid
+        run("%unload_ext gpu_magic")
+
+
+def test_tab_offers_the_numbers_of_mig_instances(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with simulate("1xA100-80GB+1xA100-80GB(3g.40gb,4g.40gb)", clock=lambda: 0.0):
+        run = Run(shell, capsys)
+        assert complete(shell, "%gpus 1:") == ["%gpus 1:0", "%gpus 1:1"]
+        run("%gpus 1:1")
+        assert complete(shell, "%%on_gpu smi:") == ["%%on_gpu smi:1:1"]
+        run("%unload_ext gpu_magic")

@@ -241,7 +241,7 @@ def test_mig() -> None:
         ask("MIG-41b7,MIG-41b8", there)
     with pytest.raises(ChoiceError, match="one MIG instance"):
         ask("1,MIG-41b8", there)
-    with pytest.raises(ChoiceError, match=f"split by MIG.*{MIG[0]} or {MIG[1]}"):
+    with pytest.raises(ChoiceError, match=r"split by MIG.*try 0:0 or 0:1"):
         ask("0", there)
     with pytest.raises(ChoiceError, match="has no number"):
         ask("MIG-41b7", there, by="index")
@@ -249,6 +249,59 @@ def test_mig() -> None:
     assert ask("all", there, mask=MIG[1]) == (MIG[1], "PCI_BUS_ID")
     with pytest.raises(ChoiceError, match=r"outside"):
         ask("MIG-41b7", there, mask=MIG[1])
+
+
+@pytest.mark.parametrize(
+    "text", ["0:1", "smi:0:1", "MIG-41b8", f"MIG-{UUIDS[0]}/2/0", f"MIG-{UUIDS[0][:8]}/2/0"]
+)
+def test_a_mig_instance_has_several_names(text: str) -> None:
+    assert ask(text, machine(split(gpu(0)), gpu(1))) == (MIG[1], "PCI_BUS_ID")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("1:2", r"^GPU 1 is not split by MIG, so there is no 1:2; try 1, or 1-2 for several GPUs\.$"),
+        ("0:7", r"^GPU 0 has no MIG instance 7; try 0:0 or 0:1\.$"),
+        ("2:0", r"^GPU 2 is split by MIG, with no instance made; an administrator has to make one first\.$"),
+        ("9:0", "There is no GPU 9"),
+        (f"MIG-{UUIDS[0]}/5/0", "No MIG instance here is"),
+        ("0:0,MIG-41b7", "named already"),
+    ],
+)
+def test_a_mig_instance_that_is_not_there_gets_one_line(text: str, says: str) -> None:
+    there = machine(split(gpu(0)), gpu(1), replace(gpu(2), is_split=True))
+    with pytest.raises(ChoiceError, match=says) as caught:
+        ask(text, there)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "says"),
+    [
+        ("12.4", "CUDA 12.4 lets one process use one MIG instance and no other GPU; try 0:0."),
+        (
+            "13.0",
+            "One process can use one MIG instance and no other GPU, as far as NVIDIA documents it; try 0:0.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("text", ["0:0,0:1", "0:0,1", "all"])
+def test_several_mig_instances_are_refused_with_the_driver_s_own_limit(
+    text: str, cuda: str, says: str
+) -> None:
+    gpus = (split(gpu(0)),) if text == "all" else (split(gpu(0)), gpu(1))
+    with pytest.raises(ChoiceError) as refused:
+        ask(text, replace(machine(*gpus), cuda_version=cuda))
+    assert str(refused.value).endswith(says)
+
+
+@given(st.integers(0, 3), st.integers(0, 3))
+def test_what_a_row_shows_for_an_instance_chooses_it(position: int, number: int) -> None:
+    there = machine(*(split(gpu(index)) if index == position else gpu(index) for index in range(4)))
+    for instance in there[position].mig:
+        if instance.number == number:
+            assert select(parse(instance.number_text), there, (None, None)).devices == (instance,)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ from tests.selection.machines import machine
         ("smi:3", PhysicalDevice(3)),
         ("GPU-8F3A", PhysicalDevice("GPU-8f3a")),
         ("mig-41b7", PhysicalDevice("MIG-41b7")),
+        ("smi:2:1", PhysicalDevice("2:1")),
+        ("MIG-GPU-8f3a/1/0", PhysicalDevice("MIG-GPU-8f3a/1/0")),
         ('"cuda:1"', LogicalDevice("gpu", 1, "cuda")),
     ],
 )
@@ -57,6 +59,7 @@ def test_several() -> None:
         ("gpu1", "try gpu:1"),
         ("smi", "smi:0 is GPU 0 of nvidia-smi"),
         ("smi-2", "smi:2 is GPU 2 of nvidia-smi"),
+        ("2:1", "'2:1' is nvidia-smi's name of a MIG instance; try smi:2:1."),
         ("{n}", "not a variable"),
         ("0 1", "'0 1' is not a device; several have commas between: 0,1."),
         ("none", "'none' is not a device; try cpu, which runs it without a GPU."),

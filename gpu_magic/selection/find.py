@@ -1,0 +1,105 @@
+"""Finds a device of the machine by what one types for it: a number, `2:1`, or the beginning of a UUID."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.model import Device, Gpu
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.errors import ChoiceError
+from gpu_magic.selection.allotment import check_usable
+from gpu_magic.selection.mig import fitting_instances
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.model import Inventory, MigInstance
+
+__all__ = ["find"]
+
+_MOST_NAMED = 4  # UUIDs in one message
+_UUID_LENGTH = 40
+
+
+def find(identifier: int | str, inventory: Inventory) -> Device:
+    """Return the device with a number (nvidia-smi's), or whose UUID begins as given.
+
+    Parameters
+    ----------
+    identifier
+        As in `request.Named`.
+    inventory
+        The machine.
+
+    Raises
+    ------
+    ChoiceError
+        There is no such device, or several, or it can't be used.
+
+    """
+    if isinstance(identifier, int):
+        gpu = _by_number(identifier, inventory)
+        check_usable(gpu)
+        return gpu
+    if identifier[0].isdecimal():
+        return _by_instance_number(identifier, inventory)
+    return _by_uuid(identifier, inventory)
+
+
+def _by_number(index: int, inventory: Inventory) -> Gpu:
+    if index >= len(inventory):
+        raise ChoiceError(f"There is no GPU {index}: this machine has {_span(len(inventory))}.")
+    return inventory[index]
+
+
+def _by_instance_number(name: str, inventory: Inventory) -> MigInstance:
+    index, _, number = name.partition(":")
+    gpu = _by_number(int(index), inventory)
+    if not gpu.is_split:
+        check_usable(gpu)
+        is_range = int(index) < int(number) < len(inventory)
+        several = f", or {index}-{number} for several GPUs" if is_range else ""
+        raise ChoiceError(f"{gpu.label} is not split by MIG, so there is no {name}; try {index}{several}.")
+    there = " or ".join(instance.number_text for instance in gpu.mig)
+    if not there:
+        raise ChoiceError(
+            f"{gpu.label} is split by MIG, with no instance made; an administrator has to make one first."
+        )
+    found = next((instance for instance in gpu.mig if instance.number_text == name), None)
+    if found is None:
+        raise ChoiceError(f"{gpu.label} has no MIG instance {number}; try {there}.")
+    return found
+
+
+def _by_uuid(prefix: str, inventory: Inventory) -> Device:
+    number = prefix.removeprefix("GPU-")
+    if number.isdecimal() and number in {str(gpu.index) for gpu in inventory}:
+        raise ChoiceError(
+            f"{prefix} could be GPU {number}, or the start of a UUID; try {number}, or more of the UUID."
+        )
+    fits: list[Device] = [*fitting_instances(prefix, inventory)]
+    fits += [gpu for gpu in inventory if gpu.uuid is not UNKNOWN and gpu.uuid.startswith(prefix)]
+    if not fits and "/" in prefix:
+        raise ChoiceError(f"No MIG instance here is {prefix}; press Tab to see what there is.")
+    if not fits:
+        kind = "MIG instance" if prefix.startswith("MIG") else "GPU"
+        raise ChoiceError(
+            f"No {kind} here has a UUID that begins with {prefix}; press Tab to see what there is."
+        )
+    if len(fits) > 1:
+        longer = _distinct_prefixes([str(device.uuid) for device in fits], len(prefix) + 1)
+        shown = " or ".join(longer[:_MOST_NAMED] + ["…"] * (len(longer) > _MOST_NAMED))
+        raise ChoiceError(f"{prefix} fits {len(fits)} devices; type more of it, {shown}.")
+    device = fits[0]
+    if isinstance(device, Gpu):
+        check_usable(device)
+    return device
+
+
+def _distinct_prefixes(uuids: list[str], length: int) -> list[str]:
+    """Return the beginnings of UUIDs, at least so long, and long enough that they differ."""
+    while length < _UUID_LENGTH and len({uuid[:length] for uuid in uuids}) < len(uuids):
+        length += 1
+    return [uuid[:length] for uuid in uuids]
+
+
+def _span(count: int) -> str:
+    return {0: "no GPU", 1: "GPU 0 alone"}.get(count, f"GPUs 0 to {count - 1}")
