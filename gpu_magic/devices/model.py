@@ -41,6 +41,11 @@ _IDLE_MEMORY = 3 << 29  # bytes: 1.5 GiB
 _IDLE_UTILIZATION = 10  # percent
 
 
+# What serves all MPS clients on a GPU. The driver lists them as processes, too (nvidia-smi's type M+C), but not
+# on GPUs older than Volta: there all that they hold is the server's (CUDA MPS, "nvidia-cuda-mps-server").
+_MPS_SERVER = "nvidia-cuda-mps-server"
+
+
 @record
 class GpuProcess:
     """A process that has memory on a GPU.
@@ -65,6 +70,11 @@ class GpuProcess:
     owner: str | Unknown
     memory: int | Unknown
     mine: bool = False
+
+    @property
+    def is_mps_server(self) -> bool:
+        """Whether it serves others' processes, and is nobody's job."""
+        return self.name == _MPS_SERVER
 
 
 @record
@@ -97,6 +107,19 @@ class GpuStatus:
     processes: tuple[GpuProcess, ...] | Unknown = UNKNOWN
     claims: tuple[Claim, ...] = ()
 
+    @property
+    def users(self) -> tuple[GpuProcess, ...] | Unknown:
+        """The processes that are somebody's job: all but MPS's server."""
+        if self.processes is UNKNOWN:
+            return UNKNOWN
+        return tuple(process for process in self.processes if not process.is_mps_server)
+
+    @property
+    def mps_servers(self) -> tuple[GpuProcess, ...]:
+        """MPS's server, where one is known to be there."""
+        processes = () if self.processes is UNKNOWN else self.processes
+        return tuple(process for process in processes if process.is_mps_server)
+
 
 _NO_FIGURES = GpuStatus()
 
@@ -111,8 +134,8 @@ def _is_busy(status: GpuStatus, *more: bool | Unknown) -> bool | Unknown:
     The signs are its memory, its processes, and those that are given.
     """
     has_memory = UNKNOWN if status.memory_used is UNKNOWN else status.memory_used > _IDLE_MEMORY
-    has_processes = UNKNOWN if status.processes is UNKNOWN else bool(status.processes)
-    signs = (has_memory, has_processes, *more)
+    users = status.users
+    signs = (has_memory, UNKNOWN if users is UNKNOWN else bool(users), *more)
     return True if True in signs else UNKNOWN if UNKNOWN in signs else False
 
 
@@ -259,10 +282,15 @@ class Gpu:
 
     @property
     def is_taken(self) -> bool:
-        """Whether its compute mode keeps this process away, as another one seems to use it."""
-        processes = () if self.status.processes is UNKNOWN else self.status.processes
-        is_ours = bool(processes) and all(process.mine for process in processes)
-        return self.is_exclusive and self.is_busy is True and not is_ours
+        """Whether its compute mode keeps this process away, as another one seems to use it.
+
+        With MPS it does not: "Exclusive-mode restrictions are applied to the MPS server, not MPS clients"
+        (CUDA MPS, "System considerations").
+        """
+        users = () if self.status.users is UNKNOWN else self.status.users
+        is_ours = bool(users) and all(process.mine for process in users)
+        is_shared = bool(self.status.mps_servers)
+        return self.is_exclusive and self.is_busy is True and not is_ours and not is_shared
 
     @property
     def is_free(self) -> bool:

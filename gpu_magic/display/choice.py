@@ -145,11 +145,11 @@ def _free(device: Device) -> str:
 
 def _others_on(device: Device) -> Iterator[str]:
     """Name the other people and programs on a chosen device."""
-    processes = () if device.status.processes is UNKNOWN else device.status.processes
-    others = [process for process in processes if not process.mine]
+    users = () if device.status.users is UNKNOWN else device.status.users
+    others = [process for process in users if not process.mine]
     for line in who_uses(others):
         yield f"{device.label} is in use by {line}"
-    if not processes and device.is_busy is True:
+    if not users and device.is_busy is True:
         yield f"{device.label} is in use, by whom can't be seen from here"
     for line in claims_on(device):
         yield f"{device.label} is {line}"

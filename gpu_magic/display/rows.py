@@ -126,6 +126,11 @@ def _user(process: GpuProcess, ours: str) -> str:
     return printable(f"{owner}: {name}, {memory}")
 
 
+def _server(process: GpuProcess) -> str:
+    memory = UNKNOWN_TEXT if process.memory is UNKNOWN else bytes_text(process.memory)
+    return f"MPS server: {process.name}, {memory}"
+
+
 def _gpu_row(gpu: Gpu, snapshot: Snapshot, ours: str) -> Row:
     status = gpu.status
     label = str(gpu.index)
@@ -182,7 +187,8 @@ def _users(device: Device, ours: str) -> tuple[tuple[str, ...], Usage]:
         there = users if usage in ("busy", "mine") else ()
         return (*there, "no process can use it (Prohibited)"), "unknown"
     if device.is_exclusive:
-        users = (*users, "one process at a time (Exclusive_Process)")
+        or_by_mps = ", or several by MPS" if device.status.mps_servers else ""
+        users = (*users, f"one process at a time{or_by_mps} (Exclusive_Process)")
     return users, usage
 
 
@@ -201,15 +207,16 @@ def claims_on(device: Device) -> tuple[str, ...]:
 
 def _users_by_figures(device: Device, ours: str) -> tuple[tuple[str, ...], Usage]:
     """Return the same of a device that any process can use."""
-    status = device.status
-    if processes := () if status.processes is UNKNOWN else status.processes:
-        is_mine = all(process.mine for process in processes)
-        return tuple(who_uses(processes, ours)), "mine" if is_mine else "busy"
+    users = () if device.status.users is UNKNOWN else device.status.users
+    servers = tuple(map(_server, device.status.mps_servers))
+    if users:
+        usage: Usage = "mine" if all(process.mine for process in users) else "busy"
+        return (*who_uses(users, ours), *servers), usage
     if device.is_busy is True:
-        return ("in use, by whom can't be seen from here",), "busy"
+        return ("in use, by whom can't be seen from here", *servers), "busy"
     if device.is_busy is False:
-        return ("free",), "free"
-    return ("no process" if status.processes == () else UNKNOWN_TEXT,), "unknown"
+        return ("free", *servers), "free"
+    return (UNKNOWN_TEXT if device.status.users is UNKNOWN else "no process", *servers), "unknown"
 
 
 def _visible_as(uuid: str | Unknown, view: KernelView) -> str:

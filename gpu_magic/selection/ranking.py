@@ -57,7 +57,7 @@ def rank(devices: Iterable[Device], preferred: frozenset[str] = frozenset()) -> 
     def key(device: Device) -> tuple[float, ...]:
         status = device.status
         free = status.memory_free
-        processes = UNKNOWN if status.processes is UNKNOWN else len(status.processes)
+        processes = UNKNOWN if status.users is UNKNOWN else len(status.users)
         return (
             standing(device),
             device.uuid not in preferred,
