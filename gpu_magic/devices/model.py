@@ -41,8 +41,8 @@ _IDLE_MEMORY = 3 << 29  # bytes: 1.5 GiB
 _IDLE_UTILIZATION = 10  # percent
 
 
-# What serves all MPS clients on a GPU. The driver lists them as processes, too (nvidia-smi's type M+C), but not
-# on GPUs older than Volta: there all that they hold is the server's (CUDA MPS, "nvidia-cuda-mps-server").
+# What serves all MPS clients on a GPU. The driver lists these as processes, too (nvidia-smi's type M+C), but
+# for GPUs older than Volta: all that they hold is the server's there (CUDA MPS, "nvidia-cuda-mps-server").
 _MPS_SERVER = "nvidia-cuda-mps-server"
 
 

@@ -1,8 +1,9 @@
 """What a process was given: what CUDA_VISIBLE_DEVICES names, and a scheduler's own list, put together.
 
 Each of the two can be the wider one. A scheduler's list is all that was given, whatever a script has made of
-CUDA_VISIBLE_DEVICES, and a script can have narrowed that. Where they contradict each other, nothing says
-which is right.
+CUDA_VISIBLE_DEVICES, and a script can have narrowed that. Where they contradict each other, UUIDs are exact:
+`--force` writes them, so a child process has what its parent has chosen. Of numbers nothing says which are
+right.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ def settle(inventory: Inventory, inherited: tuple[str | None, str | None], grant
     if len(lists) == 1 and is_within(lists[0], named):
         devices = tuple(device for device in named if is_within((device,), lists[0]))
         return Given(reading, devices, lists[0], is_all=False)
+    if reading.kind in ("uuid", "mig"):
+        return Given(reading, named, lists[0] if len(lists) == 1 else UNKNOWN, is_all=False)
     which = "can mean several GPUs here" if mask is None else "are others"
     return Given(
         reading, UNKNOWN, UNKNOWN, is_all=False, why=f"{grant.by} lists {grant.listed}, which {which}."

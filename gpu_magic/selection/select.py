@@ -132,7 +132,10 @@ def select(
         notes += unordered
     if not isinstance(request, Auto):
         notes += _taken(devices)
-    mask = visible_devices(devices, order, inventory, by=options.by, given=allotted.kind)
+    # Beside a scheduler's list, numbers of others would be a riddle to a child process.
+    is_riddle = bool(grant.gpus and allotment.outside(devices))
+    by = options.by or ("uuid" if is_riddle else None)
+    mask = visible_devices(devices, order, inventory, by=by, given=allotted.kind)
     return Selection(devices, mask, order, notes)
 
 

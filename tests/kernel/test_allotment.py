@@ -70,6 +70,16 @@ def test_in_a_slurm_job_others_are_refused_and_auto_and_all_take_its_own(
     assert kernel.run("%gpus 2 --force").status == "ok"
 
 
+def test_a_child_process_has_what_its_parent_has_forced(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = load(start_kernel(**SLURM))
+    kernel.run("%gpus 2 --force")
+    child = "import gpu_magic; print(gpu_magic.choose('all'))"
+    reply = kernel.run(
+        f"import subprocess, sys; print(subprocess.check_output([sys.executable, '-c', {child!r}], text=True))"
+    )
+    assert "cuda:0 = GPU 2" in reply.stdout
+
+
 def test_where_cgroups_hide_other_gpus_the_numbers_are_those_that_nvidia_smi_shows_there(
     start_kernel: Callable[..., Kernel],
 ) -> None:

@@ -142,6 +142,19 @@ def test_two_sources_that_contradict_each_other_are_not_guessed_between() -> Non
         _ = given.pool
 
 
+def test_uuids_are_exact_where_a_list_of_numbers_contradicts_them() -> None:
+    given = allotment(host(0, 1, 2, 3, 4), **{**SLURM, "CUDA_VISIBLE_DEVICES": UUIDS[3]})
+    assert uuids(given.pool) == [UUIDS[3]]
+    assert given.text == "allotted by Slurm job 123: GPUs 2, 4"
+
+
+def test_what_is_forced_beside_a_list_is_written_by_uuid() -> None:
+    there, grant = host(0, 1, 2, 3, 4), read_grant(SLURM)
+    forced = select(parse("3"), there, ("2,4", None), Options(force=True), grant=grant)
+    assert forced.mask == UUIDS[3]
+    assert select(parse("4"), there, ("2,4", None), Options(force=True), grant=grant).mask == "4"
+
+
 def test_a_list_that_can_mean_two_things_is_not_guessed_without_a_mask() -> None:
     """Device files in another order than nvidia-smi's numbers, as on a DGX A100."""
     given = allotment(host(2, 3, 0, 1), SLURM_JOB_ID="123", SLURM_JOB_GPUS="0,1")
