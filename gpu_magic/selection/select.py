@@ -91,7 +91,6 @@ def select(
         The request can't be answered exactly: never fewer GPUs than were asked for, never others.
 
     """
-    force = options.force
     _check_options(request, options, grant)
     allotment = Allotment(inventory, inherited, grant)
     allotted = allotment.reading
@@ -102,36 +101,24 @@ def select(
         return Selection((), "", PCI)
     if inventory.problem:
         raise ChoiceError(inventory.problem)
-    notes: tuple[str, ...] = ()
-    devices: tuple[Device, ...]
     if isinstance(request, Named):
         devices = _named(request, inventory)
-        if not force:
+        if not options.force:
             allotment.check_inside(devices)
-        where = "is outside what this process was given"
-        if allotment.devices is UNKNOWN:
-            where = "may be outside what this process was given, which is not known"
-        notes = tuple(f"{device.label} {where}." for device in allotment.outside(devices))
+        notes = (*_outside(devices, allotment), *_taken(devices))
     else:
-        pool = inventory.devices if force else allotment.pool
+        pool = inventory.devices if options.force else allotment.pool
         if not pool and inherited[0] is not None:
             given = allotment.sentence
             raise ChoiceError(f"No GPU was given to this process: {given}{allotment.override}.")
         if isinstance(request, Auto):
-            in_order_of_launch = pool if allotted.devices is UNKNOWN else allotted.devices or pool
-            shared = whole_gpus(in_order_of_launch)
-            if rank and len(shared) != request.count:  # else each rank was given its own
-                picked, why = take_share(request.count, shared, rank, options)
-            else:
-                picked, why = pick(request.count, pool, inventory, options, held)
-            notes = (why,)
+            picked, notes = _picked(request, pool, allotment, options, held=held, rank=rank)
         else:
             picked = _everything(pool, inventory)
-            notes = _left_out(picked, inventory.gpus if force or allotment.is_all else pool)
+            left = inventory.gpus if options.force or allotment.is_all else pool
+            notes = (*_left_out(picked, left), *_taken(picked))
         devices, unordered = in_order(picked, order, inventory)
-        notes += unordered
-    if not isinstance(request, Auto):
-        notes += _taken(devices)
+        notes = (*notes, *unordered)
     # Beside a scheduler's list, numbers of others would be a riddle to a child process.
     is_riddle = bool(grant.gpus and allotment.outside(devices))
     by = options.by or ("uuid" if is_riddle else None)
@@ -195,6 +182,33 @@ def _everything(pool: tuple[Device, ...], inventory: Inventory) -> tuple[Device,
         hint = f"try {instances[0].number_text}"
         raise ChoiceError(f"All GPUs are split by MIG. {mig_limit(inventory)}; {hint}.")
     raise ChoiceError("No GPU here can be used now: %gpus shows why.")
+
+
+def _picked(
+    request: Auto,
+    pool: tuple[Device, ...],
+    allotment: Allotment,
+    options: Options,
+    *,
+    held: frozenset[str],
+    rank: tuple[int, int] | None,
+) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    """Return what `auto` picks, and why; in one of several ranks, its share in the order of the launch."""
+    launched = allotment.reading.devices
+    shared = whole_gpus(pool if launched is UNKNOWN else launched or pool)
+    if rank and len(shared) != request.count:  # else each rank was given its own
+        share, why = take_share(request.count, shared, rank, options)
+        return share, (why,)
+    picked, why = pick(request.count, pool, allotment.inventory, options, held)
+    return picked, (why,)
+
+
+def _outside(devices: tuple[Device, ...], allotment: Allotment) -> tuple[str, ...]:
+    """Return a note for each device that this process was not given."""
+    where = "is outside what this process was given"
+    if allotment.devices is UNKNOWN:
+        where = "may be outside what this process was given, which is not known"
+    return tuple(f"{device.label} {where}." for device in allotment.outside(devices))
 
 
 def _left_out(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ def test_a_launched_command_has_its_gpus_to_itself(two: tuple[Kernel, Kernel]) -
     assert first.run("%gpu_launch --gpus auto --background two sleep 600").status == "ok"
     reply = first.run("%gpus auto:2")
     assert CHOSEN.findall(reply.stdout) == ["2", "3"]
-    assert "GPU 0 and GPU 1 (claimed by this kernel: sleep 600)" in reply.stdout
+    assert "GPU 0 and GPU 1 (claimed by this kernel: sleep 600, since " in reply.stdout
     assert re.search(r"none can be picked", second.run("%gpus auto").stderr)
     first.run("%gpu_tasks one --stop")
     assert chosen(second, "%gpus auto") == ["0"]
