@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GIB",
+    "age_text",
     "bytes_text",
     "counted",
     "listed",
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 MIB, GIB = 1 << 20, 1 << 30
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
 
 
 def printable(text: str) -> str:
@@ -62,6 +64,13 @@ def since_text(moment: float) -> str:
     then, now = time.localtime(moment), time.localtime()
     is_today = then[:3] == now[:3]
     return time.strftime("%H:%M", then) if is_today else f"{then.tm_mday} {time.strftime('%b %H:%M', then)}"
+
+
+def age_text(seconds: float) -> str:
+    """Return an age in its largest unit, so that it does not change each second: `3 h`."""
+    if seconds < _HOUR:
+        return f"{seconds // _MINUTE:.0f} min" if seconds >= _MINUTE else "under a minute"
+    return f"{seconds // _HOUR:.0f} h" if seconds < 2 * _DAY else f"{seconds // _DAY:.0f} days"
 
 
 def size_text(size: int) -> str:

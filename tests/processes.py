@@ -19,7 +19,18 @@ from tests.machine import CARDS, GIB, IN_CONTAINER, Driver
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["DEAF", "WAITS", "another_users", "marked", "running", "sees_processes", "until", "using"]
+__all__ = [
+    "DEAF",
+    "WAITS",
+    "another_users",
+    "can_reuse_numbers",
+    "marked",
+    "running",
+    "running_again",
+    "sees_processes",
+    "until",
+    "using",
+]
 
 # In CI they run there as well, and fail: nothing is skipped in silence.
 sees_processes = pytest.mark.skipif(
@@ -42,6 +53,29 @@ def running(code: str, script: Path, **variables: str) -> Iterator[subprocess.Po
     finally:
         process.kill()
         process.communicate()
+
+
+_LAST_NUMBER = Path("/proc/sys/kernel/ns_last_pid")
+can_reuse_numbers = pytest.mark.skipif(
+    not os.access(_LAST_NUMBER, os.W_OK), reason="only root can have a process number used again"
+)
+
+
+@contextmanager
+def running_again(
+    number: int, code: str, script: Path, **variables: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a script in a process that gets a number which another one has had."""
+    deadline = time.monotonic() + LIMIT
+    while time.monotonic() < deadline:
+        _LAST_NUMBER.write_text(
+            str(number - 1)
+        )  # the next process gets the number behind it, if nobody is faster
+        with running(code, script, **variables) as process:
+            if process.pid == number:
+                yield process
+                return
+    raise TimeoutError
 
 
 @contextmanager

@@ -62,6 +62,16 @@ class GpuProcess:
         Bytes on this GPU.
     mine
         Whether it is this process or a descendant.
+    is_own
+        Whether it belongs to the user of this process.
+    notebook
+        The path of the notebook whose kernel it is, or was started in. Only of one's own; empty where there
+        is none, or that is not known.
+    started
+        When it was started, in the clock's ticks since the machine was: with its number, it tells a process
+        from a later one with the same number.
+    age
+        Whole seconds since then.
 
     """
 
@@ -70,6 +80,15 @@ class GpuProcess:
     owner: str | Unknown
     memory: int | Unknown
     mine: bool = False
+    is_own: bool = False
+    notebook: str = ""
+    started: int | Unknown = UNKNOWN
+    age: int | Unknown = UNKNOWN
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is the kernel of its notebook, and not a program that was started there."""
+        return bool(self.notebook) and self.name == "ipykernel"
 
     @property
     def is_mps_server(self) -> bool:

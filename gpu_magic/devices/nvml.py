@@ -256,7 +256,19 @@ class Nvml:
             pid = process.pid
             known = look_up(pid)
             memory = bytes_or_unknown(process.usedGpuMemory)
-            found.append(GpuProcess(pid, known.name, known.owner, memory, known.mine))
+            found.append(
+                GpuProcess(
+                    pid,
+                    known.name,
+                    known.owner,
+                    memory,
+                    known.mine,
+                    known.is_own,
+                    known.notebook,
+                    known.started,
+                    known.age,
+                )
+            )
         return tuple(found)
 
 

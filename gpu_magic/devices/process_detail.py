@@ -1,6 +1,6 @@
 """More of a process than its owner and its name: when it was started, whose it is, and its notebook.
 
-Read for the processes that somebody looks at closely, and not for every snapshot.
+Read once for each process that snapshots list, and anew for those that somebody looks at closely.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
-__all__ = ["UNKNOWN_DETAIL", "ProcessDetail", "read_detail"]
+__all__ = ["UNKNOWN_DETAIL", "ProcessDetail", "age_now", "read_detail"]
 
 _NOTEBOOK = b"JPY_SESSION_NAME="  # jupyter_server gives it to each kernel: the path of its notebook
 _LONGEST_ENVIRONMENT = 1 << 20  # bytes that are looked at
@@ -51,9 +51,13 @@ def read_detail(pid: int) -> ProcessDetail:
     if started is UNKNOWN:
         return UNKNOWN_DETAIL
     is_own = _is_own(pid)
+    return ProcessDetail(started, age_now(started), is_own, _notebook(pid) if is_own else "")
+
+
+def age_now(started: int) -> float:
+    """Return the seconds since a process was started, given when, as `ProcessDetail` has it."""
     # CLOCK_BOOTTIME, as the kernel's own: it goes on while the machine is suspended.
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
-    return ProcessDetail(started, max(0.0, age), is_own, _notebook(pid) if is_own else "")
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK"))
 
 
 def _started(pid: int) -> int | Unknown:

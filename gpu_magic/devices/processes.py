@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.owner import owner_name
-from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail, read_detail
+from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail, age_now, read_detail
 from gpu_magic.devices.python_line import read_python_line
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
@@ -16,7 +16,7 @@ from gpu_magic.text import shortened
 if TYPE_CHECKING:
     from collections.abc import Container
 
-__all__ = ["UNKNOWN_PROCESS", "Process", "ProcessTable", "descends_from", "name_text"]
+__all__ = ["UNKNOWN_PROCESS", "Process", "ProcessTable", "descends_from", "name_text", "numbers_are_ours"]
 
 # The initial PID namespace's inode is a constant of Linux (PROC_PID_INIT_INO, linux/proc_ns.h).
 _INITIAL_NAMESPACE = "pid:[4026531836]"
@@ -31,6 +31,15 @@ class Process:
     name: str | Unknown
     owner: str | Unknown
     mine: bool = False
+    is_own: bool = False
+    notebook: str = ""
+    started: int | Unknown = UNKNOWN
+    stated_age: int | Unknown = UNKNOWN  # where it does not follow from `started`
+
+    @property
+    def age(self) -> int | Unknown:
+        """Whole seconds since it was started."""
+        return self.stated_age if self.started is UNKNOWN else int(age_now(self.started))
 
 
 UNKNOWN_PROCESS = Process(UNKNOWN, UNKNOWN)
@@ -43,15 +52,13 @@ class ProcessTable:
     belong to another process. So there every process is UNKNOWN, rather than attributed to the wrong user.
 
     The owner is the effective one, from `os.stat` of /proc/PID (2 µs); psutil returns the real one, in 15
-    times that. Names are kept for as long as /proc/PID is the same inode, which ends with the process.
+    times that. Names and notebooks are kept for as long as /proc/PID is the same inode, which ends with the
+    process.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[tuple[int, float, int, int], Process]] = {}
-        try:
-            self._numbers_are_ours = os.readlink("/proc/self/ns/pid") == _INITIAL_NAMESPACE  # noqa: PTH115
-        except OSError:
-            self._numbers_are_ours = False
+        self._numbers_are_ours = numbers_are_ours()
 
     def look_up(self, pid: int) -> Process:
         """Return what is known of a process: UNKNOWN for what is not, or when it has gone."""
@@ -65,7 +72,7 @@ class ProcessTable:
         key = found.st_ino, found.st_ctime, found.st_uid, os.getpid()
         known = self._known.get(pid)
         if known is None or known[0] != key:
-            known = key, Process(_name(pid), owner_name(found.st_uid), _is_mine(pid))
+            known = key, _read(pid, found.st_uid)
             if len(self._known) >= _MOST_KEPT:  # a kernel can run for weeks, and processes come and go
                 self._known.clear()
             self._known[pid] = known
@@ -74,6 +81,19 @@ class ProcessTable:
     def detail(self, pid: int) -> ProcessDetail:
         """Return more about a process: UNKNOWN for what is not known, or when it has gone."""
         return read_detail(pid) if self._numbers_are_ours else UNKNOWN_DETAIL
+
+
+def _read(pid: int, uid: int) -> Process:
+    more = read_detail(pid)
+    return Process(_name(pid), owner_name(uid), _is_mine(pid), more.is_own, more.notebook, more.started)
+
+
+def numbers_are_ours() -> bool:
+    """Return whether the driver's process numbers are this process's: in a container they are the host's."""
+    try:
+        return os.readlink("/proc/self/ns/pid") == _INITIAL_NAMESPACE  # noqa: PTH115
+    except OSError:
+        return False
 
 
 def name_text(name: str) -> str:

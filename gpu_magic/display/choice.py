@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.display.process_names import ProcessNames
 from gpu_magic.display.refusal import refusal_text
-from gpu_magic.display.rows import claims_on, who_uses
+from gpu_magic.display.rows import claims_on
 from gpu_magic.process.environment import MASK, ORDER
 from gpu_magic.process.outcome import Applied, Narrowed, Outcome, Refused
 from gpu_magic.restart.saved_choice import NOT_APPLIED
@@ -147,7 +148,7 @@ def _others_on(device: Device) -> Iterator[str]:
     """Name the other people and programs on a chosen device."""
     users = () if device.status.users is UNKNOWN else device.status.users
     others = [process for process in users if not process.mine]
-    for line in who_uses(others):
+    for line in map(ProcessNames(others).line, others):
         yield f"{device.label} is in use by {line}"
     if not users and device.is_busy is True:
         yield f"{device.label} is in use, by whom can't be seen from here"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gpu_magic.devices.model import Device, Gpu, GpuProcess, GpuStatus, MigInstance
 from gpu_magic.devices.processes import name_text
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.display.process_names import ProcessNames
 from gpu_magic.text import GIB, bytes_text, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from gpu_magic.process.view import KernelView, Snapshot
 
-__all__ = ["UNKNOWN_TEXT", "MemoryShares", "Row", "claims_on", "rows", "who_uses"]
+__all__ = ["UNKNOWN_TEXT", "MemoryShares", "Row", "claims_on", "rows"]
 
 UNKNOWN_TEXT = "?"
 _NOT_VISIBLE = "not visible"
@@ -95,11 +97,6 @@ class Row:
         return self.visible_as.startswith("cuda:") and self.usage != "problem"
 
 
-def who_uses(processes: Iterable[GpuProcess], ours: str = "this kernel") -> list[str]:
-    """Return a line for each process on a GPU: `maria: train.py, 59.6 GiB`."""
-    return [_user(process, ours) for process in processes]
-
-
 def rows(snapshot: Snapshot, ours: str = "this kernel") -> Iterator[Row]:
     """Return a row for each GPU in nvidia-smi's order, each followed by its MIG instances.
 
@@ -111,19 +108,17 @@ def rows(snapshot: Snapshot, ours: str = "this kernel") -> Iterator[Row]:
         The owner of the processes that are ours.
 
     """
+    names = ProcessNames(_processes(snapshot), ours)
     for gpu in snapshot.gpus:
-        yield _gpu_row(gpu, snapshot, ours)
+        yield _gpu_row(gpu, snapshot, names)
         for instance in gpu.mig:
-            yield _mig_row(instance, snapshot, ours, "└" if instance is gpu.mig[-1] else "├")
+            yield _mig_row(instance, snapshot, names, "└" if instance is gpu.mig[-1] else "├")
 
 
-def _user(process: GpuProcess, ours: str) -> str:
-    owner = ours if process.mine else process.owner
-    name = f"process {process.pid}" if process.name is UNKNOWN else process.name
-    if owner is UNKNOWN:
-        owner = "owner unknown"
-    memory = UNKNOWN_TEXT if process.memory is UNKNOWN else bytes_text(process.memory)
-    return printable(f"{owner}: {name}, {memory}")
+def _processes(snapshot: Snapshot) -> Iterator[GpuProcess]:
+    devices: Iterator[Device] = chain.from_iterable((gpu, *gpu.mig) for gpu in snapshot.gpus)
+    for device in devices:
+        yield from () if device.status.processes is UNKNOWN else device.status.processes
 
 
 def _server(process: GpuProcess) -> str:
@@ -131,7 +126,7 @@ def _server(process: GpuProcess) -> str:
     return f"MPS server: {process.name}, {memory}"
 
 
-def _gpu_row(gpu: Gpu, snapshot: Snapshot, ours: str) -> Row:
+def _gpu_row(gpu: Gpu, snapshot: Snapshot, names: ProcessNames) -> Row:
     status = gpu.status
     label = str(gpu.index)
     name = UNKNOWN_TEXT if gpu.name is UNKNOWN else name_text(gpu.name)
@@ -139,7 +134,7 @@ def _gpu_row(gpu: Gpu, snapshot: Snapshot, ours: str) -> Row:
     if gpu.problem:
         problem = (gpu.problem,)
         return Row(device=gpu, label=label, name=name, users=problem, usage="problem", visible_as=visible_as)
-    users, usage = _users(gpu, ours)
+    users, usage = _users(gpu, names)
     memory, total = _memory(status.memory_used, gpu.memory_total)
     return Row(
         device=gpu,
@@ -157,10 +152,10 @@ def _gpu_row(gpu: Gpu, snapshot: Snapshot, ours: str) -> Row:
     )
 
 
-def _mig_row(instance: MigInstance, snapshot: Snapshot, ours: str, branch: str) -> Row:
+def _mig_row(instance: MigInstance, snapshot: Snapshot, names: ProcessNames, branch: str) -> Row:
     # The profile first: it is what tells instances apart where names are cut off.
     profile = "MIG" if instance.name is UNKNOWN else name_text(instance.name.rpartition("MIG ")[2])
-    users, usage = _users(instance, ours)
+    users, usage = _users(instance, names)
     memory, total = _memory(instance.status.memory_used, instance.memory_total)
     return Row(
         device=instance,
@@ -176,13 +171,13 @@ def _mig_row(instance: MigInstance, snapshot: Snapshot, ours: str, branch: str) 
     )
 
 
-def _users(device: Device, ours: str) -> tuple[tuple[str, ...], Usage]:
+def _users(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
     """Return who uses a device, a line each, and what that makes of its usage."""
     if isinstance(device, MigInstance):
-        return _with_claims(device, *_users_by_figures(device, ours))
+        return _with_claims(device, *_users_by_figures(device, names))
     if device.is_split:
         return (("split by MIG" if device.mig else "split by MIG, with no instance made",), "unknown")
-    users, usage = _with_claims(device, *_users_by_figures(device, ours))
+    users, usage = _with_claims(device, *_users_by_figures(device, names))
     if device.is_prohibited:
         there = users if usage in ("busy", "mine") else ()
         return (*there, "no process can use it (Prohibited)"), "unknown"
@@ -205,13 +200,13 @@ def claims_on(device: Device) -> tuple[str, ...]:
     return tuple(map(str, device.status.claims))
 
 
-def _users_by_figures(device: Device, ours: str) -> tuple[tuple[str, ...], Usage]:
+def _users_by_figures(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
     """Return the same of a device that any process can use."""
     users = () if device.status.users is UNKNOWN else device.status.users
     servers = tuple(map(_server, device.status.mps_servers))
     if users:
         usage: Usage = "mine" if all(process.mine for process in users) else "busy"
-        return (*who_uses(users, ours), *servers), usage
+        return (*map(names.line, users), *servers), usage
     if device.is_busy is True:
         return ("in use, by whom can't be seen from here", *servers), "busy"
     if device.is_busy is False:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.process.session import current
 from gpu_magic.process.view import process_detail, read_limits
-from gpu_magic.text import bytes_text, printable, shortened
+from gpu_magic.text import age_text, bytes_text, printable, shortened
 from gpu_magic.widget.serialization import figure
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["DeviceDetail", "read_device_detail"]
 
 _LONGEST_PATH = 120
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
 
 
 class ProcessRow(TypedDict):
@@ -74,8 +73,7 @@ def read_device_detail(device: Device, variables: Variables | None, endings: End
 
 def _process_row(process: GpuProcess, detail: ProcessDetail, endings: Endings) -> ProcessRow:
     name = f"process {process.pid}" if process.name is UNKNOWN else process.name
-    is_kernel = bool(detail.notebook) and name == "ipykernel"
-    folder, _, file = detail.notebook.rpartition("/") if is_kernel else ("", "", "")
+    folder, _, file = detail.notebook.rpartition("/") if process.is_kernel else ("", "", "")
     whose = (
         "" if not process.mine else "this kernel" if process.pid == os.getpid() else "started by this kernel"
     )
@@ -84,10 +82,10 @@ def _process_row(process: GpuProcess, detail: ProcessDetail, endings: Endings) -
         started=None if detail.started is UNKNOWN else detail.started,
         title=shortened(file, _LONGEST_PATH) or printable(name),
         folder=_path_text(folder),
-        notebook="" if is_kernel else _path_text(detail.notebook),
+        notebook="" if process.is_kernel else _path_text(detail.notebook),
         whose=whose,
         owner="" if process.owner is UNKNOWN else printable(process.owner),
-        age=_age_text(detail.age),
+        age="" if detail.age is UNKNOWN else age_text(detail.age),
         memory="" if process.memory is UNKNOWN else bytes_text(process.memory),
         step=endings.next_step(process.pid, detail),
     )
@@ -99,12 +97,3 @@ def _path_text(path: str) -> str:
     text = f"~{path.removeprefix(home)}" if f"{path}/".startswith(f"{home}/") else path
     text = text if len(text) <= _LONGEST_PATH else f"…{text[1 - _LONGEST_PATH :]}"
     return shortened(text, _LONGEST_PATH)
-
-
-def _age_text(age: float | Unknown) -> str:
-    """Return an age in its largest unit, so that it does not change each second: `3 h`."""
-    if age is UNKNOWN:
-        return ""
-    if age < _HOUR:
-        return f"{age // _MINUTE:.0f} min" if age >= _MINUTE else "under a minute"
-    return f"{age // _HOUR:.0f} h" if age < 2 * _DAY else f"{age // _DAY:.0f} days"

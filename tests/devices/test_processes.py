@@ -12,19 +12,28 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from gpu_magic.devices.process_detail import read_detail
 from gpu_magic.devices.processes import UNKNOWN_PROCESS, ProcessTable, descends_from, name_text
 from gpu_magic.devices.unknown import UNKNOWN
+from tests.conftest import LIMIT
 from tests.machine import IN_CONTAINER
+from tests.processes import WAITS, another_users, can_reuse_numbers, running, running_again, sees_processes
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.conftest import Fresh
 
 
 @pytest.fixture
 def sleeper(tmp_path: Path) -> subprocess.Popen[bytes]:
     script = tmp_path / "train.py"
     script.write_text("print('up', flush=True)\nimport time; time.sleep(60)\n")
-    process = subprocess.Popen([sys.executable, "-u", str(script), "--token=secret"], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-u", str(script), "--token=secret"],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"JPY_SESSION_NAME": "/home/maria/train.ipynb"},
+    )
     process.stdout.readline()
     yield process
     process.kill()
@@ -39,6 +48,50 @@ def test_a_process_is_named_by_its_script_and_owner(sleeper: subprocess.Popen[by
     assert found.name == "train.py"
     assert found.owner == psutil.Process(sleeper.pid).username() == pwd.getpwuid(os.getuid()).pw_name
     assert found.mine
+
+
+@sees_processes
+def test_a_process_of_ones_own_has_its_notebook_and_its_start(sleeper: subprocess.Popen[bytes]) -> None:
+    found = ProcessTable().look_up(sleeper.pid)
+    assert (found.is_own, found.notebook) == (True, "/home/maria/train.ipynb")
+    assert found.started == read_detail(sleeper.pid).started
+    assert 0 <= found.age <= LIMIT
+
+
+@sees_processes
+def test_a_process_of_another_user_has_its_age_and_no_notebook() -> None:
+    with another_users(JPY_SESSION_NAME="/home/maria/train.ipynb") as (pid, _):
+        found = ProcessTable().look_up(pid)
+    assert (found.is_own, found.notebook) == (False, "")
+    assert found.age is not UNKNOWN
+
+
+@sees_processes
+def test_what_is_known_of_a_process_is_not_read_again(fresh: Fresh) -> None:
+    opened = fresh("""
+        import os, sys
+        from gpu_magic.devices.processes import ProcessTable
+
+        table, opened = ProcessTable(), []
+        table.look_up(os.getpid())
+        sys.addaudithook(lambda event, details: opened.append(details[0]) if event == "open" else None)
+        assert table.look_up(os.getpid()).started
+        print(opened)
+    """)
+    assert opened.strip() == "[]"
+
+
+@sees_processes
+@can_reuse_numbers
+def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
+    table = ProcessTable()
+    with running(WAITS, tmp_path / "train.py", JPY_SESSION_NAME="a.ipynb") as first:
+        before = table.look_up(first.pid)
+    with running_again(first.pid, WAITS, tmp_path / "eval.py", JPY_SESSION_NAME="b.ipynb"):
+        after = table.look_up(first.pid)
+    assert (before.name, before.notebook) == ("train.py", "a.ipynb")
+    assert (after.name, after.notebook) == ("eval.py", "b.ipynb")
+    assert before.started != after.started
 
 
 def test_a_process_that_is_gone_is_unknown(sleeper: subprocess.Popen[bytes]) -> None:

@@ -41,6 +41,8 @@ class SimulatedProcess:
     memory: int | None
     work: int = 0  # percent of the GPU that it keeps busy, on average
     age: int | Unknown = UNKNOWN  # seconds
+    is_own: bool = False  # whether it is of the user who looks, who can read its notebook
+    notebook: str = ""
 
 
 @dataclass
@@ -96,13 +98,24 @@ class SimulatedGpu:
         self._machine = machine
 
     def run(
-        self, name: str, owner: str, memory: int | None, *, pid: int = 0, work: int = 0
+        self,
+        name: str,
+        owner: str,
+        memory: int | None,
+        *,
+        pid: int = 0,
+        work: int = 0,
+        age: int | Unknown = UNKNOWN,
+        is_own: bool = False,
+        notebook: str = "",
     ) -> SimulatedProcess:
-        """Start a process on it; `memory` in bytes, `work` in percent of the GPU's time.
+        """Start a process on it; `memory` in bytes, `work` in percent of the GPU's time, `age` in seconds.
 
-        With this process's own `pid` it is this process that works there.
+        With this process's own `pid` it is this process that works there. One that `is_own` belongs to the
+        user who looks: `run("ipykernel", "maria", 12 << 30, is_own=True, notebook="work/train.ipynb")`.
         """
-        process = SimulatedProcess(pid or self._machine.next_pid(), owner, name, memory, work)
+        number = pid or self._machine.next_pid()
+        process = SimulatedProcess(number, owner, name, memory, work, age, is_own, notebook)
         self.processes.append(process)
         return process
 
@@ -234,14 +247,27 @@ class Machine:
         process = self._find(pid)
         if process is None:
             return UNKNOWN_PROCESS
-        return Process(name_text(process.name), name_text(process.owner), pid == os.getpid())
+        mine = pid == os.getpid()
+        is_own = process.is_own or mine
+        notebook = process.notebook if is_own else ""
+        return Process(
+            name_text(process.name),
+            name_text(process.owner),
+            mine,
+            is_own,
+            notebook,
+            stated_age=process.age,
+        )
 
     def detail(self, pid: int) -> ProcessDetail:
         """Return more about a process: never what /proc has of another one with this number."""
         process = self._find(pid)
         if pid == os.getpid():
             return read_detail(pid)
-        return UNKNOWN_DETAIL if process is None else ProcessDetail(age=process.age)
+        if process is None:
+            return UNKNOWN_DETAIL
+        notebook = process.notebook if process.is_own else ""
+        return ProcessDetail(age=process.age, is_own=process.is_own, notebook=notebook)
 
     def _find(self, pid: int) -> SimulatedProcess | None:
         for gpu in self.gpus:
