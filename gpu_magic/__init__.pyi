@@ -13,6 +13,8 @@ from gpu_magic.api.placing import gpu_free as gpu_free
 from gpu_magic.api.placing import on_gpu as on_gpu
 from gpu_magic.api.placing import to_cpu as to_cpu
 from gpu_magic.api.placing import to_gpu as to_gpu
+from gpu_magic.api.processes import end_process as end_process
+from gpu_magic.api.processes import my_processes as my_processes
 from gpu_magic.api.running import attach_cluster as attach_cluster
 from gpu_magic.api.running import cluster as cluster
 from gpu_magic.api.running import launch as launch
@@ -26,9 +28,11 @@ from gpu_magic.devices.model import Inventory as Inventory
 from gpu_magic.devices.model import MigInstance as MigInstance
 from gpu_magic.devices.unknown import UNKNOWN as UNKNOWN
 from gpu_magic.display.choice import Choice as Choice
+from gpu_magic.display.ended_process import EndedProcess as EndedProcess
 from gpu_magic.display.gpus import Gpus as Gpus
 from gpu_magic.display.memory import Devices as Devices
 from gpu_magic.display.memory import Freed as Freed
+from gpu_magic.display.own_processes import OwnProcesses as OwnProcesses
 from gpu_magic.engines.cluster import Cluster as Cluster
 from gpu_magic.engines.engine import Engine as Engine
 from gpu_magic.errors import CallFailed as CallFailed
@@ -43,10 +47,12 @@ from gpu_magic.errors import LaunchError as LaunchError
 from gpu_magic.errors import NotFreeError as NotFreeError
 from gpu_magic.errors import PlacementError as PlacementError
 from gpu_magic.errors import PlacementWarning as PlacementWarning
+from gpu_magic.errors import ProcessError as ProcessError
 from gpu_magic.errors import SimulationError as SimulationError
 from gpu_magic.launching.task import Task as Task
 from gpu_magic.placement.on_gpu import OnGpu as OnGpu
 from gpu_magic.process.guard import Guard as Guard
+from gpu_magic.process.own_processes import OwnProcess as OwnProcess
 from gpu_magic.process.task import BackgroundTask as BackgroundTask
 
 __version__: str

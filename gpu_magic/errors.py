@@ -69,7 +69,7 @@ class ClusterError(_OneLineError):
 
 
 class ProcessError(_OneLineError):
-    """A process can't be ended; no signal was sent to it."""
+    """A process can't be ended, and no signal was sent to it; or whose they are can't be known."""
 
 
 class SimulationError(_OneLineError):

@@ -86,9 +86,11 @@ def another_users(**variables: str) -> Iterator[tuple[int, str]]:
         return
     # Not Python: it can stand in a folder that is root's alone.
     with subprocess.Popen(["sleep", "600"], user="nobody", env=variables) as process:
-        yield process.pid, "nobody"
-        assert process.poll() is None  # nobody has ended it
-        process.kill()
+        try:
+            yield process.pid, "nobody"
+            assert process.poll() is None  # nobody has ended it
+        finally:
+            process.kill()
 
 
 def using(*pids: int) -> Driver:

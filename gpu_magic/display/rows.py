@@ -10,7 +10,7 @@ from gpu_magic.devices.model import Device, Gpu, GpuProcess, GpuStatus, MigInsta
 from gpu_magic.devices.processes import name_text
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.display.process_names import ProcessNames
-from gpu_magic.text import GIB, bytes_text, printable
+from gpu_magic.text import GIB, bytes_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

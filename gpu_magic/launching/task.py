@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import CommandFailed, GpuMagicError
 from gpu_magic.launching.failures import Causes, find_first_failure, how_it_ended
 from gpu_magic.launching.gpu_use import GpuUse
@@ -232,6 +233,10 @@ class Task(BackgroundTask):
         """End it, and return when nothing of it is left."""
         self.end()
         self._ended.wait()
+
+    def has_started(self, pid: int) -> bool:
+        """Return whether a process is of the command."""
+        return descends_from(pid, {one.pid for one in self._guarded})
 
     def __str__(self) -> str:
         if self.is_running:

@@ -43,6 +43,10 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--restart": FLAG,
         "--strict": FLAG,
         "--cluster": FLAG,
+        "--mine": FLAG,
+        "--end": TEXT,
+        "--kill": FLAG,
+        "--yes": FLAG,
     },
     "%%on_gpu": {
         "--only": TEXT,
@@ -87,6 +91,9 @@ _CODE = ("%to_gpu", "%to_cpu", "%where")
 # What the options go with, where they can't be alone.
 _EXAMPLES = {"%gpus": ("GPUs", "%gpus 1,3"), "%%on_gpu": ("a device", "%%on_gpu 0")}
 
+# Those of %gpus that need no GPUs.
+_ALONE = ("cluster", "mine", "end", "kill", "yes")
+
 
 def names_of(magic: str) -> set[str]:
     """Return all names of a magic's options."""
@@ -126,7 +133,7 @@ def read(magic: str, line: str) -> SimpleNamespace:
             request.append(word)
             continue
         _read_option(magic, word, words, values)
-    if not request and not is_empty and magic in _EXAMPLES and not values.get("cluster"):
+    if not request and not is_empty and magic in _EXAMPLES and not any(map(values.get, _ALONE)):
         what, example = _EXAMPLES[magic]
         raise UsageError(f"{typed} goes with {what}; try {example} {typed}")
     return SimpleNamespace(**values, request=" ".join(request))

@@ -70,6 +70,16 @@ def complete(shell: Any, magic: str, words: list[str]) -> SimpleMatcherResult:
     return _offer(piece, _without(named, offers), "gpu")
 
 
+def _own_processes() -> list[str]:
+    """Return the numbers of one's own processes that can be ended, and their names."""
+    try:
+        own = gpu_magic.my_processes()
+    except GpuMagicError:
+        return []
+    ended = own.can_be_ended
+    return [*(str(one.pid) for one in ended), *dict.fromkeys(map(own.name, ended))]
+
+
 def _engines() -> list[str]:
     running = running_cluster()
     return [str(number) for number in running.engines] if running else []
@@ -84,6 +94,8 @@ def _values(magic: str, option: str) -> Iterable[str]:
         return known()
     if option == "--profile":
         return [str(name) for name in list_profiles_in(get_ipython_dir())]
+    if option == "--end":
+        return _own_processes()
     kind = OPTIONS[magic][option]
     return kind if isinstance(kind, tuple) else ()
 

@@ -12,7 +12,7 @@ import gpu_magic
 from gpu_magic.display.refusal import RefusalBlock
 from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
-from gpu_magic.magics import magics_of
+from gpu_magic.magics import magics_of, own_processes
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.expansion import expand
 from gpu_magic.magics.waiting_line import WaitingLine
@@ -47,6 +47,9 @@ class GpusMagic:
         %gpus reset        back to what the kernel was started with
         %gpus {n}          a variable, or any expression
         %gpus --cluster    show the GPUs of all hosts that engines run on: see %gpu_cluster
+        %gpus --mine       show your own processes on the GPUs: other notebooks, scripts, this kernel
+        %gpus --end 4711   end one of them, by its number or its name, after a question; --yes ends it without
+                           one, and --kill one that has not ended
 
         --by index|uuid    write CUDA_VISIBLE_DEVICES as numbers or as UUIDs; without it, as it was
                            when the kernel started
@@ -80,6 +83,10 @@ class GpusMagic:
         is_strict = getattr(magics_of(self._shell), "on_frozen", "warn") == "error"
         try:
             options = vars(read("%gpus", expand(self._shell, line, _typed, depth=3)))
+            of_processes = {name: options.pop(name) for name in own_processes.OPTIONS}
+            if any(of_processes.values()):
+                own_processes.show_or_end(of_processes, options)
+                return
             request, of_cluster = options.pop("request"), options.pop("cluster")
             if of_cluster and request:
                 raise UsageError(f"--cluster shows GPUs and chooses none: %gpus {request} chooses here.")

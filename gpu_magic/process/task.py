@@ -72,6 +72,10 @@ class BackgroundTask(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {self}>"
 
+    def has_started(self, pid: int) -> bool:  # noqa: ARG002 - most kinds start no process
+        """Return whether a process is one that it has started, or that such a one has."""
+        return False
+
     def kept(self) -> Mapping[str, object]:
         """Return the objects of this process that it keeps, once it has ended, each with what it is."""
         return {}

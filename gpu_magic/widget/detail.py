@@ -16,7 +16,7 @@ from gpu_magic.widget.serialization import figure
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Device, GpuProcess
     from gpu_magic.devices.process_detail import ProcessDetail
-    from gpu_magic.widget.ending import Endings, Step
+    from gpu_magic.process.ending import Endings, Step
     from gpu_magic.widget.variables import Variables
 
 __all__ = ["DeviceDetail", "read_device_detail"]

@@ -9,8 +9,8 @@ from gpu_magic.display.memory import Freed
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.moving.free import free
 from gpu_magic.moving.history import History as Outputs
+from gpu_magic.process.ending import endings
 from gpu_magic.widget.detail import DeviceDetail, read_device_detail
-from gpu_magic.widget.ending import Endings
 from gpu_magic.widget.kernel_messages import Detail
 from gpu_magic.widget.serialization import key_of
 from gpu_magic.widget.variables import Variables, find_variables
@@ -62,7 +62,6 @@ class Details:
     ) -> None:
         self._lock, self._viewers, self._history, self._idle = lock, viewers, history, idle
         self._read_now, self._notify = read_now, notify
-        self._endings = Endings()
         self._open: dict[Viewer, dict[str, tuple[str, ...]]] = {}  # the keys, by view
         # The panels with a page that has asked for all; a dictionary, as `leftovers` knows such registers.
         self._asked: dict[Viewer, bool] = {}
@@ -96,7 +95,12 @@ class Details:
             It may not be sent that.
 
         """
-        self._endings.carry_out(message)
+        endings.send(
+            message.pid,
+            message.started,
+            is_meant=lambda device: key_of(device) == message.key,
+            kill=message.kill,
+        )
         self._read_now()
 
     def free(self) -> None:
@@ -123,7 +127,7 @@ class Details:
         for gpu in snapshot.gpus:
             devices += gpu.mig
         found = {
-            key: read_device_detail(device, _of_device(variables, key), self._endings)
+            key: read_device_detail(device, _of_device(variables, key), endings)
             for device in devices
             if (key := key_of(device)) in keys
         }

@@ -37,6 +37,7 @@ class Reply:
     html: str = ""
     updated: str = ""  # the latest text of an output that was brought up to date
     errors: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
     traceback: str = ""
 
 
@@ -49,9 +50,13 @@ class Kernel:
         self.client.start_channels()
         self.client.wait_for_ready(timeout=LIMIT)
 
-    def run(self, code: str) -> Reply:
-        """Run a cell to its end."""
+    def run(self, code: str, answer: str | None = None) -> Reply:
+        """Run a cell to its end; answer what it asks for, where somebody is there who can."""
         reply = Reply("")
+
+        def reply_to(message: dict[str, Any]) -> None:
+            reply.asked.append(message["content"]["prompt"])
+            self.client.input(answer)
 
         def hear(message: dict[str, Any]) -> None:
             content = message["content"]
@@ -66,8 +71,10 @@ class Kernel:
                 reply.errors.append(content["evalue"])
                 reply.traceback += _ANSI.sub("", "\n".join(content["traceback"]))
 
-        answer = self.client.execute_interactive(code, output_hook=hear, timeout=LIMIT)
-        reply.status = answer["content"]["status"]
+        done = self.client.execute_interactive(
+            code, allow_stdin=answer is not None, output_hook=hear, stdin_hook=reply_to, timeout=LIMIT
+        )
+        reply.status = done["content"]["status"]
         return reply
 
     def run_and_interrupt(self, code: str, when: Callable[[], object]) -> Reply:
@@ -100,6 +107,11 @@ class Kernel:
         self.client.stop_channels()
         self._manager.shutdown_kernel(now=True)
         self.client.context.destroy(linger=0)
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return int(self.run("import os; print(os.getpid(), end='')").stdout)
 
     def is_alive(self) -> bool:
         return bool(self._manager.is_alive())

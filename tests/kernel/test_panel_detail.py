@@ -149,8 +149,8 @@ def test_a_process_of_another_user_is_never_ended(page: Page) -> None:
     ("how", "says"),
     [
         ({"started": 12345}, "is another one than was shown; nothing was sent to it."),
-        ({"key": "2"}, "is not on this GPU any more; nothing was sent to it."),
-        ({"key": "no such device"}, "is not on this GPU any more; nothing was sent to it."),
+        ({"key": "2"}, "is not on the GPU any more; nothing was sent to it."),
+        ({"key": "no such device"}, "is not on the GPU any more; nothing was sent to it."),
         ({"pid": 1 << 30}, f"Process {1 << 30} has ended already."),
         ({"pid": True}, "The page sent a message that is not understood; nothing was changed."),
         ({"pid": -1}, "The page sent a message that is not understood; nothing was changed."),

@@ -239,10 +239,73 @@ def test_tab_completes_variables(run: Run, shell: InteractiveShell) -> None:
     assert complete(shell, "%to_cpu model mo") == ["%to_cpu model moment"]
 
 
+def run_own(machine: Machine, gpu: int, notebook: str) -> int:
+    """Start a kernel of one's own; return its number."""
+    kernel = machine.gpus[gpu].run("ipykernel", "maria", 1 << 30, age=60, is_own=True, notebook=notebook)
+    return kernel.pid
+
+
+def test_mine_lists_ones_own_processes(run: Run, machine: Machine) -> None:
+    machine.gpus[0].run("train.py", "tom", 1 << 30)
+    pid = run_own(machine, 1, "/home/maria/train.ipynb")
+    shown, _ = run("%gpus --mine")
+    assert shown.split("\n")[1:] == [
+        "Process      PID   Memory          Age    What it is",
+        f"train.ipynb  {pid}  GPU 1: 1.0 GiB  1 min  another kernel",
+        f"%gpus --end {pid} ends train.ipynb, after a question.",
+    ]
+
+
+def test_a_gpu_whose_processes_are_not_listed_is_named(run: Run, machine: Machine) -> None:
+    machine.gpus[3].fail("nvmlDeviceGetComputeRunningProcesses", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    shown, _ = run("%gpus --mine")
+    assert shown.endswith("! Which processes are on GPU 3 can't be known, and on the others none is yours.")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("%gpus 1,3 --mine", "--mine chooses no GPUs, and does not go with 1,3."),
+        ("%gpus --end 4711 --dry-run", "--end chooses no GPUs, and does not go with --dry-run."),
+        ("%gpus --end", "--end needs a value"),
+        ("%gpus --yes", "--yes and --kill go with --end"),
+        ("%gpus --mine --kill", "--yes and --kill go with --end"),
+        (
+            "%gpus --end 4711",
+            "You have no process 4711 on a GPU; yours: 4007 (one.ipynb) and 4014 (two.ipynb).",
+        ),
+        ("%gpus --end train.ipynb", "You have no process train.ipynb on a GPU"),
+        ("%gpus --end one.ipynb --yes", "Process 4007 can't be ended: the GPUs here are SIMULATED."),
+    ],
+)
+def test_what_can_not_be_ended_gets_one_line(run: Run, machine: Machine, line: str, says: str) -> None:
+    run_own(machine, 1, "/home/maria/one.ipynb")
+    run_own(machine, 2, "/home/maria/two.ipynb")
+    shown, wrong = run(line)
+    assert wrong.startswith("UsageError: ")
+    assert says in wrong
+    assert "\n" not in wrong
+    assert not shown
+
+
+def test_a_name_that_two_notebooks_have_is_no_answer(run: Run, machine: Machine) -> None:
+    numbers = [run_own(machine, gpu, f"/home/maria/{gpu}/train.ipynb") for gpu in (1, 2)]
+    wrong = run("%gpus --end train.ipynb")[1]
+    assert f"train.ipynb could be {numbers[0]} or {numbers[1]}" in wrong
+    assert "SIMULATED" in run("%gpus --end 2/train.ipynb")[1]
+
+
+def test_tab_offers_ones_own_processes_to_end(run: Run, shell: InteractiveShell, machine: Machine) -> None:
+    machine.gpus[0].run("train.py", "tom", 1 << 30)
+    machine.gpus[0].run("ipykernel", "maria", 1 << 30, pid=os.getpid())
+    pid = run_own(machine, 1, "/home/maria/train.ipynb")
+    assert complete(shell, "%gpus --end ") == [f"%gpus --end {pid}", "%gpus --end train.ipynb"]
+
+
 def test_question_mark_documents_it_all(run: Run, shell: InteractiveShell) -> None:
     text = shell.find_line_magic("gpus").__doc__
     for word in ("1,3", "0-2", "GPU-8f3a", "MIG-", "auto:2", "none", "reset", "--by", "--order", "--dry-run",
-                 "--force", "--strict"):  # fmt: skip
+                 "--force", "--strict", "--mine", "--end", "--kill", "--yes"):  # fmt: skip
         assert word in text
 
 

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from typing import TYPE_CHECKING, Literal
 
+from gpu_magic.devices.process_detail import read_detail
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ProcessError
 from gpu_magic.process.session import current
 from gpu_magic.process.view import process_detail, read_machine
-from gpu_magic.widget.serialization import key_of
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.process_detail import ProcessDetail
-    from gpu_magic.widget.page_messages import EndProcess
+    from collections.abc import Callable
 
-__all__ = ["Endings", "Step"]
+    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.process_detail import ProcessDetail
+
+__all__ = ["PATIENCE", "Endings", "Step", "endings", "has_ended", "this_kernel"]
 
 # What can be done next about a process: nothing, TERM, nothing before it has had time to end, KILL.
 Step = Literal["", "end", "wait", "kill"]
 
 # Linux 5.3, and a Python built for it, can send a signal to a process whatever becomes of its number.
 _CAN_END = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
-_PATIENCE = 5.0  # seconds that a process has to end after TERM
+PATIENCE = 5.0  # seconds that a process has to end after TERM
 _MOST_KEPT = 256
 
 
@@ -41,10 +44,26 @@ class Endings:
         asked_at = self._asked.get((pid, detail.started))
         if asked_at is None:
             return "end"
-        return "kill" if time.monotonic() - asked_at >= _PATIENCE else "wait"
+        return "kill" if time.monotonic() - asked_at >= PATIENCE else "wait"
 
-    def carry_out(self, message: EndProcess) -> None:
+    def send(
+        self,
+        pid: int,
+        started: int,
+        *,
+        is_meant: Callable[[Device], bool] = lambda _: True,
+        kill: bool = False,
+    ) -> None:
         """Send a process TERM or KILL.
+
+        Parameters
+        ----------
+        pid, started
+            The process, and when it was started: see `ProcessDetail`.
+        is_meant
+            Returns whether a device is one of those that it has to be on.
+        kill
+            Whether to send KILL, as TERM was of no use.
 
         Raises
         ------
@@ -52,7 +71,6 @@ class Endings:
             It is not this user's, not on this device, not the one that was meant, or it can't be told.
 
         """
-        pid = message.pid
         if not _CAN_END:
             raise ProcessError(_cannot(pid))
         try:
@@ -63,8 +81,8 @@ class Endings:
             raise ProcessError(_cannot(pid)) from None
         try:
             # It stays this one process, whatever becomes of its number: what is found out now is of it.
-            self._check(message)
-            signal.pidfd_send_signal(process, signal.SIGKILL if message.kill else signal.SIGTERM)
+            self._check(pid, started, is_meant, kill=kill)
+            signal.pidfd_send_signal(process, signal.SIGKILL if kill else signal.SIGTERM)
         except ProcessLookupError:
             raise ProcessError(f"Process {pid} has ended already.") from None
         except PermissionError:
@@ -73,15 +91,12 @@ class Endings:
             os.close(process)
         if len(self._asked) >= _MOST_KEPT:
             self._asked.pop(next(iter(self._asked)))
-        self._asked.setdefault((pid, message.started), time.monotonic())
+        self._asked.setdefault((pid, started), time.monotonic())
 
-    def _check(self, message: EndProcess) -> None:
+    def _check(self, pid: int, started: int, is_meant: Callable[[Device], bool], *, kill: bool) -> None:
         """Raise ProcessError where the process that has this number now may not be sent the signal."""
-        pid = message.pid
         if pid == os.getpid():
-            raise ProcessError(
-                f"Process {pid} is this kernel: restart or shut it down in Jupyter's Kernel menu."
-            )
+            raise ProcessError(this_kernel(pid))
         session = current()
         machine = read_machine(session)
         if machine.simulated:
@@ -89,20 +104,45 @@ class Endings:
         listed = {
             process.pid
             for device in machine.devices
-            if key_of(device) == message.key and device.status.processes is not UNKNOWN
+            if is_meant(device) and device.status.processes is not UNKNOWN
             for process in device.status.processes
         }
         if pid not in listed:
-            raise ProcessError(f"Process {pid} is not on this GPU any more; nothing was sent to it.")
+            raise ProcessError(f"Process {pid} is not on the GPU any more; nothing was sent to it.")
         detail = process_detail(session, pid)
         if not detail.is_own:
             raise ProcessError(f"Process {pid} is not yours, so it can't be ended from here.")
-        if detail.started != message.started:
+        if detail.started != started:
             raise ProcessError(f"Process {pid} is another one than was shown; nothing was sent to it.")
-        if message.kill and self.next_step(pid, detail) != "kill":
-            raise ProcessError(
-                f"Process {pid} has not had {_PATIENCE:.0f} s to end after TERM: end it first."
-            )
+        if kill and self.next_step(pid, detail) != "kill":
+            raise ProcessError(f"Process {pid} has not had {PATIENCE:.0f} s to end after TERM: end it first.")
+
+
+endings = Endings()  # of this process: what its panels and its magics have sent
+
+
+def has_ended(pid: int, started: int, timeout: float) -> bool:
+    """Wait for the end of a process, for at most so many seconds; return whether it has come."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        if read_detail(pid).started != started:
+            return True
+        waiting = select.poll()  # not `select`, which takes no descriptor above 1023
+        waiting.register(process, select.POLLIN)
+        return bool(waiting.poll(timeout * 1000))
+    finally:
+        os.close(process)
+
+
+def this_kernel(pid: int) -> str:
+    """Say why this process is not ended, and what to do instead."""
+    return (
+        f"Process {pid} is this kernel: %gpu_free gives memory back, and Jupyter's Kernel menu restarts it "
+        "or shuts it down."
+    )
 
 
 def _cannot(pid: int) -> str:
