@@ -63,7 +63,7 @@ class GpuProcess:
     mine
         Whether it is this process or a descendant.
     is_own
-        Whether it belongs to the user of this process.
+        Whether it belongs to the user of this process, by its effective user ID.
     notebook
         The path of the notebook whose kernel it is, or was started in. Only of one's own; empty where there
         is none, or that is not known.

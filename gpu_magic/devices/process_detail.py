@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
-__all__ = ["UNKNOWN_DETAIL", "ProcessDetail", "age_now", "read_detail"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["UNKNOWN_DETAIL", "ProcessDetail", "age_now", "read_detail", "read_notebook", "read_start"]
 
 _NOTEBOOK = b"JPY_SESSION_NAME="  # jupyter_server gives it to each kernel: the path of its notebook
-_LONGEST_ENVIRONMENT = 1 << 20  # bytes that are looked at
+_PIECE, _MOST_PIECES = 16 << 10, 64  # bytes that are read at once, and how often: 1 MiB of an environment
 
 
 @record
@@ -47,11 +51,11 @@ UNKNOWN_DETAIL = ProcessDetail()
 
 def read_detail(pid: int) -> ProcessDetail:
     """Read what /proc has of a process whose number is one of this PID namespace."""
-    started = _started(pid)
+    started = read_start(pid)
     if started is UNKNOWN:
         return UNKNOWN_DETAIL
     is_own = _is_own(pid)
-    return ProcessDetail(started, age_now(started), is_own, _notebook(pid) if is_own else "")
+    return ProcessDetail(started, age_now(started), is_own, read_notebook(pid) if is_own else "")
 
 
 def age_now(started: int) -> float:
@@ -60,12 +64,12 @@ def age_now(started: int) -> float:
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK"))
 
 
-def _started(pid: int) -> int | Unknown:
+def read_start(pid: int) -> int | Unknown:
+    """Return when a process was started; see `ProcessDetail`."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-            fields = file.read().rpartition(b")")[2].split()
-            # The name before it is in parentheses and can hold anything. This is the 22nd field in proc(5).
-            state, started = fields[0], int(fields[19])
+        # The name before it is in parentheses and can hold anything. This is the 22nd field in proc(5).
+        fields = b"".join(_pieces(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
+        state, started = fields[0], int(fields[19])
     except (OSError, ValueError, IndexError):
         return UNKNOWN
     return UNKNOWN if state in (b"Z", b"X") else started  # ended, and only its parent has not asked yet
@@ -84,11 +88,23 @@ def _is_own(pid: int) -> bool:
     return set(map(int, line.split()[1:])) == {os.getuid()}
 
 
-def _notebook(pid: int) -> str:
+def read_notebook(pid: int) -> str:
+    """Return the path of a process's notebook; empty where there is none, or that is not ours to read."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
-            variables = file.read(_LONGEST_ENVIRONMENT).split(b"\0")
+        variables = b"".join(_pieces(f"/proc/{pid}/environ")).split(b"\0")
     except OSError:
         return ""
     paths = [one.removeprefix(_NOTEBOOK) for one in variables if one.startswith(_NOTEBOOK)]
     return paths[0].decode("utf-8", "replace") if paths else ""
+
+
+def _pieces(path: str) -> Iterator[bytes]:
+    """Yield what a file of /proc has, which takes a quarter of the time that `open` and a large buffer do."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        for _ in range(_MOST_PIECES):
+            if not (piece := os.read(file, _PIECE)):
+                return
+            yield piece
+    finally:
+        os.close(file)

@@ -7,7 +7,14 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.owner import owner_name
-from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail, age_now, read_detail
+from gpu_magic.devices.process_detail import (
+    UNKNOWN_DETAIL,
+    ProcessDetail,
+    age_now,
+    read_detail,
+    read_notebook,
+    read_start,
+)
 from gpu_magic.devices.python_line import read_python_line
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
@@ -84,8 +91,9 @@ class ProcessTable:
 
 
 def _read(pid: int, uid: int) -> Process:
-    more = read_detail(pid)
-    return Process(_name(pid), owner_name(uid), _is_mine(pid), more.is_own, more.notebook, more.started)
+    is_own = uid == os.getuid()
+    notebook = read_notebook(pid) if is_own else ""
+    return Process(_name(pid), owner_name(uid), _is_mine(pid), is_own, notebook, read_start(pid))
 
 
 def numbers_are_ours() -> bool:
