@@ -150,7 +150,7 @@ class OwnProcesses(Sequence["OwnProcess"]):
     def _hint(self) -> str:
         if not self:
             return "" if self._unlisted else "None of your processes has memory on a GPU."
-        ended = self.can_be_ended
+        ended = [] if self._machine.simulated else self.can_be_ended
         first = f"%gpus --end {ended[0].pid} ends {self.name(ended[0])}, after a question." if ended else ""
         return printable(first)
 

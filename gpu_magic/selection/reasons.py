@@ -73,7 +73,7 @@ def why_unranked(device: Device, picked: Iterable[Device]) -> str:
 def used_by(device: Device) -> str:
     """Return who uses a device, as far as it is known: `in use by maria`."""
     users = () if device.status.users is UNKNOWN else device.status.users
-    owners = {"this kernel" if one.mine else one.owner for one in users}
+    owners = {"this kernel" if one.mine else "you" if one.is_own else one.owner for one in users}
     known = sorted(owner for owner in owners if owner is not UNKNOWN)
     return f"in use by {listed(known)}" if known else "in use"
 

@@ -59,6 +59,13 @@ def test_figures_follow_the_seed_and_the_clock() -> None:
     assert figures(1, 0.0) != figures(2, 0.0)
 
 
+def test_one_of_the_people_is_the_user_in_another_notebook() -> None:
+    with simulate("8xA100-80GB", clock=lambda: 0.0) as machine:
+        machine.populate()
+        own = gpu_magic.my_processes()
+    assert [own.name(one) for one in own] == ["evaluate.ipynb"]
+
+
 def test_figures_stay_within_what_a_gpu_can_show() -> None:
     now = [0.0]
     with simulate("8xL4", clock=lambda: now[0]) as machine:

@@ -58,7 +58,9 @@ def test_another_kernel_is_listed_by_its_notebook(
 ) -> None:
     pid = start_kernel(JPY_SESSION_NAME="/home/maria/work/train.ipynb").pid
     kernel.change_machine(using(pid))
-    assert row(kernel.run("%gpus --mine"), pid) == ["train.ipynb", "GPU 1: 2.0 GiB", "another kernel"]
+    shown = kernel.run("%gpus --mine")
+    assert row(shown, pid) == ["train.ipynb", "GPU 1: 2.0 GiB", "another kernel"]
+    assert shown.text.endswith(f"\n%gpus --end {pid} ends train.ipynb, after a question.")
 
 
 def test_another_kernel_is_called_by_its_notebook_in_the_table(

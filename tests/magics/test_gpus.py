@@ -252,7 +252,6 @@ def test_mine_lists_ones_own_processes(run: Run, machine: Machine) -> None:
     assert shown.split("\n")[1:] == [
         "Process      PID   Memory          Age    What it is",
         f"train.ipynb  {pid}  GPU 1: 1.0 GiB  1 min  another kernel",
-        f"%gpus --end {pid} ends train.ipynb, after a question.",
     ]
 
 

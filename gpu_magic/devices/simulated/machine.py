@@ -28,7 +28,8 @@ _NAMESPACE = uuid.UUID("6a0f3a5e-7c1c-4b5e-9d5b-0f4b7f6f2a11")
 _IDLE_MEMORY = 520 * MIB
 _IDLE = 1  # nvmlClocksEventReasonGpuIdle
 _SOMEBODY = ("chen", "maria", "tom", "aisha")
-_PROGRAMS = ("train.py", "ipykernel", "finetune.py", "eval.py")
+_KERNEL, _NOTEBOOK = "ipykernel", "work/evaluate.ipynb"
+_PROGRAMS = ("train.py", _KERNEL, "finetune.py", "eval.py")
 
 
 @dataclass
@@ -221,7 +222,10 @@ class Machine:
             self.gpus.append(gpu)
 
     def populate(self) -> None:
-        """Start programs of several users on some of the GPUs, as on a shared machine."""
+        """Start programs of several users on some of the GPUs, as on a shared machine.
+
+        The first of them that is a kernel is another notebook of the user who looks.
+        """
         dice = random.Random(f"{self.seed}/people")  # noqa: S311
         whole = [gpu for gpu in self.gpus if not gpu.is_split]
         for gpu in dice.sample(whole, k=len(whole) * 3 // 8):
@@ -230,6 +234,8 @@ class Machine:
         for gpu in whole:
             for process in gpu.processes:
                 process.age = dice.randint(60, 200_000)
+        for process in [process for gpu in whole for process in gpu.processes if process.name == _KERNEL][:1]:
+            process.is_own, process.notebook = True, _NOTEBOOK
 
     def hang(self, call: str, gpu: int | None = None) -> threading.Event:
         """Let an NVML call hang, about one GPU or all, until the event is set that is returned."""
