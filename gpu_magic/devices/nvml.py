@@ -25,6 +25,7 @@ from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory, MigIn
 from gpu_magic.devices.nvml_calls import Calls, ask, bytes_or_unknown, explain, explain_of_gpu
 from gpu_magic.devices.nvml_library import Card, Library, find, leave_simulation, open_library, shut_down
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
+from gpu_magic.devices.processes import gpu_process
 from gpu_magic.devices.topology import read_near
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
@@ -251,25 +252,13 @@ class Nvml:
         if running is UNKNOWN or self._library is None:
             return UNKNOWN
         look_up = self._library.look_up
-        found: list[GpuProcess] = []
-        for process in running:
-            pid = process.pid
-            known = look_up(pid)
-            memory = bytes_or_unknown(process.usedGpuMemory)
-            found.append(
-                GpuProcess(
-                    pid,
-                    known.name,
-                    known.owner,
-                    memory,
-                    known.mine,
-                    known.is_own,
-                    known.notebook,
-                    known.started,
-                    known.age,
-                )
-            )
-        return tuple(found)
+        # A list first: a generator would take longer, for every GPU of every snapshot.
+        return tuple(
+            [
+                gpu_process(process.pid, look_up(process.pid), bytes_or_unknown(process.usedGpuMemory))
+                for process in running
+            ]
+        )
 
 
 def _read_limits(card: Card, calls: Calls) -> Limits:

@@ -6,6 +6,7 @@ import os
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.model import GpuProcess
 from gpu_magic.devices.owner import owner_name
 from gpu_magic.devices.process_detail import (
     UNKNOWN_DETAIL,
@@ -23,7 +24,15 @@ from gpu_magic.text import shortened
 if TYPE_CHECKING:
     from collections.abc import Container
 
-__all__ = ["UNKNOWN_PROCESS", "Process", "ProcessTable", "descends_from", "name_text", "numbers_are_ours"]
+__all__ = [
+    "UNKNOWN_PROCESS",
+    "Process",
+    "ProcessTable",
+    "descends_from",
+    "gpu_process",
+    "name_text",
+    "numbers_are_ours",
+]
 
 # The initial PID namespace's inode is a constant of Linux (PROC_PID_INIT_INO, linux/proc_ns.h).
 _INITIAL_NAMESPACE = "pid:[4026531836]"
@@ -50,6 +59,22 @@ class Process:
 
 
 UNKNOWN_PROCESS = Process(UNKNOWN, UNKNOWN)
+
+
+def gpu_process(pid: int, known: Process, memory: int | Unknown) -> GpuProcess:
+    """Return a process with its memory on a GPU, in bytes."""
+    # By place: `record` takes three times as long for fields that are named or left out.
+    return GpuProcess(
+        pid,
+        known.name,
+        known.owner,
+        memory,
+        known.mine,
+        known.is_own,
+        known.notebook,
+        known.started,
+        known.age,
+    )
 
 
 class ProcessTable:
