@@ -6,6 +6,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
+SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
 .PHONY: demo test needs check bench clean
 
@@ -17,8 +18,10 @@ demo: .venv-demo/installed
 
 test: needs .venv/installed
 	$(BIN)/python -m pytest -n auto --dist worksteal
-	env -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER GPU_MAGIC_SIMULATE="8xA100-80GB clock=0" \
-	    $(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) notebooks --ignore notebooks/moving.ipynb
+	env $(SIMULATED) GPU_MAGIC_CLAIMS=off $(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) notebooks \
+	    --ignore notebooks/moving.ipynb --ignore notebooks/shared_server.ipynb
+	env $(SIMULATED) GPU_MAGIC_CLAIMS=$$(mktemp -d)/claims \
+	    $(BIN)/python -m pytest $(NBVAL) notebooks/shared_server.ipynb
 	PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/moving.ipynb
 
 needs:

@@ -16,6 +16,7 @@ TOPICS = {
     "run": "on_gpu",
     "move": "move",
     "launch": "launch",
+    "claims": "claims",
     "cluster": "cluster",
     "ends": "engine_ends",
     "panel": "panel",

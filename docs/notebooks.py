@@ -1,6 +1,7 @@
 """Runs the notebooks on a simulated machine whose clock stands still, and keeps their outputs.
 
-In moving.ipynb PyTorch has the tests' pretend accelerator.
+In moving.ipynb PyTorch has the tests' pretend accelerator. In shared_server.ipynb GPUs are claimed, where no other
+process sees it; in the others they are not, so that they can run side by side.
 
 The tests then hold the notebooks to these outputs, so look at the difference before you commit it.
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -22,7 +24,7 @@ FOLDER = Path(__file__).parent.parent / "notebooks"
 
 def main(paths: list[Path]) -> None:
     """Run each notebook from the top and write it back."""
-    simulated = {"GPU_MAGIC_SIMULATE": "8xA100-80GB clock=0"}
+    simulated = {"GPU_MAGIC_SIMULATE": "8xA100-80GB clock=0", "GPU_MAGIC_CLAIMS": "off"}
     accelerator = [sys.executable, "-m", "tests.native"]
     for path in paths:
         extra = simulated
@@ -31,6 +33,8 @@ def main(paths: list[Path]) -> None:
                 accelerator, cwd=FOLDER.parent, stdout=subprocess.PIPE, text=True, check=True
             )
             extra = {"PYTHONPATH": done.stdout.strip()}
+        if path.stem == "shared_server":
+            extra = simulated | {"GPU_MAGIC_CLAIMS": str(Path(tempfile.mkdtemp()) / "claims")}
         notebook = nbformat.read(path, as_version=4)
         client = NotebookClient(
             notebook,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import Device, Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.selection.ranking import Standing, standing
-from gpu_magic.text import counted, listed, shortened
+from gpu_magic.text import age_text, counted, listed, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -71,11 +71,13 @@ def why_unranked(device: Device, picked: Iterable[Device]) -> str:
 
 
 def used_by(device: Device) -> str:
-    """Return who uses a device, as far as it is known: `in use by maria`."""
+    """Return who uses a device, and for how long, as far as it is known: `in use by maria for 3 h`."""
     users = () if device.status.users is UNKNOWN else device.status.users
     owners = {"this kernel" if one.mine else "you" if one.is_own else one.owner for one in users}
     known = sorted(owner for owner in owners if owner is not UNKNOWN)
-    return f"in use by {listed(known)}" if known else "in use"
+    ages = [one.age for one in users if one.age is not UNKNOWN and not one.mine]
+    how_long = f" for {age_text(max(ages))}" if ages else ""
+    return f"in use by {listed(known)}{how_long}" if known else f"in use{how_long}"
 
 
 def why_too_few(asked: str, count: int, available: Sequence[Device], others: Mapping[Device, str]) -> str:

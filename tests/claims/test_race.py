@@ -5,12 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import random
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.claims.racing import Racer, ask_all
 from tests.conftest import ROOT
 from tests.machine import CARDS, Driver, clean_environment, environment
 
@@ -19,32 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RACERS, ROUNDS = 16, 3
-
-
-class Racer:
-    """A process that chooses when it is told to."""
-
-    def __init__(self, variables: dict[str, str]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, ROOT / "tests" / "programs" / "racer.py"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=variables,
-        )
-
-    def hear(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().rstrip("\n")
-
-    def say(self, text: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{text}\n")
-        self.process.stdin.flush()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
 
 
 @pytest.fixture
@@ -64,15 +37,6 @@ def race(native: Path, tmp_path: Path) -> Iterator[Callable[[int], list[Racer]]]
     yield start
     for racer in started:
         racer.kill()
-
-
-def ask_all(racers: list[Racer], text: str) -> tuple[list[str], list[str]]:
-    """Have all choose in the same moment; return the UUIDs that were chosen, and the lines of the others."""
-    for racer in racers:
-        racer.say(text)
-    heard = [racer.hear() for racer in racers]
-    lines = [line for line in heard if line.startswith("-")]
-    return [uuid for line in heard if not line.startswith("-") for uuid in line.split()], lines
 
 
 def test_no_two_processes_pick_the_same_gpu(race: Callable[[int], list[Racer]]) -> None:
