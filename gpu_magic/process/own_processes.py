@@ -128,7 +128,7 @@ def find_own_processes(session: Session, find_manager: Callable[[GpuProcess], Ma
     first: dict[int, GpuProcess] = {}
     memory: dict[int, dict[Device, int | Unknown]] = {}
     for device in devices_with_processes(machine):
-        for process in () if device.status.processes is UNKNOWN else device.status.processes:
+        for process in () if device.status.users is UNKNOWN else device.status.users:
             first.setdefault(process.pid, process)
             memory.setdefault(process.pid, {})[device] = process.memory
     own = [process for process in first.values() if process.is_own or process.mine]

@@ -255,6 +255,11 @@ def test_mine_lists_ones_own_processes(run: Run, machine: Machine) -> None:
     ]
 
 
+def test_a_server_of_mps_is_no_job_of_ones_own(run: Run, machine: Machine) -> None:
+    machine.gpus[0].run("nvidia-cuda-mps-server", "maria", 30 << 20, is_own=True)
+    assert run("%gpus --mine")[0].endswith("None of your processes has memory on a GPU.")
+
+
 def test_a_gpu_whose_processes_are_not_listed_is_named(run: Run, machine: Machine) -> None:
     machine.gpus[3].fail("nvmlDeviceGetComputeRunningProcesses", pynvml.NVML_ERROR_NOT_SUPPORTED)
     shown, _ = run("%gpus --mine")
