@@ -51,6 +51,6 @@ def clean_environment(*prefixes: str) -> dict[str, str]:
 
     Claims are still those of this run alone.
     """
-    removed = "CUDA_", "GPU_MAGIC", *prefixes
+    removed = "CUDA_", "GPU_MAGIC", "SLURM_", "LSB_", "PBS_", "NVIDIA_VISIBLE", *prefixes
     claims = {"GPU_MAGIC_CLAIMS": os.environ["GPU_MAGIC_CLAIMS"]}
     return {name: value for name, value in os.environ.items() if not name.startswith(removed)} | claims

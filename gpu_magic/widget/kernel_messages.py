@@ -56,6 +56,7 @@ class Header(TypedDict):
     cuda_state: str  # whether the choice can change: see `process.state.State`
     cuda_text: str  # the same as a sentence
     notes: list[str]  # what is wrong with CUDA_VISIBLE_DEVICES, a sentence each
+    allotted: str  # who gave it which GPUs: "allotted by Slurm job 123: GPUs 2, 5", or empty
     launch_devices: str  # the devices that "reset" amounts to; empty where that is not known
     hides_devices: bool  # whether this process is known to see some of the devices only
     memory_options: str  # " --growth", as it was chosen last; empty where nothing was chosen

@@ -133,7 +133,7 @@ class PanelView {
   showHeader() {
     const { header, isFrozen, isGone, isRestarting, order, rows } = this.store;
     const count = countFree(order.map((key) => rows[key]));
-    setText(this.host, [count, header.host, header.driver].filter(Boolean).join(" · "));
+    setText(this.host, [count, header.host, header.driver, header.allotted].filter(Boolean).join(" · "));
     setText(this.mark, header.simulated && `SIMULATED ${header.simulated}`);
     setText(this.state, isRestarting ? "restarted" : isGone ? "no kernel" : STATES[header.cuda_state] ?? header.cuda_state);
     this.state.dataset.state = isGone ? "unknown" : header.cuda_state;

@@ -108,6 +108,15 @@ def test_nothing_overflows_where_rows_are_open(chromium: Browser, profile: str, 
     assert wrong == {}
 
 
+def test_who_gave_which_gpus_stands_in_the_header_at_every_width(chromium: Browser) -> None:
+    state = state_of("4xA100-80GB")
+    state["header"]["allotted"] = text = "allotted by Slurm job 12345678: GPUs 0, 1, 2, 3"
+    with panel_page(chromium, state) as page:
+        expect(page.locator(".gm-host")).to_contain_text(text)
+        wrong = {width: found for width in range(240, 1241, 40) if (found := page.evaluate(WRONG, width))}
+    assert wrong == {}
+
+
 def test_an_open_row_changes_no_column(chromium: Browser) -> None:
     state = state_of("4xA100-80GB", busy)
     edges = "cells => cells.map(cell => cell.getBoundingClientRect().left)"

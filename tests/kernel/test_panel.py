@@ -209,6 +209,13 @@ def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
     assert kernel.run(events).stdout == "0"
 
 
+def test_the_panel_says_who_gave_which_gpus(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel(SLURM_JOB_ID="123", SLURM_JOB_GPUS="1,3", CUDA_VISIBLE_DEVICES="1,3")
+    kernel.run("%load_ext gpu_magic")
+    header = "gpu_magic.panel().state.full_state()['header']['allotted']"
+    assert kernel.run(f"import gpu_magic; {header}").text == "'allotted by Slurm job 123: GPUs 1, 3'"
+
+
 def test_only_what_changed_is_sent(page: Page) -> None:
     page.do(type="set_visibility", view="v", visibility="watched")
     page.hear()
