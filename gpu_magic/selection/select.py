@@ -15,6 +15,7 @@ from gpu_magic.selection.allotment import (
 )
 from gpu_magic.selection.auto import pick
 from gpu_magic.selection.find import find
+from gpu_magic.selection.given import is_within
 from gpu_magic.selection.grant import Grant
 from gpu_magic.selection.mask import PCI
 from gpu_magic.selection.mig import mig_limit
@@ -194,8 +195,9 @@ def _picked(
     rank: tuple[int, int] | None,
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
     """Return what `auto` picks, and why; in one of several ranks, its share in the order of the launch."""
-    launched = allotment.reading.devices
-    shared = whole_gpus(pool if launched is UNKNOWN else launched or pool)
+    launched = () if allotment.reading.devices is UNKNOWN else allotment.reading.devices
+    inside = tuple(device for device in launched if is_within((device,), pool))
+    shared = whole_gpus(inside or pool)
     if rank and len(shared) != request.count:  # else each rank was given its own
         share, why = take_share(request.count, shared, rank, options)
         return share, (why,)
