@@ -1,7 +1,7 @@
 """Runs the notebooks on a simulated machine whose clock stands still, and keeps their outputs.
 
-In moving.ipynb PyTorch has the tests' pretend accelerator. In shared_server.ipynb GPUs are claimed, where no other
-process sees it; in the others they are not, so that they can run side by side.
+In moving.ipynb PyTorch has the tests' pretend accelerator. In shared_server.ipynb GPUs are claimed, where no
+other process sees it; in the others they are not, so that they can run side by side.
 
 The tests then hold the notebooks to these outputs, so look at the difference before you commit it.
 

@@ -22,7 +22,7 @@ _SHARED_MODE = 0o1777
 
 
 class NoFolder(Exception):  # noqa: N818 - a reason, and no failure: GPUs can be chosen without claims
-    """Claims can't be shared here: why, as it goes on after "Claims are off:"."""
+    """Claims can't be shared here: why, as a clause; empty where nobody wants it."""
 
 
 def open_folder() -> int:
@@ -36,7 +36,7 @@ def open_folder() -> int:
     """
     named = os.environ.get("GPU_MAGIC_CLAIMS", "")
     if named == "off":
-        raise NoFolder("GPU_MAGIC_CLAIMS is off")
+        raise NoFolder
     path = named or os.path.join(_base(), _NAME)  # noqa: PTH118
     try:
         os.mkdir(path)  # noqa: PTH102

@@ -110,7 +110,7 @@ class Claims:
             except OSError as error:
                 problem = f"no file can be made ({error.strerror})"
             _withdraw(self._files, self._pid, self.is_shared, wanted)
-        return problem if self.is_shared else ""
+        return problem
 
     def hold_alone(self, uuids: Iterable[str]) -> str | None:
         """Claim these devices as `hold` does; return None, and change nothing, where another has one of them.
@@ -140,7 +140,7 @@ _all: weakref.WeakSet[Claims] = weakref.WeakSet()
 @contextmanager
 def _folder(is_shared: bool, pid: int) -> Iterator[int]:
     if not is_shared or os.getpid() != pid:  # a forked child has claimed nothing
-        raise NoFolder("this process shares none")
+        raise NoFolder
     folder = open_folder()
     try:
         yield folder

@@ -329,4 +329,6 @@ def test_whoever_keeps_the_turn_delays_others_and_does_not_stop_them() -> None:
 
 def test_claims_can_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_MAGIC_CLAIMS", "off")
-    assert Claims().hold([GPU]) == "GPU_MAGIC_CLAIMS is off"
+    ours = Claims()
+    assert not ours.hold([GPU])
+    assert not ours.held
