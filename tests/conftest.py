@@ -21,7 +21,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from gpu_magic.devices.nvml import Nvml
-from tests.native import build, pretend_path
+from tests.native import build, build_amd, pretend_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,6 +60,12 @@ def nothing_left_behind() -> Iterator[None]:
 def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder with the pretend libnvidia-ml.so.1 and libcuda.so.1."""
     return build(tmp_path_factory.mktemp("native"))
+
+
+@pytest.fixture(scope="session")
+def native_amd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder with the pretend libamd_smi.so and libhsa-runtime64.so.1."""
+    return build_amd(tmp_path_factory.mktemp("native_amd"))
 
 
 @pytest.fixture(scope="session")

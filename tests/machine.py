@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.native import Card, Driver, Instance, environment
+from tests.native import Card, Driver, Instance, amd_environment, environment
 
 __all__ = [
+    "AMD_CARDS",
     "CARDS",
     "GIB",
     "IN_CONTAINER",
@@ -15,6 +16,7 @@ __all__ = [
     "Card",
     "Driver",
     "Instance",
+    "amd_environment",
     "clean_environment",
     "environment",
 ]
@@ -34,6 +36,22 @@ CARDS = tuple(
         util=0,
         temperature=31 + number,
         milliwatts=56_000,
+    )
+    for number in range(4)
+)
+
+# HIP counts the first two the other way round.
+AMD_CARDS = tuple(
+    Card(
+        f"GPU-{number}c0ffee000000001",
+        "AMD Instinct MI300X",
+        f"0000:{5 + 16 * number:02X}:00.0",
+        total=192 * GIB,
+        used=GIB // 2,
+        util=0,
+        temperature=40 + number,
+        milliwatts=140_000,
+        hip=(1, 0, 2, 3)[number],
     )
     for number in range(4)
 )

@@ -52,6 +52,7 @@ ROOMS = [
 # for the one module that is loaded only where PyTorch is there already.
 LIBRARIES = {
     "pynvml": ["devices"],
+    "amdsmi": ["devices.amd_binding"],
     "anywidget": ["widget"],
     "IPython": [
         "magics",

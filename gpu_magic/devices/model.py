@@ -28,8 +28,11 @@ __all__ = [
     "Inventory",
     "MigInstance",
     "Speed",
+    "Vendor",
     "parts",
 ]
+
+Vendor = Literal["nvidia", "amd"]
 
 # Which processes can use CUDA on a GPU: all, one at a time, or none. In nvidia-smi's words.
 ComputeMode = Literal["Default", "Exclusive_Thread", "Exclusive_Process", "Prohibited"]
@@ -245,7 +248,7 @@ class Gpu:
     Parameters
     ----------
     index
-        Its number in nvidia-smi and NVML, which is PCI bus order.
+        Its number in nvidia-smi and NVML, which is PCI bus order; of an AMD GPU in rocm-smi and amd-smi.
     uuid, name, bus_id
         The driver's; UNKNOWN where a GPU does not answer.
     memory_total
@@ -264,6 +267,12 @@ class Gpu:
         How fast it is beside other kinds.
     minor
         The number of its device file: 2 for /dev/nvidia2. It is the host's also where others can't be seen.
+    vendor
+        Whose it is: "nvidia" or "amd".
+    prefix
+        What one types before its number, where that alone is another GPU's: "amd:" on a machine with both.
+    hip_id
+        HIP's number of an AMD GPU, as long as no variable hides one; it can differ from rocm-smi's.
 
     """
 
@@ -279,15 +288,18 @@ class Gpu:
     compute_mode: ComputeMode | Unknown = UNKNOWN
     speed: Speed | Unknown = UNKNOWN
     minor: int | Unknown = UNKNOWN
-
-    @property
-    def number_text(self) -> str:
-        """What one types for it: `2`."""
-        return str(self.index)
+    vendor: Vendor = "nvidia"
+    prefix: str = ""
+    hip_id: int | Unknown = UNKNOWN
 
     @property
     def label(self) -> str:
-        return f"GPU {self.index}"
+        return f"AMD GPU {self.index}" if self.prefix else f"GPU {self.index}"
+
+    @property
+    def number_text(self) -> str:
+        """What one types for it: `2`, or `amd:2`."""
+        return f"{self.prefix}{self.index}"
 
     @property
     def is_prohibited(self) -> bool:
@@ -337,9 +349,9 @@ class Inventory:
     Parameters
     ----------
     gpus
-        In nvidia-smi's order.
+        In nvidia-smi's order; AMD's after NVIDIA's, in rocm-smi's.
     driver_version, cuda_version
-        The driver's version, and the newest CUDA version that it supports, "13.0".
+        The driver's version, and the newest CUDA version that it supports, "13.0". AMD's driver has no such.
     simulated
         The profile of a simulated machine; empty for a real one.
     problem
@@ -370,6 +382,17 @@ class Inventory:
         return self.gpus[index]
 
     @property
+    def vendors(self) -> tuple[Vendor, ...]:
+        """Whose GPUs there are; the first are those that plain numbers name."""
+        return tuple(dict.fromkeys(gpu.vendor for gpu in self.gpus))
+
+    def of(self, vendor: Vendor) -> Inventory:
+        """Return the same machine with the GPUs of one vendor alone."""
+        if all(gpu.vendor == vendor for gpu in self.gpus):
+            return self
+        return replace(self, gpus=tuple(gpu for gpu in self.gpus if gpu.vendor == vendor))
+
+    @property
     def devices(self) -> tuple[Device, ...]:
         """Every GPU and MIG instance that has a UUID."""
         found: list[Device] = []
@@ -382,6 +405,8 @@ class Inventory:
     def are_near(self, one: Device, other: Device) -> bool:
         """Return whether two whole GPUs are known to be linked by NVLink or by one PCIe switch."""
         if self.near is UNKNOWN or not (isinstance(one, Gpu) and isinstance(other, Gpu)):
+            return False
+        if one.vendor != "nvidia" or other.vendor != "nvidia":  # their numbers name others there
             return False
         first, last = sorted((one.index, other.index))
         return (first, last) in self.near

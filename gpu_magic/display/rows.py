@@ -128,7 +128,7 @@ def _server(process: GpuProcess) -> str:
 
 def _gpu_row(gpu: Gpu, snapshot: Snapshot, names: ProcessNames) -> Row:
     status = gpu.status
-    label = str(gpu.index)
+    label = gpu.number_text
     name = UNKNOWN_TEXT if gpu.name is UNKNOWN else name_text(gpu.name)
     visible_as = "" if gpu.is_split else _visible_as(gpu.uuid, snapshot.kernel)
     if gpu.problem:

@@ -31,7 +31,7 @@ from gpu_magic.selection.options import Options
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpu_magic.devices.nvml import Nvml
+    from gpu_magic.devices.machine_reader import MachineReader
     from gpu_magic.frameworks.settings import FrameworkSettings
     from gpu_magic.process import Variables
     from gpu_magic.selection.request import Request
@@ -57,7 +57,7 @@ class Session:
         self.chosen: Request | None = None
         self.claims = Claims(is_shared=given is None)
         # Made when they are first used.
-        self.reader: Nvml | None = None
+        self.reader: MachineReader | None = None
         self.settings: FrameworkSettings | None = None
 
     @cached_property

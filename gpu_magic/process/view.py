@@ -7,8 +7,8 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
+from gpu_magic.devices.machine_reader import MachineReader
 from gpu_magic.devices.model import Inventory
-from gpu_magic.devices.nvml import Nvml
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
@@ -23,7 +23,7 @@ from gpu_magic.selection.mask import read
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.model import Device, Gpu
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.session import Session
 
@@ -135,7 +135,7 @@ def ask_guard(session: Session) -> Guard:
 def read_machine(session: Session) -> Inventory:
     """Read the machine's GPUs, with figures and others' claims of now."""
     if session.reader is None:
-        session.reader = Nvml()
+        session.reader = MachineReader()
     return session.reader.inventory().with_claims(session.claims.others())
 
 
@@ -163,9 +163,9 @@ def read_for_auto(session: Session, *, near: bool = False) -> Inventory:
     return replace(inventory, near=reader.near()) if near else inventory
 
 
-def read_limits(session: Session, index: int) -> Limits:
-    """Read what holds a GPU back, by nvidia-smi's number; after `read_machine`, which finds the GPUs."""
-    return UNKNOWN_LIMITS if session.reader is None else session.reader.limits(index)
+def read_limits(session: Session, gpu: Gpu) -> Limits:
+    """Read what holds a GPU back; after `read_machine`, which finds the GPUs."""
+    return UNKNOWN_LIMITS if session.reader is None else session.reader.limits(gpu)
 
 
 def process_detail(session: Session, pid: int) -> ProcessDetail:

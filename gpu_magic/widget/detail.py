@@ -65,7 +65,7 @@ def read_device_detail(device: Device, variables: Variables | None, endings: End
         variables=variables,
     )
     if isinstance(device, Gpu):
-        limits = read_limits(session, device.index)
+        limits = read_limits(session, device)
         detail["power_limit"] = figure(limits.power)
         detail["slowdowns"] = None if limits.slowdowns is UNKNOWN else list(limits.slowdowns)
     return detail

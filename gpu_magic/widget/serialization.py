@@ -136,7 +136,7 @@ def _keys(devices: Sequence[Device]) -> str:
 
 def key_of(device: Device) -> str:
     """Return what one types for a device, which is its name in messages."""
-    return str(device.index) if isinstance(device, Gpu) else str(device.uuid)
+    return device.number_text if isinstance(device, Gpu) else str(device.uuid)
 
 
 def _device_row(row: Row, allotment: Allotment) -> DeviceRow:

@@ -1,4 +1,4 @@
-"""Pretend NVIDIA driver libraries, for tests in other processes: subprocesses, kernels, browsers.
+"""Pretend driver libraries of NVIDIA and AMD, for tests in other processes: subprocesses, kernels, browsers.
 
 They lie beneath the real callers (pynvml, ctypes, PyTorch), which load them by name as they load NVIDIA's:
 
@@ -12,16 +12,24 @@ process that is looking at it. The file's format stands in state.h.
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SOURCES = Path(__file__).parent
 PRETEND = SOURCES / "pretend"
 LIBRARIES = {"nvml.c": "libnvidia-ml.so.1", "cuda.c": "libcuda.so.1"}
+# AMD's are in a folder of their own, so that a process can have these, the others, or both.
+AMD_LIBRARIES = {"amd_smi.c": "libamd_smi.so", "hsa.c": "libhsa-runtime64.so.1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,8 @@ class Card:
         is a switch, or no link, of its own.
     minor
         The number of its device file, 2 for /dev/nvidia2; None: its index.
+    hip
+        The number that HIP gives to it: only of an AMD GPU, of which the UUID is ``GPU-`` and 16 digits.
     """
 
     uuid: str
@@ -94,6 +104,7 @@ class Card:
     switch: int = -1
     nvlink: int = -1
     minor: int | None = None
+    hip: int | None = None
 
     def lines(self) -> list[str]:
         """Return the card's lines of the state file."""
@@ -104,6 +115,7 @@ class Card:
             f"mode {self.mode}",
             f"link {self.switch} {self.nvlink}",
             *([] if self.minor is None else [f"file {self.minor}"]),
+            f"hip {_figure(self.hip)}",
             *(f"proc {pid} {_figure(used)}" for pid, used in self.processes),
             *(f"mig {part.uuid} {part.total} {part.used} {part.name}" for part in self.mig),
         ]
@@ -170,7 +182,7 @@ class Driver:
 
 
 def build(folder: Path) -> Path:
-    """Compile the two libraries.
+    """Compile NVIDIA's two libraries.
 
     Parameters
     ----------
@@ -187,20 +199,48 @@ def build(folder: Path) -> Path:
     RuntimeError
         There is no gcc, or it does not accept the source.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    for source, library in LIBRARIES.items():
+        _compile(SOURCES / source, folder / library)
+    return folder
+
+
+def build_amd(folder: Path) -> Path:
+    """Compile AMD's two libraries, as `build` does NVIDIA's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for source, library in AMD_LIBRARIES.items():
+        _compile(SOURCES / source, folder / library, *([_rest(folder)] if source == "amd_smi.c" else []))
+    return folder
+
+
+def _rest(folder: Path) -> Path:
+    """Write the functions of AMD SMI that amd_smi.c has not: the module amdsmi wants all of them."""
+    spec = importlib.util.find_spec("amdsmi")
+    if spec is None or spec.origin is None:
+        message = "the pretend libamd_smi.so stands beneath the real amdsmi: pip install amdsmi"
+        raise RuntimeError(message)
+    wrapper = Path(spec.origin).with_name("amdsmi_wrapper.py").read_text(encoding="utf-8")
+    wanted = set(re.findall(r"_libraries\['libamd_smi.so'\]\.(\w+)", wrapper))
+    there = set(
+        re.findall(r"^int (\w+)\(", (SOURCES / "amd_smi.c").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    file = folder / "rest.c"
+    file.write_text("".join(f"int {name}(void) {{ return 2; }}\n" for name in sorted(wanted - there)))
+    return file
+
+
+def _compile(source: Path, library: Path, *more: Path) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:
         message = "the pretend driver libraries are written in C and need gcc (Debian: apt-get install gcc)"
         raise RuntimeError(message)
-    folder.mkdir(parents=True, exist_ok=True)
-    for source, library in LIBRARIES.items():
-        # The soname is what a caller finds who asks for a library that is loaded already (RTLD_NOLOAD).
-        command = [gcc, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{library}"]
-        command += ["-o", str(folder / library), str(SOURCES / source)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            message = f"gcc did not compile {source}:\n{done.stderr}"
-            raise RuntimeError(message)
-    return folder
+    # The soname is what a caller finds who asks for a library that is loaded already (RTLD_NOLOAD).
+    command = [gcc, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{library.name}"]
+    command += ["-o", str(library), str(source), *map(str, more)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        message = f"gcc did not compile {source.name}:\n{done.stderr}"
+        raise RuntimeError(message)
 
 
 def build_pretend(folder: Path) -> Path:
@@ -268,6 +308,28 @@ def environment(folder: Path, state_path: Path) -> dict[str, str]:
     return {
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, places)),
         "GPU_MAGIC_TEST_STATE": str(state_path.resolve()),
+    }
+
+
+def amd_environment(
+    folder: Path, state_path: Path, nvidia: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the variables that a process needs to find AMD's libraries and the machine.
+
+    Parameters
+    ----------
+    folder
+        Where `build_amd` put the libraries.
+    state_path
+        Where `Driver.write` put the machine.
+    nvidia
+        What `environment` has returned, for a machine with the GPUs of both; None: with AMD's alone.
+    """
+    before = dict(nvidia or {})
+    places = [str(folder.resolve()), before.get("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", ""))]
+    return before | {
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, places)),
+        "GPU_MAGIC_TEST_AMD_STATE": str(state_path.resolve()),
     }
 
 

@@ -1,4 +1,4 @@
-/* The pretend machine that nvml.c and cuda.c speak of: a text file that a test writes.
+/* The pretend machine that nvml.c and cuda.c speak of, and in a file of its own amd_smi.c: a text file that a test writes.
  *
  * It is read again at every call, so that a test can lose a GPU while a kernel looks. The writer replaces
  * the file as a whole (see __init__.py), so that one reading never mixes two machines. One line each:
@@ -13,6 +13,7 @@
  *     mode NUMBER                      the compute mode of the gpu line before it
  *     link SWITCH NVLINK               its PCIe switch, and its group of NVLink, of that gpu line; -1: none
  *     file NUMBER                      the device file of the gpu line before it, /dev/nvidiaN; else its index
+ *     hip NUMBER                       the number that HIP gives to the gpu line before it: AMD's alone
  *
  * Bytes, percent, degrees C, milliwatts; -1 where the driver does not know the figure.
  */
@@ -22,6 +23,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifndef STATE_VARIABLE
+#define STATE_VARIABLE "GPU_MAGIC_TEST_STATE" /* the environment variable with the file's path */
+#endif
 
 enum { CARDS = 32, PROCESSES = 64, INSTANCES = 7, HANGS = 8, TEXT = 96 };
 
@@ -38,7 +43,7 @@ struct instance {
 struct card {
     char uuid[TEXT], bus_id[32], name[TEXT];
     long long total, used, util, temperature, milliwatts;
-    int lost, mode, minor, switch_number, nvlink, process_count, instance_count;
+    int lost, mode, minor, switch_number, nvlink, hip, process_count, instance_count;
     struct process processes[PROCESSES];
     struct instance instances[INSTANCES];
 };
@@ -75,6 +80,7 @@ static inline int read_card(struct state *state, const char *rest)
         return 0;
     struct card *card = &state->cards[state->count++];
     card->minor = state->count - 1;
+    card->hip = -1;
     int got = sscanf(rest, "%95s %31s %lld %lld %lld %lld %lld %7s %n", card->uuid, card->bus_id,
                      &card->total, &card->used, &card->util, &card->temperature, &card->milliwatts, life,
                      &end);
@@ -136,19 +142,21 @@ static inline int read_line(struct state *state, const char *line)
         return card && sscanf(rest, "%d %d", &card->switch_number, &card->nvlink) == 2;
     if (strcmp(word, "file") == 0)
         return card && sscanf(rest, "%d", &card->minor) == 1;
+    if (strcmp(word, "hip") == 0)
+        return card && sscanf(rest, "%d", &card->hip) == 1;
     return 0;
 }
 
 /* 1 and the machine; or 0, and the reason on stderr: a test's mistake must not pass for a driver's answer. */
 static inline int read_state(struct state *state)
 {
-    const char *path = getenv("GPU_MAGIC_TEST_STATE");
+    const char *path = getenv(STATE_VARIABLE);
     FILE *file = path ? fopen(path, "re") : NULL;
     char line[512];
     int good = 1;
     memset(state, 0, sizeof *state);
     if (!file) {
-        fprintf(stderr, "pretend driver: GPU_MAGIC_TEST_STATE: cannot read %s\n", path ? path : "(unset)");
+        fprintf(stderr, "pretend driver: " STATE_VARIABLE ": cannot read %s\n", path ? path : "(unset)");
         return 0;
     }
     while (good && fgets(line, sizeof line, file)) {

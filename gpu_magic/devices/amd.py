@@ -1,0 +1,257 @@
+"""Reads AMD's GPUs through AMD SMI, with AMD's Python binding (`import amdsmi`).
+
+Numbers are those of `rocm-smi` and `amd-smi`, which count as the library does. HIP can count in another
+order: its number of a GPU is `Gpu.hip_id` (`amdsmi_get_gpu_enumeration_info`). The UUID is the one that HIP
+and ROCr know, `GPU-` and the 16 hexadecimal digits of the GPU's serial number (ROCm documentation, "GPU
+isolation techniques"); `amdsmi_get_gpu_device_uuid` returns another, which they don't know.
+
+This module is imported where `amd_binding` has found amdsmi, and not before.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.devices.call_timeout import CallTimeout
+from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
+from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory
+from gpu_magic.devices.processes import ProcessTable
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_magic.devices.process_detail import ProcessDetail
+
+__all__ = ["Amd"]
+
+_IDENTITY_SECONDS = 60.0  # for as long as for NVIDIA's: names and numbers are kept
+# Figures that the library does not know are the highest number of 16 or 32 bits, in a call that succeeds.
+_HIGHEST = 0xFFFF
+
+_HUNG = "not answering: a call into the driver did not come back in time"
+_HUNG_DRIVER = "The AMD driver does not answer: a call did not come back in time. It may do so later."
+
+
+class _Card:
+    """A GPU as it was found, and the handle to ask for its figures."""
+
+    def __init__(self, gpu: Gpu, handle: Any) -> None:
+        self.gpu = gpu
+        self.handle = handle
+        self.is_found = False
+
+
+class Amd:
+    """Reads the machine's AMD GPUs, as `Nvml` reads NVIDIA's. The library is started for the first read.
+
+    Parameters
+    ----------
+    amdsmi
+        The module.
+    timeout
+        Seconds after which calls that hang are given up.
+
+    """
+
+    def __init__(self, amdsmi: Any, timeout: float = 2.0) -> None:
+        self._amdsmi = amdsmi
+        self._timeout = CallTimeout(timeout)
+        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._processes = ProcessTable()
+        self._is_started = False
+        self._opened_at = -math.inf
+        self._cards: list[_Card] = []
+        self._machine = Inventory()  # without GPUs
+
+    def inventory(self) -> Inventory:
+        """Return all AMD GPUs with their figures now; as `Nvml.inventory`, it never raises."""
+        with self._locked():
+            started = time.monotonic()
+            if time.monotonic() - self._opened_at >= _IDENTITY_SECONDS:
+                self._open()
+            if self._machine.problem:
+                return self._machine
+            left = max(self._timeout.seconds / 4, self._timeout.seconds - (time.monotonic() - started))
+            reads = [(card.gpu.index, partial(self._read, card)) for card in self._cards]
+            gpus = tuple(
+                gpu or replace(card.gpu, problem=_HUNG)
+                for card, gpu in zip(self._cards, self._timeout.call(reads, left), strict=True)
+            )
+        return replace(self._machine, gpus=gpus)
+
+    def limits(self, index: int) -> Limits:
+        """Return what holds a GPU back, by rocm-smi's number: its power limit; slowdowns are UNKNOWN."""
+        with self._locked():
+            if index >= len(self._cards):
+                return UNKNOWN_LIMITS
+            cap = partial(self._ask, "amdsmi_get_power_cap_info", self._cards[index].handle)
+            (answer,) = self._timeout.call([(index, cap)])
+        # In microwatts (amdsmi.h, `amdsmi_power_cap_info_t`).
+        return UNKNOWN_LIMITS if answer in (None, UNKNOWN) else Limits(answer["power_cap"] / 1e6)
+
+    def utilization(self) -> dict[str, int | Unknown]:
+        """Return each GPU's utilization now, in percent, by its UUID; after `inventory`, which finds them."""
+        with self._locked():
+            cards = [card for card in self._cards if card.is_found]
+            asked = [
+                (card.gpu.index, partial(self._ask, "amdsmi_get_gpu_activity", card.handle)) for card in cards
+            ]
+            answers = [UNKNOWN if one is None else one for one in self._timeout.call(asked)]
+        figures = zip(cards, answers, strict=True)
+        return {str(card.gpu.uuid): _known(answer, "gfx_activity") for card, answer in figures}
+
+    def process_detail(self, pid: int) -> ProcessDetail:
+        """Return more about a process that a snapshot has listed."""
+        return self._processes.detail(pid)
+
+    def close(self) -> None:
+        """Shut AMD SMI down; the next read starts it again."""
+        with self._locked():
+            if self._is_started:
+                self._timeout.call([("shut down", partial(self._ask, "amdsmi_shut_down"))])
+            self._is_started, self._opened_at, self._cards = False, -math.inf, []
+            self._timeout.close()
+
+    def _locked(self) -> threading.Lock:
+        if os.getpid() != self._pid:  # a thread that held the lock did not survive the fork
+            self._pid, self._lock = os.getpid(), threading.Lock()
+        return self._lock
+
+    def _open(self) -> None:
+        """Start the library, unless it is started, and list the GPUs."""
+        handles: list[Any] | None = None
+        self._machine = Inventory(problem=_HUNG_DRIVER)
+        try:
+            (handles,) = self._timeout.call([("open", self._list_handles)])
+        except self._amdsmi.AmdSmiException as error:
+            self._machine = Inventory(problem=f"AMD SMI is not answering: it says {_reason(error)}.")
+        if handles is None:
+            self._cards = []
+            return
+        if len(handles) != len(self._cards):
+            self._cards = [_Card(Gpu(index, vendor="amd"), handle) for index, handle in enumerate(handles)]
+        for card in self._cards:  # kept, as a GPU that is lost by now is shown with its name
+            card.is_found = False
+        self._machine, self._opened_at = Inventory(), time.monotonic()
+
+    def _list_handles(self) -> list[Any]:
+        if not self._is_started:
+            self._amdsmi.amdsmi_init()  # INIT_AMD_GPUS: no CPU's
+            self._is_started = True
+        handles: list[Any] = self._amdsmi.amdsmi_get_processor_handles()
+        return handles
+
+    def _read(self, card: _Card) -> Gpu:
+        """Find out what a GPU is, unless that is known, and read its figures."""
+        refusals: list[Exception] = []
+        ask = partial(self._ask, refusals=refusals)
+        if not card.is_found:
+            card.gpu = self._identify(card, ask)
+            card.is_found = card.gpu.uuid is not UNKNOWN
+        vram = self._amdsmi.AmdSmiMemoryType.VRAM
+        total = ask("amdsmi_get_gpu_memory_total", card.handle, vram)
+        used = ask("amdsmi_get_gpu_memory_usage", card.handle, vram)
+        status = GpuStatus(
+            used,
+            UNKNOWN if UNKNOWN in (total, used) else max(0, total - used),
+            _known(ask("amdsmi_get_gpu_activity", card.handle), "gfx_activity"),
+            self._temperature(card, ask),
+            _power(ask("amdsmi_get_power_info", card.handle)),
+            self._running(card, ask),
+        )
+        if (total, status) == (UNKNOWN, GpuStatus()) and not all(map(_is_refusal, refusals)):
+            return replace(card.gpu, problem=f"not answering: AMD SMI says {_reason(refusals[-1])}")
+        return replace(card.gpu, memory_total=total, status=status)
+
+    def _identify(self, card: _Card, ask: Callable[..., Any]) -> Gpu:
+        asic = ask("amdsmi_get_gpu_asic_info", card.handle)
+        numbers = ask("amdsmi_get_gpu_enumeration_info", card.handle)
+        driver = _known(ask("amdsmi_get_gpu_driver_info", card.handle), "driver_version")
+        if driver is not UNKNOWN:
+            self._machine = replace(self._machine, driver_version=driver)
+        if asic is UNKNOWN:
+            return card.gpu
+        serial = _known(asic, "asic_serial")
+        return replace(
+            card.gpu,
+            uuid=UNKNOWN if serial is UNKNOWN or not int(serial, 16) else f"GPU-{int(serial, 16):016x}",
+            name=_known(asic, "market_name"),
+            bus_id=ask("amdsmi_get_gpu_device_bdf", card.handle),
+            hip_id=_known(numbers, "hip_id"),
+        )
+
+    def _temperature(self, card: _Card, ask: Callable[..., Any]) -> int | Unknown:
+        """Return the temperature of the hottest spot; where there is no such sensor, at the edge."""
+        sensors, metrics = self._amdsmi.AmdSmiTemperatureType, self._amdsmi.AmdSmiTemperatureMetric
+        for sensor in (sensors.JUNCTION, sensors.EDGE):
+            found: int | Unknown = ask("amdsmi_get_temp_metric", card.handle, sensor, metrics.CURRENT)
+            if found is not UNKNOWN:
+                return found
+        return UNKNOWN
+
+    def _running(self, card: _Card, ask: Callable[..., Any]) -> tuple[GpuProcess, ...] | Unknown:
+        """Return the processes with memory on it."""
+        running = ask("amdsmi_get_gpu_process_list", card.handle)
+        if running is UNKNOWN:
+            return UNKNOWN
+        found = []
+        for process in running:
+            known = self._processes.look_up(process["pid"])
+            found.append(
+                GpuProcess(process["pid"], known.name, known.owner, _memory(process), mine=known.mine)
+            )
+        return tuple(found)
+
+    def _ask(self, function: str, *arguments: Any, refusals: list[Exception] | None = None) -> Any:
+        """Return what a function of amdsmi returns; UNKNOWN where the library refuses, or has no such."""
+        try:
+            return getattr(self._amdsmi, function)(*arguments)
+        except (self._amdsmi.AmdSmiException, AttributeError, KeyError, ValueError) as error:
+            if refusals is not None:
+                refusals.append(error)
+            return UNKNOWN
+
+
+def _known(answer: Any, name: str) -> Any:
+    """Return a field of an answer; UNKNOWN where the library does not know it."""
+    value = UNKNOWN if answer is UNKNOWN else answer.get(name, "N/A")
+    if isinstance(value, int) and value >= _HIGHEST:
+        return UNKNOWN
+    return UNKNOWN if value in ("N/A", "") else value
+
+
+def _power(answer: Any) -> float | Unknown:
+    """Return watts: the current figure, or the average; which of them there is depends on the model."""
+    for name in ("current_socket_power", "average_socket_power", "socket_power"):
+        watts: float | Unknown = _known(answer, name)
+        if watts is not UNKNOWN and watts:
+            return watts
+    return UNKNOWN
+
+
+def _memory(process: dict[str, Any]) -> int | Unknown:
+    """Return a process's bytes of video memory."""
+    size: int | Unknown = process.get("memory_usage", {}).get("vram_mem", UNKNOWN)
+    return size
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether an error says that this figure is not to be had, and not that the GPU is in trouble."""
+    return getattr(error, "err_code", None) in _REFUSALS
+
+
+# AMDSMI_STATUS_NOT_SUPPORTED, _NOT_YET_IMPLEMENTED and _NO_PERM (amdsmi.h).
+_REFUSALS = (2, 3, 10)
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error of amdsmi's says, in a few words."""
+    text = str(getattr(error, "err_info", error))
+    return text.partition(" - ")[2] or text

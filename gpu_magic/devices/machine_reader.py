@@ -1,0 +1,90 @@
+"""Reads the GPUs of both vendors into one inventory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.amd_binding import find_amdsmi
+from gpu_magic.devices.limits import Limits
+from gpu_magic.devices.model import Gpu, Inventory
+from gpu_magic.devices.nvml import Nvml
+from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.amd import Amd
+    from gpu_magic.devices.unknown import Unknown
+
+__all__ = ["MachineReader"]
+
+
+class MachineReader:
+    """Reads NVIDIA's GPUs, and AMD's where amdsmi and its library are there, which is looked up once.
+
+    On a machine with both, plain numbers are NVIDIA's; `amd:1` is AMD's GPU 1, and labeled so.
+    """
+
+    def __init__(self) -> None:
+        self._nvidia = Nvml()
+        self._amd: Amd | None = None
+        self._amd_problem: str | None = None  # None: not looked up
+
+    def inventory(self) -> Inventory:
+        """Return all GPUs with their figures now: see `Nvml.inventory`."""
+        nvidia = self._nvidia.inventory()
+        if nvidia.simulated:
+            return nvidia
+        amd = self._read_amd()
+        if not amd.gpus:
+            problem = " ".join(filter(None, (nvidia.problem, amd.problem)))
+            return nvidia if nvidia.gpus else replace(nvidia, problem=problem)
+        if not nvidia.gpus:
+            return amd
+        beside = tuple(replace(gpu, prefix="amd:") for gpu in amd.gpus)
+        return replace(nvidia, gpus=(*nvidia.gpus, *beside))
+
+    def limits(self, gpu: Gpu) -> Limits:
+        """Return what holds a GPU back; UNKNOWN where it does not answer."""
+        if gpu.vendor == "amd":
+            return Limits() if self._amd is None else self._amd.limits(gpu.index)
+        return self._nvidia.limits(gpu.index)
+
+    def utilization(self) -> dict[str, int | Unknown]:
+        """Return each GPU's utilization now, in percent, by its UUID; after `inventory`, which finds them."""
+        amd = {} if self._amd is None else self._amd.utilization()
+        return self._nvidia.utilization() | amd
+
+    def near(self) -> frozenset[tuple[int, int]]:
+        """Return which of NVIDIA's GPUs are near each other; of AMD's that is not known."""
+        return self._nvidia.near()
+
+    def process_detail(self, pid: int) -> ProcessDetail:
+        """Return more about a process that a snapshot has listed."""
+        detail = self._nvidia.process_detail(pid)
+        is_known = detail is not UNKNOWN_DETAIL or self._amd is None
+        return detail if is_known else self._amd.process_detail(pid)
+
+    def close(self) -> None:
+        """Shut the drivers' libraries down; the next read opens them again."""
+        self._nvidia.close()
+        if self._amd is not None:
+            self._amd.close()
+
+    def _read_amd(self) -> Inventory:
+        if self._amd_problem is None:
+            self._amd_problem = self._find_amd()
+        if self._amd is None:
+            return Inventory(problem=self._amd_problem)
+        return self._amd.inventory()
+
+    def _find_amd(self) -> str:
+        """Look for amdsmi; return why AMD's GPUs can't be read though it is there, as a sentence."""
+        try:
+            amdsmi = find_amdsmi()
+        except ImportError as error:
+            return str(error)
+        if amdsmi is not None:
+            from gpu_magic.devices.amd import Amd  # needed by few
+
+            self._amd = Amd(amdsmi)
+        return ""

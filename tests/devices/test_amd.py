@@ -1,0 +1,154 @@
+"""AMD's GPUs, read by the real amdsmi over a pretend libamd_smi.so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from tests.machine import AMD_CARDS, CARDS, GIB, IN_CONTAINER, Driver, amd_environment, environment
+from tests.programs.runner import Runner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AMD = Driver(AMD_CARDS, version="6.12.12")
+Ask: TypeAlias = Callable[..., Any]
+
+
+@pytest.fixture
+def ask(native: Path, native_amd: Path, tmp_path: Path) -> Ask:
+    """Return a way to run a program on a machine with AMD's GPUs, and NVIDIA's where they are given."""
+
+    def run(
+        program: str,
+        *arguments: Any,
+        amd: Driver | None = AMD,
+        nvidia: Driver | None = None,
+        **variables: str,
+    ) -> Any:
+        found: dict[str, str] = {}
+        if nvidia is not None:
+            nvidia.write(tmp_path / "nvidia")
+            found = environment(native, tmp_path / "nvidia")
+        if amd is not None:
+            amd.write(tmp_path / "amd")
+            found = amd_environment(native_amd, tmp_path / "amd", found)
+        return Runner(found | variables).fresh(f"amd_gpus.{program}", *arguments)
+
+    return run
+
+
+def test_all_figures_are_read(ask: Ask) -> None:
+    busy = replace(AMD_CARDS[1], used=60 * GIB, util=97, processes=((os.getpid(), 59 * GIB),))
+    found = ask("inventory", amd=Driver((AMD_CARDS[0], busy), version="6.12.12"))
+    assert found["driver_version"] == "6.12.12"
+    gpu = found["gpus"][1]
+    (process,) = gpu["status"].pop("processes")
+    assert gpu["status"] == {
+        "memory_used": 60 * GIB,
+        "memory_free": 132 * GIB,
+        "utilization": 97,
+        "temperature": 41,
+        "power": 140,
+        "claims": [],
+    }
+    assert (process["pid"], process["memory"], process["mine"]) == (os.getpid(), 59 * GIB, False)
+    assert (process["owner"] is None) == IN_CONTAINER
+    known = ("index", "uuid", "name", "bus_id", "memory_total", "vendor", "hip_id", "problem")
+    assert [gpu[name] for name in known] == [
+        1,
+        "GPU-1c0ffee000000001",
+        "AMD Instinct MI300X",
+        "0000:15:00.0",
+        192 * GIB,
+        "amd",
+        0,
+        "",
+    ]
+
+
+def test_figures_that_the_library_refuses_are_unknown(ask: Ask) -> None:
+    blank = replace(AMD_CARDS[0], used=None, util=None, temperature=None, milliwatts=None, hip=None)
+    (gpu,) = ask("inventory", amd=Driver((blank,)))["gpus"]
+    figures = ("memory_used", "memory_free", "utilization", "temperature", "power")
+    assert [gpu["status"][name] for name in figures] == [None] * 5
+    assert (gpu["hip_id"], gpu["problem"], gpu["memory_total"]) == (None, "", 192 * GIB)
+
+
+def test_a_gpu_without_a_serial_number_has_no_uuid(ask: Ask) -> None:
+    (gpu,) = ask("inventory", amd=Driver((replace(AMD_CARDS[0], uuid="GPU-0000000000000000"),)))["gpus"]
+    assert gpu["uuid"] is None
+    assert gpu["name"] == "AMD Instinct MI300X"
+
+
+def test_a_gpu_that_does_not_answer_keeps_its_name_and_comes_back(ask: Ask) -> None:
+    problem = "not answering: AMD SMI says No data was found for given input"
+    assert ask("lost_and_back", 1) == ["", problem, "AMD Instinct MI300X", ""]
+
+
+def test_a_gpu_that_hangs_delays_no_other(ask: Ask) -> None:
+    driver = replace(AMD, hangs=(("amdsmi_get_gpu_activity", 2, 3600.0),))
+    hung = "not answering: a call into the driver did not come back in time"
+    assert ask("hangs", amd=driver) == [["", 40], ["", 41], [hung, None], ["", 43]]
+
+
+def test_a_driver_that_refuses_is_a_sentence(ask: Ask) -> None:
+    found = ask("inventory", amd=replace(AMD, refuse=34))
+    assert found["gpus"] == []
+    assert found["problem"].endswith("AMD SMI is not answering: it says Driver not loaded.")
+
+
+def test_a_power_limit_is_in_watts(ask: Ask) -> None:
+    assert ask("limits") == [750, True]
+
+
+def test_the_table_is_one_with_rocm_smis_numbers(ask: Ask) -> None:
+    text, html = ask("table")
+    rows = [line.split() for line in text.splitlines()[2:6]]
+    assert [row[:4] for row in rows] == [[str(number), "AMD", "Instinct", "MI300X"] for number in range(4)]
+    assert html.count("AMD Instinct MI300X") == 4
+    assert "41°C" in text
+    assert "41°C" in html
+
+
+def test_a_mixed_machine_shows_both(ask: Ask) -> None:
+    found = ask("inventory", nvidia=Driver(CARDS[:2]))
+    assert [(gpu["vendor"], gpu["index"], gpu["prefix"]) for gpu in found["gpus"]] == [
+        ("nvidia", 0, ""),
+        ("nvidia", 1, ""),
+        *(("amd", number, "amd:") for number in range(4)),
+    ]
+    text, _ = ask("table", nvidia=Driver(CARDS[:2]))
+    assert [line.split()[0] for line in text.splitlines()[2:8]] == [
+        "0",
+        "1",
+        *(f"amd:{number}" for number in range(4)),
+    ]
+
+
+def test_nvidias_gpus_are_as_ever_where_amds_driver_is_in_trouble(ask: Ask) -> None:
+    found = ask("inventory", amd=replace(AMD, refuse=34), nvidia=Driver(CARDS))
+    assert [gpu["vendor"] for gpu in found["gpus"]] == ["nvidia"] * 4
+    assert found["problem"] == ""
+
+
+def test_a_simulated_machine_is_shown_alone(ask: Ask) -> None:
+    found = ask("inventory", GPU_MAGIC_SIMULATE="2xT4")
+    assert [gpu["vendor"] for gpu in found["gpus"]] == ["nvidia"] * 2
+
+
+@pytest.mark.parametrize("code", ["import gpu_magic", "import gpu_magic.process.view"])
+def test_amdsmi_is_not_imported_before_a_first_read(ask: Ask, code: str) -> None:
+    assert ask("imported_by", code) == {"imported": False, "usable": True}
+
+
+def test_without_the_library_amdsmi_is_neither_imported_nor_heard(
+    ask: Ask, capfd: pytest.CaptureFixture[str]
+) -> None:
+    read = "import gpu_magic; gpu_magic.gpus()"
+    assert ask("imported_by", read, amd=None, nvidia=Driver(CARDS)) == {"imported": False, "usable": False}
+    assert "libamd_smi" not in "".join(capfd.readouterr())

@@ -1,0 +1,55 @@
+"""What a process sees of AMD's GPUs, through the real amdsmi over the pretend libraries."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import gpu_magic
+from gpu_magic.devices.amd_binding import find_amdsmi
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.process.session import current
+from gpu_magic.process.view import read_limits
+
+
+def inventory() -> dict[str, Any]:
+    return gpu_magic.gpus().to_dict()
+
+
+def table() -> list[str]:
+    gpus = gpu_magic.gpus()
+    return [repr(gpus), gpus._repr_html_()]
+
+
+def limits() -> list[Any]:
+    found = read_limits(current(), gpu_magic.gpus()[0])
+    return [found.power, found.slowdowns is UNKNOWN]
+
+
+def lost_and_back(number: int) -> list[str]:
+    """Return what is wrong with a GPU before it is lost, then, and once it is back."""
+    state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
+    there = state.read_text()
+    found = [gpu_magic.gpus()[number].problem]
+    lines = there.splitlines(keepends=True)
+    cards = [position for position, line in enumerate(lines) if line.startswith("gpu ")]
+    lines[cards[number]] = lines[cards[number]].replace(" ok ", " lost ")
+    state.write_text("".join(lines))
+    gpu = gpu_magic.gpus()[number]
+    found += [gpu.problem, str(gpu.name)]
+    state.write_text(there)
+    return [*found, gpu_magic.gpus()[number].problem]
+
+
+def hangs() -> list[Any]:
+    """Return which GPUs hang, and that the others have their figures."""
+    return [[gpu.problem, None if gpu.problem else gpu.status.temperature] for gpu in gpu_magic.gpus()]
+
+
+def imported_by(first: str) -> dict[str, bool]:
+    """Return whether amdsmi is imported after a piece of code, and whether it was found to be usable."""
+    exec(first, {})
+    loaded = "amdsmi" in sys.modules
+    return {"imported": loaded, "usable": find_amdsmi() is not None}
