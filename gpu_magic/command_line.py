@@ -164,6 +164,7 @@ def _record(device: Device) -> dict[str, Any]:
     processes = None if status.processes is UNKNOWN else status.processes
     return {
         "index": device.index if isinstance(device, Gpu) else None,
+        "vendor": device.vendor if isinstance(device, Gpu) else "nvidia",
         "gpu": device.index if isinstance(device, Gpu) else device.gpu_index,
         "uuid": _known(device.uuid),
         "name": _known(device.name),

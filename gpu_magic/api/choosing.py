@@ -99,7 +99,7 @@ def choose(
     ----------
     wanted
         As after `%gpus`: `"1,3"`, `"0-2,5"`, `"GPU-8f3a"`, `"auto:2"`, `"all"`, `"none"`, `"reset"`; or a
-        number, or one of `gpus()`; or several. The order is kept: the first is `cuda:0`.
+        number, or one of `gpus()`; or several. The order is kept: the first is `cuda:0`. `"amd:1"` is AMD's.
     by
         Write CUDA_VISIBLE_DEVICES by "index" or "uuid"; None follows what the process was started with.
     order

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.call_timeout import CallTimeout
 from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
-from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory
-from gpu_magic.devices.processes import ProcessTable
+from gpu_magic.devices.model import Gpu, GpuStatus, Inventory
+from gpu_magic.devices.processes import ProcessTable, gpu_process
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpu_magic.devices.model import GpuProcess
     from gpu_magic.devices.process_detail import ProcessDetail
 
 __all__ = ["Amd"]
@@ -198,16 +199,11 @@ class Amd:
 
     def _running(self, card: _Card, ask: Callable[..., Any]) -> tuple[GpuProcess, ...] | Unknown:
         """Return the processes with memory on it."""
-        running = ask("amdsmi_get_gpu_process_list", card.handle)
+        running: list[dict[str, Any]] | Unknown = ask("amdsmi_get_gpu_process_list", card.handle)
         if running is UNKNOWN:
             return UNKNOWN
-        found = []
-        for process in running:
-            known = self._processes.look_up(process["pid"])
-            found.append(
-                GpuProcess(process["pid"], known.name, known.owner, _memory(process), mine=known.mine)
-            )
-        return tuple(found)
+        look_up = self._processes.look_up
+        return tuple([gpu_process(one["pid"], look_up(one["pid"]), _memory(one)) for one in running])
 
     def _ask(self, function: str, *arguments: Any, refusals: list[Exception] | None = None) -> Any:
         """Return what a function of amdsmi returns; UNKNOWN where the library refuses, or has no such."""

@@ -13,6 +13,7 @@ from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 
 if TYPE_CHECKING:
     from gpu_magic.devices.amd import Amd
+    from gpu_magic.devices.model import Vendor
     from gpu_magic.devices.unknown import Unknown
 
 __all__ = ["MachineReader"]
@@ -28,6 +29,14 @@ class MachineReader:
         self._nvidia = Nvml()
         self._amd: Amd | None = None
         self._amd_problem: str | None = None  # None: not looked up
+        self._seen: set[Vendor] = set()  # whose GPUs there were
+
+    @property
+    def reads_amd(self) -> bool:
+        """Whether amdsmi and its library are there; AMD's GPUs may be."""
+        if self._amd_problem is None:
+            self._amd_problem = self._find_amd()
+        return self._amd is not None
 
     def inventory(self) -> Inventory:
         """Return all GPUs with their figures now: see `Nvml.inventory`."""
@@ -35,11 +44,14 @@ class MachineReader:
         if nvidia.simulated:
             return nvidia
         amd = self._read_amd()
+        self._seen |= {*nvidia.vendors, *amd.vendors}
+        if not amd.gpus and not nvidia.gpus:
+            return replace(nvidia, problem=" ".join(filter(None, (nvidia.problem, amd.problem))))
+        # A library that is there without its GPUs is nothing to tell; GPUs that were there before are.
         if not amd.gpus:
-            problem = " ".join(filter(None, (nvidia.problem, amd.problem)))
-            return nvidia if nvidia.gpus else replace(nvidia, problem=problem)
+            return replace(nvidia, limitation=amd.problem) if "amd" in self._seen else nvidia
         if not nvidia.gpus:
-            return amd
+            return replace(amd, limitation=nvidia.problem) if "nvidia" in self._seen else amd
         beside = tuple(replace(gpu, prefix="amd:") for gpu in amd.gpus)
         return replace(nvidia, gpus=(*nvidia.gpus, *beside))
 
@@ -61,8 +73,9 @@ class MachineReader:
     def process_detail(self, pid: int) -> ProcessDetail:
         """Return more about a process that a snapshot has listed."""
         detail = self._nvidia.process_detail(pid)
-        is_known = detail is not UNKNOWN_DETAIL or self._amd is None
-        return detail if is_known else self._amd.process_detail(pid)
+        if detail is UNKNOWN_DETAIL and self._amd is not None:
+            return self._amd.process_detail(pid)
+        return detail
 
     def close(self) -> None:
         """Shut the drivers' libraries down; the next read opens them again."""
@@ -71,10 +84,8 @@ class MachineReader:
             self._amd.close()
 
     def _read_amd(self) -> Inventory:
-        if self._amd_problem is None:
-            self._amd_problem = self._find_amd()
-        if self._amd is None:
-            return Inventory(problem=self._amd_problem)
+        if not self.reads_amd or self._amd is None:
+            return Inventory(problem=self._amd_problem or "")
         return self._amd.inventory()
 
     def _find_amd(self) -> str:

@@ -386,7 +386,7 @@ class Inventory:
         """Whose GPUs there are; the first are those that plain numbers name."""
         return tuple(dict.fromkeys(gpu.vendor for gpu in self.gpus))
 
-    def of(self, vendor: Vendor) -> Inventory:
+    def of_vendor(self, vendor: Vendor) -> Inventory:
         """Return the same machine with the GPUs of one vendor alone."""
         if all(gpu.vendor == vendor for gpu in self.gpus):
             return self

@@ -8,15 +8,17 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.process_names import ProcessNames
 from gpu_magic.display.refusal import refusal_text
 from gpu_magic.display.rows import claims_on
-from gpu_magic.process.environment import MASK, ORDER
+from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.outcome import Applied, Narrowed, Outcome, Refused
 from gpu_magic.restart.saved_choice import NOT_APPLIED
+from gpu_magic.selection.visible import HIP, MASK
 from gpu_magic.text import GIB, bytes_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpu_magic.devices.model import Device
+    from gpu_magic.selection.select import Selection
 
 __all__ = ["Choice", "resumed_text"]
 
@@ -41,7 +43,7 @@ class Choice:
 
     @property
     def mask(self) -> str | None:
-        """The value of CUDA_VISIBLE_DEVICES that names them; None: not set."""
+        """The value of CUDA_VISIBLE_DEVICES (AMD's: HIP_VISIBLE_DEVICES) that names them; None: not set."""
         return self._outcome.selection.mask
 
     @property
@@ -95,11 +97,10 @@ def _applied(outcome: Applied) -> Iterator[str]:
     selection = outcome.selection
     if outcome.is_reset:
         yield f"As this process was started: {_settings(outcome)}."
-    if (
-        not outcome.is_reset or selection.mask is not None
-    ):  # an unset mask is every GPU as it comes: no choice
+    is_set = any(value is not None for value in selection.variables.values())
+    if not outcome.is_reset or is_set:  # without any, it is every GPU as it comes: no choice
         if selection.devices == ():
-            yield "No GPU is visible to CUDA: frameworks run on the CPU."
+            yield f"No GPU is visible to {_runtimes(selection)}: frameworks run on the CPU."
         yield from _map(outcome, range(len(outcome.devices)))
         for device in outcome.devices:
             yield from _others_on(device)
@@ -114,6 +115,12 @@ def _applied(outcome: Applied) -> Iterator[str]:
         )
 
 
+def _runtimes(selection: Selection) -> str:
+    """Return what a selection hides GPUs from: CUDA, ROCm, or both."""
+    hides_both = selection.variables.get(MASK) is not None and selection.variables.get(HIP) is not None
+    return "CUDA or ROCm" if hides_both else runtime_of(selection.vendor)
+
+
 def _narrowed(outcome: Narrowed) -> Iterator[str]:
     yield from _map(outcome, outcome.ordinals)
     yield from outcome.results
@@ -125,8 +132,8 @@ def _narrowed(outcome: Narrowed) -> Iterator[str]:
 
 
 def _settings(outcome: Applied) -> str:
-    """Return the two variables as text."""
-    pairs = ((MASK, outcome.selection.mask), (ORDER, outcome.selection.order))
+    """Return the variables as text."""
+    pairs = outcome.selection.variables.items()
     return ", ".join(f"{name} not set" if value is None else f"{name}={value}" for name, value in pairs)
 
 

@@ -41,10 +41,10 @@ def refusal_text(refused: Refused) -> str:
     guard = refused.guard
     if guard.state is State.FORKED:
         return (
-            f"CUDA {guard.sentence}. Nothing was changed.\n"
-            'Start workers with the "spawn" method, or fork before the first use of CUDA.'
+            f"{guard}. Nothing was changed.\n"
+            f'Start workers with the "spawn" method, or fork before the first use of {guard.runtime}.'
         )
-    why = f"CUDA was {guard.seen}, and this process keeps {guard.frozen_to}. Nothing was changed."
+    why = f"{guard.runtime} was {guard.seen}, and this process keeps {guard.frozen_to}. Nothing was changed."
     return "\n".join([why, *_without_a_restart(refused), _with_a_restart(refused)])
 
 
@@ -66,7 +66,7 @@ def _without_a_restart(refused: Refused) -> Iterator[str]:
     yield f"{has} To work on {label_of(device)} without a restart:"
     for name, statement in refused.statements:
         yield f"  {name}: {statement}"
-    number = str(device.index) if isinstance(device, Gpu) else refused.guard.uuids[ordinal]
+    number = device.number_text if isinstance(device, Gpu) else refused.guard.uuids[ordinal]
     if refused.program == "python":
         block, onwards = f"with gpu_magic.on_gpu({ordinal})", f"gpu_magic.choose({number!r}, in_process=True)"
         yield f"  any framework: {block} for a block, {onwards} from here on"
@@ -86,5 +86,5 @@ def _with_a_restart(refused: Refused) -> str:
     if refused.program == "python":
         options = ", …" if str(refused.options) else ""
         typed = f"gpu_magic.choose({refused.request!r}{options})"
-    again = f"{restart} and run {typed} before anything starts CUDA"
+    again = f"{restart} and run {typed} before anything starts {refused.guard.runtime}"
     return f"{wish}: {typed} --restart, or {again}." if refused.program == "kernel" else f"{wish}: {again}."

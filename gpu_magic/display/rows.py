@@ -221,6 +221,8 @@ def _visible_as(uuid: str | Unknown, view: KernelView) -> str:
         return _NOT_VISIBLE
     if uuid in view.names:
         return view.names[uuid]
+    if uuid in view.others:
+        return UNKNOWN_TEXT
     return _NOT_VISIBLE if view.given is None or uuid in view.given else _NOT_GIVEN
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.rows import UNKNOWN_TEXT, Row, rows
 from gpu_magic.display.style import STYLE
+from gpu_magic.process.guard import runtime_of
 from gpu_magic.text import printable, shortened
 
 if TYPE_CHECKING:
@@ -182,10 +183,21 @@ def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     now = _mask(view.mask)
     if view.order:
         now += f" (CUDA_DEVICE_ORDER={shortened(view.order, 40)})"
-    started = _mask(view.inherited)
+    started, vendors = _mask(view.inherited), snapshot.vendors
+    if vendors == ("amd",):
+        started, now = _hip(view.inherited_amd), _hip(view.amd)
+    elif "amd" in vendors:
+        started, now = f"{started}; AMD: {_hip(view.inherited_amd)}", f"{now}; AMD: {_hip(view.amd)}"
     if view.allotted:
         started = f"{started.removesuffix(_ALL)}; {view.allotted}"
-    return [("Started with", started), ("Now", now), ("CUDA", view.cuda)]
+    return [("Started with", started), ("Now", now), (runtime_of(view.vendor), view.cuda)]
+
+
+def _hip(hiding: Iterable[tuple[str, str]]) -> str:
+    if not hiding:
+        return f"HIP_VISIBLE_DEVICES not set{_ALL}"
+    values = (f"{name}={shortened(value, _LONGEST_MASK) or '(empty)'}" for name, value in hiding)
+    return ", ".join(values)
 
 
 def _mask(mask: str | None) -> str:

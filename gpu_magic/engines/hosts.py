@@ -60,7 +60,7 @@ def _snapshot(engines: Sequence[Engine], read: Sequence[Inventory], alive: Seque
     gpus: dict[object, Gpu] = {}
     known = tuple(gpu for engine in engines for gpu in _without_figures(engine.devices))
     for gpu in (*(gpu for inventory in read for gpu in inventory), *known):
-        gpus.setdefault(gpu.index if gpu.uuid is UNKNOWN else gpu.uuid, _with_ours(gpu, ours, pids))
+        gpus.setdefault(gpu.number_text if gpu.uuid is UNKNOWN else gpu.uuid, _with_ours(gpu, ours, pids))
     first = read[0] if read else Inventory(simulated="not read now" if engines[0].is_simulated else "")
     names = {
         str(device.uuid): f"cuda:{ordinal} of engine {engine.number}"
@@ -68,7 +68,7 @@ def _snapshot(engines: Sequence[Engine], read: Sequence[Inventory], alive: Seque
         for ordinal, device in enumerate(engine.devices)
     }
     return Snapshot(
-        tuple(sorted(gpus.values(), key=lambda gpu: gpu.index)),
+        tuple(sorted(gpus.values(), key=lambda gpu: (gpu.prefix, gpu.index))),
         first.driver_version,
         first.cuda_version,
         first.simulated,

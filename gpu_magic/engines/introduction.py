@@ -83,8 +83,8 @@ def version() -> str:
 def too_late(guard: Guard) -> str:
     """Return why an engine can't be given GPUs any more, as a clause."""
     if guard.state is State.FROZEN:
-        return f"CUDA was {guard.seen} there, with {guard.frozen_to}"
-    return f"CUDA {guard.sentence}"
+        return f"{guard.runtime} was {guard.seen} there, with {guard.frozen_to}"
+    return str(guard)
 
 
 def settle(uuids: Sequence[str], variables: Mapping[str, str]) -> str:

@@ -36,16 +36,15 @@ class KeptEngine:
     ----------
     uuids
         The GPUs that it has, in the order of `cuda:i`.
-    mask, order
-        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER there; None: not set.
+    variables
+        The variables that name them there, and their values; None: not set.
     host, process
         See `Engine`.
 
     """
 
     uuids: tuple[str, ...]
-    mask: str | None
-    order: str | None
+    variables: Mapping[str, str | None]
     host: str
     process: Process
 

@@ -21,7 +21,6 @@ from gpu_magic.launching.failures import Causes, how_it_ended
 from gpu_magic.launching.guarded import Guarded
 from gpu_magic.launching.guardian import send
 from gpu_magic.launching.run_folder import RunFolder
-from gpu_magic.process.environment import MASK, ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -113,8 +112,7 @@ class LocalProcesses(Starter):
         kept = [
             KeptEngine(
                 tuple(str(device.uuid) for device in engine.devices),
-                self._parts[engine.number].mask,
-                self._parts[engine.number].order,
+                dict(self._parts[engine.number].variables),
                 engine.host,
                 engine.process,
             )
@@ -135,8 +133,7 @@ class LocalProcesses(Starter):
                 f"--IPEngine.id={number}",
             ],
             {
-                MASK: part.mask,
-                ORDER: part.order,
+                **part.variables,
                 "GPU_MAGIC_INDEX": str(number),
                 "GPU_MAGIC_COUNT": str(len(self._parts)),
                 **rank_variables(number, self._meeting),

@@ -14,7 +14,7 @@ from gpu_magic.engines.processes import LocalProcesses
 from gpu_magic.errors import ClusterError
 from gpu_magic.launching.devices import divide, pick
 from gpu_magic.process.view import read_machine
-from gpu_magic.selection.select import Selection
+from gpu_magic.selection.select import Selection, vendor_of
 from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def attach(session: Session, name: str) -> Cluster:
     for number, one in enumerate(kept.engines):
         devices = tuple(by_uuid[uuid] for uuid in one.uuids if uuid in by_uuid)
         engines.append(Engine(number, devices, one.host, one.process, bool(machine.simulated)))
-        parts.append(Selection(devices, one.mask, one.order))
+        parts.append(Selection(devices, one.variables, (), vendor_of(devices)))
     processes = LocalProcesses.adopt(kept, parts)
     return Cluster(_client(ipyparallel, processes.connection_file()), engines, processes)
 

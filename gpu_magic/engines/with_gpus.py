@@ -71,5 +71,7 @@ def _named(name: int | str, engines: Iterable[Engine]) -> Iterable[Device]:
 
 def _is(device: Device, name: int | str) -> bool:
     if isinstance(name, int):
-        return isinstance(device, Gpu) and device.index == name
+        return isinstance(device, Gpu) and not device.prefix and device.index == name
+    if isinstance(device, Gpu) and device.number_text == name:
+        return True
     return str(device.uuid).startswith(name)

@@ -96,7 +96,7 @@ def divide(selection: Selection) -> list[Selection]:
     assert isinstance(selection.devices, tuple)  # noqa: S101 - `pick` has seen to it
     entries = (selection.mask or "").split(",")
     return [
-        replace(selection, devices=(device,), mask=entry)
+        replace(selection.with_mask(entry), devices=(device,))
         for device, entry in zip(selection.devices, entries, strict=True)
     ]
 
@@ -117,4 +117,10 @@ def _visible(snapshot: Snapshot) -> tuple[int | str, ...]:
 
 
 def _named(devices: Sequence[Device]) -> Named:
-    return Named(tuple(device.index if isinstance(device, Gpu) else device.uuid for device in devices))
+    return Named(tuple(map(_identifier, devices)))
+
+
+def _identifier(device: Device) -> int | str:
+    if isinstance(device, Gpu):
+        return device.number_text if device.prefix else device.index
+    return device.uuid

@@ -13,7 +13,7 @@ from gpu_magic.launching.devices import divide, pick
 from gpu_magic.launching.launchers import Command, plan_command
 from gpu_magic.launching.prepared import Prepared, Process
 from gpu_magic.launching.run_folder import RunFolder
-from gpu_magic.process.environment import MASK, ORDER
+from gpu_magic.selection.visible import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -75,7 +75,7 @@ def prepare(
         One line that says why it can't be launched.
 
     """
-    for name in {MASK, ORDER} & set(variables):
+    for name in set(NAMES) & set(variables):
         raise LaunchError(f"{name} says which GPUs the command gets: name them with --gpus instead.")
     for name, value in variables.items():
         if not name or "=" in name or "\0" in f"{name}{value}":
@@ -113,7 +113,7 @@ def prepare(
 
 def _variables(selection: Selection, given: Mapping[str, str]) -> dict[str, str | None]:
     """Return the variables that are set for a command; None: removed."""
-    found: dict[str, str | None] = {MASK: selection.mask, ORDER: selection.order}
+    found = dict(selection.variables)
     if "PYTHONUNBUFFERED" not in os.environ:
         found["PYTHONUNBUFFERED"] = "1"  # what is written is seen at once
     if os.environ.get("MPLBACKEND", "").startswith("module://matplotlib_inline"):

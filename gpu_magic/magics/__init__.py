@@ -84,8 +84,8 @@ def unload(shell: InteractiveShell) -> None:
     magics = magics_of(shell)
     if magics is None:
         return
-    from gpu_magic.process.environment import MASK
     from gpu_magic.process.session import current
+    from gpu_magic.selection.visible import HIP, MASK
 
     magics.remove()
     cuda_watch.end()
@@ -93,13 +93,11 @@ def unload(shell: InteractiveShell) -> None:
         panels.panel_state().pause()
     if hasattr(shell, "kernel"):
         _page_comm().close()
-    if MASK in current().unload():
-        now = (
-            f"is {os.environ[MASK]!r} again"
-            if MASK in os.environ
-            else "is unset again, so that all GPUs are visible"
-        )
-        print(f"Your choice is undone: {MASK} {now}. %gpus chooses anew, once gpu_magic is loaded.")
+    changed = current().unload()
+    for name in [name for name in (MASK, HIP) if name in changed][:1]:
+        value = os.environ.get(name)
+        now = "is unset again, so that all GPUs are visible" if value is None else f"is {value!r} again"
+        print(f"Your choice is undone: {name} {now}. %gpus chooses anew, once gpu_magic is loaded.")
 
 
 def magics_of(shell: InteractiveShell) -> GpuMagics | None:

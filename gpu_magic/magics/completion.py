@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from IPython.core.completer import SimpleMatcherResult
 
+    from gpu_magic.devices.model import Device
+
 __all__ = ["complete"]
 
 _WORDS = ("all", "auto", "none", "reset")
@@ -112,8 +114,13 @@ def _devices(*, is_first: bool) -> list[str]:
         return []
     names = {} if gpus.kernel.names is UNKNOWN else gpus.kernel.names
     ordinals = [name.partition(":")[2] for name in names.values()]
-    physical = [f"smi:{device.number_text}" for device in gpus.devices if str(device.uuid) in names]
+    physical = [_physical(device) for device in gpus.devices if str(device.uuid) in names]
     return [*ordinals, *names.values(), *physical, *names, *(["cpu"] if is_first else [])]
+
+
+def _physical(device: Device) -> str:
+    is_amd = isinstance(device, Gpu) and device.prefix
+    return device.number_text if is_amd else f"smi:{device.number_text}"
 
 
 def _gpus(piece: str, *, is_first: bool) -> list[str]:
@@ -123,8 +130,8 @@ def _gpus(piece: str, *, is_first: bool) -> list[str]:
     except GpuMagicError:  # a machine to simulate that is not understood: %gpus says so
         return []
     whole = [device for device in devices if isinstance(device, Gpu) and not device.is_split]
-    numbers = [gpu.index for gpu in whole]
-    offers = [str(number) for number in numbers]
+    numbers = [gpu.index for gpu in whole if not gpu.prefix]
+    offers = [gpu.number_text for gpu in whole]
     if is_first:
         counts = [f"auto:{count}" for count in range(1, len(numbers) + 1)] if ":" in piece else []
         instances = [device for device in devices if not isinstance(device, Gpu)]

@@ -36,6 +36,7 @@ class GpusMagic:
         %gpus              show them: memory, utilization, temperature, power, who uses them, and what
                            this kernel calls them
         %gpus 1,3          choose by nvidia-smi's numbers: cuda:0 is GPU 1, cuda:1 is GPU 3
+        %gpus amd:1        AMD's GPU 1 by rocm-smi's number; without NVIDIA's GPUs 1 is enough
         %gpus 2,0          the order is kept: cuda:0 is GPU 2
         %gpus 0-2,5        a range
         %gpus GPU-8f3a     the beginning of a UUID, as far as it is unique

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError, PlacementError
+from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot, take_snapshot
 from gpu_magic.selection.find import find
@@ -70,7 +71,7 @@ def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
     choice = f"%gpus {device.number_text}"
     raise PlacementError(
         f"{device.label} is not among the GPUs of this process ({_mapping_text(visible)}); {choice} chooses "
-        "it, before CUDA is started."
+        f"it, before {runtime_of(snapshot.kernel.vendor)} is started."
     )
 
 

@@ -12,17 +12,20 @@ from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.settings import FrameworkSettings
 from gpu_magic.process import program
-from gpu_magic.process.environment import MASK, ORDER, mask_and_order
+from gpu_magic.process.environment import variables_now
+from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.outcome import Applied, Narrowed, Refused
 from gpu_magic.process.state import State
 from gpu_magic.process.tasks import tasks
 from gpu_magic.process.view import judge_process, read_for_auto, read_machine
 from gpu_magic.process.watch import cuda_watch
-from gpu_magic.selection.mask import read, write
+from gpu_magic.selection.mask import write
 from gpu_magic.selection.memory import plan_memory
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import Auto, Nothing, Reset, parse
+from gpu_magic.selection.seen import read_visible
 from gpu_magic.selection.select import Selection, select, select_among
+from gpu_magic.selection.visible import NAMES, names_of
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -176,29 +179,31 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
             "An in-process choice sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit "
             f"{listed(options.given)}."
         )
-    state = cuda_watch.look()
-    if state is not State.FROZEN:
+    inventory = read_machine(session)
+    guard = judge_process(inventory, cuda_watch.look())
+    runtime = guard.runtime
+    if guard.state is not State.FROZEN:
         raise ChoiceError(
-            "CUDA has not been initialized here: choose for every framework, and not in-process."
+            f"{runtime} has not been initialized here: choose for every framework, and not in-process."
         )
     if isinstance(request, Nothing):
         raise ChoiceError(
-            "none can't hide GPUs once CUDA has been initialized; %%on_gpu cpu runs a cell on the CPU."
+            f"none can't hide GPUs once {runtime} has been initialized; %%on_gpu cpu runs a cell on the CPU."
         )
-    inventory = read_machine(session)
-    guard = judge_process(inventory, state)
     wanted: tuple[Device, ...] = ()
     if not isinstance(request, Reset):
         wanted = select_among(request, inventory, guard.known)
     ordinals = guard.ordinals(wanted)
     if len(ordinals) < len(wanted):
         other = " and no other" if guard.devices else ""
-        raise ChoiceError(f"CUDA was {guard.seen}, and this process can use {guard.frozen_to}{other}.")
+        can_use = f"this process can use {guard.frozen_to}{other}"
+        raise ChoiceError(f"{runtime} was {guard.seen}, and {can_use}.")
     results: list[str] = []
     if not dry_run:
         settings = _settings(session)
         results = settings.narrow(ordinals) if wanted else settings.widen()
-    selection = Selection(wanted, *mask_and_order())
+    names = names_of(*(inventory.vendors or ("nvidia",)))
+    selection = Selection(wanted, variables_now().named(names), (), guard.vendor)
     return Narrowed(selection, dry_run, bool(inventory.simulated), ordinals, tuple(results))
 
 
@@ -210,7 +215,7 @@ def _settings(session: Session) -> FrameworkSettings:
 
 def _check_background(selection: Selection) -> None:
     """Raise where a cell in the background runs on a GPU that would be another one with a selection."""
-    if (selection.mask, selection.order) == mask_and_order():
+    if selection.variables == variables_now().named(tuple(selection.variables)):
         return
     for task in tasks:
         if task.is_running and task.gpus:
@@ -221,8 +226,10 @@ def _check_background(selection: Selection) -> None:
 
 
 def _set_visible(session: Session, selection: Selection) -> None:
-    session.environment.set(MASK, selection.mask)
-    session.environment.set(ORDER, selection.order)
+    ours = session.environment
+    ours.restore([name for name in NAMES if name in ours and name not in selection.variables])
+    for name, value in selection.variables.items():
+        ours.set(name, value)
 
 
 def _set_memory(session: Session, memory: MemorySettings) -> None:
@@ -230,7 +237,7 @@ def _set_memory(session: Session, memory: MemorySettings) -> None:
     if not memory and session.settings is None:
         return
     variables, ours = _settings(session).limit(memory), session.environment
-    ours.restore([name for name in ours.names if name not in (MASK, ORDER, *variables)])
+    ours.restore([name for name in ours.names if name not in (*NAMES, *variables)])
     for name, value in variables.items():
         ours.set(name, value)
 
@@ -238,11 +245,12 @@ def _set_memory(session: Session, memory: MemorySettings) -> None:
 def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterator[str]:
     """Say where a choice that is applied may have no effect, or has none in a framework: a sentence each."""
     if guard.state in (State.BROKEN, State.UNCLEAR):
-        yield f"CUDA {guard.sentence}."
+        yield f"{guard}."
     if not _known(selection):
         return
-    mask = mask_and_order()[0]
-    if guard.state is State.LIVE and mask is not None and mask.strip() in ("", "-1"):
+    mask = variables_now().mask
+    is_cuda = guard.vendor == "nvidia"
+    if guard.state is State.LIVE and is_cuda and mask is not None and mask.strip() in ("", "-1"):
         # The driver then answers as if it had not been started (reported for cuInit: CUDA.jl #1336).
         yield (
             "CUDA's driver was loaded while every GPU was hidden. If it was also started, this comes too "
@@ -253,7 +261,8 @@ def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterat
     started = []
     for framework in imported():
         if without_cuda := framework.without_cuda():
-            yield without_cuda
+            if selection.vendor == "nvidia":  # how to install it
+                yield without_cuda
         elif framework.is_started() and not framework.has_gpu():
             started.append(framework.name)
     if started:
@@ -262,14 +271,13 @@ def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterat
 
 def _had_already(session: Session, request: Request, selection: Selection, guard: Guard) -> Selection | None:
     """Return what a process in which CUDA is initialized has, where that is what is asked for."""
-    if guard.state is not State.FROZEN or len(guard.known) < len(guard.devices):
+    if guard.state is not State.FROZEN or not guard.is_known or len(guard.known) < len(guard.devices):
         return None
-    had = replace(selection, devices=guard.known, notes=())
+    had = replace(selection, devices=guard.known, notes=(), vendor=guard.vendor)
     if isinstance(selection.devices, tuple) and _uuids(selection.devices) == _uuids(guard.known):
         return had
-    mask, order = mask_and_order()
-    if isinstance(request, Reset) and session.chosen is None and (mask, order) == session.inherited:
-        return replace(had, mask=mask, order=order)  # nothing was ever chosen
+    if isinstance(request, Reset) and session.chosen is None and variables_now() == session.inherited:
+        return had  # nothing was ever chosen
     return None
 
 
@@ -278,11 +286,13 @@ def _picked_before(session: Session, request: Request, guard: Guard) -> Selectio
 
     By now it would pick others; running the cell again asks for nothing new.
     """
-    if guard.state is not State.FROZEN or len(guard.known) < len(guard.devices):
+    if guard.state is not State.FROZEN or not guard.is_known or len(guard.known) < len(guard.devices):
         return None
     if not isinstance(request, Auto) or request != session.chosen:
         return None
-    return Selection(guard.known, write(guard.known, by_uuid=True), mask_and_order()[1])
+    variables = variables_now().named(names_of(guard.vendor)[:2])
+    had = Selection(guard.known, variables, (), guard.vendor)
+    return had.with_mask(write(guard.known, by_uuid=True))
 
 
 def _as_cuda_has_it(had: Selection, inventory: Inventory, *, dry_run: bool) -> Selection:
@@ -290,13 +300,17 @@ def _as_cuda_has_it(had: Selection, inventory: Inventory, *, dry_run: bool) -> S
 
     A variable that was changed after CUDA has read it misleads frameworks and new processes.
     """
-    mask, order = mask_and_order()
-    now = read(mask, inventory, order).devices
+    variables, name = variables_now(), names_of(had.vendor)[0]
+    now = read_visible(variables, inventory.of_vendor(had.vendor)).devices
     if now is UNKNOWN or had.devices is UNKNOWN or _uuids(now) == _uuids(had.devices):
-        return replace(had, mask=mask, order=order)
+        return replace(had, variables=variables.named(tuple(had.variables)))
+    mask = variables.named((name,))[name]
     value = "not set" if mask is None else repr(mask)
     was, becomes = ("is", "would be") if dry_run else ("was", "is")
-    return replace(had, notes=(f"{MASK} {was} {value}; it {becomes} {had.mask!r} again, as CUDA has it.",))
+    runtime = runtime_of(had.vendor)
+    return replace(
+        had, notes=(f"{name} {was} {value}; it {becomes} {had.mask!r} again, as {runtime} has it.",)
+    )
 
 
 def _known(selection: Selection) -> tuple[Device, ...]:

@@ -9,17 +9,22 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from gpu_magic.selection.visible import NAMES, Variables
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["MASK", "ORDER", "EnvironmentChanges", "launch_environment", "mask_and_order", "set_variable"]
-
-MASK, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+__all__ = ["EnvironmentChanges", "launch_environment", "set_variable", "variables_now", "visible_in"]
 
 
-def mask_and_order() -> tuple[str | None, str | None]:
-    """Return CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as they are now; None: not set."""
-    return os.environ.get(MASK), os.environ.get(ORDER)
+def variables_now() -> Variables:
+    """Return the variables that say which GPUs this process sees, as they are now."""
+    return visible_in(os.environ)
+
+
+def visible_in(environment: Mapping[str, str]) -> Variables:
+    """Return the variables that say which GPUs a process with an environment sees."""
+    return Variables(*map(environment.get, NAMES))
 
 
 def launch_environment() -> dict[str, str]:

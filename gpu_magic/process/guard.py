@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.record import record
+from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.process.state import State
+from gpu_magic.selection.hip import read_hip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpu_magic.devices.model import Device, Inventory
+    from gpu_magic.devices.model import Device, Inventory, Vendor
     from gpu_magic.process.cause import Sighting
+    from gpu_magic.selection.visible import Variables
 
-__all__ = ["Guard", "judge", "label_of"]
+__all__ = ["Guard", "judge", "judge_rocm", "label_of", "runtime_of"]
 
 
 @record
@@ -32,6 +35,10 @@ class Guard:
         What a frozen process has, as `cuda:0`, `cuda:1`, …; a bare UUID for one that NVML does not list.
     error
         What the driver answers where CUDA can't be used: a number of the CUDA driver API; else 0.
+    vendor
+        Whose GPUs it is about: for AMD's, read ROCm for CUDA here.
+    is_known
+        Whether it is known which devices a frozen process has.
 
     """
 
@@ -40,6 +47,13 @@ class Guard:
     by: str = ""
     devices: tuple[Device | str, ...] = ()
     error: int = 0
+    vendor: Vendor = "nvidia"
+    is_known: bool = True
+
+    @property
+    def runtime(self) -> str:
+        """What GPUs are used through, as people call it: CUDA, or ROCm."""
+        return runtime_of(self.vendor)
 
     @property
     def can_change(self) -> bool:
@@ -60,11 +74,11 @@ class Guard:
         return tuple(places[str(one.uuid)] for one in devices if str(one.uuid) in places)
 
     def __repr__(self) -> str:
-        return f"CUDA {self.sentence}"
+        return f"{self.runtime} {self.sentence}"
 
     @property
     def sentence(self) -> str:
-        """Say it in one sentence, without its subject, CUDA."""
+        """Say it in one sentence, without its subject, the runtime."""
         if self.state is State.FROZEN:
             return f"{self.seen}; this process keeps {self.frozen_to}"
         return {
@@ -86,6 +100,8 @@ class Guard:
 
     @property
     def frozen_to(self) -> str:
+        if not self.is_known:
+            return "the GPUs that it had then, and which these are can't be known"
         if not self.devices:
             return "no GPU"
         return ", ".join(f"{label_of(device)} (cuda:{place})" for place, device in enumerate(self.devices))
@@ -118,6 +134,36 @@ def judge(
         by=first.by if first else "",
         devices=tuple(known.get(uuid, f"GPU-{uuid}") for uuid in uuids),
     )
+
+
+def judge_rocm(state: State, began_with: Variables, first: Sighting | None, inventory: Inventory) -> Guard:
+    """Return what the same amounts to where the process uses AMD's ROCm.
+
+    Parameters
+    ----------
+    state, first, inventory
+        As for `judge`.
+    began_with
+        The variables when ROCm was first seen to be initialized: it does not tell what it has read.
+
+    """
+    if state is not State.FROZEN:
+        return Guard(state, vendor="amd")
+    amd = inventory.of_vendor("amd")
+    devices = read_hip(began_with, amd).devices if amd.vendors == ("amd",) else UNKNOWN
+    return Guard(
+        state,
+        since=first.when if first else "",
+        by=first.by if first else "",
+        devices=() if devices is UNKNOWN else devices,
+        vendor="amd",
+        is_known=devices is not UNKNOWN,
+    )
+
+
+def runtime_of(vendor: Vendor) -> str:
+    """Return what a vendor's GPUs are used through, as people call it."""
+    return "ROCm" if vendor == "amd" else "CUDA"
 
 
 # What the errors that cuInit is known to end with mean (CUDA driver API, CUresult).

@@ -15,25 +15,24 @@ from typing import TYPE_CHECKING
 from gpu_magic.claims.held import Claims
 from gpu_magic.process import note_variables, variables_at_start
 from gpu_magic.process.environment import (
-    MASK,
-    ORDER,
     EnvironmentChanges,
     launch_environment,
-    mask_and_order,
     set_variable,
+    variables_now,
+    visible_in,
 )
 from gpu_magic.process.local_rank import local_rank
 from gpu_magic.process.policy import may_force
 from gpu_magic.process.state import probe
 from gpu_magic.selection.grant import Grant, read_grant
 from gpu_magic.selection.options import Options
+from gpu_magic.selection.visible import NAMES, Variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpu_magic.devices.machine_reader import MachineReader
     from gpu_magic.frameworks.settings import FrameworkSettings
-    from gpu_magic.process import Variables
     from gpu_magic.selection.request import Request
 
 __all__ = ["Session", "current", "fresh"]
@@ -45,7 +44,7 @@ class Session:
     Parameters
     ----------
     given
-        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as it was given them; None: find out. With them it stands
+        The variables that say which GPUs it sees as it was given them; None: find out. With them it stands
         for a process of its own, whose claims nobody else sees.
 
     """
@@ -62,7 +61,7 @@ class Session:
 
     @cached_property
     def inherited(self) -> Variables:
-        """CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as this process was given them; None: not set.
+        """The variables that say which GPUs this process sees as it was given them.
 
         That is what it was launched with, or what start-up code has set before the first cell.
         """
@@ -71,9 +70,7 @@ class Session:
         if (ipython := sys.modules.get("IPython.core.getipython")) and (shell := ipython.get_ipython()):
             note_variables(getattr(shell.history_manager, "input_hist_raw", ()))
         at_start = variables_at_start()
-        if at_start is not None:
-            return at_start
-        return self._launched.get(MASK), self._launched.get(ORDER)
+        return visible_in(self._launched) if at_start is None else Variables(*at_start)
 
     @property
     def grant(self) -> Grant:
@@ -104,11 +101,11 @@ class Session:
         # The mask and its order mean something together only. A mask that CUDA has read stays: without it
         # frameworks would contradict each other. One that somebody else has changed since is theirs.
         ours = self.environment
-        pair = [name for name in (MASK, ORDER) if name in ours]
-        if not can_change or not all(map(ours.is_unchanged, pair)):
-            pair = []
-        others = [name for name in ours.names if name not in (MASK, ORDER)]
-        changed = ours.restore([*pair, *others])
+        visible = [name for name in NAMES if name in ours]
+        if not can_change or not all(map(ours.is_unchanged, visible)):
+            visible = []
+        others = [name for name in ours.names if name not in NAMES]
+        changed = ours.restore([*visible, *others])
         ours.forget()
         if can_change:
             self.chosen = None
@@ -138,14 +135,17 @@ def fresh(mask: str | None, order: str | None) -> Iterator[Session]:
     For tests: what is chosen in the block ends with it.
     """
     global _current  # noqa: PLW0603
-    session, before = _current, mask_and_order()
-    _current = Session((mask, order))
-    set_variable(MASK, mask)
-    set_variable(ORDER, order)
+    session, before, inside = _current, variables_now(), Variables(mask, order)
+    _current = Session(inside)
+    _set_all(inside)
     try:
         yield _current
     finally:
         _current.unload()
         _current = session
-        set_variable(MASK, before[0])
-        set_variable(ORDER, before[1])
+        _set_all(before)
+
+
+def _set_all(variables: Variables) -> None:
+    for name, value in variables.named(NAMES).items():
+        set_variable(name, value)

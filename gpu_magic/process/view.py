@@ -13,17 +13,18 @@ from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process import driver
-from gpu_magic.process.environment import mask_and_order
-from gpu_magic.process.guard import judge
+from gpu_magic.process.environment import variables_now
+from gpu_magic.process.guard import judge, judge_rocm
 from gpu_magic.process.state import State
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.selection.allotment import Allotment
-from gpu_magic.selection.mask import read
+from gpu_magic.selection.seen import in_force, read_visible, seen_vendor
+from gpu_magic.selection.visible import Variables, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpu_magic.devices.model import Device, Gpu
+    from gpu_magic.devices.model import Device, Gpu, Vendor
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.session import Session
 
@@ -41,9 +42,6 @@ __all__ = [
 
 # After the first look at utilization: how many more, and the seconds before each.
 _LOOKS, _BETWEEN_LOOKS = 2, 0.25
-
-# CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER; None: not set.
-_Variables = tuple[str | None, str | None]
 
 
 @record
@@ -69,6 +67,14 @@ class KernelView:
         What is wrong with the mask, a sentence each.
     allotted
         Who gave it which GPUs: `allotted by Slurm job 123: GPUs 2, 5`; empty where nobody is known.
+    amd, inherited_amd
+        On a machine with AMD's GPUs the variables that hide some of them, and their values, now and as the
+        process was launched.
+    vendor
+        Whose GPUs `names` names.
+    others
+        The UUIDs of the other vendor's GPUs that are not hidden: a framework for these calls them `cuda:0`,
+        too.
 
     """
 
@@ -82,6 +88,10 @@ class KernelView:
     cuda: str
     notes: tuple[str, ...] = ()
     allotted: str = ""
+    amd: tuple[tuple[str, str], ...] = ()
+    inherited_amd: tuple[tuple[str, str], ...] = ()
+    vendor: Vendor = "nvidia"
+    others: tuple[str, ...] = ()
 
 
 @record
@@ -113,7 +123,7 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
     inventory = read_machine(session)
     guard = judge_process(inventory, cuda_watch.look() if state is None else state)
     allotment = Allotment(inventory, session.inherited, session.grant)
-    kernel = _kernel_view(allotment, session.inherited, mask_and_order(), guard)
+    kernel = _kernel_view(allotment, session.inherited, variables_now(), guard)
     return Snapshot(
         inventory.gpus,
         inventory.driver_version,
@@ -127,16 +137,24 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
 
 
 def ask_guard(session: Session) -> Guard:
-    """Ask whether a choice can still take effect; GPUs are read only to name those that CUDA has."""
+    """Ask whether a choice can still take effect.
+
+    GPUs are read only to name those that the process keeps, and where it can be AMD's that it is about.
+    """
     state = cuda_watch.look()
-    return judge_process(read_machine(session) if state is State.FROZEN else Inventory(), state)
+    is_needed = state is State.FROZEN or _reader(session).reads_amd
+    return judge_process(read_machine(session) if is_needed else Inventory(), state)
 
 
 def read_machine(session: Session) -> Inventory:
     """Read the machine's GPUs, with figures and others' claims of now."""
+    return _reader(session).inventory().with_claims(session.claims.others())
+
+
+def _reader(session: Session) -> MachineReader:
     if session.reader is None:
         session.reader = MachineReader()
-    return session.reader.inventory().with_claims(session.claims.others())
+    return session.reader
 
 
 def read_for_auto(session: Session, *, near: bool = False) -> Inventory:
@@ -175,11 +193,13 @@ def process_detail(session: Session, pid: int) -> ProcessDetail:
 
 def judge_process(inventory: Inventory, state: State) -> Guard:
     """Put together what the driver, the watch and the machine say."""
-    cuda = driver()
-    return judge(state, cuda.devices(), cuda_watch.first, inventory, cuda.error)
+    asked = driver()
+    if asked.vendor == "amd" or inventory.vendors == ("amd",):
+        return judge_rocm(state, Variables(*asked.began_with), cuda_watch.first, inventory)
+    return judge(state, asked.devices(), cuda_watch.first, inventory, asked.error)
 
 
-def _kernel_view(allotment: Allotment, inherited: _Variables, now: _Variables, guard: Guard) -> KernelView:
+def _kernel_view(allotment: Allotment, inherited: Variables, now: Variables, guard: Guard) -> KernelView:
     """Put the machine, the variables and the guard's answer together.
 
     Parameters
@@ -187,38 +207,62 @@ def _kernel_view(allotment: Allotment, inherited: _Variables, now: _Variables, g
     allotment
         What the process was given of the machine.
     inherited, now
-        The two variables as the process was started, and as they are.
+        The variables as the process was started, and as they are.
     guard
         Whether CUDA has read them, and what it then took.
 
     """
     inventory = allotment.inventory
-    reading = read(now[0], inventory, now[1])
+    vendor = guard.vendor if guard.vendor in inventory.vendors[1:] else seen_vendor(now, inventory)
+    reading, is_frozen = read_visible(now, inventory.of_vendor(vendor)), guard.state is State.FROZEN
     notes = list(reading.notes)
-    if now != inherited and inherited[0] is not None:
-        started = read(inherited[0], inventory, inherited[1])
+    if now != inherited and in_force(inherited, inventory):
+        started = read_visible(inherited, inventory)
         notes += [f"As this process was started: {note}" for note in started.notes]
-    if guard.state is State.FROZEN and _uuids(reading.devices) not in (None, guard.uuids):
+    if is_frozen and guard.is_known and _uuids(reading.devices) not in (None, guard.uuids):
         notes.append(
-            f"CUDA_VISIBLE_DEVICES now means other GPUs than CUDA has read: this process stays with "
-            f"{guard.frozen_to}; frameworks may count by the new value, and new processes will."
+            f"{names_of(vendor)[0]} now means other GPUs than {guard.runtime} has read: this process stays "
+            f"with {guard.frozen_to}; frameworks may count by the new value, and new processes will."
         )
-    visible = _uuids(reading.devices) if guard.can_change else guard.uuids
+    visible = _uuids(reading.devices)
+    if not guard.can_change:
+        visible = guard.uuids if guard.is_known else None
     names: dict[str, str] | Unknown = UNKNOWN
     if visible is not None:
         names = {uuid: f"cuda:{position}" for position, uuid in enumerate(visible)}
     return KernelView(
-        inherited=inherited[0],
-        inherited_order=inherited[1],
-        mask=now[0],
-        order=now[1],
+        inherited=inherited.mask,
+        inherited_order=inherited.order,
+        mask=now.mask,
+        order=now.order,
         names=names,
         given=None if allotment.is_all else _uuids(allotment.devices),
         state=guard.state.value,
         cuda=guard.sentence,
         notes=tuple(notes),
         allotted=allotment.text,
+        amd=_hiding_amd(now, inventory),
+        inherited_amd=_hiding_amd(inherited, inventory),
+        vendor=vendor,
+        others=_seen_of_others(now, inventory, vendor),
     )
+
+
+def _hiding_amd(variables: Variables, inventory: Inventory) -> tuple[tuple[str, str], ...]:
+    return (
+        tuple(in_force(variables, inventory.of_vendor("amd")).items()) if "amd" in inventory.vendors else ()
+    )
+
+
+def _seen_of_others(now: Variables, inventory: Inventory, vendor: Vendor) -> tuple[str, ...]:
+    """Return the UUIDs of the other vendor's GPUs that are not hidden, as far as that is known."""
+    found: list[str] = []
+    for other in inventory.vendors:
+        machine = inventory.of_vendor(other)
+        seen = _uuids(read_visible(now, machine).devices)
+        if other != vendor:
+            found += [str(gpu.uuid) for gpu in machine] if seen is None else seen
+    return tuple(found)
 
 
 def _uuids(devices: tuple[Device, ...] | Unknown) -> tuple[str, ...] | None:

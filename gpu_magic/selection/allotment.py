@@ -9,6 +9,8 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.given import is_within, settle
 from gpu_magic.selection.grant import Grant
+from gpu_magic.selection.seen import in_force
+from gpu_magic.selection.visible import Variables
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory
@@ -26,15 +28,15 @@ _NOBODY = Grant()
 
 
 class Allotment:
-    """What a kernel was given: the CUDA_VISIBLE_DEVICES that it inherited, and what a scheduler says of it.
+    """What a kernel was given: the variables that it inherited, and what a scheduler says of it.
 
     Parameters
     ----------
     inventory
         The machine.
     inherited
-        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the kernel was started; None: not set. Where the first
-        is not set, it may use all devices, or those that a scheduler lists.
+        The values of `Variables` as the kernel was started; None: not set. Where none of them hides a GPU of
+        this machine, it may use all devices, or those that a scheduler lists.
     grant
         What its scheduler says.
 
@@ -50,11 +52,11 @@ class Allotment:
     """
 
     def __init__(
-        self, inventory: Inventory, inherited: tuple[str | None, str | None], grant: Grant = _NOBODY
+        self, inventory: Inventory, inherited: tuple[str | None, ...], grant: Grant = _NOBODY
     ) -> None:
         self.inventory = inventory
-        self._mask, self._grant = inherited[0], grant
-        self._given = settle(inventory, inherited, grant)
+        self._in_force, self._grant = in_force(Variables(*inherited), inventory), grant
+        self._given = settle(inventory, Variables(*inherited), grant)
         self.reading, self.devices, self.is_all = self._given.reading, self._given.devices, self._given.is_all
 
     @property
@@ -68,11 +70,11 @@ class Allotment:
 
         """
         if self.devices is UNKNOWN:
-            value = f"CUDA_VISIBLE_DEVICES={self._mask}. " if self._mask is not None else ""
+            value = f"{self._values}. " if self._in_force else ""
             force = "; --force chooses from all, whoever they were given to" if self._grant.can_force else ""
             raise ChoiceError(
                 f"It is not known what this process was given: {value}{self._given.why} "
-                f"Restart it with UUIDs in CUDA_VISIBLE_DEVICES{force}."
+                f"Restart it with UUIDs in {next(iter(self._in_force), 'CUDA_VISIBLE_DEVICES')}{force}."
             )
         return self.devices
 
@@ -88,8 +90,13 @@ class Allotment:
     @property
     def sentence(self) -> str:
         """What was given, in words: `it was started with CUDA_VISIBLE_DEVICES=0 (GPU 0)`."""
-        value = f"with CUDA_VISIBLE_DEVICES={self._mask}" if self._mask else "with CUDA_VISIBLE_DEVICES empty"
-        return f"it was started {value} ({', '.join(device.label for device in self.pool) or 'no GPU'})"
+        there = ", ".join(device.label for device in self.pool) or "no GPU"
+        return f"it was started with {self._values} ({there})"
+
+    @property
+    def _values(self) -> str:
+        values = self._in_force.items()
+        return " and ".join(f"{name}={value}" if value else f"{name} empty" for name, value in values)
 
     @property
     def override(self) -> str:

@@ -35,19 +35,32 @@ def find(identifier: int | str, inventory: Inventory) -> Device:
         There is no such device, or several, or it can't be used.
 
     """
+    first = inventory.of_vendor(inventory.vendors[0] if inventory.vendors else "nvidia")
     if isinstance(identifier, int):
-        gpu = _by_number(identifier, inventory)
+        gpu = _by_number(identifier, first)
+        check_usable(gpu)
+        return gpu
+    if identifier.startswith("amd:"):
+        gpu = _by_amds_number(identifier, inventory)
         check_usable(gpu)
         return gpu
     if identifier[0].isdecimal():
-        return _by_instance_number(identifier, inventory)
+        return _by_instance_number(identifier, first)
     return _by_uuid(identifier, inventory)
 
 
 def _by_number(index: int, inventory: Inventory) -> Gpu:
     if index >= len(inventory):
-        raise ChoiceError(f"There is no GPU {index}: this machine has {_span(len(inventory))}.")
+        kind = "AMD GPU" if any(gpu.prefix for gpu in inventory) else "GPU"
+        raise ChoiceError(f"There is no {kind} {index}: this machine has {_span(len(inventory), kind)}.")
     return inventory[index]
+
+
+def _by_amds_number(name: str, inventory: Inventory) -> Gpu:
+    amd = inventory.of_vendor("amd")
+    if not amd.gpus and not inventory.problem:
+        raise ChoiceError(f"{name}: this machine has no AMD GPU; %gpus shows what it has.")
+    return _by_number(int(name.removeprefix("amd:")), amd)
 
 
 def _by_instance_number(name: str, inventory: Inventory) -> MigInstance:
@@ -101,5 +114,5 @@ def _distinct_prefixes(uuids: list[str], length: int) -> list[str]:
     return [uuid[:length] for uuid in uuids]
 
 
-def _span(count: int) -> str:
-    return {0: "no GPU", 1: "GPU 0 alone"}.get(count, f"GPUs 0 to {count - 1}")
+def _span(count: int, kind: str) -> str:
+    return {0: f"no {kind}", 1: f"{kind} 0 alone"}.get(count, f"{kind}s 0 to {count - 1}")

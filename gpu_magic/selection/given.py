@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import Device, Gpu, parts
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.selection.hip import in_use, read_hip
 from gpu_magic.selection.mask import PCI, Reading, read
+from gpu_magic.selection.seen import join, together
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory
     from gpu_magic.selection.grant import Grant
+    from gpu_magic.selection.visible import Variables
 
 __all__ = ["Given", "is_within", "settle"]
 
@@ -48,7 +51,7 @@ class Given:
     why: str = ""
 
 
-def settle(inventory: Inventory, inherited: tuple[str | None, str | None], grant: Grant) -> Given:
+def settle(inventory: Inventory, inherited: Variables, grant: Grant) -> Given:
     """Return what a process was given.
 
     Parameters
@@ -56,12 +59,17 @@ def settle(inventory: Inventory, inherited: tuple[str | None, str | None], grant
     inventory
         The machine.
     inherited
-        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as it was started; None: not set.
+        The variables as it was started.
     grant
-        What its scheduler says.
+        What its scheduler says, which is taken to be of NVIDIA's GPUs.
 
     """
-    mask, order = inherited
+    if inventory.vendors == ("amd",):
+        return _settle_amd(inventory, inherited)
+    if "amd" in inventory.vendors:
+        nvidia = settle(inventory.of_vendor("nvidia"), inherited, grant)
+        return _both(nvidia, _settle_amd(inventory.of_vendor("amd"), inherited))
+    mask, order = inherited.mask, inherited.order
     reading = _read_mask(inventory, mask, order, grant)
     is_all = mask is None or reading.names_all
     named = inventory.devices if is_all else reading.named
@@ -84,6 +92,25 @@ def settle(inventory: Inventory, inherited: tuple[str | None, str | None], grant
     which = "can mean several GPUs here" if mask is None else "are others"
     return Given(
         reading, UNKNOWN, UNKNOWN, is_all=False, why=f"{grant.by} lists {grant.listed}, which {which}."
+    )
+
+
+def _settle_amd(inventory: Inventory, inherited: Variables) -> Given:
+    reading = read_hip(inherited, inventory)
+    is_all = not in_use(inherited) or reading.names_all
+    named = inventory.devices if is_all else reading.devices
+    return Given(reading, named, named, is_all, _last(reading))
+
+
+def _both(one: Given, other: Given) -> Given:
+    """Return what was given of both vendors' GPUs; that of which one part is not known is not known."""
+    reading = join(one.reading, other.reading)
+    return Given(
+        reading,
+        together(one.devices, other.devices),
+        one.granted,
+        one.is_all and other.is_all,
+        one.why or other.why,
     )
 
 

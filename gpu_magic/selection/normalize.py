@@ -32,7 +32,7 @@ def normalize_device(device: object, device_of: Callable[[object], object] = lam
 
     """
     if isinstance(device, Gpu):
-        return f"smi:{device.index}"
+        return device.number_text if device.prefix else f"smi:{device.index}"
     if (named := device_of(device)) is not None:
         return str(named)
     if isinstance(device, _NO_DEVICES) or callable(device):
@@ -67,7 +67,7 @@ def normalize_request(request: object) -> str:
     if isinstance(request, str):
         return request
     if isinstance(request, Gpu):
-        return str(request.index)
+        return request.number_text
     if isinstance(request, MigInstance):
         return request.uuid
     if isinstance(request, bool | set | frozenset | bytes):  # neither a number nor an order is meant by these

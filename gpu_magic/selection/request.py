@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from gpu_magic.errors import ChoiceError
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.model import Vendor
 
 __all__ = ["WORDS", "Auto", "Everything", "Named", "Nothing", "Request", "Reset", "parse", "read_uuid"]
 
@@ -18,8 +22,8 @@ class Named:
     Parameters
     ----------
     identifiers
-        An int is nvidia-smi's number of a GPU. A str is the beginning of a UUID, or a MIG instance: `2:1` is
-        instance 1 of GPU 2.
+        An int is nvidia-smi's number of a GPU. A str is the beginning of a UUID, a MIG instance, `2:1` for
+        instance 1 of GPU 2, or rocm-smi's number of a GPU, `amd:1`.
 
     """
 
@@ -28,14 +32,17 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """`auto:2`: this many GPUs, the least busy ones."""
+    """`auto:2`: this many GPUs, the least busy ones; `amd:auto:2`: of AMD's."""
 
     count: int = 1
+    vendor: Vendor | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """`all`: every GPU that this kernel may use."""
+    """`all`: every GPU that this kernel may use; `amd:all`: of AMD's."""
+
+    vendor: Vendor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +96,11 @@ def parse(text: str) -> Request:
         raise ChoiceError(f"No GPU is named; expected {_EXPECTED}.")
     if len(asked) > _LONGEST:
         raise ChoiceError(f"{asked[:40]!r}… is too long for a list of GPUs.")
-    if word := WORDS.get(asked.lower()):
-        return word
-    if match := re.fullmatch(r"auto:(.*)", asked, re.IGNORECASE):
-        return _auto(match[1])
+    vendor, word = _divided(asked)
+    if request := WORDS.get(word.lower()):
+        return replace(request, vendor=vendor) if isinstance(request, Auto | Everything) else request
+    if match := re.fullmatch(r"auto:(.*)", word, re.IGNORECASE):
+        return replace(_auto(match[1]), vendor=vendor)
     if match := re.fullmatch(r"auto\s*[= ]\s*([0-9]+)", asked, re.IGNORECASE):
         raise ChoiceError(f"{asked!r}: a colon goes before the number of GPUs; try auto:{match[1]}.")
     asked = re.sub(r"\bsmi:(?=\d)", "", asked, flags=re.IGNORECASE)  # what %%on_gpu calls nvidia-smi's number
@@ -109,6 +117,12 @@ def parse(text: str) -> Request:
             )
         identifiers += found
     return Named(tuple(identifiers))
+
+
+def _divided(asked: str) -> tuple[Vendor | None, str]:
+    """Return the vendor whose GPUs a word is about, `amd:auto:2`, and the word; None where none is named."""
+    match = re.fullmatch(r"amd:((?:auto|all)\b.*)", asked, re.IGNORECASE)
+    return ("amd", match[1]) if match else (None, asked)
 
 
 def _with_commas(asked: str) -> str:
@@ -134,6 +148,8 @@ def _identifiers(entry: str, asked: str) -> list[int | str]:
     if not entry:
         rest = ",".join(other.strip() for other in asked.split(",") if other.strip())
         raise ChoiceError(f"{asked!r} has a comma with nothing beside it; try {rest or '1,3'}.")
+    if match := re.fullmatch(r"amd:([0-9].*)", entry, re.IGNORECASE):
+        return [f"amd:{number}" for number in _identifiers(match[1], asked)]
     if re.fullmatch(r"[0-9]+", entry):
         return [_index(entry)]
     if match := re.fullmatch(r"([0-9]+)-([0-9]+)", entry):

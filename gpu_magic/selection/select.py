@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Device, Gpu, Inventory
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
@@ -17,14 +18,20 @@ from gpu_magic.selection.auto import pick
 from gpu_magic.selection.find import find
 from gpu_magic.selection.given import is_within
 from gpu_magic.selection.grant import Grant
-from gpu_magic.selection.mask import PCI
 from gpu_magic.selection.mig import mig_limit
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.rank_share import take_share
 from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Request, Reset
-from gpu_magic.selection.variables import device_order, in_order, visible_devices
+from gpu_magic.selection.variables import device_order, hide, in_order, show
+from gpu_magic.selection.visible import ORDER, Variables, names_of
+from gpu_magic.text import listed
 
-__all__ = ["Selection", "select", "select_among"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpu_magic.devices.model import Vendor
+
+__all__ = ["Selection", "select", "select_among", "vendor_of"]
 
 _NO_FORCE = (
     "--force is not allowed here (GpuMagics.allow_force in IPython's configuration, or "
@@ -35,23 +42,40 @@ _TAKEN = "can be used by one process at a time (Exclusive_Process), and is in us
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The answer to a request: devices, and the two variables that make CUDA see exactly these.
+    """The answer to a request: devices, and the variables that make frameworks see exactly these.
 
     Parameters
     ----------
     devices
         In the order of `cuda:0`, `cuda:1`, …; UNKNOWN after a reset to a mask whose meaning can't be known.
-    mask, order
-        Values for CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER; None: not set.
+    variables
+        The variables that are set for it, and their values; None: not set. CUDA_VISIBLE_DEVICES and
+        CUDA_DEVICE_ORDER for NVIDIA's GPUs, HIP_VISIBLE_DEVICES for AMD's.
     notes
         What the user should know of this choice, a sentence each.
+    vendor
+        Whose GPUs they are; of no GPU, whose plain numbers are.
 
     """
 
     devices: tuple[Device, ...] | Unknown
-    mask: str | None
-    order: str | None
+    variables: Mapping[str, str | None]
     notes: tuple[str, ...] = ()
+    vendor: Vendor = "nvidia"
+
+    @property
+    def mask(self) -> str | None:
+        """The value of the one variable that names them: CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES."""
+        return self.variables.get(names_of(self.vendor)[0])
+
+    @property
+    def order(self) -> str | None:
+        """The value of CUDA_DEVICE_ORDER; None: not set."""
+        return self.variables.get(ORDER)
+
+    def with_mask(self, mask: str | None) -> Selection:
+        """Return the same with another value of that variable."""
+        return replace(self, variables={**self.variables, names_of(self.vendor)[0]: mask})
 
 
 _DEFAULTS, _NOBODY = Options(), Grant()
@@ -60,7 +84,7 @@ _DEFAULTS, _NOBODY = Options(), Grant()
 def select(
     request: Request,
     inventory: Inventory,
-    inherited: tuple[str | None, str | None],
+    inherited: tuple[str | None, ...],
     options: Options = _DEFAULTS,
     *,
     grant: Grant = _NOBODY,
@@ -76,7 +100,7 @@ def select(
     inventory
         The machine, with figures of now.
     inherited
-        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the kernel was started; None: not set.
+        The values of `Variables` as the kernel was started; None: not set.
     options
         How to choose and write them.
     grant
@@ -92,14 +116,17 @@ def select(
         The request can't be answered exactly: never fewer GPUs than were asked for, never others.
 
     """
-    _check_options(request, options, grant)
-    allotment = Allotment(inventory, inherited, grant)
+    given, machine, vendor = Variables(*inherited), inventory, _vendor(request, inventory)
+    _check_options(request, options, grant, vendor)
+    inventory = machine.of_vendor(vendor)
+    allotment = Allotment(inventory, given, grant)
     allotted = allotment.reading
-    order = device_order(options.order, inherited[1])
+    order = device_order(options.order, given.order)
+    vendors = machine.vendors or ("nvidia",)
     if isinstance(request, Reset):
-        return Selection(allotted.devices, *inherited, allotted.notes)
+        return Selection(allotted.devices, given.named(names_of(*vendors)), allotted.notes, vendor)
     if isinstance(request, Nothing):
-        return Selection((), "", PCI)
+        return Selection((), hide(*vendors), vendor=vendor)
     if inventory.problem:
         raise ChoiceError(inventory.problem)
     if isinstance(request, Named):
@@ -109,9 +136,9 @@ def select(
         notes = (*_outside(devices, allotment), *_taken(devices))
     else:
         pool = inventory.devices if options.force else allotment.pool
-        if not pool and inherited[0] is not None:
-            given = allotment.sentence
-            raise ChoiceError(f"No GPU was given to this process: {given}{allotment.override}.")
+        if not pool and not allotment.is_all:
+            what = allotment.sentence
+            raise ChoiceError(f"No GPU was given to this process: {what}{allotment.override}.")
         if isinstance(request, Auto):
             picked, notes = _picked(request, pool, allotment, options, held=held, rank=rank)
         else:
@@ -123,8 +150,8 @@ def select(
     # Beside a scheduler's list, numbers of others would be a riddle to a child process.
     is_riddle = bool(grant.gpus and allotment.outside(devices))
     by = options.by or ("uuid" if is_riddle else None)
-    mask = visible_devices(devices, order, inventory, by=by, given=allotted.kind)
-    return Selection(devices, mask, order, notes)
+    variables = show(devices, order, machine, given, by=by, given=allotted.kind)
+    return Selection(devices, variables, notes, vendor)
 
 
 def select_among(
@@ -145,7 +172,35 @@ def select_among(
     return _everything(pool, inventory)
 
 
-def _check_options(request: Request, options: Options, grant: Grant) -> None:
+def _vendor(request: Request, inventory: Inventory) -> Vendor:
+    """Return whose GPUs are asked for; plain numbers and words are the first vendor's of the machine.
+
+    Raises
+    ------
+    ChoiceError
+        GPUs of both are named.
+
+    """
+    plain = inventory.vendors[0] if inventory.vendors else "nvidia"
+    if isinstance(request, Auto | Everything):
+        return request.vendor or plain
+    if not isinstance(request, Named) or len(inventory.vendors) <= 1:
+        return plain
+    devices = [find(identifier, inventory) for identifier in request.identifiers]
+    amd = [device for device in devices if isinstance(device, Gpu) and device.vendor == "amd"]
+    if 0 < len(amd) < len(devices):
+        names = [gpu.number_text for gpu in amd]
+        instead = f"try {','.join(names)}, or leave {listed(names)} out"
+        raise ChoiceError(f"A process can use NVIDIA's GPUs or AMD's, not both: {instead}.")
+    return vendor_of(devices)
+
+
+def vendor_of(devices: Sequence[Device]) -> Vendor:
+    """Return whose GPUs devices are, which are all of one vendor."""
+    return devices[0].vendor if devices and isinstance(devices[0], Gpu) else "nvidia"
+
+
+def _check_options(request: Request, options: Options, grant: Grant, vendor: Vendor) -> None:
     by, order = options.by, options.order
     if options.force and not grant.can_force:
         raise ChoiceError(_NO_FORCE)
@@ -153,6 +208,8 @@ def _check_options(request: Request, options: Options, grant: Grant) -> None:
         raise ChoiceError(f"by={by!r} is neither 'index' nor 'uuid'.")
     if order not in (None, "pci", "fastest"):
         raise ChoiceError(f"order={order!r} is neither 'pci' nor 'fastest'.")
+    if order and vendor == "amd":
+        raise ChoiceError("--order sets CUDA_DEVICE_ORDER, which AMD's GPUs do not follow: omit it.")
     if isinstance(request, Reset | Nothing) and (by or order):
         word = "reset" if isinstance(request, Reset) else "none"
         raise ChoiceError(f"{word} names no GPU, so --by and --order do not apply; try {word}.")

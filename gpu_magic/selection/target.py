@@ -60,7 +60,8 @@ class PhysicalDevice:
     Parameters
     ----------
     identifier
-        An int is nvidia-smi's number of a GPU. A str is the beginning of a UUID, or a MIG instance: `2:1`.
+        An int is nvidia-smi's number of a GPU. A str is the beginning of a UUID, a MIG instance, `2:1`, or
+        rocm-smi's number of a GPU, `amd:1`.
 
     """
 
@@ -111,6 +112,8 @@ def _target(entry: str) -> Target:
         return _logical(low.lstrip("/"), 0)
     if match := _SPELLING.fullmatch(entry):
         name, index = match[1].lower(), int(match[2])
+        if name == "amd":
+            return PhysicalDevice(f"amd:{index}")
         return PhysicalDevice(index) if name == "smi" else _logical(name, index)
     if match := re.fullmatch(r"smi:([0-9]{1,4}):([0-9]{1,4})", entry, re.IGNORECASE):
         return PhysicalDevice(f"{int(match[1])}:{int(match[2])}")

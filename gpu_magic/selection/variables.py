@@ -1,4 +1,4 @@
-"""The values of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER that make CUDA see a selection."""
+"""The variables that make frameworks see a selection and no other GPU, and their values."""
 
 from __future__ import annotations
 
@@ -7,13 +7,62 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import Device, Gpu, Inventory, MigInstance
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
+from gpu_magic.selection.hip import HIDDEN, write_hip
 from gpu_magic.selection.mask import FASTEST, PCI, write
+from gpu_magic.selection.visible import HIP, MASK, ORDER
 
 if TYPE_CHECKING:
+    from gpu_magic.devices.model import Vendor
     from gpu_magic.selection.mask import Kind
-    from gpu_magic.selection.options import Order
+    from gpu_magic.selection.options import By, Order
+    from gpu_magic.selection.visible import Variables
 
-__all__ = ["device_order", "in_order", "visible_devices"]
+__all__ = ["device_order", "hide", "in_order", "show"]
+
+
+def hide(*vendors: Vendor) -> dict[str, str | None]:
+    """Return the variables with which no GPU of these vendors is seen, and their values."""
+    found: dict[str, str | None] = {MASK: "", ORDER: PCI} if "nvidia" in vendors else {}
+    return found | ({HIP: HIDDEN} if "amd" in vendors else {})
+
+
+def show(
+    devices: tuple[Device, ...],
+    order: str,
+    inventory: Inventory,
+    inherited: Variables,
+    *,
+    by: By | None,
+    given: Kind,
+) -> dict[str, str | None]:
+    """Return the variables with which frameworks see these devices, which are of one vendor, and no others.
+
+    Parameters
+    ----------
+    devices
+        In the order of `cuda:0`, `cuda:1`, …
+    order
+        CUDA_DEVICE_ORDER, for NVIDIA's.
+    inventory
+        The machine: of the other vendor's GPUs, which are hidden.
+    inherited, given
+        What the process was given, and of which kind that is.
+    by
+        Write "index" or "uuid"; None: as the process was given it, where that says which these are.
+
+    Raises
+    ------
+    ChoiceError
+        Numbers are asked for, and can't name these devices.
+
+    """
+    amd = tuple(device for device in devices if isinstance(device, Gpu) and device.vendor == "amd")
+    if not amd:
+        others = [vendor for vendor in inventory.vendors if vendor != "nvidia"]
+        mask = visible_devices(devices, order, inventory.of_vendor("nvidia"), by=by, given=given)
+        return {MASK: mask, ORDER: order, **hide(*others)}
+    found = write_hip(amd, inherited, inventory.of_vendor("amd"), by=by)
+    return found | ({MASK: ""} if "nvidia" in inventory.vendors else {})
 
 
 def device_order(asked: Order | None, inherited: str | None) -> str:

@@ -20,7 +20,7 @@ class ChipView {
     this.element.hidden = !store.isLive || store.isGone || store.isRestarting || store.isPaused || !store.order.length;
     const parts = [chipDevices(store), chipMemory(store), header.simulated && "SIMULATED"];
     setText(this.gpus, parts.filter(Boolean).join(" · "));
-    setText(this.state, store.isSilent ? "no answer" : STATES[header.cuda_state] ?? header.cuda_state);
+    setText(this.state, store.isSilent ? "no answer" : stateText(header));
     this.state.dataset.state = store.isSilent ? "unknown" : header.cuda_state;
   }
 

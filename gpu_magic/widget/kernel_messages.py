@@ -55,6 +55,7 @@ class Header(TypedDict):
     problem: str  # why no GPU can be read, or empty
     cuda_state: str  # whether the choice can change: see `process.state.State`
     cuda_text: str  # the same as a sentence
+    runtime: str  # what these are about: "CUDA" or "ROCm"
     notes: list[str]  # what is wrong with CUDA_VISIBLE_DEVICES, a sentence each
     allotted: str  # who gave it which GPUs: "allotted by Slurm job 123: GPUs 2, 5", or empty
     launch_devices: str  # the devices that "reset" amounts to; empty where that is not known

@@ -1,13 +1,15 @@
 // A view of the panel: the header, the grid of rows, and the footer with the buttons.
+// What is said of CUDA, or of ROCm.
 const STATES = {
-  absent: "CUDA not started",
-  live: "CUDA not started",
-  frozen: "CUDA started",
-  forked: "CUDA unusable here",
-  unknown: "CUDA can't be asked",
-  unclear: "CUDA may be started",
-  broken: "CUDA unusable here",
+  absent: "not started",
+  live: "not started",
+  frozen: "started",
+  forked: "unusable here",
+  unknown: "can't be asked",
+  unclear: "may be started",
+  broken: "unusable here",
 };
+const stateText = ({ cuda_state, runtime }) => (cuda_state in STATES ? `${runtime} ${STATES[cuda_state]}` : cuda_state);
 const UNWATCHED_TEXT = "paused, as nobody has used this page for ten minutes";
 const USE_WORDS = { none: "Use none", reset: "Use as started" };
 
@@ -135,10 +137,10 @@ class PanelView {
     const count = countFree(order.map((key) => rows[key]));
     setText(this.host, [count, header.host, header.driver, header.allotted].filter(Boolean).join(" · "));
     setText(this.mark, header.simulated && `SIMULATED ${header.simulated}`);
-    setText(this.state, isRestarting ? "restarted" : isGone ? "no kernel" : STATES[header.cuda_state] ?? header.cuda_state);
+    setText(this.state, isRestarting ? "restarted" : isGone ? "no kernel" : stateText(header));
     this.state.dataset.state = isGone ? "unknown" : header.cuda_state;
-    const why = `CUDA was ${header.cuda_text}. A different choice needs a restart of the kernel; the next %load_ext gpu_magic applies it.`;
-    setText(this.banner, isGone ? "" : isFrozen ? why : ["forked", "unclear", "broken"].includes(header.cuda_state) ? `CUDA ${header.cuda_text}.` : "");
+    const why = `${header.runtime} was ${header.cuda_text}. A different choice needs a restart of the kernel; the next %load_ext gpu_magic applies it.`;
+    setText(this.banner, isGone ? "" : isFrozen ? why : ["forked", "unclear", "broken"].includes(header.cuda_state) ? `${header.runtime} ${header.cuda_text}.` : "");
     this.root.classList.toggle("gm-none", !order.length);
     setText(this.empty, order.length ? "" : header.problem);
     setText(this.notes, [order.length ? header.problem : "", ...header.notes].filter(Boolean).join("\n"));

@@ -9,6 +9,7 @@ from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.rows import rows
 from gpu_magic.errors import ChoiceError
+from gpu_magic.process.guard import runtime_of
 from gpu_magic.selection.allotment import whole_gpus
 from gpu_magic.selection.auto import best_first
 from gpu_magic.text import GIB, printable
@@ -17,7 +18,7 @@ from gpu_magic.widget.kernel_messages import DeviceRow, Figures, Header
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.model import Device, Inventory, Vendor
     from gpu_magic.devices.unknown import Unknown
     from gpu_magic.display.rows import Row
     from gpu_magic.process.view import Snapshot
@@ -63,6 +64,7 @@ NO_MACHINE = SerializedMachine(
         problem="",
         cuda_state="",
         cuda_text="",
+        runtime="CUDA",
         notes=[],
         allotted="",
         launch_devices="",
@@ -98,6 +100,7 @@ def serialize(snapshot: Snapshot, allotment: Allotment, memory: Options) -> Seri
         problem=snapshot.problem or snapshot.limitation,
         cuda_state=view.state,
         cuda_text=view.cuda,
+        runtime=runtime_of(view.vendor),
         notes=list(view.notes),
         allotted=view.allotted,
         launch_devices=_keys(_launch_devices(snapshot, allotment)),
@@ -118,16 +121,24 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any
 
 def _launch_devices(snapshot: Snapshot, allotment: Allotment) -> Sequence[Device]:
     """Return the devices of the launch; none where they, or their order, can't be known."""
-    if snapshot.kernel.inherited is None:
-        return whole_gpus(snapshot.devices) if snapshot.is_uniform else []
+    kernel, first = snapshot.kernel, snapshot.of_vendor(_first_vendor(snapshot))
+    if kernel.inherited is None and not kernel.inherited_amd:
+        return whole_gpus(first.devices) if first.is_uniform else []
     return [] if allotment.reading.devices is UNKNOWN else allotment.reading.devices
 
 
 def _best_first(allotment: Allotment) -> Sequence[Device]:
+    """Return what plain `auto` picks from, the best first."""
+    first = _first_vendor(allotment.inventory)
     try:
-        return best_first(allotment.pool)
+        pool = [one for one in allotment.pool if not isinstance(one, Gpu) or one.vendor == first]
+        return best_first(tuple(pool))
     except ChoiceError:  # it is not known what may be chosen
         return ()
+
+
+def _first_vendor(inventory: Inventory) -> Vendor:
+    return inventory.vendors[0] if inventory.vendors else "nvidia"
 
 
 def _keys(devices: Sequence[Device]) -> str:

@@ -152,3 +152,8 @@ def test_without_the_library_amdsmi_is_neither_imported_nor_heard(
     read = "import gpu_magic; gpu_magic.gpus()"
     assert ask("imported_by", read, amd=None, nvidia=Driver(CARDS)) == {"imported": False, "usable": False}
     assert "libamd_smi" not in "".join(capfd.readouterr())
+
+
+def test_amds_gpus_that_are_gone_beside_nvidias_are_told(ask: Ask) -> None:
+    found = ask("gone_beside_nvidias", nvidia=Driver(CARDS[:1]))
+    assert found == [["nvidia", "amd"], ["nvidia"], "AMD SMI is not answering: it says Driver not loaded."]

@@ -26,7 +26,7 @@ def test_fields_are_given_by_position_or_name_and_have_defaults() -> None:
         ((), {}, "missing required argument 'index'"),
         ((0,), {"index": 1}, "multiple values for argument 'index'"),
         ((0,), {"colour": 1}, "unexpected keyword argument 'colour'"),
-        (range(13), {}, "takes 12 arguments but 13 were given"),
+        (range(16), {}, "takes 15 arguments but 16 were given"),
     ],
 )
 def test_wrong_arguments_are_refused_as_by_a_function(

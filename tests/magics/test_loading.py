@@ -26,7 +26,7 @@ def test_it_loads_what_watches_and_nothing_else(fresh: Fresh) -> None:
     shown = fresh(
         f"{LOAD}\nprint(*sorted(name for name in set(sys.modules) - before if 'gpu_magic' in name))"
     )
-    modules = ("", ".magics", ".process", ".process.watch")
+    modules = ("", ".magics", ".process", ".process.drivers", ".process.watch")
     assert shown.split() == [f"gpu_magic{module}" for module in modules]
 
 

@@ -53,3 +53,13 @@ def imported_by(first: str) -> dict[str, bool]:
     exec(first, {})
     loaded = "amdsmi" in sys.modules
     return {"imported": loaded, "usable": find_amdsmi() is not None}
+
+
+def gone_beside_nvidias() -> list[Any]:
+    """Return whose GPUs there are before AMD's driver is unloaded, and after, and what is then said."""
+    before = list(gpu_magic.gpus().vendors)
+    current().reader.close()  # type: ignore[union-attr]
+    state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
+    state.write_text(state.read_text().replace("refuse 0", "refuse 34"))
+    gpus = gpu_magic.gpus()
+    return [before, list(gpus.vendors), gpus.limitation]

@@ -1,0 +1,201 @@
+"""AMD's GPUs in a real kernel: show, choose, the panel, and the guard, above the real amdsmi."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import LIMIT, ROOT
+from tests.kernel.test_panel import Page, next_of
+from tests.machine import AMD_CARDS, CARDS, GIB, Driver, amd_environment, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kernel.conftest import Kernel
+
+    StartAmd = Callable[..., Kernel]
+
+START_HIP = "import ctypes; _ = ctypes.CDLL('libhsa-runtime64.so.1').hsa_init()"
+TORCH_COUNTS = "from tests.programs import amd_torch; print(amd_torch.count(), end='')"
+VARIABLES = (
+    "import os; print(*(f'{name}={os.environ.get(name)}' for name in "
+    "('CUDA_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES')), end='')"
+)
+UNSET = "CUDA_VISIBLE_DEVICES=None HIP_VISIBLE_DEVICES=None ROCR_VISIBLE_DEVICES=None"
+
+
+@pytest.fixture
+def start_amd(
+    start_kernel: Callable[..., Kernel], native: Path, native_amd: Path, tmp_path: Path
+) -> StartAmd:
+    """Return a way to start a kernel on a machine with AMD's GPUs, and with `mixed` two of NVIDIA's as well."""
+
+    def start(
+        amd: Driver | None = None, *, mixed: bool = False, load: bool = True, **variables: str
+    ) -> Kernel:
+        (amd or Driver(AMD_CARDS, version="6.12.12")).write(tmp_path / "amd")
+        nvidia = environment(native, tmp_path / "machine") if mixed else {}
+        found = {"PYTHONPATH": str(ROOT)} | amd_environment(native_amd, tmp_path / "amd", nvidia) | variables
+        kernel = start_kernel(Driver(CARDS[:2]), **found)
+        if load:
+            assert kernel.run("%load_ext gpu_magic").status == "ok"
+        return kernel
+
+    return start
+
+
+def test_the_table_says_rocm_and_has_rocm_smis_numbers(start_amd: StartAmd) -> None:
+    used = replace(AMD_CARDS[1], used=60 * GIB, util=97, processes=((os.getpid(), 59 * GIB),))
+    kernel = start_amd(Driver((AMD_CARDS[0], used), version="6.12.12"), HIP_VISIBLE_DEVICES="0")
+    shown = kernel.run("%gpus")
+    for words in (
+        "driver 6.12.12",
+        "Started with",
+        "HIP_VISIBLE_DEVICES=0",
+        "ROCm",
+        "not started",
+        "59.0 GiB",
+    ):
+        assert words in shown.text
+        assert words in shown.html
+    assert "CUDA" not in shown.text
+    rows = {line.split()[0]: line for line in shown.text.splitlines() if "MI300X" in line}
+    assert "not given" in rows["0"]
+    assert "cuda:0" in rows["1"]  # HIP's 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "hip", "labels"),
+    [
+        ("%gpus 1", "0", ["GPU 1"]),
+        ("%gpus 3,0", "3,1", ["GPU 3", "GPU 0"]),
+        ("%gpus amd:2", "2", ["GPU 2"]),
+        ("%gpus GPU-2c0f --by uuid", AMD_CARDS[2].uuid, ["GPU 2"]),
+        ("import gpu_magic; gpu_magic.choose(gpu_magic.gpus()[1])", "0", ["GPU 1"]),
+    ],
+)
+def test_a_choice_is_what_pytorch_counts(
+    start_amd: StartAmd, typed: str, hip: str, labels: list[str]
+) -> None:
+    kernel = start_amd()
+    reply = kernel.run(typed)
+    for place, label in enumerate(labels):
+        assert f"cuda:{place} = {label} (AMD Instinct MI300X, 192 GiB free)" in reply.stdout + reply.text
+    variables = UNSET.replace("HIP_VISIBLE_DEVICES=None", f"HIP_VISIBLE_DEVICES={hip}")
+    assert kernel.run(VARIABLES).stdout == variables
+    assert kernel.run(TORCH_COUNTS).stdout == str(len(labels))
+
+
+def test_none_hides_all_and_reset_unload_put_back_what_was_there(start_amd: StartAmd) -> None:
+    kernel = start_amd(ROCR_VISIBLE_DEVICES="0,1,2")
+    assert "No GPU is visible to ROCm: frameworks run on the CPU." in kernel.run("%gpus none").stdout
+    assert kernel.run(TORCH_COUNTS).stdout == "0"
+    kernel.run("%gpus 1")
+    assert "HIP_VISIBLE_DEVICES=0 ROCR_VISIBLE_DEVICES=0,1,2" in kernel.run(VARIABLES).stdout
+    assert "GPU 3 is outside what this process was given" in kernel.run("%gpus 3").stderr
+    kernel.run("%gpus 3 --force")
+    assert "HIP_VISIBLE_DEVICES=3 ROCR_VISIBLE_DEVICES=None" in kernel.run(VARIABLES).stdout
+    kernel.run("%gpus reset")
+    given = UNSET.replace("ROCR_VISIBLE_DEVICES=None", "ROCR_VISIBLE_DEVICES=0,1,2")
+    assert kernel.run(VARIABLES).stdout == given
+    kernel.run("%gpus 3 --force")
+    assert "HIP_VISIBLE_DEVICES is unset again" in kernel.run("%unload_ext gpu_magic").stdout
+    assert kernel.run(VARIABLES).stdout == given
+
+
+def test_it_is_too_late_once_hip_was_started(start_amd: StartAmd) -> None:
+    kernel = start_amd()
+    kernel.run("%gpus 1,2")
+    assert "ROCm not started" in kernel.run("import gpu_magic; gpu_magic.guard()").text
+    kernel.run(START_HIP)
+    said = kernel.run("%gpus 3").text
+    assert "ROCm was initialized in cell [4], and this process keeps GPU 1 (cuda:0), GPU 2 (cuda:1)" in said
+    assert "before anything starts ROCm" in said
+    assert "CUDA was" not in said
+    assert "HIP_VISIBLE_DEVICES=0,2" in kernel.run(VARIABLES).stdout
+    assert "cuda:0 = GPU 1" in kernel.run("%gpus 1,2").stdout  # it has these
+    assert "Your choice" not in kernel.run("%unload_ext gpu_magic").stdout
+    assert "HIP_VISIBLE_DEVICES=0,2" in kernel.run(VARIABLES).stdout
+
+
+def test_a_value_that_was_changed_after_hip_has_read_it_is_told(start_amd: StartAmd) -> None:
+    kernel = start_amd()
+    kernel.run("%gpus 1")
+    kernel.run(START_HIP)
+    kernel.run("import os; os.environ['HIP_VISIBLE_DEVICES'] = '3'")
+    shown = kernel.run("%gpus").text
+    assert (
+        "HIP_VISIBLE_DEVICES now means other GPUs than ROCm has read: this process stays with GPU 1" in shown
+    )
+    assert "HIP_VISIBLE_DEVICES was '3'; it is '0' again, as ROCm has it." in kernel.run("%gpus 1").stdout
+
+
+def test_a_child_that_was_forked_after_hip_was_started_can_not_use_it(start_amd: StartAmd) -> None:
+    kernel = start_amd()
+    code = "import os, gpu_magic\nif os.fork() == 0:\n    print(gpu_magic.guard(), flush=True)\n    os._exit(0)\n_ = os.wait()"
+    said = kernel.run(f"{START_HIP}\n{code}")
+    assert "ROCm was started before this process was forked off" in said.stdout
+
+
+def test_a_choice_that_is_too_late_is_kept_over_a_restart(start_amd: StartAmd) -> None:
+    kernel = start_amd()
+    kernel.run(START_HIP)
+    kernel.run(
+        "from gpu_magic.process.choosing import apply\nfrom gpu_magic.process.session import current\n"
+        "from gpu_magic.restart.saved_choice import save\nsave(apply(current(), '3,1'))"
+    )
+    kernel.restart()
+    said = kernel.run("%load_ext gpu_magic").stdout
+    assert said.startswith("As chosen before the restart:\ncuda:0 = GPU 3 (")
+    assert "HIP_VISIBLE_DEVICES=3,0" in kernel.run(VARIABLES).stdout
+
+
+def test_a_mixed_machine(start_amd: StartAmd) -> None:
+    kernel = start_amd(mixed=True)
+    assert "cuda:0 = GPU 1 (NVIDIA A100-SXM4-80GB" in kernel.run("%gpus 1").stdout
+    assert "CUDA_VISIBLE_DEVICES=1 HIP_VISIBLE_DEVICES=-1" in kernel.run(VARIABLES).stdout
+    assert "cuda:0 = AMD GPU 1 (AMD Instinct MI300X" in kernel.run("%gpus amd:1").stdout
+    assert "CUDA_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES=0" in kernel.run(VARIABLES).stdout
+    shown = kernel.run("%gpus").text
+    rows = {line.split()[0]: line for line in shown.splitlines() if "A100" in line or "MI300X" in line}
+    assert "not visible" in rows["1"]
+    assert "cuda:0" in rows["amd:1"]
+    assert "not both: try amd:1" in kernel.run("%gpus 0,amd:1").stderr
+    assert "No GPU is visible to CUDA or ROCm" in kernel.run("%gpus none").stdout
+    kernel.run("%gpus reset")
+    assert kernel.run(VARIABLES).stdout == UNSET
+
+
+def test_the_panel_chooses_them(start_amd: StartAmd) -> None:
+    kernel = start_amd(mixed=True)
+    page = Page(kernel)
+    page.do(type="set_visibility", view="v", visibility="watched")
+    state = next_of(page, "state")["state"]
+    assert state["order"] == ["0", "1", "amd:0", "amd:1", "amd:2", "amd:3"]
+    assert state["rows"]["amd:1"]["label"] == "amd:1"
+    assert state["rows"]["amd:1"]["unavailable"] == ""
+    assert state["header"]["least_busy"] == "0,1"
+    page.do(type="choose", restart=False, request="amd:3,amd:1")
+    assert page.hear_said()["text"].startswith("cuda:0 = AMD GPU 3")
+    assert "HIP_VISIBLE_DEVICES=3,0" in kernel.run(VARIABLES).stdout
+
+
+def test_tab_offers_what_can_be_typed(start_amd: StartAmd) -> None:
+    kernel = start_amd(mixed=True)
+    reply = kernel.client.complete("%gpus am", reply=True, timeout=LIMIT)
+    assert {"amd:0", "amd:3"} <= set(reply["content"]["matches"])
+
+
+def test_a_command_gets_the_gpu_that_is_named(start_amd: StartAmd) -> None:
+    kernel = start_amd()
+    reply = kernel.run(
+        "%gpu_launch --gpus 3,1 --each python -c \"import os; print('sees', os.environ['HIP_VISIBLE_DEVICES'])\""
+    )
+    said = reply.stdout + reply.text + reply.updated
+    assert "sees 3" in said
+    assert "sees 0" in said

@@ -1,0 +1,284 @@
+"""HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES, against PyTorch's own parser and ROCm's documented examples."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+import torch.cuda
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_magic.devices.model import Gpu, GpuStatus, Inventory
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.errors import ChoiceError
+from gpu_magic.selection.hip import read_hip
+from gpu_magic.selection.options import Options
+from gpu_magic.selection.request import parse
+from gpu_magic.selection.seen import read_visible
+from gpu_magic.selection.select import Selection, select
+from gpu_magic.selection.visible import NAMES, Variables
+from tests.selection import machines
+
+GIB = 1 << 30
+UUIDS = ("GPU-4b2c1a9f8d3e6f7a", "GPU-4b2c1a9f8d3e6f7b", "GPU-deadbeefdeadbeef", "GPU-0123456789abcdef")
+HIP_IDS = (1, 0, 2, 3)  # HIP counts the first two the other way round
+
+
+def amd(index: int, used: int = 0, hip_id: int | None = None) -> Gpu:
+    status = GpuStatus(used * GIB, (192 - used) * GIB, 0, 40, 140.0, ())
+    return Gpu(
+        index,
+        UUIDS[index],
+        "AMD Instinct MI300X",
+        f"0000:{index:02x}:00.0",
+        192 * GIB,
+        status,
+        vendor="amd",
+        hip_id=HIP_IDS[index] if hip_id is None else hip_id,
+    )
+
+
+MACHINE = Inventory(tuple(amd(index) for index in range(4)))
+MIXED = Inventory((machines.gpu(0), machines.gpu(1), *(replace(gpu, prefix="amd:") for gpu in MACHINE)))
+NOTHING = Variables()
+
+
+def seen(variables: Variables, machine: Inventory = MACHINE) -> list[int] | None:
+    """Return rocm-smi's numbers of the GPUs that are seen, in the order of `cuda:i`; None: not known."""
+    devices = read_hip(variables, machine).devices
+    return None if devices is UNKNOWN else [device.index for device in devices if isinstance(device, Gpu)]
+
+
+def choose(
+    text: str, inherited: Variables = NOTHING, machine: Inventory = MACHINE, **options: object
+) -> Selection:
+    return select(parse(text), machine, inherited, Options(**options))  # type: ignore[arg-type]
+
+
+def applied(selection: Selection, inherited: Variables = NOTHING) -> Variables:
+    """Return the variables as they are once a selection is applied."""
+    values = inherited.named(NAMES) | dict(selection.variables)
+    return Variables(*(values[name] for name in NAMES))
+
+
+def pytorch_counts(variables: Variables) -> int:
+    """Return how many GPUs PyTorch for ROCm counts: `torch.cuda._device_count_amdsmi`."""
+    environment = {name: value for name, value in variables.named(NAMES).items() if value is not None}
+    with mock.patch.object(torch.version, "hip", "6.4"), mock.patch.dict(os.environ, environment):
+        for name in set(NAMES) - set(environment):
+            os.environ.pop(name, None)
+        visible = torch.cuda._parse_visible_devices()
+    if visible and isinstance(visible[0], str):
+        serials = [uuid.removeprefix("GPU-") for uuid in UUIDS]
+        with mock.patch.object(torch.version, "hip", "6.4"):
+            return len(torch.cuda._transform_uuid_to_ordinals(visible, serials))
+    return next((index for index, number in enumerate(visible) if number >= len(UUIDS)), len(visible))
+
+
+ENTRIES = st.one_of(
+    st.integers(-2, 6).map(str),
+    st.sampled_from([*UUIDS, "GPU-4b2c", "GPU-DEADBEEFDEADBEEF", "", " 1", "1 ", "01", "2x", "all"]),
+)
+VALUES = st.none() | st.just("") | st.lists(ENTRIES, min_size=1, max_size=5).map(",".join)
+
+
+@given(mask=VALUES, hip=VALUES, rocr=VALUES)
+def test_what_we_say_is_seen_is_as_many_as_pytorch_counts(
+    mask: str | None, hip: str | None, rocr: str | None
+) -> None:
+    variables = Variables(mask, None, hip, rocr)
+    ours = seen(variables)
+    if rocr == "" or ours is None:  # ROCm leaves none then, and PyTorch has nothing to count
+        return
+    try:
+        theirs = pytorch_counts(variables)
+    except RuntimeError:  # it refuses
+        theirs = -1
+    assert len(ours) == theirs
+
+
+@pytest.mark.parametrize(
+    ("variables", "numbers"),
+    [
+        # "GPU isolation techniques", in ROCm's documentation
+        (Variables(rocr="0,GPU-DEADBEEFDEADBEEF"), [1, 2]),
+        (Variables(hip="0,2"), [1, 2]),
+        (Variables(mask="0,2"), [1, 2]),
+        # ROCm's filter comes first, and HIP counts what it has left
+        (Variables(rocr="3,1", hip="0"), [3]),
+        (Variables(rocr="3,1", hip="1,0"), [0, 3]),
+        # HIP's own variable wins over CUDA's
+        (Variables(mask="3", hip="1"), [0]),
+        (NOTHING, [1, 0, 2, 3]),
+        (Variables(hip="-1"), []),
+        (Variables(mask="1", hip="-1"), []),
+        (Variables(rocr=""), []),
+        (Variables(hip="0,9,1"), [1]),
+        (Variables(rocr="0,9,1"), None),  # PyTorch counts entries, whatever they name
+        (Variables(hip=UUIDS[3]), [3]),
+        # the two read these differently: HIP takes an empty value for none at all, PyTorch for no GPU
+        (Variables(hip=""), None),
+        (Variables(mask=""), None),
+        (Variables(hip="1,1"), None),
+        (Variables(hip="0, 1"), None),
+        (Variables(rocr="1", hip="1"), None),
+        (Variables(rocr="1", hip="0,1"), None),
+    ],
+)
+def test_what_is_seen(variables: Variables, numbers: list[int] | None) -> None:
+    assert seen(variables) == numbers
+
+
+def test_a_note_says_why_what_is_seen_is_not_known() -> None:
+    (note,) = read_hip(Variables(hip=""), MACHINE).notes
+    assert (
+        note
+        == "HIP_VISIBLE_DEVICES=(empty): PyTorch reads no GPU and HIP 4 GPUs, so what is seen is not known."
+    )
+    (note,) = read_hip(Variables(rocr="1", hip="0,1"), MACHINE).notes
+    assert "PyTorch refuses it and HIP 1 GPU" in note
+
+
+def test_an_entry_that_ends_the_list_is_named() -> None:
+    (note,) = read_hip(Variables(hip="0,9,1"), MACHINE).notes
+    assert note == (
+        "Entry 2 of HIP_VISIBLE_DEVICES=0,9,1 is not a GPU of this machine and ends the list: HIP sees only "
+        "the first 1."
+    )
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True), st.sampled_from([None, "index", "uuid"])
+)
+def test_what_is_chosen_is_what_is_seen(numbers: list[int], by: str | None) -> None:
+    selection = choose(",".join(map(str, numbers)), by=by)
+    assert set(selection.variables) == {"HIP_VISIBLE_DEVICES"}
+    assert seen(applied(selection)) == numbers
+    assert pytorch_counts(applied(selection)) == len(numbers)
+
+
+@given(inherited=st.builds(Variables, VALUES, st.none(), VALUES, VALUES), data=st.data(), force=st.booleans())
+def test_an_inherited_value_is_never_widened_without_force(
+    inherited: Variables, data: st.DataObject, force: bool
+) -> None:
+    number = data.draw(st.integers(0, 3))
+    given = seen(inherited)
+    try:
+        selection = choose(str(number), inherited, force=force)
+    except ChoiceError:
+        assert not force
+        assert given is None or number not in given
+        return
+    assert force or number in (given or [])
+    assert seen(applied(selection, inherited)) == [number]
+
+
+def test_with_force_rocms_filter_is_taken_away() -> None:
+    with pytest.raises(ChoiceError, match=r"started with ROCR_VISIBLE_DEVICES=0 \(GPU 1\); --force"):
+        choose("3", Variables(rocr="0"))
+    forced = choose("3", Variables(rocr="0"), force=True)
+    assert forced.variables == {"ROCR_VISIBLE_DEVICES": None, "HIP_VISIBLE_DEVICES": "3"}
+
+
+def test_cudas_variable_is_taken_away_where_hip_was_given_it() -> None:
+    selection = choose("2", Variables(mask="0,2"))
+    assert selection.variables == {"HIP_VISIBLE_DEVICES": "2", "CUDA_VISIBLE_DEVICES": None}
+
+
+def test_none_hides_all_and_reset_is_what_was_given() -> None:
+    assert choose("none").variables == {"HIP_VISIBLE_DEVICES": "-1"}
+    assert seen(applied(choose("none"))) == []
+    reset = choose("reset", Variables(rocr="0,1", hip="1"))
+    assert [device.label for device in reset.devices or ()] == ["GPU 0"]
+    assert reset.variables == {
+        "HIP_VISIBLE_DEVICES": "1",
+        "ROCR_VISIBLE_DEVICES": "0,1",
+        "CUDA_VISIBLE_DEVICES": None,
+    }
+
+
+def test_where_hips_numbers_are_not_known_uuids_are_written() -> None:
+    unknown = Inventory(tuple(replace(gpu, hip_id=UNKNOWN) for gpu in MACHINE))
+    assert choose("1,0", machine=unknown).mask == f"{UUIDS[1]},{UUIDS[0]}"
+    assert seen(Variables(hip=UUIDS[1]), unknown) == [1]
+    assert seen(Variables(hip="1"), unknown) is None
+    with pytest.raises(ChoiceError, match="Omit --by index"):
+        choose("1", machine=unknown, by="index")
+
+
+def test_beside_a_gpu_that_does_not_answer_uuids_are_written() -> None:
+    silent = Inventory((MACHINE[0], replace(MACHINE[1], problem="not answering"), *MACHINE.gpus[2:]))
+    assert choose("2", machine=silent).mask == UUIDS[2]
+    assert "while GPU 1 does not answer" in read_hip(Variables(hip="0"), silent).notes[0]
+    with pytest.raises(ChoiceError, match="GPU 1 can't be chosen, as it is not answering"):
+        choose("1", machine=silent)
+
+
+@pytest.mark.parametrize("text", ["1", "amd:1", "amd:1-1", UUIDS[1]])
+def test_on_a_machine_of_amds_a_plain_number_is_rocm_smis(text: str) -> None:
+    assert choose(text).mask == "0"
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "labels"),
+    [
+        ("1", {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "HIP_VISIBLE_DEVICES": "-1"}, ["GPU 1"]),
+        ("amd:1", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0"}, ["AMD GPU 1"]),
+        ("amd:3,amd:1", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "3,0"}, ["AMD GPU 3", "AMD GPU 1"]),
+        ("amd:2-3", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "2,3"}, ["AMD GPU 2", "AMD GPU 3"]),
+        ("amd:auto", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "1"}, ["AMD GPU 0"]),
+        ("AMD:AUTO:2", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "1,0"}, ["AMD GPU 0", "AMD GPU 1"]),
+        (
+            "amd:all",
+            {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "1,0,2,3"},
+            [f"AMD GPU {number}" for number in range(4)],
+        ),
+        ("none", {"CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "HIP_VISIBLE_DEVICES": "-1"}, []),
+    ],
+)  # fmt: skip
+def test_on_a_mixed_machine(text: str, variables: dict[str, str], labels: list[str]) -> None:
+    selection = choose(text, machine=MIXED)
+    assert dict(selection.variables) == variables
+    assert [device.label for device in selection.devices or ()] == labels
+    found = read_visible(applied(selection), MIXED).devices
+    assert found is not UNKNOWN
+    assert [device.label for device in found] == labels
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0,amd:1", "A process can use NVIDIA's GPUs or AMD's, not both: try amd:1, or leave amd:1 out."),
+        (f"{UUIDS[2]},1", "not both: try amd:2"),
+        ("amd:4", "There is no AMD GPU 4: this machine has AMD GPUs 0 to 3."),
+        ("2", "There is no GPU 2: this machine has GPUs 0 to 1."),
+        ("amd:", "'amd:' is not a GPU"),
+        ("amd:none", "'amd:none' is not a GPU"),
+        ("amd:auto:0", "needs a number"),
+        ("amd:1 --x", "is not a GPU"),
+    ],
+)
+def test_a_request_that_can_not_be_answered_gets_one_line(text: str, message: str) -> None:
+    with pytest.raises(ChoiceError) as error:
+        choose(text, machine=MIXED)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_where_there_is_no_amd_gpu_it_says_so() -> None:
+    with pytest.raises(ChoiceError, match="amd:1: this machine has no AMD GPU"):
+        choose("amd:1", machine=machines.machine())
+    with pytest.raises(ChoiceError, match="omit it"):
+        choose("1", order="pci")
+
+
+def test_both_vendors_masks_are_allotments_of_their_own() -> None:
+    given = Variables("1", "PCI_BUS_ID", "0", None)
+    assert choose("1", given, MIXED).mask == "1"
+    assert choose("amd:1", given, MIXED).mask == "0"
+    for text in ("0", "amd:0"):
+        with pytest.raises(ChoiceError, match="is outside what this process was given"):
+            choose(text, given, MIXED)
