@@ -21,11 +21,11 @@ from gpu_magic.api.running import launch as launch
 from gpu_magic.api.running import map as map  # noqa: A004 - it is `gpu_magic.map`
 from gpu_magic.api.running import tasks as tasks
 from gpu_magic.devices.claim import Claim as Claim
+from gpu_magic.devices.inventory import Inventory as Inventory
 from gpu_magic.devices.model import Gpu as Gpu
-from gpu_magic.devices.model import GpuProcess as GpuProcess
-from gpu_magic.devices.model import GpuStatus as GpuStatus
-from gpu_magic.devices.model import Inventory as Inventory
 from gpu_magic.devices.model import MigInstance as MigInstance
+from gpu_magic.devices.status import GpuProcess as GpuProcess
+from gpu_magic.devices.status import GpuStatus as GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN as UNKNOWN
 from gpu_magic.display.choice import Choice as Choice
 from gpu_magic.display.ended_process import EndedProcess as EndedProcess

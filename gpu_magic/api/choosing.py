@@ -156,7 +156,8 @@ def choose(
         The same without `strict`.
 
     """
-    from gpu_magic.process.choosing import apply, narrow
+    from gpu_magic.process.choosing import apply
+    from gpu_magic.process.narrowing import narrow
     from gpu_magic.process.outcome import Refused
     from gpu_magic.process.waiting import Waiting
     from gpu_magic.selection.duration import read_seconds

@@ -19,16 +19,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.call_timeout import CallTimeout
+from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
-from gpu_magic.devices.model import Gpu, GpuStatus, Inventory
+from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.processes import ProcessTable, gpu_process
+from gpu_magic.devices.status import GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_magic.devices.model import GpuProcess
     from gpu_magic.devices.process_detail import ProcessDetail
+    from gpu_magic.devices.status import GpuProcess
 
 __all__ = ["Amd"]
 

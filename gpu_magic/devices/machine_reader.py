@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.amd_binding import find_amdsmi
+from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import Limits
-from gpu_magic.devices.model import Gpu, Inventory
 from gpu_magic.devices.nvml import Nvml
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 
 if TYPE_CHECKING:
     from gpu_magic.devices.amd import Amd
-    from gpu_magic.devices.model import Vendor
+    from gpu_magic.devices.model import Gpu, Vendor
     from gpu_magic.devices.unknown import Unknown
 
 __all__ = ["MachineReader"]

@@ -20,12 +20,14 @@ from typing import Any
 
 from gpu_magic.devices.binding import PROBLEM, pynvml
 from gpu_magic.devices.call_timeout import CallTimeout
+from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits, read_limits
-from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
+from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.devices.nvml_calls import Calls, ask, bytes_or_unknown, explain, explain_of_gpu
 from gpu_magic.devices.nvml_library import Card, Library, find, leave_simulation, open_library, shut_down
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 from gpu_magic.devices.processes import gpu_process
+from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.topology import read_near
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 

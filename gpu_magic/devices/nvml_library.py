@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.binding import pynvml
-from gpu_magic.devices.model import ComputeMode, Gpu, Inventory, MigInstance, Speed
+from gpu_magic.devices.inventory import Inventory
+from gpu_magic.devices.model import ComputeMode, Gpu, MigInstance, Speed
 from gpu_magic.devices.nvml_calls import ask
 from gpu_magic.devices.processes import ProcessTable
 from gpu_magic.devices.record import record

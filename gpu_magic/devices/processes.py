@@ -6,7 +6,6 @@ import os
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import GpuProcess
 from gpu_magic.devices.owner import owner_name
 from gpu_magic.devices.process_detail import (
     UNKNOWN_DETAIL,
@@ -18,6 +17,7 @@ from gpu_magic.devices.process_detail import (
 )
 from gpu_magic.devices.python_line import read_python_line
 from gpu_magic.devices.record import record
+from gpu_magic.devices.status import GpuProcess
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.text import shortened
 

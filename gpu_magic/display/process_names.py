@@ -11,7 +11,7 @@ from gpu_magic.text import age_text, bytes_text, printable
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from gpu_magic.devices.model import GpuProcess
+    from gpu_magic.devices.status import GpuProcess
 
 __all__ = ["ProcessNames"]
 

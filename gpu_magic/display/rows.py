@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gpu_magic.devices.model import Device, Gpu, GpuProcess, GpuStatus, MigInstance
+from gpu_magic.devices.model import Device, Gpu, MigInstance
 from gpu_magic.devices.processes import name_text
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.display.process_names import ProcessNames
@@ -15,6 +15,7 @@ from gpu_magic.text import GIB, bytes_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpu_magic.devices.status import GpuProcess, GpuStatus
     from gpu_magic.process.view import KernelView, Snapshot
 
 __all__ = ["UNKNOWN_TEXT", "MemoryShares", "Row", "claims_on", "rows"]

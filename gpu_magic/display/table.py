@@ -19,7 +19,7 @@ from gpu_magic.text import printable, shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from gpu_magic.devices.model import Inventory
+    from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.unknown import Unknown
     from gpu_magic.process.view import Snapshot
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Gpu, GpuStatus, Inventory, MigInstance
+from gpu_magic.devices.inventory import Inventory
+from gpu_magic.devices.model import Gpu, MigInstance
+from gpu_magic.devices.status import GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.engines.introduction import read_gpus
 from gpu_magic.process.view import KernelView, Snapshot

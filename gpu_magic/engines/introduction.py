@@ -19,7 +19,8 @@ from gpu_magic.selection.allotment import Allotment, mig_instances, whole_gpus
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpu_magic.devices.model import Device, Inventory
+    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Device
     from gpu_magic.launching.guardian import Process
     from gpu_magic.process.guard import Guard
 

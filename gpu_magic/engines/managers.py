@@ -10,7 +10,7 @@ from gpu_magic.process.own_processes import Manager
 from gpu_magic.process.tasks import tasks
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.model import GpuProcess
+    from gpu_magic.devices.status import GpuProcess
     from gpu_magic.engines.cluster import Cluster
 
 __all__ = ["find_manager"]

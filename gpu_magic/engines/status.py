@@ -12,7 +12,8 @@ from gpu_magic.process.view import read_machine
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gpu_magic.devices.model import Device, Inventory
+    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Device
     from gpu_magic.engines.cluster import Cluster
     from gpu_magic.engines.engine import Engine
     from gpu_magic.process.session import Session

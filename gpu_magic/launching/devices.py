@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpu_magic.claims.held import Claims
-    from gpu_magic.devices.model import Device, Inventory
+    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Device
     from gpu_magic.process.session import Session
     from gpu_magic.process.view import Snapshot
     from gpu_magic.selection.request import Request

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks import imported
-from gpu_magic.frameworks.settings import FrameworkSettings
 from gpu_magic.process import program
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.guard import runtime_of
-from gpu_magic.process.outcome import Applied, Narrowed, Refused
+from gpu_magic.process.outcome import Applied, Refused
+from gpu_magic.process.settings import settings_of
 from gpu_magic.process.state import State
 from gpu_magic.process.tasks import tasks
 from gpu_magic.process.view import judge_process, read_for_auto, read_machine
@@ -22,22 +22,23 @@ from gpu_magic.process.watch import cuda_watch
 from gpu_magic.selection.mask import write
 from gpu_magic.selection.memory import plan_memory
 from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import Auto, Nothing, Reset, parse
+from gpu_magic.selection.request import Auto, Reset, parse
 from gpu_magic.selection.seen import read_visible
-from gpu_magic.selection.select import Selection, select, select_among
+from gpu_magic.selection.select import Selection, select
 from gpu_magic.selection.visible import NAMES, names_of
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpu_magic.devices.model import Device, Inventory
+    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Device
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.session import Session
     from gpu_magic.selection.memory import MemorySettings
     from gpu_magic.selection.request import Request
 
-__all__ = ["apply", "narrow"]
+__all__ = ["apply"]
 
 _PLAIN = Options()
 # Where processes can't take turns, and pick the same GPUs: how often `auto` is tried; seconds between.
@@ -113,7 +114,7 @@ def _apply(
         selection = had
     memory = plan_memory(_known(selection), growth=options.growth, limit=options.memory_limit)
     if memory:
-        _settings(session).check(memory)
+        settings_of(session).check(memory)
     if guard.can_change:
         doubts = _doubts(guard, selection, is_simulated=is_simulated)
         selection = replace(selection, notes=(*selection.notes, *doubts))
@@ -159,60 +160,6 @@ def _claim(session: Session, request: Request, selection: Selection, options: Op
     return replace(selection, notes=(*selection.notes, note)) if problem and uuids else selection
 
 
-def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: bool = False) -> Narrowed:
-    """Have the imported frameworks use some of the GPUs that this process has, once CUDA is initialized.
-
-    Parameters
-    ----------
-    session, text, options, dry_run
-        As for `apply`; no option goes with it.
-
-    Raises
-    ------
-    ChoiceError
-        CUDA has not been initialized, or the process has not got these GPUs; nothing was changed.
-
-    """
-    request = parse(text)
-    if options != _PLAIN:
-        raise ChoiceError(
-            "An in-process choice sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit "
-            f"{listed(options.given)}."
-        )
-    inventory = read_machine(session)
-    guard = judge_process(inventory, cuda_watch.look())
-    runtime = guard.runtime
-    if guard.state is not State.FROZEN:
-        raise ChoiceError(
-            f"{runtime} has not been initialized here: choose for every framework, and not in-process."
-        )
-    if isinstance(request, Nothing):
-        raise ChoiceError(
-            f"none can't hide GPUs once {runtime} has been initialized; %%on_gpu cpu runs a cell on the CPU."
-        )
-    wanted: tuple[Device, ...] = ()
-    if not isinstance(request, Reset):
-        wanted = select_among(request, inventory, guard.known)
-    ordinals = guard.ordinals(wanted)
-    if len(ordinals) < len(wanted):
-        other = " and no other" if guard.devices else ""
-        can_use = f"this process can use {guard.frozen_to}{other}"
-        raise ChoiceError(f"{runtime} was {guard.seen}, and {can_use}.")
-    results: list[str] = []
-    if not dry_run:
-        settings = _settings(session)
-        results = settings.narrow(ordinals) if wanted else settings.widen()
-    names = names_of(*(inventory.vendors or ("nvidia",)))
-    selection = Selection(wanted, variables_now().named(names), (), guard.vendor)
-    return Narrowed(selection, dry_run, bool(inventory.simulated), ordinals, tuple(results))
-
-
-def _settings(session: Session) -> FrameworkSettings:
-    if session.settings is None:
-        session.settings = FrameworkSettings()
-    return session.settings
-
-
 def _check_background(selection: Selection) -> None:
     """Raise where a cell in the background runs on a GPU that would be another one with a selection."""
     if selection.variables == variables_now().named(tuple(selection.variables)):
@@ -236,7 +183,7 @@ def _set_memory(session: Session, memory: MemorySettings) -> None:
     """Set how frameworks take memory: each choice says all of it, so that an earlier one's settings end."""
     if not memory and session.settings is None:
         return
-    variables, ours = _settings(session).limit(memory), session.environment
+    variables, ours = settings_of(session).limit(memory), session.environment
     ours.restore([name for name in ours.names if name not in (*NAMES, *variables)])
     for name, value in variables.items():
         ours.set(name, value)

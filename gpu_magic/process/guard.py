@@ -12,7 +12,8 @@ from gpu_magic.selection.hip import read_hip
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpu_magic.devices.model import Device, Inventory, Vendor
+    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Device, Vendor
     from gpu_magic.process.cause import Sighting
     from gpu_magic.selection.visible import Variables
 

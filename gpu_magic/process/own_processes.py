@@ -14,7 +14,9 @@ from gpu_magic.process.view import read_machine
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gpu_magic.devices.model import Device, GpuProcess, Inventory
+    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.status import GpuProcess
     from gpu_magic.devices.unknown import Unknown
     from gpu_magic.process.session import Session
 

@@ -6,9 +6,9 @@ import time
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
 from gpu_magic.devices.machine_reader import MachineReader
-from gpu_magic.devices.model import Inventory
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown

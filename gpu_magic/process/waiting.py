@@ -18,7 +18,7 @@ from gpu_magic.text import counted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_magic.devices.model import Inventory
+    from gpu_magic.devices.inventory import Inventory
     from gpu_magic.process.outcome import Applied, Refused
     from gpu_magic.process.session import Session
     from gpu_magic.selection.options import Options

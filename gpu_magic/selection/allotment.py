@@ -13,7 +13,7 @@ from gpu_magic.selection.seen import in_force
 from gpu_magic.selection.visible import Variables
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.model import Inventory
+    from gpu_magic.devices.inventory import Inventory
 
 __all__ = [
     "Allotment",

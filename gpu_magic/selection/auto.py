@@ -18,7 +18,7 @@ from gpu_magic.text import listed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gpu_magic.devices.model import Inventory
+    from gpu_magic.devices.inventory import Inventory
 
 __all__ = ["best_first", "pick"]
 

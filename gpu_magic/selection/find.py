@@ -11,7 +11,8 @@ from gpu_magic.selection.allotment import check_usable
 from gpu_magic.selection.mig import fitting_instances
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.model import Inventory, MigInstance
+    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import MigInstance
 
 __all__ = ["find"]
 

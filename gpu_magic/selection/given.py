@@ -18,7 +18,7 @@ from gpu_magic.selection.mask import PCI, Reading, read
 from gpu_magic.selection.seen import join, together
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.model import Inventory
+    from gpu_magic.devices.inventory import Inventory
     from gpu_magic.selection.grant import Grant
     from gpu_magic.selection.visible import Variables
 

@@ -26,7 +26,8 @@ from gpu_magic.text import counted, listed, shortened
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpu_magic.devices.model import Gpu, Inventory
+    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Gpu
     from gpu_magic.selection.mask import Kind
     from gpu_magic.selection.visible import Variables
 

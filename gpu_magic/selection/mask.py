@@ -11,7 +11,7 @@ import re
 from itertools import takewhile
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from gpu_magic.devices.model import Device, Gpu, Inventory, parts
+from gpu_magic.devices.model import Device, Gpu, parts
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.selection.mig import fitting_instances, mig_limit, takes_one
@@ -19,6 +19,8 @@ from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from gpu_magic.devices.inventory import Inventory
 
 __all__ = ["FASTEST", "PCI", "Kind", "Reading", "read", "write"]
 

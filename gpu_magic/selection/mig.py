@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.unknown import UNKNOWN
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.model import Inventory, MigInstance
+    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import MigInstance
 
 __all__ = ["fitting_instances", "mig_limit", "takes_one"]
 

@@ -11,7 +11,8 @@ from gpu_magic.selection.mask import read
 from gpu_magic.selection.visible import MASK
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.model import Device, Inventory, Vendor
+    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Device, Vendor
     from gpu_magic.selection.mask import Reading
     from gpu_magic.selection.visible import Variables
 

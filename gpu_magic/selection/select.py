@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Device, Gpu, Inventory
+from gpu_magic.devices.model import Device, Gpu
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.allotment import (
@@ -29,6 +29,7 @@ from gpu_magic.text import listed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Vendor
 
 __all__ = ["Selection", "select", "select_among", "vendor_of"]

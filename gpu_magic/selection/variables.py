@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Device, Gpu, Inventory, MigInstance
+from gpu_magic.devices.model import Device, Gpu, MigInstance
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.hip import HIDDEN, write_hip
@@ -12,6 +12,7 @@ from gpu_magic.selection.mask import FASTEST, PCI, write
 from gpu_magic.selection.visible import HIP, MASK, ORDER
 
 if TYPE_CHECKING:
+    from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Vendor
     from gpu_magic.selection.mask import Kind
     from gpu_magic.selection.options import By, Order

@@ -14,8 +14,9 @@ from gpu_magic.text import age_text, bytes_text, printable, shortened
 from gpu_magic.widget.serialization import figure
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.model import Device, GpuProcess
+    from gpu_magic.devices.model import Device
     from gpu_magic.devices.process_detail import ProcessDetail
+    from gpu_magic.devices.status import GpuProcess
     from gpu_magic.process.ending import Endings, Step
     from gpu_magic.widget.variables import Variables
 

@@ -18,7 +18,8 @@ from gpu_magic.widget.kernel_messages import DeviceRow, Figures, Header
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpu_magic.devices.model import Device, Inventory, Vendor
+    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Device, Vendor
     from gpu_magic.devices.unknown import Unknown
     from gpu_magic.display.rows import Row
     from gpu_magic.process.view import Snapshot

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpu_magic.devices.model import Inventory
+    from gpu_magic.devices.inventory import Inventory
 
 UUIDS = tuple(f"GPU-{number}a000000-0000-4000-8000-0123456789ab" for number in range(3))
 INFORMATION = """\

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, MigInstance
+from gpu_magic.devices.model import Gpu, MigInstance
+from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
 
 GIB = 1 << 30

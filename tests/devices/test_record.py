@@ -8,7 +8,8 @@ import pickle
 
 import pytest
 
-from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, MigInstance
+from gpu_magic.devices.model import Gpu, MigInstance
+from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
 
 PROCESS = GpuProcess(7, "train.py", "maria", 1 << 30)

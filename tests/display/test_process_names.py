@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_magic
-from gpu_magic.devices.model import GpuProcess
+from gpu_magic.devices.status import GpuProcess
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.process_names import ProcessNames
 from gpu_magic.testing import Machine, simulate

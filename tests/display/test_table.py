@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_magic
-from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus
+from gpu_magic.devices.model import Gpu
+from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.gpus import Gpus
 from gpu_magic.process.view import KernelView

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.machine import CARDS, GIB, IN_CONTAINER, Driver
+from tests.machine import CARDS, GIB, Driver
+from tests.processes import sees_processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[int]:
     process.wait()
 
 
-@pytest.mark.skipif(IN_CONTAINER, reason="in a container the driver's process numbers are not ours")
+@sees_processes
 def test_a_gpu_with_an_mps_server_alone_is_free(start_kernel: Callable[..., Kernel], server: int) -> None:
     shared = replace(CARDS[1], mode=3, processes=((server, 28 << 20),))
     kernel = start_kernel(Driver((CARDS[0], shared)))

@@ -17,6 +17,7 @@ from tests.processes import (
     WAITS,
     another_users,
     can_reuse_numbers,
+    missing,
     running,
     running_again,
     sees_processes,
@@ -135,7 +136,7 @@ def test_in_a_container_it_is_said_that_it_can_not_be_known(native: Path, tmp_pa
     code = "import gpu_magic\ntry:\n gpu_magic.my_processes()\nexcept gpu_magic.ProcessError as error: print(error)"
     apart = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc"]
     if subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("no PID namespace can be made here")
+        missing("no PID namespace can be made here")
     variables = os.environ | environment(native, tmp_path / "machine") | {"PYTHONPATH": str(ROOT)}
     said = subprocess.check_output(
         [*apart, sys.executable, "-c", code], env=variables, text=True, timeout=LIMIT

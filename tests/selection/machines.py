@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_magic.devices.model import Gpu, GpuStatus, Inventory, MigInstance
+from gpu_magic.devices.inventory import Inventory
+from gpu_magic.devices.model import Gpu, MigInstance
+from gpu_magic.devices.status import GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
 
 GIB = 1 << 30

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpu_magic.devices.claim import Claim
-from gpu_magic.devices.model import Device, Gpu, GpuProcess, GpuStatus, Inventory
+from gpu_magic.devices.model import Device, Gpu
+from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.auto import pick
@@ -19,6 +20,9 @@ from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import parse
 from gpu_magic.selection.select import select
 from tests.selection.machines import GIB, UUIDS, gpu, machine, split
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.inventory import Inventory
 
 CLAIM = Claim("maria", 0.0, 4711, "train.ipynb")
 

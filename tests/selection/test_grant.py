@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.model import Gpu, Inventory
+from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.allotment import Allotment
@@ -20,6 +20,7 @@ from gpu_magic.selection.select import select
 from tests.selection.machines import MIG, UUIDS, gpu, machine, split, unlike
 
 if TYPE_CHECKING:
+    from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device
 
 SLURM = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": "2,4", "CUDA_VISIBLE_DEVICES": "2,4"}

@@ -11,7 +11,9 @@ import torch.cuda
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.model import Gpu, GpuStatus, Inventory
+from gpu_magic.devices.inventory import Inventory
+from gpu_magic.devices.model import Gpu
+from gpu_magic.devices.status import GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.hip import read_hip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -11,10 +12,13 @@ import torch.cuda
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.model import Gpu, Inventory
+from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.selection.mask import read, write
 from tests.selection.machines import MIG, UUIDS, gpu, lost, machine, split, unlike
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.inventory import Inventory
 
 _PLAIN = st.characters(min_codepoint=32, max_codepoint=126)
 _ENTRIES = st.one_of(
