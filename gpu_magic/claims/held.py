@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -73,10 +74,15 @@ class Claims:
         of_commands = [
             (uuid, Claim("this kernel", since, self._pid, other._purpose))  # noqa: SLF001
             for other in tuple(_all)
-            if other is not self and other._pid == self._pid  # noqa: SLF001
+            if other._purpose and other is not self and other._pid == self._pid  # noqa: SLF001
             for uuid, (since, _, _) in tuple(other._files.items())  # noqa: SLF001
         ]
-        return _by_uuid([*of_commands, *(found for found in self._read() if not _has_started_us(found[1]))])
+        of_processes = [
+            (uuid, replace(claim, owner="this kernel") if _is_ours(claim) else claim)
+            for uuid, claim in self._read()
+            if not _has_started_us(claim)
+        ]
+        return _by_uuid([*of_commands, *of_processes])
 
     @contextmanager
     def turn(self, seconds: float) -> Iterator[None]:

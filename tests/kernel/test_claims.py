@@ -118,7 +118,9 @@ def test_a_dry_run_of_a_launch_claims_nothing(two: tuple[Kernel, Kernel]) -> Non
 def test_engines_claim_their_gpus_and_outlive_the_kernel_with_them(two: tuple[Kernel, Kernel]) -> None:
     first, second = two
     assert first.run("%gpu_cluster auto:2 --keep").status == "ok"
-    assert chosen(first, "%gpus auto") == ["2"]
+    reply = first.run("%gpus auto")
+    assert CHOSEN.findall(reply.stdout) == ["2"]
+    assert "GPU 0 and GPU 1 (claimed by this kernel: train.ipynb, since " in reply.stdout
     assert chosen(second, "%gpus auto") == ["3"]
     first.restart()
     assert chosen(second, "%gpus auto:2") == ["3", "2"]
