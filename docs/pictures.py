@@ -36,7 +36,7 @@ WIDTH = 1280
 
 def main(folder: Path) -> None:
     """Write table-light.png, table-dark.png, panel-light.png and panel-dark.png."""
-    machine = {"GPU_MAGIC_SIMULATE": MACHINE}
+    machine = {"GPU_MAGIC_SIMULATE": MACHINE, "GPU_MAGIC_CLAIMS": "off"}
     with TemporaryDirectory() as home, chromium() as browser, start_lab(Path(home), browser, machine) as lab:
         for theme in ("light", "dark"):
             _take_table(lab, theme, folder)
