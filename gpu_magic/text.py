@@ -61,7 +61,10 @@ def bytes_text(size: int) -> str:
 
 def since_text(moment: float) -> str:
     """Return a past moment, in seconds since the epoch, as a local time: `14:02`, or `21 Nov 14:02`."""
-    then, now = time.localtime(moment), time.localtime()
+    try:
+        then, now = time.localtime(moment), time.localtime()
+    except (OverflowError, ValueError, OSError):  # no calendar has it
+        return "an unknown time"
     is_today = then[:3] == now[:3]
     return time.strftime("%H:%M", then) if is_today else f"{then.tm_mday} {time.strftime('%b %H:%M', then)}"
 

@@ -1,7 +1,7 @@
 """The files of claims: one for each device that a process has chosen, which that process keeps locked.
 
-A file's name has the device's UUID. Whose it is and since when, the file system says; whether its process
-lives and which that is, the lock. What is written in it, a notebook's name, is its owner's word.
+Whose a claim is and since when, the file system says; whether its process lives and which that is, the lock.
+In the file stand the device's UUID, as in its name, and the name of a notebook, which is its owner's word.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from gpu_magic.claims.lock import holder, lock
@@ -28,19 +29,21 @@ _DRAFT = "."  # before the name of a file that is not finished
 _ABANDONED = 60.0  # seconds after which a draft is one whose process has ended
 _LONGEST_FILE = 1024  # bytes
 _LONGEST_NAME = 60  # characters
-_MOST = 4096  # files that are looked at
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_MAKE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_MODE = 0o644  # others read it
+_MOST = 1024  # files of one user that are looked at: nobody can hide others' claims behind many of their own
+_PRIVATE, _READABLE = 0o600, 0o644
+_OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
-# The files of this process, which it must not open again: see `lock`.
-_ours: set[str] = set()
+# The device and the inode of this process's files, which it must not open again: see `lock`.
+_ours: set[tuple[int, int]] = set()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ours.clear)  # a child has claimed nothing
 
 
 def publish(folder: int, uuid: str, notebook: str) -> tuple[str, int]:
     """Make a claim that all users can see; return its file's name, and the descriptor that keeps it.
 
-    It is locked before it has its name, so that one that is found unlocked has lost its process.
+    It is locked before others can open it, and before it has its name: one that is found unlocked has lost
+    its process.
 
     Raises
     ------
@@ -50,29 +53,31 @@ def publish(folder: int, uuid: str, notebook: str) -> tuple[str, int]:
     """
     name = f"{uuid}.{os.urandom(8).hex()}"
     draft = f"{_DRAFT}{name}"
-    file = os.open(draft, _MAKE, _MODE, dir_fd=folder)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(draft, flags, _PRIVATE, dir_fd=folder)
+    _ours.add(_identity(os.fstat(file)))
     try:
-        os.fchmod(file, _MODE)  # whatever the umask is
-        os.write(file, shortened(notebook, _LONGEST_NAME).encode())
         lock(file)
-        _ours.add(name)
+        os.write(file, f"{uuid}\n{shortened(notebook, _LONGEST_NAME)}".encode())
+        os.fchmod(file, _READABLE)  # whatever the umask is
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(draft, dir_fd=folder)
-        os.close(file)
-        _ours.discard(name)
+        withdraw(folder, draft, file)
         raise
     return name, file
 
 
 def withdraw(folder: int | None, name: str, file: int) -> None:
     """End a claim of this process; its file stays behind where the folder can't be used any more."""
+    identity = None
+    with contextlib.suppress(OSError):  # a cell has closed the descriptor, or it is another file's by now
+        identity = _identity(os.fstat(file))
     if folder is not None:
         with contextlib.suppress(OSError):  # somebody has tidied up
             os.unlink(name, dir_fd=folder)
-    os.close(file)
-    _ours.discard(name)
+    if identity in _ours:
+        os.close(file)
+        _ours.discard(identity)
 
 
 def read(folder: int) -> Iterator[tuple[str, Claim]]:
@@ -80,36 +85,49 @@ def read(folder: int) -> Iterator[tuple[str, Claim]]:
 
     Files that this user's ended processes have left are removed.
     """
-    for name in os.listdir(folder)[:_MOST]:
-        if name.startswith(_DRAFT):
-            _remove_abandoned(folder, name)
-        elif name not in _ours and (match := _NAME.fullmatch(name)):
-            with contextlib.suppress(OSError):  # it has ended meanwhile, or is something else
-                if claim := _read(folder, name):
-                    yield match[1], claim
+    seen: Counter[int] = Counter()
+    for name in os.listdir(folder):
+        match = _NAME.fullmatch(name.removeprefix(_DRAFT))
+        if not match:
+            continue
+        with contextlib.suppress(OSError):  # it has ended meanwhile, or is something else
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            seen[found.st_uid] += 1
+            if seen[found.st_uid] > _MOST or not stat.S_ISREG(found.st_mode) or _identity(found) in _ours:
+                continue
+            if name.startswith(_DRAFT):
+                _remove_abandoned(folder, name, found)
+            elif claim := _read(folder, name, match[1]):
+                yield match[1], claim
 
 
-def _read(folder: int, name: str) -> Claim | None:
+def _read(folder: int, name: str, uuid: str) -> Claim | None:
     """Return the claim of a file; None where that is none, or its process has ended."""
-    file = os.open(name, _OPEN, dir_fd=folder)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    file = os.open(name, flags, dir_fd=folder)
     try:
         found = os.fstat(file)
-        # Another name for a file is a claim that its owner has not made.
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        if not stat.S_ISREG(found.st_mode) or found.st_mode & _OTHERS_CAN_WRITE:
             return None
         pid = holder(file)
         if pid is None:
             if found.st_uid == os.geteuid():
                 os.unlink(name, dir_fd=folder)
             return None
-        said = os.read(file, _LONGEST_FILE).decode("utf-8", "replace")
-        return Claim(owner_name(found.st_uid), found.st_mtime, pid, shortened(said, _LONGEST_NAME))
+        written = os.read(file, _LONGEST_FILE).decode("utf-8", "replace")
+        of, _, notebook = written.partition("\n")
+        if of != uuid:  # another name for a file is a claim that its owner has not made
+            return None
+        # Its owner can set any time but this one.
+        return Claim(owner_name(found.st_uid), found.st_ctime, pid, shortened(notebook, _LONGEST_NAME))
     finally:
         os.close(file)
 
 
-def _remove_abandoned(folder: int, draft: str) -> None:
-    with contextlib.suppress(OSError):
-        found = os.stat(draft, dir_fd=folder, follow_symlinks=False)
-        if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _ABANDONED:
-            os.unlink(draft, dir_fd=folder)
+def _remove_abandoned(folder: int, draft: str, found: os.stat_result) -> None:
+    if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _ABANDONED:
+        os.unlink(draft, dir_fd=folder)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

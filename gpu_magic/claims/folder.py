@@ -4,14 +4,15 @@ All of them have to agree on it, so it follows from the machine: it is in /run/l
 there, else in /tmp. /run/lock is in memory, not private to a service (systemd's PrivateTmp), and not aged.
 GPU_MAGIC_CLAIMS names another folder, or is `off`.
 
-Like /tmp it is "sticky": everybody can make files in it, and only their owner can remove or rename them. What
-others have put there is not trusted: no link is followed, and no file of theirs is written to.
+Like /tmp it is "sticky": everybody can make files in it, and only their owner, and that of the folder, can
+remove them. What others have put there is not trusted: no link is followed, no file of theirs is written to.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 
 __all__ = ["NoFolder", "open_folder"]
 
@@ -19,41 +20,49 @@ _BASES = ("/run/lock", "/tmp")  # noqa: S108 - a folder for all users is what is
 _NAME = "gpu_magic-claims"
 _SHARED = stat.S_ISVTX | stat.S_IWOTH | stat.S_IXOTH
 _SHARED_MODE = 0o1777
+_BEING_MADE = 1.0  # seconds after which a folder is not opened to all users any more by whoever makes it
+_LOOK_AGAIN = 0.005
 
 
 class NoFolder(Exception):  # noqa: N818 - a reason, and no failure: GPUs can be chosen without claims
-    """Claims can't be shared here: why, as a clause; empty where nobody wants it."""
+    """Claims can't be shared here: why, as a clause; empty where nobody wants it, or nobody has claimed."""
 
 
-def open_folder() -> int:
-    """Return a descriptor of the folder, which is made where it is not there.
+def open_folder(*, make: bool) -> int:
+    """Return a descriptor of the folder.
+
+    Parameters
+    ----------
+    make
+        Make it where it is not there.
 
     Raises
     ------
     NoFolder
-        It can't be made, or is not one that all users can share.
+        It is not there, can't be made, or is not one that all users can share.
 
     """
     named = os.environ.get("GPU_MAGIC_CLAIMS", "")
     if named == "off":
         raise NoFolder
     path = named or os.path.join(_base(), _NAME)  # noqa: PTH118
-    try:
-        os.mkdir(path)  # noqa: PTH102
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise NoFolder(f"{path} can't be made ({error.strerror})") from None
+    is_new = make and _make(path)
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise NoFolder from None
     except OSError as error:
         raise NoFolder(f"{path} can't be opened ({error.strerror})") from None
     try:
-        _share(folder, path)
+        if is_new:
+            os.fchmod(folder, _SHARED_MODE)  # what mkdir is given goes through the umask
+        if _is_shared(folder):
+            return folder
     except BaseException:
         os.close(folder)
         raise
-    return folder
+    os.close(folder)
+    raise NoFolder(f"{path} is not open to all users; its owner can change that: chmod 1777")
 
 
 def _base() -> str:
@@ -68,14 +77,21 @@ def _base() -> str:
     raise NoFolder("no folder here is open to all users")
 
 
-def _share(folder: int, path: str) -> None:
-    """See to it that all users can use a folder."""
-    found = os.fstat(folder)
-    if found.st_mode & _SHARED == _SHARED:
-        return
-    if found.st_uid != os.geteuid():
-        raise NoFolder(f"{path} is not open to all users; an administrator can change that: chmod 1777")
+def _make(path: str) -> bool:
+    """Make the folder; return False where it is there already."""
     try:
-        os.fchmod(folder, _SHARED_MODE)  # just made: what mkdir is given goes through the umask
+        os.mkdir(path)  # noqa: PTH102
+    except FileExistsError:
+        return False
     except OSError as error:
-        raise NoFolder(f"{path} can't be opened to all users ({error.strerror})") from None
+        raise NoFolder(f"{path} can't be made ({error.strerror})") from None
+    return True
+
+
+def _is_shared(folder: int) -> bool:
+    """Return whether all users can use a folder; one that is being made gets the time for that."""
+    while (found := os.fstat(folder)).st_mode & _SHARED != _SHARED:
+        if not -_BEING_MADE < time.time() - found.st_ctime < _BEING_MADE:
+            return False
+        time.sleep(_LOOK_AGAIN)
+    return True

@@ -23,7 +23,11 @@ from gpu_magic.devices.unknown import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Claims"]
+__all__ = ["Claims", "PickedTwiceError"]
+
+
+class PickedTwiceError(Exception):
+    """Two processes have picked the same GPU at the same moment."""
 
 
 class Claims:
@@ -92,11 +96,14 @@ class Claims:
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(NoFolder):
-                stack.enter_context(turn(stack.enter_context(_folder(self.is_shared, self._pid)), seconds))
+                folder = stack.enter_context(_folder(self.is_shared, self._pid, make=True))
+                stack.enter_context(turn(folder, seconds))
             yield
 
     def hold(self, uuids: Iterable[str]) -> str:
         """Claim these devices and no others.
+
+        Interrupted, it has the claims that it had before, and perhaps some of these.
 
         Returns
         -------
@@ -104,39 +111,60 @@ class Claims:
             Why others can't see it, as it goes on after "Others can't see it:"; empty where they can.
 
         """
-        wanted, problem = list(uuids), ""
-        with self._lock:
-            try:
-                with _folder(self.is_shared, self._pid) as folder:
-                    for uuid in wanted:
-                        if uuid not in self._files:
-                            self._files[uuid] = (time.time(), *publish(folder, uuid, _what_this_is()))
-            except NoFolder as error:
-                problem = str(error)
-            except OSError as error:
-                problem = f"no file can be made ({error.strerror})"
-            _withdraw(self._files, self._pid, self.is_shared, wanted)
+        wanted = list(uuids)
+        problem = self._publish(wanted)
+        self._keep(wanted)
         return problem
 
-    def hold_alone(self, uuids: Iterable[str]) -> str | None:
-        """Claim these devices as `hold` does; return None, and change nothing, where another has one of them.
+    def hold_alone(self, uuids: Iterable[str]) -> str:
+        """Claim these devices as `hold` does, where nobody else has claimed one of them.
 
         Of processes that do this at one moment, each claims first and looks then: none can miss another.
+
+        Raises
+        ------
+        PickedTwiceError
+            Another process has; the claims are as before.
+
         """
         before, wanted = self.held, list(uuids)
-        problem = self.hold(wanted)
-        if self.others().keys().isdisjoint(set(wanted) - before):
-            return problem
-        self.hold(before)
-        return None
+        kept: Iterable[str] = before
+        try:
+            problem = self._publish(wanted)
+            if not self.others().keys().isdisjoint(set(wanted) - before):
+                raise PickedTwiceError
+            kept = wanted
+        finally:  # after an interrupt, too
+            self._keep(kept)
+        return problem
 
     def release(self) -> None:
         """End them all."""
+        self._keep(())
+
+    def _publish(self, wanted: Iterable[str]) -> str:
+        """Claim devices besides those that are claimed; return why others can't see it."""
         with self._lock:
-            _withdraw(self._files, self._pid, self.is_shared)
+            missing = [uuid for uuid in wanted if uuid not in self._files]
+            if not missing:
+                return ""
+            try:
+                with _folder(self.is_shared, self._pid, make=True) as folder:
+                    for uuid in missing:
+                        self._files[uuid] = (time.time(), *publish(folder, uuid, _what_this_is()))
+            except NoFolder as error:
+                return str(error)
+            except OSError as error:
+                return f"no file can be made ({error.strerror})"
+        return ""
+
+    def _keep(self, wanted: Iterable[str]) -> None:
+        """End all claims but these."""
+        with self._lock:
+            _withdraw(self._files, self._pid, self.is_shared, wanted)
 
     def _read(self) -> Iterator[tuple[str, Claim]]:
-        with contextlib.suppress(NoFolder, OSError), _folder(self.is_shared, self._pid) as folder:
+        with contextlib.suppress(NoFolder, OSError), _folder(self.is_shared, self._pid, make=False) as folder:
             yield from read(folder)
 
 
@@ -144,10 +172,10 @@ _all: weakref.WeakSet[Claims] = weakref.WeakSet()
 
 
 @contextmanager
-def _folder(is_shared: bool, pid: int) -> Iterator[int]:
+def _folder(is_shared: bool, pid: int, *, make: bool) -> Iterator[int]:
     if not is_shared or os.getpid() != pid:  # a forked child has claimed nothing
         raise NoFolder
-    folder = open_folder()
+    folder = open_folder(make=make)
     try:
         yield folder
     finally:
@@ -167,7 +195,7 @@ def _withdraw(
     with contextlib.ExitStack() as stack:
         folder = None
         with contextlib.suppress(NoFolder):
-            folder = stack.enter_context(_folder(is_shared, pid))
+            folder = stack.enter_context(_folder(is_shared, pid, make=False))
         for uuid in ended:
             _, name, file = files.pop(uuid)
             withdraw(folder, name, file)

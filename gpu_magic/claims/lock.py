@@ -10,13 +10,16 @@ Processes take turns by an flock(2), which needs no permission to write.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import struct
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
+
+if sys.platform != "win32":
+    import fcntl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +41,12 @@ def lock(file: int) -> None:
 
 
 def holder(file: int) -> int | Unknown | None:
-    """Return the process that has locked a file; UNKNOWN for one out of sight, None where nobody has."""
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    """Return the process that has locked a file; UNKNOWN for one out of sight, None where nobody has.
+
+    It is asked what keeps a reader out. That is a lock for writing, which takes the permission to write:
+    others can't lock a file so that it seems to be its owner's.
+    """
+    asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
     kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
     if kind == fcntl.F_UNLCK:
         return None
@@ -54,15 +61,17 @@ def turn(folder: int, seconds: float) -> Iterator[None]:
     to be right without it, too.
     """
     until = time.monotonic() + seconds
-    is_locked = False
-    while not is_locked and time.monotonic() < until:
+    is_locked = is_impossible = False
+    while not (is_locked or is_impossible):
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_locked = True
         except BlockingIOError:
+            if time.monotonic() >= until:
+                break
             time.sleep(_LOOK_AGAIN)
         except OSError:  # a file system without such locks
-            break
+            is_impossible = True
     try:
         yield
     finally:

@@ -18,6 +18,7 @@ from gpu_magic.selection.select import Selection, vendor_of
 from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gpu_magic.devices.model import Device
@@ -56,8 +57,15 @@ def start(
 
     """
     ipyparallel = import_ipyparallel()
-    claims = Claims("engines", is_shared=session.claims.is_shared)  # until the engines have claimed them
-    parts = divide(pick(session, gpus, count, force=force, claims=claims))
+    claims = Claims("engines", is_shared=session.claims.is_shared)
+    try:
+        parts = divide(pick(session, gpus, count, force=force, claims=claims))
+        return _start(session, ipyparallel, parts, keep=keep)
+    finally:  # the engines have claimed them
+        claims.release()
+
+
+def _start(session: Session, ipyparallel: Any, parts: Sequence[Selection], *, keep: bool) -> Cluster:
     is_simulated = bool(read_machine(session).simulated)
     engines = [
         Engine(number, _devices(part), is_simulated=is_simulated, claims=session.claims.are_wanted)
@@ -72,8 +80,6 @@ def start(
     except BaseException:  # an interrupt, too
         (cluster.stop if cluster else processes.end)()
         raise
-    finally:
-        claims.release()
     return cluster
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpu_magic.claims.turns import pick_in_turn
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import LaunchError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpu_magic.claims.held import Claims
+    from gpu_magic.claims.turns import Taken
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device
     from gpu_magic.process.session import Session
@@ -26,9 +28,6 @@ if TYPE_CHECKING:
     from gpu_magic.selection.select import Selection
 
 __all__ = ["divide", "pick"]
-
-
-_LONGEST_TURN = 2.0  # seconds that other processes may take to pick theirs
 
 
 def pick(
@@ -61,11 +60,15 @@ def pick(
     if not isinstance(request, Auto):
         snapshot = take_snapshot(session)
         request = request or Named(_visible(snapshot))
-        return _claim(session, _select(session, request, snapshot, count, force=force), claims)
+        selection = _select(session, request, snapshot, count, force=force)
+        return _claim(session, selection, claims, is_alone=False)
     machine = read_for_auto(session)
-    with session.claims.turn(_LONGEST_TURN):
-        machine = machine.with_claims(session.claims.taken())
-        return _claim(session, _select(session, request, machine, count, force=force), claims)
+
+    def pick(taken: Taken) -> Selection:
+        selection = _select(session, request, machine.with_claims(taken), count, force=force)
+        return _claim(session, selection, claims, is_alone=True)
+
+    return pick_in_turn(session.claims, pick) if claims else pick(session.claims.taken())
 
 
 def _select(
@@ -86,9 +89,10 @@ def _select(
     return select(_named(selection.devices[:count]), machine, inherited, options, grant=grant)
 
 
-def _claim(session: Session, selection: Selection, claims: Claims | None) -> Selection:
+def _claim(session: Session, selection: Selection, claims: Claims | None, *, is_alone: bool) -> Selection:
     if claims is not None and session.claims.are_wanted and isinstance(selection.devices, tuple):
-        claims.hold(str(device.uuid) for device in selection.devices)
+        uuids = [str(device.uuid) for device in selection.devices]
+        (claims.hold_alone if is_alone else claims.hold)(uuids)
     return selection
 
 

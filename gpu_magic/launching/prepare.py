@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,10 +84,12 @@ def prepare(
     where = Path(folder or ".").expanduser().absolute()
     if not where.is_dir():
         raise LaunchError(f"{where} is not a folder.")
-    claims = Claims(shlex.join(words), is_shared=session.claims.is_shared)
-    selection = pick(session, gpus, count, force=force, claims=None if dry_run else claims)
-    files = RunFolder()
-    try:
+    with ExitStack() as undo:
+        claims = Claims(shlex.join(words), is_shared=session.claims.is_shared)
+        undo.callback(claims.release)
+        selection = pick(session, gpus, count, force=force, claims=None if dry_run else claims)
+        files = RunFolder()
+        undo.callback(files.remove)
         in_cell = script.write(files.path, each=each) if script else []
         if script:
             # As for a script there, and for this process.
@@ -103,10 +106,7 @@ def prepare(
             plan = plan_command(Command(words, entries, str(where), environment, in_cell, options))
             devices = part.devices if isinstance(part.devices, tuple) else ()
             processes.append(Process(plan, set_for_it, environment, devices))
-    except BaseException:
-        files.remove()
-        claims.release()
-        raise
+        undo.pop_all()
     typed = shlex.join([*words, *([script.name] if script else [])])
     return Prepared(typed, tuple(processes), str(where), files, claims)
 

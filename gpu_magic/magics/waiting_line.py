@@ -50,5 +50,5 @@ class WaitingLine:
         if isinstance(error, KeyboardInterrupt):
             self._handle.update(_Line("The waiting was ended; nothing was changed."))
             show_as(error, "KeyboardInterrupt")
-        elif error is None:
-            self._handle.update(_Line("They are free now."))
+        else:
+            self._handle.update(_Line("They are free now." if error is None else "The waiting has ended."))

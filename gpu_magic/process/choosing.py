@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpu_magic.claims.turns import pick_in_turn
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks import imported
@@ -31,6 +30,7 @@ from gpu_magic.text import listed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpu_magic.claims.turns import Taken
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device
     from gpu_magic.process.guard import Guard
@@ -41,13 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["apply"]
 
 _PLAIN = Options()
-# Where processes can't take turns, and pick the same GPUs: how often `auto` is tried; seconds between.
-_ATTEMPTS, _BETWEEN_ATTEMPTS = 20, 0.1
-_LONGEST_TURN = 2.0  # seconds that others may take before
-
-
-class _PickedTwiceError(Exception):
-    """Two processes have picked the same GPU at the same moment."""
 
 
 def apply(
@@ -80,17 +73,14 @@ def apply(
     request = parse(text)
     if not isinstance(request, Auto):
         return _apply(session, text, request, read_machine(session), options, dry_run=dry_run)
-    if inventory is None:
-        inventory = read_for_auto(session, near=options.near)
-    for attempt in range(_ATTEMPTS):
-        # Of all processes that look at the same moment, one picks at a time. A turn takes a millisecond.
-        with session.claims.turn(0 if attempt else _LONGEST_TURN):
-            inventory = inventory.with_claims(session.claims.taken())
-            try:
-                return _apply(session, text, request, inventory, options, dry_run=dry_run)
-            except _PickedTwiceError:
-                time.sleep(random.uniform(0, _BETWEEN_ATTEMPTS))  # noqa: S311
-    raise ChoiceError(f"{text.strip()}: other processes pick the same GPUs at this moment; try again.")
+    machine = read_for_auto(session, near=options.near) if inventory is None else inventory
+
+    def pick(taken: Taken) -> Applied | Refused:
+        return _apply(session, text, request, machine.with_claims(taken), options, dry_run=dry_run)
+
+    if dry_run or options.no_claim:
+        return pick(session.claims.taken())
+    return pick_in_turn(session.claims, pick, waits=inventory is None)
 
 
 def _apply(
@@ -99,7 +89,7 @@ def _apply(
     """Do the same with a request that was read, on a machine that was looked at."""
     guard = judge_process(inventory, cuda_watch.look())
     is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
-    had = _picked_before(session, request, guard)
+    had = _picked_before(session, request, options, guard)
     if had is None:
         selection = select(
             request,
@@ -120,18 +110,19 @@ def _apply(
         selection = replace(selection, notes=(*selection.notes, *doubts))
         if not dry_run:
             _check_background(selection)
-            selection = _claim(session, request, selection, options)
+            is_alone = isinstance(request, Auto) and session.local_rank is None
+            selection = _claim(session, request, selection, options, is_alone=is_alone)
             _set_memory(session, memory)
             _set_visible(session, selection)
-            session.chosen = request
+            session.chosen, session.chosen_filters = request, options.filters
         return Applied(selection, dry_run, is_simulated, not dry_run, is_reset, str(memory))
     if had := had or _had_already(session, request, selection, guard):
         had = _as_cuda_has_it(had, inventory, dry_run=dry_run)
         if not dry_run:
+            had = _claim(session, request, had, options, is_alone=False)
             _set_memory(session, memory)
             if had.notes:
                 _set_visible(session, had)
-            had = _claim(session, request, had, options)
         return Applied(had, dry_run and bool(memory), is_simulated, True, False, str(memory))
     ordinal = next(iter(guard.ordinals(_known(selection))), None)
     known = () if ordinal is None else [(one.name, one.statement_for(ordinal)) for one in imported()]
@@ -139,13 +130,22 @@ def _apply(
     return Refused(selection, dry_run, is_simulated, guard, asked, options, ordinal, tuple(known), program())
 
 
-def _claim(session: Session, request: Request, selection: Selection, options: Options) -> Selection:
+def _claim(
+    session: Session, request: Request, selection: Selection, options: Options, *, is_alone: bool
+) -> Selection:
     """Claim what is chosen, and nothing else; return the selection, with a note where others can't see it.
+
+    Parameters
+    ----------
+    session, request, selection, options
+        What is chosen.
+    is_alone
+        Whether no other process may have claimed one of them.
 
     Raises
     ------
-    _PickedTwiceError
-        Another process has picked one of them at the same moment; this one has not claimed them.
+    PickedTwiceError
+        Another process has claimed one of them; nothing was changed.
 
     """
     claims = session.claims
@@ -153,9 +153,7 @@ def _claim(session: Session, request: Request, selection: Selection, options: Op
         claims.release()
         return selection
     uuids = _uuids(_known(selection))
-    problem = claims.hold_alone(uuids) if isinstance(request, Auto) else claims.hold(uuids)
-    if problem is None:
-        raise _PickedTwiceError
+    problem = claims.hold_alone(uuids) if is_alone else claims.hold(uuids)
     note = f"Others can't see that they are claimed: {problem}."
     return replace(selection, notes=(*selection.notes, note)) if problem and uuids else selection
 
@@ -228,14 +226,17 @@ def _had_already(session: Session, request: Request, selection: Selection, guard
     return None
 
 
-def _picked_before(session: Session, request: Request, guard: Guard) -> Selection | None:
+def _picked_before(session: Session, request: Request, options: Options, guard: Guard) -> Selection | None:
     """Return what a process in which CUDA is initialized has, where `auto` has picked it, and is asked again.
 
     By now it would pick others; running the cell again asks for nothing new.
     """
     if guard.state is not State.FROZEN or not guard.is_known or len(guard.known) < len(guard.devices):
         return None
-    if not isinstance(request, Auto) or request != session.chosen:
+    if not isinstance(request, Auto) or (request, options.filters) != (
+        session.chosen,
+        session.chosen_filters,
+    ):
         return None
     variables = variables_now().named(names_of(guard.vendor)[:2])
     had = Selection(guard.known, variables, (), guard.vendor)

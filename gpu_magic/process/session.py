@@ -54,6 +54,7 @@ class Session:
         self._given = given
         self.environment = EnvironmentChanges()
         self.chosen: Request | None = None
+        self.chosen_filters = ""  # of `auto`
         self.claims = Claims(is_shared=given is None)
         # Made when they are first used.
         self.reader: MachineReader | None = None
@@ -122,9 +123,11 @@ _current: Session | None = None
 
 def current() -> Session:
     """Return this process's session; the first call makes it, and the first one in a forked process."""
-    global _current  # noqa: PLW0603 - a process has one environment, so it has one session
+    global _current
     if _current is None or _current.pid != os.getpid():
-        _current = Session()
+        before, _current = _current, Session()
+        if before is not None:
+            _current.claims.are_wanted = before.claims.are_wanted
     return _current
 
 

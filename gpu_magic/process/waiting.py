@@ -59,6 +59,7 @@ class Waiting:
         kind = "GPU" if has_bound else "free GPU"
         self._wanted = f"{counted(request.count, kind)}{replace(options, only_free=False).filters}"
         self._session, self._text = session, text
+        self._given = options
         self._options = replace(options, only_free=options.only_free or not has_bound)
         self._seconds, self._began = seconds, time.monotonic()
         self._pause = _FIRST_PAUSE
@@ -119,6 +120,10 @@ class Waiting:
                     f"Waited {waited} for {self._wanted} in vain: {error.holders}; nothing was changed.",
                     error.holders,
                 ) from None
+        except ChoiceError:
+            # It will never do. The same is said of what was typed.
+            apply(self._session, self._text, self._given, dry_run=True, inventory=inventory)
+            raise
         return None
 
     def _next_pause(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Device, Gpu
+from gpu_magic.devices.model import Device, Gpu, MigInstance
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.selection.allotment import mig_instances, why_unusable
@@ -13,6 +13,7 @@ from gpu_magic.selection.filters import check_filters, is_model, why_not
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.ranking import Standing, first_group, is_comparable, rank, standing
 from gpu_magic.selection.reasons import left_out, why_these, why_too_few, why_unranked
+from gpu_magic.selection.size import read_size
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -68,13 +69,13 @@ def pick(
     for device in ranked:
         if device not in picked:
             others[device] = asked.why_apart(device, picked) or why_unranked(device, picked)
-    free = sum(standing(device) is Standing.FREE for device in ranked)
+    free = sum(standing(device) is Standing.FREE and not asked.why_apart(device, picked) for device in ranked)
     return picked, why_these(picked, {one: others[one] for one in pool if one in others}, free)
 
 
 def best_first(pool: Sequence[Device]) -> tuple[Device, ...]:
     """Return what `auto` picks from, the best first; without a whole GPU, the best MIG instance."""
-    candidates, _ = _candidates(1, pool, _PLAIN)
+    candidates = _candidates(2, pool, _PLAIN)[0] or _candidates(1, pool, _PLAIN)[0]
     if len(candidates) == 1:  # there is none to prefer, whatever is known of it
         return tuple(candidates)
     ranked = tuple(rank(filter(is_comparable, candidates)))
@@ -110,7 +111,7 @@ class _Asked:
     def refusal(self, ranked: Sequence[Device], others: dict[Device, str]) -> ChoiceError:
         """Return why not as many can be picked as are asked for: now, or at all."""
         text = f"auto:{self.count}{self.options.filters}"
-        later = _usable(self.pool, self.options)
+        later = _usable(self.count, self.pool, self.options)
         if not first_group(later, self.count, self.fit):
             return ChoiceError(self._why_never(text, later))
         holders = left_out({one: others[one] for one in later if one in others})
@@ -123,13 +124,12 @@ class _Asked:
     def _why_never(self, text: str, usable: Sequence[Device]) -> str:
         if len(usable) >= self.count:
             return f"{text}: no {self.count} of {_labels(usable)} are {self._together}."
-        if not any(isinstance(one, Gpu) for one in usable) and mig_instances(tuple(self.pool)):
-            return (
-                f"{text} asks for {self.count}, and all are split by MIG; try auto, which takes one instance."
-            )
-        if self.options.model and not usable:
+        if self.options.model and not any(is_model(one, self.options.model) for one in self.pool):
             names = {device.name for device in self.pool if device.name is not UNKNOWN}
             return f"--model {self.options.model} fits no GPU here: there is {listed(sorted(names), 'none')}."
+        if self.count > 1 and not usable and mig_instances(tuple(self.pool)):
+            why = "all are split by MIG; try auto, which takes one instance"
+            return f"{text} asks for {self.count}, and {why}."
         return why_too_few(text, self.count, usable, {})
 
     @property
@@ -150,11 +150,12 @@ def _candidates(
     """Return the devices that can be picked, and in a few words why each other one can't."""
     found, others = _sort_out([device for device in pool if isinstance(device, Gpu)], options)
     instances = mig_instances(tuple(pool))
-    if found or not instances or count > 1:
+    is_free = any(standing(device) is Standing.FREE for device in found)
+    if is_free or not instances or count > 1:
         return found, others
     whole = {one: why for one, why in others.items() if not (isinstance(one, Gpu) and one.is_split)}
-    found, others = _sort_out(instances, options)
-    return found, whole | others
+    parts, of_parts = _sort_out(instances, options)
+    return found + parts, whole | of_parts
 
 
 def _sort_out(devices: Iterable[Device], options: Options) -> tuple[list[Device], dict[Device, str]]:
@@ -177,8 +178,18 @@ def _why_unusable(device: Device) -> str:
     return why_unusable(device).removeprefix("it is ").partition(":")[0]
 
 
-def _usable(pool: Sequence[Device], options: Options) -> list[Device]:
+def _usable(count: int, pool: Sequence[Device], options: Options) -> list[Device]:
     """Return the devices that could be picked if nobody had them."""
-    whole: list[Device] = [one for one in pool if isinstance(one, Gpu) and not why_unusable(one)]
-    usable = whole or list(mig_instances(tuple(pool))[:1])
-    return [one for one in usable if options.model is None or is_model(one, options.model)]
+    size = None if options.min_free is None else read_size(options.min_free)
+
+    def could_fit(device: Device) -> bool:
+        if options.model is not None and not is_model(device, options.model):
+            return False
+        is_small = size is not None and device.memory_total is not UNKNOWN and device.memory_total < size
+        # NVML has no utilization of a MIG instance.
+        return not is_small and not (options.max_util is not None and isinstance(device, MigInstance))
+
+    usable: list[Device] = [one for one in pool if isinstance(one, Gpu) and not why_unusable(one)]
+    if count == 1:
+        usable += mig_instances(tuple(pool))
+    return list(filter(could_fit, usable))

@@ -21,9 +21,10 @@ def read_seconds(duration: str | float) -> float:
         It is no duration.
 
     """
-    if isinstance(duration, int | float) and duration > 0:
-        return float(duration)
-    match = _PARTS.fullmatch(str(duration).strip())
+    typed = str(duration).strip()
+    if re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", typed) and float(typed):
+        return float(typed)
+    match = _PARTS.fullmatch(typed)
     parts = match.groups("0") if match else ()
     seconds = sum(int(part) * unit for part, unit in zip(parts, _UNITS.values(), strict=False))
     if not seconds:

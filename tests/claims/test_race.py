@@ -76,7 +76,8 @@ def test_processes_that_are_killed_while_they_choose_hold_nobody_up(
 def test_without_turns_no_two_pick_the_same(race: Callable[[int], list[Racer]], tmp_path: Path) -> None:
     """Somebody keeps the lock by which processes take turns; what is claimed is still claimed once."""
     racers = race(6)
-    ask_all(racers, "none")  # the folder is there now
+    ask_all(racers, "0")  # the folder is there now
+    ask_all(racers, "none")
     folder = os.open(tmp_path / "claims", os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)

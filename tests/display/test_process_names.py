@@ -86,7 +86,7 @@ def test_a_choice_names_the_notebook_that_is_there(machine: Machine) -> None:
 
 def test_what_auto_says_of_ones_own_is_not_told_of_somebody_else(machine: Machine) -> None:
     run_notebook(machine, 0, "/home/maria/train.ipynb")
-    assert "GPU 0 (in use by you)" in repr(gpu_magic.choose("auto"))
+    assert "GPU 0 (in use by you for 3 h)" in repr(gpu_magic.choose("auto"))
 
 
 @given(st.lists(st.text(alphabet="ab/", min_size=1, max_size=9), min_size=1, max_size=6, unique=True))

@@ -58,7 +58,7 @@ def test_an_interrupt_ends_it_in_one_line_and_changes_nothing(kernel: Kernel) ->
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("%gpus auto:9 --wait 30m", "auto:9 --only-free asks for 9, and only 4 can be picked; try auto:4."),
+        ("%gpus auto:9 --wait 30m", "auto:9 asks for 9, and only 4 can be picked; try auto:4."),
         (
             "%gpus auto --model H200 --wait 30m",
             "--model H200 fits no GPU here: there is NVIDIA A100-SXM4-80GB.",
