@@ -29,15 +29,15 @@ os.setsid()
 from gpu_magic.claims.held import Claims
 claims = Claims()
 problem = claims.hold({uuids!r})
-print(os.getpid(), problem, flush=True)
 {then}
+print(os.getpid(), problem, flush=True)
 time.sleep(600)
 """
 
 
 @contextmanager
 def holder(*uuids: str, then: str = "", **variables: str) -> Iterator[int]:
-    """Let another process claim some devices; yield its number."""
+    """Let another process claim some devices, and then do something; yield its number."""
     code = HOLDER.format(uuids=uuids, then=then)
     with subprocess.Popen(
         [sys.executable, "-c", code],

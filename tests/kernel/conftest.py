@@ -49,10 +49,11 @@ class Kernel:
         self.client = manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=LIMIT)
+        self.heard = ""  # what the cell that runs has shown, for other threads
 
     def run(self, code: str, answer: str | None = None) -> Reply:
         """Run a cell to its end; answer what it asks for, where somebody is there who can."""
-        reply = Reply("")
+        reply, self.heard = Reply(""), ""
 
         def reply_to(message: dict[str, Any]) -> None:
             reply.asked.append(message["content"]["prompt"])
@@ -64,6 +65,7 @@ class Kernel:
                 setattr(reply, content["name"], getattr(reply, content["name"]) + content["text"])
             elif message["msg_type"] in ("display_data", "execute_result"):
                 reply.text += content["data"].get("text/plain", "")
+                self.heard = reply.text
                 reply.html += content["data"].get("text/html", "")
             elif message["msg_type"] == "update_display_data":
                 reply.updated = content["data"].get("text/plain", "")

@@ -127,3 +127,21 @@ def test_engines_claim_their_gpus_and_outlive_the_kernel_with_them(two: tuple[Ke
     assert second.run("%gpu_cluster attach").status == "ok"
     assert second.run("%gpu_cluster stop").status == "ok"
     assert sorted(chosen(second, "%gpus auto:4")) == ["0", "1", "2", "3"]
+
+
+def test_auto_again_is_what_the_kernel_has_whoever_claims_it_by_now(two: tuple[Kernel, Kernel]) -> None:
+    first, second = two
+    assert chosen(first, "%gpus auto --no-claim") == ["0"]
+    assert chosen(second, "%gpus auto") == ["0"]
+    first.run("import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)")
+    assert chosen(first, "%gpus auto") == ["0"]
+    assert "--model H100 fits no GPU here" in first.run("%gpus auto --model H100").stderr
+
+
+def test_a_rank_takes_its_share_though_somebody_claims_it(two: tuple[Kernel, Kernel]) -> None:
+    first, second = two
+    chosen(first, "%gpus 0")
+    second.run("import os; os.environ.update(LOCAL_RANK='0', LOCAL_WORLD_SIZE='2')")
+    reply = second.run("%gpus auto")
+    assert CHOSEN.findall(reply.stdout) == ["0"]
+    assert re.search(rf"GPU 0 is {CLAIMED}", reply.stdout)

@@ -9,23 +9,35 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.machine import CARDS, GIB, Driver
+from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.kernel.conftest import Kernel
+    from tests.kernel.conftest import Kernel, Reply
 
 # Somebody has memory on all four GPUs, and works on them.
 BUSY = tuple(replace(card, used=40 * GIB, util=90) for card in CARDS)
 FREED = (*BUSY[:2], CARDS[2], *BUSY[3:])
 
 
+def run_and(kernel: Kernel, cell: str, act: Callable[[], object]) -> Reply:
+    """Run a cell, and do something once it waits."""
+
+    def wait_and_act() -> None:
+        until(lambda: "Waiting for" in kernel.heard)
+        act()
+
+    thread = threading.Thread(target=wait_and_act)
+    thread.start()
+    reply = kernel.run(cell)
+    thread.join()
+    return reply
+
+
 def test_a_wait_ends_when_a_gpu_is_free(kernel: Kernel) -> None:
     kernel.change_machine(Driver(BUSY))
-    thread = threading.Timer(2.0, kernel.change_machine, [Driver(FREED)])
-    thread.start()
-    reply = kernel.run("%gpus auto --wait 30m")
-    thread.join()
+    reply = run_and(kernel, "%gpus auto --wait 30m", lambda: kernel.change_machine(Driver(FREED)))
     assert reply.text.startswith("Waiting for 1 free GPU, ")
     assert "of 30 min: GPU 0, GPU 1, GPU 2 and GPU 3 (in use)" in reply.text
     assert reply.updated == "They are free now."
@@ -45,10 +57,7 @@ def test_at_the_end_of_its_time_nothing_was_changed(kernel: Kernel) -> None:
 
 def test_an_interrupt_ends_it_in_one_line_and_changes_nothing(kernel: Kernel) -> None:
     kernel.change_machine(Driver(BUSY))
-    timer = threading.Timer(2.0, kernel.interrupt)
-    timer.start()
-    reply = kernel.run("%gpus auto --wait 30m")
-    timer.join()
+    reply = run_and(kernel, "%gpus auto --wait 30m", kernel.interrupt)
     assert reply.status == "error"
     assert reply.traceback == "KeyboardInterrupt"
     assert reply.updated == "The waiting was ended; nothing was changed."
@@ -91,9 +100,6 @@ def test_a_claim_that_ends_ends_the_wait(start_kernel: Callable[[], Kernel]) -> 
     for one in (first, second):
         one.run("%load_ext gpu_magic")
     first.run("%gpus all")
-    timer = threading.Timer(2.0, first.run, ["%gpus 0"])
-    timer.start()
-    reply = second.run("%gpus auto:3 --wait 30m")
-    timer.join()
+    reply = run_and(second, "%gpus auto:3 --wait 30m", lambda: first.run("%gpus 0"))
     assert "claimed by" in reply.text
     assert "cuda:2 = GPU 3" in reply.stdout

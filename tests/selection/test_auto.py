@@ -14,7 +14,7 @@ from gpu_magic.devices.claim import Claim
 from gpu_magic.devices.model import Device, Gpu
 from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.errors import ChoiceError
+from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.selection.auto import pick
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import parse
@@ -238,3 +238,35 @@ def test_a_group_is_found_where_there_is_one(
     assert fits(devices)
     if any(all(one.is_free for one in group) for group in groups):
         assert all(device.is_free for device in devices)
+
+
+def test_a_free_mig_instance_comes_before_a_busy_gpu() -> None:
+    whole = split(gpu(1))
+    part = replace(whole.mig[0], status=GpuStatus(0, 40 * GIB, processes=()))
+    there = machine(gpu(0, 50, 90), replace(whole, mig=(part,)))
+    devices, why = pick(1, there.devices, there)
+    assert devices == (part,)
+    assert why.endswith("is free; not picked: GPU 0 (in use).")
+    assert pick(1, machine(gpu(0), replace(whole, mig=(part,))).devices, there)[0] == (gpu(0),)
+
+
+@pytest.mark.parametrize("options", [{"min_free": "200GB"}, {"model": "H100"}])
+def test_what_no_gpu_has_is_nothing_to_wait_for(options: dict[str, Any]) -> None:
+    with pytest.raises(ChoiceError) as caught:
+        picked(1, machine(claimed(gpu(0))), **options)
+    assert not isinstance(caught.value, NotFreeError)
+
+
+def test_what_somebody_has_is_something_to_wait_for() -> None:
+    whole = split(gpu(1))
+    status = GpuStatus(0, 40 * GIB, processes=(), claims=(CLAIM,))
+    instance = replace(whole.mig[0], name="NVIDIA A100 MIG 1g.10gb", status=status)
+    there = machine(replace(whole, mig=(instance,)))
+    with pytest.raises(NotFreeError, match="claimed by maria"):
+        pick(1, there.devices, there, Options(model="1g"))
+
+
+def test_only_gpus_that_fit_together_are_counted_as_free() -> None:
+    there = machine(kind(gpu(0), "L4", 23), gpu(1), gpu(2, 40, 90))
+    _, why = pick(2, there.devices, there, Options(same_model=True))
+    assert why.startswith("Only 1 GPU is free: GPU 1 and GPU 2 have the most free memory")
