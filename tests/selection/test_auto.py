@@ -270,3 +270,9 @@ def test_only_gpus_that_fit_together_are_counted_as_free() -> None:
     there = machine(kind(gpu(0), "L4", 23), gpu(1), gpu(2, 40, 90))
     _, why = pick(2, there.devices, there, Options(same_model=True))
     assert why.startswith("Only 1 GPU is free: GPU 1 and GPU 2 have the most free memory")
+
+
+def test_those_that_are_picked_are_counted_as_free_where_they_have_to_be_near() -> None:
+    there = replace(machine(gpu(0), gpu(1, 40, 90)), near=frozenset({(0, 1)}))
+    _, why = pick(2, there.devices, there, Options(near=True))
+    assert why == "Only 1 GPU is free."
