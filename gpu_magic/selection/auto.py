@@ -69,7 +69,8 @@ def pick(
     for device in ranked:
         if device not in picked:
             others[device] = asked.why_apart(device, picked) or why_unranked(device, picked)
-    free = sum(standing(device) is Standing.FREE and not asked.why_apart(device, picked) for device in ranked)
+    fitting = [one for one in ranked if one in picked or not asked.why_apart(one, picked)]
+    free = sum(standing(device) is Standing.FREE for device in fitting)
     return picked, why_these(picked, {one: others[one] for one in pool if one in others}, free)
 
 
