@@ -40,6 +40,9 @@ class PageViewer:
         """Send a message to the pages."""
         self._send(to_json(message))
 
+    def close_if_left(self, shell: Any) -> None:
+        """Stay: a page can come at any time."""
+
     def receive(self, message: object) -> None:
         """Take a message from a page."""
         try:

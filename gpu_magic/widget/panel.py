@@ -13,7 +13,7 @@ from gpu_magic.display.fallback import display_with_fallback
 from gpu_magic.display.table import as_html, as_text
 from gpu_magic.widget.front_end import script, style
 from gpu_magic.widget.kernel_messages import to_json
-from gpu_magic.widget.leftovers import cell_run, leftovers
+from gpu_magic.widget.leftovers import CellRun, cell_run, leftovers
 from gpu_magic.widget.requests import NOT_UNDERSTOOD, answer
 from gpu_magic.widget.state import panel_state
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from gpu_magic.widget.kernel_messages import KernelMessage
 
 __all__ = ["Panel"]
+
+_latest: dict[str, str] = {}  # by its id, the latest run of a cell that has shown a panel
 
 
 class Panel(anywidget.AnyWidget):
@@ -59,12 +61,15 @@ class Panel(anywidget.AnyWidget):
 
     def _ipython_display_(self, **_: Any) -> None:
         display_with_fallback(self, self.key, as_html(self._snapshot), repr(self))
-        shell = get_ipython()
-        run = cell_run(shell)
-        self.shown[run.cell] = run.request
-        panels = [viewer for viewer in self.state.out_of_sight if isinstance(viewer, Panel)]
-        for left in leftovers(panels, run, shell):
-            left.close()
+        run = cell_run(get_ipython())
+        self.shown[run.cell] = _latest[run.cell] = run.request
+
+    def close_if_left(self, shell: Any) -> None:
+        """Close it where a later run of its cell has shown another one, unless something holds it."""
+        if len(self.shown) == 1:
+            (cell,) = self.shown
+            for left in leftovers([self], CellRun(cell, _latest[cell]), shell):
+                left.close()
 
     def _refuse(self, text: str) -> None:
         self.state.refuse(self, text)

@@ -93,12 +93,6 @@ class PanelState:
             self._sampler.start()
         return snapshot
 
-    @property
-    def out_of_sight(self) -> list[Any]:
-        """The panels that no page shows, as far as pages have said."""
-        with self._lock:
-            return self._viewers.out_of_sight
-
     def remove(self, viewer: Viewer) -> None:
         """Forget a panel that was closed."""
         with self._lock:
@@ -133,6 +127,7 @@ class PanelState:
         with self._lock:
             self._viewers.set_visibility(viewer, message)
             if message.visibility == "hidden":
+                self._idle.request()  # it may be one that is left
                 return
             is_current = message.version == self._version
             # Answered in any case: a page that hears something knows that there is a kernel.
@@ -301,6 +296,10 @@ class PanelState:
 
     def _when_idle(self, before_cell: bool) -> None:
         """Make the choice that waits, if one does; begin to read where panels are shown during cells only."""
+        with self._lock:
+            hidden = self._viewers.out_of_sight
+        while hidden:  # a list that still has it would hold it
+            hidden.pop().close_if_left(self._shell)
         with self._lock:
             choice = self._pending.take(before_cell=before_cell)
             if before_cell and self._viewers.is_any_unwatched:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from gpu_magic.widget.idle import IdleCallback
@@ -24,6 +24,9 @@ class Viewer(Protocol):
 
     def tell(self, message: KernelMessage) -> None:
         """Send a message to the pages that have the panel."""
+
+    def close_if_left(self, shell: Any) -> None:
+        """Close, where nobody can come to see it again; called between cells, while no page shows it."""
 
 
 class _View(NamedTuple):
@@ -55,8 +58,8 @@ class Viewers:
 
     @property
     def out_of_sight(self) -> list[Viewer]:
-        """Panels without a view that is not hidden, as far as their pages have said."""
-        return [viewer for viewer, views in self._views.items() if not views]
+        """Panels without a view that is not hidden, as far as their pages have said anything."""
+        return [viewer for viewer, views in self._views.items() if views.keys() <= {_EXPECTED}]
 
     @property
     def is_any_visible(self) -> bool:

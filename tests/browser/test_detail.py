@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from tests.browser.panel import LOAD, open_panel, picture
 from tests.machine import CARDS, MIG, Driver
 from tests.native import SOURCES
-from tests.processes import DEAF, WAITS, running, sees_processes, using
+from tests.processes import DEAF, WAITS, running, sees_processes, until, using
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,10 +165,7 @@ def test_a_panel_with_an_open_row_goes_when_its_cell_is_run_again(lab: Lab) -> N
         notebook.run(1)
         expect(detail_of(notebook, 1)).to_have_count(0)
     panels = "from gpu_magic.widget.state import panel_state; print(len(panel_state()._viewers._views))"
-    # One is shown. That of the run before can be there still, and more of them until their pages have said that
-    # they are gone.
-    while int(notebook.ask(panels)) > 2:
-        pass
+    until(lambda: notebook.ask(panels) == "1")
 
 
 def test_variables_are_shown_and_freed(lab: Lab) -> None:
