@@ -1,7 +1,8 @@
-"""The files of claims: one for each device that a process has chosen, which that process keeps locked.
+"""The files by which processes of all users tell each other something, each locked by the one that made it.
 
-Whose a claim is and since when, the file system says; whether its process lives and which that is, the lock.
-In the file stand the device's UUID, as in its name, and the name of a notebook, which is its owner's word.
+Whose a file is and since when, the file system says; whether its process lives and which that is, the lock.
+Its name begins with what it is about, and so does its text: a claim's with the UUID of the device. The other
+lines are its owner's word.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ import re
 import stat
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.claims.lock import holder, lock
-from gpu_magic.devices.claim import Claim
 from gpu_magic.devices.owner import owner_name
-from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["publish", "read", "withdraw"]
+    from gpu_magic.devices.unknown import Unknown
 
-_NAME = re.compile(r"([A-Za-z]+-[0-9A-Za-z-]{1,80})\.[0-9a-f]{16}")
+__all__ = ["ANSWER", "CLAIM", "NOTE", "SharedFile", "publish", "read", "withdraw"]
+
+# What a file can be about: a device that is claimed; a note to those who have claimed some; an answer.
+CLAIM, NOTE, ANSWER = r"[A-Za-z]+-[0-9A-Za-z-]{1,80}", "note", "answer"
 _DRAFT = "."  # before the name of a file that is not finished
 _ABANDONED = 60.0  # seconds after which a draft is one whose process has ended
-_LONGEST_FILE = 1024  # bytes
-_LONGEST_NAME = 60  # characters
+_LONGEST_FILE = 8192  # bytes
 _MOST = 1024  # files of one user that are looked at: nobody can hide others' claims behind many of their own
 _PRIVATE, _READABLE = 0o600, 0o644
 _OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -39,8 +40,41 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_ours.clear)  # a child has claimed nothing
 
 
-def publish(folder: int, uuid: str, notebook: str) -> tuple[str, int]:
-    """Make a claim that all users can see; return its file's name, and the descriptor that keeps it.
+class SharedFile(NamedTuple):
+    """A file of another process.
+
+    Parameters
+    ----------
+    name
+        The file's name.
+    uid
+        Its owner.
+    since
+        When it was made, in seconds since the epoch.
+    pid
+        The process that has made it; UNKNOWN where it can't be seen from here.
+    about
+        What it is about: the UUID of a device, NOTE or ANSWER.
+    lines
+        What its owner says. It can be anything.
+
+    """
+
+    name: str
+    uid: int
+    since: float
+    pid: int | Unknown
+    about: str
+    lines: tuple[str, ...]
+
+    @property
+    def owner(self) -> str:
+        """The name of its owner."""
+        return owner_name(self.uid)
+
+
+def publish(folder: int, about: str, *lines: str) -> tuple[str, int]:
+    """Make a file that all users can read; return its name, and the descriptor that keeps it.
 
     It is locked before others can open it, and before it has its name: one that is found unlocked has lost
     its process.
@@ -51,14 +85,14 @@ def publish(folder: int, uuid: str, notebook: str) -> tuple[str, int]:
         The folder can't be written to, or is full; nothing is left there.
 
     """
-    name = f"{uuid}.{os.urandom(8).hex()}"
+    name = f"{about}.{os.urandom(8).hex()}"
     draft = f"{_DRAFT}{name}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(draft, flags, _PRIVATE, dir_fd=folder)
     _ours.add(_identity(os.fstat(file)))
     try:
         lock(file)
-        os.write(file, f"{uuid}\n{shortened(notebook, _LONGEST_NAME)}".encode())
+        os.write(file, "\n".join((about, *lines)).encode())
         os.fchmod(file, _READABLE)  # whatever the umask is
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
@@ -68,7 +102,7 @@ def publish(folder: int, uuid: str, notebook: str) -> tuple[str, int]:
 
 
 def withdraw(folder: int | None, name: str, file: int) -> None:
-    """End a claim of this process; its file stays behind where the folder can't be used any more."""
+    """Remove a file of this process; it stays behind, unlocked, where the folder can't be used any more."""
     identity = None
     with contextlib.suppress(OSError):  # a cell has closed the descriptor, or it is another file's by now
         identity = _identity(os.fstat(file))
@@ -80,14 +114,15 @@ def withdraw(folder: int | None, name: str, file: int) -> None:
         _ours.discard(identity)
 
 
-def read(folder: int) -> Iterator[tuple[str, Claim]]:
-    """Yield the claims of other processes, each behind the UUID of its device.
+def read(folder: int, kind: str) -> Iterator[SharedFile]:
+    """Yield the files of other processes: CLAIM, NOTE or ANSWER.
 
-    Files that this user's ended processes have left are removed.
+    Those of them that this user's ended processes have left are removed.
     """
+    pattern = re.compile(rf"({kind})\.[0-9a-f]{{16}}")
     seen: Counter[int] = Counter()
     for name in os.listdir(folder):
-        match = _NAME.fullmatch(name.removeprefix(_DRAFT))
+        match = pattern.fullmatch(name.removeprefix(_DRAFT))
         if not match:
             continue
         with contextlib.suppress(OSError):  # it has ended meanwhile, or is something else
@@ -97,12 +132,12 @@ def read(folder: int) -> Iterator[tuple[str, Claim]]:
                 continue
             if name.startswith(_DRAFT):
                 _remove_abandoned(folder, name, found)
-            elif claim := _read(folder, name, match[1]):
-                yield match[1], claim
+            elif file := _read(folder, name, match[1]):
+                yield file
 
 
-def _read(folder: int, name: str, uuid: str) -> Claim | None:
-    """Return the claim of a file; None where that is none, or its process has ended."""
+def _read(folder: int, name: str, about: str) -> SharedFile | None:
+    """Return a file; None where it is not one of ours, or its process has ended."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     file = os.open(name, flags, dir_fd=folder)
     try:
@@ -114,12 +149,11 @@ def _read(folder: int, name: str, uuid: str) -> Claim | None:
             if found.st_uid == os.geteuid():
                 os.unlink(name, dir_fd=folder)
             return None
-        written = os.read(file, _LONGEST_FILE).decode("utf-8", "replace")
-        of, _, notebook = written.partition("\n")
-        if of != uuid:  # another name for a file is a claim that its owner has not made
+        first, *lines = os.read(file, _LONGEST_FILE).decode("utf-8", "replace").split("\n")
+        if first != about:  # another name for a file says what its owner has not said
             return None
         # Its owner can set any time but this one.
-        return Claim(owner_name(found.st_uid), found.st_ctime, pid, shortened(notebook, _LONGEST_NAME))
+        return SharedFile(name, found.st_uid, found.st_ctime, pid, about, tuple(lines))
     finally:
         os.close(file)
 

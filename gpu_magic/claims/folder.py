@@ -12,9 +12,15 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-__all__ = ["NoFolder", "open_folder"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Access", "NoFolder"]
 
 _BASES = ("/run/lock", "/tmp")  # noqa: S108 - a folder for all users is what is wanted
 _NAME = "gpu_magic-claims"
@@ -28,7 +34,40 @@ class NoFolder(Exception):  # noqa: N818 - a reason, and no failure: GPUs can be
     """Claims can't be shared here: why, as a clause; empty where nobody wants it, or nobody has claimed."""
 
 
-def open_folder(*, make: bool) -> int:
+class Access:
+    """The access of one process to the folder, which a forked child of it does not have.
+
+    Parameters
+    ----------
+    is_shared
+        Whether it has one. A simulation of one process has none.
+
+    """
+
+    def __init__(self, *, is_shared: bool = True) -> None:
+        self._is_shared = is_shared and sys.platform == "linux"
+        self.pid = os.getpid()
+
+    @contextmanager
+    def folder(self, *, make: bool = False) -> Iterator[int]:
+        """Run a block with a descriptor of the folder; `make` it where it is not there.
+
+        Raises
+        ------
+        NoFolder
+            There is none that can be used.
+
+        """
+        if not self._is_shared or os.getpid() != self.pid:
+            raise NoFolder
+        folder = _open_folder(make=make)
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+
+def _open_folder(*, make: bool) -> int:
     """Return a descriptor of the folder.
 
     Parameters

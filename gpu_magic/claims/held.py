@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-import threading
-import time
 import weakref
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from gpu_magic.claims.files import publish, read, withdraw
-from gpu_magic.claims.folder import NoFolder, open_folder
+from gpu_magic.claims.files import CLAIM, read
+from gpu_magic.claims.folder import Access, NoFolder
 from gpu_magic.claims.lock import turn
+from gpu_magic.claims.origin import LONGEST_NAME, has_started_us, is_ours, notebook_name
+from gpu_magic.claims.own_files import OwnFiles
 from gpu_magic.devices.claim import Claim
-from gpu_magic.devices.processes import descends_from
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Claims", "PickedTwiceError"]
+__all__ = ["Claims", "PickedTwiceError", "held_here"]
 
 
 class PickedTwiceError(Exception):
@@ -39,8 +36,8 @@ class Claims:
     ----------
     purpose
         What a launched command is; empty for the process itself.
-    is_shared
-        Whether other processes see them, and theirs are seen. A simulation of one process has none.
+    access
+        To the folder in which other processes see them, and theirs are seen.
 
     Attributes
     ----------
@@ -49,20 +46,16 @@ class Claims:
 
     """
 
-    def __init__(self, purpose: str = "", *, is_shared: bool = True) -> None:
+    def __init__(self, purpose: str = "", access: Access | None = None) -> None:
         self.are_wanted = True
-        self.is_shared = is_shared and sys.platform == "linux"
-        self._purpose, self._pid = purpose, os.getpid()
-        self._lock = threading.Lock()
-        # By UUID: when it was claimed, and the file's name and the descriptor that keeps it.
-        self._files: dict[str, tuple[float, str, int]] = {}
-        weakref.finalize(self, _withdraw, self._files, self._pid, self.is_shared)
+        self._purpose, self._access = purpose, access or Access()
+        self._files = OwnFiles(self._access)  # by UUID
         _all.add(self)
 
     @property
     def held(self) -> frozenset[str]:
         """The UUIDs of the devices that are claimed."""
-        return frozenset(self._files)
+        return frozenset(self._files.by_key)
 
     def others(self) -> dict[str, tuple[Claim, ...]]:
         """Return the claims of others, by the UUID of the device.
@@ -70,21 +63,21 @@ class Claims:
         A process that this one has started, or that has started it, works with it and is no other.
         """
         return _by_uuid(
-            found for found in self._read() if not _is_ours(found[1]) and not _has_started_us(found[1])
+            found for found in self._read() if not is_ours(found[1].pid) and not has_started_us(found[1].pid)
         )
 
     def taken(self) -> dict[str, tuple[Claim, ...]]:
         """Return what `auto` keeps off: others' claims, and those for what this process has started."""
         of_commands = [
-            (uuid, Claim("this kernel", since, self._pid, other._purpose))  # noqa: SLF001
-            for other in tuple(_all)
-            if other._purpose and other is not self and other._pid == self._pid  # noqa: SLF001
-            for uuid, (since, _, _) in tuple(other._files.items())  # noqa: SLF001
+            (uuid, Claim("this kernel", file.since, self._access.pid, other._purpose))  # noqa: SLF001
+            for other in _of_this_process()
+            if other._purpose and other is not self  # noqa: SLF001
+            for uuid, file in other._files.by_key.items()  # noqa: SLF001
         ]
         of_processes = [
-            (uuid, replace(claim, owner="this kernel") if _is_ours(claim) else claim)
+            (uuid, replace(claim, owner="this kernel") if is_ours(claim.pid) else claim)
             for uuid, claim in self._read()
-            if not _has_started_us(claim)
+            if not has_started_us(claim.pid)
         ]
         return _by_uuid([*of_commands, *of_processes])
 
@@ -96,7 +89,7 @@ class Claims:
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(NoFolder):
-                folder = stack.enter_context(_folder(self.is_shared, self._pid, make=True))
+                folder = stack.enter_context(self._access.folder(make=True))
                 stack.enter_context(turn(folder, seconds))
             yield
 
@@ -113,7 +106,7 @@ class Claims:
         """
         wanted = list(uuids)
         problem = self._publish(wanted)
-        self._keep(wanted)
+        self._files.keep(wanted)
         return problem
 
     def hold_alone(self, uuids: Iterable[str]) -> str:
@@ -135,70 +128,50 @@ class Claims:
                 raise PickedTwiceError
             kept = wanted
         finally:  # after an interrupt, too
-            self._keep(kept)
+            self._files.keep(kept)
         return problem
 
     def release(self) -> None:
         """End them all."""
-        self._keep(())
+        self._files.keep(())
 
     def _publish(self, wanted: Iterable[str]) -> str:
         """Claim devices besides those that are claimed; return why others can't see it."""
-        with self._lock:
-            missing = [uuid for uuid in wanted if uuid not in self._files]
-            if not missing:
-                return ""
-            try:
-                with _folder(self.is_shared, self._pid, make=True) as folder:
-                    for uuid in missing:
-                        self._files[uuid] = (time.time(), *publish(folder, uuid, _what_this_is()))
-            except NoFolder as error:
-                return str(error)
-            except OSError as error:
-                return f"no file can be made ({error.strerror})"
+        if self.held.issuperset(wanted):
+            return ""
+        try:
+            with self._access.folder(make=True) as folder:
+                for uuid in wanted:
+                    self._files.add(folder, uuid, uuid, notebook_name())
+        except NoFolder as error:
+            return str(error)
+        except OSError as error:
+            return f"no file can be made ({error.strerror})"
         return ""
 
-    def _keep(self, wanted: Iterable[str]) -> None:
-        """End all claims but these."""
-        with self._lock:
-            _withdraw(self._files, self._pid, self.is_shared, wanted)
-
     def _read(self) -> Iterator[tuple[str, Claim]]:
-        with contextlib.suppress(NoFolder, OSError), _folder(self.is_shared, self._pid, make=False) as folder:
-            yield from read(folder)
+        with contextlib.suppress(NoFolder, OSError), self._access.folder() as folder:
+            yield from _read(folder)
 
 
 _all: weakref.WeakSet[Claims] = weakref.WeakSet()
 
 
-@contextmanager
-def _folder(is_shared: bool, pid: int, *, make: bool) -> Iterator[int]:
-    if not is_shared or os.getpid() != pid:  # a forked child has claimed nothing
-        raise NoFolder
-    folder = open_folder(make=make)
-    try:
-        yield folder
-    finally:
-        os.close(folder)
+def held_here(folder: int) -> set[str]:
+    """Return the UUIDs of all devices that this process has claimed, or one that it has started."""
+    ours = {uuid for claims in _of_this_process() for uuid in claims.held}
+    return ours | {uuid for uuid, claim in _read(folder) if is_ours(claim.pid)}
 
 
-def _withdraw(
-    files: dict[str, tuple[float, str, int]],
-    pid: int,
-    is_shared: bool,
-    wanted: Iterable[str] = (),
-) -> None:
-    """End claims, but for those that are still wanted."""
-    ended = files.keys() - wanted
-    if not ended or os.getpid() != pid:
-        return
-    with contextlib.ExitStack() as stack:
-        folder = None
-        with contextlib.suppress(NoFolder):
-            folder = stack.enter_context(_folder(is_shared, pid, make=False))
-        for uuid in ended:
-            _, name, file = files.pop(uuid)
-            withdraw(folder, name, file)
+def _of_this_process() -> list[Claims]:
+    return [claims for claims in tuple(_all) if claims._access.pid == os.getpid()]  # noqa: SLF001
+
+
+def _read(folder: int) -> Iterator[tuple[str, Claim]]:
+    """Yield the claims of other processes, each behind the UUID of its device."""
+    for file in read(folder, CLAIM):
+        notebook = shortened(file.lines[0] if file.lines else "", LONGEST_NAME)
+        yield file.about, Claim(file.owner, file.since, file.pid, notebook)
 
 
 def _by_uuid(found: Iterable[tuple[str, Claim]]) -> dict[str, tuple[Claim, ...]]:
@@ -206,17 +179,3 @@ def _by_uuid(found: Iterable[tuple[str, Claim]]) -> dict[str, tuple[Claim, ...]]
     for uuid, claim in found:
         claims[uuid] = (*claims.get(uuid, ()), claim)
     return claims
-
-
-def _is_ours(claim: Claim) -> bool:
-    return claim.pid is not UNKNOWN and descends_from(claim.pid, (os.getpid(),))
-
-
-def _has_started_us(claim: Claim) -> bool:
-    return claim.pid is not UNKNOWN and descends_from(os.getpid(), (claim.pid,))
-
-
-def _what_this_is() -> str:
-    """Return the name of this process's notebook, or of its script; empty where it has none."""
-    name = PurePath(os.environ.get("JPY_SESSION_NAME") or sys.argv[0]).name
-    return "" if name in ("-c", "-m", "__main__.py", "ipykernel_launcher.py") else name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Self
 
 from gpu_magic.process.view import Snapshot
@@ -17,16 +18,7 @@ class Gpus(Snapshot):
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
         """Return a snapshot as an object that shows itself."""
-        return cls(
-            snapshot.gpus,
-            snapshot.driver_version,
-            snapshot.cuda_version,
-            snapshot.simulated,
-            snapshot.problem,
-            snapshot.limitation,
-            snapshot.near,
-            kernel=snapshot.kernel,
-        )
+        return cls(**{field.name: getattr(snapshot, field.name) for field in fields(snapshot)})
 
     def __repr__(self) -> str:
         from gpu_magic.display.table import as_text  # many snapshots are never shown

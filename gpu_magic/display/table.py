@@ -11,6 +11,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.display.asking import HOW_TO_ANSWER, note_text
 from gpu_magic.display.rows import UNKNOWN_TEXT, Row, rows
 from gpu_magic.display.style import STYLE
 from gpu_magic.process.guard import runtime_of
@@ -211,7 +212,8 @@ def _mask(mask: str | None) -> str:
 
 
 def _notes(snapshot: Snapshot) -> list[str]:
-    return [*filter(None, (snapshot.problem, snapshot.limitation)), *snapshot.kernel.notes]
+    asked = [f"{note_text(note)}. {HOW_TO_ANSWER}" for note in snapshot.asked]
+    return [*filter(None, (snapshot.problem, snapshot.limitation)), *snapshot.kernel.notes, *asked]
 
 
 def _footer_text(snapshot: Snapshot) -> Iterator[str]:

@@ -57,7 +57,7 @@ def start(
 
     """
     ipyparallel = import_ipyparallel()
-    claims = Claims("engines", is_shared=session.claims.is_shared)
+    claims = Claims("engines", session.access)
     try:
         parts = divide(pick(session, gpus, count, force=force, claims=claims))
         return _start(session, ipyparallel, parts, keep=keep)

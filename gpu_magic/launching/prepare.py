@@ -85,7 +85,7 @@ def prepare(
     if not where.is_dir():
         raise LaunchError(f"{where} is not a folder.")
     with ExitStack() as undo:
-        claims = Claims(shlex.join(words), is_shared=session.claims.is_shared)
+        claims = Claims(shlex.join(words), session.access)
         undo.callback(claims.release)
         selection = pick(session, gpus, count, force=force, claims=None if dry_run else claims)
         files = RunFolder()

@@ -149,6 +149,7 @@ class GpuMagics:
             no_var_expand(magic)  # it expands its line itself
         shell.Completer.custom_matchers.append(self._complete)
         shell.input_transformers_post.append(self._await_cell)
+        shell.events.register("pre_run_cell", self._say_news)
         shell.configurables.append(self)
 
     def remove(self) -> None:
@@ -163,6 +164,15 @@ class GpuMagics:
             if ours in hooks:
                 hooks.remove(ours)
         shell.configurables.remove(self)
+        if self._say_news in shell.events.callbacks["pre_run_cell"]:
+            shell.events.unregister("pre_run_cell", self._say_news)
+
+    def _say_news(self, info: Any) -> None:
+        """Say what other users have asked or answered; before GPUs were read here, nobody has."""
+        if info.store_history and "gpu_magic.process.session" in sys.modules:
+            from gpu_magic.magics.news import say_news
+
+            say_news()
 
     def _complete(self, context: CompletionContext) -> SimpleMatcherResult:
         """Complete a line of ours; leave every other line to IPython's own matchers."""

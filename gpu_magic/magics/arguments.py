@@ -19,8 +19,9 @@ __all__ = ["FLAG", "OPTIONS", "Kind", "names_of", "read", "read_command", "read_
 # What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
 # text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
 # Pairs are `NAME=value`, and can be given several times. A list goes on behind a comma: `2, 0`.
-# A word that can be left out, `--background`, is then empty.
-FLAG, WORD, OPTIONAL, TEXT, PAIRS, LIST = "flag", "word", "optional", "text", "pairs", "list"
+# A word that can be left out, `--background`, is then empty, and so is a remark, which is a text.
+FLAG, WORD, OPTIONAL, TEXT, REMARK = "flag", "word", "optional", "text", "remark"
+PAIRS, LIST = "pairs", "list"
 Kind = str | tuple[str, ...]
 
 OPTIONS: dict[str, dict[str, Kind]] = {
@@ -47,6 +48,9 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--end": TEXT,
         "--kill": FLAG,
         "--yes": FLAG,
+        "--ask": REMARK,
+        "--give-up": FLAG,
+        "--keep": FLAG,
     },
     "%%on_gpu": {
         "--only": TEXT,
@@ -92,7 +96,7 @@ _CODE = ("%to_gpu", "%to_cpu", "%where")
 _EXAMPLES = {"%gpus": ("GPUs", "%gpus 1,3"), "%%on_gpu": ("a device", "%%on_gpu 0")}
 
 # Those of %gpus that need no GPUs.
-_ALONE = ("cluster", "mine", "end", "kill", "yes")
+_ALONE = ("cluster", "mine", "end", "kill", "yes", "give_up", "keep")
 
 
 def names_of(magic: str) -> set[str]:
@@ -222,7 +226,7 @@ def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
     kind = OPTIONS[magic][option]
     if kind == FLAG:
         return True
-    most = len(words) if kind == TEXT else 1
+    most = len(words) if kind in (TEXT, REMARK) else 1
     taken: list[str] = []
     while words and len(taken) < most and not _is_option(words[0]):
         taken.append(words.popleft())
@@ -230,7 +234,7 @@ def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
         taken.append(words.popleft())
     value = "".join(taken) if kind == LIST else " ".join(taken)
     choices = f"{', '.join(kind[:-1])} or {kind[-1]}" if isinstance(kind, tuple) else ""
-    if not value and kind != OPTIONAL:
+    if not value and kind not in (OPTIONAL, REMARK):
         raise _error(magic, f"{option} needs a value{choices and f': {choices}'}.")
     if kind == PAIRS and not re.match(r"[A-Za-z_]\w*=", value):
         raise _error(magic, f"{option} is NAME=value, and not {value}.")

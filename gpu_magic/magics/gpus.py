@@ -12,7 +12,7 @@ import gpu_magic
 from gpu_magic.display.refusal import RefusalBlock
 from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
-from gpu_magic.magics import magics_of, own_processes
+from gpu_magic.magics import asking, magics_of, own_processes
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.expansion import expand
 from gpu_magic.magics.waiting_line import WaitingLine
@@ -51,6 +51,10 @@ class GpusMagic:
         %gpus --mine       show your own processes on the GPUs: other notebooks, scripts, this kernel
         %gpus --end 4711   end one of them, by its number or its name, after a question; --yes ends it without
                            one, and --kill one that has not ended
+        %gpus 3 --ask      ask who has claimed GPU 3 for it; a text may follow. Their next cell says so, and
+                           their panel
+        %gpus --give-up    give up what others ask for: free its memory, end the claim, choose the rest;
+                           %gpus 3 --give-up gives up GPU 3, and --keep tells those who ask that you keep it
 
         --by index|uuid    write CUDA_VISIBLE_DEVICES as numbers or as UUIDs; without it, as it was
                            when the kernel started
@@ -87,6 +91,10 @@ class GpusMagic:
             of_processes = {name: options.pop(name) for name in own_processes.OPTIONS}
             if any(of_processes.values()):
                 own_processes.show_or_end(of_processes, options)
+                return
+            of_asking = {name: options.pop(name) for name in asking.OPTIONS}
+            if any(value not in (None, False) for value in of_asking.values()):
+                asking.ask_or_answer(of_asking, options.pop("request"), options)
                 return
             request, of_cluster = options.pop("request"), options.pop("cluster")
             if of_cluster and request:

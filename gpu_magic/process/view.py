@@ -15,6 +15,7 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process import driver
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.guard import judge, judge_rocm
+from gpu_magic.process.notes import OpenNote, open_notes
 from gpu_magic.process.state import State
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.selection.allotment import Allotment
@@ -102,10 +103,13 @@ class Snapshot(Inventory):
     ----------
     kernel
         What this process makes of it.
+    asked
+        What others ask of it, as it has claimed some of the devices.
 
     """
 
     kernel: KernelView = field(kw_only=True)
+    asked: tuple[OpenNote, ...] = field(default=(), kw_only=True)
 
 
 def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
@@ -133,6 +137,7 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
         inventory.limitation,
         inventory.near,
         kernel=kernel,
+        asked=open_notes(session, inventory),
     )
 
 

@@ -1,0 +1,160 @@
+"""What is said where users ask each other for GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpu_magic.display.choice import Choice
+from gpu_magic.text import listed, printable, since_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from gpu_magic.devices.model import Device
+    from gpu_magic.display.memory import Freed
+    from gpu_magic.process.asking import Asking, Giving
+    from gpu_magic.process.news import News, Reply
+    from gpu_magic.process.notes import OpenNote
+
+__all__ = ["HOW_TO_ANSWER", "Asked", "GivenUp", "Kept", "news_lines", "note_text"]
+
+HOW_TO_ANSWER = "%gpus --give-up frees its memory and ends your claim; %gpus --keep says no."
+
+
+class Asked:
+    """The answer to `%gpus 3 --ask`. It shows itself as text.
+
+    Parameters
+    ----------
+    asking
+        What was asked of whom.
+
+    """
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that were asked for."""
+        return self._asking.devices
+
+    def __repr__(self) -> str:
+        claims = self._asking.claims
+        of = listed(f"{claim.owner}{f' ({claim.notebook})' if claim.notebook else ''}" for claim in claims)
+        numbers = ",".join(device.number_text for device in self.devices)
+        return printable(
+            f"Asked for {_labels(self.devices)}: {of}. The answer is shown with a later cell of yours. "
+            f"%gpus {numbers} --wait 30m waits until nobody else has {_it(self.devices)}."
+        )
+
+
+class GivenUp:
+    """The answer to `%gpus --give-up`. It shows itself as text.
+
+    Parameters
+    ----------
+    giving
+        What was given up.
+    freed
+        What was freed before; None where CUDA was not initialized, so that there was nothing.
+
+    """
+
+    def __init__(self, giving: Giving, freed: Freed | None) -> None:
+        self._giving, self._freed = giving, freed
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that were given up."""
+        return self._giving.devices
+
+    @property
+    def freed(self) -> Freed | None:
+        """What was freed, and what holds the rest; None where there was nothing to free."""
+        return self._freed
+
+    def __repr__(self) -> str:
+        return "\n".join(map(printable, self._lines()))
+
+    def _lines(self) -> Iterator[str]:
+        giving = self._giving
+        told = f"; {listed(giving.askers)} can read that" if giving.askers else ""
+        yield f"Given up: {_labels(giving.devices)}{told}."
+        if giving.outcome is not None:
+            yield from str(Choice(giving.outcome)).split("\n")
+        if self._freed is not None:
+            yield from str(self._freed).split("\n")
+        if giving.outcome is None and giving.kept_as:
+            yield (
+                f"CUDA has started here, so this kernel keeps {listed(giving.kept_as)}, and some memory "
+                "there, until it is restarted."
+            )
+
+
+class Kept:
+    """The answer to `%gpus --keep`. It shows itself as text.
+
+    Parameters
+    ----------
+    notes
+        What was asked.
+
+    """
+
+    def __init__(self, notes: tuple[OpenNote, ...]) -> None:
+        self._notes = notes
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that were asked for."""
+        return tuple(dict.fromkeys(device for note in self._notes for device in note.devices))
+
+    def __repr__(self) -> str:
+        askers = dict.fromkeys(note.note.owner for note in self._notes)
+        return printable(f"Kept: {_labels(self.devices)}; {listed(askers)} can read that.")
+
+
+def note_text(note: OpenNote) -> str:
+    """Return what somebody asks: `bob (eval.ipynb) asks for GPU 3, since 14:02: my deadline is tonight`."""
+    asked = note.note
+    where, what = f" ({asked.notebook})" if asked.notebook else "", f": {asked.text}" if asked.text else ""
+    return printable(
+        f"{asked.owner}{where} asks for {_labels(note.devices)}, since {since_text(asked.since)}{what}"
+    )
+
+
+def news_lines(news: News) -> Iterator[str]:
+    """Yield what is to be said before a cell runs."""
+    yield from map(note_text, news.notes)
+    if news.notes:
+        yield HOW_TO_ANSWER
+    for reply in news.replies:
+        yield printable(_reply_text(reply))
+    given_up = {device.uuid for reply in news.replies for device in reply.given_up}
+    left = [device for device in news.unclaimed if device.uuid not in given_up]
+    if left:
+        yield f"Nobody else claims {_labels(left)} any more: {_how_to_choose(left)}."
+
+
+def _reply_text(reply: Reply) -> str:
+    parts = []
+    if reply.given_up:
+        parts.append(f"has given up {_labels(reply.given_up)}: {_how_to_choose(reply.given_up)}")
+    if reply.kept:
+        parts.append(f"keeps {_labels(reply.kept)}")
+    return f"{reply.owner} {'; '.join(parts) or 'has answered'}."
+
+
+def _how_to_choose(devices: Iterable[Device]) -> str:
+    devices = list(devices)
+    numbers = ",".join(device.number_text for device in devices)
+    return f"%gpus {numbers} chooses {_it(devices)}"
+
+
+def _it(devices: Collection[Device]) -> str:
+    return "it" if len(devices) == 1 else "them"
+
+
+def _labels(devices: Iterable[Device]) -> str:
+    return listed(device.label for device in devices)

@@ -1,0 +1,19 @@
+"""Says before a cell runs what others have asked, or answered, since the last one."""
+
+from __future__ import annotations
+
+import contextlib
+
+from gpu_magic.display.asking import news_lines
+from gpu_magic.errors import GpuMagicError
+from gpu_magic.process.news import read_news
+from gpu_magic.process.session import current
+
+__all__ = ["say_news"]
+
+
+def say_news() -> None:
+    """Print it, where there is something."""
+    with contextlib.suppress(GpuMagicError):  # a simulation that is described wrongly: %gpus says so
+        for line in news_lines(read_news(current())):
+            print(line)

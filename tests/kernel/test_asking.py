@@ -1,0 +1,158 @@
+"""`%gpus 3 --ask`: real kernels of several notebooks ask each other for GPUs, and answer."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.kernel.conftest import Kernel
+
+    Kernels = Callable[..., Kernel]
+
+ME = getpass.getuser()
+
+
+@pytest.fixture
+def two(start_kernel: Kernels) -> tuple[Kernel, Kernel]:
+    """Return the kernel of a notebook that has claimed GPUs 1 and 3, and of another one."""
+    holder = start_kernel(JPY_SESSION_NAME="/home/maria/train.ipynb")
+    asker = start_kernel(JPY_SESSION_NAME="/home/bob/eval.ipynb")
+    for kernel in (holder, asker):
+        assert kernel.run("%load_ext gpu_magic").status == "ok"
+    assert holder.run("%gpus 3,1").status == "ok"
+    return holder, asker
+
+
+def said(kernel: Kernel, line: str) -> str:
+    """Run a line; return what it prints."""
+    reply = kernel.run(line)
+    assert reply.status == "ok", reply.errors
+    return reply.stdout
+
+
+def refused(kernel: Kernel, line: str) -> str:
+    """Run a line that is refused; return the one line that says why."""
+    reply = kernel.run(line)
+    (refusal,) = reply.stderr.removeprefix("UsageError: ").splitlines()
+    return refusal
+
+
+def test_who_asks_is_read_with_the_next_cell_and_in_the_table(two: tuple[Kernel, Kernel]) -> None:
+    holder, asker = two
+    assert said(asker, "%gpus 3 --ask 'my deadline is tonight'") == (
+        f"Asked for GPU 3: {ME} (train.ipynb). The answer is shown with a later cell of yours. "
+        "%gpus 3 --wait 30m waits until nobody else has it.\n"
+    )
+    asks = rf"{ME} \(eval.ipynb\) asks for GPU 3, since \d\d:\d\d: my deadline is tonight"
+    how = "%gpus --give-up frees its memory and ends your claim; %gpus --keep says no."
+    first = said(holder, "print('mine')")
+    assert re.fullmatch(rf"{asks}\n{how}\nmine\n", first)
+    assert said(holder, "print('mine')") == "mine\n"  # said once
+    assert re.search(rf"^! {asks}\. {how}$", holder.run("%gpus").text, re.MULTILINE)
+    assert "asks for" not in asker.run("%gpus").text
+
+
+def test_what_is_given_up_before_cuda_has_started_is_not_chosen_any_more(two: tuple[Kernel, Kernel]) -> None:
+    holder, asker = two
+    said(asker, "%gpus 3 --ask")
+    given = said(holder, "%gpus --give-up").splitlines()[2:]
+    assert given[0] == f"Given up: GPU 3; {ME} can read that."
+    assert re.match(r"cuda:0 = GPU 1 ", given[1])
+    assert len(given) == 2
+    assert said(asker, "1") == f"{ME} has given up GPU 3: %gpus 3 chooses it.\n"
+    assert said(asker, "1") == ""
+    assert "claimed" not in said(asker, "%gpus 3")
+    assert "claimed" in said(asker, "%gpus 1")
+
+
+def test_the_last_one_that_is_given_up_leaves_none(two: tuple[Kernel, Kernel]) -> None:
+    holder, _ = two
+    assert said(holder, "%gpus 3,1 --give-up").splitlines() == [
+        "Given up: GPU 3 and GPU 1.",
+        "No GPU is visible to CUDA: frameworks run on the CPU.",
+    ]
+
+
+def test_a_no_is_read_with_the_next_cell_and_the_note_is_over(two: tuple[Kernel, Kernel]) -> None:
+    holder, asker = two
+    said(asker, "%gpus 3,1 --ask")
+    assert said(holder, "%gpus --keep").splitlines()[2:] == [f"Kept: GPU 3 and GPU 1; {ME} can read that."]
+    assert said(asker, "1") == f"{ME} keeps GPU 3 and GPU 1.\n"
+    assert refused(holder, "%gpus --keep") == "Nobody asks for a GPU that this kernel has claimed."
+    assert "claimed" in said(asker, "%gpus 3")
+
+
+def test_a_part_can_be_given_up(two: tuple[Kernel, Kernel]) -> None:
+    holder, asker = two
+    said(asker, "%gpus 3,1 --ask")
+    said(holder, "%gpus 1 --give-up")
+    assert said(asker, "1") == f"{ME} has given up GPU 1: %gpus 1 chooses it; keeps GPU 3.\n"
+
+
+@pytest.mark.parametrize("ending", ["%gpus 0", "%gpus reset", "%unload_ext gpu_magic"])
+def test_who_asks_reads_that_the_claim_has_ended(two: tuple[Kernel, Kernel], ending: str) -> None:
+    holder, asker = two
+    said(asker, "%gpus 3 --ask")
+    said(holder, ending)
+    assert said(asker, "1") == "Nobody else claims GPU 3 any more: %gpus 3 chooses it.\n"
+    assert said(asker, "1") == ""
+
+
+def test_a_note_ends_with_its_process(two: tuple[Kernel, Kernel], start_kernel: Kernels) -> None:
+    holder, _ = two
+    third = start_kernel()
+    said(third, "%load_ext gpu_magic")
+    said(third, "%gpus 3 --ask")
+    third.end()
+    assert said(holder, "1") == ""
+
+
+def test_one_note_at_a_time_and_one_in_ten_minutes(two: tuple[Kernel, Kernel], start_kernel: Kernels) -> None:
+    holder, asker = two
+    third = start_kernel(JPY_SESSION_NAME="/home/bob/other.ipynb")
+    said(third, "%load_ext gpu_magic")
+    said(asker, "%gpus 3 --ask")
+    soon = "You have asked a short time ago; the next note can go in 10 min."
+    assert refused(asker, "%gpus 1 --ask") == soon
+    assert refused(third, "%gpus 1 --ask") == (
+        "A note of yours is open already, from eval.ipynb: one at a time, and it ends with its answers or with "
+        "that kernel."
+    )
+    said(holder, "%gpus --keep")
+    said(asker, "1")
+    assert refused(asker, "%gpus 1 --ask") == soon
+    # Another kernel's is not kept back by that one's time, and the holder lets it wait.
+    said(third, "%gpus 1 --ask")
+    assert said(holder, "1") == ""
+
+
+def test_what_nobody_has_claimed_can_not_be_asked_for(two: tuple[Kernel, Kernel]) -> None:
+    holder, asker = two
+    assert refused(asker, "%gpus 2 --ask") == "Nobody uses GPU 2, or has claimed it: %gpus 2 chooses it."
+    assert refused(holder, "%gpus 3 --ask") == "This kernel has GPU 3 itself."
+
+
+@pytest.mark.parametrize(
+    ("line", "refusal"),
+    [
+        ("%gpus auto --ask", "--ask goes with GPUs by number: %gpus 3 --ask; not with auto."),
+        ("%gpus --ask", "--ask goes with GPUs; try %gpus 1,3 --ask"),
+        ("%gpus 9 --ask", "There is no GPU 9"),
+        ("%gpus 3 --ask --wait 5m", "--ask does not go with --wait."),
+        ("%gpus 3 --ask --keep", "--ask does not go with --keep."),
+        ("%gpus 3 --keep", "--keep answers all who ask, and does not go with 3."),
+        ("%gpus --keep", "Nobody asks for a GPU that this kernel has claimed."),
+        ("%gpus --give-up", "Nobody asks for a GPU that this kernel has claimed."),
+        ("%gpus 3 --give-up", "This kernel has not claimed GPU 3; it has no GPU."),
+        ("%gpus auto --give-up", "--give-up goes with GPUs by number, or alone; not with auto."),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(kernel: Kernel, line: str, refusal: str) -> None:
+    said(kernel, "%load_ext gpu_magic")
+    assert refused(kernel, line).startswith(refusal)
