@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 LOAD = "%load_ext gpu_magic"
 MASK = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
+PANELS = (  # that the kernel has
+    "from ipywidgets.widgets import widget\n"
+    "print(sum(type(one).__name__ == 'Panel' for one in widget._instances.values()))"
+)
 PICTURES = Path(os.environ.get("GPU_MAGIC_PICTURES", ".pytest_cache/d/panel"))
 
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.lab import start_lab
-from tests.browser.panel import LOAD, open_panel
+from tests.browser.panel import LOAD, PANELS, open_panel
 from tests.browser.standalone import panel_page, state_of
 from tests.machine import CARDS, Driver, environment
 from tests.processes import until
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from tests.browser.lab import Lab, Notebook
 
 TEN_MINUTES = 10 * 60 * 1000  # in milliseconds
-PANELS = (  # that the kernel has
-    "from ipywidgets.widgets import widget\n"
-    "print(sum(type(one).__name__ == 'Panel' for one in widget._instances.values()))"
-)
 
 
 def open_timed_panel(lab: Lab) -> Notebook:

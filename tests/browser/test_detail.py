@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import expect
 
-from tests.browser.panel import LOAD, open_panel, picture
+from tests.browser.panel import LOAD, PANELS, open_panel, picture
 from tests.machine import CARDS, MIG, Driver
 from tests.native import SOURCES
 from tests.processes import DEAF, WAITS, running, sees_processes, until, using
@@ -164,8 +164,7 @@ def test_a_panel_with_an_open_row_goes_when_its_cell_is_run_again(lab: Lab) -> N
         expect(detail_of(notebook, 1)).to_contain_text("of 400 W")
         notebook.run(1)
         expect(detail_of(notebook, 1)).to_have_count(0)
-    panels = "from gpu_magic.widget.state import panel_state; print(len(panel_state()._viewers._views))"
-    until(lambda: notebook.ask(panels) == "1")
+    until(lambda: notebook.ask(PANELS) == "1")
 
 
 def test_variables_are_shown_and_freed(lab: Lab) -> None:
