@@ -16,7 +16,7 @@ from tests.processes import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["GPU", "OTHER", "as_nobody", "end", "holder"]
+__all__ = ["GPU", "OTHER", "STAYS", "as_nobody", "end", "holder"]
 
 GPU, OTHER = "GPU-1a2b3c4d-0000-4000-8000-000000000000", "GPU-8f3a0000-0000-4000-8000-000000000001"
 
@@ -61,6 +61,14 @@ def end(pid: int, number: int = signal.SIGKILL) -> None:
     except ProcessLookupError:
         return
     until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+# At the end of what another user runs: it prints its number, and goes on.
+STAYS = (
+    "print(os.getpid(), flush=True)\n"
+    "for output in (1, 2):\n    os.dup2(os.open(os.devnull, os.O_WRONLY), output)\n"
+    "time.sleep(600)\n"
+)
 
 
 def as_nobody(code: str, folder: Path) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import stat
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,21 +16,12 @@ from tests.claims.holders import GPU, OTHER, as_nobody, end, holder
 from tests.processes import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(
     os.getuid() != 0 and not os.environ.get("CI"), reason="another user's process is started as root"
 )
 NAME = f"{GPU}.{'0' * 16}"
-
-
-@pytest.fixture
-def open_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return a folder that another user can get to."""
-    place = Path("/tmp") / f"gpu_magic-tests-{os.getpid()}"
-    monkeypatch.setenv("GPU_MAGIC_CLAIMS", str(place))
-    yield place
-    shutil.rmtree(place, ignore_errors=True)
 
 
 def test_users_see_each_others_claims_and_can_not_end_them(open_folder: Path) -> None:

@@ -156,3 +156,51 @@ def test_what_nobody_has_claimed_can_not_be_asked_for(two: tuple[Kernel, Kernel]
 def test_what_does_not_fit_is_refused_in_one_line(kernel: Kernel, line: str, refusal: str) -> None:
     said(kernel, "%load_ext gpu_magic")
     assert refused(kernel, line).startswith(refusal)
+
+
+CUINIT = 'import ctypes; _ = ctypes.CDLL("libcuda.so.1").cuInit(0)'
+
+
+def test_once_cuda_has_started_memory_is_freed_and_what_stays_is_named(two: tuple[Kernel, Kernel]) -> None:
+    holder, asker = two
+    said(holder, CUINIT)
+    said(asker, "%gpus 3 --ask")
+    assert said(holder, "%gpus --give-up").splitlines()[2:] == [
+        f"Given up: GPU 3; {ME} can read that.",
+        "This process has no memory on a GPU.",
+        "CUDA has started here, so this kernel keeps cuda:0, and some memory there, until it is restarted.",
+    ]
+    assert said(asker, "1") == f"{ME} has given up GPU 3: %gpus 3 chooses it.\n"
+    assert "cuda:0" in holder.run("%gpus").text
+    assert "claimed" not in said(asker, "%gpus 3")
+
+
+def test_what_the_kernel_s_own_command_has_claimed_is_not_given_up(two: tuple[Kernel, Kernel]) -> None:
+    holder, asker = two
+    said(holder, "%gpu_launch --gpus 2 --background run sleep 600")
+    said(asker, "%gpus 2 --ask")
+    assert "asks for GPU 2" in said(holder, "1")
+    assert refused(holder, "%gpus --give-up") == (
+        "What this kernel has started has claimed GPU 2: %gpu_tasks and %gpu_cluster list and end that."
+    )
+    said(holder, "%gpu_tasks run --stop")
+    assert "Nobody else claims GPU 2 any more" in said(asker, "1")
+
+
+def test_nothing_is_said_in_cells_that_no_user_has_run(two: tuple[Kernel, Kernel]) -> None:
+    holder, asker = two
+    said(asker, "%gpus 3 --ask")
+    quiet = "get_ipython().run_cell('print(1)', store_history=False)"
+    assert "asks for" in said(holder, quiet)  # this cell itself is one
+    said(asker, "%gpus none")
+    assert said(holder, quiet) == "1\n"
+
+
+def test_python_does_what_the_magic_does(two: tuple[Kernel, Kernel]) -> None:
+    holder, asker = two
+    assert said(asker, "import gpu_magic; print(gpu_magic.ask([3, 1], 'please'))").startswith(
+        "Asked for GPU 3"
+    )
+    said(holder, "import gpu_magic; given = gpu_magic.give_up(3)")
+    assert said(holder, "print([device.index for device in given.devices], given.freed)") == "[3] None\n"
+    assert said(asker, "1") == f"{ME} has given up GPU 3: %gpus 3 chooses it; keeps GPU 1.\n"
