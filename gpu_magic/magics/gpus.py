@@ -15,6 +15,7 @@ from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestar
 from gpu_magic.magics import asking, magics_of, own_processes
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.expansion import expand
+from gpu_magic.magics.news import say_news
 from gpu_magic.magics.waiting_line import WaitingLine
 from gpu_magic.selection.normalize import normalize_request
 
@@ -85,6 +86,7 @@ class GpusMagic:
         since when it is too late, by what, and what works instead; `c.GpuMagics.on_frozen = "error"`
         in IPython's configuration makes that an error everywhere.
         """
+        say_news()  # programs run cells that are not announced, and other tools run some of their own
         is_strict = getattr(magics_of(self._shell), "on_frozen", "warn") == "error"
         try:
             options = vars(read("%gpus", expand(self._shell, line, _typed, depth=3)))
