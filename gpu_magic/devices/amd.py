@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.devices.amd_topology import read_near
 from gpu_magic.devices.call_timeout import CallTimeout
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
@@ -109,6 +110,13 @@ class Amd:
             answers = [UNKNOWN if one is None else one for one in self._timeout.call(asked)]
         figures = zip(cards, answers, strict=True)
         return {str(card.gpu.uuid): _known(answer, "gfx_activity") for card, answer in figures}
+
+    def near(self) -> frozenset[tuple[int, int]]:
+        """Return which GPUs are near each other, by their numbers, the lower first; after `inventory`."""
+        with self._locked():
+            handles = {card.gpu.index: card.handle for card in self._cards if card.is_found}
+            (near,) = self._timeout.call([("near", partial(read_near, self._ask, handles))])
+        return near or frozenset()
 
     def process_detail(self, pid: int) -> ProcessDetail:
         """Return more about a process that a snapshot has listed."""

@@ -37,8 +37,8 @@ class Inventory:
     limitation
         Why nothing but names and UUIDs could be read, as a sentence; empty where figures could.
     near
-        Pairs of GPUs, each by its number and the lower one first, that are linked by NVLink or by one PCIe
-        switch; UNKNOWN where it was not asked for.
+        Pairs of GPUs that are linked by NVLink, by XGMI or by one PCIe switch: the vendor and their numbers,
+        the lower one first; UNKNOWN where it was not asked for.
 
     """
 
@@ -48,7 +48,7 @@ class Inventory:
     simulated: str = ""
     problem: str = ""
     limitation: str = ""
-    near: frozenset[tuple[int, int]] | Unknown = UNKNOWN
+    near: frozenset[tuple[Vendor, int, int]] | Unknown = UNKNOWN
 
     def __iter__(self) -> Iterator[Gpu]:
         return iter(self.gpus)
@@ -81,13 +81,11 @@ class Inventory:
         return tuple(found)
 
     def are_near(self, one: Device, other: Device) -> bool:
-        """Return whether two whole GPUs are known to be linked by NVLink or by one PCIe switch."""
+        """Return whether two whole GPUs are known to be linked by NVLink, by XGMI or by one PCIe switch."""
         if self.near is UNKNOWN or not (isinstance(one, Gpu) and isinstance(other, Gpu)):
             return False
-        if one.vendor != "nvidia" or other.vendor != "nvidia":  # their numbers name others there
-            return False
         first, last = sorted((one.index, other.index))
-        return (first, last) in self.near
+        return one.vendor == other.vendor and (one.vendor, first, last) in self.near
 
     def with_claims(self, claims: Mapping[str, tuple[Claim, ...]]) -> Inventory:
         """Return it with other processes' claims of now, which are given by the UUID of the device."""

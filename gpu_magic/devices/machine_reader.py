@@ -66,9 +66,12 @@ class MachineReader:
         amd = {} if self._amd is None else self._amd.utilization()
         return self._nvidia.utilization() | amd
 
-    def near(self) -> frozenset[tuple[int, int]]:
-        """Return which of NVIDIA's GPUs are near each other; of AMD's that is not known."""
-        return self._nvidia.near()
+    def near(self) -> frozenset[tuple[Vendor, int, int]]:
+        """Return which GPUs are near each other, as in `Inventory.near`; after `inventory`."""
+        found: set[tuple[Vendor, int, int]] = {("nvidia", *pair) for pair in self._nvidia.near()}
+        if self._amd is not None:
+            found |= {("amd", *pair) for pair in self._amd.near()}
+        return frozenset(found)
 
     def process_detail(self, pid: int) -> ProcessDetail:
         """Return more about a process that a snapshot has listed."""

@@ -118,7 +118,7 @@ class Nvml:
         return {str(card.gpu.uuid): UNKNOWN if rate in (None, UNKNOWN) else rate.gpu for card, rate in found}
 
     def near(self) -> frozenset[tuple[int, int]]:
-        """Return which GPUs are near each other, as in `Inventory.near`; after `inventory`."""
+        """Return which GPUs are near each other, by their numbers, the lower first; after `inventory`."""
         with self._locked():
             handles = {index: card.handle for index, card in self._answering().items()}
             (near,) = self._timeout.call([(("near", id(pynvml.nvmlLib)), partial(read_near, handles))])

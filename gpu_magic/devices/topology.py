@@ -1,4 +1,4 @@
-"""Which GPUs are near each other: read when a choice asks for it."""
+"""Which of NVIDIA's GPUs are near each other: read when a choice asks for it."""
 
 from __future__ import annotations
 

@@ -135,9 +135,10 @@ class _Asked:
 
     @property
     def _together(self) -> str:
+        link = "XGMI" if self.inventory.vendors == ("amd",) else "NVLink"
         return " and ".join(
             ["of one model"] * self.options.same_model
-            + ["linked by NVLink or by one PCIe switch"] * self.options.near
+            + [f"linked by {link} or by one PCIe switch"] * self.options.near
         )
 
 

@@ -81,8 +81,9 @@ class Card:
     mode
         The compute mode, as NVML numbers them: 0 is Default, 2 Prohibited, 3 Exclusive_Process.
     switch, nvlink
-        Which PCIe switch it is at, and which GPUs it is linked with by NVLink: those with the same number; -1
-        is a switch, or no link, of its own.
+        Which PCIe switch it is at, and which GPUs it is linked with by NVLink, or by XGMI if it is AMD's:
+        those with the same number; -1 is a switch, or no link, of its own. A `nvlink` of -2 is XGMI that
+        leads to a CPU.
     minor
         The number of its device file, 2 for /dev/nvidia2; None: its index.
     hip

@@ -23,6 +23,7 @@ from tests.selection.machines import GIB, UUIDS, gpu, machine, split
 
 if TYPE_CHECKING:
     from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Vendor
 
 CLAIM = Claim("maria", 0.0, 4711, "train.ipynb")
 
@@ -163,13 +164,29 @@ def test_gpus_of_one_model() -> None:
         picked(3, there, same_model=True)
 
 
+def links(*pairs: tuple[int, int], vendor: Vendor = "nvidia") -> frozenset[tuple[Vendor, int, int]]:
+    return frozenset((vendor, *pair) for pair in pairs)
+
+
 def test_gpus_that_are_near() -> None:
-    there = replace(machine(gpu(0), gpu(1, 60, 90), gpu(2), gpu(3), gpu(4)), near=frozenset({(0, 1), (2, 4)}))
+    there = replace(machine(gpu(0), gpu(1, 60, 90), gpu(2), gpu(3), gpu(4)), near=links((0, 1), (2, 4)))
     assert picked(2, there, near=True) == [2, 4]
     _, why = pick(2, there.devices, there, Options(near=True))
     assert "GPU 0, GPU 1 and GPU 3 (not near these)" in why
     with pytest.raises(ChoiceError, match=r"no 3 of .* are linked by NVLink or by one PCIe switch"):
         picked(3, there, near=True)
+
+
+def test_amds_gpus_are_near_by_their_own_links_alone() -> None:
+    """Their numbers are also those of NVIDIA's GPUs beside them."""
+    amd = [replace(gpu(index), uuid=f"GPU-{index:016x}", vendor="amd") for index in range(3)]
+    there = replace(machine(*amd), near=links((1, 2), vendor="amd"))
+    assert picked(2, there, near=True) == [1, 2]
+    with pytest.raises(ChoiceError, match=r"no 3 of .* are linked by XGMI or by one PCIe switch"):
+        picked(3, there, near=True)
+    assert not replace(there, near=links((1, 2))).are_near(amd[1], amd[2])
+    beside = replace(machine(gpu(1), amd[2]), near=links((1, 2)) | links((1, 2), vendor="amd"))
+    assert not beside.are_near(beside[0], beside[1])
 
 
 # Machines where anything can be UNKNOWN.
@@ -211,11 +228,10 @@ def test_auto_keeps_what_it_promises_on_any_machine(there: Inventory, count: int
 
 @given(machines(), st.integers(1, 3), st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4))))
 def test_a_group_is_found_where_there_is_one(
-    there: Inventory, count: int, links: set[tuple[int, int]]
+    there: Inventory, count: int, pairs: set[tuple[int, int]]
 ) -> None:
     """Beside the search there is another one here, that tries every group."""
-    near = frozenset((first, last) for first, last in links if first < last)
-    there = replace(there, near=near)
+    there = replace(there, near=links(*(pair for pair in pairs if pair[0] < pair[1])))
     options = Options(near=True, same_model=True)
 
     def fits(group: tuple[Device, ...]) -> bool:
@@ -273,6 +289,6 @@ def test_only_gpus_that_fit_together_are_counted_as_free() -> None:
 
 
 def test_those_that_are_picked_are_counted_as_free_where_they_have_to_be_near() -> None:
-    there = replace(machine(gpu(0), gpu(1, 40, 90)), near=frozenset({(0, 1)}))
+    there = replace(machine(gpu(0), gpu(1, 40, 90)), near=links((0, 1)))
     _, why = pick(2, there.devices, there, Options(near=True))
     assert why == "Only 1 GPU is free."
