@@ -195,6 +195,7 @@ class Amd:
             uuid=UNKNOWN if serial is UNKNOWN or not int(serial, 16) else f"GPU-{int(serial, 16):016x}",
             name=_known(asic, "market_name"),
             bus_id=ask("amdsmi_get_gpu_device_bdf", card.handle),
+            minor=_known(numbers, "drm_render"),
             hip_id=_known(numbers, "hip_id"),
         )
 

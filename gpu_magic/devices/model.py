@@ -124,7 +124,8 @@ class Gpu:
     speed
         How fast it is beside other kinds.
     minor
-        The number of its device file: 2 for /dev/nvidia2. It is the host's also where others can't be seen.
+        The number of its device file: 2 for /dev/nvidia2, of an AMD GPU 130 for /dev/dri/renderD130. It is
+        the host's also where others can't be seen.
     vendor
         Whose it is: "nvidia" or "amd".
     prefix

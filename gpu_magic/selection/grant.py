@@ -7,6 +7,9 @@ Sources:
   the job's CUDA_VISIBLE_DEVICES counts from 0 among what it can see; `common_gres_set_env` in
   src/plugins/gres/common/gres_common.c: the numbers are those of the device files (/dev/nvidia2). Slurm 25.11
   writes UUIDs into CUDA_VISIBLE_DEVICES, and numbers into SLURM_JOB_GPUS (slurm-operator #112).
+- Slurm with AMD's GPUs: `gres_common_gpu_set_env` in the same file sets ROCR_VISIBLE_DEVICES, and with it
+  CUDA_VISIBLE_DEVICES unless the GPUs have `Flags=amd_gpu_env` or AutoDetect=rsmi (gres.conf). SLURM_JOB_GPUS
+  has their places in the host's list, in which AutoDetect=rsmi puts them in rocm-smi's order.
 - LSF: "NVIDIA GPU access enforcement": CUDA_VISIBLE_DEVICES alone; with cgroups it counts from 0.
 - PBS: its cgroups hook writes UUIDs into CUDA_VISIBLE_DEVICES (openpbs #1168).
 - Containers: NVIDIA Container Toolkit, "GPU enumeration": NVIDIA_VISIBLE_DEVICES has the host's numbers or
@@ -40,7 +43,8 @@ class Grant:
     by
         Who gave it: "Slurm job 123", "the container"; empty where nobody is known.
     gpus
-        Its own list of them, besides CUDA_VISIBLE_DEVICES: UUIDs, or numbers of device files; None: none.
+        Its own list of them, besides the variables that frameworks read: UUIDs, or numbers of device files;
+        None: none.
     listed
         The same as it was written; empty where there is none.
     count
@@ -70,7 +74,7 @@ def read_grant(environment: Mapping[str, str]) -> Grant:
     has_mask = "CUDA_VISIBLE_DEVICES" in environment
     listed = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS") or ""
     slurm = environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID")
-    if listed or (slurm and has_mask):
+    if listed or (slurm and (has_mask or "ROCR_VISIBLE_DEVICES" in environment)):
         entries = listed.split(",")
         is_list = all(re.fullmatch(rf"[0-9]{{1,4}}|{_UUID}", entry) for entry in entries)
         return Grant(_job("Slurm", slurm), tuple(entries) if is_list else None, listed)

@@ -58,7 +58,7 @@ def test_all_figures_are_read(ask: Ask) -> None:
     }
     assert (process["pid"], process["memory"], process["mine"]) == (os.getpid(), 59 * GIB, False)
     assert (process["owner"] is None) == IN_CONTAINER
-    known = ("index", "uuid", "name", "bus_id", "memory_total", "vendor", "hip_id", "problem")
+    known = ("index", "uuid", "name", "bus_id", "memory_total", "vendor", "minor", "hip_id", "problem")
     assert [gpu[name] for name in known] == [
         1,
         "GPU-1c0ffee000000001",
@@ -66,6 +66,7 @@ def test_all_figures_are_read(ask: Ask) -> None:
         "0000:15:00.0",
         192 * GIB,
         "amd",
+        129,
         0,
         "",
     ]

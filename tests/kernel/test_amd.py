@@ -108,6 +108,26 @@ def test_none_hides_all_and_reset_unload_put_back_what_was_there(start_amd: Star
     assert kernel.run(VARIABLES).stdout == given
 
 
+def test_in_a_slurm_job_others_are_refused_and_all_takes_its_own(start_amd: StartAmd) -> None:
+    kernel = start_amd(SLURM_JOB_ID="123", SLURM_JOB_GPUS="2,3", ROCR_VISIBLE_DEVICES="2,3")
+    assert "ROCR_VISIBLE_DEVICES=2,3; allotted by Slurm job 123: GPUs 2, 3" in kernel.run("%gpus").text
+    refused = "GPU 1 is outside what Slurm job 123 allotted to this process (GPUs 2, 3); --force overrides."
+    assert refused in kernel.run("%gpus 1").stderr
+    assert "cuda:1 = GPU 3" in kernel.run("%gpus all").stdout
+    assert "HIP_VISIBLE_DEVICES=0,1 ROCR_VISIBLE_DEVICES=2,3" in kernel.run(VARIABLES).stdout
+
+
+def test_where_cgroups_hide_other_gpus_of_a_slurm_job_the_numbers_are_rocm_smi_s(start_amd: StartAmd) -> None:
+    there = tuple(
+        replace(card, minor=minor, hip=place)
+        for place, (card, minor) in enumerate(zip(AMD_CARDS[:2], (2, 5), strict=True))
+    )
+    job = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": "2,5", "SLURM_STEP_GPUS": "5"}
+    kernel = start_amd(Driver(there), **job)
+    assert "allotted by Slurm job 123: GPU 1" in kernel.run("%gpus").text
+    assert "cuda:0 = GPU 1" in kernel.run("%gpus all").stdout
+
+
 def test_it_is_too_late_once_hip_was_started(start_amd: StartAmd) -> None:
     kernel = start_amd()
     kernel.run("%gpus 1,2")

@@ -85,7 +85,7 @@ class Card:
         those with the same number; -1 is a switch, or no link, of its own. A `nvlink` of -2 is XGMI that
         leads to a CPU.
     minor
-        The number of its device file, 2 for /dev/nvidia2; None: its index.
+        The number of its device file, 2 for /dev/nvidia2 and for /dev/dri/renderD130; None: its index.
     hip
         The number that HIP gives to it: only of an AMD GPU, of which the UUID is ``GPU-`` and 16 digits.
     """

@@ -14,7 +14,7 @@
 
 enum { SUCCESS, INVALID = 1, NOT_SUPPORTED = 2, OUT_OF_RESOURCES = 15, NOT_INITIALIZED = 32, NO_DATA = 40 };
 enum { NAME = 256, WATTS_ALLOWED = 750 };
-enum { PCIE = 1, XGMI = 2 };
+enum { PCIE = 1, XGMI = 2, FIRST_RENDER = 128 };
 
 typedef void *Handle;
 typedef struct { uint64_t function : 3, device : 5, bus : 8, domain : 48; } Bdf;
@@ -164,6 +164,7 @@ int amdsmi_get_gpu_enumeration_info(Handle handle, Enumeration *out)
     if (card->hip < 0)
         return NOT_SUPPORTED;
     *out = (Enumeration){.hsa_id = (uint32_t)card->hip + 2, .hip_id = (uint32_t)card->hip};
+    out->drm_render = FIRST_RENDER + (uint32_t)card->minor;
     snprintf(out->hip_uuid, NAME, "%s", card->uuid);
     return SUCCESS;
 }

@@ -12,7 +12,7 @@
  *     mig UUID TOTAL USED NAME         an instance of the gpu line before it
  *     mode NUMBER                      the compute mode of the gpu line before it
  *     link SWITCH NVLINK               its PCIe switch, and its group of NVLink or XGMI, of that gpu line; -1: none
- *     file NUMBER                      the device file of the gpu line before it, /dev/nvidiaN; else its index
+ *     file NUMBER                      the device file of the gpu line before it, /dev/nvidiaN, of AMD renderD(128+N); else its index
  *     hip NUMBER                       the number that HIP gives to the gpu line before it: AMD's alone
  *
  * Bytes, percent, degrees C, milliwatts; -1 where the driver does not know the figure.
