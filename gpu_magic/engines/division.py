@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import MigInstance
 from gpu_magic.errors import ClusterError
+from gpu_magic.selection.select import vendor_of
+from gpu_magic.selection.visible import names_of
 from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:
@@ -65,9 +67,10 @@ def divide(engines: Sequence[Allotted]) -> dict[int, tuple[Device, ...]]:
         groups = list(alike.values())
         for one, other in combinations(groups, 2):
             if one[0].uuids & other[0].uuids:
+                variable = names_of(vendor_of(one[0].devices))[0]
                 raise ClusterError(
                     f"On {host} {_given(one)} and {_given(other)}, which overlap: give all engines of a host "
-                    "the same CUDA_VISIBLE_DEVICES, or each its own GPUs."
+                    f"the same {variable}, or each its own GPUs."
                 )
         for group in groups:
             shares.update(_shares(host, group))

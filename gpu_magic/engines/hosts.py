@@ -11,6 +11,7 @@ from gpu_magic.devices.status import GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.engines.introduction import read_gpus
 from gpu_magic.process.view import KernelView, Snapshot
+from gpu_magic.selection.select import vendor_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +77,7 @@ def _snapshot(engines: Sequence[Engine], read: Sequence[Inventory], alive: Seque
         first.simulated,
         first.problem,
         first.limitation,
-        kernel=KernelView(None, None, None, None, names, None, "", ""),
+        kernel=KernelView(None, None, None, None, names, None, "", "", vendor=vendor_of(engines[0].devices)),
     )
 
 

@@ -33,14 +33,11 @@ class Answer:
         Its machine: a name, or what GPU_MAGIC_ADDRESS says there.
     process
         Its number there, and its start in clock ticks.
-    mask
-        CUDA_VISIBLE_DEVICES; None: not set.
 
     """
 
     host: str
     process: Process
-    mask: str | None
 
 
 def begin(log: str, claimed: Sequence[str]) -> Answer:
@@ -59,7 +56,7 @@ def begin(log: str, claimed: Sequence[str]) -> Answer:
         current().claims.hold(claimed)
     if log:
         faulthandler.enable(_opened(log), all_threads=False)
-    return Answer(host(), this_process(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return Answer(host(), this_process())
 
 
 def host() -> str:

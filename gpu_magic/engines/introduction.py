@@ -15,6 +15,7 @@ from gpu_magic.process.session import current
 from gpu_magic.process.state import State
 from gpu_magic.process.view import ask_guard, read_machine
 from gpu_magic.selection.allotment import Allotment, mig_instances, whole_gpus
+from gpu_magic.selection.seen import seen_vendor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,9 +41,10 @@ class Introduction:
     process
         Its number there, and its start in clock ticks.
     devices
-        What it was given there and could be used: whole GPUs, else MIG instances.
+        What it was given there and could be used: whole GPUs, else MIG instances. They are of one vendor, as
+        a process can't use those of both.
     guard
-        Whether CUDA has been initialized there.
+        Whether CUDA, or ROCm, has been initialized there.
     is_simulated
         Whether these GPUs do not exist.
     problem
@@ -66,7 +68,8 @@ def introduce() -> Introduction:
     devices: tuple[Device, ...] = ()
     problem = inventory.problem
     try:
-        pool = Allotment(inventory, session.inherited, session.grant).pool
+        seen = inventory.of_vendor(seen_vendor(session.inherited, inventory))
+        pool = Allotment(seen, session.inherited, session.grant).pool
         devices = whole_gpus(pool) or mig_instances(pool)
     except ChoiceError as error:
         problem = problem or str(error)
@@ -89,7 +92,7 @@ def too_late(guard: Guard) -> str:
 
 
 def settle(uuids: Sequence[str], variables: Mapping[str, str]) -> str:
-    """Have CUDA see these GPUs in this engine, and tell it its rank.
+    """Have frameworks see these GPUs in this engine, and tell it its rank.
 
     Parameters
     ----------

@@ -98,13 +98,13 @@ def _host_of(client: Any, number: int) -> str:
 
 
 def _check_change(number: int, one: Introduction, devices: Sequence[Device]) -> None:
-    """Check that an engine can have its devices: CUDA reads CUDA_VISIBLE_DEVICES once."""
+    """Check that an engine can have its devices: CUDA and ROCm read their variables once."""
     if one.guard.can_change or one.guard.uuids == tuple(str(device.uuid) for device in devices):
         return
     labels = listed(device.label for device in devices)
     raise ClusterError(
         f"Engine {number} on {one.host} can't be given {labels}: {too_late(one.guard)}. Start it anew, "
-        "and let it have its GPU before anything starts CUDA there."
+        f"and let it have its GPU before anything starts {one.guard.runtime} there."
     )
 
 

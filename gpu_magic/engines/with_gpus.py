@@ -8,7 +8,7 @@ from gpu_magic.devices.model import Gpu
 from gpu_magic.errors import ClusterError
 from gpu_magic.process.view import read_machine
 from gpu_magic.selection.request import Auto, Everything, Named, parse
-from gpu_magic.selection.select import select_among
+from gpu_magic.selection.select import select_among, vendor_of
 from gpu_magic.text import listed, printable
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def engines_with(cluster: Cluster, session: Session, gpus: str) -> list[Engine]:
     session
         This process's.
     gpus
-        As typed after `%gpus`; a number is the GPU of that number in each machine that has engines.
+        As typed after `%gpus`; a number is the GPU of that number in each machine that has engines, and
+        `amd:1` is AMD's there.
 
     Raises
     ------
@@ -45,13 +46,18 @@ def engines_with(cluster: Cluster, session: Session, gpus: str) -> list[Engine]:
     engines = list(cluster.engines.values())
     request = parse(gpus)
     if isinstance(request, Everything):
-        return engines
+        return [engine for engine in engines if request.vendor in (None, vendor_of(engine.devices))]
     if isinstance(request, Named):
         wanted = [device for name in request.identifiers for device in _named(name, engines)]
     elif isinstance(request, Auto):
         machine = read_machine(session)
         now = {device.uuid: device for device in machine.devices}
-        pool = [now.get(device.uuid, device) for engine in cluster.alive for device in engine.devices]
+        pool = [
+            now.get(device.uuid, device)
+            for engine in cluster.alive
+            for device in engine.devices
+            if request.vendor in (None, vendor_of([device]))
+        ]
         wanted = [*select_among(request, machine, tuple(pool))]
     else:
         raise ClusterError(f"Engines have GPUs, and {gpus} names none: gpus='all' are all engines.")
@@ -72,6 +78,6 @@ def _named(name: int | str, engines: Iterable[Engine]) -> Iterable[Device]:
 def _is(device: Device, name: int | str) -> bool:
     if isinstance(name, int):
         return isinstance(device, Gpu) and not device.prefix and device.index == name
-    if isinstance(device, Gpu) and device.number_text == name:
+    if isinstance(device, Gpu) and device.vendor == "amd" and name == f"amd:{device.index}":
         return True
     return str(device.uuid).startswith(name)

@@ -219,3 +219,37 @@ def test_a_command_gets_the_gpu_that_is_named(start_amd: StartAmd) -> None:
     said = reply.stdout + reply.text + reply.updated
     assert "sees 3" in said
     assert "sees 0" in said
+
+
+def test_engines_have_amds_gpus_in_the_chosen_order(start_amd: StartAmd) -> None:
+    kernel = start_amd(mixed=True)
+    kernel.run("%gpus amd:3,amd:1")
+    kind = "(AMD Instinct MI300X)"
+    started = kernel.run("%gpu_cluster").stdout
+    assert started == f"2 engines: 0 = AMD GPU 3 {kind}, 1 = AMD GPU 1 {kind}\n"
+    reply = kernel.run(f"%%px\n{VARIABLES.replace(', end=', ', flush=True, end=')}")
+    for number, gpu, hip in ((0, 3, 3), (1, 1, 0)):
+        shown = f"[stdout:{number} = AMD GPU {gpu} {kind}] CUDA_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES={hip} "
+        assert shown in reply.text
+    table = kernel.run("%gpus --cluster").text
+    rows = {line.split()[0]: line for line in table.splitlines() if "MI300X" in line or "A100" in line}
+    assert "cuda:0 of engine 0" in rows["amd:3"]
+    assert "cuda:0 of engine 1" in rows["amd:1"]
+    assert "not visible" in rows["0"]
+
+
+FIND_ENGINES = """
+from gpu_magic.engines.with_gpus import engines_with
+from gpu_magic.process.session import current
+print(*(engine.number for engine in engines_with(cluster, current(), {!r})))
+"""
+
+
+def test_auto_of_amds_is_an_engine_with_amds_and_no_other(start_amd: StartAmd) -> None:
+    kernel = start_amd(mixed=True)
+    kernel.run("import gpu_magic; cluster = gpu_magic.cluster('amd:3,amd:1')")
+    assert kernel.run(FIND_ENGINES.format("amd:auto")).stdout == "0\n"
+    assert kernel.run(FIND_ENGINES.format("amd:all")).stdout == "0 1\n"
+    kernel.run("cluster.stop(); cluster = gpu_magic.cluster('0,1')")
+    assert "none can be picked" in kernel.run(FIND_ENGINES.format("amd:auto")).errors[0]
+    assert kernel.run(FIND_ENGINES.format("amd:all")).stdout == "\n"
