@@ -18,10 +18,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.devices.amd_limits import Throttling, read_limits
 from gpu_magic.devices.amd_topology import read_near
 from gpu_magic.devices.call_timeout import CallTimeout
 from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
+from gpu_magic.devices.limits import UNKNOWN_LIMITS
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.processes import ProcessTable, gpu_process
 from gpu_magic.devices.status import GpuStatus
@@ -30,6 +31,7 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpu_magic.devices.limits import Limits
     from gpu_magic.devices.process_detail import ProcessDetail
     from gpu_magic.devices.status import GpuProcess
 
@@ -49,6 +51,7 @@ class _Card:
     def __init__(self, gpu: Gpu, handle: Any) -> None:
         self.gpu = gpu
         self.handle = handle
+        self.throttling = Throttling()
         self.is_found = False
 
 
@@ -91,14 +94,15 @@ class Amd:
         return replace(self._machine, gpus=gpus)
 
     def limits(self, index: int) -> Limits:
-        """Return what holds a GPU back, by rocm-smi's number: its power limit; slowdowns are UNKNOWN."""
+        """Return what holds a GPU back, by rocm-smi's number; what slows it down, from a second look on."""
         with self._locked():
             if index >= len(self._cards):
                 return UNKNOWN_LIMITS
-            cap = partial(self._ask, "amdsmi_get_power_cap_info", self._cards[index].handle)
-            (answer,) = self._timeout.call([(index, cap)])
-        # In microwatts (amdsmi.h, `amdsmi_power_cap_info_t`).
-        return UNKNOWN_LIMITS if answer in (None, UNKNOWN) else Limits(answer["power_cap"] / 1e6)
+            card = self._cards[index]
+            (limits,) = self._timeout.call(
+                [(index, partial(read_limits, self._ask, card.handle, card.throttling))]
+            )
+        return limits or UNKNOWN_LIMITS
 
     def utilization(self) -> dict[str, int | Unknown]:
         """Return each GPU's utilization now, in percent, by its UUID; after `inventory`, which finds them."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
+from gpu_magic.devices.amd_limits import Throttling
+from gpu_magic.devices.unknown import UNKNOWN
 from tests.machine import AMD_CARDS, CARDS, GIB, IN_CONTAINER, Card, Driver, amd_environment, environment
 from tests.programs.runner import Runner
 
@@ -104,7 +106,60 @@ def test_a_driver_that_refuses_is_a_sentence(ask: Ask) -> None:
 
 
 def test_a_power_limit_is_in_watts(ask: Ask) -> None:
-    assert ask("limits") == [750, True]
+    assert ask("limits") == [750, None]
+
+
+def test_what_the_library_does_not_give_of_limits_is_unknown(ask: Ask) -> None:
+    assert ask("limits", amd=Driver((replace(AMD_CARDS[0], milliwatts=None),))) == [None, None]
+    assert ask("limits", amd=replace(AMD, hangs=(("amdsmi_get_gpu_metrics_info", 0, 3600.0),))) == [
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("throttled", "slow"), [(0, []), (1 << 4, ["a reason that the driver does not give"]), (None, None)]
+)
+def test_gpus_that_give_no_reason_say_whether_something_slows_them_down(
+    ask: Ask, throttled: int | None, slow: list[str] | None
+) -> None:
+    amd = Driver((replace(AMD_CARDS[0], throttled=throttled),))
+    assert ask("limits", amd=amd) == [750, slow]
+
+
+def test_what_has_grown_since_the_last_look_slows_a_gpu_down(ask: Ask) -> None:
+    """The counts: samples, and those with PROCHOT, power, socket, regulator and memory."""
+    found = ask(
+        "slowdowns",
+        [1000, 5, 700, 30, 2, 1],
+        [2000, 5, 700, 30, 2, 1],
+        [3000, 5, 1600, 30, 2, 1],
+        [3000, 5, 1600, 30, 2, 1],  # the driver has not looked again
+        [4000, 5, 1700, 40, 2, 50],
+        [5000, 5, 1709, 40, 2, 50],  # less than a hundredth of the time
+        [6000, 15, 1709, 40, 2, 50],
+        [10, 0, 0, 0, 0, 0],  # the driver was loaded anew
+        [20, 0, 0, 0, 0, 0],
+    )
+    power, both = ["power limit"], ["power limit", "heat"]
+    assert found == [None, [], power, power, both, [], ["heat"], None, []]
+
+
+def test_that_nothing_slows_a_gpu_down_is_said_where_every_reason_is_known(ask: Ask) -> None:
+    assert ask("slowdowns", [1, 0, 0, 0, 0, -1], [2, 0, 0, 0, 0, -1], [3, 0, 1, 0, 0, -1]) == [
+        None,
+        None,
+        ["power limit"],
+    ]
+
+
+def test_a_look_long_after_another_says_nothing_of_now() -> None:
+    throttling = Throttling()
+    names = ("accumulation_counter", "prochot_residency_acc", "ppt_residency_acc", "socket_thm_residency_acc")
+    names += ("vr_thm_residency_acc", "hbm_thm_residency_acc")
+    looks = [(0.0, 100), (600.0, 200), (601.0, 300)]
+    found = [throttling.look(dict.fromkeys(names, count), now) for now, count in looks]
+    assert found == [UNKNOWN, UNKNOWN, ("power limit", "heat")]
 
 
 def linked(*links: tuple[int, int]) -> tuple[Card, ...]:

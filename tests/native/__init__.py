@@ -88,6 +88,11 @@ class Card:
         The number of its device file, 2 for /dev/nvidia2 and for /dev/dri/renderD130; None: its index.
     hip
         The number that HIP gives to it: only of an AMD GPU, of which the UUID is ``GPU-`` and 16 digits.
+    throttled
+        Whether something slows it down: of an AMD GPU that tells no more than that.
+    samples
+        What newer AMD GPUs count: how often the firmware has looked, and for how often it was slowed down by
+        the machine (PROCHOT), by its power limit, and by the heat of its socket, voltage regulator and memory.
     """
 
     uuid: str
@@ -106,6 +111,8 @@ class Card:
     nvlink: int = -1
     minor: int | None = None
     hip: int | None = None
+    throttled: int | None = None
+    samples: tuple[int | None, ...] = (None,) * 6
 
     def lines(self) -> list[str]:
         """Return the card's lines of the state file."""
@@ -117,6 +124,7 @@ class Card:
             f"link {self.switch} {self.nvlink}",
             *([] if self.minor is None else [f"file {self.minor}"]),
             f"hip {_figure(self.hip)}",
+            f"slow {' '.join(map(_figure, (self.throttled, *self.samples)))}",
             *(f"proc {pid} {_figure(used)}" for pid, used in self.processes),
             *(f"mig {part.uuid} {part.total} {part.used} {part.name}" for part in self.mig),
         ]

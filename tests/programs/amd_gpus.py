@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,23 @@ def table() -> list[str]:
 
 
 def limits() -> list[Any]:
+    """Return how much power the first GPU may draw, and what slows it down; None is not known."""
     found = read_limits(current(), gpu_magic.gpus()[0])
-    return [found.power, found.slowdowns is UNKNOWN]
+    power, slow = (None if one is UNKNOWN else one for one in (found.power, found.slowdowns))
+    return [power, slow]
+
+
+def slowdowns(*looks: list[int]) -> list[Any]:
+    """Return what slows the first GPU down, at looks between which its counts become these."""
+    state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
+    found = []
+    for counts in looks:
+        line = f"slow -1 {' '.join(map(str, counts))}"
+        new = state.with_name("next")
+        new.write_text(re.sub("^slow .*$", line, state.read_text(), count=1, flags=re.MULTILINE))
+        new.replace(state)
+        found.append(limits()[1])
+    return found
 
 
 def near() -> list[Any]:
