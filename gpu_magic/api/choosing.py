@@ -118,8 +118,8 @@ def choose(
         With `auto`: GPUs that nobody uses, and none where there are not enough of them.
     min_free, max_util, model, same_model, near
         With `auto`: GPUs with so much free memory ("20GB", or bytes), with at most so much utilization
-        (percent), with these words in their names ("A100"); all of one model; each two linked by NVLink or by
-        one PCIe switch.
+        (percent), with these words in their names ("A100"); all of one model; each two linked by NVLink, XGMI
+        or one PCIe switch.
     no_claim
         Do not claim the GPUs. A claim lasts as long as the process and its choice: the kernels of all users
         see it, and `auto` picks no GPU that another process has claimed.

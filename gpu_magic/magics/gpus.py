@@ -69,7 +69,7 @@ class GpusMagic:
                            auto takes GPUs with so much free memory, at most so many percent of
                            utilization, and these words in their names
         --same-model       all that auto takes are of one model
-        --near             each two that auto takes are linked by NVLink or by one PCIe switch
+        --near             each two that auto takes are linked by NVLink, XGMI or one PCIe switch
         --wait 30m         auto waits for GPUs that are free, or within --min-free and --max-util;
                            interrupt it at any time
         --no-claim         do not claim them: others see a claim until this kernel ends or chooses anew,

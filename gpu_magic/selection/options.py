@@ -39,7 +39,7 @@ class Options:
     model
         And with these words in their names: "A100".
     same_model, near
-        And all of one model; and each two linked by NVLink or by one PCIe switch.
+        And all of one model; and each two linked by NVLink, XGMI or one PCIe switch.
     no_claim
         Do not claim the GPUs.
 
