@@ -13,14 +13,15 @@ from gpu_magic.claims.folder import Access, NoFolder
 from gpu_magic.claims.notes import BETWEEN_NOTES, LONGEST_TEXT, Answer, Note, read_notes
 from gpu_magic.claims.origin import notebook_name
 from gpu_magic.claims.own_files import OwnFiles
+from gpu_magic.devices.record import record
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from gpu_magic.devices.claim import Claim
 
-__all__ = ["NotSentError", "Outbox", "Replies"]
+__all__ = ["NotSentError", "Outbox", "Unclaimed"]
 
 _KEY = "note"
 
@@ -29,20 +30,18 @@ class NotSentError(Exception):
     """A note was not sent: why, as a sentence."""
 
 
-class Replies(NamedTuple):
-    """What has come of a note since it was asked for last.
+@record
+class Unclaimed:
+    """Nobody else claims the devices any more that were asked for.
 
     Parameters
     ----------
-    answers
-        The new answers.
-    unclaimed
-        The UUIDs of the devices, once nobody else claims one of them any more.
+    uuids
+        The devices.
 
     """
 
-    answers: tuple[Answer, ...] = ()
-    unclaimed: tuple[str, ...] = ()
+    uuids: tuple[str, ...]
 
 
 class _Sent(NamedTuple):
@@ -69,6 +68,8 @@ class Outbox:
         self._sent: _Sent | None = None
         self._sent_at = -BETWEEN_NOTES
         self._heard: set[str] = set()  # the names of the answers
+        self._replies: list[Answer | Unclaimed] = []
+        self._told: dict[str, int] = {}  # how many of these, by the teller
 
     @property
     def is_open(self) -> bool:
@@ -109,15 +110,24 @@ class Outbox:
             except OSError as error:
                 raise NotSentError(f"The note can't be written ({error.strerror}).") from None
             self._sent = _Sent(wanted, tuple(claim.owner for claim in claims))
-            self._sent_at, self._heard = time.monotonic(), set()
+            self._sent_at = time.monotonic()
+            self._heard, self._replies, self._told = set(), [], {}
 
-    def replies(self, held: frozenset[str], claimed: Iterable[str]) -> Replies:
-        """Return what is new.
+    def has_news(self, teller: str) -> bool:
+        """Return whether there can be a reply that was not handed to this teller."""
+        return self.is_open or self._told.get(teller, 0) < len(self._replies)
+
+    def replies(
+        self, teller: str, held: frozenset[str], claimed: Collection[str]
+    ) -> tuple[Answer | Unclaimed, ...]:
+        """Return the replies that were not handed to this teller before.
 
         The note ends when all have answered, or nobody else claims one of the devices any more.
 
         Parameters
         ----------
+        teller
+            Who tells the user: there can be several.
         held
             The UUIDs of the devices that this process has claimed.
         claimed
@@ -125,21 +135,29 @@ class Outbox:
 
         """
         with self._lock:
-            if self._sent is None:
-                return Replies()
-            uuids, owners = self._sent
-            answers = tuple(self._new_answers(uuids, owners))
-            is_unclaimed = set(uuids).isdisjoint(claimed)
-            if is_unclaimed or len(self._heard) >= len(owners):
-                self._end()
-            if held.issuperset(uuids):  # it has them, and knows
-                return Replies()
-            return Replies(answers, uuids if is_unclaimed else ())
+            if self._sent is not None:
+                self._look(self._sent, held, claimed)
+            told, self._told[teller] = self._told.get(teller, 0), len(self._replies)
+            return tuple(self._replies[told:])
 
     def withdraw(self) -> None:
         """End the note."""
         with self._lock:
             self._end()
+
+    def _look(self, sent: _Sent, held: frozenset[str], claimed: Collection[str]) -> None:
+        """Note what is new, and end a note that is over."""
+        uuids, owners = sent
+        answers = list(self._new_answers(uuids, owners))
+        is_unclaimed = set(uuids).isdisjoint(claimed)
+        if is_unclaimed or len(self._heard) >= len(owners):
+            self._end()
+        if held.issuperset(uuids):  # it has them, and knows
+            return
+        self._replies += answers
+        given_up = {uuid for reply in self._replies if isinstance(reply, Answer) for uuid in reply.given_up}
+        if is_unclaimed and not given_up.issuperset(uuids):
+            self._replies.append(Unclaimed(tuple(uuid for uuid in uuids if uuid not in given_up)))
 
     def _new_answers(self, uuids: tuple[str, ...], owners: tuple[str, ...]) -> Iterable[Answer]:
         file = self._files.by_key.get(_KEY)

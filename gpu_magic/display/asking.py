@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpu_magic.process.news import News, Reply
     from gpu_magic.process.notes import OpenNote
 
-__all__ = ["HOW_TO_ANSWER", "Asked", "GivenUp", "Kept", "news_lines", "note_text"]
+__all__ = ["HOW_TO_ANSWER", "Asked", "GivenUp", "Kept", "news_lines", "note_text", "reply_text"]
 
 HOW_TO_ANSWER = "%gpus --give-up frees its memory and ends your claim; %gpus --keep says no."
 
@@ -129,21 +129,17 @@ def news_lines(news: News) -> Iterator[str]:
     yield from map(note_text, news.notes)
     if news.notes:
         yield HOW_TO_ANSWER
-    for reply in news.replies:
-        yield printable(_reply_text(reply))
-    given_up = {device.uuid for reply in news.replies for device in reply.given_up}
-    left = [device for device in news.unclaimed if device.uuid not in given_up]
-    if left:
-        yield f"Nobody else claims {_labels(left)} any more: {_how_to_choose(left)}."
+    yield from map(reply_text, news.replies)
 
 
-def _reply_text(reply: Reply) -> str:
-    parts = []
-    if reply.given_up:
-        parts.append(f"has given up {_labels(reply.given_up)}: {_how_to_choose(reply.given_up)}")
-    if reply.kept:
-        parts.append(f"keeps {_labels(reply.kept)}")
-    return f"{reply.owner} {'; '.join(parts) or 'has answered'}."
+def reply_text(reply: Reply) -> str:
+    """Return a reply as a sentence: `bob has given up GPU 3: %gpus 3 chooses it`."""
+    what = f"{_labels(reply.available)}{{}}: {_how_to_choose(reply.available)}" if reply.available else ""
+    if not reply.owner:
+        return f"Nobody else claims {what.format(' any more')}."
+    said = [f"has given up {what.format('')}"] if what else []
+    said += [f"keeps {_labels(reply.kept)}"] if reply.kept else []
+    return printable(f"{reply.owner} {'; '.join(said) or 'has answered'}.")
 
 
 def _how_to_choose(devices: Iterable[Device]) -> str:

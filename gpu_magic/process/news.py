@@ -4,58 +4,71 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.claims.outbox import Replies
+from gpu_magic.claims.outbox import Unclaimed
 from gpu_magic.process.notes import OpenNote, devices_of
 from gpu_magic.process.view import read_machine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpu_magic.claims.notes import Answer
+    from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device
     from gpu_magic.process.session import Session
 
-__all__ = ["News", "Reply", "read_news"]
+__all__ = ["News", "Reply", "read_news", "read_replies"]
 
 
 class Reply(NamedTuple):
-    """An answer: the name of who has given it, the devices that it gives up, and those that it keeps."""
-
-    owner: str
-    given_up: tuple[Device, ...]
-    kept: tuple[Device, ...]
-
-
-class News(NamedTuple):
-    """What was not told before.
+    """A reply to what this process has asked for.
 
     Parameters
     ----------
-    notes
-        Notes that wait for an answer of this process.
-    replies
-        Answers to its own note.
-    unclaimed
-        The devices that it has asked for, once nobody else claims one of them any more.
+    owner
+        The name of who has answered; empty where nobody has, and nobody else claims the devices any more.
+    available, kept
+        The devices that can be chosen now, and those that their owner keeps.
 
     """
 
+    owner: str
+    available: tuple[Device, ...]
+    kept: tuple[Device, ...] = ()
+
+
+class News(NamedTuple):
+    """What was not told before: notes that wait for an answer of this process, and replies to its own."""
+
     notes: tuple[OpenNote, ...] = ()
     replies: tuple[Reply, ...] = ()
-    unclaimed: tuple[Device, ...] = ()
 
 
 def read_news(session: Session) -> News:
-    """Return what was not returned before. The machine is read only where there is something."""
+    """Return what no cell was told before. The machine is read only where there is something."""
     notes = session.inbox.untold(session.inbox.open_notes())
-    replies = Replies()
-    if session.outbox.is_open:
-        replies = session.outbox.replies(session.claims.held, session.claims.others())
-    if not (notes or replies.answers or replies.unclaimed):
+    replies = _replies(session, "cell")
+    if not notes and not replies:
         return News()
     machine = read_machine(session)
-    return News(
-        tuple(OpenNote(note, devices_of(note.uuids, machine)) for note in notes),
-        tuple(
-            Reply(answer.owner, devices_of(answer.given_up, machine), devices_of(answer.kept, machine))
-            for answer in replies.answers
-        ),
-        devices_of(replies.unclaimed, machine),
+    found = tuple(OpenNote(note, devices_of(note.uuids, machine)) for note in notes)
+    return News(found, _with_devices(replies, machine))
+
+
+def read_replies(session: Session, machine: Inventory) -> tuple[Reply, ...]:
+    """Return the replies that no panel was told before."""
+    return _with_devices(_replies(session, "panel"), machine)
+
+
+def _replies(session: Session, teller: str) -> tuple[Answer | Unclaimed, ...]:
+    if not session.outbox.has_news(teller):
+        return ()
+    return session.outbox.replies(teller, session.claims.held, session.claims.others())
+
+
+def _with_devices(replies: Iterable[Answer | Unclaimed], machine: Inventory) -> tuple[Reply, ...]:
+    return tuple(
+        Reply("", devices_of(reply.uuids, machine))
+        if isinstance(reply, Unclaimed)
+        else Reply(reply.owner, devices_of(reply.given_up, machine), devices_of(reply.kept, machine))
+        for reply in replies
     )

@@ -13,7 +13,7 @@ from gpu_magic.claims.folder import Access
 from gpu_magic.claims.held import Claims
 from gpu_magic.claims.inbox import Inbox
 from gpu_magic.claims.notes import LONGEST_TEXT
-from gpu_magic.claims.outbox import NotSentError, Outbox
+from gpu_magic.claims.outbox import NotSentError, Outbox, Unclaimed
 from tests.claims.holders import GPU, OTHER, STAYS, as_nobody, end, holder
 
 if TYPE_CHECKING:
@@ -123,13 +123,14 @@ def test_an_answer_is_believed_of_those_who_were_asked_and_of_nobody_else(open_f
             f"    kept = publish(folder, 'answer', {note!r}, {GPU!r}, '')\n"
         )
         with nobody(answers, open_folder):
-            assert outbox.replies(frozenset(), others.others()).answers == ()
+            assert outbox.replies("cell", frozenset(), others.others()) == ()
         with Access().folder() as folder:
             assert publish(folder, "answer", note, "", GPU)
         # This process's own file is none that it reads.
-        assert outbox.replies(frozenset(), others.others()).answers == ()
-    replies = outbox.replies(frozenset(), others.others())
-    assert (replies.answers, replies.unclaimed) == ((), (GPU,))
+        assert outbox.replies("cell", frozenset(), others.others()) == ()
+    assert outbox.replies("cell", frozenset(), others.others()) == (Unclaimed((GPU,)),)
+    assert outbox.replies("panel", frozenset(), others.others()) == (Unclaimed((GPU,)),)
+    assert outbox.replies("cell", frozenset(), others.others()) == ()
     assert not outbox.is_open
 
 
