@@ -7,20 +7,17 @@ NOT_SUPPORTED, as a driver does for a GPU that lacks a feature, so that other to
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.binding import pynvml
 from gpu_magic.devices.simulated.machine import Machine, SimulatedGpu, SimulatedMig
-from gpu_magic.errors import SimulationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-__all__ = ["SimulatedLibrary", "beneath", "ensure", "leave", "machine_of"]
+__all__ = ["SimulatedLibrary"]
 
 # A handle is the number 1 + 16 * GPU + instance: 0 for the GPU itself, 1 for its first MIG instance.
 _HANDLES = 16
@@ -289,70 +286,3 @@ def _gpu_number(name: str, arguments: tuple[Any, ...]) -> int | None:
     if isinstance(arguments[0], pynvml.c_nvmlDevice_t):
         return (_number(arguments[0]) - 1) // _HANDLES
     return None
-
-
-@contextlib.contextmanager
-def beneath(machine: Machine) -> Iterator[Machine]:
-    """Let pynvml read a simulated machine within a `with` block."""
-    before = _put_beneath(SimulatedLibrary(machine), users=0)
-    try:
-        yield machine
-    finally:
-        _put_beneath(*before)
-
-
-# What pynvml called before GPU_MAGIC_SIMULATE put a machine there.
-_left: list[tuple[object, int]] = []
-
-
-def ensure(described: str) -> None:
-    """Let pynvml read the machine that GPU_MAGIC_SIMULATE describes, with processes on it, until `leave`.
-
-    Parameters
-    ----------
-    described
-        A profile, and options after it: `8xA100-80GB seed=3 clock=0` (a constant clock).
-
-    Raises
-    ------
-    SimulationError
-        The text describes no machine.
-
-    """
-    profile, *words = described.split() or [""]
-    options: dict[str, int] = {}
-    for word in words:
-        match = re.fullmatch(r"(seed|clock)=([0-9]{1,9})", word)
-        if not match:
-            raise SimulationError(f"GPU_MAGIC_SIMULATE={described}: {word!r} is not seed=N or clock=SECONDS.")
-        options[match[1]] = int(match[2])
-    there = machine_of(pynvml.nvmlLib)
-    if there and there.described_by in (described, ""):  # "": a `with beneath` block is in force
-        return
-    machine = Machine(profile, seed=options.get("seed", 0))
-    machine.described_by = described
-    if "clock" in options:
-        machine.clock = lambda: float(options["clock"])
-    machine.populate()
-    leave()
-    _left.append(_put_beneath(SimulatedLibrary(machine), users=0))
-
-
-def leave() -> None:
-    """Take the machine of `ensure` away, where pynvml still reads it."""
-    there = machine_of(pynvml.nvmlLib)
-    if _left and there and there.described_by:
-        _put_beneath(*_left.pop())
-
-
-def machine_of(library: object) -> Machine | None:
-    """Return the machine of a simulated library; None for another library."""
-    return library.machine if isinstance(library, SimulatedLibrary) else None
-
-
-def _put_beneath(library: object, users: int) -> tuple[object, int]:
-    """Replace the library that pynvml calls; return what it called before."""
-    before = pynvml.nvmlLib, pynvml._nvmlLib_refcount  # noqa: SLF001
-    pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
-    pynvml.nvmlLib, pynvml._nvmlLib_refcount = library, users  # noqa: SLF001
-    return before
