@@ -115,7 +115,8 @@ def choose(
         The most of each GPU's memory that TensorFlow, JAX and PyTorch take: "8GB" (10 to the 9th bytes each),
         "8GiB" (2 to the 30th), or a number of bytes.
     only_free
-        With `auto`: GPUs that nobody uses, and none where there are not enough of them.
+        With `auto`: GPUs that nobody uses, and none where there are not enough of them. GPUs that are named
+        are chosen where nobody else uses or has claimed them; what this process has itself is free for it.
     min_free, max_util, model, same_model, near
         With `auto`: GPUs with so much free memory ("20GB", or bytes), with at most so much utilization
         (percent), with these words in their names ("A100"); all of one model; each two linked by NVLink, XGMI
@@ -124,8 +125,9 @@ def choose(
         Do not claim the GPUs. A claim lasts as long as the process and its choice: the kernels of all users
         see it, and `auto` picks no GPU that another process has claimed.
     wait
-        With `auto`: how long to wait for such GPUs, "30m" or in seconds. Without `min_free` and `max_util`
-        they are free ones. At its end nothing was changed.
+        How long to wait for such GPUs, "30m" or in seconds: with `auto`, and without `min_free` and
+        `max_util`, for free ones; where they are named, until nobody else uses or has claimed them. At its
+        end nothing was changed.
     on_wait
         Is called with a line that says who holds them, each time that they were looked at in vain.
     in_process
@@ -197,7 +199,7 @@ def choose(
 
 
 async def wait_for(
-    count: int = 1, *, within: str | float | None = None, **options: Unpack[WaitOptions]
+    wanted: int | str = 1, *, within: str | float | None = None, **options: Unpack[WaitOptions]
 ) -> Choice:
     """Wait until GPUs are free, and choose them; other cells and callbacks run meanwhile.
 
@@ -205,13 +207,14 @@ async def wait_for(
 
     Parameters
     ----------
-    count
-        How many.
+    wanted
+        How many; or which, as text: `"1,3"` waits until nobody else uses or has claimed GPUs 1 and 3.
     within
         How long, "30m" or in seconds; None: without an end.
     options
         Which, and how they are chosen: `min_free`, `max_util`, `model`, `same_model`, `near` and so on, as
-        for `choose`. Without `min_free` and `max_util` it waits for GPUs that nobody uses.
+        for `choose`. Of a number of GPUs, without `min_free` and `max_util`, it waits for ones that nobody
+        uses.
 
     Returns
     -------
@@ -234,7 +237,8 @@ async def wait_for(
     from gpu_magic.selection.options import Options
 
     seconds = None if within is None else read_seconds(within)
-    waiting = Waiting(current(), f"auto:{count}", Options(**options), seconds)
+    text = wanted if isinstance(wanted, str) else f"auto:{wanted}"
+    waiting = Waiting(current(), text, Options(**options), seconds)
     return _choice(await waiting.wait_async(), strict=False, caller=sys._getframe())  # noqa: SLF001
 
 

@@ -177,10 +177,8 @@ class Gpu:
         With MPS it does not: "Exclusive-mode restrictions are applied to the MPS server, not MPS clients"
         (CUDA MPS, "System considerations").
         """
-        users = () if self.status.users is UNKNOWN else self.status.users
-        is_ours = bool(users) and all(process.mine for process in users)
         is_shared = bool(self.status.mps_servers)
-        return self.is_exclusive and self.is_busy is True and not is_ours and not is_shared
+        return self.is_exclusive and self.is_busy is True and not self.status.is_ours and not is_shared
 
     @property
     def is_free(self) -> bool:

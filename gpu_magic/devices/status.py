@@ -117,6 +117,11 @@ class GpuStatus:
         return tuple(process for process in self.processes if not process.is_mps_server)
 
     @property
+    def is_ours(self) -> bool:
+        """Whether processes use it, and all of them are this one or its descendants."""
+        return self.users is not UNKNOWN and bool(self.users) and all(one.mine for one in self.users)
+
+    @property
     def mps_servers(self) -> tuple[GpuProcess, ...]:
         """MPS's server, where one is known to be there."""
         processes = () if self.processes is UNKNOWN else self.processes

@@ -21,7 +21,7 @@ from gpu_magic.process.watch import cuda_watch
 from gpu_magic.selection.mask import write
 from gpu_magic.selection.memory import plan_memory
 from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import Auto, Reset, parse
+from gpu_magic.selection.request import Auto, Named, Reset, parse
 from gpu_magic.selection.seen import read_visible
 from gpu_magic.selection.select import Selection, select
 from gpu_magic.selection.visible import NAMES, names_of
@@ -62,7 +62,7 @@ def apply(
     dry_run
         Decide, and change nothing.
     inventory
-        The machine, where it was read for `auto` just now.
+        The machine, where it was read for this just now.
 
     Raises
     ------
@@ -71,12 +71,16 @@ def apply(
 
     """
     request = parse(text)
-    if not isinstance(request, Auto):
-        return _apply(session, text, request, read_machine(session), options, dry_run=dry_run)
+    is_auto = isinstance(request, Auto)
+    if not is_auto and not options.only_free:
+        machine = read_machine(session) if inventory is None else inventory
+        return _apply(session, text, request, machine, options, dry_run=dry_run)
     machine = read_for_auto(session, near=options.near) if inventory is None else inventory
 
     def pick(taken: Taken) -> Applied | Refused:
-        return _apply(session, text, request, machine.with_claims(taken), options, dry_run=dry_run)
+        # What this process has launched has claimed GPUs for it: nobody else has those.
+        claims = taken if is_auto else session.claims.others()
+        return _apply(session, text, request, machine.with_claims(claims), options, dry_run=dry_run)
 
     if dry_run or options.no_claim:
         return pick(session.claims.taken())
@@ -91,11 +95,13 @@ def _apply(
     is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
     had = _picked_before(session, request, options, guard)
     if had is None:
+        # Where it is too late for a choice, it does not matter who else uses the GPUs that are named.
+        is_too_late = isinstance(request, Named) and not guard.can_change
         selection = select(
             request,
             inventory,
             session.inherited,
-            options,
+            replace(options, only_free=False) if is_too_late else options,
             grant=session.grant,
             held=session.claims.held,
             rank=session.local_rank,
@@ -110,7 +116,8 @@ def _apply(
         selection = replace(selection, notes=(*selection.notes, *doubts))
         if not dry_run:
             _check_background(selection)
-            is_alone = isinstance(request, Auto) and session.local_rank is None
+            is_shared = session.local_rank is not None  # ranks of one launch share what `auto` takes
+            is_alone = not is_shared if isinstance(request, Auto) else options.only_free
             selection = _claim(session, request, selection, options, is_alone=is_alone)
             _set_memory(session, memory)
             _set_visible(session, selection)

@@ -12,8 +12,9 @@ from gpu_magic.process.choosing import apply
 from gpu_magic.process.state import probe
 from gpu_magic.process.view import read_for_auto
 from gpu_magic.selection.duration import duration_text
-from gpu_magic.selection.request import Auto, parse
-from gpu_magic.text import counted
+from gpu_magic.selection.find import find
+from gpu_magic.selection.request import Auto, Named, parse
+from gpu_magic.text import counted, listed, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,12 +29,14 @@ __all__ = ["Waiting"]
 # Seconds between two looks: few at first, as somebody watches; then as many as a machine does not notice.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
 _SLOWER = 1.2
+_LONGEST = 200  # characters of a list of GPUs
 
 
 class Waiting:
     """One wait for GPUs. `str` returns a line: who holds them, since when, and when it looks again.
 
-    Without a bound of memory or utilization, it waits for GPUs that nobody uses or claims.
+    GPUs that are named it waits for until nobody else uses or has claimed them. With `auto`, and without a
+    bound of memory or utilization, it waits for GPUs that nobody uses or claims.
 
     Parameters
     ----------
@@ -53,17 +56,19 @@ class Waiting:
 
     def __init__(self, session: Session, text: str, options: Options, seconds: float | None) -> None:
         request = parse(text)
-        if not isinstance(request, Auto):
-            raise ChoiceError(f"--wait goes with auto; try auto:2{options} --wait 30m.")
+        if not isinstance(request, Auto | Named):
+            raise ChoiceError(
+                f"--wait goes with auto and with GPUs by number; try auto:2{options} --wait 30m, or 1,3 "
+                "--wait 30m."
+            )
         has_bound = options.min_free is not None or options.max_util is not None
-        kind = "GPU" if has_bound else "free GPU"
-        self._wanted = f"{counted(request.count, kind)}{replace(options, only_free=False).filters}"
+        self._request = request
         self._session, self._text = session, text
         self._given = options
         self._options = replace(options, only_free=options.only_free or not has_bound)
         self._seconds, self._began = seconds, time.monotonic()
         self._pause = _FIRST_PAUSE
-        self._holders = ""
+        self._wanted = self._holders = ""
 
     def wait(self, show: Callable[[str], None]) -> Applied | Refused:
         """Wait, and return what was chosen; each line to show is handed over.
@@ -97,6 +102,17 @@ class Waiting:
     def _read(self) -> Inventory:
         return read_for_auto(self._session, near=self._options.near)
 
+    def _note_holders(self, inventory: Inventory, holders: str) -> None:
+        self._wanted, self._holders = self._what(inventory), holders
+
+    def _what(self, inventory: Inventory) -> str:
+        """Return what it waits for, as it is shown: `2 free GPUs`, `GPU 1 and GPU 3`."""
+        if isinstance(self._request, Named):
+            labels = listed(find(identifier, inventory).label for identifier in self._request.identifiers)
+            return shortened(labels, _LONGEST)
+        kind = "free GPU" if self._options.only_free else "GPU"
+        return f"{counted(self._request.count, kind)}{replace(self._given, only_free=False).filters}"
+
     def _look(self, inventory: Inventory) -> Applied | Refused | None:
         """Choose, where that can be done now; return None where not.
 
@@ -113,7 +129,7 @@ class Waiting:
         try:
             return apply(self._session, self._text, self._options, inventory=inventory)
         except NotFreeError as error:
-            self._holders = error.holders
+            self._note_holders(inventory, error.holders)
             if self._seconds is not None and time.monotonic() - self._began >= self._seconds:
                 waited = duration_text(self._seconds)
                 raise NotFreeError(

@@ -56,7 +56,7 @@ def save(refused: Refused) -> None:
         file.unlink(missing_ok=True)
         if not refused.is_reset:
             uuids = ",".join(str(device.uuid) for device in refused.devices) or "none"
-            options = asdict(refused.options)
+            options = asdict(refused.options.of_named)
             saved = {"kernel": connection_file(), "saved": time.time(), "request": uuids, "options": options}
             write(file, json.dumps(saved))
     except OSError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal, TypedDict
 
 __all__ = ["By", "Options", "Order", "WaitOptions", "split_request"]
@@ -12,7 +12,7 @@ By = Literal["index", "uuid"]
 Order = Literal["pci", "fastest"]
 
 _MEMORY = re.compile(r"(.*?)( --growth)?(?: --memory-limit ([\w.]{1,20}(?: \w{1,5})?))?", re.DOTALL)
-# Those that go with `auto`.
+# Those that go with `auto`; the first one with GPUs that are named, too.
 _FILTERS = ("only_free", "min_free", "max_util", "model", "same_model", "near")
 
 
@@ -31,7 +31,8 @@ class Options:
     growth, memory_limit
         How frameworks may take memory: see `selection.memory`.
     only_free
-        `auto` takes GPUs that nobody uses, and fails where there are not enough.
+        Take GPUs that are named where nobody else uses or has claimed them. `auto` takes GPUs that nobody
+        uses, and fails where there are not enough.
     min_free
         It takes GPUs with so much free memory: "20GB", or a number of bytes.
     max_util
@@ -68,8 +69,13 @@ class Options:
 
     @property
     def filters(self) -> str:
-        """Those that go with `auto`, as they are typed; empty where none is given."""
+        """Those that say which GPUs `auto` takes, as they are typed; empty where none is given."""
         return self._typed(_FILTERS)
+
+    @property
+    def of_named(self) -> Options:
+        """Those of them that go with GPUs that are named."""
+        return replace(self, min_free=None, max_util=None, model=None, same_model=False, near=False)
 
     def _is_given(self, name: str) -> bool:
         value = getattr(self, name)

@@ -70,9 +70,10 @@ def why_unranked(device: Device, picked: Iterable[Device]) -> str:
     return "free, with less memory" if has_less else "free, too"
 
 
-def used_by(device: Device) -> str:
+def used_by(device: Device, *, is_ours_named: bool = True) -> str:
     """Return who uses a device, and for how long, as far as it is known: `in use by maria for 3 h`."""
-    users = () if device.status.users is UNKNOWN else device.status.users
+    there = () if device.status.users is UNKNOWN else device.status.users
+    users = [process for process in there if is_ours_named or not process.mine]
     owners = {"this kernel" if one.mine else "you" if one.is_own else one.owner for one in users}
     known = sorted(owner for owner in owners if owner is not UNKNOWN)
     ages = [one.age for one in users if one.age is not UNKNOWN and not one.mine]

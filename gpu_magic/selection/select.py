@@ -16,6 +16,7 @@ from gpu_magic.selection.allotment import (
 )
 from gpu_magic.selection.auto import pick
 from gpu_magic.selection.find import find
+from gpu_magic.selection.free import check_free
 from gpu_magic.selection.given import is_within
 from gpu_magic.selection.grant import Grant
 from gpu_magic.selection.mig import mig_limit
@@ -134,6 +135,8 @@ def select(
         devices = _named(request, inventory)
         if not options.force:
             allotment.check_inside(devices)
+        if options.only_free:
+            check_free(devices)
         notes = (*_outside(devices, allotment), *_taken(devices))
     else:
         pool = inventory.devices if options.force else allotment.pool
@@ -214,8 +217,11 @@ def _check_options(request: Request, options: Options, grant: Grant, vendor: Ven
     if isinstance(request, Reset | Nothing) and (by or order):
         word = "reset" if isinstance(request, Reset) else "none"
         raise ChoiceError(f"{word} names no GPU, so --by and --order do not apply; try {word}.")
+    if isinstance(request, Named):
+        options = replace(options, only_free=False)
     if options.filters and not isinstance(request, Auto):
-        raise ChoiceError(f"{options.filters.strip()} goes with auto; try auto{options.filters}.")
+        or_numbers = " and with GPUs by number" if options.filters == " --only-free" else ""
+        raise ChoiceError(f"{options.filters.strip()} goes with auto{or_numbers}; try auto{options.filters}.")
 
 
 def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:

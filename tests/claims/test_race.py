@@ -57,6 +57,16 @@ def test_two_at_a_time_leave_none_over(race: Callable[[int], list[Racer]]) -> No
         ask_all(racers, "reset")
 
 
+def test_a_free_gpu_that_is_named_goes_to_one_alone(race: Callable[[int], list[Racer]]) -> None:
+    racers = race(RACERS)
+    for _ in range(ROUNDS):
+        uuids, lines = ask_all(racers, "3,1 --only-free")
+        assert uuids == [CARDS[3].uuid, CARDS[1].uuid]
+        assert len(lines) == RACERS - 1
+        assert all("Not free: GPU 3 and GPU 1 (claimed by" in line for line in lines)
+        ask_all(racers, "reset")
+
+
 def test_processes_that_are_killed_while_they_choose_hold_nobody_up(
     race: Callable[[int], list[Racer]],
 ) -> None:
@@ -82,7 +92,10 @@ def test_without_turns_no_two_pick_the_same(race: Callable[[int], list[Racer]], 
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         uuids, lines = ask_all(racers, "auto:1")
+        ask_all(racers, "none")
+        named, _ = ask_all(racers, "2 --only-free")
     finally:
         os.close(folder)
     assert sorted(uuids) == [card.uuid for card in CARDS]
     assert len(lines) == len(racers) - len(CARDS)
+    assert named == [CARDS[2].uuid]

@@ -26,7 +26,9 @@ START_CUDA = "import ctypes; _ = ctypes.CDLL('libcuda.so.1').cuInit(0)"
 NOT_APPLIED = "The choice that was saved before the restart was not applied"
 
 
-def save(kernel: Kernel, changes: dict[str, Any] | None = None) -> Path:
+def save(
+    kernel: Kernel, changes: dict[str, Any] | None = None, *, request: str = "3,0", options: str = ""
+) -> Path:
     """Keep a choice as a restart does, with changes to what is kept; return its file."""
     kernel.run("%gpus 1")
     kernel.run(START_CUDA)
@@ -36,7 +38,7 @@ def save(kernel: Kernel, changes: dict[str, Any] | None = None) -> Path:
             "from gpu_magic.process.session import current\n"
             "from gpu_magic.restart.saved_choice import save\n"
             "from gpu_magic.selection.options import Options\n"
-            "save(apply(current(), '3,0', Options(growth=True)))"
+            f"save(apply(current(), {request!r}, Options(growth=True, {options})))"
         ).status
         == "ok"
     )
@@ -46,7 +48,7 @@ def save(kernel: Kernel, changes: dict[str, Any] | None = None) -> Path:
         ).stdout
     )
     kept = json.loads(file.read_text())
-    assert kept["request"] == f"{CARDS[3].uuid},{CARDS[0].uuid}"
+    assert len(kept["request"].split(",")) == 2
     assert file.stat().st_mode & 0o077 == 0
     file.write_text(json.dumps(kept | (changes or {})))
     return file
@@ -54,6 +56,7 @@ def save(kernel: Kernel, changes: dict[str, Any] | None = None) -> Path:
 
 def test_a_saved_choice_is_applied_once_with_its_options(kernel: Kernel) -> None:
     file = save(kernel)
+    assert json.loads(file.read_text())["request"] == f"{CARDS[3].uuid},{CARDS[0].uuid}"
     kernel.restart()
     reply = kernel.run("%load_ext gpu_magic")
     assert reply.stdout.startswith("As chosen before the restart:\ncuda:0 = GPU 3 (")
@@ -61,6 +64,12 @@ def test_a_saved_choice_is_applied_once_with_its_options(kernel: Kernel) -> None
     assert kernel.run(MASK).stdout == "3,0"
     assert kernel.run("print(os.environ['TF_FORCE_GPU_ALLOW_GROWTH'], end='')").stdout == "true"
     assert not file.exists()
+
+
+def test_what_auto_has_picked_within_bounds_is_applied(kernel: Kernel) -> None:
+    save(kernel, request="auto:2", options="only_free=True, min_free='20GB', same_model=True")
+    kernel.restart()
+    assert "cuda:1 = GPU" in kernel.run("%load_ext gpu_magic").stdout
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # Somebody has memory on all four GPUs, and works on them.
 BUSY = tuple(replace(card, used=40 * GIB, util=90) for card in CARDS)
+MASK = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
+START_CUDA = "import ctypes; _ = ctypes.CDLL('libcuda.so.1').cuInit(0)"
 FREED = (*BUSY[:2], CARDS[2], *BUSY[3:])
 
 
@@ -72,7 +75,19 @@ def test_an_interrupt_ends_it_in_one_line_and_changes_nothing(kernel: Kernel) ->
             "%gpus auto --model H200 --wait 30m",
             "--model H200 fits no GPU here: there is NVIDIA A100-SXM4-80GB.",
         ),
-        ("%gpus 1 --wait 30m", "--wait goes with auto; try auto:2 --wait 30m."),
+        *(
+            (
+                f"%gpus {word} --wait 30m",
+                "--wait goes with auto and with GPUs by number; try auto:2 --wait 30m, or 1,3 --wait 30m.",
+            )
+            for word in ("all", "none", "reset")
+        ),
+        ("%gpus 9 --wait 30m", "There is no GPU 9: this machine has GPUs 0 to 3."),
+        ("%gpus 1 --min-free 20GB --wait 30m", "--min-free 20GB goes with auto; try auto --min-free 20GB"),
+        (
+            "%gpus all --only-free",
+            "--only-free goes with auto and with GPUs by number; try auto --only-free.",
+        ),
         ("%gpus auto --wait soon", "--wait soon is no time; try --wait 30m, or 90s, or 1h30m."),
         ("%gpus auto --wait 30m --dry-run", "--wait goes neither with --in-process nor with --dry-run."),
     ],
@@ -103,3 +118,79 @@ def test_a_claim_that_ends_ends_the_wait(start_kernel: Callable[[], Kernel]) -> 
     reply = run_and(second, "%gpus auto:3 --wait 30m", lambda: first.run("%gpus 0"))
     assert "claimed by" in reply.text
     assert "cuda:2 = GPU 3" in reply.stdout
+
+
+@pytest.fixture
+def two(start_kernel: Callable[..., Kernel]) -> tuple[Kernel, Kernel]:
+    """Return the kernels of two notebooks, of which the first has chosen GPU 3."""
+    first = start_kernel(JPY_SESSION_NAME="/home/maria/train.ipynb")
+    second = start_kernel()
+    for kernel in (first, second):
+        kernel.run("%load_ext gpu_magic")
+    first.run("%gpus 3")
+    return first, second
+
+
+def test_a_gpu_that_is_named_is_waited_for_until_nobody_else_has_claimed_it(
+    two: tuple[Kernel, Kernel],
+) -> None:
+    first, second = two
+    reply = run_and(second, "%gpus 1,3 --wait 30m", lambda: first.run("%gpus 0"))
+    assert re.match(
+        r"Waiting for GPU 1 and GPU 3, \d s of 30 min: GPU 3 \(claimed by \w+: train.ipynb, since .+\)\. Next",
+        reply.text,
+    )
+    assert reply.updated == "They are free now."
+    assert "cuda:1 = GPU 3" in reply.stdout
+    assert "3" in first.run("%gpus 3").stdout  # by its number it can be chosen as before
+    assert second.run(MASK).stdout == "1,3\n"
+
+
+def test_a_gpu_that_is_named_is_waited_for_until_nobody_else_uses_it(kernel: Kernel) -> None:
+    kernel.change_machine(Driver(BUSY))
+    reply = run_and(kernel, "%gpus 2 --wait 30m", lambda: kernel.change_machine(Driver(FREED)))
+    assert reply.text.startswith("Waiting for GPU 2, ")
+    assert "of 30 min: in use. Next look in 1 s" in reply.text
+    assert kernel.run(MASK).stdout == "2\n"
+
+
+def test_only_free_says_who_has_what_was_named_and_changes_nothing(two: tuple[Kernel, Kernel]) -> None:
+    first, second = two
+    second.run("%gpus 0")
+    reply = second.run("%gpus 3,1 --only-free")
+    assert re.search(
+        r"Not free: GPU 3 \(claimed by \w+: train.ipynb, since .+\); nothing was changed. --wait 30m waits for them.",
+        reply.stderr,
+    )
+    assert second.run(MASK).stdout == "0\n"
+    assert "cuda:0 = GPU 3" in first.run("%gpus 3 --only-free").stdout  # its own claim is no other's
+    first.run("%gpus reset")
+    assert "cuda:0 = GPU 3" in second.run("%gpus 3,1 --only-free").stdout
+
+
+def test_where_cuda_was_initialized_with_others_nothing_is_waited_for(two: tuple[Kernel, Kernel]) -> None:
+    _, second = two
+    second.run("%gpus 0")
+    second.run(START_CUDA)
+    reply = second.run("%gpus 3 --wait 30m")
+    assert "CUDA was initialized" in reply.text
+    assert not reply.updated
+    second.run("%gpus 3 --only-free")
+    assert second.run(MASK).stdout == "0\n"
+
+
+def test_a_choice_that_cuda_has_is_no_other_once_somebody_comes_to_its_gpu(kernel: Kernel) -> None:
+    kernel.run("%gpus 2 --only-free")
+    kernel.run(START_CUDA)
+    kernel.change_machine(Driver(BUSY))
+    reply = kernel.run("%gpus 2 --only-free")
+    assert "cuda:0 = GPU 2" in reply.stdout
+    assert reply.status == "ok"
+
+
+def test_a_task_waits_for_a_gpu_that_is_named(two: tuple[Kernel, Kernel]) -> None:
+    first, second = two
+    second.run("import asyncio, gpu_magic\nwaiting = asyncio.create_task(gpu_magic.wait_for('3'))")
+    assert second.run("await asyncio.sleep(1.2); print(waiting.done())").stdout == "False\n"
+    first.run("%gpus reset")
+    assert "cuda:0 = GPU 3" in second.run("print(await waiting)").stdout

@@ -11,6 +11,8 @@ gpu_magic.gpus()  # all is loaded
 print("ready", flush=True)
 for line in sys.stdin:
     try:
-        print(*(device.uuid for device in gpu_magic.choose(line.strip()).devices), flush=True)
+        request, option, _ = line.strip().partition(" --only-free")
+        choice = gpu_magic.choose(request, only_free=bool(option))
+        print(*(device.uuid for device in choice.devices), flush=True)
     except ChoiceError as error:
         print("-", str(error).replace("\n", "\\n"), flush=True)

@@ -1,0 +1,87 @@
+"""Whether GPUs that are named are free: `%gpus 1,3 --only-free`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpu_magic.devices.claim import Claim
+from gpu_magic.devices.inventory import Inventory
+from gpu_magic.devices.model import Gpu
+from gpu_magic.devices.status import GpuProcess
+from gpu_magic.errors import ChoiceError, NotFreeError
+from gpu_magic.selection.options import Options
+from gpu_magic.selection.request import parse
+from gpu_magic.selection.select import select
+from tests.selection.machines import GIB, gpu, machine, split, unreadable
+
+CLAIM = Claim("chen", 0.0, 4711, "eval.ipynb")
+OURS = GpuProcess(11, "ipykernel", "maria", 40 * GIB, mine=True, is_own=True)
+OTHERS = GpuProcess(12, "train.py", "tom", 20 * GIB)
+
+
+def used(index: int, *processes: GpuProcess) -> Gpu:
+    """Return a GPU that processes use."""
+    whole = gpu(index, 60, 90)
+    return replace(whole, status=replace(whole.status, processes=processes))
+
+
+def chosen(text: str, *others: Gpu) -> list[int]:
+    """Return the numbers of the GPUs that are chosen, on a machine where some are as given."""
+    gpus = {one.index: one for one in (*machine().gpus, *others)}
+    found = select(
+        parse(text), Inventory(tuple(gpus.values())), (None, None), Options(only_free=True)
+    ).devices
+    return [one.index for one in found if isinstance(one, Gpu)] if isinstance(found, tuple) else []
+
+
+def test_free_ones_are_chosen_in_the_order_that_is_named() -> None:
+    assert chosen("3,1", used(0, OTHERS)) == [3, 1]
+
+
+def test_what_this_process_uses_is_free_for_it() -> None:
+    assert chosen("3", used(3, OURS)) == [3]
+
+
+def test_who_holds_which_is_said_in_one_line() -> None:
+    claimed = replace(gpu(1), status=replace(gpu(1).status, claims=(CLAIM,)))
+    with pytest.raises(NotFreeError) as error:
+        chosen("3,1,0", used(3, OURS, OTHERS), claimed)
+    assert error.value.holders.startswith("GPU 3 (in use by tom), GPU 1 (claimed by chen: eval.ipynb, since ")
+    assert str(error.value) == (
+        f"Not free: {error.value.holders}; nothing was changed. --wait 30m waits for them."
+    )
+
+
+def test_of_one_gpu_its_holder_alone_is_said() -> None:
+    with pytest.raises(
+        NotFreeError, match=r"^Not free: GPU 3 \(in use by tom\); .* waits for it\.$"
+    ) as error:
+        chosen("3", used(3, OTHERS))
+    assert error.value.holders == "in use by tom"
+
+
+def test_what_is_unknown_is_never_free() -> None:
+    with pytest.raises(NotFreeError, match=r"GPU 2 \(not known to be free\)"):
+        chosen("1,2", unreadable(gpu(2)))
+
+
+def test_a_mig_instance_is_free_where_nobody_uses_it() -> None:
+    whole = split(gpu(0))
+    instances = tuple(
+        replace(one, status=replace(gpu(0, part).status, processes=()))
+        for one, part in zip(whole.mig, (0, 30), strict=True)
+    )
+    whole = replace(whole, mig=instances)
+    assert chosen("0:0", whole) == []
+    with pytest.raises(NotFreeError, match="in use"):
+        chosen("0:1", whole)
+
+
+@pytest.mark.parametrize("text", ["all", "none", "reset"])
+def test_words_that_name_no_gpu_take_no_only_free(text: str) -> None:
+    with pytest.raises(
+        ChoiceError, match="--only-free goes with auto and with GPUs by number; try auto --only-free"
+    ):
+        chosen(text)
