@@ -14,6 +14,7 @@ from gpu_magic.process.view import read_for_auto
 from gpu_magic.selection.duration import duration_text
 from gpu_magic.selection.find import find
 from gpu_magic.selection.request import Auto, Named, parse
+from gpu_magic.selection.select import select
 from gpu_magic.text import counted, listed, shortened
 
 if TYPE_CHECKING:
@@ -47,6 +48,13 @@ class Waiting:
     seconds
         How long to wait; None: without an end.
 
+    Attributes
+    ----------
+    wanted
+        What it waits for, as it is shown, after the first look.
+    holders
+        Who holds that, as of the last look.
+
     Raises
     ------
     ChoiceError
@@ -68,7 +76,7 @@ class Waiting:
         self._options = replace(options, only_free=options.only_free or not has_bound)
         self._seconds, self._began = seconds, time.monotonic()
         self._pause = _FIRST_PAUSE
-        self._wanted = self._holders = ""
+        self.wanted = self.holders = ""
 
     def wait(self, show: Callable[[str], None]) -> Applied | Refused:
         """Wait, and return what was chosen; each line to show is handed over.
@@ -81,29 +89,60 @@ class Waiting:
         """
         while (outcome := self._look(self._read())) is None:
             show(str(self))
-            time.sleep(self._next_pause())
+            time.sleep(self.next_pause())
         return outcome
 
     async def wait_async(self) -> Applied | Refused:
         """Do the same without blocking: other code runs on the thread's event loop meanwhile."""
         # What other processes do is nothing that could be awaited.
         while (outcome := self._look(await asyncio.to_thread(self._read))) is None:  # noqa: ASYNC110
-            await asyncio.sleep(self._next_pause())
+            await asyncio.sleep(self.next_pause())
         return outcome
 
-    def __str__(self) -> str:
+    def look(self) -> bool:
+        """Return whether they can be chosen now, or the attempt says why never; choose nothing.
+
+        It can be called on any thread.
+
+        Raises
+        ------
+        ChoiceError
+            They can't be chosen, however long one waits.
+
+        """
+        if not probe().can_change:
+            return True
+        session, inventory = self._session, self._read()
+        if isinstance(self._request, Auto):
+            inventory = inventory.with_claims(session.claims.taken())
+        holders = ""
+        try:
+            select(
+                self._request,
+                inventory,
+                session.inherited,
+                self._options,
+                grant=session.grant,
+                held=session.claims.held,
+                rank=session.local_rank,
+            )
+        except NotFreeError as error:
+            holders = error.holders
+        self.wanted, self.holders = self._what(inventory), holders
+        return not holders
+
+    @property
+    def progress(self) -> str:
+        """Who holds them, since when, and when it looks again; without a full stop."""
         waited = duration_text(time.monotonic() - self._began)
         until = f" of {duration_text(self._seconds)}" if self._seconds else ""
-        return (
-            f"Waiting for {self._wanted}, {waited}{until}: {self._holders}. "
-            f"Next look in {self._pause:.0f} s; an interrupt ends it."
-        )
+        return f"Waiting for {self.wanted}, {waited}{until}: {self.holders}. Next look in {self._pause:.0f} s"
+
+    def __str__(self) -> str:
+        return f"{self.progress}; an interrupt ends it."
 
     def _read(self) -> Inventory:
         return read_for_auto(self._session, near=self._options.near)
-
-    def _note_holders(self, inventory: Inventory, holders: str) -> None:
-        self._wanted, self._holders = self._what(inventory), holders
 
     def _what(self, inventory: Inventory) -> str:
         """Return what it waits for, as it is shown: `2 free GPUs`, `GPU 1 and GPU 3`."""
@@ -129,11 +168,11 @@ class Waiting:
         try:
             return apply(self._session, self._text, self._options, inventory=inventory)
         except NotFreeError as error:
-            self._note_holders(inventory, error.holders)
+            self.wanted, self.holders = self._what(inventory), error.holders
             if self._seconds is not None and time.monotonic() - self._began >= self._seconds:
                 waited = duration_text(self._seconds)
                 raise NotFreeError(
-                    f"Waited {waited} for {self._wanted} in vain: {error.holders}; nothing was changed.",
+                    f"Waited {waited} for {self.wanted} in vain: {error.holders}; nothing was changed.",
                     error.holders,
                 ) from None
         except ChoiceError:
@@ -142,7 +181,7 @@ class Waiting:
             raise
         return None
 
-    def _next_pause(self) -> float:
+    def next_pause(self) -> float:
         """Return the seconds until the next look, of which the last is at the end of the time."""
         pause, self._pause = self._pause, min(_LONGEST_PAUSE, self._pause * _SLOWER)
         if self._seconds is None:

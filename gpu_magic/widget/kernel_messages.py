@@ -36,6 +36,7 @@ __all__ = [
     "Restart",
     "Restarting",
     "State",
+    "Waiting",
     "as_arrays",
     "to_json",
 ]
@@ -75,6 +76,7 @@ class DeviceRow(TypedDict):
     users: list[str]  # who uses it, a line each, or what else there is to say
     usage: str  # free, busy, mine, unknown, problem
     visible_as: str  # what frameworks in this process call it: "cuda:0", "not visible", "not given", or empty
+    is_held: bool  # whether another process uses or has claimed it
     unavailable: str  # why it can't be chosen; empty where it can
     parent: str  # the index of the GPU that an instance belongs to; empty for a GPU
 
@@ -106,6 +108,7 @@ class FullState(TypedDict):
     clicks: dict[str, int]  # the number of each page's latest click that is in the draft, or was refused
     is_waiting: bool  # whether a choice waits until no cell runs
     said: tuple[str, NoticeKind]  # the latest text for all, empty where it is of something that is over
+    waiting: str  # see `Waiting`
     is_paused: bool  # see `Paused`
 
 
@@ -215,6 +218,22 @@ class Notice(NamedTuple):
     version: int
 
 
+class Waiting(NamedTuple):
+    """Who has the GPUs that are waited for, and since when, as a line; sent to all, after each look.
+
+    Parameters
+    ----------
+    text
+        The line; empty where nothing is waited for.
+    version
+        As in `FullState`.
+
+    """
+
+    text: str
+    version: int
+
+
 class Paused(NamedTuple):
     """The extension was unloaded (True), so that nothing can be chosen, or is loaded again (False)."""
 
@@ -293,6 +312,7 @@ KernelMessage = (
     | Draft
     | Outdated
     | Notice
+    | Waiting
     | Paused
     | Restarting
     | Restart
@@ -308,6 +328,7 @@ _TYPES: dict[type[KernelMessage], str] = {
     Draft: "draft",
     Outdated: "outdated",
     Notice: "notice",
+    Waiting: "waiting",
     Paused: "paused",
     Restarting: "restarting",
     Restart: "restart",

@@ -29,7 +29,9 @@ __all__ = [
     "SetDetails",
     "SetDraft",
     "SetVisibility",
+    "StopWaiting",
     "Visibility",
+    "Wait",
     "parse",
 ]
 
@@ -108,6 +110,25 @@ class Choose(NamedTuple):
     page: str
 
 
+class Wait(NamedTuple):
+    """Somebody clicked "Wait for it": choose, as soon as nobody else has these GPUs, and no cell runs.
+
+    It is answered with `Waiting`. A change of the draft, another choice and `StopWaiting` end it.
+
+    Parameters
+    ----------
+    request
+        What.
+
+    """
+
+    request: str
+
+
+class StopWaiting(NamedTuple):
+    """Somebody clicked "Cancel": wait no longer."""
+
+
 class AnswerRestart(NamedTuple):
     """The answer to `Restart`: a page can restart the kernel through its Jupyter server, or has failed to.
 
@@ -179,7 +200,20 @@ class Attach(NamedTuple):
     page: str
 
 
-PageMessage = SetVisibility | SetDraft | Choose | AnswerRestart | SetDetails | EndProcess | Free | Attach
+PageMessage = (
+    SetVisibility
+    | SetDraft
+    | Choose
+    | Wait
+    | StopWaiting
+    | AnswerRestart
+    | SetDetails
+    | EndProcess
+    | Free
+    | Attach
+)
+
+_WITHOUT_FIELDS: dict[str, PageMessage] = {"free": Free(), "stop_waiting": StopWaiting()}
 
 
 def parse(message: object) -> PageMessage | None:
@@ -198,6 +232,8 @@ def parse(message: object) -> PageMessage | None:
             return SetDraft(request, page, click, number) if _is_name(page) else None
         case {"type": "choose", "request": str(request), "restart": bool(restart), "page": str(page)}:
             return Choose(request, restart, page) if _is_name(page) else None
+        case {"type": "wait", "request": str(request)}:
+            return Wait(request)
         case {"type": "answer_restart", "page": str(page), "can": bool(can)}:
             return AnswerRestart(page, can) if _is_name(page) else None
         case {"type": "set_details", "view": str(view), "keys": list(keys)}:
@@ -206,8 +242,8 @@ def parse(message: object) -> PageMessage | None:
         case {"type": "end_process", "key": str(key), "pid": pid, "started": started, "kill": bool(kill)}:
             is_valid = _is_name(key) and type(pid) is type(started) is int and 0 < pid <= _HIGHEST_PID
             return EndProcess(key, pid, started, kill) if is_valid else None
-        case {"type": "free"}:
-            return Free()
+        case {"type": "free" | "stop_waiting" as name}:
+            return _WITHOUT_FIELDS[name]
         case {"type": "attach", "page": str(page)}:
             return Attach(page) if _is_name(page) else None
     return None

@@ -89,6 +89,7 @@ class PanelView {
     });
     button("None", () => this.store.setDraft("none"));
     button("Reset", () => this.store.setDraft("reset"));
+    this.wait = new WaitControls(this.store, this.root, this.buttons);
     this.use = button("Use these", () => this.apply(), this.buttons, "gm-use");
   }
 
@@ -175,7 +176,8 @@ class PanelView {
     this.clear.hidden = store.draft === null || store.isDead;
     if (this.question.request !== store.draft || store.isDead) this.question.close();
     const hasDevices = store.draft !== null && devicesOf(store.draft) !== "";
-    const hint = hasDevices ? "not applied yet" : "click GPUs in the order you want them";
+    const isWaiting = hasDevices && store.waitText;
+    const hint = isWaiting ? "waiting" : hasDevices ? "not applied yet" : "click GPUs in the order you want them";
     setText(this.hint, request && store.draft === null ? "" : hint);
     const restarts = store.isFrozen && !store.isSame;
     const use = USE_WORDS[store.draft] ?? "Use these";
@@ -185,6 +187,7 @@ class PanelView {
     }
     // A disabled button would lose the focus, and people at a keyboard their position.
     setAttribute(this.use, "aria-disabled", !hasDevices || store.isDead ? "true" : null);
+    this.wait.show(this.use);
     setText(this.notice, store.said.text);
     this.notice.dataset.kind = store.said.kind;
   }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.display.choice import Choice
 from gpu_magic.display.refusal import refusal_text
-from gpu_magic.errors import GpuMagicError
+from gpu_magic.errors import GpuMagicError, NotFreeError
 from gpu_magic.process.choosing import apply
 from gpu_magic.process.outcome import Applied
 from gpu_magic.process.session import current
+from gpu_magic.process.state import probe
+from gpu_magic.process.view import read_machine
 from gpu_magic.restart.saved_choice import save
 from gpu_magic.selection.options import split_request
 
@@ -24,10 +27,22 @@ _MOST_PAGES = 64  # pages can send anything
 
 
 class WaitingChoice(NamedTuple):
-    """A choice that was asked for with "Use these", and the panel on which it was."""
+    """A choice that is made as soon as no cell runs.
+
+    Parameters
+    ----------
+    choose
+        What a page has asked for.
+    viewer
+        The panel on which that was.
+    only_free
+        Whether the GPUs were waited for, and are chosen only where nobody else has them.
+
+    """
 
     choose: Choose
     viewer: Viewer
+    only_free: bool = False
 
 
 class PendingChoice:
@@ -91,19 +106,33 @@ class PendingChoice:
         return choice
 
 
-def carry_out(choose: Choose) -> tuple[str, NoticeKind] | None:
+def carry_out(choice: WaitingChoice) -> tuple[str, NoticeKind] | None:
     """Choose, as `%gpus` would; call it on the main thread, between cells.
 
     Return what to say. None: it came too late, so it is saved, and the kernel is to be restarted.
+
+    Raises
+    ------
+    NotFreeError
+        They were waited for, and somebody else was faster; nothing was changed.
+
     """
+    session, (devices, options) = current(), split_request(choice.choose.request)
     try:
-        outcome = apply(current(), *split_request(choose.request))
+        if choice.only_free and probe().can_change:
+            # The wait has just looked for longer than the next cell is to be kept waiting.
+            free = replace(options, only_free=True)
+            outcome = apply(session, devices, free, inventory=read_machine(session))
+        else:
+            outcome = apply(session, devices, options)
         if isinstance(outcome, Applied):
             return str(Choice(outcome)), "done"
-        if not choose.restart:
+        if not choice.choose.restart:
             return refusal_text(outcome), "warning"
         save(outcome)
     except GpuMagicError as error:
+        if choice.only_free and isinstance(error, NotFreeError):
+            raise
         return str(error), "error"
     except Exception as error:  # noqa: BLE001 - there is no cell to show it, and a page waits
         return f"Nothing was chosen: {type(error).__name__}: {error}", "error"

@@ -8,6 +8,10 @@ const pageMessage = {
   setDraft: (request, page, click, number) => ({ type: "set_draft", request, page, click, number }),
   // Choose, as soon as no cell runs.
   choose: (request, restart, page) => ({ type: "choose", request, restart, page }),
+  // Choose, as soon as nobody else has these; "waiting" tells of it.
+  wait: (request) => ({ type: "wait", request }),
+  // Wait no longer.
+  stopWaiting: () => ({ type: "stop_waiting" }),
   // Whether this page can restart the kernel.
   answerRestart: (can, page) => ({ type: "answer_restart", can, page }),
   // Which rows of a view are open; the kernel answers with the detail of each.
@@ -28,6 +32,7 @@ const pageMessage = {
 //                                                what was clicked, with the number of each page's latest click in it
 //   outdated    {request, number, clicks}        a click was on an older draft: repeat it on this one
 //   notice      {text, kind, version}            a text to show; kind: info, done, warning, error
+//   waiting     {text, version}                  who has the GPUs that are waited for; empty: nothing is waited for
 //   paused      {is_paused}                      the extension was unloaded, or is loaded again
 //   restarting  {}                               the kernel is about to be restarted
 //   restart     {kernel, page}                   restart the kernel; page "": who can?

@@ -14,6 +14,8 @@ from gpu_magic.widget.page_messages import (
     SetDetails,
     SetDraft,
     SetVisibility,
+    StopWaiting,
+    Wait,
     parse,
 )
 
@@ -39,9 +41,15 @@ def _do(state: PanelState, viewer: Viewer, message: object) -> None:
         case SetVisibility() as visibility:
             state.set_visibility(viewer, visibility)
         case SetDraft() as draft:
-            state.set_draft(viewer, draft)
+            state.choices.set_draft(viewer, draft)
         case Choose() as choose:
-            state.choose(viewer, choose)
+            state.check_loaded()
+            state.choices.choose(viewer, choose)
+        case Wait() as wait:
+            state.check_loaded()
+            state.choices.wait(viewer, wait)
+        case StopWaiting():
+            state.choices.waits.stop()
         case AnswerRestart(page, can):
             restart.answer(page, can=can)
         case SetDetails() as details:

@@ -12,6 +12,7 @@ from gpu_magic.errors import ChoiceError
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.selection.allotment import whole_gpus
 from gpu_magic.selection.auto import best_first
+from gpu_magic.selection.free import held_by
 from gpu_magic.text import GIB, printable
 from gpu_magic.widget.kernel_messages import DeviceRow, Figures, Header
 
@@ -162,6 +163,7 @@ def _device_row(row: Row, allotment: Allotment) -> DeviceRow:
         users=list(row.users),
         usage=row.usage,
         visible_as=row.visible_as,
+        is_held=bool(held_by(row.device)),
         unavailable=printable(allotment.why_not(row.device)),
         parent="" if isinstance(row.device, Gpu) else str(row.device.gpu_index),
     )

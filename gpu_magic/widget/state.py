@@ -1,9 +1,9 @@
 """What all panels of this process show: one state, read by one thread, and what pages ask of it.
 
 The machine is read on the sampler's thread, messages from pages come in on any, and choices are made on the
-main thread, between cells. One lock, `PanelState._lock`, guards all that is kept here and in its `Viewers`,
-`History` and `PendingChoice`. Messages are sent while it is held, so that they go out in the order of the
-changes. The machine is read, and a choice is made, without it.
+main thread, between cells. One lock, `PanelState._lock`, guards all that is kept here and in its
+parts. Messages are sent while it is held, so that they go out in the order of the changes. The machine is
+read, and a choice is made, without it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError, GpuMagicError
 from gpu_magic.restart import restart
+from gpu_magic.widget.broadcast import Broadcast
+from gpu_magic.widget.choices import Choices
 from gpu_magic.widget.details import Details
 from gpu_magic.widget.history import History
 from gpu_magic.widget.idle import IdleCallback
 from gpu_magic.widget.kernel_messages import (
     Changes,
-    Draft,
     FullState,
     Heartbeat,
     Notice,
-    Outdated,
     Paused,
     Restart,
     Restarting,
     State,
     as_arrays,
 )
-from gpu_magic.widget.pending import PendingChoice, WaitingChoice, carry_out
 from gpu_magic.widget.readings import Readings, read
 from gpu_magic.widget.sampler import Sampler
 from gpu_magic.widget.viewers import Viewers
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpu_magic.process.view import Snapshot
-    from gpu_magic.widget.kernel_messages import KernelMessage, NoticeKind
-    from gpu_magic.widget.page_messages import Choose, SetDraft, SetVisibility
+    from gpu_magic.widget.kernel_messages import KernelMessage
+    from gpu_magic.widget.page_messages import SetVisibility
     from gpu_magic.widget.viewers import Viewer
 
 __all__ = ["PanelState", "panel_state"]
@@ -60,13 +59,19 @@ class PanelState:
         self._viewers = Viewers(self._idle)
         self._history = History()
         self._readings = Readings()
-        self._pending = PendingChoice()
+        self._broadcast = Broadcast(self._lock, self._viewers)
         self._shell: Any = None
         self._is_paused = False
-        self._version = 0
-        self._said: tuple[str, NoticeKind] = ("", "info")
+        self.choices = Choices(
+            self._lock, self._broadcast, self._readings, self._idle, read=self._read, restart=self.restart
+        )
         self.details = Details(
-            self._lock, self._viewers, self._history, self._idle, read_now=self._read_now, notify=self.notify
+            self._lock,
+            self._viewers,
+            self._history,
+            self._idle,
+            read_now=self._read_now,
+            notify=self._broadcast.notify,
         )
 
     # Panels come and go.
@@ -98,24 +103,26 @@ class PanelState:
         with self._lock:
             self._viewers.remove(viewer)
             self.details.remove(viewer)
+            if self._viewers.is_empty:  # nobody would learn of it
+                self.choices.waits.stop()
 
     def pause(self) -> None:
         """Stop, as the extension is unloaded; it may be loaded again right away."""
         with self._lock:
             self._is_paused = True
-            self._change_draft(None)
+            self.choices.drop()
         self._sampler.stop()
         self._idle.detach()
-        self._send(Paused(True))
-        self.notify(_UNLOADED, "warning")
+        self._broadcast.send(Paused(True))
+        self._broadcast.notify(_UNLOADED, "warning")
 
     def resume(self, shell: Any) -> None:
         """Go on after `pause`; else do nothing."""
         if not self._is_paused:
             return
         self._is_paused = False
-        self._send(Paused(False))
-        self.notify("", "info")
+        self._broadcast.send(Paused(False))
+        self._broadcast.notify("", "info")
         self._idle.attach(shell)
         if self._is_any_visible():
             self._read_now()
@@ -129,49 +136,12 @@ class PanelState:
             if message.visibility == "hidden":
                 self._idle.request()  # it may be one that is left
                 return
-            is_current = message.version == self._version
+            is_current = message.version == self._broadcast.version
             # Answered in any case: a page that hears something knows that there is a kernel.
             viewer.tell(self._heartbeat() if is_current else State(self.full_state()))
             is_read = self._sampler.is_running or self._is_paused or not self._viewers.is_any_visible
         if not is_read:
             self._read_now()
-
-    def set_draft(self, viewer: Viewer, message: SetDraft) -> None:
-        """Show in every panel what was clicked in one, and is not applied yet.
-
-        Raises
-        ------
-        ChoiceError
-            It can't be chosen.
-
-        """
-        with self._lock:
-            if not self._pending.knows_latest(message):
-                viewer.tell(Outdated(*self._pending.now))
-                return
-            self._pending.note(message)
-            try:
-                if message.request:
-                    self._readings.check(message.request)
-            except ChoiceError:
-                viewer.tell(Draft(*self._pending.now, message.page, 0))
-                raise
-            self._change_draft(message.request, message.page)
-
-    def choose(self, viewer: Viewer, message: Choose) -> None:
-        """Choose as soon as no cell runs.
-
-        Raises
-        ------
-        ChoiceError
-            It can't be chosen.
-
-        """
-        self.check_loaded()
-        self._readings.check(message.request)
-        with self._lock:
-            self._pending.put(WaitingChoice(message, viewer))
-        self._idle.request()
 
     def check_loaded(self) -> None:
         """Raise ChoiceError where the extension was unloaded, so that nothing is done here."""
@@ -183,11 +153,11 @@ class PanelState:
     def full_state(self) -> FullState:
         """Return all that a page needs to begin with."""
         with self._lock:
-            draft, draft_number, clicks = self._pending.now
+            draft, draft_number, clicks = self.choices.pending.now
             return FullState(
                 process=self._process,
                 second=self._history.second,
-                version=self._version,
+                version=self._broadcast.version,
                 header=self._readings.machine.header,
                 rows=self._readings.machine.rows,
                 figures=as_arrays(self._readings.machine.figures),
@@ -196,17 +166,11 @@ class PanelState:
                 draft=draft,
                 draft_number=draft_number,
                 clicks=clicks,
-                is_waiting=self._pending.is_waiting,
-                said=self._said,
+                is_waiting=self.choices.pending.is_waiting,
+                said=self._broadcast.said,
+                waiting=self.choices.waits.text,
                 is_paused=self._is_paused,
             )
-
-    def notify(self, text: str, kind: NoticeKind) -> None:
-        """Show a text in every panel."""
-        with self._lock:
-            self._said = text, kind
-            self._version += 1
-            self._send(Notice(text, kind, self._version))
 
     def refuse(self, viewer: Viewer, text: str) -> None:
         """Say in one panel that what it has sent was refused."""
@@ -226,7 +190,7 @@ class PanelState:
             The page that is to do it; empty: any.
 
         """
-        self._send(Restarting())
+        self._broadcast.send(Restarting())
         restart.begin(shell, lambda kernel, page: tell(Restart(kernel, page)), page)
 
     def tick(self) -> bool:
@@ -236,7 +200,7 @@ class PanelState:
         try:
             self._read()
         except GpuMagicError as error:  # a simulation that is described anew, and wrongly
-            self.notify(str(error), "error")
+            self._broadcast.notify(str(error), "error")
         return True
 
     def _read(self) -> Snapshot:
@@ -250,24 +214,17 @@ class PanelState:
             changes = self._readings.keep(number, reading)
             self._history.add(reading.machine.figures)
             if changes is None:
-                self._version += 1
-                self._send(State(self.full_state()))
+                self._broadcast.version += 1
+                self._broadcast.send(State(self.full_state()))
             elif any(changes):
                 header, rows, figures = changes
-                self._version += 1
-                when = self._heartbeat()
-                self._send(Changes(*when, self._version, header, rows, as_arrays(figures)))
+                self._broadcast.publish(Changes(*self._heartbeat(), 0, header, rows, as_arrays(figures)))
                 if "cuda_state" in header or any("visible_as" in row for row in rows.values()):
-                    self._forget_done()
+                    self._broadcast.forget_done()
             elif self._viewers.silence >= _HEARTBEAT:
-                self._send(self._heartbeat())
+                self._broadcast.send(self._heartbeat())
         self.details.update(reading.snapshot)
         return reading.snapshot
-
-    def _forget_done(self) -> None:
-        """Say no more what a choice has done: something else has happened, a choice by typing for example."""
-        if self._said[1] == "done":
-            self.notify("", "info")
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(self._history.second, self._history.unbroken)
@@ -277,51 +234,21 @@ class PanelState:
             self._sampler.start()
             self._sampler.poke()
 
-    def _change_draft(self, request: str | None, page: str = "") -> None:
-        with self._lock:
-            self._pending.change(request, page)
-            self._said = "", "info"  # it was about the draft before; pages do the same
-            self._version += 1
-            self._send(Draft(*self._pending.now, page, self._version))
-
-    def _send(self, message: KernelMessage) -> None:
-        with self._lock:
-            self._viewers.send(message)
-
     def _is_any_visible(self) -> bool:
         with self._lock:
             return self._viewers.is_any_visible
 
-    # Choices are made on the main thread.
-
     def _when_idle(self, before_cell: bool) -> None:
-        """Make the choice that waits, if one does; begin to read where panels are shown during cells only."""
+        """Do what is done between cells; begin to read where panels are shown during cells only."""
         with self._lock:
             hidden = self._viewers.out_of_sight
         while hidden:  # a list that still has it would hold it
             hidden.pop().close_if_left(self._shell)
         with self._lock:
-            choice = self._pending.take(before_cell=before_cell)
             if before_cell and self._viewers.is_any_unwatched:
                 self._sampler.start()
         self.details.when_idle(self._shell, before_cell=before_cell)
-        if choice is None:
-            return
-        outcome = carry_out(choice.choose)
-        if outcome is None:
-            self.restart(self._shell, choice.viewer.tell, choice.choose.page)
-            return
-        try:
-            # Before it is said, as what a later reading shows is not this choice's doing.
-            self._read()
-        except GpuMagicError:
-            pass  # the next reading says so
-        finally:
-            with self._lock:
-                # What was clicked meanwhile stays.
-                if outcome[1] == "done" and self._pending.draft == choice.choose.request:
-                    self._change_draft(None)
-                self.notify(*outcome)
+        self.choices.when_idle(self._shell, before_cell=before_cell)
 
 
 _state: PanelState | None = None

@@ -15,6 +15,8 @@ class Store {
     this.isRestarting = false;
     this.isGone = false;
     this.isWaiting = false; // for what becomes of a choice
+    this.isWaitAsked = false; // and has asked for a wait for GPUs that others have
+    this.waitText = ""; // who has those; empty: nothing is waited for
     this.clicks = new Clicks(this.page, (message) => this.send(message));
     this.reset(model.get("full_state"));
     model.on("msg:custom", (message) => this.receive(message));
@@ -34,6 +36,7 @@ class Store {
     this.history = state.history;
     this.clicks.reset({ request: state.draft, number: state.draft_number, clicks: state.clicks });
     if (!this.isRestarting && !(this.isWaiting && state.is_waiting)) this.answer(...state.said);
+    this.waitText = state.waiting;
     this.isPaused = state.is_paused;
     this.heardAt = Date.now();
     this.show(true);
@@ -65,6 +68,10 @@ class Store {
       case "notice":
         if (message.kind === "done") this.clicks.settle();
         this.answer(message.text, message.kind);
+        break;
+      case "waiting":
+        if (this.isWaitAsked) this.answer("", "info");
+        this.waitText = message.text;
         break;
       case "paused":
         this.isPaused = message.is_paused;
@@ -113,7 +120,7 @@ class Store {
   // What the kernel says: it ends the wait for what becomes of a choice.
   answer(text, kind) {
     clearTimeout(this.waiting);
-    this.isWaiting = false;
+    this.isWaiting = this.isWaitAsked = false;
     this.notify(text, kind);
   }
 
@@ -134,6 +141,7 @@ class Store {
   lose() {
     clearTimeout(this.losing);
     this.isGone = true;
+    this.waitText = "";
     this.clicks.drop();
     if (!this.model.isClosed) this.answer(this.lossText, "warning"); // else the kernel has said why
     this.show();
@@ -194,27 +202,38 @@ class Store {
   }
 
   choose(restart, request = this.draft) {
-    this.answer("", "info");
-    this.isWaiting = true;
-    const text = `%gpus ${request}: ${restart ? "restarts" : "applies"} when the kernel is free`;
-    this.waiting = setTimeout(() => {
-      this.notify(text, "pending");
-      this.show();
-    }, ANSWER_LIMIT);
     this.clicks.choose();
-    this.send(pageMessage.choose(request, restart, this.page));
-    this.show();
+    const text = `%gpus ${request}: ${restart ? "restarts" : "applies"} when the kernel is free`;
+    this.ask(pageMessage.choose(request, restart, this.page), text);
+  }
+
+  // Chooses what was clicked as soon as nobody else has it.
+  wait() {
+    this.clicks.choose();
+    this.ask(pageMessage.wait(this.draft), `%gpus ${this.draft}: waits as soon as the kernel is free`);
+    this.isWaitAsked = true;
+  }
+
+  stopWaiting() {
+    this.ask(pageMessage.stopWaiting(), "The waiting ends when the kernel is free");
+    this.isWaitAsked = true;
   }
 
   // Frees what `%gpu_free` does; what comes of it is said.
   free() {
+    this.ask(pageMessage.free(), "Frees memory when the kernel is free");
+  }
+
+  // Asks the kernel for something, and says so where the answer does not come at once.
+  ask(message, text) {
     this.answer("", "info");
     this.isWaiting = true;
     this.waiting = setTimeout(() => {
-      this.notify("Frees memory when the kernel is free", "pending");
+      this.notify(text, "pending");
       this.show();
     }, ANSWER_LIMIT);
-    this.send(pageMessage.free());
+    this.send(message);
+    this.show();
   }
 
   waitForRestart() {
@@ -254,7 +273,7 @@ class Store {
   // What is said below the rows: of the latest event, else of what was clicked.
   get said() {
     if (this.isSilent && !this.isGone) return { text: SILENT, kind: "warning" };
-    if (this.notice.text || this.draft === null) return this.notice;
+    if (this.notice.text || this.draft === null || this.waitText) return this.notice;
     return { text: this.warning, kind: "warning" };
   }
 
@@ -263,6 +282,12 @@ class Store {
     const busy = this.marked.filter((key) => this.rows[key].usage === "busy");
     const name = (key) => (this.rows[key].parent ? key : `GPU ${key}`);
     return busy.map((key) => `${name(key)} is in use. ${this.rows[key].users.join("; ")}`).join("\n");
+  }
+
+  // Those of what was clicked that another process uses or has claimed.
+  get held() {
+    const isNamed = this.draft !== null && this.draft !== "reset";
+    return isNamed ? this.marked.filter((key) => this.rows[key].is_held) : [];
   }
 
   get isFrozen() {

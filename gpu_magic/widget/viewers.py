@@ -57,6 +57,10 @@ class Viewers:
         self._sent_at = time.monotonic()
 
     @property
+    def is_empty(self) -> bool:
+        return not self._views
+
+    @property
     def out_of_sight(self) -> list[Viewer]:
         """Panels without a view that is not hidden, as far as their pages have said anything."""
         return [viewer for viewer, views in self._views.items() if views.keys() <= {_EXPECTED}]

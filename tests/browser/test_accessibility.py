@@ -58,6 +58,21 @@ def ask_to_restart(page: Page) -> None:
     assert page.get_by_role("alertdialog").is_visible()
 
 
+WAITING = {
+    "type": "waiting",
+    "text": "Waiting for GPU 1 and GPU 2, 2 min: GPU 1 (in use by maria for 3 h), GPU 2 (claimed by chen: "
+    "a-notebook-with-a-name-that-is-longer-than-most-others.ipynb, since 14:02). Next look in 3 s.",
+    "version": 0,
+}
+
+
+def wait(page: Page) -> None:
+    click(1, 2)(page)
+    page.get_by_role("button", name="Wait for them").click()
+    page.evaluate("message => hear(message)", WAITING)
+    assert page.get_by_role("group", name="Waiting").is_visible()
+
+
 def lose_kernel(page: Page) -> None:
     click(2)(page)
     page.evaluate("lose()")
@@ -76,6 +91,8 @@ STATES: dict[str, tuple[str, Callable[[Machine], object], Callable[[Page], objec
     "lost": (FOUR, lambda machine: machine.gpus[3].lose(), click(0)),
     "frozen": (FOUR, frozen, ask_to_restart),
     "none": (FOUR, lambda machine: machine.gpus.clear(), lambda _page: None),
+    "held": (FOUR, with_people, click(1, 2)),
+    "waiting": (FOUR, with_people, wait),
     "gone": (FOUR, with_people, lose_kernel),
     "many": ("20xA100-80GB", with_people, click(1)),
 }

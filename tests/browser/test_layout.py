@@ -108,6 +108,22 @@ def test_nothing_overflows_where_rows_are_open(chromium: Browser, profile: str, 
     assert wrong == {}
 
 
+@pytest.mark.parametrize("font", FONTS)
+def test_nothing_overflows_where_gpus_are_waited_for(chromium: Browser, font: str) -> None:
+    with open_page(chromium, "4xA100-80GB", font) as page:
+        page.locator(".gm-row").nth(3).click()
+        begin = page.get_by_role("button", name="Wait for it")
+        expect(begin).to_be_visible()
+        wrong = {width: found for width in range(240, 1241, 20) if (found := page.evaluate(WRONG, width))}
+        begin.click()
+        name = "a-notebook-with-a-name-that-is-longer-than-most-others.ipynb"
+        text = f"Waiting for GPU 3, 2 min: claimed by a-rather-long-name: {name}, since 14:02. Next look in 10 s."
+        page.evaluate("text => hear({type: 'waiting', text, version: 0})", text)
+        expect(begin).to_be_hidden()
+        wrong |= {width: found for width in range(240, 1241, 20) if (found := page.evaluate(WRONG, width))}
+    assert wrong == {}
+
+
 def test_who_gave_which_gpus_stands_in_the_header_at_every_width(chromium: Browser) -> None:
     state = state_of("4xA100-80GB")
     state["header"]["allotted"] = text = "allotted by Slurm job 12345678: GPUs 0, 1, 2, 3"

@@ -228,7 +228,7 @@ def test_only_what_changed_is_sent(page: Page) -> None:
         "unbroken": message["unbroken"],
         "version": message["version"],
         "header": {"least_busy": "1,2,3,0"},
-        "rows": {"0": {"usage": "busy", "users": [IN_USE]}},
+        "rows": {"0": {"usage": "busy", "users": [IN_USE], "is_held": True}},
         "figures": {"0": [0.5, 6, 42, 31, 56]},
     }
     quiet = page.hear(3.0)  # nothing changes, and nothing is said, but for the beat
@@ -258,7 +258,7 @@ def test_making_a_panel_keeps_nothing_from_the_others(page: Page) -> None:
 
 CHOOSE = """
 from gpu_magic.widget.page_messages import Choose
-panel.state.choose(panel, Choose({request!r}, {restart}, "p"))
+panel.state.choices.choose(panel, Choose({request!r}, {restart}, "p"))
 """
 
 

@@ -20,6 +20,8 @@ from gpu_magic.widget.page_messages import (
     SetDetails,
     SetDraft,
     SetVisibility,
+    StopWaiting,
+    Wait,
     parse,
 )
 
@@ -34,6 +36,8 @@ MESSAGES: list[tuple[dict[str, Any], Any]] = [
     ),
     ({"type": "set_draft", "request": None, "page": "p", "click": 2, "number": 5}, SetDraft(None, "p", 2, 5)),
     ({"type": "choose", "request": "3,1", "restart": False, "page": "p"}, Choose("3,1", False, "p")),
+    ({"type": "wait", "request": "3,1"}, Wait("3,1")),
+    ({"type": "stop_waiting"}, StopWaiting()),
     ({"type": "answer_restart", "page": "p", "can": True}, AnswerRestart("p", True)),
     ({"type": "set_details", "view": "v", "keys": ["3", "MIG-41b7"]}, SetDetails("v", ("3", "MIG-41b7"))),
     (
