@@ -23,6 +23,7 @@ _SCRIPTS = (
     "loss.js",
     "store.js",
     "question.js",
+    "asking.js",
     "wait.js",
     "options.js",
     "cell.js",

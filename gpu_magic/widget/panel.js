@@ -35,6 +35,7 @@ class PanelView {
     this.stale = header.appendChild(make("span", "gm-stale"));
     this.state = header.appendChild(make("span", "gm-state"));
     this.banner = this.root.appendChild(make("p", "gm-banner", { role: "status" }));
+    this.asked = new AskedView(this.store, this.root);
     this.notes = this.root.appendChild(make("p", "gm-banner gm-notes"));
     this.empty = this.root.appendChild(make("p", "gm-empty"));
     this.grid = new Grid(this.root, store);
@@ -188,6 +189,7 @@ class PanelView {
     // A disabled button would lose the focus, and people at a keyboard their position.
     setAttribute(this.use, "aria-disabled", !hasDevices || store.isDead ? "true" : null);
     this.wait.show(this.use);
+    this.asked.show(this.use);
     setText(this.notice, store.said.text);
     this.notice.dataset.kind = store.said.kind;
   }

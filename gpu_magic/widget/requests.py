@@ -8,9 +8,13 @@ from gpu_magic.errors import GpuMagicError
 from gpu_magic.restart import restart
 from gpu_magic.widget.page_messages import (
     AnswerRestart,
+    Ask,
+    Attach,
     Choose,
     EndProcess,
     Free,
+    GiveUp,
+    Keep,
     SetDetails,
     SetDraft,
     SetVisibility,
@@ -42,23 +46,30 @@ def _do(state: PanelState, viewer: Viewer, message: object) -> None:
             state.set_visibility(viewer, visibility)
         case SetDraft() as draft:
             state.choices.set_draft(viewer, draft)
-        case Choose() as choose:
-            state.check_loaded()
-            state.choices.choose(viewer, choose)
-        case Wait() as wait:
-            state.check_loaded()
-            state.choices.wait(viewer, wait)
         case StopWaiting():
             state.choices.waits.stop()
         case AnswerRestart(page, can):
             restart.answer(page, can=can)
         case SetDetails() as details:
             state.details.set_open(viewer, details)
-        case EndProcess() as end:
-            state.check_loaded()
-            state.details.end(end)
-        case Free():
-            state.check_loaded()
-            state.details.free()
-        case _:
+        case None | Attach():
             state.refuse(viewer, NOT_UNDERSTOOD)
+        case wanted:
+            state.check_loaded()
+            _do_while_loaded(state, viewer, wanted)
+
+
+def _do_while_loaded(
+    state: PanelState, viewer: Viewer, wanted: Choose | Wait | Ask | GiveUp | Keep | EndProcess | Free
+) -> None:
+    match wanted:
+        case Choose():
+            state.choices.choose(viewer, wanted)
+        case Wait():
+            state.choices.wait(viewer, wanted)
+        case Ask() | GiveUp() | Keep():
+            state.asking.do(wanted)
+        case EndProcess():
+            state.details.end(wanted)
+        case Free():
+            state.details.free()

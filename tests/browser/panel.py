@@ -21,6 +21,12 @@ PANELS = (  # that the kernel has
     "from ipywidgets.widgets import widget\n"
     "print(sum(type(one).__name__ == 'Panel' for one in widget._instances.values()))"
 )
+CLAIMS = (  # where the kernel's are
+    "import os\n"
+    "from gpu_magic.claims.folder import Access\n"
+    "with Access().folder(make=True) as folder:\n"
+    "    print(os.readlink(f'/proc/self/fd/{folder}'))"
+)
 PICTURES = Path(os.environ.get("GPU_MAGIC_PICTURES", ".pytest_cache/d/panel"))
 
 

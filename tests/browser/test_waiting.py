@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from gpu_magic.testing import start_cuda
-from tests.browser.panel import MASK, open_panel, picture
+from tests.browser.panel import CLAIMS, MASK, open_panel, picture
 from tests.browser.standalone import panel_page, state_of
 from tests.claims.holders import end, holder
 from tests.machine import CARDS
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from tests.browser.lab import Lab, Notebook
 
 HELD = re.compile(r"^Waiting for GPU 3, \d+ s: claimed by \w+, since .+\. Next look in \d+ s\.$")
-WHERE = "from gpu_magic.claims.folder import open_folder; import os; print(os.readlink(f'/proc/self/fd/{open_folder(make=True)}'))"
 
 
 @contextmanager
 def held_gpu(lab: Lab, *cells: str, **how: Any) -> Iterator[tuple[Notebook, int]]:
     """Open a notebook with a panel, while another process has claimed GPU 3; yield its number, too."""
     notebook = open_panel(lab, *cells, **how)
-    with holder(CARDS[3].uuid, GPU_MAGIC_CLAIMS=notebook.ask(WHERE)) as pid:
+    with holder(CARDS[3].uuid, GPU_MAGIC_CLAIMS=notebook.ask(CLAIMS)) as pid:
         expect(notebook.row(3)).to_contain_text("claimed by")
         yield notebook, pid
 
