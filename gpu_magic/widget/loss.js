@@ -14,3 +14,14 @@ function whenKernelIsLost(model, lose) {
     kernel?.statusChanged?.disconnect?.(loseIfDead);
   };
 }
+
+// Where the page can find the panel's next kernel, and where it can't.
+const RESTARTED = [
+  "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it. After that, this panel goes on.",
+  "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it, and %gpu_panel.",
+];
+const GONE = [
+  "The kernel of this panel has gone. After the next %load_ext gpu_magic, this panel goes on.",
+  "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one.",
+];
+const SILENT = "The kernel does not answer, or can't be reached. If it stays so, restart the kernel.";

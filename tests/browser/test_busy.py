@@ -10,6 +10,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.panel import LOAD, MASK, busy_machine, open_panel
+from tests.browser.test_waiting import held_gpu
+from tests.claims.holders import end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,3 +141,20 @@ def test_a_panel_right_behind_the_extension(lab: Lab, kernel: str) -> None:
     notebook.run(0)
     lab.change_machine(busy_machine(util=77))
     expect(notebook.row(0).locator(".gm-percent")).to_have_text("77 %")
+
+
+def test_a_wait_that_is_asked_for_during_a_cell_chooses_after_it(lab: Lab, kernel: str) -> None:
+    with held_gpu(lab, kernel=kernel) as (notebook, pid):
+        running = notebook.add(f"{WAIT}\n{MASK}")
+        notebook.start(running)
+        notebook.row(3).click()
+        notebook.button("Wait for it").click()
+        waits = re.compile("waits as soon as the kernel is free|Waiting for GPU 3, .*claimed by")
+        expect(notebook.panel).to_contain_text(waits)
+        end(pid)
+        expect(notebook.row(3)).to_contain_text("free")
+        (lab.root / "go").touch()
+        expect(notebook.said).to_contain_text("cuda:0 = GPU 3")
+        notebook.page.evaluate("window.running")
+        assert notebook.outputs(running).strip() == "None"  # not while it ran
+        assert notebook.ask(MASK) == "3"
