@@ -290,11 +290,13 @@ class Store {
     return { text: this.warning, kind: "warning" };
   }
 
-  // Who uses what was clicked.
+  // Who uses or has claimed what was clicked.
   get warning() {
     const busy = this.marked.filter((key) => this.rows[key].usage === "busy");
     const name = (key) => (this.rows[key].parent ? key : `GPU ${key}`);
-    return busy.map((key) => `${name(key)} is in use. ${this.rows[key].users.join("; ")}`).join("\n");
+    const isUsed = (users) => users.some((user) => !user.startsWith("claimed by "));
+    const text = (users) => `${isUsed(users) ? "in use. " : ""}${users.join("; ")}`;
+    return busy.map((key) => `${name(key)} is ${text(this.rows[key].users)}`).join("\n");
   }
 
   // Those of what was clicked that another process uses or has claimed.

@@ -83,6 +83,9 @@ def test_an_answer_is_shown_to_who_has_asked(lab: Lab) -> None:
         expect(notebook.row(3)).to_contain_text("claimed by")
         expect(notebook.button("Ask for it")).to_be_hidden()
         notebook.row(3).click()
+        expect(notebook.said).to_have_text(
+            re.compile(r"^GPU 3 is claimed by \w+: train.ipynb, since \d\d:\d\d$")
+        )
         picture(notebook, "ask-for-it")
         notebook.button("Ask for it").click()
         expect(notebook.said).to_have_text(re.compile(f"Asked for GPU 3|^{ME} keeps GPU 3"))

@@ -124,6 +124,20 @@ def test_nothing_overflows_where_gpus_are_waited_for(chromium: Browser, font: st
     assert wrong == {}
 
 
+@pytest.mark.parametrize("font", FONTS)
+def test_nothing_overflows_where_users_ask_each_other(chromium: Browser, font: str) -> None:
+    state = state_of("4xA100-80GB")
+    who = "a-rather-long-name (a-notebook-with-a-name-that-is-longer-than-most-others.ipynb)"
+    state["header"]["asked"] = [f"{who} asks for GPU 0, since 14:02: {'W' * 200}", f"{who} asks for GPU 1"]
+    state["rows"]["3"] |= {"is_held": True, "is_claimed": True, "usage": "busy", "users": ["claimed by chen"]}
+    with panel_page(chromium, state, style=f"body {{ font-family: {font} }}") as page:
+        page.locator(".gm-row").nth(3).click()
+        expect(page.get_by_role("button", name="Ask for it")).to_be_visible()
+        expect(page.get_by_role("button", name="Give it up")).to_be_visible()
+        wrong = {width: found for width in range(240, 1241, 20) if (found := page.evaluate(WRONG, width))}
+    assert wrong == {}
+
+
 def test_who_gave_which_gpus_stands_in_the_header_at_every_width(chromium: Browser) -> None:
     state = state_of("4xA100-80GB")
     state["header"]["allotted"] = text = "allotted by Slurm job 12345678: GPUs 0, 1, 2, 3"
