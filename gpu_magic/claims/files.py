@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.unknown import Unknown
 
-__all__ = ["ANSWER", "CLAIM", "NOTE", "SharedFile", "publish", "read", "withdraw"]
+__all__ = ["ANSWER", "CLAIM", "NOTE", "SharedFile", "new_name", "publish", "read", "withdraw"]
 
 # What a file can be about: a device that is claimed; a note to those who have claimed some; an answer.
 CLAIM, NOTE, ANSWER = r"[A-Za-z]+-[0-9A-Za-z-]{1,80}", "note", "answer"
 _DRAFT = "."  # before the name of a file that is not finished
 _ABANDONED = 60.0  # seconds after which a draft is one whose process has ended
 _LONGEST_FILE = 8192  # bytes
-_MOST = 1024  # files of one user that are looked at: nobody can hide others' claims behind many of their own
+# Files of one user that are looked at: nobody can hide others' claims behind many of their own, or keep
+# others busy with notes.
+_MOST = {CLAIM: 1024, NOTE: 4, ANSWER: 64}
 _PRIVATE, _READABLE = 0o600, 0o644
 _OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -73,8 +75,13 @@ class SharedFile(NamedTuple):
         return owner_name(self.uid)
 
 
-def publish(folder: int, about: str, *lines: str) -> tuple[str, int]:
-    """Make a file that all users can read; return its name, and the descriptor that keeps it.
+def new_name(about: str) -> str:
+    """Return a name for a file that nobody has used."""
+    return f"{about}.{os.urandom(8).hex()}"
+
+
+def publish(folder: int, name: str, *lines: str) -> int:
+    """Make a file of a new name that all users can read; return the descriptor that keeps it.
 
     It is locked before others can open it, and before it has its name: one that is found unlocked has lost
     its process.
@@ -85,8 +92,7 @@ def publish(folder: int, about: str, *lines: str) -> tuple[str, int]:
         The folder can't be written to, or is full; nothing is left there.
 
     """
-    name = f"{about}.{os.urandom(8).hex()}"
-    draft = f"{_DRAFT}{name}"
+    about, draft = name.rpartition(".")[0], f"{_DRAFT}{name}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(draft, flags, _PRIVATE, dir_fd=folder)
     _ours.add(_identity(os.fstat(file)))
@@ -96,20 +102,32 @@ def publish(folder: int, about: str, *lines: str) -> tuple[str, int]:
         os.fchmod(file, _READABLE)  # whatever the umask is
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
-        withdraw(folder, draft, file)
+        withdraw(folder, name, file)
         raise
-    return name, file
+    return file
 
 
-def withdraw(folder: int | None, name: str, file: int) -> None:
-    """Remove a file of this process; it stays behind, unlocked, where the folder can't be used any more."""
+def withdraw(folder: int | None, name: str, file: int | None) -> None:
+    """Remove a file of this process; it stays behind, unlocked, where the folder can't be used any more.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    name
+        The file's.
+    file
+        The descriptor that keeps it; None where making it was interrupted, so that it is not known.
+
+    """
     identity = None
     with contextlib.suppress(OSError):  # a cell has closed the descriptor, or it is another file's by now
-        identity = _identity(os.fstat(file))
+        identity = None if file is None else _identity(os.fstat(file))
     if folder is not None:
-        with contextlib.suppress(OSError):  # somebody has tidied up
-            os.unlink(name, dir_fd=folder)
-    if identity in _ours:
+        for one in (name, f"{_DRAFT}{name}"):
+            with contextlib.suppress(OSError):  # somebody has tidied up
+                os.unlink(one, dir_fd=folder)
+    if file is not None and identity in _ours:
         os.close(file)
         _ours.discard(identity)
 
@@ -121,6 +139,7 @@ def read(folder: int, kind: str) -> Iterator[SharedFile]:
     """
     pattern = re.compile(rf"({kind})\.[0-9a-f]{{16}}")
     seen: Counter[int] = Counter()
+    most = _MOST[kind]
     for name in os.listdir(folder):
         match = pattern.fullmatch(name.removeprefix(_DRAFT))
         if not match:
@@ -128,7 +147,7 @@ def read(folder: int, kind: str) -> Iterator[SharedFile]:
         with contextlib.suppress(OSError):  # it has ended meanwhile, or is something else
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             seen[found.st_uid] += 1
-            if seen[found.st_uid] > _MOST or not stat.S_ISREG(found.st_mode) or _identity(found) in _ours:
+            if seen[found.st_uid] > most or not stat.S_ISREG(found.st_mode) or _identity(found) in _ours:
                 continue
             if name.startswith(_DRAFT):
                 _remove_abandoned(folder, name, found)

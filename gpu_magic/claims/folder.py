@@ -95,7 +95,7 @@ def _open_folder(*, make: bool) -> int:
     try:
         if is_new:
             os.fchmod(folder, _SHARED_MODE)  # what mkdir is given goes through the umask
-        if _is_shared(folder):
+        if _is_shared(folder) or (make and _gets_shared(folder)):
             return folder
     except BaseException:
         os.close(folder)
@@ -128,9 +128,15 @@ def _make(path: str) -> bool:
 
 
 def _is_shared(folder: int) -> bool:
-    """Return whether all users can use a folder; one that is being made gets the time for that."""
-    while (found := os.fstat(folder)).st_mode & _SHARED != _SHARED:
-        if not -_BEING_MADE < time.time() - found.st_ctime < _BEING_MADE:
-            return False
+    """Return whether all users can use a folder."""
+    return os.fstat(folder).st_mode & _SHARED == _SHARED
+
+
+def _gets_shared(folder: int) -> bool:
+    """Return whether a folder that is being made is opened to all users within a second."""
+    until = time.monotonic() + _BEING_MADE
+    while abs(time.time() - os.fstat(folder).st_ctime) < _BEING_MADE and time.monotonic() < until:
         time.sleep(_LOOK_AGAIN)
-    return True
+        if _is_shared(folder):
+            return True
+    return False

@@ -11,21 +11,25 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpu_magic.claims.files import ANSWER
 from gpu_magic.claims.folder import Access, NoFolder
 from gpu_magic.claims.held import held_here
-from gpu_magic.claims.notes import BETWEEN_NOTES, Note, read_notes
+from gpu_magic.claims.notes import AFTER_AN_ANSWER, BETWEEN_NOTES, Note, read_notes
 from gpu_magic.claims.origin import is_ours
 from gpu_magic.claims.own_files import OwnFiles
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from gpu_magic.devices.unknown import Unknown
+
 __all__ = ["Inbox"]
 
+_MOST_OPEN = 5  # notes at a time, of different users
 
-class _Shown(NamedTuple):
-    """A user's note that was let through, and when."""
 
-    name: str
-    at: float
+class _Latest(NamedTuple):
+    """A user's note that was let through, and until when no other one of theirs is."""
+
+    key: str
+    until: float
 
 
 class Inbox:
@@ -44,52 +48,79 @@ class Inbox:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._lock = threading.Lock()
-        self._shown: dict[int, _Shown] = {}  # by the number of the user
-        self._told: set[str] = set()  # the names of notes
-        self._answers = OwnFiles(access)  # by the name of the note
+        self._latest: dict[int, _Latest] = {}  # by the number of the user
+        self._told: set[str] = set()  # the keys of notes
+        self._answers = OwnFiles(access)  # by the key of the note
 
     def open_notes(self) -> tuple[Note, ...]:
         """Return the notes that wait for an answer, each with those of its devices that are claimed here."""
         with contextlib.suppress(NoFolder, OSError), self._access.folder() as folder, self._lock:
-            notes = [note for note, file in read_notes(folder) if not is_ours(file.pid)]
-            names = {note.name for note in notes}
-            self._answers.keep(names)
-            self._told &= names
-            if notes:
+            found = [(note, file.pid) for note, file in read_notes(folder)]
+            there = {note.key for note, _ in found}
+            answered = self._answers.by_key
+            self._answers.keep(there)
+            self._told &= there
+            if found:
                 claimed = held_here(folder)
-                asked = (replace(note, uuids=_inside(note.uuids, claimed)) for note in notes)
-                open_ones = sorted((note for note in asked if note.uuids), key=lambda note: note.since)
-                return tuple(note for note in open_ones if self._lets_through(note, names))
+                asked = [(replace(note, uuids=_inside(note.uuids, claimed)), pid) for note, pid in found]
+                waiting = [one for one in asked if one[0].uuids and one[0].key not in answered]
+                waiting.sort(key=lambda one: one[0].since)
+                return self._let_through(waiting, there)
         return ()
 
     def untold(self, notes: Iterable[Note]) -> list[Note]:
-        """Return the notes that were not returned by this before."""
+        """Return the notes that `note_told` was not called with."""
         with self._lock:
-            found = [note for note in notes if note.name not in self._told]
-            self._told.update(note.name for note in found)
-            return found
+            return [note for note in notes if note.key not in self._told]
 
-    def answer(self, notes: Iterable[Note], *, given_up: Collection[str]) -> None:
-        """Tell those who have written notes which of their devices are given up; the others are kept."""
+    def note_told(self, notes: Iterable[Note]) -> None:
+        """Take note that the user was told of these."""
+        with self._lock:
+            self._told.update(note.key for note in notes)
+
+    def answer(self, notes: Iterable[Note], *, given_up: Collection[str]) -> bool:
+        """Tell those who have written notes which of their devices are given up; the others are kept.
+
+        Returns
+        -------
+        bool
+            Whether they can read it.
+
+        """
         with contextlib.suppress(NoFolder, OSError), self._access.folder() as folder, self._lock:
             for note in notes:
                 given = ",".join(uuid for uuid in note.uuids if uuid in given_up)
                 kept = ",".join(uuid for uuid in note.uuids if uuid not in given_up)
-                self._answers.add(folder, note.name, ANSWER, note.name, given, kept)
+                self._answers.add(folder, note.key, ANSWER, note.file, given, kept)
+                self._latest[note.uid] = _Latest(note.key, time.monotonic() + AFTER_AN_ANSWER)
+            return True
+        return False
 
     def close(self) -> None:
         """Take the answers back."""
         self._answers.keep(())
 
-    def _lets_through(self, note: Note, there: set[str]) -> bool:
-        if note.name in self._answers.by_key:
-            return False
-        now, shown = time.monotonic(), self._shown.get(note.uid)
-        if shown and shown.name != note.name and (shown.name in there or now - shown.at < BETWEEN_NOTES):
-            return False
-        if not shown or shown.name != note.name:
-            self._shown[note.uid] = _Shown(note.name, now)
-        return True
+    def _let_through(
+        self, waiting: Iterable[tuple[Note, int | Unknown]], there: set[str]
+    ) -> tuple[Note, ...]:
+        """Return the notes that are shown, of those that wait for an answer."""
+        shown: list[Note] = []
+        now = time.monotonic()
+        for note, pid in waiting:
+            latest = self._latest.get(note.uid)
+            is_new = latest is None or latest.key != note.key
+            if (
+                latest
+                and is_new
+                and (now < latest.until or latest.key in there - self._answers.by_key.keys())
+            ):
+                continue
+            if len(shown) == _MOST_OPEN or is_ours(pid):
+                continue
+            if is_new:
+                self._latest[note.uid] = _Latest(note.key, now + BETWEEN_NOTES)
+            shown.append(note)
+        return tuple(shown)
 
 
 def _inside(uuids: Iterable[str], claimed: set[str]) -> tuple[str, ...]:

@@ -15,9 +15,10 @@ from gpu_magic.text import shortened
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["BETWEEN_NOTES", "LONGEST_TEXT", "Answer", "Note", "read_notes"]
+__all__ = ["AFTER_AN_ANSWER", "BETWEEN_NOTES", "LONGEST_TEXT", "Answer", "Note", "read_notes"]
 
-BETWEEN_NOTES = 600.0  # seconds between two notes of one user
+# Seconds between two notes of one user, and where the first one has been answered.
+BETWEEN_NOTES, AFTER_AN_ANSWER = 600.0, 60.0
 LONGEST_TEXT = 200  # characters
 
 
@@ -27,12 +28,12 @@ class Note:
 
     Parameters
     ----------
-    name
+    file
         The name of its file, which answers repeat.
     uid, owner
         The number and the name of the user, as the file system has them.
     since
-        When it was written, in seconds since the epoch.
+        When it was written, in seconds since the epoch, as the file system has it.
     uuids
         The devices.
     notebook
@@ -42,13 +43,18 @@ class Note:
 
     """
 
-    name: str
+    file: str
     uid: int
     owner: str
     since: float
     uuids: tuple[str, ...]
     notebook: str
     text: str
+
+    @property
+    def key(self) -> str:
+        """What tells it from all others, also from a later one whose owner gives its file the same name."""
+        return f"{self.file} {self.since!r}"
 
 
 @record
@@ -57,14 +63,15 @@ class Answer:
 
     Parameters
     ----------
-    owner
-        The name of the user.
+    owner, notebook
+        The name of the user, and of the notebook that had claimed it.
     given_up, kept
         The UUIDs of the devices that it is about: those whose claim has ended for it, and the others.
 
     """
 
     owner: str
+    notebook: str
     given_up: tuple[str, ...]
     kept: tuple[str, ...]
 
@@ -73,6 +80,10 @@ def read_notes(folder: int) -> Iterator[tuple[Note, SharedFile]]:
     """Yield the notes of other processes, each with its file."""
     for file in read(folder, NOTE):
         uuids, notebook, text, *_ = (*file.lines, "", "", "")
-        notebook, text = shortened(notebook, LONGEST_NAME), shortened(text, LONGEST_TEXT)
+        # It is shown in parentheses, behind the owner: it is not to look like another owner.
+        name = shortened(notebook.replace("(", "").replace(")", ""), LONGEST_NAME)
         named = tuple(filter(None, uuids.split(",")))
-        yield Note(file.name, file.uid, file.owner, file.since, named, notebook, text), file
+        yield (
+            Note(file.name, file.uid, file.owner, file.since, named, name, shortened(text, LONGEST_TEXT)),
+            file,
+        )

@@ -7,7 +7,7 @@ import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.processes import descends_from
+from gpu_magic.devices.processes import descends_from, is_mine
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.text import shortened
 
@@ -21,7 +21,7 @@ LONGEST_NAME = 60  # characters
 
 def is_ours(pid: int | Unknown) -> bool:
     """Return whether a process is this one, or one that it has started."""
-    return pid is not UNKNOWN and descends_from(pid, (os.getpid(),))
+    return pid is not UNKNOWN and is_mine(pid)
 
 
 def has_started_us(pid: int | Unknown) -> bool:

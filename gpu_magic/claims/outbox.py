@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.claims.files import ANSWER, NOTE, read
 from gpu_magic.claims.folder import Access, NoFolder
-from gpu_magic.claims.notes import BETWEEN_NOTES, LONGEST_TEXT, Answer, Note, read_notes
+from gpu_magic.claims.notes import AFTER_AN_ANSWER, BETWEEN_NOTES, LONGEST_TEXT, Answer, Note, read_notes
 from gpu_magic.claims.origin import notebook_name
 from gpu_magic.claims.own_files import OwnFiles
+from gpu_magic.devices.processes import descends_from
 from gpu_magic.devices.record import record
+from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from gpu_magic.claims.files import SharedFile
     from gpu_magic.devices.claim import Claim
 
 __all__ = ["NotSentError", "Outbox", "Unclaimed"]
@@ -45,14 +48,15 @@ class Unclaimed:
 
 
 class _Sent(NamedTuple):
-    """A note that was sent: its devices, and whose claims on them there were."""
+    """A note that was sent: its file, its devices, and the claims of those who have yet to answer."""
 
+    file: str
     uuids: tuple[str, ...]
-    owners: tuple[str, ...]
+    asked: tuple[Claim, ...]
 
 
 class Outbox:
-    """The one note of this process.
+    """The one note of this process. Its methods can be called on any thread.
 
     Parameters
     ----------
@@ -66,18 +70,21 @@ class Outbox:
         self._lock = threading.Lock()
         self._files = OwnFiles(access)
         self._sent: _Sent | None = None
-        self._sent_at = -BETWEEN_NOTES
-        self._heard: set[str] = set()  # the names of the answers
+        self._next_at = 0.0
         self._replies: list[Answer | Unclaimed] = []
         self._told: dict[str, int] = {}  # how many of these, by the teller
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a note waits for answers."""
-        return self._sent is not None
-
-    def send(self, uuids: Iterable[str], text: str, claims: Iterable[Claim]) -> None:
+    def send(self, uuids: Iterable[str], text: str, asked: Iterable[Claim]) -> None:
         """Ask those who have claimed some devices for them.
+
+        Parameters
+        ----------
+        uuids
+            The devices.
+        text
+            What else to say.
+        asked
+            The claims on them, one of each process.
 
         Raises
         ------
@@ -88,7 +95,7 @@ class Outbox:
         """
         wanted = tuple(uuids)
         with self._lock:
-            left = self._sent_at + BETWEEN_NOTES - time.monotonic()
+            left = self._next_at - time.monotonic()
             if left > 0:
                 minutes = max(1, round(left / 60))
                 raise NotSentError(f"You have asked a short time ago; the next note can go in {minutes} min.")
@@ -100,7 +107,7 @@ class Outbox:
                             f"A note of yours is open already, from {where}: one at a time, and it ends with "
                             "its answers or with that kernel."
                         )
-                    self._files.keep(())
+                    self._end()
                     said = shortened(text, LONGEST_TEXT)
                     self._files.add(folder, _KEY, NOTE, ",".join(wanted), notebook_name(), said)
             except NoFolder as error:
@@ -109,18 +116,18 @@ class Outbox:
                 ) from None
             except OSError as error:
                 raise NotSentError(f"The note can't be written ({error.strerror}).") from None
-            self._sent = _Sent(wanted, tuple(claim.owner for claim in claims))
-            self._sent_at = time.monotonic()
-            self._heard, self._replies, self._told = set(), [], {}
+            self._sent = _Sent(self._files.by_key[_KEY].name, wanted, tuple(asked))
+            self._next_at = time.monotonic() + BETWEEN_NOTES
+            self._replies, self._told = [], {}
 
     def has_news(self, teller: str) -> bool:
-        """Return whether there can be a reply that was not handed to this teller."""
-        return self.is_open or self._told.get(teller, 0) < len(self._replies)
+        """Return whether there can be a reply that this teller has not told of."""
+        return self._sent is not None or self._told.get(teller, 0) < len(self._replies)
 
     def replies(
         self, teller: str, held: frozenset[str], claimed: Collection[str]
     ) -> tuple[Answer | Unclaimed, ...]:
-        """Return the replies that were not handed to this teller before.
+        """Return the replies that this teller has not told of.
 
         The note ends when all have answered, or nobody else claims one of the devices any more.
 
@@ -137,8 +144,12 @@ class Outbox:
         with self._lock:
             if self._sent is not None:
                 self._look(self._sent, held, claimed)
-            told, self._told[teller] = self._told.get(teller, 0), len(self._replies)
-            return tuple(self._replies[told:])
+            return tuple(self._replies[self._told.get(teller, 0) :])
+
+    def note_told(self, teller: str, number: int) -> None:
+        """Take note that a teller has told of so many more replies."""
+        with self._lock:
+            self._told[teller] = self._told.get(teller, 0) + number
 
     def withdraw(self) -> None:
         """End the note."""
@@ -147,30 +158,42 @@ class Outbox:
 
     def _look(self, sent: _Sent, held: frozenset[str], claimed: Collection[str]) -> None:
         """Note what is new, and end a note that is over."""
-        uuids, owners = sent
-        answers = list(self._new_answers(uuids, owners))
-        is_unclaimed = set(uuids).isdisjoint(claimed)
-        if is_unclaimed or len(self._heard) >= len(owners):
-            self._end()
-        if held.issuperset(uuids):  # it has them, and knows
+        for file in self._answers(sent.file):
+            _, given, kept, *_ = (*file.lines, "", "")
+            answered = [claim for claim in sent.asked if _is_by(file, claim)]
+            if answered:  # else whoever it is was not asked, or has answered
+                sent = sent._replace(asked=tuple(claim for claim in sent.asked if claim not in answered))
+                first, named = answered[0], (_inside(sent.uuids, given), _inside(sent.uuids, kept))
+                self._replies.append(Answer(first.owner, first.notebook, *named))
+        self._sent = sent
+        is_unclaimed = set(sent.uuids).isdisjoint(claimed)
+        if not is_unclaimed and sent.asked:
             return
-        self._replies += answers
-        given_up = {uuid for reply in self._replies if isinstance(reply, Answer) for uuid in reply.given_up}
-        if is_unclaimed and not given_up.issuperset(uuids):
-            self._replies.append(Unclaimed(tuple(uuid for uuid in uuids if uuid not in given_up)))
+        if not sent.asked:
+            self._next_at = min(self._next_at, time.monotonic() + AFTER_AN_ANSWER)
+        self._end()
+        answers = [reply for reply in self._replies if isinstance(reply, Answer)]
+        given_up = {uuid for answer in answers for uuid in answer.given_up}
+        left = tuple(uuid for uuid in sent.uuids if uuid not in given_up | held)
+        if is_unclaimed and left:
+            self._replies.append(Unclaimed(left))
 
-    def _new_answers(self, uuids: tuple[str, ...], owners: tuple[str, ...]) -> Iterable[Answer]:
-        file = self._files.by_key.get(_KEY)
+    def _answers(self, note: str) -> Iterable[SharedFile]:
         with contextlib.suppress(NoFolder, OSError), self._access.folder() as folder:
-            for found in read(folder, ANSWER):
-                note, given, kept, *_ = (*found.lines, "", "", "")
-                if file and note == file.name and found.owner in owners and found.name not in self._heard:
-                    self._heard.add(found.name)
-                    yield Answer(found.owner, _inside(uuids, given), _inside(uuids, kept))
+            yield from (file for file in read(folder, ANSWER) if file.lines[:1] == (note,))
 
     def _end(self) -> None:
         self._files.keep(())
         self._sent = None
+
+
+def _is_by(file: SharedFile, claim: Claim) -> bool:
+    """Return whether an answer comes from the process that has made a claim, or has started that process."""
+    if file.owner != claim.owner:
+        return False
+    if file.pid is UNKNOWN or claim.pid is UNKNOWN:
+        return file.pid is claim.pid
+    return file.pid == claim.pid or descends_from(claim.pid, (file.pid,))
 
 
 def _inside(uuids: Iterable[str], named: str) -> tuple[str, ...]:

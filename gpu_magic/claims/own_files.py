@@ -9,7 +9,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.claims.files import publish, withdraw
+from gpu_magic.claims.files import new_name, publish, withdraw
 from gpu_magic.claims.folder import Access, NoFolder
 
 if TYPE_CHECKING:
@@ -19,11 +19,14 @@ __all__ = ["OwnFile", "OwnFiles"]
 
 
 class OwnFile(NamedTuple):
-    """A file: when it was made, in seconds since the epoch, its name, and the descriptor that keeps it."""
+    """A file: when it was made, in seconds since the epoch, its name, and the descriptor that keeps it.
+
+    The descriptor is None while the file is made.
+    """
 
     since: float
     name: str
-    descriptor: int
+    descriptor: int | None
 
 
 class OwnFiles:
@@ -60,8 +63,16 @@ class OwnFiles:
 
         """
         with self._lock:
-            if key not in self._files:
-                self._files[key] = OwnFile(time.time(), *publish(folder, about, *lines))
+            if key in self._files:
+                return
+            # It is known before it is there: an interrupt leaves none behind that nobody knows.
+            made = self._files[key] = OwnFile(time.time(), new_name(about), None)
+            try:
+                self._files[key] = made._replace(descriptor=publish(folder, made.name, *lines))
+            except BaseException:
+                withdraw(folder, made.name, None)
+                self._files.pop(key)
+                raise
 
     def keep(self, keys: Iterable[str]) -> None:
         """Remove all files but those with these keys."""

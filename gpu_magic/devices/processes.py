@@ -30,6 +30,7 @@ __all__ = [
     "ProcessTable",
     "descends_from",
     "gpu_process",
+    "is_mine",
     "name_text",
     "numbers_are_ours",
 ]
@@ -38,6 +39,7 @@ __all__ = [
 _INITIAL_NAMESPACE = "pid:[4026531836]"
 _LONGEST_NAME = 40
 _MOST_KEPT = 4096
+_MOST_ANCESTORS = 64  # a chain of many others' processes is not to keep anybody busy
 
 
 @record
@@ -118,7 +120,7 @@ class ProcessTable:
 def _read(pid: int, uid: int) -> Process:
     is_own = uid == os.getuid()
     notebook = read_notebook(pid) if is_own else ""
-    return Process(_name(pid), owner_name(uid), _is_mine(pid), is_own, notebook, read_start(pid))
+    return Process(_name(pid), owner_name(uid), is_mine(pid), is_own, notebook, read_start(pid))
 
 
 def numbers_are_ours() -> bool:
@@ -165,15 +167,20 @@ def _comm(pid: int) -> str | Unknown:
         return UNKNOWN
 
 
-def _is_mine(pid: int) -> bool:
+def is_mine(pid: int) -> bool:
     """Return whether a process is this one or a descendant (a worker of a DataLoader, say)."""
     me = os.getpid()
     return pid == me or (_has_children() and descends_from(pid, (me,)))
 
 
 def descends_from(pid: int, ancestors: Container[int]) -> bool:
-    """Return whether a process was started by one of others, or by one that these have started."""
-    while pid > 1:
+    """Return whether a process was started by one of others, or by one that these have started.
+
+    Of a process with very many ancestors the nearest ones are looked at.
+    """
+    for _ in range(_MOST_ANCESTORS):
+        if pid <= 1:
+            break
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
                 # The program's name is in parentheses and can hold any character, ")" too.

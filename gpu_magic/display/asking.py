@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from gpu_magic.process.news import News, Reply
     from gpu_magic.process.notes import OpenNote
 
-__all__ = ["HOW_TO_ANSWER", "Asked", "GivenUp", "Kept", "news_lines", "note_text", "reply_text"]
+__all__ = ["Asked", "GivenUp", "Kept", "how_to_answer", "news_lines", "note_text", "reply_text"]
 
-HOW_TO_ANSWER = "%gpus --give-up frees its memory and ends your claim; %gpus --keep says no."
+_HOW_TO_ANSWER = "%gpus --give-up ends your claim and frees memory; %gpus --keep says no."
+_OF_STARTED = (
+    "What this kernel has started has claimed it: see %gpu_tasks, %gpu_cluster; %gpus --keep says no."
+)
 
 
 class Asked:
@@ -41,7 +44,7 @@ class Asked:
 
     def __repr__(self) -> str:
         claims = self._asking.claims
-        of = listed(f"{claim.owner}{f' ({claim.notebook})' if claim.notebook else ''}" for claim in claims)
+        of = listed(_who(claim.owner, claim.notebook) for claim in claims)
         numbers = ",".join(device.number_text for device in self.devices)
         return printable(
             f"Asked for {_labels(self.devices)}: {of}. The answer is shown with a later cell of yours. "
@@ -79,7 +82,7 @@ class GivenUp:
 
     def _lines(self) -> Iterator[str]:
         giving = self._giving
-        told = f"; {listed(giving.askers)} can read that" if giving.askers else ""
+        told = f"; {_askers(giving.told)} can read that" if giving.told else ""
         yield f"Given up: {_labels(giving.devices)}{told}."
         if giving.outcome is not None:
             yield from str(Choice(giving.outcome)).split("\n")
@@ -87,8 +90,8 @@ class GivenUp:
             yield from str(self._freed).split("\n")
         if giving.outcome is None and giving.kept_as:
             yield (
-                f"CUDA has started here, so this kernel keeps {listed(giving.kept_as)}, and some memory "
-                "there, until it is restarted."
+                f"{giving.runtime} has started here, so this kernel keeps {listed(giving.kept_as)}, and some "
+                "memory there, until it is restarted."
             )
 
 
@@ -111,8 +114,7 @@ class Kept:
         return tuple(dict.fromkeys(device for note in self._notes for device in note.devices))
 
     def __repr__(self) -> str:
-        askers = dict.fromkeys(note.note.owner for note in self._notes)
-        return printable(f"Kept: {_labels(self.devices)}; {listed(askers)} can read that.")
+        return printable(f"Kept: {_labels(self.devices)}; {_askers(self._notes)} can read that.")
 
 
 def note_text(note: OpenNote) -> str:
@@ -127,19 +129,32 @@ def note_text(note: OpenNote) -> str:
 def news_lines(news: News) -> Iterator[str]:
     """Yield what is to be said before a cell runs."""
     yield from map(note_text, news.notes)
-    if news.notes:
-        yield HOW_TO_ANSWER
+    yield from how_to_answer(news.notes)
     yield from map(reply_text, news.replies)
 
 
+def how_to_answer(notes: Iterable[OpenNote]) -> list[str]:
+    """Return how notes are answered, a line for each way."""
+    return list(dict.fromkeys(_HOW_TO_ANSWER if note.can_give_up else _OF_STARTED for note in notes))
+
+
 def reply_text(reply: Reply) -> str:
-    """Return a reply as a sentence: `bob has given up GPU 3: %gpus 3 chooses it`."""
-    what = f"{_labels(reply.available)}{{}}: {_how_to_choose(reply.available)}" if reply.available else ""
+    """Return a reply as a sentence: `bob (train.ipynb) has given up GPU 3: %gpus 3 chooses it`."""
+    unclaimed = [device for device in reply.given_up if not device.status.claims]
+    how = f": {_how_to_choose(unclaimed)}" if unclaimed else ""
     if not reply.owner:
-        return f"Nobody else claims {what.format(' any more')}."
-    said = [f"has given up {what.format('')}"] if what else []
+        return f"Nobody else claims {_labels(reply.given_up)} any more{how}."
+    said = [f"has given up {_labels(reply.given_up)}{how}"] if reply.given_up else []
     said += [f"keeps {_labels(reply.kept)}"] if reply.kept else []
-    return printable(f"{reply.owner} {'; '.join(said) or 'has answered'}.")
+    return printable(f"{_who(reply.owner, reply.notebook)} {'; '.join(said) or 'has answered'}.")
+
+
+def _who(owner: str, notebook: str) -> str:
+    return f"{owner} ({notebook})" if notebook else owner
+
+
+def _askers(notes: Iterable[OpenNote]) -> str:
+    return listed(dict.fromkeys(note.note.owner for note in notes))
 
 
 def _how_to_choose(devices: Iterable[Device]) -> str:

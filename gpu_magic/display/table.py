@@ -11,7 +11,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.display.asking import HOW_TO_ANSWER, note_text
+from gpu_magic.display.asking import how_to_answer, note_text
 from gpu_magic.display.rows import UNKNOWN_TEXT, Row, rows
 from gpu_magic.display.style import STYLE
 from gpu_magic.process.guard import runtime_of
@@ -212,7 +212,7 @@ def _mask(mask: str | None) -> str:
 
 
 def _notes(snapshot: Snapshot) -> list[str]:
-    asked = [f"{note_text(note)}. {HOW_TO_ANSWER}" for note in snapshot.asked]
+    asked = [*map(note_text, snapshot.asked), *how_to_answer(snapshot.asked)]
     return [*filter(None, (snapshot.problem, snapshot.limitation)), *snapshot.kernel.notes, *asked]
 
 

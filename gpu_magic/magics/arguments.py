@@ -19,9 +19,8 @@ __all__ = ["FLAG", "OPTIONS", "Kind", "names_of", "read", "read_command", "read_
 # What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
 # text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
 # Pairs are `NAME=value`, and can be given several times. A list goes on behind a comma: `2, 0`.
-# A word that can be left out, `--background`, is then empty, and so is a remark, which is a text.
-FLAG, WORD, OPTIONAL, TEXT, REMARK = "flag", "word", "optional", "text", "remark"
-PAIRS, LIST = "pairs", "list"
+# A word that can be left out, `--background`, is then empty.
+FLAG, WORD, OPTIONAL, TEXT, PAIRS, LIST = "flag", "word", "optional", "text", "pairs", "list"
 Kind = str | tuple[str, ...]
 
 OPTIONS: dict[str, dict[str, Kind]] = {
@@ -48,7 +47,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--end": TEXT,
         "--kill": FLAG,
         "--yes": FLAG,
-        "--ask": REMARK,
+        "--ask": FLAG,
         "--give-up": FLAG,
         "--keep": FLAG,
     },
@@ -226,7 +225,7 @@ def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
     kind = OPTIONS[magic][option]
     if kind == FLAG:
         return True
-    most = len(words) if kind in (TEXT, REMARK) else 1
+    most = len(words) if kind == TEXT else 1
     taken: list[str] = []
     while words and len(taken) < most and not _is_option(words[0]):
         taken.append(words.popleft())
@@ -234,7 +233,7 @@ def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
         taken.append(words.popleft())
     value = "".join(taken) if kind == LIST else " ".join(taken)
     choices = f"{', '.join(kind[:-1])} or {kind[-1]}" if isinstance(kind, tuple) else ""
-    if not value and kind not in (OPTIONAL, REMARK):
+    if not value and kind != OPTIONAL:
         raise _error(magic, f"{option} needs a value{choices and f': {choices}'}.")
     if kind == PAIRS and not re.match(r"[A-Za-z_]\w*=", value):
         raise _error(magic, f"{option} is NAME=value, and not {value}.")

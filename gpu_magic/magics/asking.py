@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -11,21 +12,36 @@ import gpu_magic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OPTIONS", "ask_or_answer"]
+__all__ = ["OPTIONS", "ask_or_answer", "take_text"]
 
 # Those of %gpus that are about asking.
 OPTIONS = ("ask", "give_up", "keep")
 
+_ASK = re.compile(r"(?P<line>.*\s--ask)\s+(?P<text>(?!--).+)", re.DOTALL)
+_QUOTED = re.compile(r"(['\"])(.*)\1", re.DOTALL)
 
-def ask_or_answer(asked: Mapping[str, Any], request: str, others: Mapping[str, Any]) -> None:
+
+def take_text(line: str) -> tuple[str, str]:
+    """Return a line without the text that follows `--ask`, and that text as it was typed."""
+    match = _ASK.fullmatch(f" {line.strip()}")
+    if match is None:
+        return line, ""
+    text = match["text"]
+    quoted = _QUOTED.fullmatch(text)
+    return match["line"], quoted[2] if quoted else text
+
+
+def ask_or_answer(asked: Mapping[str, bool], request: str, text: str, others: Mapping[str, Any]) -> None:
     """Ask others for GPUs, or answer those who ask.
 
     Parameters
     ----------
     asked
-        The values of these options.
+        Which of these options are given.
     request
         The GPUs; empty for none.
+    text
+        What follows `--ask`.
     others
         The values of the other options of %gpus.
 
@@ -37,12 +53,12 @@ def ask_or_answer(asked: Mapping[str, Any], request: str, others: Mapping[str, A
         It can't be done; nothing was changed.
 
     """
-    name, *more = [f"--{name.replace('_', '-')}" for name in OPTIONS if asked[name] not in (None, False)]
+    name, *more = [f"--{name.replace('_', '-')}" for name in OPTIONS if asked[name]]
     more += [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
     if more:
         raise UsageError(f"{name} does not go with {more[0]}.")
     if name == "--ask":
-        print(gpu_magic.ask(request, asked["ask"]))
+        print(gpu_magic.ask(request, text))
     elif name == "--give-up":
         print(gpu_magic.give_up(request or None))
     elif request:

@@ -90,14 +90,15 @@ class GpusMagic:
         say_news()  # programs run cells that are not announced, and other tools run some of their own
         is_strict = getattr(magics_of(self._shell), "on_frozen", "warn") == "error"
         try:
+            line, text = asking.take_text(line)
             options = vars(read("%gpus", expand(self._shell, line, _typed, depth=3)))
             of_processes = {name: options.pop(name) for name in own_processes.OPTIONS}
             if any(of_processes.values()):
                 own_processes.show_or_end(of_processes, options)
                 return
             of_asking = {name: options.pop(name) for name in asking.OPTIONS}
-            if any(value not in (None, False) for value in of_asking.values()):
-                asking.ask_or_answer(of_asking, options.pop("request"), options)
+            if any(of_asking.values()):
+                asking.ask_or_answer(of_asking, options.pop("request"), text, options)
                 return
             request, of_cluster = options.pop("request"), options.pop("cluster")
             if of_cluster and request:

@@ -6,7 +6,7 @@ import contextlib
 
 from gpu_magic.display.asking import news_lines
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.process.news import read_news
+from gpu_magic.process.news import note_told, read_news
 from gpu_magic.process.session import current
 
 __all__ = ["say_news"]
@@ -15,5 +15,8 @@ __all__ = ["say_news"]
 def say_news() -> None:
     """Print it, where there is something."""
     with contextlib.suppress(GpuMagicError):  # a simulation that is described wrongly: %gpus says so
-        for line in news_lines(read_news(current())):
+        session = current()
+        news = read_news(session)
+        for line in news_lines(news):
             print(line)
+        note_told(session, "cell", news)  # after an interrupt it is told again

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpu_magic.claims.outbox import NotSentError
+from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.process.choosing import apply
+from gpu_magic.process.choosing import apply, check_background
+from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.outcome import Applied
 from gpu_magic.process.state import State
 from gpu_magic.process.view import take_snapshot
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Asking", "Giving", "ask", "give_up", "keep"]
 
+_NOBODY_ASKS = "Nobody asks for a GPU that this kernel has claimed."
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Asking:
     """What was asked of whom.
 
@@ -37,7 +41,7 @@ class Asking:
     devices
         The devices.
     claims
-        Those who were asked.
+        Those who were asked: a claim of each process.
 
     """
 
@@ -45,7 +49,7 @@ class Asking:
     claims: tuple[Claim, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Giving:
     """What was given up.
 
@@ -53,19 +57,22 @@ class Giving:
     ----------
     devices
         The devices.
-    askers
-        The names of those who had asked for them.
+    told
+        The notes of those who had asked for them, and can read the answer.
     outcome
-        What is chosen now; None where CUDA was initialized, so that the process keeps what it has.
+        What is chosen now; None where CUDA, or ROCm, was initialized, so that the process keeps what it has.
     kept_as
         What it then calls each of the devices: `cuda:0`.
+    runtime
+        CUDA or ROCm.
 
     """
 
     devices: tuple[Device, ...]
-    askers: tuple[str, ...]
+    told: tuple[OpenNote, ...]
     outcome: Applied | None
-    kept_as: tuple[str, ...] = ()
+    kept_as: tuple[str, ...]
+    runtime: str
 
 
 def ask(session: Session, wanted: str, text: str) -> Asking:
@@ -82,7 +89,8 @@ def ask(session: Session, wanted: str, text: str) -> Asking:
     for device in devices:
         if not device.status.claims:
             raise ChoiceError(_nobody_to_ask(device, session))
-    claims = tuple(dict.fromkeys(claim for device in devices for claim in device.status.claims))
+    of_processes = {(claim.owner, claim.pid): claim for device in devices for claim in device.status.claims}
+    claims = tuple(of_processes.values())
     try:
         session.outbox.send([str(device.uuid) for device in devices], text, claims)
     except NotSentError as error:
@@ -107,23 +115,29 @@ def give_up(session: Session, wanted: str | None) -> Giving:
 
     """
     machine = take_snapshot(session)
-    notes = machine.asked
-    devices = _asked_for(notes, session) if wanted is None else _claimed(wanted, machine, session)
+    devices = _asked_for(machine.asked, session) if wanted is None else _claimed(wanted, machine, session)
     ended = {str(device.uuid) for device in devices}
+    held = session.claims.held
     names = {} if machine.kernel.names is UNKNOWN else machine.kernel.names
     outcome = None
+    check_background("which can't be given up meanwhile")
     if State(machine.kernel.state).can_change:
-        rest = [device for device in machine.devices if device.uuid in names and device.uuid not in ended]
-        rest.sort(key=lambda device: list(names).index(str(device.uuid)))
+        by_uuid = {device.uuid: device for device in machine.devices}
+        rest = [by_uuid[uuid] for uuid in names if uuid in held - ended and uuid in by_uuid]
         text = ",".join(device.number_text for device in rest) or "none"
-        outcome = apply(session, text, session.memory_options if rest else Options())
+        options = replace(session.chosen_options.of_named, only_free=False, no_claim=False)
+        outcome = apply(session, text, options if rest else Options())
     else:
-        session.claims.hold(session.claims.held - ended)
-    answered = [note for note in notes if ended.intersection(note.note.uuids)]
-    session.inbox.answer([note.note for note in answered], given_up=ended)
-    askers = tuple(dict.fromkeys(note.note.owner for note in answered))
-    kept_as = tuple(names[str(device.uuid)] for device in devices if device.uuid in names)
-    return Giving(devices, askers, outcome if isinstance(outcome, Applied) else None, kept_as)
+        session.claims.hold(held - ended)
+    answered = [note for note in machine.asked if ended.intersection(note.note.uuids)]
+    is_told = session.inbox.answer([note.note for note in answered], given_up=ended)
+    return Giving(
+        devices,
+        tuple(answered) if is_told else (),
+        outcome if isinstance(outcome, Applied) else None,
+        tuple(names[str(device.uuid)] for device in devices if device.uuid in names),
+        runtime_of(machine.kernel.vendor),
+    )
 
 
 def keep(session: Session) -> tuple[OpenNote, ...]:
@@ -137,8 +151,9 @@ def keep(session: Session) -> tuple[OpenNote, ...]:
     """
     notes = take_snapshot(session).asked
     if not notes:
-        raise ChoiceError("Nobody asks for a GPU that this kernel has claimed.")
-    session.inbox.answer([note.note for note in notes], given_up=())
+        raise ChoiceError(_NOBODY_ASKS)
+    if not session.inbox.answer([note.note for note in notes], given_up=()):
+        raise ChoiceError("They can't be told: no file can be made where claims are.")
     return notes
 
 
@@ -152,6 +167,8 @@ def _named(wanted: str, machine: Inventory, otherwise: str) -> tuple[Device, ...
 def _nobody_to_ask(device: Device, session: Session) -> str:
     if str(device.uuid) in session.claims.held:
         return f"This kernel has {device.label} itself."
+    if str(device.uuid) in session.claims.taken():  # which others' claims would be in, too
+        return _of_started(device.label)
     number = device.number_text
     if device.is_free:
         return f"Nobody uses {device.label}, or has claimed it: %gpus {number} chooses it."
@@ -161,27 +178,30 @@ def _nobody_to_ask(device: Device, session: Session) -> str:
     )
 
 
+def _of_started(what: str) -> str:
+    return f"What this kernel has started has claimed {what}: %gpu_tasks and %gpu_cluster list and end that."
+
+
 def _asked_for(notes: tuple[OpenNote, ...], session: Session) -> tuple[Device, ...]:
     """Return the devices of this process that others ask for."""
     held = session.claims.held
     asked = tuple(dict.fromkeys(device for note in notes for device in note.devices))
     ours = tuple(device for device in asked if device.uuid in held)
-    if ours:
-        return ours
-    if asked:
-        what = listed(device.label for device in asked)
-        raise ChoiceError(
-            f"What this kernel has started has claimed {what}: %gpu_tasks and %gpu_cluster list and end that."
-        )
-    also = "; %gpus 3 --give-up gives up GPU 3 all the same" if held else ""
-    raise ChoiceError(f"Nobody asks for a GPU that this kernel has claimed{also}.")
+    if asked and not ours:
+        raise ChoiceError(_of_started(listed(device.label for device in asked)))
+    if not ours:
+        raise ChoiceError(_NOBODY_ASKS)
+    return ours
 
 
 def _claimed(wanted: str, machine: Snapshot, session: Session) -> tuple[Device, ...]:
     devices = _named(wanted, machine, f"--give-up goes with GPUs by number, or alone; not with {wanted}.")
     held = session.claims.held
     for device in devices:
-        if str(device.uuid) not in held:
-            ours = [one.label for one in machine.devices if one.uuid in held]
-            raise ChoiceError(f"This kernel has not claimed {device.label}; it has {listed(ours, 'no GPU')}.")
+        if str(device.uuid) in held:
+            continue
+        if not device.status.claims and str(device.uuid) in session.claims.taken():
+            raise ChoiceError(_of_started(device.label))
+        ours = [one.label for one in machine.devices if one.uuid in held]
+        raise ChoiceError(f"This kernel has not claimed {device.label}; it has {listed(ours, 'no GPU')}.")
     return devices

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gpu_magic.selection.memory import MemorySettings
     from gpu_magic.selection.request import Request
 
-__all__ = ["apply"]
+__all__ = ["apply", "check_background"]
 
 _PLAIN = Options()
 
@@ -115,13 +115,14 @@ def _apply(
         doubts = _doubts(guard, selection, is_simulated=is_simulated)
         selection = replace(selection, notes=(*selection.notes, *doubts))
         if not dry_run:
-            _check_background(selection)
+            if selection.variables != variables_now().named(tuple(selection.variables)):
+                check_background("which another choice would change")
             is_shared = session.local_rank is not None  # ranks of one launch share what `auto` takes
             is_alone = not is_shared if isinstance(request, Auto) else options.only_free
             selection = _claim(session, request, selection, options, is_alone=is_alone)
             _set_memory(session, memory)
             _set_visible(session, selection)
-            session.chosen, session.chosen_filters = request, options.filters
+            session.chosen, session.chosen_options = request, options
         return Applied(selection, dry_run, is_simulated, not dry_run, is_reset, str(memory))
     if had := had or _had_already(session, request, selection, guard):
         had = _as_cuda_has_it(had, inventory, dry_run=dry_run)
@@ -165,15 +166,25 @@ def _claim(
     return replace(selection, notes=(*selection.notes, note)) if problem and uuids else selection
 
 
-def _check_background(selection: Selection) -> None:
-    """Raise where a cell in the background runs on a GPU that would be another one with a selection."""
-    if selection.variables == variables_now().named(tuple(selection.variables)):
-        return
+def check_background(why: str) -> None:
+    """Raise where a cell in the background runs on a GPU.
+
+    Parameters
+    ----------
+    why
+        What is wrong with that, as a clause.
+
+    Raises
+    ------
+    ChoiceError
+        One does.
+
+    """
     for task in tasks:
         if task.is_running and task.gpus:
             raise ChoiceError(
-                f"{task.name} runs on {task.gpus}, which another choice would change: %gpu_tasks {task.name} "
-                "--wait waits for its end, --stop ends it."
+                f"{task.name} runs on {task.gpus}, {why}: %gpu_tasks {task.name} --wait waits for its end, "
+                "--stop ends it."
             )
 
 
@@ -242,7 +253,7 @@ def _picked_before(session: Session, request: Request, options: Options, guard: 
         return None
     if not isinstance(request, Auto) or (request, options.filters) != (
         session.chosen,
-        session.chosen_filters,
+        session.chosen_options.filters,
     ):
         return None
     variables = variables_now().named(names_of(guard.vendor)[:2])

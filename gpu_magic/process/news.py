@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.claims.outbox import Unclaimed
-from gpu_magic.process.notes import OpenNote, devices_of
+from gpu_magic.process.notes import OpenNote, devices_of, with_devices
 from gpu_magic.process.view import read_machine
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
     from gpu_magic.process.session import Session
 
-__all__ = ["News", "Reply", "read_news", "read_replies"]
+__all__ = ["News", "Reply", "note_told", "read_news", "read_replies"]
 
 
 class Reply(NamedTuple):
@@ -24,15 +24,17 @@ class Reply(NamedTuple):
 
     Parameters
     ----------
-    owner
-        The name of who has answered; empty where nobody has, and nobody else claims the devices any more.
-    available, kept
-        The devices that can be chosen now, and those that their owner keeps.
+    owner, notebook
+        The names of who has answered, and of their notebook; empty where nobody has, and nobody else claims
+        the devices any more.
+    given_up, kept
+        The devices that are claimed no more, and those that their owner keeps.
 
     """
 
     owner: str
-    available: tuple[Device, ...]
+    notebook: str
+    given_up: tuple[Device, ...]
     kept: tuple[Device, ...] = ()
 
 
@@ -44,19 +46,24 @@ class News(NamedTuple):
 
 
 def read_news(session: Session) -> News:
-    """Return what no cell was told before. The machine is read only where there is something."""
+    """Return what no cell has told. The machine is read only where there is something."""
     notes = session.inbox.untold(session.inbox.open_notes())
     replies = _replies(session, "cell")
     if not notes and not replies:
         return News()
     machine = read_machine(session)
-    found = tuple(OpenNote(note, devices_of(note.uuids, machine)) for note in notes)
-    return News(found, _with_devices(replies, machine))
+    return News(with_devices(notes, session, machine), _with_devices(replies, machine))
 
 
 def read_replies(session: Session, machine: Inventory) -> tuple[Reply, ...]:
-    """Return the replies that no panel was told before."""
+    """Return the replies that no panel has told."""
     return _with_devices(_replies(session, "panel"), machine)
+
+
+def note_told(session: Session, teller: str, news: News) -> None:
+    """Take note that the user was told: by the "cell" or by the "panel"."""
+    session.inbox.note_told(one.note for one in news.notes)
+    session.outbox.note_told(teller, len(news.replies))
 
 
 def _replies(session: Session, teller: str) -> tuple[Answer | Unclaimed, ...]:
@@ -67,8 +74,13 @@ def _replies(session: Session, teller: str) -> tuple[Answer | Unclaimed, ...]:
 
 def _with_devices(replies: Iterable[Answer | Unclaimed], machine: Inventory) -> tuple[Reply, ...]:
     return tuple(
-        Reply("", devices_of(reply.uuids, machine))
+        Reply("", "", devices_of(reply.uuids, machine))
         if isinstance(reply, Unclaimed)
-        else Reply(reply.owner, devices_of(reply.given_up, machine), devices_of(reply.kept, machine))
+        else Reply(
+            reply.owner,
+            reply.notebook,
+            devices_of(reply.given_up, machine),
+            devices_of(reply.kept, machine),
+        )
         for reply in replies
     )

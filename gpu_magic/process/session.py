@@ -57,7 +57,7 @@ class Session:
         self._given = given
         self.environment = EnvironmentChanges()
         self.chosen: Request | None = None
-        self.chosen_filters = ""  # of `auto`
+        self.chosen_options = Options()
         self.access = Access(is_shared=given is None)
         self.claims = Claims(access=self.access)
         self.inbox, self.outbox = Inbox(self.access), Outbox(self.access)

@@ -11,7 +11,7 @@ from gpu_magic.errors import GpuMagicError
 from gpu_magic.moving.free import free
 from gpu_magic.moving.history import History as Outputs
 from gpu_magic.process import asking
-from gpu_magic.process.news import read_replies
+from gpu_magic.process.news import News, note_told, read_replies
 from gpu_magic.process.session import current
 from gpu_magic.widget.page_messages import Ask, Keep
 
@@ -67,8 +67,10 @@ class PanelAsking:
 
     def tell_replies(self, snapshot: Snapshot) -> None:
         """Say in all panels what others have replied, if they have; after each reading of the machine."""
-        if replies := read_replies(current(), snapshot):
+        session = current()
+        if replies := read_replies(session, snapshot):
             self._broadcast.notify("\n".join(map(reply_text, replies)), "info")
+            note_told(session, "panel", News(replies=replies))
 
 
 def _carry_out(message: Ask | GiveUp | Keep, shell: Any) -> tuple[str, NoticeKind]:

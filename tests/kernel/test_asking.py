@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Kernels = Callable[..., Kernel]
 
 ME = getpass.getuser()
+OF_STARTED = "What this kernel has started has claimed GPU 2: %gpu_tasks and %gpu_cluster list and end that."
 
 
 @pytest.fixture
@@ -52,11 +53,11 @@ def test_who_asks_is_read_with_the_next_cell_and_in_the_table(two: tuple[Kernel,
         "%gpus 3 --wait 30m waits until nobody else has it.\n"
     )
     asks = rf"{ME} \(eval.ipynb\) asks for GPU 3, since \d\d:\d\d: my deadline is tonight"
-    how = "%gpus --give-up frees its memory and ends your claim; %gpus --keep says no."
+    how = "%gpus --give-up ends your claim and frees memory; %gpus --keep says no."
     first = said(holder, "print('mine')")
     assert re.fullmatch(rf"{asks}\n{how}\nmine\n", first)
     assert said(holder, "print('mine')") == "mine\n"  # said once
-    assert re.search(rf"^! {asks}\. {how}$", holder.run("%gpus").text, re.MULTILINE)
+    assert re.search(rf"^! {asks}\n! {how}$", holder.run("%gpus").text, re.MULTILINE)
     assert "asks for" not in asker.run("%gpus").text
 
 
@@ -67,7 +68,7 @@ def test_what_is_given_up_before_cuda_has_started_is_not_chosen_any_more(two: tu
     assert given[0] == f"Given up: GPU 3; {ME} can read that."
     assert re.match(r"cuda:0 = GPU 1 ", given[1])
     assert len(given) == 2
-    assert said(asker, "1") == f"{ME} has given up GPU 3: %gpus 3 chooses it.\n"
+    assert said(asker, "1") == f"{ME} (train.ipynb) has given up GPU 3: %gpus 3 chooses it.\n"
     assert said(asker, "1") == ""
     assert "claimed" not in said(asker, "%gpus 3")
     assert "claimed" in said(asker, "%gpus 1")
@@ -85,16 +86,70 @@ def test_a_no_is_read_with_the_next_cell_and_the_note_is_over(two: tuple[Kernel,
     holder, asker = two
     said(asker, "%gpus 3,1 --ask")
     assert said(holder, "%gpus --keep").splitlines()[2:] == [f"Kept: GPU 3 and GPU 1; {ME} can read that."]
-    assert said(asker, "1") == f"{ME} keeps GPU 3 and GPU 1.\n"
+    assert said(asker, "1") == f"{ME} (train.ipynb) keeps GPU 3 and GPU 1.\n"
     assert refused(holder, "%gpus --keep") == "Nobody asks for a GPU that this kernel has claimed."
     assert "claimed" in said(asker, "%gpus 3")
+
+
+def test_what_is_suggested_works(two: tuple[Kernel, Kernel]) -> None:
+    holder, asker = two
+    (line,) = re.findall(r"(%gpus .*) waits", said(asker, "%gpus 1 --ask"))
+    said(holder, "%gpus --give-up")
+    assert "cuda:0 = GPU 1" in said(asker, line)
+
+
+def test_a_text_is_sent_as_it_is_typed(two: tuple[Kernel, Kernel]) -> None:
+    holder, asker = two
+    said(asker, "%gpus 3 --ask see issue #12, it's 'due' {tonight} -- please.")
+    assert said(holder, "1").splitlines()[0].endswith(": see issue #12, it's 'due' {tonight} -- please.")
+
+
+def test_one_answer_ends_a_note_for_two_gpus_of_one_kernel(
+    two: tuple[Kernel, Kernel], start_kernel: Kernels
+) -> None:
+    holder, asker = two
+    assert said(asker, "%gpus 3,1 --ask").startswith(f"Asked for GPU 3 and GPU 1: {ME} (train.ipynb). ")
+    said(holder, "%gpus --keep")
+    said(asker, "1")
+    third = start_kernel()
+    said(third, "%load_ext gpu_magic")
+    assert "Asked for GPU 1" in said(third, "%gpus 1 --ask")  # no note of this user is open
+
+
+def test_an_answer_is_told_also_where_the_gpu_was_chosen_meanwhile(two: tuple[Kernel, Kernel]) -> None:
+    holder, asker = two
+    said(asker, "%gpus 3 --ask")
+    said(asker, "%gpus 3")
+    said(holder, "%gpus --keep")
+    assert said(asker, "1") == f"{ME} (train.ipynb) keeps GPU 3.\n"
+
+
+def test_what_a_background_cell_runs_on_is_not_given_up(two: tuple[Kernel, Kernel]) -> None:
+    holder, asker = two
+    said(holder, CUINIT)
+    said(holder, "%%on_gpu 0 --background work\nimport time\ntime.sleep(600)")
+    said(asker, "%gpus 3 --ask")
+    assert refused(holder, "%gpus --give-up").startswith("work runs on cuda:0 = GPU 3")
+    said(asker, "1")
+    assert "claimed" in said(asker, "%gpus 3")
+    said(holder, "%gpu_tasks work --stop")
+
+
+def test_the_rest_is_chosen_as_it_was(start_kernel: Kernels) -> None:
+    kernel = start_kernel(CUDA_VISIBLE_DEVICES="0,1")
+    said(kernel, "%load_ext gpu_magic")
+    said(kernel, "%gpus 3,2,1 --force --by uuid")
+    said(kernel, "%gpus 3 --give-up")
+    mask = said(kernel, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], end='')").split(",")
+    assert len(mask) == 2
+    assert all(name.startswith("GPU-") for name in mask)
 
 
 def test_a_part_can_be_given_up(two: tuple[Kernel, Kernel]) -> None:
     holder, asker = two
     said(asker, "%gpus 3,1 --ask")
     said(holder, "%gpus 1 --give-up")
-    assert said(asker, "1") == f"{ME} has given up GPU 1: %gpus 1 chooses it; keeps GPU 3.\n"
+    assert said(asker, "1") == f"{ME} (train.ipynb) has given up GPU 1: %gpus 1 chooses it; keeps GPU 3.\n"
 
 
 @pytest.mark.parametrize("ending", ["%gpus 0", "%gpus reset", "%unload_ext gpu_magic"])
@@ -120,15 +175,15 @@ def test_one_note_at_a_time_and_one_in_ten_minutes(two: tuple[Kernel, Kernel], s
     third = start_kernel(JPY_SESSION_NAME="/home/bob/other.ipynb")
     said(third, "%load_ext gpu_magic")
     said(asker, "%gpus 3 --ask")
-    soon = "You have asked a short time ago; the next note can go in 10 min."
-    assert refused(asker, "%gpus 1 --ask") == soon
+    soon = "You have asked a short time ago; the next note can go in {} min."
+    assert refused(asker, "%gpus 1 --ask") == soon.format(10)
     assert refused(third, "%gpus 1 --ask") == (
         "A note of yours is open already, from eval.ipynb: one at a time, and it ends with its answers or with "
         "that kernel."
     )
     said(holder, "%gpus --keep")
     said(asker, "1")
-    assert refused(asker, "%gpus 1 --ask") == soon
+    assert refused(asker, "%gpus 1 --ask") == soon.format(1)  # it was answered
     # Another kernel's is not kept back by that one's time, and the holder lets it wait.
     said(third, "%gpus 1 --ask")
     assert said(holder, "1") == ""
@@ -147,6 +202,9 @@ def test_what_nobody_has_claimed_can_not_be_asked_for(two: tuple[Kernel, Kernel]
         ("%gpus --ask", "--ask goes with GPUs; try %gpus 1,3 --ask"),
         ("%gpus 9 --ask", "There is no GPU 9"),
         ("%gpus 3 --ask --wait 5m", "--ask does not go with --wait."),
+        ("%gpus 3 --wait 5m --ask", "--ask does not go with --wait."),
+        ("%gpus --ask 3", "--ask goes with GPUs; try %gpus 1,3 --ask"),
+        ("%gpus --mine --ask", "--mine chooses no GPUs, and does not go with --ask."),
         ("%gpus 3 --ask --keep", "--ask does not go with --keep."),
         ("%gpus 3 --keep", "--keep answers all who ask, and does not go with 3."),
         ("%gpus --keep", "Nobody asks for a GPU that this kernel has claimed."),
@@ -172,7 +230,7 @@ def test_once_cuda_has_started_memory_is_freed_and_what_stays_is_named(two: tupl
         "This process has no memory on a GPU.",
         "CUDA has started here, so this kernel keeps cuda:0, and some memory there, until it is restarted.",
     ]
-    assert said(asker, "1") == f"{ME} has given up GPU 3: %gpus 3 chooses it.\n"
+    assert said(asker, "1") == f"{ME} (train.ipynb) has given up GPU 3: %gpus 3 chooses it.\n"
     assert "cuda:0" in holder.run("%gpus").text
     assert "claimed" not in said(asker, "%gpus 3")
 
@@ -181,10 +239,12 @@ def test_what_the_kernel_s_own_command_has_claimed_is_not_given_up(two: tuple[Ke
     holder, asker = two
     said(holder, "%gpu_launch --gpus 2 --background run sleep 600")
     said(asker, "%gpus 2 --ask")
-    assert "asks for GPU 2" in said(holder, "1")
-    assert refused(holder, "%gpus --give-up") == (
-        "What this kernel has started has claimed GPU 2: %gpu_tasks and %gpu_cluster list and end that."
-    )
+    heard = said(holder, "1").splitlines()
+    assert "asks for GPU 2" in heard[0]
+    how = "see %gpu_tasks, %gpu_cluster; %gpus --keep says no."
+    assert heard[1:] == [f"What this kernel has started has claimed it: {how}"]
+    assert refused(holder, "%gpus 2 --give-up") == refused(holder, "%gpus 2 --ask") == OF_STARTED
+    assert refused(holder, "%gpus --give-up") == OF_STARTED
     said(holder, "%gpu_tasks run --stop")
     assert "Nobody else claims GPU 2 any more" in said(asker, "1")
 
@@ -210,4 +270,4 @@ def test_python_does_what_the_magic_does(two: tuple[Kernel, Kernel]) -> None:
     )
     said(holder, "import gpu_magic; given = gpu_magic.give_up(3)")
     assert said(holder, "print([device.index for device in given.devices], given.freed)") == "[3] None\n"
-    assert said(asker, "1") == f"{ME} has given up GPU 3: %gpus 3 chooses it; keeps GPU 1.\n"
+    assert said(asker, "1") == f"{ME} (train.ipynb) has given up GPU 3: %gpus 3 chooses it; keeps GPU 1.\n"
