@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,10 @@ def terminal(native: Path, tmp_path: Path) -> Iterator[pexpect.spawn]:
     )
     child.expect(r"In \[1\]:")
     yield child
-    child.close(force=True)
+    if child.isalive():
+        child.kill(signal.SIGKILL)  # `close` gives a process a tenth of a second to end
+        child.wait()
+    child.close()
 
 
 def say(terminal: pexpect.spawn, line: str, until: str) -> str:

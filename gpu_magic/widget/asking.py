@@ -43,6 +43,7 @@ class PanelAsking:
         self._broadcast, self._idle, self._read = broadcast, idle, read
         self._lock = threading.Lock()
         self._wanted: Ask | GiveUp | Keep | None = None  # the latest click
+        self._is_acting = False
 
     def do(self, message: Ask | GiveUp | Keep) -> None:
         """Ask, or answer, as soon as no cell runs."""
@@ -56,6 +57,7 @@ class PanelAsking:
             message, self._wanted = self._wanted, None
         if message is None:
             return
+        self._is_acting = True
         text, kind = _carry_out(message, shell)
         try:
             # Before it is said, as what a later reading shows is not its doing.
@@ -64,10 +66,13 @@ class PanelAsking:
             pass  # the next reading says so
         finally:
             self._broadcast.notify(text, kind)
+            self._is_acting = False
 
     def tell_replies(self, snapshot: Snapshot) -> None:
         """Say in all panels what others have replied, if they have; after each reading of the machine."""
         session = current()
+        if self._is_acting:  # what has been done is said first, and then what others reply
+            return
         if replies := read_replies(session, snapshot):
             self._broadcast.notify("\n".join(map(reply_text, replies)), "info")
             note_told(session, "panel", News(replies=replies))
