@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from gpu_magic.process.view import Snapshot
     from gpu_magic.widget.broadcast import Broadcast
     from gpu_magic.widget.idle import IdleCallback
-    from gpu_magic.widget.kernel_messages import NoticeKind
     from gpu_magic.widget.page_messages import GiveUp
+    from gpu_magic.widget.page_state import NoticeKind
 
 __all__ = ["PanelAsking"]
 

@@ -9,7 +9,8 @@ from gpu_magic.widget.kernel_messages import Changes, Draft, Notice, Waiting
 if TYPE_CHECKING:
     from threading import RLock
 
-    from gpu_magic.widget.kernel_messages import KernelMessage, NoticeKind
+    from gpu_magic.widget.kernel_messages import KernelMessage
+    from gpu_magic.widget.page_state import NoticeKind
     from gpu_magic.widget.viewers import Viewers
 
 __all__ = ["Broadcast"]

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gpu_magic.process.view import Snapshot
     from gpu_magic.widget.history import History
     from gpu_magic.widget.idle import IdleCallback
-    from gpu_magic.widget.kernel_messages import NoticeKind
     from gpu_magic.widget.page_messages import EndProcess, SetDetails
+    from gpu_magic.widget.page_state import NoticeKind
     from gpu_magic.widget.viewers import Viewer, Viewers
 
 __all__ = ["Details"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpu_magic.widget.kernel_messages import Figures
+    from gpu_magic.widget.page_state import Figures
 
 __all__ = ["History"]
 

@@ -17,8 +17,8 @@ from gpu_magic.restart.saved_choice import save
 from gpu_magic.selection.options import split_request
 
 if TYPE_CHECKING:
-    from gpu_magic.widget.kernel_messages import NoticeKind
     from gpu_magic.widget.page_messages import Choose, SetDraft
+    from gpu_magic.widget.page_state import NoticeKind
     from gpu_magic.widget.viewers import Viewer
 
 __all__ = ["PendingChoice", "WaitingChoice", "carry_out"]

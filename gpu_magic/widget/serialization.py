@@ -15,7 +15,7 @@ from gpu_magic.selection.allotment import whole_gpus
 from gpu_magic.selection.auto import best_first
 from gpu_magic.selection.free import held_by
 from gpu_magic.text import GIB, printable
-from gpu_magic.widget.kernel_messages import DeviceRow, Figures, Header
+from gpu_magic.widget.page_state import DeviceRow, Figures, Header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

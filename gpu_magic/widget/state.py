@@ -22,15 +22,14 @@ from gpu_magic.widget.history import History
 from gpu_magic.widget.idle import IdleCallback
 from gpu_magic.widget.kernel_messages import (
     Changes,
-    FullState,
     Heartbeat,
     Notice,
     Paused,
     Restart,
     Restarting,
     State,
-    as_arrays,
 )
+from gpu_magic.widget.page_state import FullState, as_arrays
 from gpu_magic.widget.readings import Readings, read
 from gpu_magic.widget.sampler import Sampler
 from gpu_magic.widget.viewers import Viewers

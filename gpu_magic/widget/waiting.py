@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpu_magic.selection.request import Request
     from gpu_magic.widget.broadcast import Broadcast
     from gpu_magic.widget.idle import IdleCallback
-    from gpu_magic.widget.kernel_messages import NoticeKind
+    from gpu_magic.widget.page_state import NoticeKind
     from gpu_magic.widget.viewers import Viewer
 
 __all__ = ["PanelWait"]

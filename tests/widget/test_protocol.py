@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_magic.widget import joined
-from gpu_magic.widget.kernel_messages import Figures, KernelMessage
+from gpu_magic.widget.kernel_messages import KernelMessage
 from gpu_magic.widget.page_messages import (
     AnswerRestart,
     Ask,
@@ -27,6 +27,7 @@ from gpu_magic.widget.page_messages import (
     Wait,
     parse,
 )
+from gpu_magic.widget.page_state import Figures
 
 MESSAGES: list[tuple[dict[str, Any], Any]] = [
     (
