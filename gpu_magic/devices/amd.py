@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.devices.amd_limits import Throttling, read_limits
 from gpu_magic.devices.amd_topology import read_near
 from gpu_magic.devices.call_timeout import CallTimeout
+from gpu_magic.devices.counters import NO_COUNTERS, Counters
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import UNKNOWN_LIMITS
 from gpu_magic.devices.model import Gpu
@@ -29,7 +30,7 @@ from gpu_magic.devices.status import GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from gpu_magic.devices.limits import Limits
     from gpu_magic.devices.process_detail import ProcessDetail
@@ -115,6 +116,14 @@ class Amd:
         figures = zip(cards, answers, strict=True)
         return {str(card.gpu.uuid): _known(answer, "gfx_activity") for card, answer in figures}
 
+    def counters(self, uuids: Collection[str]) -> dict[str, Counters]:
+        """Return what GPUs count, by their UUIDs; after `inventory`. The work of processes is not known."""
+        with self._locked():
+            cards = [card for card in self._cards if card.is_found and card.gpu.uuid in uuids]
+            reads = [(card.gpu.index, partial(self._read_counters, card)) for card in cards]
+            found = self._timeout.call(reads) if reads else []
+        return {str(card.gpu.uuid): one or NO_COUNTERS for card, one in zip(cards, found, strict=True)}
+
     def near(self) -> frozenset[tuple[int, int]]:
         """Return which GPUs are near each other, by their numbers, the lower first; after `inventory`."""
         with self._locked():
@@ -184,6 +193,17 @@ class Amd:
         if (total, status) == (UNKNOWN, GpuStatus()) and not all(map(_is_refusal, refusals)):
             return replace(card.gpu, problem=f"not answering: AMD SMI says {_reason(refusals[-1])}")
         return replace(card.gpu, memory_total=total, status=status)
+
+    def _read_counters(self, card: _Card) -> Counters:
+        energy = self._ask("amdsmi_get_energy_count", card.handle)
+        running = self._ask("amdsmi_get_gpu_process_list", card.handle)
+        return Counters(
+            UNKNOWN
+            if energy is UNKNOWN  # in units of some microjoules
+            else energy["energy_accumulator"] * energy["counter_resolution"] / 1e6,
+            _known(self._ask("amdsmi_get_gpu_activity", card.handle), "gfx_activity"),
+            UNKNOWN if running is UNKNOWN else {one["pid"]: _memory(one) for one in running},
+        )
 
     def _identify(self, card: _Card, ask: Callable[..., Any]) -> Gpu:
         asic = ask("amdsmi_get_gpu_asic_info", card.handle)

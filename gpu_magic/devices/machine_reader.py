@@ -12,7 +12,10 @@ from gpu_magic.devices.nvml import Nvml
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from gpu_magic.devices.amd import Amd
+    from gpu_magic.devices.counters import Counters
     from gpu_magic.devices.model import Gpu, Vendor
     from gpu_magic.devices.unknown import Unknown
 
@@ -65,6 +68,11 @@ class MachineReader:
         """Return each GPU's utilization now, in percent, by its UUID; after `inventory`, which finds them."""
         amd = {} if self._amd is None else self._amd.utilization()
         return self._nvidia.utilization() | amd
+
+    def counters(self, uuids: Collection[str], since: int) -> dict[str, Counters]:
+        """Return what devices count, by their UUIDs: see `Nvml.counters`; after `inventory`."""
+        amd = {} if self._amd is None else self._amd.counters(uuids)
+        return self._nvidia.counters(uuids, since) | amd
 
     def near(self) -> frozenset[tuple[Vendor, int, int]]:
         """Return which GPUs are near each other, as in `Inventory.near`; after `inventory`."""

@@ -16,7 +16,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.binding import PROBLEM, pynvml
 from gpu_magic.devices.call_timeout import CallTimeout
@@ -24,12 +24,18 @@ from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits, read_limits
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.devices.nvml_calls import Calls, ask, bytes_or_unknown, explain, explain_of_gpu
+from gpu_magic.devices.nvml_counters import read_counters
 from gpu_magic.devices.nvml_library import Card, Library, find, leave_simulation, open_library, shut_down
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 from gpu_magic.devices.processes import gpu_process
 from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.topology import read_near
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gpu_magic.devices.counters import Counters
 
 __all__ = ["Nvml"]
 
@@ -116,6 +122,27 @@ class Nvml:
                 return {}
         found = zip(cards.values(), rates, strict=True)
         return {str(card.gpu.uuid): UNKNOWN if rate in (None, UNKNOWN) else rate.gpu for card, rate in found}
+
+    def counters(self, uuids: Collection[str], since: int) -> dict[str, Counters]:
+        """Return what devices count, by their UUIDs; after `inventory`, which finds them.
+
+        Parameters
+        ----------
+        uuids
+            Which GPUs and MIG instances.
+        since
+            As in `read_counters`.
+
+        """
+        with self._locked():
+            handles = {index: _handles(card, uuids) for index, card in self._answering().items()}
+            asked = {index: found for index, found in handles.items() if found}
+            reads = [
+                ((id(pynvml.nvmlLib), index), partial(read_counters, found, self._calls, since))
+                for index, found in asked.items()
+            ]
+            answers = self._timeout.call(reads) if reads else []
+        return {uuid: one for answer in answers if answer for uuid, one in answer.items()}
 
     def near(self) -> frozenset[tuple[int, int]]:
         """Return which GPUs are near each other, by their numbers, the lower first; after `inventory`."""
@@ -261,6 +288,13 @@ class Nvml:
                 for process in running
             ]
         )
+
+
+def _handles(card: Card, uuids: Collection[str]) -> dict[str, Any]:
+    """Return the handles of those of some devices that are a GPU, or a MIG instance of it, by their UUIDs."""
+    found = {str(card.gpu.uuid): card.handle}
+    found |= {str(instance.uuid): handle for handle, instance in card.instances}
+    return {uuid: handle for uuid, handle in found.items() if uuid in uuids}
 
 
 def _read_limits(card: Card, calls: Calls) -> Limits:

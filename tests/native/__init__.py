@@ -75,7 +75,10 @@ class Card:
     lost
         Whether the GPU fell off the bus: NVML then says so to every question, and CUDA leaves it out.
     processes
-        Compute processes: pairs of a PID and its memory on this GPU in bytes.
+        Compute processes: each a PID, its memory on this GPU in bytes, and, where that is known, how busy it
+        keeps the GPU in percent.
+    energy
+        Millijoules that it had counted when the machine was started; None: it does not count them.
     mig
         MIG instances; with at least one of them, MIG mode is on.
     mode
@@ -104,7 +107,7 @@ class Card:
     temperature: int | None
     milliwatts: int | None
     lost: bool = False
-    processes: tuple[tuple[int, int | None], ...] = ()
+    processes: tuple[tuple[int, int | None] | tuple[int, int | None, int], ...] = ()
     mig: tuple[Instance, ...] = ()
     mode: int = 0
     switch: int = -1
@@ -112,6 +115,7 @@ class Card:
     minor: int | None = None
     hip: int | None = None
     throttled: int | None = None
+    energy: int | None = None
     samples: tuple[int | None, ...] = (None,) * 6
 
     def lines(self) -> list[str]:
@@ -125,7 +129,11 @@ class Card:
             *([] if self.minor is None else [f"file {self.minor}"]),
             f"hip {_figure(self.hip)}",
             f"slow {' '.join(map(_figure, (self.throttled, *self.samples)))}",
-            *(f"proc {pid} {_figure(used)}" for pid, used in self.processes),
+            f"energy {_figure(self.energy)}",
+            *(
+                f"proc {pid} {_figure(used)} {_figure(work[0] if work else None)}"
+                for pid, used, *work in self.processes
+            ),
             *(f"mig {part.uuid} {part.total} {part.used} {part.name}" for part in self.mig),
         ]
 

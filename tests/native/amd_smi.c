@@ -233,6 +233,19 @@ int amdsmi_get_power_info(Handle handle, Power *out)
     return SUCCESS;
 }
 
+/* In units of 15.3 microjoules, as an MI300X counts. */
+int amdsmi_get_energy_count(Handle handle, uint64_t *out, float *resolution, uint64_t *at)
+{
+    LOOK;
+    long long millijoules = energy_of(card);
+    if (millijoules < 0)
+        return NOT_SUPPORTED;
+    *resolution = 15.3f;
+    *out = (uint64_t)((double)millijoules * 1000 / 15.3);
+    *at = 0;
+    return SUCCESS;
+}
+
 int amdsmi_get_power_cap_info(Handle handle, uint32_t sensor, PowerCap *out)
 {
     LOOK;

@@ -22,6 +22,7 @@ typedef struct { unsigned version; unsigned long long total, reserved, free, use
 typedef struct { unsigned gpu, memory; } Utilization;
 typedef struct { unsigned version, sensor, temperature; } Temperature;
 typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; } Process;
+typedef struct { unsigned pid; unsigned long long at; unsigned sm, memory, encoder, decoder; } Work;
 typedef struct {
     char legacy[16];
     unsigned domain, bus, device, device_id, subsystem_id;
@@ -304,6 +305,40 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, Proc
         out[i] = (Process){view.card->processes[i].pid, bytes, ~0u, ~0u};
     }
     return SUCCESS;
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long *out)
+{
+    LOOK(look_at_gpu);
+    long long millijoules = energy_of(view.card);
+    if (millijoules < 0)
+        return NOT_SUPPORTED;
+    *out = (unsigned long long)millijoules;
+    return SUCCESS;
+}
+
+/* How busy each process has kept the GPU: one sample each, of now. A driver that knows it of none does not count. */
+int nvmlDeviceGetProcessUtilization(Device device, Work *out, unsigned *count, unsigned long long since)
+{
+    LOOK(look_at_gpu);
+    unsigned room = *count, found = 0;
+    int known = 0;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    unsigned long long at = (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000;
+    for (int i = 0; i < view.card->process_count; i++) {
+        const struct process *process = &view.card->processes[i];
+        known += process->work >= 0;
+        if (process->work <= 0 || at <= since)
+            continue;
+        if (found < room && out)
+            out[found] = (Work){process->pid, at, (unsigned)process->work, 0, 0, 0};
+        found++;
+    }
+    *count = found;
+    if (view.card->process_count && !known)
+        return NOT_SUPPORTED;
+    return !found ? NOT_FOUND : found > room || !out ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
 /* Of two GPUs that are looked at at one moment. */

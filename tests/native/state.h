@@ -8,7 +8,8 @@
  *     refuse CODE                      what nvmlInit answers instead of success
  *     hang FUNCTION GPU SECONDS        this NVML symbol takes that long on the GPU with that index
  *     gpu UUID BUS_ID TOTAL USED UTIL TEMPERATURE MILLIWATTS ok|lost NAME WITH SPACES
- *     proc PID BYTES                   on the gpu line before it
+ *     proc PID BYTES WORK              on the gpu line before it; WORK is how busy it keeps the GPU, in percent
+ *     energy MILLIJOULES               what the gpu line before it had counted when the machine was started
  *     mig UUID TOTAL USED NAME         an instance of the gpu line before it
  *     mode NUMBER                      the compute mode of the gpu line before it
  *     link SWITCH NVLINK               its PCIe switch, and its group of NVLink or XGMI, of that gpu line; -1: none
@@ -25,6 +26,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <time.h>
+
 #ifndef STATE_VARIABLE
 #define STATE_VARIABLE "GPU_MAGIC_TEST_STATE" /* the environment variable with the file's path */
 #endif
@@ -33,7 +36,7 @@ enum { CARDS = 32, PROCESSES = 64, INSTANCES = 7, HANGS = 8, TEXT = 96 };
 
 struct process {
     unsigned pid;
-    long long bytes;
+    long long bytes, work;
 };
 
 struct instance {
@@ -43,7 +46,7 @@ struct instance {
 
 struct card {
     char uuid[TEXT], bus_id[32], name[TEXT];
-    long long total, used, util, temperature, milliwatts, throttled, samples[6];
+    long long total, used, util, temperature, milliwatts, energy, throttled, samples[6];
     int lost, mode, minor, switch_number, nvlink, hip, process_count, instance_count;
     struct process processes[PROCESSES];
     struct instance instances[INSTANCES];
@@ -82,7 +85,7 @@ static inline int read_card(struct state *state, const char *rest)
     struct card *card = &state->cards[state->count++];
     card->minor = state->count - 1;
     card->hip = -1;
-    card->throttled = -1;
+    card->throttled = card->energy = -1;
     memset(card->samples, 0xFF, sizeof card->samples); /* -1 */
     int got = sscanf(rest, "%95s %31s %lld %lld %lld %lld %lld %7s %n", card->uuid, card->bus_id,
                      &card->total, &card->used, &card->util, &card->temperature, &card->milliwatts, life,
@@ -96,7 +99,7 @@ static inline int read_process(struct card *card, const char *rest)
     if (!card || card->process_count == PROCESSES)
         return 0;
     struct process *process = &card->processes[card->process_count++];
-    return sscanf(rest, "%u %lld", &process->pid, &process->bytes) == 2;
+    return sscanf(rest, "%u %lld %lld", &process->pid, &process->bytes, &process->work) == 3;
 }
 
 static inline int read_instance(struct card *card, const char *rest)
@@ -154,11 +157,23 @@ static inline int read_line(struct state *state, const char *line)
         return card && sscanf(rest, "%d %d", &card->switch_number, &card->nvlink) == 2;
     if (strcmp(word, "file") == 0)
         return card && sscanf(rest, "%d", &card->minor) == 1;
+    if (strcmp(word, "energy") == 0)
+        return card && sscanf(rest, "%lld", &card->energy) == 1;
     if (strcmp(word, "hip") == 0)
         return card && sscanf(rest, "%d", &card->hip) == 1;
     if (strcmp(word, "slow") == 0)
         return read_slow(card, rest);
     return 0;
+}
+
+/* Millijoules: what is drawn now, for as long as the machine runs; -1 where it does not count them. */
+static inline long long energy_of(const struct card *card)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (card->energy < 0 || card->milliwatts < 0)
+        return -1;
+    return card->energy + (long long)((double)card->milliwatts * ((double)now.tv_sec + (double)now.tv_nsec / 1e9));
 }
 
 /* 1 and the machine; or 0, and the reason on stderr: a test's mistake must not pass for a driver's answer. */

@@ -8,6 +8,7 @@ NOT_SUPPORTED, as a driver does for a GPU that lacks a feature, so that other to
 from __future__ import annotations
 
 import ctypes
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -226,6 +227,9 @@ class SimulatedLibrary:
     def _nvmlDeviceGetPowerUsage(self, handle: Any, milliwatts: Any) -> int:
         return self._figure(handle, "power", milliwatts)
 
+    def _nvmlDeviceGetTotalEnergyConsumption(self, handle: Any, millijoules: Any) -> int:
+        return self._figure(handle, "energy", millijoules)
+
     def _nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, milliwatts: Any) -> int:
         gpu = self._device(handle)
         if isinstance(gpu, SimulatedMig):
@@ -257,6 +261,21 @@ class SimulatedLibrary:
             entry.usedGpuMemory = (
                 pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value if process.memory is None else process.memory
             )
+        return 0
+
+    def _nvmlDeviceGetProcessUtilization(self, handle: Any, array: Any, count: Any, since: Any) -> int:
+        gpu = self._device(handle)
+        if isinstance(gpu, SimulatedMig) or gpu.is_split:
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        now = time.time_ns() // 1000
+        working = [process for process in gpu.processes if process.work] if now > since.value else []
+        room, count._obj.value = count._obj.value, len(working)  # noqa: SLF001
+        if not working:
+            return int(pynvml.NVML_ERROR_NOT_FOUND)
+        if room < len(working):
+            return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+        for process, entry in zip(working, array, strict=False):
+            entry.pid, entry.timeStamp, entry.smUtil = process.pid, now, process.work
         return 0
 
     _nvmlDeviceGetComputeRunningProcesses_v2 = _nvmlDeviceGetComputeRunningProcesses_v3

@@ -97,6 +97,8 @@ class SimulatedGpu:
         self.slowdowns = 0
         self.minor = index
         self._machine = machine
+        # Millijoules up to the latest reading, its time, and the power then, in milliwatts.
+        self._counted, self._counted_at, self._last_power = 0.0, machine.clock(), 0.0
 
     def run(
         self,
@@ -163,6 +165,14 @@ class SimulatedGpu:
         """Milliwatts."""
         idle, limit = 0.14 * self.model.watts, 0.95 * self.model.watts
         return round(1000 * (idle + (limit - idle) * self.utilization / 100 + self._variation("power")))
+
+    @property
+    def energy(self) -> int:
+        """Millijoules since the machine was made: the mean power of two readings, for the time between."""
+        now, power = self._machine.clock(), self.power
+        self._counted += (now - self._counted_at) * (power + (self._last_power or power)) / 2
+        self._counted_at, self._last_power = now, power
+        return round(self._counted)
 
     @property
     def clock_reasons(self) -> int:
