@@ -44,15 +44,6 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(Device device, unsigned *count, Pro
     return SUCCESS;
 }
 
-/* No sample since the given time, as for processes that hold memory and do not compute. */
-int nvmlDeviceGetProcessUtilization(Device device, void *out, unsigned *count, unsigned long long since)
-{
-    LOOK(look_at_gpu);
-    (void)out, (void)since;
-    *count = 0;
-    return NOT_FOUND;
-}
-
 static int give_nothing(Device device, unsigned *percent, unsigned *microseconds)
 {
     LOOK(look_at_gpu);

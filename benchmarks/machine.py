@@ -60,5 +60,6 @@ def _card(index: int, pids: list[int]) -> Card:
         90 + index,
         60 + index,
         (300 + index) * 1000,
-        processes=tuple((pid, 10 * GIB) for pid in mine),
+        processes=tuple((pid, 10 * GIB, 0) for pid in mine),  # they hold memory, and do not compute
+        energy=0,
     )

@@ -11,6 +11,8 @@ from gpu_magic.api.choosing import gpus as gpus
 from gpu_magic.api.choosing import guard as guard
 from gpu_magic.api.choosing import panel as panel
 from gpu_magic.api.choosing import wait_for as wait_for
+from gpu_magic.api.measuring import gpu_time as gpu_time
+from gpu_magic.api.measuring import history as history
 from gpu_magic.api.placing import devices_of as devices_of
 from gpu_magic.api.placing import gpu_free as gpu_free
 from gpu_magic.api.placing import on_gpu as on_gpu
@@ -39,6 +41,7 @@ from gpu_magic.display.gpus import Gpus as Gpus
 from gpu_magic.display.memory import Devices as Devices
 from gpu_magic.display.memory import Freed as Freed
 from gpu_magic.display.own_processes import OwnProcesses as OwnProcesses
+from gpu_magic.display.usage_history import History as History
 from gpu_magic.engines.cluster import Cluster as Cluster
 from gpu_magic.engines.engine import Engine as Engine
 from gpu_magic.errors import CallFailed as CallFailed
@@ -50,6 +53,7 @@ from gpu_magic.errors import CudaInitializedWarning as CudaInitializedWarning
 from gpu_magic.errors import GpuMagicError as GpuMagicError
 from gpu_magic.errors import KernelRestarting as KernelRestarting
 from gpu_magic.errors import LaunchError as LaunchError
+from gpu_magic.errors import MeasurementError as MeasurementError
 from gpu_magic.errors import NotFreeError as NotFreeError
 from gpu_magic.errors import PlacementError as PlacementError
 from gpu_magic.errors import PlacementWarning as PlacementWarning
@@ -60,6 +64,9 @@ from gpu_magic.placement.on_gpu import OnGpu as OnGpu
 from gpu_magic.process.guard import Guard as Guard
 from gpu_magic.process.own_processes import OwnProcess as OwnProcess
 from gpu_magic.process.task import BackgroundTask as BackgroundTask
+from gpu_magic.usage.block import GpuTime as GpuTime
+from gpu_magic.usage.record import CellUsage as CellUsage
+from gpu_magic.usage.record import GpuUsage as GpuUsage
 
 __version__: str
 

@@ -122,6 +122,10 @@ class CallFailed(GpuMagicError, RuntimeError):  # noqa: N818 - as CommandFailed,
         return "\n".join([str(self), *getattr(self, "__notes__", ())]).splitlines()
 
 
+class MeasurementError(GpuMagicError, RuntimeError):
+    """What a block has cost was asked for before it had ended."""
+
+
 class CudaInitializedWarning(UserWarning):
     """A different choice came after CUDA had been initialized; nothing was changed."""
 

@@ -18,6 +18,7 @@ __all__ = [
     "shortened",
     "since_text",
     "size_text",
+    "time_text",
     "with_article",
 ]
 
@@ -74,6 +75,16 @@ def age_text(seconds: float) -> str:
     if seconds < _HOUR:
         return f"{seconds // _MINUTE:.0f} min" if seconds >= _MINUTE else "under a minute"
     return f"{seconds // _HOUR:.0f} h" if seconds < 2 * _DAY else f"{seconds // _DAY:.0f} days"
+
+
+def time_text(seconds: float) -> str:
+    """Return a length of time, as `%time` does: `340 µs`, `52.1 ms`, `12.3 s`, `2 min 5 s`, `1 h 3 min`."""
+    for unit, size in (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)):
+        if (figure := f"{seconds / size:.3g}") and float(figure) < (_MINUTE if unit == "s" else 1000):
+            return f"{figure} {unit}"
+    minutes, rest = divmod(round(seconds), _MINUTE)
+    hours, left = divmod(minutes, _MINUTE)
+    return f"{hours} h {left} min" if hours else f"{minutes} min {rest} s"
 
 
 def size_text(size: int) -> str:

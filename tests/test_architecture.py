@@ -35,6 +35,7 @@ ROOMS = [
     "process",
     "placement",
     "moving",
+    "usage",
     "restart",
     "launching",
     "engines",

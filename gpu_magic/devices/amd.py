@@ -25,7 +25,7 @@ from gpu_magic.devices.counters import NO_COUNTERS, Counters
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import UNKNOWN_LIMITS
 from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.processes import ProcessTable, gpu_process
+from gpu_magic.devices.processes import Process, ProcessTable, gpu_process
 from gpu_magic.devices.status import GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
@@ -130,6 +130,10 @@ class Amd:
             handles = {card.gpu.index: card.handle for card in self._cards if card.is_found}
             (near,) = self._timeout.call([("near", partial(read_near, self._ask, handles))])
         return near or frozenset()
+
+    def look_up(self, pid: int) -> Process:
+        """Return the owner and the name of a process that the driver has listed."""
+        return self._processes.look_up(pid)
 
     def process_detail(self, pid: int) -> ProcessDetail:
         """Return more about a process that a snapshot has listed."""

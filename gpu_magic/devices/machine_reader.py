@@ -10,6 +10,7 @@ from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import Limits
 from gpu_magic.devices.nvml import Nvml
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
+from gpu_magic.devices.processes import UNKNOWN_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.amd import Amd
     from gpu_magic.devices.counters import Counters
     from gpu_magic.devices.model import Gpu, Vendor
+    from gpu_magic.devices.processes import Process
     from gpu_magic.devices.unknown import Unknown
 
 __all__ = ["MachineReader"]
@@ -80,6 +82,11 @@ class MachineReader:
         if self._amd is not None:
             found |= {("amd", *pair) for pair in self._amd.near()}
         return frozenset(found)
+
+    def look_up(self, pid: int) -> Process:
+        """Return the owner and the name of a process that the driver has listed."""
+        found = self._nvidia.look_up(pid)
+        return self._amd.look_up(pid) if found is UNKNOWN_PROCESS and self._amd is not None else found
 
     def process_detail(self, pid: int) -> ProcessDetail:
         """Return more about a process that a snapshot has listed."""

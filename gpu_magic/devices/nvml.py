@@ -27,7 +27,7 @@ from gpu_magic.devices.nvml_calls import Calls, ask, bytes_or_unknown, explain, 
 from gpu_magic.devices.nvml_counters import read_counters
 from gpu_magic.devices.nvml_library import Card, Library, find, leave_simulation, open_library, shut_down
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
-from gpu_magic.devices.processes import gpu_process
+from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process, gpu_process
 from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.topology import read_near
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
@@ -150,6 +150,11 @@ class Nvml:
             handles = {index: card.handle for index, card in self._answering().items()}
             (near,) = self._timeout.call([(("near", id(pynvml.nvmlLib)), partial(read_near, handles))])
         return near or frozenset()
+
+    def look_up(self, pid: int) -> Process:
+        """Return the owner and the name of a process that the driver has listed."""
+        library = self._library
+        return UNKNOWN_PROCESS if library is None else library.look_up(pid)
 
     def process_detail(self, pid: int) -> ProcessDetail:
         """Return more about a process that a snapshot has listed."""

@@ -67,11 +67,14 @@ class MemoryPool(NamedTuple):
         What its arrays take.
     reserved
         What it has allocated from the driver, used or not.
+    peak
+        The most that its arrays took since it started, or since `reset_peaks`; None: it does not count that.
 
     """
 
     used: int
     reserved: int
+    peak: int | None = None
 
 
 class Framework(ABC):
@@ -287,6 +290,10 @@ class Framework(ABC):
     def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
         """Return its memory on each GPU, by its own count; empty where it has not started."""
         return {}
+
+    def reset_peaks(self) -> bool:
+        """Count the peaks of its pools from now on; return whether it can."""
+        return False
 
     def empty_cache(self) -> str:
         """Give cached memory back to the driver; return a sentence if it can't, saying why."""

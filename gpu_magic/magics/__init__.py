@@ -41,6 +41,7 @@ _MAGICS = {
     "gpu_launch": (("line", "cell"), "gpu_launch", "GpuLaunchMagic"),
     "gpu_tasks": (("line",), "gpu_tasks", "GpuTasksMagic"),
     "gpu_cluster": (("line",), "gpu_cluster", "GpuClusterMagic"),
+    "gpu_time": (("line", "cell"), "gpu_time", "GpuTimeMagic"),
 }
 _KINDS = [(kind, name) for name, (kinds, *_) in _MAGICS.items() for kind in kinds]
 # Those whose arguments Tab completes.
@@ -55,7 +56,11 @@ _COMPLETED = (
     "%%gpu_launch",
     "%gpu_tasks",
     "%gpu_cluster",
+    "%gpu_time",
+    "%%gpu_time",
 )
+# What IPython makes of a cell whose magic runs its body as a cell.
+_RUN_BODIES = tuple(f"get_ipython().run_cell_magic('{name}'," for name in ("on_gpu", "gpu_time"))
 
 
 def load(shell: InteractiveShell) -> None:
@@ -147,6 +152,7 @@ class GpuMagics:
                 table[kind][name] = _LazyMagic(shell, name, module, class_)
         for magic in (table["line"]["gpus"], table["cell"]["on_gpu"]):
             no_var_expand(magic)  # it expands its line itself
+        no_var_expand(table["line"]["gpu_time"])  # it can be code, with braces of its own
         shell.Completer.custom_matchers.append(self._complete)
         shell.input_transformers_post.append(self._await_cell)
         shell.events.register("pre_run_cell", self._say_news)
@@ -164,6 +170,8 @@ class GpuMagics:
             if ours in hooks:
                 hooks.remove(ours)
         shell.configurables.remove(self)
+        if measured := sys.modules.get("gpu_magic.magics.measured_cells"):
+            measured.stop(shell)
         if self._say_news in shell.events.callbacks["pre_run_cell"]:
             shell.events.unregister("pre_run_cell", self._say_news)
 
@@ -186,8 +194,8 @@ class GpuMagics:
     _complete.matcher_api_version = 2  # type: ignore[attr-defined] # as IPython's @context_matcher() sets it
 
     def _await_cell(self, lines: list[str]) -> list[str]:
-        """Have IPython await a `%%on_gpu` cell that awaits, and see a syntax error in it."""
-        if not lines or not lines[0].startswith("get_ipython().run_cell_magic('on_gpu',"):
+        """Have IPython await the body of a cell magic that awaits, and see a syntax error in it."""
+        if not lines or not lines[0].startswith(_RUN_BODIES):
             return lines
         from gpu_magic.magics.cell_input import await_magic
 

@@ -69,6 +69,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
     "%where": {"--cluster": FLAG},
     "%gpu_free": {"--dry-run": FLAG, "--cluster": FLAG},
     "%gpu_panel": {},
+    "%gpu_time": {"--json": FLAG},
     "%gpu_launch": {
         "--count": WORD,
         "--gpus": LIST,

@@ -51,7 +51,7 @@ def await_magic(shell: Any, lines: list[str]) -> list[str]:
     if not _transformed.depth:
         _transformed.bodies.clear()  # of a cell that was transformed and has not run
     try:
-        line, text = map(ast.literal_eval, ast.parse(call).body[0].value.args[1:])  # type: ignore[attr-defined]
+        name, line, text = map(ast.literal_eval, ast.parse(call).body[0].value.args)  # type: ignore[attr-defined]
     except (SyntaxError, ValueError, AttributeError):
         return lines  # somebody has typed it, with variables or over several lines; IPython writes constants
     body = _transformed.bodies[text] = Body(shell, text)
@@ -60,7 +60,7 @@ def await_magic(shell: Any, lines: list[str]) -> list[str]:
         return [f"await {call}", *lines[1:]] if body.check() else lines
     except SyntaxError as error:
         if _transformed.depth == 1:
-            typed = f"%%on_gpu {line}\n{text}"
+            typed = f"%%{name} {line}\n{text}"
             error.filename = shell.compile.cache(typed, shell.execution_count, raw_code=typed)
         raise error.with_traceback(None) from None
     except (ValueError, OverflowError, RecursionError):  # `run` raises it

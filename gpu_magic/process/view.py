@@ -10,6 +10,7 @@ from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
 from gpu_magic.devices.machine_reader import MachineReader
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
+from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process import driver
@@ -23,8 +24,9 @@ from gpu_magic.selection.seen import in_force, read_visible, seen_vendor
 from gpu_magic.selection.visible import Variables, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
+    from gpu_magic.devices.counters import Counters
     from gpu_magic.devices.model import Device, Gpu, Vendor
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.session import Session
@@ -34,7 +36,9 @@ __all__ = [
     "Snapshot",
     "ask_guard",
     "judge_process",
+    "look_up_process",
     "process_detail",
+    "read_counters",
     "read_for_auto",
     "read_limits",
     "read_machine",
@@ -189,6 +193,27 @@ def read_for_auto(session: Session, *, near: bool = False) -> Inventory:
 def read_limits(session: Session, gpu: Gpu) -> Limits:
     """Read what holds a GPU back; after `read_machine`, which finds the GPUs."""
     return UNKNOWN_LIMITS if session.reader is None else session.reader.limits(gpu)
+
+
+def read_counters(session: Session, uuids: Collection[str], since: float) -> dict[str, Counters]:
+    """Read what devices count, by their UUIDs; after `read_machine`, which finds the devices.
+
+    Parameters
+    ----------
+    session
+        This process's.
+    uuids
+        Which GPUs and MIG instances. One that is not there any more is left out.
+    since
+        Tell the work of processes after this moment, in seconds since the epoch.
+
+    """
+    return {} if session.reader is None else session.reader.counters(uuids, int(since * 1e6))
+
+
+def look_up_process(session: Session, pid: int) -> Process:
+    """Return who a process belongs to, and its name, given the number that the driver reports."""
+    return UNKNOWN_PROCESS if session.reader is None else session.reader.look_up(pid)
 
 
 def process_detail(session: Session, pid: int) -> ProcessDetail:

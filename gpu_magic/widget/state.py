@@ -13,6 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError, GpuMagicError
+from gpu_magic.process.sampler import Sampler
 from gpu_magic.restart import restart
 from gpu_magic.widget.asking import PanelAsking
 from gpu_magic.widget.broadcast import Broadcast
@@ -31,7 +32,6 @@ from gpu_magic.widget.kernel_messages import (
 )
 from gpu_magic.widget.page_state import FullState, as_arrays
 from gpu_magic.widget.readings import Readings, read
-from gpu_magic.widget.sampler import Sampler
 from gpu_magic.widget.viewers import Viewers
 
 if TYPE_CHECKING:

@@ -39,6 +39,7 @@ class Reply:
     errors: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     traceback: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)  # of the latest output
 
 
 class Kernel:
@@ -67,6 +68,7 @@ class Kernel:
                 reply.text += content["data"].get("text/plain", "")
                 self.heard = reply.text
                 reply.html += content["data"].get("text/html", "")
+                reply.metadata = content["metadata"]
             elif message["msg_type"] == "update_display_data":
                 reply.updated = content["data"].get("text/plain", "")
             elif message["msg_type"] == "error":

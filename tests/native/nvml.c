@@ -307,6 +307,15 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, Proc
     return SUCCESS;
 }
 
+/* Ampere; Pascal is the last that does not count its energy. zeus asks for it before that. */
+int nvmlDeviceGetArchitecture(Device device, unsigned *out)
+{
+    enum { PASCAL = 4, AMPERE = 7 };
+    LOOK(look);
+    *out = view.card->energy < 0 ? PASCAL : AMPERE;
+    return SUCCESS;
+}
+
 int nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long *out)
 {
     LOOK(look_at_gpu);

@@ -142,7 +142,9 @@ class Jax(Framework):
         for index, device in devices.items():
             stats = device.memory_stats() or {}
             if (used := stats.get("bytes_in_use")) is not None:
-                found[LogicalDevice("gpu", index, "cuda")] = MemoryPool(used, stats.get("pool_bytes", used))
+                found[LogicalDevice("gpu", index, "cuda")] = MemoryPool(
+                    used, stats.get("pool_bytes", used), stats.get("peak_bytes_in_use")
+                )
         return found
 
     def empty_cache(self) -> str:

@@ -186,10 +186,16 @@ class PyTorch(Framework):
         found = {}
         with contextlib.suppress(AttributeError, RuntimeError):  # as in free_bytes
             for index in range(torch.accelerator.device_count()):
-                used = torch.accelerator.memory_allocated(index)
-                reserved = torch.accelerator.memory_reserved(index)
-                found[LogicalDevice("gpu", index, kind)] = MemoryPool(used, reserved)
+                found[LogicalDevice("gpu", index, kind)] = _pool(index)
         return found
+
+    def reset_peaks(self) -> bool:
+        torch: Any = sys.modules["torch"]
+        if not self.pools():
+            return False
+        for index in range(torch.accelerator.device_count()):
+            torch.accelerator.reset_peak_memory_stats(index)
+        return True
 
     def empty_cache(self) -> str:
         if self.pools():
@@ -229,6 +235,19 @@ def _accelerator() -> str | None:
     """Return the type of PyTorch's accelerator: "cuda" (also for ROCm), "xpu", "mps"; None in a CPU build."""
     device = sys.modules["torch"].accelerator.current_accelerator()
     return None if device is None else str(device.type)
+
+
+def _pool(index: int) -> MemoryPool:
+    """Return the memory on a device.
+
+    `torch.accelerator.memory_stats` makes a sorted table of 100 entries of it; here three are taken.
+    """
+    torch: Any = sys.modules["torch"]
+    if not torch._C._accelerator_isAllocatorInitialized():  # noqa: SLF001
+        return MemoryPool(0, 0, 0)
+    stats = torch._C._accelerator_getDeviceStats(index)  # noqa: SLF001
+    used = stats["allocated_bytes"]["all"]
+    return MemoryPool(used["current"], stats["reserved_bytes"]["all"]["current"], used["peak"])
 
 
 def logical_device(device: Any) -> LogicalDevice:

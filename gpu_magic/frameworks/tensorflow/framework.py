@@ -132,10 +132,18 @@ class TensorFlow(Framework):
         tf: Any = sys.modules["tensorflow"]
         found = {}
         for index, ordinal in enumerate(cuda_ordinals("GPU") if self.has_gpu() else ()):
-            used = tf.config.experimental.get_memory_info(f"GPU:{index}")["current"]
+            memory = tf.config.experimental.get_memory_info(f"GPU:{index}")
             # It does not say how much it has reserved.
-            found[LogicalDevice("gpu", ordinal, "cuda")] = MemoryPool(used, used)
+            pool = MemoryPool(memory["current"], memory["current"], memory["peak"])
+            found[LogicalDevice("gpu", ordinal, "cuda")] = pool
         return found
+
+    def reset_peaks(self) -> bool:
+        if not self.has_gpu():
+            return False
+        for index, _ in enumerate(cuda_ordinals("GPU")):
+            sys.modules["tensorflow"].config.experimental.reset_memory_stats(f"GPU:{index}")
+        return True
 
     def empty_cache(self) -> str:
         if not self.has_gpu():

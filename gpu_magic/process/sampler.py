@@ -1,4 +1,4 @@
-"""The thread that reads the machine while a panel is visible."""
+"""A thread that reads the machine again and again: while a panel is visible, and while a cell is measured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Sampler"]
 
 
 class Sampler:
-    """Calls a function once a second on a thread of its own. Its methods can be called on any thread.
+    """Calls a function at intervals on a thread of its own. Its methods can be called on any thread.
 
     Its lock guards which thread is the current one; the function is called without it.
 
@@ -25,11 +25,14 @@ class Sampler:
         The function. The thread ends when it returns False, and when it raises.
     seconds
         The time from one call to the next.
+    name
+        What the thread is for, which its own name says.
 
     """
 
-    def __init__(self, tick: Callable[[], bool], seconds: float = 1.0) -> None:
-        self._tick, self._seconds = tick, seconds
+    def __init__(self, tick: Callable[[], bool], seconds: float = 1.0, name: str = "panel") -> None:
+        self._tick, self._seconds, self._name = tick, seconds, name
+        self._starts = 0  # how often it was to start
         self._lock = threading.Lock()
         self._wake = threading.Event()  # of the current thread
         self._thread: threading.Thread | None = None
@@ -43,9 +46,10 @@ class Sampler:
     def start(self) -> None:
         """Start the thread, unless it is running."""
         with self._lock:
+            self._starts += 1
             if not self.is_running:  # a forked child has a thread that does not run
                 self._wake = threading.Event()
-                self._thread = threading.Thread(target=self._run, name="gpu_magic-panel", daemon=True)
+                self._thread = threading.Thread(target=self._run, name=f"gpu_magic-{self._name}", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
@@ -72,8 +76,11 @@ class Sampler:
                 wake.clear()
             # Calls that were missed (a laptop slept, a driver hung) are not made up for.
             due = max(due + self._seconds, time.monotonic() + self._seconds / 2)
+            starts = self._starts
             if not self._tick():
                 with self._lock:
                     if threading.current_thread() is self._thread:
+                        if starts != self._starts:  # while the function said that it is to end
+                            continue
                         self._thread = None
                 return

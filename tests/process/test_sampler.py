@@ -6,7 +6,7 @@ import os
 import threading
 import time
 
-from gpu_magic.widget.sampler import Sampler
+from gpu_magic.process.sampler import Sampler
 from tests.conftest import LIMIT
 
 

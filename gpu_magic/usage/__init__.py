@@ -1,0 +1,1 @@
+"""What cells cost: time, memory, energy, and who else used the same GPUs."""

@@ -1,0 +1,150 @@
+"""What a block has used of a GPU, from what was read of it: pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.text import listed
+from gpu_magic.usage.reading import NOT_READ
+from gpu_magic.usage.record import GpuUsage, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gpu_magic.usage.measurement import Measurement
+    from gpu_magic.usage.reading import DeviceReading, Reading
+    from gpu_magic.usage.targets import Target
+
+__all__ = ["Found", "analyze"]
+
+# NVML's utilization is of the time before it is read, a sixth of a second to a second (`nvmlUtilization_t`).
+_SHORTEST_PERIOD, _LONGEST_PERIOD = 1 / 6, 1.0  # seconds
+_MOST_OTHERS = 8
+
+
+class Found(NamedTuple):
+    """What was used of a GPU, and how that is known.
+
+    Parameters
+    ----------
+    usage
+        The figures.
+    is_touched
+        Whether the block has worked there, or has taken or given back memory, as far as that can be seen.
+    has_memory
+        Whether this process had memory there.
+
+    """
+
+    usage: GpuUsage
+    is_touched: bool
+    has_memory: bool
+
+
+class _Memory(NamedTuple):
+    """A process's memory on a device over time, in bytes, by one source; None: nothing was known then."""
+
+    series: Sequence[int | None]
+    peak: int | None
+    source: str
+    is_exact: bool
+
+
+def analyze(block: Measurement, target: Target, wall: float) -> Found:
+    """Return what a block that has ended has used of a device.
+
+    Parameters
+    ----------
+    block
+        The block; its last reading was made after it.
+    target
+        The device.
+    wall
+        The seconds that the block took.
+
+    """
+    readings = [one.devices.get(target.uuid, NOT_READ) for one in block.readings]
+    times = [reading.at - block.began for reading in block.readings]
+    memory = _memory(block.readings, readings, block.peaks, target.name)
+    busy = _mean([one.utilization for one in readings], times, wall)
+    own = _mean([one.work for one in readings], times, wall)
+    at_first, at_last = memory.series[0], memory.series[-1]
+    others = tuple(dict.fromkeys(other for one in readings for other in one.others))
+    usage = GpuUsage(
+        name=target.name,
+        gpu=target.gpu,
+        model=target.model,
+        uuid=target.uuid,
+        busy=busy,
+        busy_own=own,
+        idle=UNKNOWN if busy is UNKNOWN else wall * (1 - busy / 100),
+        peak=UNKNOWN if memory.peak is None else memory.peak,
+        peak_by=memory.source,
+        is_exact=memory.is_exact,
+        stayed=UNKNOWN if at_first is None or at_last is None else at_last - at_first,
+        energy=_energy(readings),
+        others=others[:_MOST_OTHERS],
+        samples=tuple(_samples(times, memory.series, readings)),
+    )
+    has_changed = at_first != at_last or (memory.peak or 0) > (at_first or 0)
+    return Found(usage, has_changed or _has_worked(readings), bool(memory.peak))
+
+
+def _memory(
+    readings: Sequence[Reading],
+    by_driver: Sequence[DeviceReading],
+    peaks: Mapping[tuple[str, str], int],
+    name: str,
+) -> _Memory:
+    """Return the memory on a device as frameworks count it; as the driver does where they count none."""
+    frameworks = dict.fromkeys(
+        framework for reading in readings for framework, pools in reading.pools.items() if name in pools
+    )
+    series = [reading.used(name) or 0 for reading in readings]
+    counted = [peaks.get((framework, name)) for framework in frameworks]
+    peak = max(*series, sum(one or 0 for one in counted)) if frameworks else 0
+    if peak:
+        return _Memory(series, peak, listed(frameworks), None not in counted)
+    driver = [None if one.memory is UNKNOWN else one.memory for one in by_driver]
+    known = [size for size in driver if size is not None]
+    return _Memory(driver, max(known, default=None), "driver" if known else "", is_exact=False)
+
+
+def _mean(figures: Sequence[int | Unknown], times: Sequence[float], wall: float) -> float | Unknown:
+    """Return the mean of a figure of the time before it is read; UNKNOWN for a block that is shorter."""
+    if wall < _LONGEST_PERIOD:
+        return UNKNOWN
+    known = [
+        figure
+        for figure, at in zip(figures, times, strict=True)
+        if figure is not UNKNOWN and at >= _SHORTEST_PERIOD
+    ]
+    return sum(known) / len(known) if known else UNKNOWN
+
+
+def _energy(readings: Sequence[DeviceReading]) -> float | Unknown:
+    """Return joules. A counter that has not moved has not been brought up to date; or it was set back."""
+    first, last = readings[0].energy, readings[-1].energy
+    if first is UNKNOWN or last is UNKNOWN or last <= first:
+        return UNKNOWN
+    return last - first
+
+
+def _has_worked(readings: Sequence[DeviceReading]) -> bool:
+    """Return whether this process has worked on a device, as far as that can be seen."""
+    during = readings[1:]
+    if any(one.work is not UNKNOWN for one in during):
+        return any(one.work is not UNKNOWN and one.work > 0 for one in during)
+    # Nobody says who works: it was this process where no other one has memory there.
+    return any(
+        UNKNOWN not in (one.utilization, one.memory) and one.utilization and one.memory and not one.others
+        for one in during
+    )
+
+
+def _samples(
+    times: Sequence[float], memory: Sequence[int | None], readings: Sequence[DeviceReading]
+) -> Iterator[Sample]:
+    for at, size, one in zip(times, memory, readings, strict=True):
+        yield Sample(max(0.0, at), UNKNOWN if size is None else size, one.utilization)
