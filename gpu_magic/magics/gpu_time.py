@@ -14,7 +14,7 @@ from gpu_magic.magics.arguments import read
 from gpu_magic.magics.cell_input import body_of
 from gpu_magic.magics.cells import Body, cell_number
 from gpu_magic.magics.measured_cells import first_line
-from gpu_magic.magics.usage_output import show_json, show_usage
+from gpu_magic.magics.usage_output import show_hint, show_json, show_usage
 from gpu_magic.usage.block import GpuTime
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class GpuTimeMagic:
         if options.request:
             raise UsageError(f"%%gpu_time takes no {options.request}: the code stands below it.")
         body = body_of(self._shell, cell)
-        scope = _MeasuredCell(self._shell, first_line(cell), is_json=options.json)
+        scope = _MeasuredCell(self._shell, body, first_line(cell), is_json=options.json)
         return body.run(scope, _nothing, check_each=False)
 
     def _line(self, line: str) -> Any:
@@ -73,8 +73,9 @@ class GpuTimeMagic:
                 raise UsageError(
                     f"There is no {code.split()[0]}; the option is --json. %gpu_time? explains it."
                 )
-            scope = _MeasuredCell(self._shell, first_line(code), is_json=is_json)
-            return Body(self._shell, f"{code}\n").run(scope, _nothing, check_each=False)
+            body = Body(self._shell, f"{code}\n")
+            scope = _MeasuredCell(self._shell, body, first_line(code), is_json=is_json)
+            return body.run(scope, _nothing, check_each=False)
         return None
 
     def _switch(self, *, is_on: bool) -> str:
@@ -88,7 +89,8 @@ class GpuTimeMagic:
 class _MeasuredCell:
     """The scope of a cell that is measured, and says at its end what it has cost."""
 
-    def __init__(self, shell: Any, code: str, *, is_json: bool) -> None:
+    def __init__(self, shell: Any, body: Body, code: str, *, is_json: bool) -> None:
+        self._shell, self._body = shell, body
         self._time = GpuTime(code, cell_number(shell))
         self._is_json = is_json
 
@@ -106,6 +108,7 @@ class _MeasuredCell:
         self._time.__exit__(kind, error, trace)
         show = show_json if self._is_json else show_usage
         show(self._time.usage)
+        show_hint(self._shell, self._time.usage, self._body.source)
 
 
 def _nothing() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics.cells import cell_number
-from gpu_magic.magics.usage_output import show_quietly
+from gpu_magic.magics.usage_output import show_hint, show_quietly
 from gpu_magic.usage.recorder import recorder
 
 if TYPE_CHECKING:
@@ -73,9 +73,12 @@ class MeasuredCells:
                 has_failed=not result.success,
                 only_touched=True,
             )
-            if usage.gpus and recorder().count == self._count:  # %%gpu_time in the cell has said it
+            if recorder().count != self._count:  # %%gpu_time in the cell has said it
+                return
+            if usage.gpus:
                 recorder().keep(usage)
                 show_quietly(usage)
+            show_hint(self._shell, usage, self._shell.transform_cell(info.raw_cell))
 
 
 def first_line(code: str) -> str:
