@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpu_magic.selection.memory import MemorySettings
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["Components", "Framework", "Holding", "MemoryPool"]
+__all__ = ["Components", "Framework", "Holding", "MemoryPool", "OutOfMemory"]
 
 
 class Holding(NamedTuple):
@@ -75,6 +75,22 @@ class MemoryPool(NamedTuple):
     used: int
     reserved: int
     peak: int | None = None
+
+
+class OutOfMemory(NamedTuple):
+    """What an error says that was raised as memory ran out.
+
+    Parameters
+    ----------
+    device
+        Where; None where it does not say.
+    wanted
+        The bytes that were asked for; None where it does not say.
+
+    """
+
+    device: LogicalDevice | None
+    wanted: int | None
 
 
 class Framework(ABC):
@@ -309,6 +325,11 @@ class Framework(ABC):
     def reset_peaks(self) -> bool:
         """Count the peaks of its pools from now on; return whether it can."""
         return False
+
+    def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
+        """Return what an error says where it is the framework's own for a GPU without memory; else None."""
+        del error
+        return None
 
     def empty_cache(self) -> str:
         """Give cached memory back to the driver; return a sentence if it can't, saying why."""

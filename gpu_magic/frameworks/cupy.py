@@ -6,8 +6,9 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks.base import Framework, Holding
+from gpu_magic.frameworks.base import Framework, Holding, OutOfMemory
 from gpu_magic.frameworks.copying import CopyTransfer
+from gpu_magic.frameworks.out_of_memory import wanted_in
 from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import listed
 
@@ -79,6 +80,13 @@ class CuPy(Framework):
         with cupy.cuda.Device(device.index):
             free, _ = cupy.cuda.runtime.memGetInfo()
             return int(free + cupy.get_default_memory_pool().free_bytes())
+
+    def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
+        """Return it; it is about the current device, which the error does not name."""
+        kind = getattr(sys.modules.get("cupy.cuda.memory"), "OutOfMemoryError", None)
+        if kind is None or not isinstance(error, kind):
+            return None
+        return OutOfMemory(None, wanted_in(str(error)))
 
     def empty_cache(self) -> str:
         """Empty its pools, without asking first what they hold: that would start CUDA."""

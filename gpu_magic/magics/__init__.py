@@ -156,6 +156,7 @@ class GpuMagics:
         shell.Completer.custom_matchers.append(self._complete)
         shell.input_transformers_post.append(self._await_cell)
         shell.events.register("pre_run_cell", self._say_news)
+        shell.events.register("post_run_cell", self._explain_failure)
         shell.configurables.append(self)
 
     def remove(self) -> None:
@@ -172,8 +173,9 @@ class GpuMagics:
         shell.configurables.remove(self)
         if measured := sys.modules.get("gpu_magic.magics.measured_cells"):
             measured.stop(shell)
-        if self._say_news in shell.events.callbacks["pre_run_cell"]:
-            shell.events.unregister("pre_run_cell", self._say_news)
+        for event, hook in (("pre_run_cell", self._say_news), ("post_run_cell", self._explain_failure)):
+            if hook in shell.events.callbacks[event]:
+                shell.events.unregister(event, hook)
 
     def _say_news(self, info: Any) -> None:
         """Say what other users have asked or answered; before GPUs were read here, nobody has."""
@@ -181,6 +183,16 @@ class GpuMagics:
             from gpu_magic.magics.news import say_news
 
             say_news()
+
+    def _explain_failure(self, result: Any) -> None:
+        """Say what holds the memory, where a cell has failed for want of it."""
+        if isinstance(result.error_in_exec, Exception):
+            from gpu_magic.frameworks import imported
+
+            if imported():
+                from gpu_magic.magics.failed_cell import explain_failure
+
+                explain_failure(self._shell, result.error_in_exec)
 
     def _complete(self, context: CompletionContext) -> SimpleMatcherResult:
         """Complete a line of ours; leave every other line to IPython's own matchers."""

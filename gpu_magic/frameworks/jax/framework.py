@@ -9,10 +9,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.base import Components, Framework, Holding, MemoryPool
+from gpu_magic.frameworks.base import Components, Framework, Holding, MemoryPool, OutOfMemory
 from gpu_magic.frameworks.copying import CopyTransfer
 from gpu_magic.frameworks.jax.devices import backends, devices_like, has_plugin, logical_device, platform
 from gpu_magic.frameworks.jax.scopes import AbsentDevice, DefaultDevice, global_default
+from gpu_magic.frameworks.out_of_memory import wanted_in
 from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import listed
 
@@ -146,6 +147,12 @@ class Jax(Framework):
                     used, stats.get("pool_bytes", used), stats.get("peak_bytes_in_use")
                 )
         return found
+
+    def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
+        """Return it; the error does not say on which device that was."""
+        text = str(error)
+        is_ours = isinstance(error, sys.modules["jax"].errors.JaxRuntimeError)
+        return OutOfMemory(None, wanted_in(text)) if is_ours and "RESOURCE_EXHAUSTED" in text else None
 
     def empty_cache(self) -> str:
         if not self.has_gpu():

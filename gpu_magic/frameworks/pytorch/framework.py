@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import warnings
 from dataclasses import replace
@@ -11,7 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.base import Framework, Holding, MemoryPool
+from gpu_magic.frameworks.base import Framework, Holding, MemoryPool, OutOfMemory
+from gpu_magic.frameworks.out_of_memory import wanted_in
 from gpu_magic.frameworks.pytorch.components import components_of
 from gpu_magic.frameworks.pytorch.current_device import CurrentDevice, device_switch
 from gpu_magic.frameworks.pytorch.finalize import flatten_rnns, modules_in, tell_device
@@ -206,6 +208,13 @@ class PyTorch(Framework):
         for index in range(torch.accelerator.device_count()):
             torch.accelerator.reset_peak_memory_stats(index)
         return True
+
+    def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
+        if not isinstance(error, sys.modules["torch"].OutOfMemoryError):
+            return None
+        named = re.search(r"GPU (\d+)", str(error))
+        device = LogicalDevice("gpu", int(named[1]), str(_accelerator() or "cuda")) if named else None
+        return OutOfMemory(device, wanted_in(str(error)))
 
     def empty_cache(self) -> str:
         if self.pools():

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.base import Components, Framework, Holding, MemoryPool
+from gpu_magic.frameworks.base import Components, Framework, Holding, MemoryPool, OutOfMemory
 from gpu_magic.frameworks.copying import CopyTransfer
+from gpu_magic.frameworks.out_of_memory import wanted_in
 from gpu_magic.frameworks.tensorflow.devices import (
     context,
     cuda_ordinals,
@@ -144,6 +146,16 @@ class TensorFlow(Framework):
         for index, _ in enumerate(cuda_ordinals("GPU")):
             sys.modules["tensorflow"].config.experimental.reset_memory_stats(f"GPU:{index}")
         return True
+
+    def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
+        """Return it; the error says the shape that did not fit."""
+        if not isinstance(error, sys.modules["tensorflow"].errors.ResourceExhaustedError):
+            return None
+        named = re.search(r"/device:GPU:(\d+)", str(error))
+        ordinals = list(cuda_ordinals("GPU")) if named else []
+        index = int(named[1]) if named else 0
+        device = LogicalDevice("gpu", ordinals[index], "cuda") if index < len(ordinals) else None
+        return OutOfMemory(device, wanted_in(str(error)))
 
     def empty_cache(self) -> str:
         if not self.has_gpu():
