@@ -71,7 +71,7 @@ class MachineReader:
         amd = {} if self._amd is None else self._amd.utilization()
         return self._nvidia.utilization() | amd
 
-    def counters(self, uuids: Collection[str], since: int) -> dict[str, Counters]:
+    def counters(self, uuids: Collection[str], since: int | None) -> dict[str, Counters]:
         """Return what devices count, by their UUIDs: see `Nvml.counters`; after `inventory`."""
         amd = {} if self._amd is None else self._amd.counters(uuids)
         return self._nvidia.counters(uuids, since) | amd

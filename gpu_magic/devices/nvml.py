@@ -123,7 +123,7 @@ class Nvml:
         found = zip(cards.values(), rates, strict=True)
         return {str(card.gpu.uuid): UNKNOWN if rate in (None, UNKNOWN) else rate.gpu for card, rate in found}
 
-    def counters(self, uuids: Collection[str], since: int) -> dict[str, Counters]:
+    def counters(self, uuids: Collection[str], since: int | None) -> dict[str, Counters]:
         """Return what devices count, by their UUIDs; after `inventory`, which finds them.
 
         Parameters

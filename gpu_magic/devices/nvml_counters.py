@@ -22,7 +22,7 @@ __all__ = ["read_counters"]
 _PROCESSES = 32
 
 
-def read_counters(handles: Mapping[str, Any], calls: Calls, since: int) -> dict[str, Counters]:
+def read_counters(handles: Mapping[str, Any], calls: Calls, since: int | None) -> dict[str, Counters]:
     """Read the counters of devices; nothing is known of one that is lost.
 
     Parameters
@@ -31,7 +31,8 @@ def read_counters(handles: Mapping[str, Any], calls: Calls, since: int) -> dict[
         The devices' handles, by their UUIDs, and the calls that have several versions.
     since
         Tell the work of processes after this moment, in microseconds since 1970, which is what the driver
-        counts in (`nvmlProcessUtilizationSample_t.timeStamp`).
+        counts in (`nvmlProcessUtilizationSample_t.timeStamp`). None: read energy and memory alone, which is
+        what is to be known before a block.
 
     """
     found = dict.fromkeys(handles, NO_COUNTERS)
@@ -41,9 +42,9 @@ def read_counters(handles: Mapping[str, Any], calls: Calls, since: int) -> dict[
     return found
 
 
-def _read(handle: Any, calls: Calls, since: int) -> Counters:
+def _read(handle: Any, calls: Calls, since: int | None) -> Counters:
     energy = ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)  # millijoules
-    rates = ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    rates = UNKNOWN if since is None else ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
     running = calls.processes(handle)
     return Counters(
         UNKNOWN if energy is UNKNOWN else energy / 1000,
@@ -51,7 +52,7 @@ def _read(handle: Any, calls: Calls, since: int) -> Counters:
         UNKNOWN
         if running is UNKNOWN
         else {process.pid: bytes_or_unknown(process.usedGpuMemory) for process in running},
-        _read_work(handle, since),
+        UNKNOWN if since is None else _read_work(handle, since),
     )
 
 

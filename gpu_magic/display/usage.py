@@ -10,7 +10,7 @@ from gpu_magic.text import listed, printable, shortened, size_text, time_text
 if TYPE_CHECKING:
     from gpu_magic.usage.record import CellUsage, GpuUsage
 
-__all__ = ["energy_text", "gpu_text", "quiet_text", "usage_lines"]
+__all__ = ["energy_text", "gpu_name", "gpu_text", "quiet_text", "usage_lines"]
 
 _SHORT = 1.0  # seconds: how busy a GPU was is not known of less
 _LONGEST_NAME = 40
@@ -40,7 +40,7 @@ def quiet_text(usage: CellUsage) -> str:
             "" if gpu.energy is UNKNOWN else _energy(gpu),
         ]
         shared = f"shared with {_others(gpu)}" if gpu.others else ""
-        parts.append(f"{_name(gpu, usage)}: {', '.join(filter(None, [*figures, shared])) or 'used'}")
+        parts.append(f"{gpu_name(gpu, usage)}: {', '.join(filter(None, [*figures, shared])) or 'used'}")
     number = "" if usage.cell is None else f"[{usage.cell}] "
     return number + " · ".join(parts)
 
@@ -52,10 +52,10 @@ def gpu_text(gpu: GpuUsage, usage: CellUsage) -> str:
         parts.append("energy not known" if gpu.energy is UNKNOWN else f"{_energy(gpu)} (whole GPU)")
     if gpu.others:
         parts.append(f"shared with {_others(gpu)}")
-    return f"{_name(gpu, usage)}: {', '.join(filter(None, parts))}"
+    return f"{gpu_name(gpu, usage)}: {', '.join(filter(None, parts))}"
 
 
-def _name(gpu: GpuUsage, usage: CellUsage) -> str:
+def gpu_name(gpu: GpuUsage, usage: CellUsage) -> str:
     """Return `cuda:0 = GPU 3`; a GPU that does not exist is marked."""
     mark = "SIMULATED " if usage.simulated and gpu.gpu else ""
     return " = ".join(filter(None, [gpu.name, f"{mark}{gpu.gpu}"]))

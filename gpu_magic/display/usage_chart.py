@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.table import html_block
-from gpu_magic.display.usage import gpu_text, usage_lines
+from gpu_magic.display.usage import gpu_name, gpu_text, usage_lines
 from gpu_magic.text import size_text, time_text
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _chart(gpu: GpuUsage, usage: CellUsage) -> str:
     if not drawn:
         return ""
     label = html.escape(gpu_text(gpu, usage), quote=True)
-    names = html.escape(" = ".join(filter(None, [gpu.name, gpu.gpu])))
+    names = html.escape(gpu_name(gpu, usage))
     return (
         f"<div class='gm-usage'><svg viewBox='0 0 {_WIDTH} {_HEIGHT}' preserveAspectRatio='none' role='img' "
         f"aria-label='{label}'>{drawn}</svg><span>{names}, {time_text(usage.wall)}{keys}</span></div>"

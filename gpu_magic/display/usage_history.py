@@ -94,7 +94,8 @@ class History(list["CellUsage"]):
         known = [usage.energy for usage in self if usage.energy is not UNKNOWN]
         joules = f", {energy_text(sum(known))} of whole GPUs, whoever used them" if known else ""
         more = f"; the {_MOST_ROWS} longest are shown" if len(self) > _MOST_ROWS else ""
-        yield f"{len(self)} measured, {time_text(total)} in all{joules}{more}."
+        simulated = " These GPUs are SIMULATED." if any(usage.simulated for usage in self) else ""
+        yield f"{len(self)} measured, {time_text(total)} in all{joules}{more}.{simulated}"
 
 
 def _cells(usage: CellUsage) -> tuple[str, ...]:

@@ -195,7 +195,7 @@ def read_limits(session: Session, gpu: Gpu) -> Limits:
     return UNKNOWN_LIMITS if session.reader is None else session.reader.limits(gpu)
 
 
-def read_counters(session: Session, uuids: Collection[str], since: float) -> dict[str, Counters]:
+def read_counters(session: Session, uuids: Collection[str], since: float | None) -> dict[str, Counters]:
     """Read what devices count, by their UUIDs; after `read_machine`, which finds the devices.
 
     Parameters
@@ -205,10 +205,15 @@ def read_counters(session: Session, uuids: Collection[str], since: float) -> dic
     uuids
         Which GPUs and MIG instances. One that is not there any more is left out.
     since
-        Tell the work of processes after this moment, in seconds since the epoch.
+        Tell the work of processes after this moment, in seconds since the epoch; None: read energy and memory
+        alone.
 
     """
-    return {} if session.reader is None else session.reader.counters(uuids, int(since * 1e6))
+    return (
+        {}
+        if session.reader is None
+        else session.reader.counters(uuids, None if since is None else int(since * 1e6))
+    )
 
 
 def look_up_process(session: Session, pid: int) -> Process:

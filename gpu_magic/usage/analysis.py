@@ -70,7 +70,7 @@ def analyze(block: Measurement, target: Target, wall: float) -> Found:
     busy = _mean([one.utilization for one in readings], times, wall)
     own = _mean([one.work for one in readings], times, wall)
     at_first, at_last = memory.series[0], memory.series[-1]
-    others = tuple(dict.fromkeys(other for one in readings for other in one.others))
+    others = tuple(dict.fromkeys(other for one in readings[1:] for other in one.others))
     usage = GpuUsage(
         name=target.name,
         gpu=target.gpu,

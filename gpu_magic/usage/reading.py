@@ -77,7 +77,7 @@ class Reading(NamedTuple):
         return sum(found) if found else None
 
 
-def read(session: Session, uuids: tuple[str, ...], since: float) -> Reading:
+def read(session: Session, uuids: tuple[str, ...], since: float | None) -> Reading:
     """Read it now.
 
     Parameters
@@ -87,7 +87,7 @@ def read(session: Session, uuids: tuple[str, ...], since: float) -> Reading:
     uuids
         Which devices the driver is asked about.
     since
-        When the block began, in seconds since the epoch.
+        When the block began, in seconds since the epoch; None before it: energy and memory are read alone.
 
     """
     counters = read_counters(session, uuids, since) if uuids else {}

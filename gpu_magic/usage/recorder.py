@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 import threading
-import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -70,7 +69,7 @@ class Recorder:
         """
         session = current()
         machine = self._machines.find(session)
-        first = read(session, tuple(target.uuid for target in machine.targets), time.time())
+        first = read(session, tuple(target.uuid for target in machine.targets), None)
         names: set[str] = set()
         if reset:
             with self._lock:

@@ -74,6 +74,17 @@ def test_all_figures_are_read(ask: Ask) -> None:
     ]
 
 
+def test_what_a_block_costs(ask: Ask) -> None:
+    card = replace(AMD_CARDS[1], milliwatts=300_000, energy=5000, util=70, processes=((1, 3 * GIB),))
+    amd = Driver((AMD_CARDS[0], card))
+    name, gpu, energy, wall, peak, busy = ask("counters", 1.0, amd=amd)
+    assert (name, gpu, peak, busy) == ("cuda:0", "GPU 1", 3 * GIB, 70)  # HIP counts the other way round
+    # It is read before and after the block; the counter's unit is 15.3 microjoules.
+    assert 300 * wall - 0.01 <= energy
+    without = Driver((AMD_CARDS[0], replace(card, energy=None)))
+    assert ask("counters", 1.0, amd=without)[2] is None
+
+
 def test_figures_that_the_library_refuses_are_unknown(ask: Ask) -> None:
     blank = replace(AMD_CARDS[0], used=None, util=None, temperature=None, milliwatts=None, hip=None)
     (gpu,) = ask("inventory", amd=Driver((blank,)))["gpus"]

@@ -336,6 +336,21 @@ def test_after_a_bad_word_the_next_read_says_it_again(nvml: Nvml, monkeypatch: p
     assert nvml.inventory().simulated == ""
 
 
+def test_a_simulated_machine_can_have_this_process_at_work(
+    nvml: Nvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT4 clock=0 own=1:12GiB:60")
+    gpu = nvml.inventory()[1]
+    assert gpu.status.processes is not UNKNOWN
+    assert [(process.pid, process.memory) for process in gpu.status.processes] == [(os.getpid(), 12 << 30)]
+    for wrong in ("own=1:12GB:60", "own=1", "own=2:12GiB:60", "own=1:12GiB:101"):
+        monkeypatch.setenv("GPU_MAGIC_SIMULATE", f"2xT4 {wrong}")
+        with pytest.raises(SimulationError, match="own="):
+            nvml.inventory()
+    monkeypatch.delenv("GPU_MAGIC_SIMULATE")
+    nvml.inventory()
+
+
 def test_gpus_that_are_slow_and_well_leave_no_threads_behind(nvml: Nvml) -> None:
     class Slow(Machine):
         def wait_if_hanging(self, call: str, gpu: int | None) -> None:

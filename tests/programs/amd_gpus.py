@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,18 @@ def inventory() -> dict[str, Any]:
 def table() -> list[str]:
     gpus = gpu_magic.gpus()
     return [repr(gpus), gpus._repr_html_()]
+
+
+def counters(seconds: float) -> list[Any]:
+    """Return what a block of some seconds has cost on the first GPU that it has used; None is not known."""
+    state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
+    new = state.with_name("next")
+    new.write_text(state.read_text().replace("proc 1 ", f"proc {os.getpid()} "))
+    new.replace(state)
+    with gpu_magic.gpu_time() as measured:
+        time.sleep(seconds)
+    gpu = measured.usage.to_dict()["gpus"][0]
+    return [gpu["name"], gpu["gpu"], gpu["energy"], measured.usage.wall, gpu["peak"], gpu["busy"]]
 
 
 def limits() -> list[Any]:

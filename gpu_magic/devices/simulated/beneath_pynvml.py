@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.binding import pynvml
+from gpu_magic.devices.owner import owner_name
 from gpu_magic.devices.simulated.library import SimulatedLibrary
 from gpu_magic.devices.simulated.machine import Machine
 from gpu_magic.errors import SimulationError
@@ -37,7 +39,8 @@ def ensure(described: str) -> None:
     Parameters
     ----------
     described
-        A profile, and options after it: `8xA100-80GB seed=3 clock=0` (a constant clock).
+        A profile, and options after it: `8xA100-80GB seed=3 clock=0` (a constant clock); `own=2:12GiB:60`:
+        this process has 12 GiB on GPU 2, and keeps it busy for 60 % of the time.
 
     Raises
     ------
@@ -47,11 +50,15 @@ def ensure(described: str) -> None:
     """
     profile, *words = described.split() or [""]
     options: dict[str, int] = {}
+    own: re.Match[str] | None = None
     for word in words:
         match = re.fullmatch(r"(seed|clock)=([0-9]{1,9})", word)
-        if not match:
-            raise SimulationError(f"GPU_MAGIC_SIMULATE={described}: {word!r} is not seed=N or clock=SECONDS.")
-        options[match[1]] = int(match[2])
+        own = re.fullmatch(r"own=([0-9]{1,3}):([0-9]{1,3})GiB:([0-9]{1,2}|100)", word) or own
+        if match:
+            options[match[1]] = int(match[2])
+        elif not word.startswith("own=") or own is None:
+            known = "seed=N, clock=SECONDS or own=GPU:SIZEGiB:PERCENT"
+            raise SimulationError(f"GPU_MAGIC_SIMULATE={described}: {word!r} is not {known}.")
     there = machine_of(pynvml.nvmlLib)
     if there and there.described_by in (described, ""):  # "": a `with beneath` block is in force
         return
@@ -60,8 +67,27 @@ def ensure(described: str) -> None:
     if "clock" in options:
         machine.clock = lambda: float(options["clock"])
     machine.populate()
+    if own is not None:
+        _work(machine, *map(int, own.groups()))
     leave()
     _left.append(_put_beneath(SimulatedLibrary(machine), users=0))
+
+
+def _work(machine: Machine, index: int, size: int, percent: int) -> None:
+    """Have this process work on a GPU, alone.
+
+    Raises
+    ------
+    SimulationError
+        The machine has no such GPU.
+
+    """
+    if index >= len(machine.gpus):
+        raise SimulationError(f"GPU_MAGIC_SIMULATE: {machine.profile} has no GPU {index} for own={index}:….")
+    gpu = machine.gpus[index]
+    gpu.processes.clear()
+    owner = owner_name(os.getuid()) if hasattr(os, "getuid") else "me"
+    gpu.run("ipykernel", owner, size << 30, pid=os.getpid(), work=percent)
 
 
 def leave() -> None:
