@@ -11,6 +11,7 @@ from gpu_magic.api.choosing import gpus as gpus
 from gpu_magic.api.choosing import guard as guard
 from gpu_magic.api.choosing import panel as panel
 from gpu_magic.api.choosing import wait_for as wait_for
+from gpu_magic.api.fitting import fit as fit
 from gpu_magic.api.measuring import gpu_time as gpu_time
 from gpu_magic.api.measuring import history as history
 from gpu_magic.api.placing import devices_of as devices_of
@@ -37,6 +38,7 @@ from gpu_magic.display.asking import GivenUp as GivenUp
 from gpu_magic.display.asking import Kept as Kept
 from gpu_magic.display.choice import Choice as Choice
 from gpu_magic.display.ended_process import EndedProcess as EndedProcess
+from gpu_magic.display.fit import Fit as Fit
 from gpu_magic.display.gpus import Gpus as Gpus
 from gpu_magic.display.memory import Devices as Devices
 from gpu_magic.display.memory import Freed as Freed
@@ -50,6 +52,7 @@ from gpu_magic.errors import ClusterError as ClusterError
 from gpu_magic.errors import CommandFailed as CommandFailed
 from gpu_magic.errors import CudaInitializedError as CudaInitializedError
 from gpu_magic.errors import CudaInitializedWarning as CudaInitializedWarning
+from gpu_magic.errors import FitError as FitError
 from gpu_magic.errors import GpuMagicError as GpuMagicError
 from gpu_magic.errors import KernelRestarting as KernelRestarting
 from gpu_magic.errors import LaunchError as LaunchError

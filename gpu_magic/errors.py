@@ -11,6 +11,7 @@ __all__ = [
     "CommandFailed",
     "CudaInitializedError",
     "CudaInitializedWarning",
+    "FitError",
     "GpuMagicError",
     "KernelRestarting",
     "LaunchError",
@@ -58,6 +59,10 @@ class NotFreeError(ChoiceError):
 
 class PlacementError(_OneLineError):
     """Code can't run on, or variables not go to, the device asked for; nothing was run."""
+
+
+class FitError(_OneLineError):
+    """The memory of a step can't be predicted: it can't be followed without being run, or it raises."""
 
 
 class LaunchError(_OneLineError):

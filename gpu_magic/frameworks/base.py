@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from gpu_magic.frameworks.prediction import Predictor, Step
     from gpu_magic.frameworks.transfer import Transfer
     from gpu_magic.selection.memory import MemorySettings
     from gpu_magic.selection.target import LogicalDevice
@@ -298,6 +299,25 @@ class Framework(ABC):
         """
         del objects, device
         return iter(())
+
+    # A step, and the memory that it takes.
+
+    def role_of(self, obj: object) -> str:
+        """Return what an object is in a step: "model", "optimizer", "batch"; empty for nothing of these."""
+        del obj
+        return ""
+
+    def predictor(self, step: Step) -> Predictor | None:
+        """Return what predicts the memory of a step; None where the framework can't.
+
+        Raises
+        ------
+        FitError
+            The step is not one: its parts do not belong together.
+
+        """
+        del step
+        return None
 
     # Memory.
 

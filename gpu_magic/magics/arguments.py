@@ -67,6 +67,13 @@ OPTIONS: dict[str, dict[str, Kind]] = {
     },
     "%to_cpu": {"--all": FLAG, "--dry-run": FLAG},
     "%where": {"--cluster": FLAG},
+    "%gpu_fit": {
+        "--loss": TEXT,
+        "--eval": FLAG,
+        "--amp": FLAG,
+        "--dtype": ("bfloat16", "float16", "float32", "float64"),
+        "--batch": WORD,
+    },
     "%gpu_free": {"--dry-run": FLAG, "--cluster": FLAG},
     "%gpu_panel": {},
     "%gpu_time": {"--json": FLAG},
@@ -91,7 +98,7 @@ _SHORT = {"-v": "--verbose", "-n": "--count"}
 _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
 _COMMENT = re.compile(rf"(?P<quoted>{_QUOTED})|(?:^|\s)#.*")
 # Lines that name variables, as Python code does: quotes belong to the names.
-_CODE = ("%to_gpu", "%to_cpu", "%where")
+_CODE = ("%to_gpu", "%to_cpu", "%where", "%gpu_fit")
 # What the options go with, where they can't be alone.
 _EXAMPLES = {"%gpus": ("GPUs", "%gpus 1,3"), "%%on_gpu": ("a device", "%%on_gpu 0")}
 

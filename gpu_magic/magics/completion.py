@@ -28,7 +28,7 @@ __all__ = ["complete"]
 
 _WORDS = ("all", "auto", "none", "reset")
 _CLUSTER = ("attach", "restart", "stop")
-_TAKE_VARIABLES = ("%to_gpu", "%to_cpu", "%where", "%gpu_free")
+_TAKE_VARIABLES = ("%to_gpu", "%to_cpu", "%where", "%gpu_free", "%gpu_fit")
 
 
 def complete(shell: Any, magic: str, words: list[str]) -> SimpleMatcherResult:

@@ -20,7 +20,12 @@ def given(magic: str, line: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("magic", OPTIONS)
 def test_nothing_is_given_in_an_empty_line(magic: str) -> None:
-    for line in ("", "  ", "# a comment", "''" if magic not in ("%to_gpu", "%to_cpu", "%where") else ""):
+    for line in (
+        "",
+        "  ",
+        "# a comment",
+        "''" if magic not in ("%to_gpu", "%to_cpu", "%where", "%gpu_fit") else "",
+    ):
         found = vars(read(magic, line))
         assert found.pop("request") == ""
         assert set(found.values()) <= {None, False}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpu_magic.frameworks.base import Components
+    from gpu_magic.frameworks.prediction import Predictor, Step
     from gpu_magic.frameworks.transfer import Transfer
     from gpu_magic.selection.memory import MemorySettings
 
@@ -176,6 +177,19 @@ class PyTorch(Framework):
         modules = modules_in(objects)
         yield from tell_device(modules, sys.modules["torch"].device(self.name_of(device)))
         flatten_rnns(modules)
+
+    def role_of(self, obj: object) -> str:
+        torch: Any = sys.modules["torch"]
+        if isinstance(obj, torch.nn.Module):
+            return "model"
+        if isinstance(obj, torch.optim.Optimizer):
+            return "optimizer"
+        is_data = isinstance(obj, torch.Tensor | torch.utils.data.DataLoader)
+        return "batch" if is_data else ""
+
+    def predictor(self, step: Step) -> Predictor | None:
+        found: Predictor = import_module("gpu_magic.frameworks.pytorch.fake_step").FakeStep(step)
+        return found
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
         """Add what the driver has left and what PyTorch's allocator caches; None before CUDA has started."""

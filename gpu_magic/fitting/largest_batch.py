@@ -1,0 +1,86 @@
+"""Finds the largest batch whose step fits: memory is close to linear in the batch, so few predictions do."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpu_magic.errors import FitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LargestBatch", "find_largest"]
+
+_MOST = 1 << 24  # a batch; what allows more hardly depends on it
+_PREDICTIONS = 12
+
+
+class LargestBatch(NamedTuple):
+    """The largest batch that fits.
+
+    Parameters
+    ----------
+    size
+        Along dimension 0; 0 where no batch fits.
+    is_exact
+        Whether one more was predicted, and does not fit.
+
+    """
+
+    size: int
+    is_exact: bool
+
+
+def find_largest(
+    peak: Callable[[int], int], known: dict[int, int], guess: int, available: int, seconds: float
+) -> LargestBatch | None:
+    """Return the largest batch that fits; None where there is no bound, or it takes too long to find one.
+
+    Parameters
+    ----------
+    peak
+        Predicts the bytes of a batch of a size.
+    known
+        A size, and the bytes that were predicted for it; what is predicted is added.
+    guess
+        A size that may be about the largest.
+    available
+        How many bytes there are.
+    seconds
+        How long it may take: a prediction that would take longer is not begun.
+
+    """
+    began, longest = time.monotonic(), 0.0
+    following = max(1, min(guess, _MOST))
+    while len(known) <= _PREDICTIONS:
+        if following in known or time.monotonic() - began + longest > seconds:
+            break
+        at = time.monotonic()
+        try:
+            known[following] = peak(following)
+        except FitError:  # more elements than a tensor can have
+            known[following] = available + 1 + following
+        longest = max(longest, time.monotonic() - at)
+        following = _next(known, available)
+    low = max((one for one, nbytes in known.items() if nbytes <= available), default=0)
+    above = [one for one, nbytes in known.items() if nbytes > available]
+    if low >= _MOST or (not low and min(above) > 1):
+        return None
+    return LargestBatch(low, low + 1 in above)
+
+
+def _next(known: dict[int, int], available: int) -> int:
+    """Return the size to look at next: where the line through two known ones meets what is available."""
+    low = max((one for one, nbytes in known.items() if nbytes <= available), default=0)
+    high = min((one for one, nbytes in known.items() if nbytes > available), default=_MOST + 1)
+    if high - low <= 1:
+        return low or high
+    nearest = sorted(sorted(known, key=lambda one: abs(known[one] - available))[:2])
+    if len(nearest) < 2 or known[nearest[1]] <= known[nearest[0]]:  # noqa: PLR2004 - a line has two points
+        return min(_MOST, (low + high) // 2 if high <= _MOST else low * 2)
+    slope = (known[nearest[1]] - known[nearest[0]]) / (nearest[1] - nearest[0])
+    meets = nearest[0] + int((available - known[nearest[0]]) // slope)
+    if meets in known:  # it is the answer, as far as the line holds: what does not fit is next
+        meets += 1 if known[meets] <= available else -1
+    return max(low + 1, min(meets, high - 1, _MOST))

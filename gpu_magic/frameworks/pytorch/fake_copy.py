@@ -1,0 +1,103 @@
+"""Copies what a step uses, with fake tensors in place of real ones. It imports PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpu_magic.frameworks.prediction import NotFollowed
+from gpu_magic.frameworks.pytorch.fake_tensors import FakeTensors
+from gpu_magic.frameworks.pytorch.stand_ins import stand_in
+from gpu_magic.frameworks.shadow.objects import Shadow
+
+if TYPE_CHECKING:
+    from gpu_magic.frameworks.pytorch.step_memory import StepCounter
+
+__all__ = ["FakeCopy"]
+
+
+class FakeCopy:
+    """Copies objects, each once; call it with one.
+
+    Parameters
+    ----------
+    counter
+        What counts the memory of the fake tensors.
+
+    """
+
+    def __init__(self, counter: StepCounter) -> None:
+        self.fakes = FakeTensors()
+        self._counter = counter
+        self._shadow = Shadow(self._special)
+        self._optimizers: list[Any] = []
+        self._leaves: list[Any] = []
+
+    def __call__(self, obj: Any) -> Any:
+        """Return the copy of an object."""
+        return self._shadow.copy(obj)
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether a parameter has a gradient now."""
+        return any(leaf.grad is not None for leaf in self._leaves)
+
+    def label_state(self) -> None:
+        """Tell the counter what the optimizers hold now."""
+        for optimizer in self._optimizers:
+            for state in optimizer.state.values():
+                for name, tensor in state.items() if isinstance(state, dict) else ():
+                    if not isinstance(tensor, torch.Tensor):
+                        continue
+                    self._counter.label([tensor], "optimizer state")
+                    if name == "step":  # an optimizer keeps its count of steps on the CPU
+                        self._counter.leave_out(tensor)
+
+    def _special(self, obj: Any) -> Any:
+        if isinstance(obj, torch.Tensor):
+            return self._tensor(obj)
+        if isinstance(obj, torch.jit.ScriptModule):
+            raise NotFollowed(f"{type(obj).__name__} is scripted, and keeps its tensors outside Python")
+        if isinstance(obj, torch.nn.Module):
+            original = obj.__dict__.get("_modules", {}).get("_orig_mod")
+            return self._module(obj) if original is None else self._shadow.copy(original)
+        if isinstance(obj, torch.optim.Optimizer):
+            return self._optimizer(obj)
+        return stand_in(obj)
+
+    def _tensor(self, tensor: Any) -> Any:
+        fake = self.fakes.fake(tensor)
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        self._counter.label([fake], "parameters" if is_parameter else "activations", is_present=True)
+        if fake.is_leaf and fake.requires_grad:
+            self._leaves.append(fake)
+            if fake.grad is not None:
+                self._counter.label([fake.grad], "gradients", is_present=True)
+            fake.register_post_accumulate_grad_hook(self._note_gradient)
+        return fake
+
+    def _note_gradient(self, leaf: Any) -> None:
+        self._counter.label([leaf.grad], "gradients")
+
+    def _module(self, module: Any) -> Any:
+        new = self._shadow.plain(module)
+        new.__dict__["_compiled_call_impl"] = None  # what torch.compile made of it
+        self._counter.label(new.__dict__.get("_buffers", {}).values(), "parameters", is_present=True)
+        return new
+
+    def _optimizer(self, optimizer: Any) -> Any:
+        """Copy an optimizer, which on a GPU takes all parameters at once where it may choose."""
+        new = self._shadow.plain(optimizer)
+        for group in (*new.param_groups, new.defaults):
+            if (
+                group.get("foreach", True) is None
+                and not group.get("fused")
+                and not group.get("differentiable")
+            ):
+                group["foreach"] = True
+            if "capturable" in group:
+                group["capturable"] = False
+        self._optimizers.append(new)
+        self.label_state()
+        return new

@@ -1,0 +1,194 @@
+"""Predicts the memory of a step: runs it on fake copies, which have no data. It imports PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpu_magic.errors import FitError
+from gpu_magic.frameworks.prediction import FunctionCall, Predictor, StepMemory, TrainingStep
+from gpu_magic.frameworks.pytorch.as_on_gpu import AsOnGpu
+from gpu_magic.frameworks.pytorch.batch import mapped, resized, size_of, tensors_in
+from gpu_magic.frameworks.pytorch.fake_copy import FakeCopy
+from gpu_magic.frameworks.pytorch.stand_ins import Autocast, first_batch
+from gpu_magic.frameworks.pytorch.step_memory import StepCounter
+from gpu_magic.frameworks.pytorch.training import check, forward, loss_of
+from gpu_magic.frameworks.pytorch.why_not import why_not_followed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpu_magic.frameworks.prediction import Step
+
+__all__ = ["FakeStep"]
+
+
+class FakeStep(Predictor):
+    """A step that runs on fake copies of all that it uses; nothing of the user's is changed.
+
+    Parameters
+    ----------
+    step
+        The step.
+
+    Raises
+    ------
+    FitError
+        What it is about is not what it should be.
+
+    """
+
+    def __init__(self, step: Step) -> None:
+        self._step, self._batch = step, None
+        self._state = self._more = 0
+        if isinstance(step, TrainingStep):
+            check(step)
+            self._batch = step.batch
+            if isinstance(step.batch, torch.utils.data.DataLoader):
+                with _kept_state():
+                    self._batch = first_batch(step.batch)
+
+    @property
+    def batch_size(self) -> int | None:
+        step = self._step
+        return size_of([step.args, step.kwargs] if isinstance(step, FunctionCall) else self._batch)
+
+    def predict(self, batch_size: int | None = None) -> StepMemory:
+        counter = StepCounter()
+        copy, step = FakeCopy(counter), self._step
+        with self._running(copy, counter):
+            if isinstance(step, FunctionCall):
+                _call(step, copy, counter, batch_size)
+                return StepMemory(counter.at_peak(), copy.fakes.present())
+            training = _Training(step, self._batch, copy, counter, batch_size)
+            training.forward_and_backward()
+            before = counter.now
+            training.optimizer_step()
+            self._state, self._more = counter.state, counter.most(before) - counter.in_use(before)
+            return StepMemory(counter.at_peak(), copy.fakes.present(), training.notes)
+
+    def peak(self, batch_size: int) -> int:
+        """Return the most bytes in use for another batch: what the optimizer does does not depend on it."""
+        step = self._step
+        if isinstance(step, FunctionCall):
+            return self.predict(batch_size).peak
+        counter = StepCounter()
+        copy = FakeCopy(counter)
+        with self._running(copy, counter):
+            _Training(step, self._batch, copy, counter, batch_size).forward_and_backward()
+            missing = self._state - counter.state
+            return missing + max(counter.most(), counter.in_use(counter.now) + self._more)
+
+    @contextlib.contextmanager
+    def _running(self, copy: FakeCopy, counter: StepCounter) -> Iterator[None]:
+        """Run on fake copies, and say in one line what goes wrong."""
+        with _kept_state(), _without_collection():
+            try:
+                with copy.fakes.mode, counter, AsOnGpu(counter):
+                    yield
+            except FitError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever the user's step raises
+                raise FitError(why_not_followed(error)) from None
+            finally:
+                counter.close()
+
+
+def _call(step: FunctionCall, copy: FakeCopy, counter: StepCounter, batch_size: int | None) -> None:
+    """Call a function of the user's; twice, where the second call begins with more than the first."""
+    function = copy(step.function)
+    args = [resized(copy(value), batch_size) for value in step.args]
+    kwargs = {name: resized(copy(value), batch_size) for name, value in step.kwargs.items()}
+    counter.label(tensors_in([args, kwargs]), "activations", is_present=True)
+    counter.begin()
+    function(*args, **kwargs)
+    copy.label_state()
+    if counter.has_new_state or copy.has_gradients:
+        counter.begin()
+        function(*args, **kwargs)
+        copy.label_state()
+
+
+class _Training:
+    """One step of training as most programs make it: gradients are freed, forward, loss, backward, step."""
+
+    def __init__(
+        self, step: TrainingStep, batch: Any, copy: FakeCopy, counter: StepCounter, batch_size: int | None
+    ) -> None:
+        self._step, self._copy, self._counter = step, copy, counter
+        self._model, self._optimizer, self._loss = copy(step.model), copy(step.optimizer), copy(step.loss)
+        self._batch = resized(copy(batch), batch_size)
+        self.notes: tuple[str, ...] = ()
+        if step.dtype is not None and not step.amp:
+            self._cast(getattr(torch, step.dtype))
+        for parameter in self._model.parameters():
+            parameter.grad = None
+        if step.is_eval:
+            self._model.eval()
+        elif not self._model.training:
+            self._model.train()
+        counter.label(tensors_in(self._batch), "activations", is_present=True)
+        counter.label([*self._model.parameters(), *self._model.buffers()], "parameters", is_present=True)
+        counter.begin()
+
+    def forward_and_backward(self) -> None:
+        """Make the forward, and where that is asked for the backward."""
+        step = self._step
+        precision: Any = contextlib.nullcontext()
+        if step.amp:
+            precision = Autocast("cuda", None if step.dtype is None else getattr(torch, step.dtype))
+        with torch.set_grad_enabled(not step.is_eval), precision:
+            output, targets = forward(self._model, self._batch, has_loss=self._loss is not None)
+            if step.is_eval:
+                self._counter.forward_ends()
+                return
+            value, self.notes = loss_of(output, targets, self._loss)
+        del output, targets
+        value.backward()
+
+    def optimizer_step(self) -> None:
+        """Make the optimizer's step, if there is an optimizer."""
+        if self._optimizer is not None:
+            self._optimizer.step()
+            self._copy.label_state()
+
+    def _cast(self, dtype: Any) -> None:
+        self._model.to(dtype)
+        self._batch = mapped(self._batch, lambda one: one.to(dtype) if one.is_floating_point() else one)
+
+
+@contextlib.contextmanager
+def _kept_state() -> Iterator[None]:
+    """Put the states of random number generators back, and PyTorch's grad mode; show no warnings."""
+    numpy: Any = sys.modules.get("numpy.random")
+    kept = torch.get_rng_state(), random.getstate(), None if numpy is None else numpy.get_state()
+    has_grad, precision = torch.is_grad_enabled(), torch.get_default_dtype()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.set_rng_state(kept[0])
+        random.setstate(kept[1])
+        if numpy is not None:
+            numpy.set_state(kept[2])
+        torch.set_grad_enabled(has_grad)
+        torch.set_default_dtype(precision)
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Pause the garbage collector: a step makes many objects, and hardly any garbage that it would find."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

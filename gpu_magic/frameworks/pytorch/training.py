@@ -1,0 +1,104 @@
+"""How most programs train: what a model is called with, and what the loss is. It imports PyTorch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpu_magic.errors import FitError
+from gpu_magic.frameworks.pytorch.batch import tensors_in
+from gpu_magic.text import with_article
+
+if TYPE_CHECKING:
+    from gpu_magic.frameworks.prediction import TrainingStep
+
+__all__ = ["check", "forward", "loss_of"]
+
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+def check(step: TrainingStep) -> None:
+    """Check that a step's parts are what they should be.
+
+    Raises
+    ------
+    FitError
+        One is not.
+
+    """
+    if step.dtype is not None and step.dtype not in _DTYPES:
+        raise FitError(f"--dtype {step.dtype} is not one of {', '.join(_DTYPES)}.")
+    if step.amp and step.dtype not in (None, "float16", "bfloat16"):
+        raise FitError(f"--amp computes in float16 or bfloat16, and not in {step.dtype}.")
+    if step.is_eval and step.optimizer is not None:
+        raise FitError("--eval is the forward alone: leave the optimizer out.")
+    if step.loss is not None and not callable(step.loss):
+        raise FitError(f"--loss is a function or a module, and not {with_article(type(step.loss).__name__)}.")
+    optimized = (
+        [] if step.optimizer is None else [p for g in step.optimizer.param_groups for p in g["params"]]
+    )
+    own = {id(parameter) for parameter in step.model.parameters()}
+    if optimized and not any(id(parameter) in own for parameter in optimized):
+        raise FitError("The optimizer has no parameter of this model: was the model made again after it?")
+
+
+def forward(model: Any, batch: Any, *, has_loss: bool) -> tuple[Any, Any]:
+    """Call a model with a batch; return its output, and the targets, None where the batch has none."""
+    if isinstance(batch, tuple | list) and len(batch) > 1 and (has_loss or not _takes(model, batch)):
+        *inputs, targets = batch
+        return _called(model, inputs[0] if len(inputs) == 1 else inputs), targets
+    return _called(model, batch), None
+
+
+def loss_of(output: Any, targets: Any, loss: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the loss, and what was assumed for it, as sentences.
+
+    Raises
+    ------
+    FitError
+        No number of the output depends on a parameter.
+
+    """
+    if loss is not None:
+        value = loss(output) if targets is None else loss(output, targets)
+        return value if value.dim() == 0 else value.sum(), ()
+    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(own, torch.Tensor):
+        return own, ()
+    if isinstance(output, torch.Tensor) and output.dim() == 0:
+        return output, ()
+    trained = [tensor for tensor in tensors_in(_plain(output)) if tensor.requires_grad]
+    if not trained:
+        raise FitError("Nothing that the model returns depends on a parameter that is trained; try --eval.")
+    value = trained[0].sum()
+    for tensor in trained[1:]:
+        value = value + tensor.sum()
+    return value, ("The loss is the sum of the output: --loss names another one.",)
+
+
+def _plain(output: Any) -> Any:
+    """Return an output that is an object of its own as a dict of its attributes."""
+    is_known = isinstance(output, torch.Tensor | Mapping | tuple | list)
+    return output if is_known else getattr(output, "__dict__", output)
+
+
+def _called(model: Any, inputs: Any) -> Any:
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    if isinstance(inputs, tuple | list):
+        return model(*inputs)
+    return model(inputs)
+
+
+def _takes(model: Any, batch: Any) -> bool:
+    """Return whether a model can be called with all that a batch has."""
+    try:
+        inspect.signature(model.forward).bind(*batch)
+    except TypeError:
+        return False
+    except ValueError:  # it has no signature
+        return True
+    return True
