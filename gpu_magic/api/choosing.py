@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from gpu_magic.display.gpus import Gpus
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
@@ -86,6 +86,7 @@ def choose(
     model: str | None = None,
     same_model: bool = False,
     near: bool = False,
+    fits: Any = None,
     no_claim: bool = False,
     wait: str | float | None = None,
     on_wait: Callable[[str], None] | None = None,
@@ -121,6 +122,9 @@ def choose(
         With `auto`: GPUs with so much free memory ("20GB", or bytes), with at most so much utilization
         (percent), with these words in their names ("A100"); all of one model; each two linked by NVLink, XGMI
         or one PCIe switch.
+    fits
+        With `auto`: GPUs with the free memory that a step needs, in place of `min_free`. A `Fit`, what `fit`
+        takes, `(model, optimizer, batch)`, or a model, of which it is what the model itself takes.
     no_claim
         Do not claim the GPUs. A claim lasts as long as the process and its choice: the kernels of all users
         see it, and `auto` picks no GPU that another process has claimed.
@@ -158,6 +162,7 @@ def choose(
         The same without `strict`.
 
     """
+    from gpu_magic.api.fitting import bound_of
     from gpu_magic.process.choosing import apply
     from gpu_magic.process.narrowing import narrow
     from gpu_magic.process.outcome import Refused
@@ -166,6 +171,12 @@ def choose(
     from gpu_magic.selection.normalize import normalize_request
     from gpu_magic.selection.options import Options
 
+    bound = None
+    if fits is not None:
+        if min_free is not None:
+            raise ChoiceError("--fits says how much --min-free is: use one of the two.")
+        bound = bound_of(fits)
+        min_free = bound.min_free
     if in_process and restart:
         raise ChoiceError("An in-process choice needs no restart: use one of the two.")
     options = Options(
@@ -195,7 +206,8 @@ def choose(
         from gpu_magic.widget.restart_widget import restart_with_choice
 
         restart_with_choice(outcome)
-    return _choice(outcome, strict=strict, caller=sys._getframe(1))  # noqa: SLF001
+    why = bound.why if bound else ""
+    return _choice(outcome, why, strict=strict, caller=sys._getframe(1))  # noqa: SLF001
 
 
 async def wait_for(
@@ -242,11 +254,11 @@ async def wait_for(
     return _choice(await waiting.wait_async(), strict=False, caller=sys._getframe())  # noqa: SLF001
 
 
-def _choice(outcome: Outcome, *, strict: bool, caller: FrameType) -> Choice:
+def _choice(outcome: Outcome, bound: str = "", *, strict: bool, caller: FrameType) -> Choice:
     """Return what became of a choice, and say so where it came too late."""
     from gpu_magic.display.choice import Choice
 
-    choice = Choice(outcome)
+    choice = Choice(outcome, bound)
     if choice.refusal and strict:
         raise CudaInitializedError(choice.refusal)
     if choice.refusal:

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpu_magic.display.fit import Fit
+    from gpu_magic.fitting.bound import Bound
 
-__all__ = ["fit", "fit_values"]
+__all__ = ["bound_of", "fit", "fit_values"]
 
 
 def fit(
@@ -69,14 +70,8 @@ def fit(
     PyTorch's profiler on the CPU, with `foreach=True` and without dropout.
 
     """
-    from gpu_magic.frameworks import imported
-    from gpu_magic.frameworks.prediction import FunctionCall
-
-    is_model = any(framework.role_of(model) for framework in imported())
-    given: list[Any] = [model, *values]
-    if not is_model and callable(model):
-        given = [FunctionCall(model, values)]
-    elif loss is None and len(values) > 2 and callable(values[2]) and not _is_data(values[2]):  # noqa: PLR2004
+    given = _given(model, values)
+    if loss is None and len(given) > 3 and callable(given[3]) and not _is_data(given[3]):  # noqa: PLR2004
         *given, loss = given  # fit(model, optimizer, batch, loss)
     return fit_values(given, loss=loss, eval=eval, amp=amp, dtype=dtype, batch_size=batch_size)
 
@@ -99,6 +94,27 @@ def fit_values(
 
     options = FitOptions(loss, eval, amp, dtype, _size(batch_size))
     return Fit(predict(values, options, lambda: take_snapshot(current())))
+
+
+def bound_of(fits: Any) -> Bound:
+    """Return the bound on free memory of `choose(fits=...)`: of a `Fit`, a model, or what `fit` takes."""
+    from gpu_magic.display.fit import Fit
+    from gpu_magic.fitting import bound
+
+    if isinstance(fits, Fit):
+        return bound.bound_of_peak(fits.peak)
+    if isinstance(fits, tuple | list) and fits:
+        return bound.bound_of(_given(fits[0], tuple(fits[1:])))
+    return bound.bound_of([fits])
+
+
+def _given(first: Any, others: tuple[Any, ...]) -> list[Any]:
+    """Return what makes a step: values, or a call alone."""
+    from gpu_magic.frameworks import imported
+    from gpu_magic.frameworks.prediction import FunctionCall
+
+    is_known = isinstance(first, FunctionCall) or any(one.role_of(first) for one in imported())
+    return [FunctionCall(first, others)] if callable(first) and not is_known else [first, *others]
 
 
 def _is_data(value: Any) -> bool:

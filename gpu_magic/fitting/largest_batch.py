@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,7 +34,7 @@ class LargestBatch(NamedTuple):
 
 
 def find_largest(
-    peak: Callable[[int], int], known: dict[int, int], guess: int, available: int, seconds: float
+    peak: Callable[[int], int], known: dict[int, int], guess: int, available: int, budget: tuple[float, float]
 ) -> LargestBatch | None:
     """Return the largest batch that fits; None where there is no bound, or it takes too long to find one.
 
@@ -47,11 +48,11 @@ def find_largest(
         A size that may be about the largest.
     available
         How many bytes there are.
-    seconds
-        How long it may take: a prediction that would take longer is not begun.
+    budget
+        How many seconds it may take, and how many one prediction takes: none is begun that would take longer.
 
     """
-    began, longest = time.monotonic(), 0.0
+    (seconds, longest), began = budget, time.monotonic()
     following = max(1, min(guess, _MOST))
     while len(known) <= _PREDICTIONS:
         if following in known or time.monotonic() - began + longest > seconds:
@@ -60,14 +61,16 @@ def find_largest(
         try:
             known[following] = peak(following)
         except FitError:  # more elements than a tensor can have
-            known[following] = available + 1 + following
+            known[following] = sys.maxsize
         longest = max(longest, time.monotonic() - at)
         following = _next(known, available)
     low = max((one for one, nbytes in known.items() if nbytes <= available), default=0)
     above = [one for one, nbytes in known.items() if nbytes > available]
-    if low >= _MOST or (not low and min(above) > 1):
+    if low >= _MOST:
         return None
-    return LargestBatch(low, low + 1 in above)
+    if low + 1 in above:
+        return LargestBatch(low, is_exact=True)
+    return LargestBatch(guess if len(known) == 1 else max(low, _next(known, available)), is_exact=False)
 
 
 def _next(known: dict[int, int], available: int) -> int:
@@ -77,6 +80,7 @@ def _next(known: dict[int, int], available: int) -> int:
     if high - low <= 1:
         return low or high
     nearest = sorted(sorted(known, key=lambda one: abs(known[one] - available))[:2])
+    nearest = [one for one in nearest if known[one] < sys.maxsize]
     if len(nearest) < 2 or known[nearest[1]] <= known[nearest[0]]:  # noqa: PLR2004 - a line has two points
         return min(_MOST, (low + high) // 2 if high <= _MOST else low * 2)
     slope = (known[nearest[1]] - known[nearest[0]]) / (nearest[1] - nearest[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.frameworks.base import Framework
 
-__all__ = ["FitOptions", "step_of"]
+__all__ = ["FitOptions", "has_batch", "step_of"]
 
 # How deep containers are looked into for what tells a framework.
 _DEPTH = 4
@@ -74,7 +75,7 @@ def step_of(values: Sequence[Any], options: FitOptions) -> tuple[Framework, Step
             verb = "is" if len(given) == 1 else "are"
             raise FitError(f"{listed(given)} {verb} for a model: the function itself says how it trains.")
         return _framework_of_call(call), call
-    framework = next((one for value in values for one in imported() if one.role_of(value) == "model"), None)
+    framework = _framework_of_model(values)
     if framework is None:
         what = listed(with_article(type(value).__name__) for value in values)
         raise FitError(f"There is no model{f' in {what}' * bool(values)}; give {_WHAT}.")
@@ -83,7 +84,8 @@ def step_of(values: Sequence[Any], options: FitOptions) -> tuple[Framework, Step
     )
     batch = []
     for value in values:
-        role = framework.role_of(value) or ("batch" if _holds_data(value, framework, _DEPTH) else "")
+        is_data = any(_holds_data(value, one, _DEPTH) for one in imported()) or _is_numpy(value)
+        role = framework.role_of(value) or ("batch" if is_data else "")
         if role == "batch":
             batch.append(value)
         elif not role:
@@ -98,6 +100,24 @@ def step_of(values: Sequence[Any], options: FitOptions) -> tuple[Framework, Step
         else:
             step = replace(step, **{role: value})
     return framework, replace(step, batch=batch[0] if len(batch) == 1 else tuple(batch) or None)
+
+
+def has_batch(values: Sequence[Any]) -> bool:
+    """Return whether some values have a batch, or are a call: without one there is no step to predict."""
+    _, step = step_of(values, FitOptions())
+    return isinstance(step, FunctionCall) or step.batch is not None
+
+
+def _framework_of_model(values: Sequence[Any]) -> Framework | None:
+    """Return the framework of the model among some values: Keras before its backend, whose it is, too."""
+    known = sorted(imported(), key=lambda framework: not framework.backend())
+    return next((one for one in known for value in values if one.role_of(value) == "model"), None)
+
+
+def _is_numpy(value: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    inner = value if isinstance(value, tuple | list) else [value]
+    return numpy is not None and bool(inner) and all(isinstance(one, numpy.ndarray) for one in inner)
 
 
 def _framework_of_call(call: FunctionCall) -> Framework:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gpu_magic.frameworks import get
 from gpu_magic.frameworks.base import Components, Framework
+from gpu_magic.frameworks.keras_step import predictor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
+    from gpu_magic.frameworks.prediction import Predictor, Step
     from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["FRAMEWORK"]
@@ -72,6 +74,15 @@ class Keras(Framework):
         if issubclass(kind, sys.modules["keras"].Layer):
             way += ", then new.set_weights(old.get_weights())"
         return f"Keras can't move its own objects ({kind.__name__}): {way}."
+
+    def role_of(self, obj: object) -> str:
+        keras: Any = sys.modules["keras"]
+        if isinstance(obj, keras.Model):
+            return "model"
+        return "optimizer" if isinstance(obj, keras.optimizers.Optimizer) else ""
+
+    def predictor(self, step: Step) -> Predictor | None:
+        return predictor(step, self.backend())
 
     @property
     def _kinds(self) -> tuple[type, ...]:

@@ -35,6 +35,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--model": TEXT,
         "--same-model": FLAG,
         "--near": FLAG,
+        "--fits": TEXT,
         "--no-claim": FLAG,
         "--wait": WORD,
         "--in-process": FLAG,

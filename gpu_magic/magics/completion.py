@@ -54,7 +54,8 @@ def complete(shell: Any, magic: str, words: list[str]) -> SimpleMatcherResult:
         return _offer(word, options, "option")
     *named, piece = word.split(",")
     if options.get(previous, FLAG) != FLAG:
-        values = _variables(shell, named) if previous == "--in" else _without(named, _values(magic, previous))
+        takes_variables = previous in ("--in", "--fits", "--loss")
+        values = _variables(shell, named) if takes_variables else _without(named, _values(magic, previous))
         return _offer(piece, values, "value")
     if magic == "%gpu_tasks":
         return _offer(word, [task.name for task in tasks], "task")

@@ -12,6 +12,7 @@ import gpu_magic
 from gpu_magic.display.refusal import RefusalBlock
 from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
+from gpu_magic.fitting.expressions import values
 from gpu_magic.magics import asking, magics_of, own_processes
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.expansion import expand
@@ -71,6 +72,9 @@ class GpusMagic:
                            utilization, and these words in their names
         --same-model       all that auto takes are of one model
         --near             each two that auto takes are linked by NVLink, XGMI or one PCIe switch
+        --fits "model optimizer batch"
+                           auto takes GPUs with the free memory that a step needs: see %gpu_fit. With a model
+                           alone it is what the model itself takes; a call works, too: --fits train_step(x)
         --wait 30m         auto waits for GPUs that are free, or within --min-free and --max-util; with 1,3
                            it waits until nobody else uses or has claimed these; interrupt it at any time
         --no-claim         do not claim them: others see a claim until this kernel ends or chooses anew,
@@ -110,6 +114,9 @@ class GpusMagic:
             with warnings.catch_warnings():
                 # It is shown below, whatever the user's filters say: what is typed is answered.
                 warnings.simplefilter("ignore", CudaInitializedWarning)
+                if options["fits"] is not None:
+                    shell = self._shell
+                    options["fits"] = values(options["fits"], shell.user_ns, shell.user_ns_hidden)
                 with WaitingLine() as line_of_waiting:
                     choice = gpu_magic.choose(request, on_wait=line_of_waiting.show, **options)
         except KernelRestarting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,6 +65,9 @@ class FakeCopy:
             return self._module(obj) if original is None else self._shadow.copy(original)
         if isinstance(obj, torch.optim.Optimizer):
             return self._optimizer(obj)
+        keras: Any = sys.modules.get("keras")
+        if keras is not None and isinstance(obj, keras.optimizers.Optimizer):
+            return self._keras_optimizer(obj)
         return stand_in(obj)
 
     def _tensor(self, tensor: Any) -> Any:
@@ -84,6 +88,16 @@ class FakeCopy:
         new = self._shadow.plain(module)
         new.__dict__["_compiled_call_impl"] = None  # what torch.compile made of it
         self._counter.label(new.__dict__.get("_buffers", {}).values(), "parameters", is_present=True)
+        return new
+
+    def _keras_optimizer(self, optimizer: Any) -> Any:
+        """Copy an optimizer of Keras's, which knows the variables that it trains by their ids (3.15)."""
+        new = self._shadow.plain(optimizer)
+        places = new.__dict__.get("_trainable_variables_indices")
+        for variable in optimizer.__dict__.get("_trainable_variables", ()) if places else ():
+            places[id(self._shadow.copy(variable))] = places.pop(id(variable))
+        state = [variable.value for variable in new.variables]
+        self._counter.label(state, "optimizer state", is_present=True)
         return new
 
     def _optimizer(self, optimizer: Any) -> Any:

@@ -1,0 +1,156 @@
+"""The memory that is predicted for PyTorch's steps, beside that of real ones; and that predicting touches nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.programs.runner import Runner
+
+CLOSE = 0.05
+MODELS = [
+    "linear",
+    "cnn",
+    "lstm",
+    "transformer",
+    "checkpointed",
+    "mixed_precision",
+    "frozen",
+    "sgd",
+    "hugging_face",
+]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_peak_is_that_of_a_real_step(run: Runner, model: str) -> None:
+    found = run("fitting_torch.prediction", model)
+    assert found["real"] > 10 << 20  # so much that blocks of 512 bytes do not matter
+    assert abs(found["predicted"] / found["real"] - 1) < CLOSE, found
+
+
+def test_the_peak_of_a_function_that_accumulates_gradients(run: Runner) -> None:
+    found = run("fitting_torch.accumulation")
+    assert abs(found["predicted"] / found["real"] - 1) < CLOSE, found
+
+
+def test_the_parts_are_what_is_there(run: Runner) -> None:
+    """At the peak, in the optimizer's step, which a large optimizer and a small batch have."""
+    found = run("fitting_more.parts")
+    assert found["parameters"] == found["real parameters"]
+    assert found["gradients"] == found["real parameters"]
+    assert found["optimizer state"] == 2 * found["real parameters"]
+    assert found["sum"] == found["peak"]
+
+
+def test_a_forward_alone_has_no_gradients(run: Runner) -> None:
+    found = run("fitting_more.forward_alone")
+    assert found["gradients"] == found["optimizer_state"] == 0
+    assert abs(found["predicted"] / found["real"] - 1) < CLOSE, found
+
+
+def test_the_largest_batch_fits_and_one_more_does_not(run: Runner) -> None:
+    found = run("fitting_more.largest_batch")
+    assert found["at the largest"] is True
+    assert found["with one more"] is False
+    assert found["real"] <= found["available"] < found["real with more"]
+
+
+def test_a_batch_of_another_size_is_that_of_a_real_one(run: Runner) -> None:
+    found = run("fitting_more.another_size")
+    assert found["resized"] == found["made so"]
+
+
+def test_bfloat16_halves_what_the_model_takes(run: Runner) -> None:
+    found = run("fitting_more.cast")
+    assert found["bfloat16"] == found["float32"] / 2
+
+
+@pytest.mark.parametrize("how", ["model", "function", "error", "data", "interrupt"])
+def test_nothing_is_touched(run: Runner, how: str) -> None:
+    found = run("fitting_untouched.touched", how)
+    assert found.pop("ended") == {
+        "model": "",
+        "function": "",
+        "error": "The step raises RuntimeError: mat1 and mat2 shapes cannot be multiplied (16x8 and 32x64), "
+        "in line 12 of forward: x = self.first(x).",
+        "data": "The step can't be followed without being run: it decides by a number that a tensor holds, "
+        "in line 25 of decide: if loss.item() > 1:.",
+        "interrupt": "interrupted",
+    }[how]
+    assert found == {"changed": [], "started": False}
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        ("by_bool", "it needs the data of a tensor (is_nonzero()), in line {}: if loss > 0:"),
+        ("by_item", "it decides by a number that a tensor holds, in line {}: if loss.item() > 0:"),
+        ("as_index", "it decides by a number that a tensor holds, in line {}: return x[: x.sum().item()]"),
+        ("by_shape", "the shape of what nonzero() returns depends on data, in line {}: return x.nonzero()"),
+        ("leaving", "numpy() takes a tensor's data out of PyTorch, in line {}: return x.numpy()"),
+        ("advancing", "it uses a generator, which can't be copied and would be advanced; use what it yields"),
+        ("saving", "it would write to model.pt, in line {}: torch.save(x, 'model.pt')"),
+        ("writing", "it would write to log.txt, in line {}: open('log.txt', 'a')"),
+        ("loading", "it goes over a DataLoader: give it one batch, batch = next(iter(loader))"),
+    ],
+)
+def test_what_cannot_be_followed_is_one_line(run: Runner, function: str, why: str) -> None:
+    found = run("fitting_functions.why_not", function)
+    assert f"can't be followed without being run: {why.format(f'2 of {function}')}" in found["said"]
+    assert "\n" not in found["said"]
+    assert not found["written"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "with_autocast",
+        "with_scaler",
+        "with_logging",
+        "with_closure",
+        "with_scheduler",
+        "with_clipping",
+        "with_cuda_calls",
+        "with_compiled",
+        "with_checkpoint_reentrant",
+        "with_class",
+        "with_ema",
+        "with_partial",
+        "with_numpy",
+    ],
+)
+def test_functions_as_people_write_them_are_followed(run: Runner, function: str) -> None:
+    found = run("fitting_functions.followed", function)
+    assert found["parts"]["parameters"] > 0
+    assert found["parts"]["activations"] > 0
+    assert found["changed"] == []
+
+
+def test_what_a_function_prints_is_not_shown(run: Runner, capsys: pytest.CaptureFixture[str]) -> None:
+    run("fitting_functions.followed", "with_logging")
+    assert "loss" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("nothing", "There is no model in a Tensor; give a model, its optimizer and a batch"),
+        ("two models", "There are two models, and a step has one; --loss names a loss."),
+        ("a number", "an int is no model, no optimizer and no batch of PyTorch's."),
+        ("no batch", "There is no batch: %gpu_fit model optimizer batch."),
+        ("another's optimizer", "The optimizer has no parameter of this model: was the model made again after it?"),
+        ("a dtype", "--dtype int8 is not one of float16, bfloat16, float32, float64."),
+        ("a size", "--batch is a number of items, and not 0."),
+        ("no common size", "--batch needs a batch whose tensors have a common dimension 0: this one has none."),
+        ("eval with an optimizer", "--eval is the forward alone: leave the optimizer out."),
+        ("a lazy module", "can't be copied without its data: it has no shape yet; call the model once"),
+        ("nothing to train", "Nothing that the model returns depends on a parameter that is trained; try --eval."),
+        ("options of a function", "--amp is for a model: the function itself says how it trains."),
+    ],
+)
+def test_bad_input_is_one_line(run: Runner, given: str, said: str) -> None:
+    found = run("fitting_more.refused", given)
+    assert said in found
+    assert "\n" not in found

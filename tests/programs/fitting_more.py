@@ -1,0 +1,106 @@
+"""What else `fit` says of PyTorch's steps: parts, other batches, and bad input."""
+
+import torch
+import torch._dynamo
+from torch import nn
+
+import gpu_magic
+from gpu_magic.testing import SimulatedGpu, simulate
+from tests.programs.fitting_oracle import peak_of, real_peak
+
+
+def network(width=1024):
+    model = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 64))
+    return model, torch.optim.Adam(model.parameters(), foreach=True)
+
+
+def batch_of(size, width=1024):
+    return torch.randn(size, width), torch.randn(size, 64)
+
+
+def parts():
+    model, optimizer = network()
+    found = gpu_magic.fit(model, optimizer, batch_of(4), nn.MSELoss())
+    real = sum(p.untyped_storage().nbytes() for p in model.parameters())
+    return {**found.parts, "peak": found.peak, "sum": sum(found.parts.values()), "real parameters": real}
+
+
+def forward_alone():
+    model, _ = network()
+    x = torch.randn(8192, 1024)
+    found = gpu_magic.fit(model, x, eval=True)
+
+    def step():
+        with torch.no_grad():
+            return model(x)
+
+    kept = []
+    return {
+        "predicted": found.peak,
+        "real": peak_of(lambda: kept.append(step()), model, x),
+        "gradients": found.gradients,
+        "optimizer_state": found.optimizer_state,
+    }
+
+
+def largest_batch():
+    """Take away memory of a simulated GPU, until a batch of some hundreds fits there."""
+    model, optimizer = network()
+    with simulate("1xA100-80GB") as machine:
+        machine.gpus[0].run("train.py", "maria", (79 << 30) - (200 << 20))
+        found = gpu_magic.fit(model, optimizer, batch_of(64), nn.MSELoss())
+        (room,) = found._prediction.rooms
+        size = found.largest_batch
+        with_more = gpu_magic.fit(model, optimizer, batch_of(64), nn.MSELoss(), batch_size=size + 1)
+        at_it = gpu_magic.fit(model, optimizer, batch_of(64), nn.MSELoss(), batch_size=size)
+
+    def real(size):
+        x, y = batch_of(size)
+        return real_peak(model, optimizer, (x, y), lambda: nn.functional.mse_loss(model(x), y))
+
+    return {
+        "at the largest": at_it.fits["cuda:0"],
+        "with one more": with_more.fits["cuda:0"],
+        "available": room.available - room.context,
+        "real": real(size),
+        "real with more": real(int(size * 1.03)),
+    }
+
+
+def another_size():
+    model, optimizer = network()
+    resized = gpu_magic.fit(model, optimizer, batch_of(8), nn.MSELoss(), batch_size=512)
+    return {"resized": resized.parts, "made so": gpu_magic.fit(model, optimizer, batch_of(512), nn.MSELoss()).parts}
+
+
+def cast():
+    model, optimizer = network()
+    found = {
+        name: gpu_magic.fit(model, optimizer, batch_of(8), nn.MSELoss(), dtype=name).parameters
+        for name in ("float32", "bfloat16")
+    }
+    assert next(model.parameters()).dtype is torch.float32
+    return found
+
+
+def refused(given):
+    model, optimizer = network(8)
+    x, y = batch_of(4, 8)
+    calls = {
+        "nothing": lambda: gpu_magic.fit(x),
+        "two models": lambda: gpu_magic.fit(model, nn.Linear(2, 2), x),
+        "a number": lambda: gpu_magic.fit(model, optimizer, 3),
+        "no batch": lambda: gpu_magic.fit(model, optimizer),
+        "another's optimizer": lambda: gpu_magic.fit(network(8)[0], optimizer, x),
+        "a dtype": lambda: gpu_magic.fit(model, optimizer, x, dtype="int8"),
+        "a size": lambda: gpu_magic.fit(model, optimizer, x, batch_size=0),
+        "no common size": lambda: gpu_magic.fit(model, optimizer, (x, y[:2]), batch_size=8),
+        "eval with an optimizer": lambda: gpu_magic.fit(model, optimizer, x, eval=True),
+        "a lazy module": lambda: gpu_magic.fit(nn.LazyLinear(4), x),
+        "nothing to train": lambda: gpu_magic.fit(model.requires_grad_(False), x),
+        "options of a function": lambda: gpu_magic.fit(lambda x: model(x), x, amp=True),
+    }
+    try:
+        return str(calls[given]())
+    except gpu_magic.FitError as error:
+        return str(error)
