@@ -10,8 +10,9 @@ from gpu_magic.errors import PlacementError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from types import FrameType
 
-    from gpu_magic.frameworks.prediction import Predictor, Step
+    from gpu_magic.frameworks.prediction import ModelCall, Predictor, Step
     from gpu_magic.frameworks.transfer import Transfer
     from gpu_magic.selection.memory import MemorySettings
     from gpu_magic.selection.target import LogicalDevice
@@ -234,11 +235,6 @@ class Framework(ABC):
         del obj, to
         return None
 
-    def is_model(self, obj: object) -> bool:
-        """Return whether an object is a model, which computes where its parameters are."""
-        del obj
-        return False
-
     def keeps_graph(self, array: Any) -> bool:
         """Return whether an array keeps what it was computed from alive, for its gradient."""
         del array
@@ -306,6 +302,16 @@ class Framework(ABC):
         """Return what an object is in a step: "model", "optimizer", "batch"; empty for nothing of these."""
         del obj
         return ""
+
+    def model_call(self, frame: FrameType) -> ModelCall | None:
+        """Return the call of a model that a frame runs; None where it runs something else."""
+        del frame
+        return None
+
+    def batch_size(self, batch: object) -> int | None:
+        """Return the size of a batch along dimension 0; None where its arrays have no common one."""
+        del batch
+        return None
 
     def predictor(self, step: Step) -> Predictor | None:
         """Return what predicts the memory of a step; None where the framework can't.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["FunctionCall", "NotFollowed", "Predictor", "Step", "StepMemory", "TrainingStep"]
+__all__ = ["FunctionCall", "ModelCall", "NotFollowed", "Predictor", "Step", "StepMemory", "TrainingStep"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +65,15 @@ class FunctionCall:
 
 
 Step = TrainingStep | FunctionCall
+
+
+class ModelCall(NamedTuple):
+    """A call of a model: what it was called with, and whether it was not in training."""
+
+    model: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    is_eval: bool
 
 
 class NotFollowed(Exception):  # noqa: N818 - it becomes a FitError, which says in which line of the user's

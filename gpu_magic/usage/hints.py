@@ -108,7 +108,7 @@ def _model_on_cpu(usage: CellUsage, variables: Mapping[str, object]) -> ModelOnC
 
 def _is_on_cpu(value: object) -> bool:
     """Return whether a value is a model that could be on a GPU, and all of it is on the CPU."""
-    frameworks = [framework for framework in imported() if framework.is_model(value)]
+    frameworks = [framework for framework in imported() if framework.role_of(value) == "model"]
     if not frameworks or any(framework.without_cuda() for framework in frameworks):
         return False
     budget = Budget()

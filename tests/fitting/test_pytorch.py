@@ -70,15 +70,18 @@ def test_bfloat16_halves_what_the_model_takes(run: Runner) -> None:
 @pytest.mark.parametrize("how", ["model", "function", "error", "data", "interrupt"])
 def test_nothing_is_touched(run: Runner, how: str) -> None:
     found = run("fitting_untouched.touched", how)
-    assert found.pop("ended") == {
-        "model": "",
-        "function": "",
-        "error": "The step raises RuntimeError: mat1 and mat2 shapes cannot be multiplied (16x8 and 32x64), "
-        "in line 12 of forward: x = self.first(x).",
-        "data": "The step can't be followed without being run: it decides by a number that a tensor holds, "
-        "in line 25 of decide: if loss.item() > 1:.",
-        "interrupt": "interrupted",
-    }[how]
+    assert (
+        found.pop("ended")
+        == {
+            "model": "",
+            "function": "",
+            "error": "The step raises RuntimeError: mat1 and mat2 shapes cannot be multiplied (16x8 and 32x64), "
+            "in line 12 of forward: x = self.first(x).",
+            "data": "The step can't be followed without being run: it decides by a number that a tensor holds, "
+            "in line 25 of decide: if loss.item() > 1:.",
+            "interrupt": "interrupted",
+        }[how]
+    )
     assert found == {"changed": [], "started": False}
 
 
@@ -140,13 +143,22 @@ def test_what_a_function_prints_is_not_shown(run: Runner, capsys: pytest.Capture
         ("two models", "There are two models, and a step has one; --loss names a loss."),
         ("a number", "an int is no model, no optimizer and no batch of PyTorch's."),
         ("no batch", "There is no batch: %gpu_fit model optimizer batch."),
-        ("another's optimizer", "The optimizer has no parameter of this model: was the model made again after it?"),
+        (
+            "another's optimizer",
+            "The optimizer has no parameter of this model: was the model made again after it?",
+        ),
         ("a dtype", "--dtype int8 is not one of float16, bfloat16, float32, float64."),
         ("a size", "--batch is a number of items, and not 0."),
-        ("no common size", "--batch needs a batch whose tensors have a common dimension 0: this one has none."),
+        (
+            "no common size",
+            "--batch needs a batch whose tensors have a common dimension 0: this one has none.",
+        ),
         ("eval with an optimizer", "--eval is the forward alone: leave the optimizer out."),
         ("a lazy module", "can't be copied without its data: it has no shape yet; call the model once"),
-        ("nothing to train", "Nothing that the model returns depends on a parameter that is trained; try --eval."),
+        (
+            "nothing to train",
+            "Nothing that the model returns depends on a parameter that is trained; try --eval.",
+        ),
         ("options of a function", "--amp is for a model: the function itself says how it trains."),
     ],
 )

@@ -194,7 +194,13 @@ def look():
         "requires": [x.requires_grad, *(p.requires_grad for p in model.parameters())],
         "state": len(optimizer.state),
         "rate": [optimizer.param_groups[0]["lr"], scheduler.last_epoch, optimizer.param_groups[0]["foreach"]],
-        "lists": [list(losses), dict(seen), table.tolist(), trainer.count, trainer.__dict__.keys() ^ {"model", "optimizer"}],
+        "lists": [
+            list(losses),
+            dict(seen),
+            table.tolist(),
+            trainer.count,
+            trainer.__dict__.keys() ^ {"model", "optimizer"},
+        ],
         "scaler": scaler.state_dict(),
     }
 

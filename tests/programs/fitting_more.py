@@ -70,7 +70,10 @@ def largest_batch():
 def another_size():
     model, optimizer = network()
     resized = gpu_magic.fit(model, optimizer, batch_of(8), nn.MSELoss(), batch_size=512)
-    return {"resized": resized.parts, "made so": gpu_magic.fit(model, optimizer, batch_of(512), nn.MSELoss()).parts}
+    return {
+        "resized": resized.parts,
+        "made so": gpu_magic.fit(model, optimizer, batch_of(512), nn.MSELoss()).parts,
+    }
 
 
 def cast():

@@ -21,6 +21,7 @@ def train(batch):
     optimizer.zero_grad()
     return loss
 
+
 def decide(batch):
     loss = train(batch)
     if loss.item() > 1:
@@ -48,7 +49,9 @@ batch = torch.randn(16, 32), torch.randint(4, (16,))
 def look():
     """Return all that must stay as it is."""
     return {
-        "weights": {name: (id(value), value.clone()) for name, value in model.state_dict(keep_vars=True).items()},
+        "weights": {
+            name: (id(value), value.clone()) for name, value in model.state_dict(keep_vars=True).items()
+        },
         "gradients": [(id(p.grad), p.grad.clone()) for p in model.parameters()],
         "requires": [p.requires_grad for p in model.parameters()],
         "hooks": [len(m._forward_hooks) + len(m._backward_hooks) for m in model.modules()],
@@ -85,7 +88,9 @@ def touched(how):
     calls = {
         "model": lambda: gpu_magic.fit(model, optimizer, batch, nn.CrossEntropyLoss()),
         "function": lambda: gpu_magic.fit(train, batch),
-        "error": lambda: gpu_magic.fit(model, optimizer, (torch.randn(16, 8), batch[1]), nn.CrossEntropyLoss()),
+        "error": lambda: gpu_magic.fit(
+            model, optimizer, (torch.randn(16, 8), batch[1]), nn.CrossEntropyLoss()
+        ),
         "data": lambda: gpu_magic.fit(decide, batch),
         "interrupt": lambda: gpu_magic.fit(interrupted, batch),
     }

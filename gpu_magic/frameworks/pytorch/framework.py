@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.base import Framework, Holding, MemoryPool, OutOfMemory
 from gpu_magic.frameworks.out_of_memory import wanted_in
+from gpu_magic.frameworks.prediction import ModelCall
 from gpu_magic.frameworks.pytorch.components import components_of
 from gpu_magic.frameworks.pytorch.current_device import CurrentDevice, device_switch
 from gpu_magic.frameworks.pytorch.finalize import flatten_rnns, modules_in, tell_device
@@ -25,6 +26,7 @@ from gpu_magic.text import listed, with_article
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from types import FrameType
 
     from gpu_magic.frameworks.base import Components
     from gpu_magic.frameworks.prediction import Predictor, Step
@@ -131,9 +133,6 @@ class PyTorch(Framework):
     def components(self, obj: Any, to: LogicalDevice | None = None) -> Components | None:
         return components_of(obj, to)
 
-    def is_model(self, obj: object) -> bool:
-        return isinstance(obj, sys.modules["torch"].nn.Module)
-
     def keeps_graph(self, array: Any) -> bool:
         return array.grad_fn is not None
 
@@ -186,6 +185,19 @@ class PyTorch(Framework):
             return "optimizer"
         is_data = isinstance(obj, torch.Tensor | torch.utils.data.DataLoader)
         return "batch" if is_data else ""
+
+    def model_call(self, frame: FrameType) -> ModelCall | None:
+        """Return it from the frame that each call of a module begins with (PyTorch 2.13, nn/modules/module.py)."""
+        module = sys.modules["torch"].nn.Module
+        if frame.f_code is not module._wrapped_call_impl.__code__:  # noqa: SLF001
+            return None
+        found = frame.f_locals
+        model = found.get("self")
+        return ModelCall(model, found["args"], found["kwargs"], not getattr(model, "training", False))
+
+    def batch_size(self, batch: object) -> int | None:
+        size: int | None = import_module("gpu_magic.frameworks.pytorch.batch").size_of(batch)
+        return size
 
     def predictor(self, step: Step) -> Predictor | None:
         found: Predictor = import_module("gpu_magic.frameworks.pytorch.fake_step").FakeStep(step)
