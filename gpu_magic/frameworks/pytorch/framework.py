@@ -187,7 +187,7 @@ class PyTorch(Framework):
         return "batch" if is_data else ""
 
     def model_call(self, frame: FrameType) -> ModelCall | None:
-        """Return it from the frame that each call of a module begins with (PyTorch 2.13, nn/modules/module.py)."""
+        """Return the call whose first frame it is (PyTorch 2.13, nn/modules/module.py)."""
         module = sys.modules["torch"].nn.Module
         if frame.f_code is not module._wrapped_call_impl.__code__:  # noqa: SLF001
             return None
