@@ -19,10 +19,12 @@ demo: .venv-demo/installed
 test: needs .venv/installed
 	$(BIN)/python -m pytest -n auto --dist worksteal
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=off $(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) notebooks \
-	    --ignore notebooks/moving.ipynb --ignore notebooks/shared_server.ipynb
+	    --ignore notebooks/moving.ipynb --ignore notebooks/shared_server.ipynb --ignore notebooks/usage.ipynb
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=$$(mktemp -d)/claims \
 	    $(BIN)/python -m pytest $(NBVAL) notebooks/shared_server.ipynb
 	PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/moving.ipynb
+	env $(SIMULATED) GPU_MAGIC_SIMULATE="2xA100-80GB own=0:12GiB:60" GPU_MAGIC_CLAIMS=off \
+	    PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/usage.ipynb
 
 needs:
 	@tests/needs.sh

@@ -56,7 +56,7 @@ def find_failed_step(error: BaseException, variables: Mapping[str, object]) -> F
             size = framework.batch_size(batch)
             if not size:
                 return None
-            optimizers = [] if call.is_eval else _optimizers(framework, variables)
+            optimizers = [] if call.is_eval else _optimizers(framework, call.model, variables)
             optimizer = optimizers if len(optimizers) == 1 else []  # of several it is not known which one
             return FailedStep((call.model, *optimizer, batch), size, call.is_eval)
     return None
@@ -75,6 +75,8 @@ def _frames(error: BaseException) -> Iterator[FrameType]:
         found = found.__cause__ or found.__context__
 
 
-def _optimizers(framework: Framework, variables: Mapping[str, object]) -> list[object]:
-    found = {id(value): value for value in variables.values() if framework.role_of(value) == "optimizer"}
+def _optimizers(framework: Framework, model: object, variables: Mapping[str, object]) -> list[object]:
+    """Return the optimizers of a model, each once."""
+    optimizers = (value for value in variables.values() if framework.role_of(value) == "optimizer")
+    found = {id(value): value for value in optimizers if framework.trains(value, model)}
     return list(found.values())

@@ -303,6 +303,11 @@ class Framework(ABC):
         del obj
         return ""
 
+    def trains(self, optimizer: Any, model: Any) -> bool:
+        """Return whether an optimizer has parameters of a model."""
+        del optimizer, model
+        return False
+
     def model_call(self, frame: FrameType) -> ModelCall | None:
         """Return the call of a model that a frame runs; None where it runs something else."""
         del frame

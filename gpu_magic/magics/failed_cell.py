@@ -55,4 +55,4 @@ def _of_half_the_batch(error: BaseException, history: History) -> str:
         found = gpu_magic.fit(*step.values, eval=step.is_eval, batch_size=half)
     except (GpuMagicError, KeyboardInterrupt):  # who interrupts it knows enough
         return ""
-    return f"with half the batch, {half}, a step takes {found.verdict}"
+    return f"half the batch ({half}) takes {found.verdict}"

@@ -96,11 +96,12 @@ def test_what_half_the_batch_takes_is_said_of_a_model_that_was_called(kernel: Ke
         "    def forward(self, x):\n"
         "        x = self.inner(x)\n"
         "        return take(1 << 50) if len(x) > 32 else x\n"
-        "model = Model(); optimizer = torch.optim.Adam(model.parameters()); batch = torch.ones(64, 1024)"
+        "model = Model(); optimizer = torch.optim.Adam(model.parameters())\n"
+        "other = torch.optim.SGD(torch.nn.Linear(2, 2).parameters()); batch = torch.ones(64, 1024)"
     )
     reply = kernel.run("loss = model(batch).sum()")
     (line,) = (line for line in reply.stdout.splitlines() if line.startswith("  %gpu_fit"))
     # Weights of 4 MiB, their gradients, the two states that Adam keeps, and what it works with.
-    assert line.startswith("  %gpu_fit     with half the batch, 32, a step takes 20 MiB")
+    assert line.startswith("  %gpu_fit     half the batch (32) takes 20 MiB")
     reply = kernel.run("def step(x): return take(1 << 50)\nstep(batch)")
     assert "%gpu_fit" not in reply.stdout

@@ -186,6 +186,10 @@ class PyTorch(Framework):
         is_data = isinstance(obj, torch.Tensor | torch.utils.data.DataLoader)
         return "batch" if is_data else ""
 
+    def trains(self, optimizer: Any, model: Any) -> bool:
+        own = {id(parameter) for parameter in model.parameters()}
+        return any(id(one) in own for group in optimizer.param_groups for one in group["params"])
+
     def model_call(self, frame: FrameType) -> ModelCall | None:
         """Return the call whose first frame it is (PyTorch 2.13, nn/modules/module.py)."""
         module = sys.modules["torch"].nn.Module
