@@ -71,12 +71,16 @@ class MemoryPool(NamedTuple):
         What it has allocated from the driver, used or not.
     peak
         The most that its arrays took since it started, or since `reset_peaks`; None: it does not count that.
+    allocations
+        How many it has ever made: where they are more than before, something was computed there meanwhile;
+        None: it does not count them.
 
     """
 
     used: int
     reserved: int
     peak: int | None = None
+    allocations: int | None = None
 
 
 class OutOfMemory(NamedTuple):

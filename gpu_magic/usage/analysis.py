@@ -88,7 +88,8 @@ def analyze(block: Measurement, target: Target, wall: float) -> Found:
         samples=tuple(_samples(times, memory.series, readings)),
     )
     has_changed = at_first != at_last or (memory.peak or 0) > (at_first or 0)
-    return Found(usage, has_changed or _has_worked(readings), bool(memory.peak))
+    has_made = _allocations(block.readings[-1], target.name) > _allocations(block.readings[0], target.name)
+    return Found(usage, has_changed or has_made or _has_worked(readings), bool(memory.peak))
 
 
 def _memory(
@@ -129,6 +130,11 @@ def _energy(readings: Sequence[DeviceReading]) -> float | Unknown:
     if first is UNKNOWN or last is UNKNOWN or last <= first:
         return UNKNOWN
     return last - first
+
+
+def _allocations(reading: Reading, name: str) -> int:
+    """Return how many allocations frameworks have ever made on a device, as far as they count them."""
+    return sum(pools[name].allocations or 0 for pools in reading.pools.values() if name in pools)
 
 
 def _has_worked(readings: Sequence[DeviceReading]) -> bool:

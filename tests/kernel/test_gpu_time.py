@@ -120,6 +120,10 @@ def test_on_says_it_after_each_cell_that_uses_a_gpu(torch_kernel: Kernel) -> Non
     assert re.fullmatch(r"\[\d+\] [\d.]+ .?s · pretend:0: peak (about )?64 MiB", reply.text), reply.text
     assert reply.metadata["gpu_magic"]["versions"]["PyTorch"].startswith("2.13.0")
     assert torch_kernel.run("len(x)").text == str(64 * MIB)  # it has memory there, and touches nothing
+    # What is made and given back leaves no trace but a count, where the peak was higher before.
+    torch_kernel.run("y = take(MIB); del y")
+    again = torch_kernel.run("y = take(MIB); del y")
+    assert "pretend:0: peak about " in again.text
     # %%gpu_time says it itself, once.
     assert torch_kernel.run("%%gpu_time\ny = take(MIB)").text.count("pretend:0") == 1
     assert torch_kernel.run("%gpu_time off").stdout == "Cells are not measured any more.\n"

@@ -154,7 +154,10 @@ class Jax(Framework):
             stats = device.memory_stats() or {}
             if (used := stats.get("bytes_in_use")) is not None:
                 found[LogicalDevice("gpu", index, "cuda")] = MemoryPool(
-                    used, stats.get("pool_bytes", used), stats.get("peak_bytes_in_use")
+                    used,
+                    stats.get("pool_bytes", used),
+                    stats.get("peak_bytes_in_use"),
+                    stats.get("num_allocs"),
                 )
         return found
 

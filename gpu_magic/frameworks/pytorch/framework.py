@@ -293,10 +293,11 @@ def _pool(index: int) -> MemoryPool:
     """
     torch: Any = sys.modules["torch"]
     if not torch._C._accelerator_isAllocatorInitialized():  # noqa: SLF001
-        return MemoryPool(0, 0, 0)
+        return MemoryPool(0, 0, 0, 0)
     stats = torch._C._accelerator_getDeviceStats(index)  # noqa: SLF001
     used = stats["allocated_bytes"]["all"]
-    return MemoryPool(used["current"], stats["reserved_bytes"]["all"]["current"], used["peak"])
+    reserved = stats["reserved_bytes"]["all"]["current"]
+    return MemoryPool(used["current"], reserved, used["peak"], stats["allocation"]["all"]["allocated"])
 
 
 def logical_device(device: Any) -> LogicalDevice:
