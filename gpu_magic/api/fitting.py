@@ -70,7 +70,7 @@ def fit(
     PyTorch's profiler on the CPU, with `foreach=True` and without dropout.
 
     """
-    given = _given(model, values)
+    given = [value for value in _given(model, values) if value is not None]
     if loss is None and len(given) > 3 and callable(given[3]) and not _is_data(given[3]):  # noqa: PLR2004
         *given, loss = given  # fit(model, optimizer, batch, loss)
     return fit_values(given, loss=loss, eval=eval, amp=amp, dtype=dtype, batch_size=batch_size)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.display.table import html_block
-from gpu_magic.text import bytes_text, listed, printable
+from gpu_magic.text import bytes_text, listed, printable, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,7 +98,7 @@ class Fit:
     @property
     def verdict(self) -> str:
         """Where it fits, as a line: `9.6 GiB: fits on GPU 3 (31 GiB free); batch up to 58`."""
-        return f"{bytes_text(self.peak)}{self._with_context}: {self._where}{self._batch}."
+        return f"{size_text(self.peak)}{self._with_context}: {self._where}{self._batch}."
 
     def __repr__(self) -> str:
         rows = self._rows
@@ -109,8 +109,8 @@ class Fit:
     def _repr_html_(self) -> str:
         whole = max(self.peak, 1)
         parts = [(name, size, size / whole) for name, size in self._prediction.memory.parts.items()]
-        body = "".join(_html_row(name, bytes_text(size), share) for name, size, share in parts)
-        body += _html_row("peak", bytes_text(self.peak), None)
+        body = "".join(_html_row(name, size_text(size), share) for name, size, share in parts)
+        body += _html_row("peak", size_text(self.peak), None)
         notes = "".join(f"<p class='gm-title'>{html.escape(note)}</p>" for note in self.notes)
         verdict = f"<p><b>{html.escape(printable(self.verdict))}</b></p>"
         return html_block("", f"<table><tbody>{body}</tbody></table>{verdict}{notes}", ())
@@ -126,7 +126,7 @@ class Fit:
     @property
     def _rows(self) -> list[tuple[str, str]]:
         parts = self._prediction.memory.parts.items()
-        return [(name, bytes_text(size)) for name, size in [*parts, ("peak", self.peak)]]
+        return [(name, size_text(size)) for name, size in [*parts, ("peak", self.peak)]]
 
     @property
     def _with_context(self) -> str:

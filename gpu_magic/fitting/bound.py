@@ -9,7 +9,7 @@ from gpu_magic.fitting.fit import predict
 from gpu_magic.fitting.steps import FitOptions, has_batch
 from gpu_magic.fitting.verdict import CONTEXT
 from gpu_magic.placement.holdings import memory_by_device
-from gpu_magic.text import GIB, MIB, bytes_text
+from gpu_magic.text import GIB, MIB, bytes_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ def bound_of(values: Sequence[Any]) -> Bound:
         return bound_of_peak(predict(values, FitOptions(), None).memory.peak)
     size = sum(memory.nbytes for memory in memory_by_device(values).values())
     free = _typed(size + CONTEXT)
-    what = f"{bytes_text(size)}, and CUDA itself {bytes_text(CONTEXT)}: --min-free {free}"
+    what = f"{size_text(size)}, and CUDA itself {bytes_text(CONTEXT)}: --min-free {free}"
     why = f"Without a batch it is what is there now, {what}. A step takes more: --fits model optimizer batch."
     return Bound(free, why)
 
@@ -59,7 +59,7 @@ def bound_of(values: Sequence[Any]) -> Bound:
 def bound_of_peak(peak: int) -> Bound:
     """Return the bound for a step with a peak of so many bytes."""
     free = _typed(peak + CONTEXT)
-    takes = f"The step takes {bytes_text(peak)} at its peak, and CUDA itself {bytes_text(CONTEXT)}"
+    takes = f"The step takes {size_text(peak)} at its peak, and CUDA itself {bytes_text(CONTEXT)}"
     return Bound(free, f"{takes}: --min-free {free}.")
 
 

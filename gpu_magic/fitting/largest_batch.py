@@ -70,7 +70,10 @@ def find_largest(
         return None
     if low + 1 in above:
         return LargestBatch(low, is_exact=True)
-    return LargestBatch(guess if len(known) == 1 else max(low, _next(known, available)), is_exact=False)
+    if len(known) > 1:
+        is_known = not above or any(known[one] < sys.maxsize for one in above)
+        guess = max(low, _next(known, available)) if is_known else low
+    return LargestBatch(guess, is_exact=False)
 
 
 def _next(known: dict[int, int], available: int) -> int:

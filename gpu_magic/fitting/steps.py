@@ -95,7 +95,7 @@ def step_of(values: Sequence[Any], options: FitOptions) -> tuple[Framework, Step
             )
         elif getattr(step, role) is not None:
             raise FitError(
-                f"There are two {role}s; a step has one{'; --loss names a loss' * (role == 'model')}."
+                f"There are two {role}s, and a step has one{'; --loss names a loss' * (role == 'model')}."
             )
         else:
             step = replace(step, **{role: value})

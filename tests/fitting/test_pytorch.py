@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.programs.runner import PROGRAMS
 
 if TYPE_CHECKING:
     from tests.programs.runner import Runner
@@ -64,21 +67,21 @@ def test_a_batch_of_another_size_is_that_of_a_real_one(run: Runner) -> None:
 
 def test_bfloat16_halves_what_the_model_takes(run: Runner) -> None:
     found = run("fitting_more.cast")
-    assert found["bfloat16"] == found["float32"] / 2
+    assert abs(found["bfloat16"] - found["float32"] / 2) <= 4 * 512  # each in blocks
 
 
 @pytest.mark.parametrize("how", ["model", "function", "error", "data", "interrupt"])
 def test_nothing_is_touched(run: Runner, how: str) -> None:
     found = run("fitting_untouched.touched", how)
     assert (
-        found.pop("ended")
+        re.sub(r"line \d+", "line N", found.pop("ended"))
         == {
             "model": "",
             "function": "",
-            "error": "The step raises RuntimeError: mat1 and mat2 shapes cannot be multiplied (16x8 and 32x64), "
-            "in line 12 of forward: x = self.first(x).",
+            "error": "The step raises RuntimeError: a and b must have same reduction dim, but got [16, 8] X [32, 64], "
+            "in line N of forward: x = self.first(x)",
             "data": "The step can't be followed without being run: it decides by a number that a tensor holds, "
-            "in line 25 of decide: if loss.item() > 1:.",
+            "in line N of decide: if loss.item() > 1:",
             "interrupt": "interrupted",
         }[how]
     )
@@ -86,23 +89,39 @@ def test_nothing_is_touched(run: Runner, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "why"),
+    ("function", "why", "line"),
     [
-        ("by_bool", "it needs the data of a tensor (is_nonzero()), in line {}: if loss > 0:"),
-        ("by_item", "it decides by a number that a tensor holds, in line {}: if loss.item() > 0:"),
-        ("as_index", "it decides by a number that a tensor holds, in line {}: return x[: x.sum().item()]"),
-        ("by_shape", "the shape of what nonzero() returns depends on data, in line {}: return x.nonzero()"),
-        ("leaving", "numpy() takes a tensor's data out of PyTorch, in line {}: return x.numpy()"),
-        ("advancing", "it uses a generator, which can't be copied and would be advanced; use what it yields"),
-        ("saving", "it would write to model.pt, in line {}: torch.save(x, 'model.pt')"),
-        ("writing", "it would write to log.txt, in line {}: open('log.txt', 'a')"),
-        ("loading", "it goes over a DataLoader: give it one batch, batch = next(iter(loader))"),
+        ("by_bool", "it needs what a tensor holds", "if loss > 0:"),
+        ("by_item", "it decides by a number that a tensor holds", "if loss.item() > 0:"),
+        ("as_index", "it decides by a number that a tensor holds", "return x[: x.sum().item()]"),
+        ("by_shape", "the shape of what nonzero() returns depends on data", "return x.nonzero()"),
+        ("leaving", "numpy() takes a tensor's data out of PyTorch", "return x.numpy()"),
+        (
+            "advancing",
+            "it uses a generator, which can't be copied and would be advanced; use what it yields: "
+            "batch = next(it)",
+            'return model(next(items)["x"])',
+        ),
+        ("saving", "it would write to model.pt", 'torch.save(x, "model.pt")'),
+        (
+            "writing",
+            "it would write to log.txt",
+            'open("log.txt", "a").write("x")  # noqa: PTH123, SIM115 - it is what is tested',
+        ),
+        (
+            "loading",
+            "it goes over a DataLoader: give it one batch, batch = next(iter(loader))",
+            "for part, _ in loader:",
+        ),
     ],
 )
-def test_what_cannot_be_followed_is_one_line(run: Runner, function: str, why: str) -> None:
+def test_what_cannot_be_followed_is_one_line(run: Runner, function: str, why: str, line: str) -> None:
     found = run("fitting_functions.why_not", function)
-    assert f"can't be followed without being run: {why.format(f'2 of {function}')}" in found["said"]
-    assert "\n" not in found["said"]
+    source = (PROGRAMS / "fitting_functions.py").read_text().splitlines()
+    begin = next(number for number, text in enumerate(source) if text.startswith(f"def {function}("))
+    number = next(number for number in range(begin, len(source)) if source[number].strip() == line) + 1
+    where = f"in line {number} of {function}: {line}"
+    assert found["said"] == f"The step can't be followed without being run: {why}, {where}"
     assert not found["written"]
 
 
@@ -139,9 +158,9 @@ def test_what_a_function_prints_is_not_shown(run: Runner, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("nothing", "There is no model in a Tensor; give a model, its optimizer and a batch"),
+        ("nothing", "There is no model in a Tensor; give a model, an optimizer and a batch: %gpu_fit"),
         ("two models", "There are two models, and a step has one; --loss names a loss."),
-        ("a number", "an int is no model, no optimizer and no batch of PyTorch's."),
+        ("a number", "an int is neither a model, an optimizer nor a batch of PyTorch's tensors."),
         ("no batch", "There is no batch: %gpu_fit model optimizer batch."),
         (
             "another's optimizer",
@@ -151,7 +170,7 @@ def test_what_a_function_prints_is_not_shown(run: Runner, capsys: pytest.Capture
         ("a size", "--batch is a number of items, and not 0."),
         (
             "no common size",
-            "--batch needs a batch whose tensors have a common dimension 0: this one has none.",
+            "--batch needs a batch whose tensors have a common dimension 0, and this one has none.",
         ),
         ("eval with an optimizer", "--eval is the forward alone: leave the optimizer out."),
         ("a lazy module", "can't be copied without its data: it has no shape yet; call the model once"),

@@ -178,12 +178,12 @@ def saving(x):
 
 
 def writing(x):
-    open("log.txt", "a")
+    open("log.txt", "a").write("x")  # noqa: PTH123, SIM115 - it is what is tested
 
 
 def loading(x):
-    for x, _ in loader:
-        model(x)
+    for part, _ in loader:
+        model(part)
 
 
 def look():

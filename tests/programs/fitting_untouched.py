@@ -1,9 +1,17 @@
 """What `fit` must not touch: the model, its optimizer, the notebook's variables, random numbers."""
 
-import random, sys  # noqa: E401 - the lines below are named in a test
+import gc
+import random
+
+import numpy as np
+import torch
+import torch._dynamo
+from torch import nn
+
+import gpu_magic
 
 
-class Net(__import__("torch").nn.Module):
+class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.first, self.norm, self.head = nn.Linear(32, 64), nn.BatchNorm1d(64), nn.Linear(64, 4)
@@ -14,7 +22,7 @@ class Net(__import__("torch").nn.Module):
 
 
 def train(batch):
-    global steps
+    global steps  # noqa: PLW0603 - as notebooks do
     steps += 1
     loss = nn.functional.cross_entropy(model(batch[0]), batch[1])
     history.append(loss.item())
@@ -33,17 +41,11 @@ def interrupted(batch):
     raise KeyboardInterrupt
 
 
-import numpy as np
-import torch
-import torch._dynamo
-from torch import nn
-
-import gpu_magic
-
 steps, history = 0, []
 model = Net()
 optimizer = torch.optim.AdamW(model.parameters())
 batch = torch.randn(16, 32), torch.randint(4, (16,))
+wrong = torch.randn(16, 8), batch[1]
 
 
 def look():
@@ -61,11 +63,11 @@ def look():
         "groups": [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups],
         "torch": torch.get_rng_state(),
         "random": random.getstate(),
-        "numpy": repr(np.random.get_state()),
+        "numpy": repr(np.random.get_state()),  # noqa: NPY002 - it is the one that others draw from
         "grad mode": torch.is_grad_enabled(),
         "batch": [one.clone() for one in batch],
         "variables": (steps, list(history), id(model), id(optimizer), id(model.first.weight)),
-        "garbage": __import__("gc").isenabled(),
+        "garbage": gc.isenabled(),
         "modes": torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack(),
     }
 
@@ -88,9 +90,7 @@ def touched(how):
     calls = {
         "model": lambda: gpu_magic.fit(model, optimizer, batch, nn.CrossEntropyLoss()),
         "function": lambda: gpu_magic.fit(train, batch),
-        "error": lambda: gpu_magic.fit(
-            model, optimizer, (torch.randn(16, 8), batch[1]), nn.CrossEntropyLoss()
-        ),
+        "error": lambda: gpu_magic.fit(model, optimizer, wrong, nn.CrossEntropyLoss()),
         "data": lambda: gpu_magic.fit(decide, batch),
         "interrupt": lambda: gpu_magic.fit(interrupted, batch),
     }

@@ -84,9 +84,8 @@ class AsOnGpu(TorchFunctionMode):  # type: ignore[misc] # the type checker does 
         device = kwargs.get("device")
         kwargs = {name: value for name, value in kwargs.items() if name not in ("device", "non_blocking")}
         if values and isinstance(values[0], str | torch.device | int) and not isinstance(values[0], bool):
-            device, *values = values
-            if values and isinstance(values[0], bool):
-                values = []
+            device, *more = values
+            values = [one for one in more[:1] if isinstance(one, torch.dtype)]
         if device is not None and str(device) == "meta":
             return func(tensor, device, *values, **kwargs)
         if device is not None and torch.device(device).type == "cpu":

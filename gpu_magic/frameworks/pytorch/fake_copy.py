@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +14,8 @@ from gpu_magic.frameworks.pytorch.stand_ins import stand_in
 from gpu_magic.frameworks.shadow.objects import Shadow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from gpu_magic.frameworks.pytorch.step_memory import StepCounter
 
 __all__ = ["FakeCopy"]
@@ -38,6 +41,12 @@ class FakeCopy:
     def __call__(self, obj: Any) -> Any:
         """Return the copy of an object."""
         return self._shadow.copy(obj)
+
+    def cast(self, tensors: Iterable[Any], dtype: Any) -> None:
+        """Have the copies of real tensors be of another dtype, where they are of floating-point numbers."""
+        for tensor in tensors:
+            if tensor.is_floating_point():
+                self.fakes.cast(tensor, dtype)
 
     @property
     def has_gradients(self) -> bool:
@@ -87,6 +96,7 @@ class FakeCopy:
     def _module(self, module: Any) -> Any:
         new = self._shadow.plain(module)
         new.__dict__["_compiled_call_impl"] = None  # what torch.compile made of it
+        new.__dict__["_apply"] = partial(_apply, new)  # PyTorch's own swaps fake parameters, and fails
         self._counter.label(new.__dict__.get("_buffers", {}).values(), "parameters", is_present=True)
         return new
 
@@ -115,3 +125,16 @@ class FakeCopy:
         self._optimizers.append(new)
         self.label_state()
         return new
+
+
+def _apply(module: Any, function: Callable[[Any], Any], recurse: bool = True) -> Any:
+    """Do what `Module._apply` does, which `to` and `half` call: give a module's tensors to a function."""
+    for child in module.children() if recurse else ():
+        child._apply(function)  # noqa: SLF001
+    for name, parameter in module._parameters.items():  # noqa: SLF001
+        if parameter is not None and (new := function(parameter)) is not parameter:
+            module._parameters[name] = torch.nn.Parameter(new, parameter.requires_grad)  # noqa: SLF001
+    for name, buffer in module._buffers.items():  # noqa: SLF001
+        if buffer is not None:
+            module._buffers[name] = function(buffer)  # noqa: SLF001
+    return module

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import random
 import sys
 import warnings
@@ -14,7 +15,7 @@ import torch
 from gpu_magic.errors import FitError
 from gpu_magic.frameworks.prediction import FunctionCall, Predictor, StepMemory, TrainingStep
 from gpu_magic.frameworks.pytorch.as_on_gpu import AsOnGpu
-from gpu_magic.frameworks.pytorch.batch import mapped, resized, size_of, tensors_in
+from gpu_magic.frameworks.pytorch.batch import resized, size_of, tensors_in
 from gpu_magic.frameworks.pytorch.fake_copy import FakeCopy
 from gpu_magic.frameworks.pytorch.stand_ins import Autocast, first_batch
 from gpu_magic.frameworks.pytorch.step_memory import StepCounter
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.prediction import Step
 
 __all__ = ["FakeStep"]
+
+_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 class FakeStep(Predictor):
@@ -103,8 +106,8 @@ class FakeStep(Predictor):
 def _call(step: FunctionCall, copy: FakeCopy, counter: StepCounter, batch_size: int | None) -> None:
     """Call a function of the user's; twice, where the second call begins with more than the first."""
     function = copy(step.function)
-    args = [resized(copy(value), batch_size) for value in step.args]
-    kwargs = {name: resized(copy(value), batch_size) for name, value in step.kwargs.items()}
+    args = [_resized(copy, counter, value, batch_size) for value in step.args]
+    kwargs = {name: _resized(copy, counter, value, batch_size) for name, value in step.kwargs.items()}
     counter.label(tensors_in([args, kwargs]), "activations", is_present=True)
     counter.begin()
     function(*args, **kwargs)
@@ -122,11 +125,11 @@ class _Training:
         self, step: TrainingStep, batch: Any, copy: FakeCopy, counter: StepCounter, batch_size: int | None
     ) -> None:
         self._step, self._copy, self._counter = step, copy, counter
-        self._model, self._optimizer, self._loss = copy(step.model), copy(step.optimizer), copy(step.loss)
-        self._batch = resized(copy(batch), batch_size)
-        self.notes: tuple[str, ...] = ()
         if step.dtype is not None and not step.amp:
-            self._cast(getattr(torch, step.dtype))
+            copy.cast([*_tensors_of(step), *tensors_in(batch)], getattr(torch, step.dtype))
+        self._model, self._optimizer, self._loss = copy(step.model), copy(step.optimizer), copy(step.loss)
+        self._batch = _resized(copy, counter, batch, batch_size)
+        self.notes: tuple[str, ...] = ()
         for parameter in self._model.parameters():
             parameter.grad = None
         if step.is_eval:
@@ -158,9 +161,22 @@ class _Training:
             self._optimizer.step()
             self._copy.label_state()
 
-    def _cast(self, dtype: Any) -> None:
-        self._model.to(dtype)
-        self._batch = mapped(self._batch, lambda one: one.to(dtype) if one.is_floating_point() else one)
+
+def _tensors_of(step: TrainingStep) -> Iterator[Any]:
+    """Return the tensors of a step's model, and those of its optimizer that are as large as parameters."""
+    yield from step.model.parameters()
+    yield from step.model.buffers()
+    if step.optimizer is not None:
+        yield from (one for one in tensors_in(list(step.optimizer.state.values())) if one.dim())
+
+
+def _resized(copy: FakeCopy, counter: StepCounter, batch: Any, size: int | None) -> Any:
+    """Return the copy of a batch, with another size where one is given: what it was then does not count."""
+    copied = copy(batch)
+    if size is not None:
+        for tensor in tensors_in(copied):
+            counter.leave_out(tensor)
+    return resized(copied, size)
 
 
 @contextlib.contextmanager
@@ -169,6 +185,7 @@ def _kept_state() -> Iterator[None]:
     numpy: Any = sys.modules.get("numpy.random")
     kept = torch.get_rng_state(), random.getstate(), None if numpy is None else numpy.get_state()
     has_grad, precision = torch.is_grad_enabled(), torch.get_default_dtype()
+    was_silent, _LOG.disabled = _LOG.disabled, True  # it would show the traceback of what fails
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -178,6 +195,7 @@ def _kept_state() -> Iterator[None]:
         random.setstate(kept[1])
         if numpy is not None:
             numpy.set_state(kept[2])
+        _LOG.disabled = was_silent
         torch.set_grad_enabled(has_grad)
         torch.set_default_dtype(precision)
 

@@ -51,6 +51,15 @@ class FakeTensors:
             self._by_id[id(tensor)] = found
         return found
 
+    def cast(self, tensor: Any, dtype: Any) -> None:
+        """Have the fake tensor of a real one be of another dtype, without a gradient."""
+        fake = self.fake(tensor)
+        with torch._C.DisableTorchFunction(), _disable_current_modes(), self.mode:  # noqa: SLF001
+            new = torch.empty_strided(fake.size(), fake.stride(), dtype=dtype)
+            if isinstance(tensor, torch.nn.Parameter):
+                new = torch.nn.Parameter(new, requires_grad=tensor.requires_grad)
+        self._by_id[id(tensor)] = new
+
     def present(self) -> dict[LogicalDevice, int]:
         """Return the bytes of the real tensors on each device other than the CPU."""
         found: dict[LogicalDevice, dict[int, int]] = {}

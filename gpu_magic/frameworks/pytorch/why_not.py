@@ -17,7 +17,7 @@ __all__ = ["why_not_followed"]
 
 _LONGEST = 200  # characters of a message, and of a line
 _REASONS = {
-    "DataDependentOutputException": "it needs the data of a tensor ({op})",
+    "DataDependentOutputException": "it needs what a tensor holds",
     "DynamicOutputShapeException": "the shape of what {op} returns depends on data",
     "UnsupportedOperatorException": "{op} is not known without data",
 }
@@ -28,22 +28,21 @@ def why_not_followed(error: BaseException) -> str:
     where = _where(error.__traceback__)
     reason = _REASONS.get(type(error).__name__)
     if isinstance(error, NotFollowed):
-        return f"The step can't be followed without being run: {error}{where}."
+        return f"The step can't be followed without being run: {error}{where}"
     if reason is not None:
         op = str(getattr(error, "func", "")).removeprefix("aten.").partition(".")[0]
-        clause = reason.format(op=f"{op}()" if op != "_local_scalar_dense" else "item()")
-        return f"The step can't be followed without being run: {clause}{where}."
-    message = shortened(" ".join(str(error).split()), _LONGEST)
-    return f"The step raises {type(error).__name__}{f': {message}' if message else ''}{where}."
+        return f"The step can't be followed without being run: {reason.format(op=f'{op}()')}{where}"
+    message = shortened(" ".join(str(error).split()), _LONGEST).rstrip(".")
+    return f"The step raises {type(error).__name__}{f': {message}' if message else ''}{where}"
 
 
 def _where(frames: TracebackType | None) -> str:
     """Return the last line of the user's in a traceback: `, in line 3 of train_step: if loss.item() > 1:`."""
     found = [frame for frame in traceback.walk_tb(frames) if is_users_file(frame[0].f_code.co_filename)]
     if not found:
-        return ""
+        return "."
     frame, number = found[-1]
     line = linecache.getline(frame.f_code.co_filename, number, frame.f_globals).strip()
     name = frame.f_code.co_name
     of = f" of {name}" if name.isidentifier() else ""
-    return f", in line {number}{of}{f': {shortened(line, _LONGEST)}' if line else ''}"
+    return f", in line {number}{of}{f': {shortened(line, _LONGEST)}' if line else '.'}"

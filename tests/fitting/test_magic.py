@@ -1,0 +1,158 @@
+"""`%gpu_fit` and `%gpus auto --fits` as typed, in an IPython shell over a simulated machine, with PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.programs.runner import Runner
+
+
+def test_a_model_an_optimizer_and_a_batch(run: Runner) -> None:
+    (shown, wrong), *_ = run("fitting_typed.typed", ["%gpu_fit model optimizer batch --loss nn.MSELoss()"])
+    lines = shown.split("\n")
+    assert [line.split("  ")[0] for line in lines[:6]] == [
+        "parameters",
+        "gradients",
+        "optimizer state",
+        "activations",
+        "temporary",
+        "peak",
+    ]
+    assert lines[6].startswith(
+        f"{lines[5].split('  ')[-1].strip()} and 0.5 GiB for CUDA itself: fits on SIMULATED GPU 1 (79.5"
+    )
+    assert "SIMULATED GPU 0 (9.5 GiB free)" in lines[6]
+    assert "; batch up to " in lines[6]
+    assert len(lines) == 7
+    assert not wrong
+
+
+def test_the_same_as_html(run: Runner) -> None:
+    page = run("fitting_typed.html")
+    assert "<td>optimizer state</td>" in page
+    assert "gm-bar" in page
+    assert "fits on" in page
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%gpu_fit batch optimizer model",
+        "%gpu_fit model, optimizer, (x, y) --loss nn.functional.mse_loss",
+        "%gpu_fit model optimizer x y --loss lambda out, target: (out - target).square().mean()",
+        "%gpu_fit things['model'] things['optimizer'] state.batch",
+        "%gpu_fit model optimizer loader --loss nn.functional.mse_loss  # a comment",
+        "%gpu_fit model x --eval",
+        "%gpu_fit model optimizer batch --amp --dtype float16",
+        "%gpu_fit model optimizer batch --dtype bfloat16 --batch 64",
+        "%gpu_fit train_step(batch)",
+        "%gpu_fit train_step(batch, scale=2.0);",
+        "%gpu_fit train_step((x.clone(), y))",
+        "%gpu_fit trainer.step(batch)",
+    ],
+)
+def test_ways_to_type_it(run: Runner, line: str) -> None:
+    (shown, wrong), *_ = run("fitting_typed.typed", [line])
+    assert "peak" in shown
+    assert "fits on" in shown
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "%gpu_fit",
+            "There is no model; give a model, an optimizer and a batch: %gpu_fit model optimizer batch;",
+        ),
+        ("%gpu_fit modl optimizer batch", "modl is not a variable here; did you mean model?"),
+        ("%gpu_fit model optimizer x[", "x[ is not an expression: name them as in Python"),
+        ("%gpu_fit model optimizer next(iter(loader))", "next(iter(loader)) calls a function: assign"),
+        ("%gpu_fit nothing.there(x)", "nothing is not a variable here"),
+        ("%gpu_fit x(y)", "x is no function."),
+        (
+            "%gpu_fit model optimizer batch --dtype int8",
+            "--dtype is bfloat16, float16, float32 or float64, and not",
+        ),
+        ("%gpu_fit model optimizer batch --batch many", "--batch is a number of items, and not many."),
+        ("%gpu_fit model optimizer batch --los x", "--loss"),
+        ("%gpu_fit model optimizer batch --loss 3", "--loss is a function or a module, and not an int."),
+    ],
+)
+def test_what_is_wrong_is_one_line(run: Runner, line: str, said: str) -> None:
+    (shown, wrong), *_ = run("fitting_typed.typed", [line])
+    text = f"{shown}{wrong}"
+    assert said in text
+    assert "Traceback" not in text
+
+
+def test_where_no_gpu_has_room_it_says_what_would_fit(run: Runner) -> None:
+    (shown, _), (none, _) = run(
+        "fitting_typed.typed",
+        ["%gpu_fit model optimizer batch --batch 4000000", "%gpu_fit huge optimizer_of_huge x"],
+    )
+    assert (
+        "fits on no GPU of this process: SIMULATED GPU 1 has 79.5 GiB free, the most; batch up to " in shown
+    )
+    assert shown.split("\n")[6].endswith(" would fit.")
+    assert none.split("\n")[6].endswith("; not even a batch of 1 would.")
+
+
+def test_unknown_free_memory_gives_no_verdict(run: Runner) -> None:
+    (shown, _), *_ = run("fitting_typed.typed", ["%gpu_fit model optimizer batch"], "hides")
+    assert "no verdict, as the free memory of GPU 0 is not known." in shown
+
+
+def test_without_a_gpu_there_is_no_verdict(run: Runner) -> None:
+    _, (shown, _) = run("fitting_typed.typed", ["%gpus none", "%gpu_fit model optimizer batch"])
+    assert "no verdict, as this process sees no GPU." in shown
+
+
+def test_a_context_that_is_there_is_not_counted_again(run: Runner) -> None:
+    (shown, _), *_ = run("fitting_typed.typed", ["%gpu_fit model optimizer batch"], "has started")
+    assert "for CUDA itself" not in shown
+
+
+def test_auto_takes_a_gpu_on_which_it_fits(run: Runner) -> None:
+    found = run(
+        "fitting_typed.typed",
+        [
+            "%gpus auto --fits 'model optimizer batch' --dry-run",
+            "%gpus auto --fits huge x --dry-run",
+            "%gpus auto --fits train_step(batch) --dry-run",
+            "%gpus auto --fits model",
+            "%gpus auto --fits huger",
+            "%gpus 0 --fits model",
+            "%gpus auto --fits model --min-free 1GB",
+            "%gpus auto --fits modl",
+        ],
+    )
+    shown = [text + wrong for text, wrong in found]
+    assert "The step takes " in shown[0]
+    assert "at its peak, and CUDA itself 0.5 GiB: --min-free 0.6GiB." in shown[0] or "MiB." in shown[0]
+    assert "cuda:0 = GPU 1" in shown[1]  # GPU 0 has 9.5 GiB free
+    assert "The step takes" in shown[2]
+    assert "Without a batch it is what is there now" in shown[3]
+    assert "--fits model optimizer batch." in shown[3]
+    assert "asks for 1, and none can be picked" in shown[4]
+    assert "--min-free 512.5GiB goes with auto" in shown[5] or "goes with auto" in shown[5]
+    assert "--fits says how much --min-free is: use one of the two." in shown[6]
+    assert "modl is not a variable here; did you mean model?" in shown[7]
+
+
+def test_tab_offers_options_and_variables(run: Runner) -> None:
+    found = run(
+        "fitting_typed.completed",
+        ["%gpu_fit mod", "%gpu_fit model --d", "%gpu_fit model --dtype b", "%gpus auto --f"],
+    )
+    assert found == [
+        ["%gpu_fit model"],
+        ["%gpu_fit model --dtype"],
+        ["%gpu_fit model --dtype bfloat16"],
+        ["%gpus auto --force", "%gpus auto --fits"]
+        if found[3][0].endswith("force")
+        else ["%gpus auto --fits", "%gpus auto --force"],
+    ]
