@@ -17,6 +17,7 @@ TOPICS = {
     "move": "move",
     "launch": "launch",
     "claims": "claims",
+    "fit": "fitting",
     "cluster": "cluster",
     "ends": "engine_ends",
     "panel": "panel",

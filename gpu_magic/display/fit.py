@@ -137,7 +137,7 @@ class Fit:
     def _where(self) -> str:
         """Return on which GPUs it fits; where on none, how far that is off."""
         if self._prediction.rooms is UNKNOWN:
-            return "no verdict, as it is not known which GPUs this process sees"
+            return "no verdict, as it is not known which GPUs this process sees: %gpus 0 chooses one"
         if not self._rooms:
             return "no verdict, as this process sees no GPU"
         known = [room for room in self._rooms if room.available is not UNKNOWN]

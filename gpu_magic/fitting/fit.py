@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Prediction", "predict"]
 
 # Seconds for a whole prediction: those for other batches begin only within it.
-_SECONDS = 3.0
+_SECONDS = 2.7
 
 
 @dataclass(frozen=True)

@@ -102,8 +102,14 @@ def test_where_no_gpu_has_room_it_says_what_would_fit(run: Runner) -> None:
 
 
 def test_unknown_free_memory_gives_no_verdict(run: Runner) -> None:
-    (shown, _), *_ = run("fitting_typed.typed", ["%gpu_fit model optimizer batch"], "hides")
+    _, (shown, _) = run("fitting_typed.typed", ["%gpus 0,1", "%gpu_fit model optimizer batch"], "hides")
     assert "no verdict, as the free memory of GPU 0 is not known." in shown
+
+
+def test_unknown_gpus_give_no_verdict(run: Runner) -> None:
+    """Without memory it is not known whether the GPUs are alike, and so not which one CUDA counts first."""
+    (shown, _), *_ = run("fitting_typed.typed", ["%gpu_fit model optimizer batch"], "hides")
+    assert "no verdict, as it is not known which GPUs this process sees: %gpus 0 chooses one." in shown
 
 
 def test_without_a_gpu_there_is_no_verdict(run: Runner) -> None:
