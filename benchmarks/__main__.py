@@ -23,6 +23,7 @@ TOPICS = {
     "panel": "panel",
     "page": "page",
     "table": "rendering",
+    "usage": "usage",
     "wheel": "wheel",
 }
 

@@ -1,8 +1,8 @@
 """Runs the notebooks on a simulated machine whose clock stands still, and keeps their outputs.
 
-In moving.ipynb and usage.ipynb PyTorch has the tests' pretend accelerator; in usage.ipynb the kernel is at work on
-the simulated machine, too, and the clock runs. In shared_server.ipynb GPUs are claimed, where no
-other process sees it; in the others they are not, so that they can run side by side.
+In moving.ipynb and usage.ipynb PyTorch has the tests' pretend accelerator; in usage.ipynb the kernel also
+works on the simulated machine, and the clock runs. In shared_server.ipynb GPUs are claimed, where no other
+process sees it; in the others they are not, so that they can run side by side.
 
 The tests then hold the notebooks to these outputs, so look at the difference before you commit it.
 

@@ -16,30 +16,11 @@ if TYPE_CHECKING:
     from gpu_magic.usage.reading import DeviceReading, Reading
     from gpu_magic.usage.targets import Target
 
-__all__ = ["Found", "analyze"]
+__all__ = ["analyze"]
 
 # NVML's utilization is of the time before it is read, a sixth of a second to a second (`nvmlUtilization_t`).
 _SHORTEST_PERIOD, _LONGEST_PERIOD = 1 / 6, 1.0  # seconds
 _MOST_OTHERS = 8
-
-
-class Found(NamedTuple):
-    """What was used of a GPU, and how that is known.
-
-    Parameters
-    ----------
-    usage
-        The figures.
-    is_touched
-        Whether the block has worked there, or has taken or given back memory, as far as that can be seen.
-    has_memory
-        Whether this process had memory there.
-
-    """
-
-    usage: GpuUsage
-    is_touched: bool
-    has_memory: bool
 
 
 class _Memory(NamedTuple):
@@ -51,8 +32,8 @@ class _Memory(NamedTuple):
     is_exact: bool
 
 
-def analyze(block: Measurement, target: Target, wall: float) -> Found:
-    """Return what a block that has ended has used of a device.
+def analyze(block: Measurement, target: Target, wall: float, *, only_touched: bool) -> GpuUsage | None:
+    """Return what a block that has ended has used of a device; None where it has used nothing of it.
 
     Parameters
     ----------
@@ -62,22 +43,25 @@ def analyze(block: Measurement, target: Target, wall: float) -> Found:
         The device.
     wall
         The seconds that the block took.
+    only_touched
+        Whether memory that this process had there before, and still has, does not count as use.
 
     """
     readings = [one.devices.get(target.uuid, NOT_READ) for one in block.readings]
-    times = [reading.at - block.began for reading in block.readings]
     memory = _memory(block.readings, readings, block.peaks, target.name)
+    if not _is_used(block.readings, readings, memory, target.name, only_touched=only_touched):
+        return None
+    times = [reading.at - block.began for reading in block.readings]
     busy = _mean([one.utilization for one in readings], times, wall)
-    own = _mean([one.work for one in readings], times, wall)
     at_first, at_last = memory.series[0], memory.series[-1]
     others = tuple(dict.fromkeys(other for one in readings[1:] for other in one.others))
-    usage = GpuUsage(
+    return GpuUsage(
         name=target.name,
         gpu=target.gpu,
         model=target.model,
         uuid=target.uuid,
         busy=busy,
-        busy_own=own,
+        busy_own=_mean([one.work for one in readings], times, wall),
         idle=UNKNOWN if busy is UNKNOWN else wall * (1 - busy / 100),
         peak=UNKNOWN if memory.peak is None else memory.peak,
         peak_by=memory.source,
@@ -87,9 +71,24 @@ def analyze(block: Measurement, target: Target, wall: float) -> Found:
         others=others[:_MOST_OTHERS],
         samples=tuple(_samples(times, memory.series, readings)),
     )
-    has_changed = at_first != at_last or (memory.peak or 0) > (at_first or 0)
-    has_made = _allocations(block.readings[-1], target.name) > _allocations(block.readings[0], target.name)
-    return Found(usage, has_changed or has_made or _has_worked(readings), bool(memory.peak))
+
+
+def _is_used(
+    readings: Sequence[Reading],
+    by_driver: Sequence[DeviceReading],
+    memory: _Memory,
+    name: str,
+    *,
+    only_touched: bool,
+) -> bool:
+    """Return whether a block has worked on a device, or has taken or given back memory there."""
+    at_first, at_last, peak = memory.series[0], memory.series[-1], memory.peak or 0
+    if peak and not only_touched:
+        return True
+    if at_first != at_last or peak > (at_first or 0):
+        return True
+    has_made = _allocations(readings[-1], name) > _allocations(readings[0], name)
+    return has_made or _has_worked(by_driver)
 
 
 def _memory(

@@ -105,7 +105,10 @@ class Recorder:
         block.keep_peaks(last)
         block.readings.append(last)
         machine = self._machines.find(session)  # the block can have chosen GPUs
-        found = [analyze(block, target, wall) for target in _targets(block, machine, last)]
+        found = (
+            analyze(block, target, wall, only_touched=only_touched)
+            for target in _targets(block, machine, last)
+        )
         return CellUsage(
             cell=cell,
             code=code,
@@ -113,7 +116,7 @@ class Recorder:
             wall=wall,
             user=user,
             system=system,
-            gpus=tuple(one.usage for one in found if one.is_touched or (one.has_memory and not only_touched)),
+            gpus=tuple(usage for usage in found if usage is not None),
             problem=machine.problem,
             has_failed=has_failed,
             versions=_versions(machine),

@@ -1,0 +1,100 @@
+"""What it costs to measure a cell: `%%gpu_time` beside `%%time`, the sampler, and nothing when it is off."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from traitlets.config import Config
+
+from benchmarks import timing
+from benchmarks.machine import driver_libraries, sleepers
+from benchmarks.probe import start_cuda
+from benchmarks.report import Row, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["run"]
+
+PLAIN, TIME, GPU_TIME = "a plain cell", "%%time", "%%gpu_time"
+LOADED, ON, OFF = "gpu_magic loaded", "%gpu_time on", "on, and off again"
+MOST_MORE = 150e-6  # seconds over %%time
+MOST_SAMPLING = 0.01  # of a core
+SECONDS = 5.0
+NOISE = 1.05
+
+
+def run() -> list[Table]:
+    cells = {PLAIN: "plain", TIME: "time", GPU_TIME: "gpu_time", LOADED: "loaded", ON: "on", OFF: "off"}
+    targets = {name: f"benchmarks.usage:cell:{how}" for name, how in cells.items()}
+    tables = []
+    with sleepers() as pids, driver_libraries(pids) as environment:
+        for mask, which in (("0", "one GPU"), ("0,1,2,3,4,5,6,7", "eight GPUs")):
+            chosen = environment | {"CUDA_VISIBLE_DEVICES": mask}
+            tables.append(_table(which, timing.steady(targets, chosen, processes=5)))
+            share = timing.ask("benchmarks.usage:sampling", chosen)
+            row = Row("sampling", share, "1 % of a core", share <= MOST_SAMPLING)
+            tables.append(
+                Table(f"A cell that waits, measured on {which}", [row], write=lambda share: f"{share:.2%}")
+            )
+    return tables
+
+
+def _table(which: str, seconds: dict[str, float]) -> Table:
+    more = seconds[GPU_TIME] - seconds[TIME]
+    rows = [Row(name, value) for name, value in seconds.items()]
+    rows[2] = Row(GPU_TIME, seconds[GPU_TIME], "150 µs over %%time", more <= MOST_MORE)
+    rows[-1] = Row(OFF, seconds[OFF], "nothing (5 % noise)", seconds[OFF] <= NOISE * seconds[LOADED])
+    notes = [f"%%gpu_time takes {more * 1e6:.0f} µs more than %%time."]
+    return Table(f"A cell, `1`, on {which}, CUDA started", rows, PLAIN, notes=notes)
+
+
+# What follows runs in a worker.
+
+
+def cell(how: str) -> Callable[[], object]:
+    """Run a cell as a kernel does, and drop what it shows."""
+    shell = _shell()
+    if how in ("gpu_time", "loaded", "on", "off"):
+        shell.run_line_magic("load_ext", "gpu_magic")
+    start_cuda()
+    with capture_output():
+        if how in ("on", "off"):
+            shell.run_line_magic("gpu_time", "on")
+        if how == "off":
+            shell.run_line_magic("gpu_time", "off")
+        shell.run_cell("1;")  # the watch sees that CUDA has started, and ends
+    code = f"%%{how}\n1;" if how in ("time", "gpu_time") else "1;"
+
+    def run_it() -> object:
+        with capture_output():
+            return shell.run_cell(code)
+
+    return run_it
+
+
+def sampling() -> float:
+    """Return the share of a core that it takes to measure a block that does nothing."""
+    import gpu_magic
+
+    start_cuda()
+    with gpu_magic.gpu_time():
+        pass
+    before = _cpu()
+    with gpu_magic.gpu_time():
+        time.sleep(SECONDS)
+    return (_cpu() - before) / SECONDS
+
+
+def _cpu() -> float:
+    return sum(os.times()[:2])
+
+
+def _shell() -> Any:
+    config = Config()
+    config.HistoryManager.enabled = False  # no database on disk, and no thread that writes it
+    return InteractiveShell.instance(config=config)
