@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import FitError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from gpu_magic.display.fit import Fit
     from gpu_magic.fitting.bound import Bound
 
-__all__ = ["bound_of", "fit", "fit_values"]
+__all__ = ["bound_of", "fit", "fit_values", "named_values"]
 
 
 def fit(
@@ -94,6 +94,13 @@ def fit_values(
 
     options = FitOptions(loss, eval, amp, dtype, _size(batch_size))
     return Fit(predict(values, options, lambda: take_snapshot(current())))
+
+
+def named_values(text: str, namespace: dict[str, Any], hidden: Container[str]) -> list[Any]:
+    """Return the values of what a line names: see `fitting.expressions.values`."""
+    from gpu_magic.fitting.expressions import values
+
+    return values(text, namespace, hidden)
 
 
 def bound_of(fits: Any) -> Bound:

@@ -9,10 +9,10 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 import gpu_magic
+from gpu_magic.api.fitting import named_values
 from gpu_magic.display.refusal import RefusalBlock
 from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
-from gpu_magic.fitting.expressions import values
 from gpu_magic.magics import asking, magics_of, own_processes
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.expansion import expand
@@ -116,7 +116,7 @@ class GpusMagic:
                 warnings.simplefilter("ignore", CudaInitializedWarning)
                 if options["fits"] is not None:
                     shell = self._shell
-                    options["fits"] = values(options["fits"], shell.user_ns, shell.user_ns_hidden)
+                    options["fits"] = named_values(options["fits"], shell.user_ns, shell.user_ns_hidden)
                 with WaitingLine() as line_of_waiting:
                     choice = gpu_magic.choose(request, on_wait=line_of_waiting.show, **options)
         except KernelRestarting:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.programs.runner import PROGRAMS
-
-if TYPE_CHECKING:
-    from tests.programs.runner import Runner
+from tests.programs.runner import PROGRAMS, Runner, devices
 
 CLOSE = 0.05
 MODELS = [
@@ -185,3 +181,12 @@ def test_bad_input_is_one_line(run: Runner, given: str, said: str) -> None:
     found = run("fitting_more.refused", given)
     assert said in found
     assert "\n" not in found
+
+
+def test_what_is_on_a_gpu_already_is_known(pretend: dict[str, str]) -> None:
+    """The prediction is the same wherever the model is; what it takes there now is not needed twice."""
+    found = Runner(devices(pretend))("fitting_on_gpu.there")
+    steps = found["present"].pop("pretend:1")
+    assert 0 <= steps <= 4 * 4  # PyTorch's counts of steps
+    assert found.pop("with the batch") == {"pretend:1": steps}
+    assert found == {"same": True, "present": {}, "of the cpu": {}, "devices": ["pretend:1", "pretend:1"]}
