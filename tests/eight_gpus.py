@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic import frameworks
-from gpu_magic.frameworks.base import Framework, Holding, MemoryPool
+from gpu_magic.frameworks.answers import Holding, MemoryPool
+from gpu_magic.frameworks.base import Framework
 from gpu_magic.frameworks.transfer import Load, Transfer
 from gpu_magic.selection.target import CPU, LogicalDevice
 

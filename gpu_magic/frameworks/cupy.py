@@ -6,7 +6,8 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks.base import Framework, Holding, OutOfMemory
+from gpu_magic.frameworks.answers import Holding, OutOfMemory
+from gpu_magic.frameworks.base import Framework
 from gpu_magic.frameworks.copying import CopyTransfer
 from gpu_magic.frameworks.out_of_memory import wanted_in
 from gpu_magic.selection.target import LogicalDevice

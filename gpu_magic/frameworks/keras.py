@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from gpu_magic.frameworks import get
-from gpu_magic.frameworks.base import Components, Framework
+from gpu_magic.frameworks.answers import Components
+from gpu_magic.frameworks.base import Framework
 from gpu_magic.frameworks.keras_step import predictor
 
 if TYPE_CHECKING:

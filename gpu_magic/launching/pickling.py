@@ -14,7 +14,8 @@ from gpu_magic.selection.target import LogicalDevice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpu_magic.frameworks.base import Framework, Holding
+    from gpu_magic.frameworks.answers import Holding
+    from gpu_magic.frameworks.base import Framework
 
 __all__ = ["NotPickled", "Pickled", "pickled"]
 

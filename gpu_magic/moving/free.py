@@ -16,7 +16,8 @@ from gpu_magic.text import shortened
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
-    from gpu_magic.frameworks.base import Framework, Holding
+    from gpu_magic.frameworks.answers import Holding
+    from gpu_magic.frameworks.base import Framework
     from gpu_magic.moving.history import History
     from gpu_magic.selection.target import LogicalDevice
 

@@ -15,7 +15,7 @@ from gpu_magic.text import with_article
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from gpu_magic.frameworks.base import Components
+    from gpu_magic.frameworks.answers import Components
     from gpu_magic.placement.budget import Budget
     from gpu_magic.selection.target import LogicalDevice
 

@@ -13,7 +13,7 @@ from gpu_magic.placement.holdings import holdings_of
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from gpu_magic.frameworks.base import Holding
+    from gpu_magic.frameworks.answers import Holding
     from gpu_magic.moving.plan import Plan
     from gpu_magic.selection.target import LogicalDevice
 

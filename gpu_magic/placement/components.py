@@ -13,7 +13,7 @@ from types import MemberDescriptorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from gpu_magic.frameworks.base import Components
+from gpu_magic.frameworks.answers import Components
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_magic.frameworks.base import Holding
+from gpu_magic.frameworks.answers import Holding
 from gpu_magic.placement.collection import collection_paused
 from gpu_magic.placement.walk import Node, Walker
 from gpu_magic.selection.target import CPU, LogicalDevice

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from gpu_magic.frameworks.base import Components
+from gpu_magic.frameworks.answers import Components
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import imported
-from gpu_magic.frameworks.base import Components
+from gpu_magic.frameworks.answers import Components
 from gpu_magic.placement.components import (
     COMMON,
     PLAIN,

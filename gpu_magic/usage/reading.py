@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.counters import Counters
     from gpu_magic.devices.processes import Process
-    from gpu_magic.frameworks.base import MemoryPool
+    from gpu_magic.frameworks.answers import MemoryPool
     from gpu_magic.process.session import Session
     from gpu_magic.selection.target import LogicalDevice
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpu_magic.devices.status import GpuProcess
-    from gpu_magic.frameworks.base import OutOfMemory
+    from gpu_magic.frameworks.answers import OutOfMemory
     from gpu_magic.moving.history import History
 
 __all__ = ["Shortage", "find_shortage"]

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.base import Components, Framework, Holding, MemoryPool, OutOfMemory
+from gpu_magic.frameworks.answers import Components, Holding, MemoryPool, OutOfMemory
+from gpu_magic.frameworks.base import Framework
 from gpu_magic.frameworks.copying import CopyTransfer
 from gpu_magic.frameworks.jax.compiled_step import CompiledStep
 from gpu_magic.frameworks.jax.devices import backends, devices_like, has_plugin, logical_device, platform

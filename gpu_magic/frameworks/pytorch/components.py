@@ -6,7 +6,7 @@ import sys
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks.base import Components
+from gpu_magic.frameworks.answers import Components
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.base import Framework, Holding, MemoryPool, OutOfMemory
+from gpu_magic.frameworks.answers import Holding, MemoryPool, OutOfMemory
+from gpu_magic.frameworks.base import Framework
 from gpu_magic.frameworks.out_of_memory import wanted_in
 from gpu_magic.frameworks.prediction import ModelCall
 from gpu_magic.frameworks.pytorch.components import components_of
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import FrameType
 
-    from gpu_magic.frameworks.base import Components
+    from gpu_magic.frameworks.answers import Components
     from gpu_magic.frameworks.prediction import Predictor, Step
     from gpu_magic.frameworks.transfer import Transfer
     from gpu_magic.selection.memory import MemorySettings

@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.base import Components, Framework, Holding, MemoryPool, OutOfMemory
+from gpu_magic.frameworks.answers import Components, Holding, MemoryPool, OutOfMemory
+from gpu_magic.frameworks.base import Framework
 from gpu_magic.frameworks.copying import CopyTransfer
 from gpu_magic.frameworks.out_of_memory import wanted_in
 from gpu_magic.frameworks.tensorflow.devices import (
