@@ -46,6 +46,10 @@ class ThreadTask(BackgroundTask):
 
     Attributes
     ----------
+    cell
+        The number of the notebook's cell that it is.
+    began
+        When it began, on the clock of `time.monotonic`.
     result
         What the function has returned.
     error
@@ -69,10 +73,10 @@ class ThreadTask(BackgroundTask):
         self.name, self.where = name, ""
         self.error: BaseException | None = None
         self._traceback: TracebackType | None = None
-        self._function, self._scope, self._cell = function, scope, cell
+        self.cell, self.began = cell, time.monotonic()
+        self._function, self._scope = function, scope
         self._at_begin, self._at_end = at_begin, at_end
         self._begun, self._ended = threading.Event(), threading.Event()
-        self._begun_at = time.monotonic()
         self._seconds: float | None = None
         self._lock = threading.Lock()  # for the two that follow
         self._can_be_interrupted = self._was_interrupted = False
@@ -103,7 +107,7 @@ class ThreadTask(BackgroundTask):
     @property
     def seconds(self) -> float:
         """For how long it has run."""
-        return time.monotonic() - self._begun_at if self._seconds is None else self._seconds
+        return time.monotonic() - self.began if self._seconds is None else self._seconds
 
     def join(self, timeout: float | None = None) -> bool:
         return self._ended.wait(timeout)
@@ -156,7 +160,7 @@ class ThreadTask(BackgroundTask):
 
     def _work(self) -> None:
         __tracebackhide__ = True
-        cuda_watch.begin_beside(self._cell)
+        cuda_watch.begin_beside(self.cell)
         try:
             with self._scope as devices:
                 self._begin(devices)
@@ -168,7 +172,7 @@ class ThreadTask(BackgroundTask):
         except BaseException as error:  # noqa: BLE001 - whoever waits is told
             self.error, self._traceback = error, error.__traceback__
         finally:
-            cuda_watch.end_beside(self._cell)
+            cuda_watch.end_beside(self.cell)
             self._end()
 
     def _begin(self, devices: Sequence[LogicalDevice]) -> None:
@@ -178,7 +182,7 @@ class ThreadTask(BackgroundTask):
         self._begun.set()
 
     def _end(self) -> None:
-        self._seconds = time.monotonic() - self._begun_at
+        self._seconds = time.monotonic() - self.began
         self._how = self._how_it_ended()
         del self._function, self._scope  # they lead to the notebook's variables
         try:

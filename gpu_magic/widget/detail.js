@@ -19,7 +19,8 @@ class DetailView {
     this.util = new FigureView("Utilization", new Chart(LARGE));
     this.memory = new FigureView("Memory", new Chart(LARGE_SHARES, (share) => this.gibibytes(share)), "gm-detail-memory");
     this.power = make("p", "gm-detail-power");
-    figures.append(this.util.element, this.memory.element, this.power);
+    this.cells = new CellList();
+    figures.append(this.util.element, this.memory.element, this.power, this.cells.element);
     const lists = this.cell.appendChild(make("div", "gm-detail-lists"));
     this.processes = new ProcessList(this.key, this.store, () => this.chevron.closest(".gm-row").focus());
     this.variables = new VariableList(this.store);
@@ -36,10 +37,12 @@ class DetailView {
     // An instance has no utilization of its own, and a GPU that is lost has no figures.
     const samples = store.history[key] ?? [];
     this.util.element.hidden = row.parent || !samples.some((value) => value !== null);
-    this.util.show(figure(utilization, "%"), samples);
+    const bands = placeCells(store.cells.latest(store.second), store.second, samples.length);
+    this.util.show(figure(utilization, "%"), samples, bands);
     this.total = parseFloat(row.total);
     this.memory.element.hidden = !detail.memory?.some((value) => value !== null) || Number.isNaN(this.total);
-    this.memory.show(`${used === null ? "?" : used.toFixed(1)} / ${row.total}`, detail.memory ?? []);
+    this.memory.show(`${used === null ? "?" : used.toFixed(1)} / ${row.total}`, detail.memory ?? [], bands);
+    this.cells.show(this.util.element.hidden && this.memory.element.hidden ? [] : bands);
     this.showPower(power, detail);
     this.processes.show(row, detail);
     const isHere = detail.processes?.some(({ whose }) => whose);
@@ -73,6 +76,8 @@ class DetailView {
   }
 
   close() {
+    this.util.close();
+    this.memory.close();
     this.element.remove();
     setAttribute(this.chevron, "aria-expanded", "false");
     setAttribute(this.chevron, "aria-controls", null);
@@ -90,15 +95,21 @@ class FigureView {
     this.element.append(chart.element);
     const axis = this.element.appendChild(make("p", "gm-detail-axis", { "aria-hidden": "true" }));
     this.times = ["", ""].map(() => axis.appendChild(make("span")));
+    this.bands = new Bands(chart, axis, this.times);
   }
 
-  show(value, samples) {
+  show(value, samples, bands) {
     setText(this.value, value);
     this.chart.draw(samples);
     // The chart fills from the left; once it is full, the oldest sample leaves it.
     const isFull = samples.length >= SAMPLES;
     setText(this.times[0], isFull ? "3 min ago" : "");
     setText(this.times[1], isFull ? "now" : "");
+    this.bands.show(bands);
+  }
+
+  close() {
+    this.bands.close();
   }
 }
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpu_magic.widget.cells import CellTimes
+
 __all__ = ["IdleCallback"]
 
 
@@ -27,11 +29,13 @@ class IdleCallback:
     ----------
     call
         What is called; its argument says whether a cell is about to run.
+    cells
+        Is told when a cell begins and ends: not of those that a cell runs.
 
     """
 
-    def __init__(self, call: Callable[[bool], None]) -> None:
-        self._call = call
+    def __init__(self, call: Callable[[bool], None], cells: CellTimes) -> None:
+        self._call, self._cells = call, cells
         self._shell: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._depth = 0  # of the running cell, as cells can run cells
@@ -68,6 +72,8 @@ class IdleCallback:
             # Not pre_execute, which ipykernel triggers for each message of a widget, too.
             shell.events.register("pre_run_cell", self._before_cell)
             shell.events.register("post_run_cell", self._after_cell)
+            if depth:  # when it began is not known
+                self._cells.begin(len(shell.history_manager.input_hist_parsed) - 1)
         self.request()
 
     def detach(self) -> None:
@@ -76,6 +82,7 @@ class IdleCallback:
             self._shell.events.unregister("pre_run_cell", self._before_cell)
             self._shell.events.unregister("post_run_cell", self._after_cell)
         self._shell, self._depth = None, 0
+        self._cells.drop_running()
 
     def request(self) -> None:
         """Have the function called as soon as no cell runs. Can be called on any thread."""
@@ -89,7 +96,7 @@ class IdleCallback:
 
     # A subshell runs its cells on a thread of its own: those are ignored.
 
-    def _before_cell(self, _info: object) -> None:
+    def _before_cell(self, info: Any) -> None:
         if not _is_main_thread():
             return
         try:
@@ -97,18 +104,28 @@ class IdleCallback:
             self._call_if_idle(before_cell=True)
         finally:
             self._depth += 1
+        if self._depth == 1 and self._shell is not None:
+            # Its input is listed next. IPython 9 has counted the cell up here, and IPython 8 does at its end.
+            inputs = self._shell.history_manager.input_hist_parsed
+            self._cells.begin(len(inputs) if info.store_history else None)
 
-    def _after_cell(self, _result: object) -> None:
-        if not _is_main_thread():
+    def _after_cell(self, result: Any) -> None:
+        # ipykernel has no result of an interrupted cell that awaits; nothing begins where a cell is blank.
+        if not _is_main_thread() or (result is not None and _is_blank(result.info.raw_cell)):
             return
         self._depth = max(0, self._depth - 1)
         if not self._depth:
+            self._cells.end(is_numbered=result is None or result.info.store_history)
             self.free_since = time.monotonic()
             self.request()  # and not here: the watch has yet to note what this cell has started
 
 
 def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
+
+
+def _is_blank(text: str) -> bool:
+    return not text or text.isspace()
 
 
 def _is_in_cell(shell: Any) -> bool:

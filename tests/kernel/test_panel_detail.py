@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import LIMIT, ROOT
 from tests.kernel.test_panel import Page, next_of
 from tests.machine import CARDS, MIG, Driver
 from tests.native import SOURCES
@@ -252,3 +252,134 @@ def test_nothing_is_freed_while_a_cell_runs(cupy_page: Page) -> None:
     reply = kernel.run("panel.state.details.free(); time.sleep(0.5); print(len(Out), end='')")
     assert reply.stdout == "1"
     assert "Dropped Out[" in cupy_page.hear_said()["text"]
+
+
+def cells_of(page: Page, is_enough: Callable[[dict[int, list[Any]]], bool]) -> dict[int, list[Any]]:
+    """Return the cells that the page knows, by id, as soon as that is enough."""
+    cells: dict[int, list[Any]] = {}
+    while message := next_of(page, "cells"):
+        if message["is_all"]:
+            cells.clear()
+        cells |= {cell[0]: cell for cell in message["cells"]}
+        if is_enough(cells):
+            return cells
+    raise TimeoutError
+
+
+def numbered(cells: dict[int, list[Any]], number: int) -> list[Any]:
+    """Return the cell of a number, which may be one of several short ones; empty where there is none."""
+    for cell in cells.values():
+        if cell[1] is not None and cell[1] <= number <= cell[2]:
+            return cell
+    return []
+
+
+NUMBER = "print(len(In) - 1, end='')"
+
+
+def test_cells_are_told_where_a_row_is_open(page: Page) -> None:
+    kernel = page.kernel
+    number = int(kernel.run(NUMBER).stdout)
+    kernel.run("import time; time.sleep(1.2)")
+    watch(page, "1")
+    cells = cells_of(page, lambda cells: bool(numbered(cells, number + 1)))
+    _, first, last, begin, end, is_beside = numbered(cells, number + 1)
+    assert (first, last, is_beside) == (number + 1, number + 1, False)
+    assert end - begin > 1.1
+    kernel.client.execute("time.sleep(3)")
+    news = cells_of(page, lambda cells: bool(numbered(cells, number + 2)))
+    assert len(news) == 1
+    running = numbered(news, number + 2)
+    assert running[3] >= end
+    assert running[4] is None
+    ended = numbered(
+        cells_of(page, lambda cells: bool((cell := numbered(cells, number + 2)) and cell[4])), number + 2
+    )
+    assert ended[4] - ended[3] > 2.9
+    assert ended[:4] == running[:4]
+
+
+def test_cells_that_a_cell_runs_are_a_part_of_it(page: Page) -> None:
+    kernel = page.kernel
+    number = int(kernel.run(NUMBER).stdout)
+    inner = "get_ipython().run_cell('time.sleep(0.5)', store_history=True)"
+    blank = "get_ipython().run_cell('   ')"
+    kernel.run(f"import time\n{blank}\n{inner}\n{blank}\n{inner}\ntime.sleep(1.1)")
+    watch(page, "1")
+    cells = cells_of(page, lambda cells: bool(numbered(cells, number + 1)))
+    *_, begin, end, _ = numbered(cells, number + 1)
+    assert end - begin > 2
+    assert not numbered(cells, number + 2)
+
+
+def test_a_cell_that_fails_or_is_interrupted_has_an_end(page: Page) -> None:
+    kernel = page.kernel
+    number = int(kernel.run(NUMBER).stdout)
+    kernel.run("import time; time.sleep(1.1); 1 / 0")
+    # Not before they sleep: an interrupt that comes earlier is none of theirs.
+    kernel.run_and_interrupt("display('one'); time.sleep(600)", lambda: "one" in kernel.heard)
+    awaits = "import asyncio; display('two'); await asyncio.sleep(2)"
+    kernel.run_and_interrupt(awaits, lambda: "two" in kernel.heard)
+    kernel.run("time.sleep(1.1)")
+    watch(page, "1")
+    cells = cells_of(page, lambda cells: bool(numbered(cells, number + 4)))
+    assert all(numbered(cells, number + step)[4] for step in range(1, 5))
+    begins = [cell[3] for cell in cells.values()]
+    ends = [cell[4] for cell in cells.values()]
+    assert all(end <= begin for end, begin in zip(ends, begins[1:], strict=False))
+
+
+def test_a_cell_without_a_history_has_no_number(page: Page) -> None:
+    kernel = page.kernel
+    kernel.client.execute("import time; time.sleep(1.1)", store_history=False, reply=True, timeout=LIMIT)
+    watch(page, "1")
+    cells = cells_of(page, lambda cells: any(cell[1] is None for cell in cells.values()))
+    assert sum(cell[1] is None for cell in cells.values()) == 1
+
+
+def test_a_cell_in_the_background_is_told_until_its_end(page: Page) -> None:
+    kernel = page.kernel
+    kernel.run("%load_ext gpu_magic")
+    number = int(kernel.run(NUMBER).stdout)
+    body = "import time, pathlib\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.01)"
+    assert kernel.run(f"%%on_gpu cpu --background\n{body}").status == "ok"
+    watch(page, "1")
+    cell = cells_of(page, lambda cells: -1 in cells)[-1]
+    assert cell[1:3] == [number + 1, number + 1]
+    assert cell[4:] == [None, True]
+    kernel.run("pathlib.Path('go').touch()")
+    ended = cells_of(page, lambda cells: -1 in cells and cells[-1][4] is not None)[-1]
+    assert ended[:4] == cell[:4]
+    assert ended[4] > ended[3]
+
+
+def test_nothing_is_told_of_cells_where_nothing_is_new(page: Page) -> None:
+    watch(page, "1")
+    cells_of(page, bool)
+    page.kernel.run("pass")
+    list(iter(lambda: page.hear(3.0), {}))
+    heard = iter(lambda: page.hear(3.0), {})
+    assert "cells" not in {message["type"] for message in heard}
+    other = Page(page.kernel, "other")
+    other.do(type="set_visibility", view="w", visibility="watched")
+    page.kernel.run("import time; time.sleep(2)")
+    assert "cells" not in {message.get("type") for message in iter(lambda: other.hear(2.0), {})}
+
+
+def test_unloading_leaves_nothing_that_notes_cells(page: Page) -> None:
+    kernel = page.kernel
+    hooks = (
+        "sum('gpu_magic' in getattr(f, '__module__', '') or 'gpu_magic' in repr(f) "
+        "for l in get_ipython().events.callbacks.values() for f in l)"
+    )
+    kernel.run("%load_ext gpu_magic")
+    assert int(kernel.run(hooks).text) > 0
+    kernel.run("%unload_ext gpu_magic")
+    assert kernel.run(hooks).text == "0"
+    number = int(kernel.run(NUMBER).stdout)
+    kernel.run("import time; time.sleep(1.1)")
+    kernel.run("%load_ext gpu_magic")
+    kernel.run("time.sleep(1.1)")
+    watch(page, "1")
+    cells = cells_of(page, lambda cells: bool(numbered(cells, number + 3)))
+    assert not numbered(cells, number + 1)
