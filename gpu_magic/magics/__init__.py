@@ -188,7 +188,8 @@ class GpuMagics:
 
     def _explain_failure(self, result: Any) -> None:
         """Say what holds the memory, where a cell has failed for want of it."""
-        if isinstance(result.error_in_exec, Exception):
+        # ipykernel has no result of a cell that awaits and was interrupted.
+        if isinstance(getattr(result, "error_in_exec", None), Exception):
             from gpu_magic.frameworks import imported
 
             if imported():

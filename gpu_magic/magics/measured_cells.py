@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import GpuMagicError
@@ -52,6 +53,8 @@ class MeasuredCells:
                 self._shell.events.unregister(event, hook)
 
     def _before(self, info: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # a subshell runs its cells beside those of the notebook
         self._depth += 1
         if self._depth > 1 or info.silent:
             return
@@ -60,17 +63,23 @@ class MeasuredCells:
             self._block = recorder().begin(reset=False)
 
     def _after(self, result: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        # ipykernel has no result of a cell that awaits and was interrupted; a blank cell has no begin.
+        info = None if result is None else result.info
+        if info is not None and not info.raw_cell.strip():
+            return
         self._depth = max(0, self._depth - 1)  # the cell that says "on" has only an end
-        block, info = self._block, result.info
+        block = self._block
         if self._depth or block is None:
             return
         self._block = None
         with contextlib.suppress(GpuMagicError):
             usage = recorder().end(
                 block,
-                cell=cell_number(self._shell) if info.store_history else None,
-                code=first_line(info.raw_cell),
-                has_failed=not result.success,
+                cell=cell_number(self._shell) if info is None or info.store_history else None,
+                code=first_line("" if info is None else info.raw_cell),
+                has_failed=result is None or not result.success,
                 only_touched=True,
             )
             if recorder().count != self._count:  # %%gpu_time in the cell has said it
@@ -78,7 +87,8 @@ class MeasuredCells:
             if usage.gpus:
                 recorder().keep(usage)
                 show_quietly(usage)
-            show_hint(self._shell, usage, self._shell.transform_cell(info.raw_cell))
+            if info is not None:
+                show_hint(self._shell, usage, self._shell.transform_cell(info.raw_cell))
 
 
 def first_line(code: str) -> str:

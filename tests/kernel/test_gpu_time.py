@@ -173,6 +173,21 @@ def test_cells_that_run_others_are_measured_once(torch_kernel: Kernel) -> None:
     assert reply.text.count("pretend:0") == 1
 
 
+def test_a_cell_that_awaits_and_is_interrupted(torch_kernel: Kernel) -> None:
+    torch_kernel.run("%gpu_time on")
+    cell = "import asyncio\nx = take(MIB)\ndisplay('now')\nawait asyncio.sleep(2)"
+    reply = torch_kernel.run_and_interrupt(cell, lambda: "now" in torch_kernel.heard)
+    assert reply.status == "error"
+    assert "Error in callback" not in reply.stdout + reply.stderr
+    assert torch_kernel.run("y = take(MIB)").text.count("pretend:0") == 1
+
+
+def test_a_blank_cell_within_a_cell_does_not_end_it(torch_kernel: Kernel) -> None:
+    torch_kernel.run("%gpu_time on")
+    reply = torch_kernel.run("get_ipython().run_cell('')\nx = take(64 * MIB)")
+    assert "peak 64 MiB" in reply.text
+
+
 def test_on_gpu_within_gpu_time(torch_kernel: Kernel) -> None:
     reply = torch_kernel.run("%%gpu_time\n%%on_gpu 1\nx = torch.empty(MIB, dtype=torch.uint8)\nx.device")
     assert "pretend:1: peak 1.0 MiB (PyTorch), 1.0 MiB stayed" in reply.text
