@@ -116,7 +116,11 @@ class Watch:
         if not driver().is_initialized():
             self._started_before = _started_frameworks()
             return
-        self._note(self._in_cells(result.execution_count), latest=latest, cell=result.info.raw_cell)
+        if result is None:  # ipykernel has none of a cell that awaits and was interrupted
+            inputs = self._shell.history_manager.input_hist_parsed
+            self._note(self._in_cells(len(inputs) - 1), latest=latest)
+        else:
+            self._note(self._in_cells(result.execution_count), latest=latest, cell=result.info.raw_cell)
         self._remove_hooks()
 
     def _note(self, when: str, *, latest: str = "", initializer: str = "", cell: str = "") -> None:

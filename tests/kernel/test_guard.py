@@ -35,6 +35,14 @@ def test_a_different_choice_after_cuinit_changes_nothing_and_says_why(kernel: Ke
     assert kernel.run(MASK).stdout == "2,0\n"
 
 
+def test_a_cell_that_starts_cuda_awaits_and_is_interrupted_is_named(kernel: Kernel) -> None:
+    kernel.run("%gpus 2,0")
+    cell = f"{CUINIT}\nimport asyncio\ndisplay('now')\nawait asyncio.sleep(2)"  # cell 3
+    reply = kernel.run_and_interrupt(cell, lambda: "now" in kernel.heard)
+    assert "Error in callback" not in reply.stdout + reply.stderr
+    assert "CUDA was initialized in cell [3]" in kernel.run("%gpus 1").text
+
+
 def test_the_same_choice_again_is_fine(kernel: Kernel) -> None:
     kernel.run("%gpus 2,0")
     kernel.run(CUINIT)
