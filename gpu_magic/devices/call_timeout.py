@@ -164,6 +164,7 @@ class CallTimeout:
         if self._latest is None or not self._latest.is_set():  # no thread yet, or a call keeps it
             self.close()
             self._batches = queue.SimpleQueue()
+            self._latest = batch.all_ended  # before the thread: after an interrupt it has to be ended, too
             _start_thread(partial(_make_batches, self._batches))
         self._latest = batch.all_ended
         self._batches.put(batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.frameworks import imported
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
 
     from gpu_magic.frameworks.base import Framework
 
-__all__ = ["FailedStep", "find_failed_step"]
+__all__ = ["FailedStep", "causes", "find_failed_step"]
+
+_MOST_CAUSES = 20
 
 
 class FailedStep(NamedTuple):
@@ -64,15 +67,30 @@ def find_failed_step(error: BaseException, variables: Mapping[str, object]) -> F
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
     """Yield the frames that an error has passed, the outermost first, and then those of what led to it."""
-    seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen:
-        seen.add(id(found))
-        trace = found.__traceback__
+    for cause in causes(error):
+        trace = cause.__traceback__
         while trace is not None:
             yield trace.tb_frame
             trace = trace.tb_next
-        found = found.__cause__ or found.__context__
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, those of a group, and those that each was raised from.
+
+    One that was merely being handled when it was raised is none: `raise … from` says which is.
+    """
+    seen: set[int] = set()
+    waiting = deque([error])
+    while waiting and len(seen) < _MOST_CAUSES:
+        found = waiting.popleft()
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        if found.__cause__ is not None:
+            waiting.append(found.__cause__)
+        if isinstance(found, BaseExceptionGroup):
+            waiting.extend(found.exceptions)
 
 
 def _optimizers(framework: Framework, model: object, variables: Mapping[str, object]) -> list[object]:

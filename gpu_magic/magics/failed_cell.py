@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gpu_magic
 from gpu_magic.display.shortage import shortage_lines
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.fitting.failed_step import find_failed_step
+from gpu_magic.fitting.failed_step import causes, find_failed_step
 from gpu_magic.moving.history import History
 from gpu_magic.usage.shortage import find_shortage
 
@@ -18,19 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["explain_failure", "may_be_shortage"]
 
 # Words of the errors of all frameworks for it.
-_WORDS = ("memory", "oom", "exhausted")
+_WORDS = ("memory", "oom", "exhausted", "alloc_failed")
 
 
 def may_be_shortage(error: BaseException) -> bool:
     """Return whether an error, or one that led to it, may be one for want of memory, by its words."""
-    found: Any = error
-    for _ in range(20):
-        if found is None:
-            return False
-        text = f"{type(found).__name__} {str(found)[:2000]}".lower()
-        if any(word in text for word in _WORDS):
+    for found in causes(error):
+        text = type(found).__name__
+        with contextlib.suppress(Exception):  # whose text can't be written
+            text += f" {str(found)[:2000]}"
+        if any(word in text.lower() for word in _WORDS):
             return True
-        found = found.__cause__ or found.__context__
     return False
 
 

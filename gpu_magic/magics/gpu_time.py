@@ -12,7 +12,7 @@ from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics import measured_cells
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.cell_input import body_of
-from gpu_magic.magics.cells import Body, cell_number
+from gpu_magic.magics.cells import Body, awaits, cell_number
 from gpu_magic.magics.measured_cells import first_line
 from gpu_magic.magics.usage_output import show_hint, show_json, show_usage
 from gpu_magic.usage.block import GpuTime
@@ -60,20 +60,25 @@ class GpuTimeMagic:
 
     def _line(self, line: str) -> Any:
         __tracebackhide__ = True
-        if line in ("on", "off"):
-            print(self._switch(is_on=line == "on"))
-        elif line == "report":
+        word = line.partition("#")[0].strip().removesuffix(";").lower()
+        if word in ("on", "off"):
+            print(self._switch(is_on=word == "on"))
+        elif word == "report":
             display(gpu_magic.history())
-        elif not line:
+        elif word in ("", "--json"):
             raise UsageError(f"%gpu_time goes with {', '.join(_WORDS)} or code; %%gpu_time measures a cell.")
         else:
             is_json = line.startswith("--json ")
             code = line.removeprefix("--json ").strip()
-            if code.startswith("-"):
+            if code.startswith("-") and not code[1:2].isalnum():
                 raise UsageError(
                     f"There is no {code.split()[0]}; the option is --json. %gpu_time? explains it."
                 )
             body = Body(self._shell, f"{code}\n")
+            if awaits(body.compile(one_by_one=False)):
+                raise UsageError(
+                    "%gpu_time can't await in a line: write %%gpu_time above a cell that awaits."
+                )
             scope = _MeasuredCell(self._shell, body, first_line(code), is_json=is_json)
             return body.run(scope, _nothing, check_each=False)
         return None
@@ -105,7 +110,11 @@ class _MeasuredCell:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         __tracebackhide__ = True
-        self._time.__exit__(kind, error, trace)
+        try:
+            self._time.__exit__(kind, error, trace)
+        except GpuMagicError as problem:  # the cell's own value, or error, is what matters
+            print(f"The cell was not measured: {problem}")
+            return
         show = show_json if self._is_json else show_usage
         show(self._time.usage)
         show_hint(self._shell, self._time.usage, self._body.source)

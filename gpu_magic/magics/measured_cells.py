@@ -42,7 +42,7 @@ class MeasuredCells:
         self._shell = shell
         self._depth = 0
         self._block: Measurement | None = None
-        self._count = 0  # of the records before the cell
+        self._cells = 0  # that were measured before this one
         shell.events.register("pre_run_cell", self._before)
         shell.events.register("post_run_cell", self._after)
 
@@ -59,7 +59,7 @@ class MeasuredCells:
         if self._depth > 1 or info.silent:
             return
         with contextlib.suppress(GpuMagicError):  # a simulation that is described wrongly: %gpus says so
-            self._count = recorder().count
+            self._cells = recorder().cells
             self._block = recorder().begin(reset=False)
 
     def _after(self, result: Any) -> None:
@@ -82,7 +82,7 @@ class MeasuredCells:
                 has_failed=result is None or not result.success,
                 only_touched=True,
             )
-            if recorder().count != self._count:  # %%gpu_time in the cell has said it
+            if recorder().cells != self._cells:  # %%gpu_time in the cell has said it
                 return
             if usage.gpus:
                 recorder().keep(usage)

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.text import listed
+from gpu_magic.usage.measurement import Seen
 from gpu_magic.usage.reading import NOT_READ
 from gpu_magic.usage.record import GpuUsage, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpu_magic.usage.measurement import Measurement
     from gpu_magic.usage.reading import DeviceReading, Reading
@@ -48,13 +49,13 @@ def analyze(block: Measurement, target: Target, wall: float, *, only_touched: bo
 
     """
     readings = [one.devices.get(target.uuid, NOT_READ) for one in block.readings]
-    memory = _memory(block.readings, readings, block.peaks, target.name)
-    if not _is_used(block.readings, readings, memory, target.name, only_touched=only_touched):
+    seen = block.seen.get(target.uuid, Seen())
+    memory = _memory(block, readings, seen, target.name)
+    if not _is_used(block.readings, seen, memory, target.name, only_touched=only_touched):
         return None
     times = [reading.at - block.began for reading in block.readings]
     busy = _mean([one.utilization for one in readings], times, wall)
     at_first, at_last = memory.series[0], memory.series[-1]
-    others = tuple(dict.fromkeys(other for one in readings[1:] for other in one.others))
     return GpuUsage(
         name=target.name,
         gpu=target.gpu,
@@ -68,14 +69,14 @@ def analyze(block: Measurement, target: Target, wall: float, *, only_touched: bo
         is_exact=memory.is_exact,
         stayed=UNKNOWN if at_first is None or at_last is None else at_last - at_first,
         energy=_energy(readings),
-        others=others[:_MOST_OTHERS],
+        others=tuple(seen.others)[:_MOST_OTHERS],
         samples=tuple(_samples(times, memory.series, readings)),
     )
 
 
 def _is_used(
     readings: Sequence[Reading],
-    by_driver: Sequence[DeviceReading],
+    seen: Seen,
     memory: _Memory,
     name: str,
     *,
@@ -85,29 +86,28 @@ def _is_used(
     at_first, at_last, peak = memory.series[0], memory.series[-1], memory.peak or 0
     if peak and not only_touched:
         return True
-    if at_first != at_last or peak > (at_first or 0):
+    is_known = at_first is not None and at_last is not None
+    if (is_known and at_first != at_last) or peak > (at_first or 0):
         return True
     has_made = _allocations(readings[-1], name) > _allocations(readings[0], name)
-    return has_made or _has_worked(by_driver)
+    # Where nobody says who works, it was this process if no other one has memory there.
+    return has_made or (seen.can_have_worked if seen.has_worked is None else seen.has_worked)
 
 
-def _memory(
-    readings: Sequence[Reading],
-    by_driver: Sequence[DeviceReading],
-    peaks: Mapping[tuple[str, str], int],
-    name: str,
-) -> _Memory:
+def _memory(block: Measurement, by_driver: Sequence[DeviceReading], seen: Seen, name: str) -> _Memory:
     """Return the memory on a device as frameworks count it; as the driver does where they count none."""
+    readings = block.readings
     frameworks = dict.fromkeys(
         framework for reading in readings for framework, pools in reading.pools.items() if name in pools
     )
     series = [reading.used(name) or 0 for reading in readings]
-    counted = [peaks.get((framework, name)) for framework in frameworks]
-    peak = max(*series, sum(one or 0 for one in counted)) if frameworks else 0
+    counted = [block.peaks.get((framework, name)) for framework in frameworks]
+    most = max(block.most_used.get(name, 0), series[0])
+    peak = max(most, sum(one or 0 for one in counted)) if frameworks else 0
     if peak:
         return _Memory(series, peak, listed(frameworks), None not in counted)
     driver = [None if one.memory is UNKNOWN else one.memory for one in by_driver]
-    known = [size for size in driver if size is not None]
+    known = [size for size in (driver[0], seen.memory) if size is not None]
     return _Memory(driver, max(known, default=None), "driver" if known else "", is_exact=False)
 
 
@@ -134,18 +134,6 @@ def _energy(readings: Sequence[DeviceReading]) -> float | Unknown:
 def _allocations(reading: Reading, name: str) -> int:
     """Return how many allocations frameworks have ever made on a device, as far as they count them."""
     return sum(pools[name].allocations or 0 for pools in reading.pools.values() if name in pools)
-
-
-def _has_worked(readings: Sequence[DeviceReading]) -> bool:
-    """Return whether this process has worked on a device, as far as that can be seen."""
-    during = readings[1:]
-    if any(one.work is not UNKNOWN for one in during):
-        return any(one.work is not UNKNOWN and one.work > 0 for one in during)
-    # Nobody says who works: it was this process where no other one has memory there.
-    return any(
-        UNKNOWN not in (one.utilization, one.memory) and one.utilization and one.memory and not one.others
-        for one in during
-    )
 
 
 def _samples(

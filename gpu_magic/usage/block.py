@@ -29,7 +29,7 @@ class GpuTime:
     """
 
     def __init__(self, label: str = "", cell: int | None = None) -> None:
-        self._label, self._cell = label, cell
+        self._label, self._cell = str(label), cell
         self._running: list[Measurement] = []
         self._usage: CellUsage | None = None
 

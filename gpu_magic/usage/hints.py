@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN
@@ -71,7 +72,7 @@ class Hints:
         variables = {name: namespace[name] for name in names if name in namespace}
         found = (
             self._growths.after(usage, code, variables),
-            _idle_gpu(usage, variables),
+            _idle_gpu(usage, _looped(code), variables),
             _model_on_cpu(usage, variables) if has_chosen else None,
         )
         for hint in found:
@@ -85,7 +86,16 @@ class Hints:
         return bool(usage.gpus) or (has_chosen and usage.wall >= _LONG)
 
 
-def _idle_gpu(usage: CellUsage, variables: Mapping[str, object]) -> IdleGpu | None:
+def _looped(code: str) -> set[str]:
+    """Return the names in what the code's own loops go through: `loader` of `for x in enumerate(loader):`."""
+    try:
+        loops = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.For | ast.comprehension)]
+    except (SyntaxError, ValueError, RecursionError):
+        return set()
+    return {node.id for loop in loops for node in ast.walk(loop.iter) if isinstance(node, ast.Name)}
+
+
+def _idle_gpu(usage: CellUsage, looped: set[str], variables: Mapping[str, object]) -> IdleGpu | None:
     if usage.wall < _LONG or len(usage.gpus) != 1:
         return None
     gpu = usage.gpus[0]
@@ -94,7 +104,7 @@ def _idle_gpu(usage: CellUsage, variables: Mapping[str, object]) -> IdleGpu | No
     loaders = [
         name
         for name, value in variables.items()
-        if any(framework.loads_in_turn(value) for framework in imported())
+        if name in looped and any(framework.loads_in_turn(value) for framework in imported())
     ]
     return IdleGpu(loaders[0], gpu, gpu.idle / usage.wall) if len(loaders) == 1 else None
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import imported
@@ -38,18 +39,19 @@ class Recorder:
     ----------
     kept
         What blocks have cost, the latest last: a thousand of them.
-    count
-        How many there ever were.
+    cells
+        How many of them were whole cells, ever.
 
     """
 
     def __init__(self) -> None:
         self.kept: deque[CellUsage] = deque(maxlen=_MOST_KEPT)
-        self.count = 0
+        self.cells = 0
         self._pid = os.getpid()
         self._machines = MachineCache()
         self._lock = threading.Lock()  # guards the blocks that run, and their readings
-        self._running: list[Measurement] = []
+        # Weak: where an interrupt comes before the caller has its block, nobody would end it.
+        self._running: WeakSet[Measurement] = WeakSet()
         self._sampler = Sampler(self._tick, _SECONDS, "usage")
 
     def begin(self, *, reset: bool) -> Measurement:
@@ -69,16 +71,23 @@ class Recorder:
         """
         session = current()
         machine = self._machines.find(session)
-        first = read(session, tuple(target.uuid for target in machine.targets), None)
+        first = read(session, _uuids(machine), None)
+        if machine.targets and not first.devices:  # the driver's library was closed since, by an unload
+            machine = self._machines.find(session, anew=True)
+            first = read(session, _uuids(machine), None)
         names: set[str] = set()
         if reset:
             with self._lock:
-                for block in self._running:
+                around = list(self._running)
+                for block in around:
                     block.keep_peaks(first)
             names = {framework.name for framework in imported() if _reset_peaks(framework)}
+            with self._lock:
+                for block in around:
+                    block.was_reset(names)
         block = Measurement(machine, first, names)
         with self._lock:
-            self._running.append(block)
+            self._running.add(block)
         self._sampler.start()
         return block
 
@@ -99,11 +108,10 @@ class Recorder:
         """
         wall, user, system = block.stop()
         with self._lock:
-            self._running.remove(block)
+            self._running.discard(block)
         session = current()
-        last = read(session, block.uuids, block.started)
-        block.keep_peaks(last)
-        block.readings.append(last)
+        last = read(session, block.uuids, block.since)
+        block.add_last(last)
         machine = self._machines.find(session)  # the block can have chosen GPUs
         found = (
             analyze(block, target, wall, only_touched=only_touched)
@@ -126,7 +134,7 @@ class Recorder:
     def keep(self, usage: CellUsage) -> None:
         """Keep what a block has cost, for `gpu_magic.history()`."""
         self.kept.append(usage)
-        self.count += 1
+        self.cells += usage.cell is not None
 
     def _tick(self) -> bool:
         """Read the machine for the blocks that run; return whether there are any."""
@@ -136,7 +144,7 @@ class Recorder:
             return False
         try:
             uuids = dict.fromkeys(uuid for block in running for uuid in block.uuids)
-            reading = read(current(), tuple(uuids), min(block.started for block in running))
+            reading = read(current(), tuple(uuids), min(block.since for block in running))
         except GpuMagicError:  # the simulated machine's description was changed: nothing is read
             return True
         with self._lock:
@@ -150,10 +158,16 @@ def _targets(block: Measurement, machine: Machine, last: Reading) -> Iterator[Ta
     """Yield the devices that were measured, as they are called now, and frameworks' others."""
     measured, now = set(block.uuids), {target.uuid: target for target in machine.targets}
     targets = [*machine.targets, *(one for one in block.machine.targets if one.uuid not in now)]
-    yield from (target for target in targets if target.uuid in measured)
+    for target in targets:
+        if target.uuid in measured:  # one that is not seen any more has no name
+            yield target if target.uuid in now else target._replace(name="")
     named = {target.name for target in targets}
     for name in sorted({name for pools in last.pools.values() for name in pools} - named):
         yield Target("", name, "", "")  # an accelerator that no driver here tells of
+
+
+def _uuids(machine: Machine) -> tuple[str, ...]:
+    return tuple(target.uuid for target in machine.targets)
 
 
 def _reset_peaks(framework: Framework) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.fitting.failed_step import causes
 from gpu_magic.frameworks import imported
 from gpu_magic.moving.free import free
 from gpu_magic.placement.budget import Budget
@@ -13,15 +14,13 @@ from gpu_magic.placement.physical import LazySnapshot, described, physical
 from gpu_magic.selection.target import LogicalDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpu_magic.devices.status import GpuProcess
     from gpu_magic.frameworks.answers import OutOfMemory
     from gpu_magic.moving.history import History
 
 __all__ = ["Shortage", "find_shortage"]
-
-_MOST_CAUSES = 20
 
 
 class Shortage(NamedTuple):
@@ -70,7 +69,7 @@ def find_shortage(error: BaseException, history: History) -> Shortage | None:
         That of the shell.
 
     """
-    found = next(filter(None, map(_told, _causes(error))), None)
+    found = next(filter(None, map(_told, causes(error))), None)
     if found is None:
         return None
     machine = LazySnapshot()
@@ -98,16 +97,6 @@ def find_shortage(error: BaseException, history: History) -> Shortage | None:
         [process for process in processes if not process.mine],
         freed.dropped,
     )
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, and those that led to it."""
-    seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen and len(seen) < _MOST_CAUSES:
-        seen.add(id(found))
-        yield found
-        found = found.__cause__ or found.__context__
 
 
 def _told(error: BaseException) -> OutOfMemory | None:

@@ -73,11 +73,11 @@ class MachineCache:
         self._found_at = 0.0
         self._machine: Machine | None = None
 
-    def find(self, session: Session) -> Machine:
-        """Return the devices that this process sees now."""
+    def find(self, session: Session, *, anew: bool = False) -> Machine:
+        """Return the devices that this process sees now; `anew` whatever was found before."""
         key = (session, variables_now(), driver().is_initialized(), os.environ.get("GPU_MAGIC_SIMULATE"))
         is_old = time.monotonic() - self._found_at > _SECONDS
-        if self._machine is None or is_old or key != self._key:
+        if anew or self._machine is None or is_old or key != self._key:
             self._machine = _find(session)
             self._key, self._found_at = key, time.monotonic()
         return self._machine

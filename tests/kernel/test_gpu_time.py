@@ -103,6 +103,11 @@ def test_a_line_is_measured_and_its_value_is_shown(kernel: Kernel) -> None:
         ("%gpu_time", "%gpu_time goes with on, off, report or code; %%gpu_time measures a cell."),
         ("%%gpu_time 3\nx = 5", "%%gpu_time takes no 3: the code stands below it."),
         ("%gpu_time --jason x", "There is no --jason; the option is --json. %gpu_time? explains it."),
+        ("%gpu_time --json", "%gpu_time goes with on, off, report or code; %%gpu_time measures a cell."),
+        (
+            "%gpu_time await f()",
+            "%gpu_time can't await in a line: write %%gpu_time above a cell that awaits.",
+        ),
         ("%%gpu_time --jason\nx = 5", "There is no --jason; did you mean --json? %gpu_time? explains them."),
     ],
 )
@@ -131,6 +136,26 @@ def test_on_says_it_after_each_cell_that_uses_a_gpu(torch_kernel: Kernel) -> Non
     report = torch_kernel.run("%gpu_time report")
     assert "x = take(64 * MIB)" in report.text
     assert "<table>" in report.html
+
+
+def test_a_block_within_a_cell_does_not_silence_it(torch_kernel: Kernel) -> None:
+    torch_kernel.run("%gpu_time on  # from here on")
+    reply = torch_kernel.run("import gpu_magic\nwith gpu_magic.gpu_time(5): pass\nx = take(MIB)")
+    assert reply.text.count("pretend:0") == 1
+
+
+def test_after_the_extension_was_loaded_anew_the_same_is_said(kernel: Kernel) -> None:
+    before = kernel.run("%%gpu_time\npass").text
+    kernel.run("%unload_ext gpu_magic")
+    kernel.run("%load_ext gpu_magic")
+    assert "cuda:0 = GPU 2" in before
+    assert "cuda:0 = GPU 2" in kernel.run("%%gpu_time\npass").text
+
+
+def test_a_simulation_that_the_cell_describes_wrongly_is_one_line(kernel: Kernel) -> None:
+    reply = kernel.run("%%gpu_time\n%env GPU_MAGIC_SIMULATE=bogus\n42")
+    assert (reply.status, reply.text) == ("ok", "42")
+    assert "The cell was not measured: 'bogus' is not a machine to simulate" in reply.stdout
 
 
 def test_peaks_are_the_frameworks_own_and_those_of_the_cell(torch_kernel: Kernel) -> None:

@@ -73,6 +73,7 @@ def test_a_gpu_that_waits_for_a_loader(kernel: Kernel) -> None:
     cell = "%%gpu_time\nfor batch in {}: time.sleep(0.64)"
     assert hints(kernel.run(cell.format("ready")).stdout) == []
     assert hints(kernel.run("%%gpu_time\nfor batch in loader: pass").stdout) == []  # nobody has waited
+    assert hints(kernel.run("%%gpu_time\nlen(loader); time.sleep(5.1)").stdout) == []  # nothing was loaded
     (hint,) = hints(kernel.run(cell.format("loader")).stdout)
     assert hint.startswith("cuda:0 was idle for 94% of this cell, and loader loads each batch in between: ")
     assert hints(kernel.run(cell.format("loader")).stdout) == []  # it was said

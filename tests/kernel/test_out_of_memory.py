@@ -55,10 +55,31 @@ def test_the_error_can_be_the_cause_of_another(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize(
-    "cell", ["raise MemoryError('host memory')", "raise RuntimeError('out of memory')", "1 / 0", "%gpus 9"]
+    "cell",
+    [
+        "raise MemoryError('host memory')",
+        "raise RuntimeError('out of memory')",
+        "1 / 0",
+        "%gpus 9",
+        "try:\n    take_all()\nexcept RuntimeError:\n    {}['key']",
+        "try:\n    take_all()\nexcept RuntimeError:\n    raise KeyError('key') from None",
+        "class Bad(Exception):\n    def __str__(self): raise ValueError\nraise Bad",
+    ],
 )
 def test_nothing_is_said_of_other_errors(kernel: Kernel, cell: str) -> None:
     assert "Out of memory" not in kernel.run(cell).stdout
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "raise ExceptionGroup('tasks', [ValueError(), torch.OutOfMemoryError('out of memory')])",
+        "raise RuntimeError('CUDA error: out of memory')",
+        "raise RuntimeError('CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`')",
+    ],
+)
+def test_errors_of_cudas_libraries_and_groups_are_known(kernel: Kernel, cell: str) -> None:
+    assert kernel.run(cell).stdout.startswith("Out of memory")
 
 
 def test_others_are_named_with_what_they_have(start_kernel: Callable[..., Kernel]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import os
 import threading
@@ -14,8 +16,13 @@ import pytest
 import gpu_magic
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.usage import quiet_text, usage_lines
+from gpu_magic.frameworks.answers import MemoryPool
+from gpu_magic.process.session import current
 from gpu_magic.testing import Machine, simulate
+from gpu_magic.usage.measurement import Measurement
+from gpu_magic.usage.reading import Reading, read
 from gpu_magic.usage.recorder import recorder
+from gpu_magic.usage.targets import MachineCache
 from tests.processes import until
 
 if TYPE_CHECKING:
@@ -91,7 +98,7 @@ def test_what_stays_and_what_is_given_back(machine: Machine) -> None:
     with gpu_magic.gpu_time() as measured:
         own.memory = 20 * GIB
         until(lambda: len(threading.enumerate()) > 1)
-        samples = recorder()._running[0].readings
+        samples = next(iter(recorder()._running)).readings
         until(lambda: any(one.devices[machine.gpus[0].uuid].memory == 20 * GIB for one in samples))
         own.memory = 15 * GIB
     (gpu,) = measured.usage.gpus
@@ -123,7 +130,7 @@ def test_where_the_driver_does_not_tell_who_works_all_who_have_memory_are_named(
 
 def test_a_gpu_that_is_lost_meanwhile_leaves_what_was_seen(machine: Machine) -> None:
     with gpu_magic.gpu_time() as measured:
-        until(lambda: len(recorder()._running[0].readings) > 1)
+        until(lambda: len(next(iter(recorder()._running)).readings) > 1)
         machine.gpus[0].lose()
     (gpu,) = measured.usage.gpus
     assert (gpu.peak, gpu.stayed, gpu.energy) == (12 * GIB, UNKNOWN, UNKNOWN)
@@ -241,3 +248,83 @@ def test_a_forked_child_measures_for_itself(machine: Machine) -> None:
     os.close(writing)
     with os.fdopen(reading) as answer:
         assert answer.read() == "True"
+
+
+def test_a_peak_of_a_moment_in_a_long_block_is_kept(machine: Machine) -> None:
+    """Of a long block not every reading is kept."""
+    own = machine.gpus[0].processes[0]
+    block = recorder().begin(reset=False)
+    uuid = machine.gpus[0].uuid
+    for number in range(2000):
+        own.memory = 40 * GIB if number == 1501 else GIB
+        block.add(read(current(), (uuid,), block.since))
+    own.memory = GIB
+    usage = recorder().end(block, cell=None, code="", has_failed=False, only_touched=False)
+    assert len(block.readings) < 300
+    assert usage.gpus[0].peak == 40 * GIB
+
+
+def test_a_block_whose_begin_was_interrupted_is_not_measured_for_ever(machine: Machine) -> None:
+    recorder().begin(reset=False)  # its caller never got it
+    gc.collect()
+    until(lambda: not [one for one in threading.enumerate() if one.name == "gpu_magic-usage"])
+
+
+def test_a_clock_that_is_set_back_hides_nobody(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.gpus[0].run("train.py", "chen", 20 * GIB, work=20)
+    before = time.time
+    with gpu_magic.gpu_time() as measured:
+        monkeypatch.setattr(time, "time", lambda: before() - 3600)
+        monkeypatch.setattr(time, "time_ns", lambda: int((before() - 3600) * 1e9))
+        time.sleep(LONG)
+    (gpu,) = measured.usage.gpus
+    assert gpu.busy_own == 60
+    assert [other.name for other in gpu.others] == ["train.py"]
+
+
+def test_a_child_that_ends_in_a_measured_block_ends_as_it_wants(machine: Machine) -> None:
+    with gpu_magic.gpu_time():
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                with contextlib.suppress(SystemExit), gpu_magic.gpu_time():
+                    raise SystemExit(0)
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_child_that_leaves_its_parents_block_raises_nothing(machine: Machine) -> None:
+    child = 0
+    try:
+        with gpu_magic.gpu_time():
+            child = os.fork()
+            if not child:
+                raise KeyError("the child's own")  # noqa: TRY301
+    except KeyError:
+        os._exit(0)
+    except BaseException:  # noqa: BLE001
+        os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_gpu_that_is_not_seen_any_more_has_no_name(machine: Machine) -> None:
+    with gpu_magic.gpu_time() as measured:
+        gpu_magic.choose("1")
+        machine.gpus[1].run("ipykernel", "maria", GIB, pid=os.getpid())
+    assert [(gpu.name, gpu.gpu) for gpu in measured.usage.gpus] == [("cuda:0", "GPU 1"), ("", "GPU 0")]
+
+
+def test_an_old_peak_is_not_a_nested_blocks(machine: Machine) -> None:
+    """Of a framework that can't count anew, what it counted before the blocks is of none of them."""
+    pool = MemoryPool(GIB, GIB, peak=30 * GIB)
+    reading = Reading(time.perf_counter(), {}, {"JAX": {"cuda:0": pool}})
+    block = Measurement(MachineCache().find(current()), reading, ())
+    block.keep_peaks(reading)  # a block within it begins
+    block.was_reset(())
+    block.keep_peaks(reading)
+    assert block.peaks == {}

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FRAMEWORK"]
 
+# What CUDA's libraries say, in errors that are not PyTorch's own for it.
+_NO_MEMORY = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+
 
 class PyTorch(Framework):
     """`torch`: its accelerator, whichever kind it is, and `torch.cuda`."""
@@ -241,7 +244,8 @@ class PyTorch(Framework):
         return True
 
     def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
-        if not isinstance(error, sys.modules["torch"].OutOfMemoryError):
+        is_of_library = isinstance(error, RuntimeError) and any(word in str(error) for word in _NO_MEMORY)
+        if not isinstance(error, sys.modules["torch"].OutOfMemoryError) and not is_of_library:
             return None
         named = re.search(r"GPU (\d+)", str(error))
         device = LogicalDevice("gpu", int(named[1]), str(_accelerator() or "cuda")) if named else None
