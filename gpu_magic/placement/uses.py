@@ -91,7 +91,8 @@ def _imports(package: str, other: object) -> bool:
 
 def _refers_to(package: str, other: str) -> bool:
     target, start = sys.modules[other], f"{package}."
-    for name, module in list(sys.modules.items()):
+    # A copy is made at once; list() makes a tuple for each item, and meanwhile another thread can import.
+    for name, module in sys.modules.copy().items():
         if (name == package or name.startswith(start)) and isinstance(module, ModuleType):
             for value in list(vars(module).values()):
                 if value is target or (
@@ -248,7 +249,7 @@ class _Search:
         can_be_called = any(_top(base.__module__) not in _PASSIVE for base in cls.__mro__)
         for base in cls.__mro__:
             if base.__module__ in _OWN:
-                for name, attribute in list(vars(base).items()):
+                for name, attribute in vars(base).copy().items():
                     is_special = name.startswith("__") and (is_class or name not in _MAKING)
                     self._add_method(name, attribute, is_called=can_be_called or is_special)
 

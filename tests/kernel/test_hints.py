@@ -29,6 +29,12 @@ def kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kern
     return kernel
 
 
+def shared_processor(kernel: Kernel) -> bool:
+    """Return whether others had the processor for more than half of the last cell's time."""
+    last = "import gpu_magic; last = gpu_magic.history()[-1]; print(last.user + last.system < last.wall / 2)"
+    return kernel.run(last).stdout == "True\n"
+
+
 def hints(*outputs: str) -> list[str]:
     """Return the hints that were printed."""
     lines = "".join(outputs).splitlines()
@@ -86,6 +92,9 @@ def test_a_model_on_the_cpu_while_gpus_are_chosen(kernel: Kernel) -> None:
     )
     assert hints(kernel.run("%%gpu_time\nbusy(5.1, model)").stdout) == []  # nobody has chosen GPUs
     kernel.run("%gpus 1")
-    assert hints(kernel.run("%%gpu_time\nbusy(5.1, model)").stdout) == [
-        "model is on the CPU, while GPUs are chosen: %to_gpu model moves it."
-    ]
+    cell = "%%gpu_time\nbusy(5.1, model)"
+    said = hints(kernel.run(cell).stdout)
+    while shared_processor(kernel):
+        assert said == []  # it may have waited for anything
+        said = hints(kernel.run(cell).stdout)
+    assert said == ["model is on the CPU, while GPUs are chosen: %to_gpu model moves it."]

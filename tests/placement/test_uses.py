@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
 from fractions import Fraction
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpu_magic.placement.uses import names_in, packages
+from gpu_magic.placement.uses import Evidence, names_in, packages
 
 
 def _module(name: str, **content: Any) -> types.ModuleType:
@@ -145,3 +146,23 @@ def test_a_value_is_asked_nothing() -> None:
 def test_functions_that_call_each_other_come_to_an_end() -> None:
     space = _notebook("def a(): return b()\ndef b(): return a()")
     assert "a" in packages(names_in("a"), space)
+
+
+def test_modules_that_another_thread_imports_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection of garbage gives way to other threads; here it imports something itself."""
+    monkeypatch.setattr(sys, "modules", {**sys.modules, "torch": _module("torch"), "asks": _module("asks")})
+    evidence = Evidence(lambda: "asks.it()", {"asks": sys.modules["asks"]})
+    imported = (f"imported_{number}" for number in range(10**6))
+
+    def imports(phase: str, info: dict[str, int]) -> None:
+        sys.modules[next(imported)] = types.ModuleType("meanwhile")
+
+    before = gc.get_threshold()
+    gc.callbacks.append(imports)
+    gc.set_threshold(1)
+    try:
+        assert "torch" not in evidence
+        assert next(imported) != "imported_0"
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(imports)

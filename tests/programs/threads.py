@@ -23,5 +23,11 @@ def at_once(*calls: list[Any], here: list[Any]) -> list[Any]:
 
     with ThreadPoolExecutor(len(calls)) as threads:
         running = [threads.submit(run, *call) for call in calls]
-        mine = run(*here)
+        try:
+            mine = run(*here)
+        except threading.BrokenBarrierError:
+            for one in running:
+                if not isinstance(one.exception(), threading.BrokenBarrierError):
+                    one.result()  # raises what has broken it
+            raise
         return [*(one.result() for one in running), mine]
