@@ -91,7 +91,7 @@ def read(session: Session, uuids: tuple[str, ...], since: float | None) -> Readi
 
     """
     counters = read_counters(session, uuids, since) if uuids else {}
-    devices = {uuid: _device_reading(session, one) for uuid, one in counters.items()}
+    devices = {uuid: _device_reading(session, one, since) for uuid, one in counters.items()}
     pools: dict[str, Mapping[str, MemoryPool]] = {}
     for framework in imported():
         found: Mapping[LogicalDevice, MemoryPool] = {}
@@ -102,12 +102,12 @@ def read(session: Session, uuids: tuple[str, ...], since: float | None) -> Readi
     return Reading(time.perf_counter(), devices, pools)
 
 
-def _device_reading(session: Session, counters: Counters) -> DeviceReading:
+def _device_reading(session: Session, counters: Counters, since: float | None) -> DeviceReading:
     memory = {} if counters.memory is UNKNOWN else counters.memory
     work = {} if counters.work is UNKNOWN else counters.work
-    processes = {pid: look_up_process(session, pid) for pid in (*memory, *work)}
-    # Where the driver does not count work, who has memory there can be at work.
-    at_work = processes if counters.work is UNKNOWN else work
+    processes = {pid: look_up_process(session, pid) for pid in memory.keys() | work.keys()}
+    # Where the driver does not count work, who has memory can be at work. Before a block it is not asked.
+    at_work = processes if counters.work is UNKNOWN and since is not None else work
     others = tuple(_other(pid, processes[pid]) for pid in at_work if _is_others(pid, processes[pid]))
     return DeviceReading(
         counters.energy,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Recorder", "recorder"]
 
 _SECONDS = 1 / 20  # between two readings
+_LINGER = 60.0  # seconds in which somebody who runs cell after cell has run another one
 _MOST_KEPT = 1000
 
 
@@ -52,7 +53,7 @@ class Recorder:
         self._lock = threading.Lock()  # guards the blocks that run, and their readings
         # Weak: where an interrupt comes before the caller has its block, nobody would end it.
         self._running: WeakSet[Measurement] = WeakSet()
-        self._sampler = Sampler(self._tick, _SECONDS, "usage")
+        self._sampler = Sampler(self._tick, _SECONDS, "usage", _LINGER)
 
     def begin(self, *, reset: bool) -> Measurement:
         """Begin to measure.

@@ -195,9 +195,9 @@ def test_before_its_end_a_block_has_no_usage(machine: Machine) -> None:
         _ = measured.usage
 
 
-def test_no_thread_is_left(machine: Machine) -> None:
+def test_nothing_is_read_any_more(machine: Machine) -> None:
     measure(0.1)
-    until(lambda: not [one for one in threading.enumerate() if one.name == "gpu_magic-usage"])
+    until(lambda: not recorder()._sampler.is_running)
 
 
 def test_the_record_is_json_and_its_unknown_figures_are_null(machine: Machine) -> None:
@@ -267,7 +267,7 @@ def test_a_peak_of_a_moment_in_a_long_block_is_kept(machine: Machine) -> None:
 def test_a_block_whose_begin_was_interrupted_is_not_measured_for_ever(machine: Machine) -> None:
     recorder().begin(reset=False)  # its caller never got it
     gc.collect()
-    until(lambda: not [one for one in threading.enumerate() if one.name == "gpu_magic-usage"])
+    until(lambda: not recorder()._sampler.is_running)
 
 
 def test_a_clock_that_is_set_back_hides_nobody(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
