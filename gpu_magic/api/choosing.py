@@ -175,6 +175,7 @@ def choose(
     if fits is not None:
         if min_free is not None:
             raise ChoiceError("--fits says how much --min-free is: use one of the two.")
+        _check_fits(wanted, in_process=in_process)
         bound = bound_of(fits)
         min_free = bound.min_free
     if in_process and restart:
@@ -252,6 +253,17 @@ async def wait_for(
     text = wanted if isinstance(wanted, str) else f"auto:{wanted}"
     waiting = Waiting(current(), text, Options(**options), seconds)
     return _choice(await waiting.wait_async(), strict=False, caller=sys._getframe())  # noqa: SLF001
+
+
+def _check_fits(wanted: Any, *, in_process: bool) -> None:
+    """Raise ChoiceError where what fits is asked for with something else than `auto`."""
+    from gpu_magic.selection.normalize import normalize_request
+    from gpu_magic.selection.request import Auto, parse
+
+    if in_process:
+        raise ChoiceError("An in-process choice keeps to no bound: omit --fits.")
+    if not isinstance(parse(normalize_request(wanted)), Auto):
+        raise ChoiceError("--fits goes with auto; try auto --fits model.")
 
 
 def _choice(outcome: Outcome, bound: str = "", *, strict: bool, caller: FrameType) -> Choice:

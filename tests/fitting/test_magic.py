@@ -134,6 +134,9 @@ def test_auto_takes_a_gpu_on_which_it_fits(run: Runner) -> None:
             "%gpus 0 --fits model",
             "%gpus auto --fits model --min-free 1GB",
             "%gpus auto --fits modl",
+            "%gpus none --fits model --dry-run",
+            "%gpus 0 --fits model --wait 1m",
+            "%gpus auto --fits model --in-process",
         ],
     )
     shown = [text + wrong for text, wrong in found]
@@ -144,9 +147,12 @@ def test_auto_takes_a_gpu_on_which_it_fits(run: Runner) -> None:
     assert "Without a batch it is what is there now" in shown[3]
     assert "--fits model optimizer batch." in shown[3]
     assert "asks for 1, and none can be picked" in shown[4]
-    assert "--min-free 512.5GiB goes with auto" in shown[5] or "goes with auto" in shown[5]
+    assert "--fits goes with auto; try auto --fits model." in shown[5]
     assert "--fits says how much --min-free is: use one of the two." in shown[6]
     assert "modl is not a variable here; did you mean model?" in shown[7]
+    assert "--fits goes with auto; try auto --fits model." in shown[8]
+    assert "--fits goes with auto; try auto --fits model." in shown[9]
+    assert "An in-process choice keeps to no bound: omit --fits." in shown[10]
 
 
 def test_tab_offers_options_and_variables(run: Runner) -> None:
