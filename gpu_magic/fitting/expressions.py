@@ -88,14 +88,13 @@ def _call(text: str, namespace: dict[str, Any], hidden: Container[str]) -> Funct
     )
     if not is_plain or any(map(_runs, [node.func, *node.args, *(word.value for word in node.keywords)])):
         code = compile(ast.Expression(node), "<gpu_fit>", "eval")  # all of it is evaluated over copies
-        return FunctionCall(FunctionType(code, namespace))
+        return FunctionCall(FunctionType(code, namespace), text=ast.unparse(node))
     function = _evaluated(node.func, namespace, hidden)
     if not callable(function):
         raise FitError(f"{ast.unparse(node.func)} is no function.")
     args = tuple(_evaluated(one, namespace, hidden) for one in node.args)
-    return FunctionCall(
-        function, args, {str(word.arg): _evaluated(word.value, namespace, hidden) for word in node.keywords}
-    )
+    kwargs = {str(word.arg): _evaluated(word.value, namespace, hidden) for word in node.keywords}
+    return FunctionCall(function, args, kwargs, ast.unparse(node))
 
 
 def _runs(node: ast.expr) -> bool:
@@ -116,7 +115,9 @@ def _evaluated(node: ast.expr, namespace: dict[str, Any], hidden: Container[str]
         except PlacementError as close:
             raise FitError(str(close)) from None
         raise FitError(f"{ast.unparse(node)} raises NameError: {error}") from None
-    except Exception as error:  # noqa: BLE001 - whatever the user's object raises
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever the user's object raises
         raise FitError(f"{ast.unparse(node)} raises {type(error).__name__}: {error}") from None
 
 

@@ -6,12 +6,23 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpu_magic.text import shortened
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["FunctionCall", "ModelCall", "NotFollowed", "Predictor", "Step", "StepMemory", "TrainingStep"]
+__all__ = [
+    "FunctionCall",
+    "ModelCall",
+    "NotFollowed",
+    "Predictor",
+    "Step",
+    "StepMemory",
+    "TrainingStep",
+    "computes_nothing",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +67,15 @@ class FunctionCall:
         The function, or a method.
     args, kwargs
         What it is called with.
+    text
+        The call as it was typed; empty where it was not.
 
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
 
 
 Step = TrainingStep | FunctionCall
@@ -102,6 +116,13 @@ class StepMemory(NamedTuple):
     def peak(self) -> int:
         """All of it."""
         return sum(self.parts.values())
+
+
+def computes_nothing(call: FunctionCall) -> str:
+    """Return what is said of a call that uses no tensor."""
+    name = getattr(call.function, "__name__", type(call.function).__name__)
+    what = shortened(call.text, 60) or (f"{name}()" if name.isidentifier() else "The function")
+    return f"{what} computes nothing with tensors: give the call of a function that does, train_step(batch)."
 
 
 class Predictor(ABC):

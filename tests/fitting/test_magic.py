@@ -73,6 +73,10 @@ def test_ways_to_type_it(run: Runner, line: str) -> None:
         ("%gpu_fit model optimizer next(iter(loader))", "next(iter(loader)) calls a function: assign"),
         ("%gpu_fit nothing.there(x)", "nothing is not a variable here"),
         ("%gpu_fit x(y)", "x is no function."),
+        ("%gpu_fit print", "There is no model in a builtin_function_or_method; give a model, an optimizer"),
+        ("%gpu_fit print(batch)", "print(batch) computes nothing with tensors: give the call of a function"),
+        ("%gpu_fit len([x, y])", "len([x, y]) computes nothing with tensors: give the call of a function"),
+        ("%gpu_fit exits(batch)", "The step raises SystemExit: 1, in line "),
         (
             "%gpu_fit model optimizer batch --dtype int8",
             "--dtype is bfloat16, float16, float32 or float64, and not",

@@ -175,12 +175,57 @@ def test_what_a_function_prints_is_not_shown(run: Runner, capsys: pytest.Capture
             "Nothing that the model returns depends on a parameter that is trained; try --eval.",
         ),
         ("options of a function", "--amp is for a model: the function itself says how it trains."),
+        (
+            "a closure",
+            "LBFGS evaluates the loss again in its step, as often as numbers decide, which can't be followed: "
+            "leave it out, %gpu_fit model batch, and add the copies of the parameters that LBFGS keeps.",
+        ),
+        (
+            "numbers",
+            "Adafactor decides by what tensors hold; leave it out, and it is forward and backward alone, in line ",
+        ),
+        ("numbers", " of torch/optim/_adafactor.py: "),
+        ("a model of transformers' optimizer", " of _get_lr in transformers/optimization.py: "),
+        (
+            "a broken dataset",
+            "The DataLoader has no first batch: it raises ValueError: no such file, in line ",
+        ),
+        ("a dataset that exits", 'of __getitem__: raise self.error("no such file")'),
+        ("an empty dataset", "The DataLoader is empty, as its dataset has no items: give one with a batch"),
+        (
+            "print",
+            "print() computes nothing with tensors: give the call of a function that does, train_step(",
+        ),
+        ("no tensors", "The function computes nothing with tensors: give the call of a function that does"),
+        ("exit", "The step raises SystemExit: 3, in line "),
+        ("generator's exit", "The step raises GeneratorExit, in line "),
+        (
+            "DataParallel",
+            "DataParallel splits each batch over its GPUs; use the model in it, model.module, with",
+        ),
+        (
+            "DistributedDataParallel",
+            "DistributedDataParallel talks to other processes; use the model in it, model.module, and add a copy "
+            "of its gradients",
+        ),
+        ("in a function", "DataParallel splits each batch over its GPUs; use the model in it, model.module"),
+        ("fully_shard", "fully_shard talks to other processes; use the model as it was before fully_shard"),
     ],
 )
 def test_bad_input_is_one_line(run: Runner, given: str, said: str) -> None:
     found = run("fitting_more.refused", given)
     assert said in found
     assert "\n" not in found
+
+
+def test_anomaly_detection_is_off_meanwhile(run: Runner) -> None:
+    found = run("fitting_more.with_anomalies")
+    assert found.pop("within") > 0
+    assert found == {"same": True, "stays": [True, False]}
+
+
+def test_a_function_that_moves_a_model_is_no_function_without_tensors(run: Runner) -> None:
+    assert run("fitting_more.moved")["parameters"] > 0
 
 
 def test_what_is_on_a_gpu_already_is_known(pretend: dict[str, str]) -> None:

@@ -3,6 +3,8 @@
 import torch
 import torch._dynamo
 from torch import nn
+from torch.distributed.fsdp import fully_shard
+from transformers.optimization import Adafactor
 
 import gpu_magic
 from gpu_magic.testing import simulate
@@ -86,6 +88,65 @@ def cast():
     return found
 
 
+class Broken(torch.utils.data.Dataset):
+    def __init__(self, error=ValueError):
+        self.error = error
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        raise self.error("no such file")
+
+
+def loader_of(dataset):
+    return torch.utils.data.DataLoader(dataset, 2)
+
+
+def leaves(error):
+    torch.zeros(4).sum()
+    raise error
+
+
+def process_group():
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+
+
+def distributed(model):
+    process_group()
+    return nn.parallel.DistributedDataParallel(model)
+
+
+def sharded(model):
+    process_group()
+    return fully_shard(model)
+
+
+def with_anomalies():
+    """A step with anomaly detection, which is on for all, or in the function; and whether it stays on."""
+    model, optimizer = network(64)
+    x, y = batch_of(8, 64)
+
+    def step(x, y):
+        with torch.autograd.detect_anomaly():
+            nn.functional.mse_loss(model(x), y).backward()
+        with torch.autograd.set_detect_anomaly(True):
+            nn.functional.mse_loss(model(x), y).backward()
+
+    plain = gpu_magic.fit(model, optimizer, (x, y), nn.MSELoss()).peak
+    within = gpu_magic.fit(step, x, y).peak
+    with torch.autograd.set_detect_anomaly(True):
+        found = gpu_magic.fit(model, optimizer, (x, y), nn.MSELoss()).peak
+        stays = torch.is_anomaly_enabled()
+    return {"same": found == plain, "within": within, "stays": [stays, torch.is_anomaly_enabled()]}
+
+
+def moved():
+    """A function that moves a model, and computes nothing, still takes memory."""
+    model, _ = network(64)
+    return gpu_magic.fit(lambda: model.to("cuda")).parts
+
+
 def refused(given):
     model, optimizer = network(8)
     x, y = batch_of(4, 8)
@@ -102,6 +163,20 @@ def refused(given):
         "a lazy module": lambda: gpu_magic.fit(nn.LazyLinear(4), x),
         "nothing to train": lambda: gpu_magic.fit(model.requires_grad_(False), x),
         "options of a function": lambda: gpu_magic.fit(model.forward, x, amp=True),
+        "a closure": lambda: gpu_magic.fit(model, torch.optim.LBFGS(model.parameters()), x),
+        "numbers": lambda: gpu_magic.fit(model, torch.optim.Adafactor(model.parameters()), x),
+        "a model of transformers' optimizer": lambda: gpu_magic.fit(model, Adafactor(model.parameters()), x),
+        "a broken dataset": lambda: gpu_magic.fit(model, optimizer, loader_of(Broken())),
+        "a dataset that exits": lambda: gpu_magic.fit(model, optimizer, loader_of(Broken(SystemExit))),
+        "an empty dataset": lambda: gpu_magic.fit(model, optimizer, loader_of([])),
+        "print": lambda: gpu_magic.fit(print, x),
+        "no tensors": lambda: gpu_magic.fit(lambda: len(model)),
+        "exit": lambda: gpu_magic.fit(leaves, SystemExit(3)),
+        "generator's exit": lambda: gpu_magic.fit(leaves, GeneratorExit()),
+        "DataParallel": lambda: gpu_magic.fit(nn.DataParallel(model), optimizer, x),
+        "DistributedDataParallel": lambda: gpu_magic.fit(distributed(model), optimizer, x),
+        "in a function": lambda: gpu_magic.fit(nn.DataParallel(model).forward, x),
+        "fully_shard": lambda: gpu_magic.fit(sharded(model), x),
     }
     try:
         return str(calls[given]())

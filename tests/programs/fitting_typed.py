@@ -33,6 +33,10 @@ def train_step(batch, scale=1.0):
     optimizer.step()
     print("loss", loss.item())
 
+def exits(batch):
+    model(batch[0])
+    raise SystemExit(1)
+
 class Trainer:
     def step(self, batch):
         train_step(batch)

@@ -80,6 +80,7 @@ class AsOnGpu(TorchFunctionMode):  # type: ignore[misc] # the type checker does 
         return self._inside(func, args, kwargs) if func not in self._within else func(*args, **kwargs)
 
     def _to(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._counter.has_computed = True  # what is moved to a GPU is there then
         tensor, *values = args
         device = kwargs.get("device")
         kwargs = {name: value for name, value in kwargs.items() if name not in ("device", "non_blocking")}
@@ -102,6 +103,7 @@ class AsOnGpu(TorchFunctionMode):  # type: ignore[misc] # the type checker does 
 
     def _stay(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         del func, kwargs
+        self._counter.has_computed = True
         return args[0]
 
     def _dropout(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The tensors of a batch, found and replaced; and a batch of another size. It imports PyTorch."""
+"""The tensors of a batch, replaced; a batch of another size, or a loader's first. It imports PyTorch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gpu_magic.errors import FitError
+from gpu_magic.frameworks.shadow.place import described, place_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["mapped", "resized", "size_of", "tensors_in"]
+__all__ = ["first_batch", "mapped", "resized", "size_of", "tensors_in"]
 
 
 def tensors_in(batch: Any) -> Iterator[Any]:
@@ -55,3 +58,26 @@ def mapped(batch: Any, function: Callable[[Any], Any]) -> Any:
         values = [mapped(value, function) for value in batch]
         return type(batch)(*values) if hasattr(batch, "_fields") else type(batch)(values)
     return batch
+
+
+def first_batch(loader: Any) -> Any:
+    """Return the first batch of a DataLoader, without its workers and without its sampler.
+
+    Raises
+    ------
+    FitError
+        Its dataset has no items to be asked for, or raises.
+
+    """
+    dataset, size = loader.dataset, loader.batch_size
+    if isinstance(dataset, torch.utils.data.IterableDataset) or not size:
+        raise FitError("Give a batch in place of this DataLoader: batch = next(iter(loader)).")
+    try:
+        if items := [dataset[index] for index in range(min(size, len(dataset)))]:
+            return loader.collate_fn(items)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever the user's dataset raises
+        where = place_of(error.__traceback__)
+        raise FitError(f"The DataLoader has no first batch: it raises {described(error)}{where}") from None
+    raise FitError("The DataLoader is empty, as its dataset has no items: give one with a batch, or a batch.")

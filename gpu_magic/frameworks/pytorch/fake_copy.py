@@ -10,6 +10,7 @@ import torch
 
 from gpu_magic.frameworks.prediction import NotFollowed
 from gpu_magic.frameworks.pytorch.fake_tensors import FakeTensors
+from gpu_magic.frameworks.pytorch.parallel import why_not_wrapped
 from gpu_magic.frameworks.pytorch.stand_ins import stand_in
 from gpu_magic.frameworks.shadow.objects import Shadow
 
@@ -70,6 +71,8 @@ class FakeCopy:
         if isinstance(obj, torch.jit.ScriptModule):
             raise NotFollowed(f"{type(obj).__name__} is scripted, and keeps its tensors outside Python")
         if isinstance(obj, torch.nn.Module):
+            if why := why_not_wrapped(obj):
+                raise NotFollowed(why)
             original = obj.__dict__.get("_modules", {}).get("_orig_mod")
             return self._module(obj) if original is None else self._shadow.copy(original)
         if isinstance(obj, torch.optim.Optimizer):

@@ -11,13 +11,21 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from gpu_magic.errors import FitError
-from gpu_magic.frameworks.prediction import FunctionCall, Predictor, StepMemory, TrainingStep
+from gpu_magic.frameworks.prediction import (
+    FunctionCall,
+    NotFollowed,
+    Predictor,
+    StepMemory,
+    TrainingStep,
+    computes_nothing,
+)
 from gpu_magic.frameworks.pytorch.as_on_gpu import AsOnGpu
-from gpu_magic.frameworks.pytorch.batch import resized, size_of, tensors_in
+from gpu_magic.frameworks.pytorch.batch import first_batch, resized, size_of, tensors_in
 from gpu_magic.frameworks.pytorch.fake_copy import FakeCopy
-from gpu_magic.frameworks.pytorch.stand_ins import Autocast, first_batch
+from gpu_magic.frameworks.pytorch.stand_ins import Autocast
 from gpu_magic.frameworks.pytorch.step_memory import StepCounter
 from gpu_magic.frameworks.pytorch.training import check, forward, loss_of
 from gpu_magic.frameworks.pytorch.why_not import why_not_followed
@@ -93,11 +101,12 @@ class FakeStep(Predictor):
         """Run on fake copies, and say in one line what goes wrong."""
         with _kept_state(), _without_collection():
             try:
-                with copy.fakes.mode, counter, AsOnGpu(counter):
+                # Anomaly detection reads each gradient, in C++.
+                with torch.autograd.set_detect_anomaly(False), copy.fakes.mode, counter, AsOnGpu(counter):
                     yield
-            except FitError:
+            except (FitError, KeyboardInterrupt):
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever the user's step raises
+            except BaseException as error:  # noqa: BLE001 - whatever the user's step raises: SystemExit, too
                 raise FitError(why_not_followed(error)) from None
             finally:
                 counter.close()
@@ -111,6 +120,8 @@ def _call(step: FunctionCall, copy: FakeCopy, counter: StepCounter, batch_size: 
     counter.label(tensors_in([args, kwargs]), "activations", is_present=True)
     counter.begin()
     function(*args, **kwargs)
+    if not counter.has_computed:
+        raise FitError(computes_nothing(step))
     copy.label_state()
     if counter.has_new_state or copy.has_gradients:
         counter.begin()
@@ -158,7 +169,14 @@ class _Training:
     def optimizer_step(self) -> None:
         """Make the optimizer's step, if there is an optimizer."""
         if self._optimizer is not None:
-            self._optimizer.step()
+            try:
+                self._optimizer.step()
+            except (DataDependentOutputException, NotFollowed) as error:
+                name = type(self._step.optimizer).__name__
+                why = (
+                    f"{name} decides by what tensors hold; leave it out, and it is forward and backward alone"
+                )
+                raise NotFollowed(why).with_traceback(error.__traceback__) from None
             self._copy.label_state()
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gpu_magic.errors import FitError
 from gpu_magic.frameworks.prediction import NotFollowed
 from gpu_magic.frameworks.shadow.objects import SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Autocast", "first_batch", "stand_in"]
+__all__ = ["Autocast", "stand_in"]
 
 _SHARED = (torch.device, torch.dtype, torch.layout, torch.memory_format, torch.Generator, torch.Size)
 
@@ -68,6 +68,14 @@ class _Scaler(torch.amp.GradScaler):  # type: ignore[misc]
         return float(self._init_scale)
 
 
+class _NoAnomaly(contextlib.nullcontext[None]):
+    """`torch.autograd.detect_anomaly` and `set_detect_anomaly`, which change nothing."""
+
+    def __init__(self, *values: object, **options: object) -> None:
+        del values, options
+        super().__init__()
+
+
 class _Torch(ModuleType):
     """`torch`, or a module of it, as the user's code sees it in a predicted step."""
 
@@ -112,29 +120,17 @@ def _modules() -> dict[Any, Any]:
     )
     zero["memory_reserved"] = _zero
     cuda = _Torch(torch.cuda, {"amp": cuda_amp, **nothing, **zero})
-    top = {"cuda": cuda, "amp": amp, "autocast": Autocast, "save": _save}
+    # Anomaly detection reads each gradient.
+    anomaly = {"detect_anomaly": _NoAnomaly, "set_detect_anomaly": _NoAnomaly}
+    autograd = _Torch(torch.autograd, anomaly)
+    top = {"cuda": cuda, "amp": amp, "autograd": autograd, "autocast": Autocast, "save": _save}
     return {
         torch: _Torch(torch, top),
         torch.cuda: cuda,
         torch.amp: amp,
+        torch.autograd: autograd,
         torch.cuda.amp: cuda_amp,
     }
-
-
-def first_batch(loader: Any) -> Any:
-    """Return the first batch of a DataLoader, without its workers and without its sampler.
-
-    Raises
-    ------
-    FitError
-        Its dataset has no items to be asked for.
-
-    """
-    dataset, size = loader.dataset, loader.batch_size
-    if isinstance(dataset, torch.utils.data.IterableDataset) or not size:
-        raise FitError("Give a batch in place of this DataLoader: batch = next(iter(loader)).")
-    items = [dataset[index] for index in range(min(size, len(dataset)))]
-    return loader.collate_fn(items)
 
 
 def _nothing(*values: object, **options: object) -> None:
@@ -156,4 +152,6 @@ _CLASSES: dict[Any, Callable[..., Any]] = {
     torch.cuda.amp.autocast_mode.autocast: _CudaAutocast,
     torch.amp.GradScaler: _Scaler,
     torch.cuda.amp.GradScaler: _Scaler,
+    torch.autograd.detect_anomaly: _NoAnomaly,
+    torch.autograd.set_detect_anomaly: _NoAnomaly,
 }

@@ -49,6 +49,12 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc] # the type checker d
 
     The clock counts births and ends. What each storage was is only known later: a gradient when it has been
     accumulated, the optimizer's state after its step.
+
+    Attributes
+    ----------
+    has_computed
+        Whether tensors were used since the step has begun.
+
     """
 
     def __init__(self) -> None:
@@ -58,6 +64,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc] # the type checker d
         self._clock = 0
         self._forward_ends: list[int] = []
         self._is_on_host = False
+        self.has_computed = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -69,6 +76,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc] # the type checker d
         del types
         if func is _DEVICE:  # two thirds of all calls
             return func(*args)
+        self.has_computed = True
         is_mutable = _mutable.get(func)
         if is_mutable is None:
             is_mutable = _mutable[func] = func._schema.is_mutable  # noqa: SLF001
@@ -231,6 +239,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc] # the type checker d
         for one in self._all:
             one.born = 0
         self._clock = 0
+        self.has_computed = False
         self._forward_ends.clear()
 
     def close(self) -> None:

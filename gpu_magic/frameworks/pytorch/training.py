@@ -37,12 +37,28 @@ def check(step: TrainingStep) -> None:
         raise FitError("--eval is the forward alone: leave the optimizer out.")
     if step.loss is not None and not callable(step.loss):
         raise FitError(f"--loss is a function or a module, and not {with_article(type(step.loss).__name__)}.")
+    if step.optimizer is not None and _needs_closure(step.optimizer):
+        name = type(step.optimizer).__name__
+        raise FitError(
+            f"{name} evaluates the loss again in its step, as often as numbers decide, which can't be "
+            f"followed: leave it out, %gpu_fit model batch, and add the copies of the parameters that {name} "
+            "keeps."
+        )
     optimized = (
         [] if step.optimizer is None else [p for g in step.optimizer.param_groups for p in g["params"]]
     )
     own = {id(parameter) for parameter in step.model.parameters()}
     if optimized and not any(id(parameter) in own for parameter in optimized):
         raise FitError("The optimizer has no parameter of this model: was the model made again after it?")
+
+
+def _needs_closure(optimizer: Any) -> bool:
+    """Return whether an optimizer's step needs a function that evaluates the loss, as LBFGS's does."""
+    try:
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+    except (TypeError, ValueError):  # it has no signature
+        return False
+    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def forward(model: Any, batch: Any, *, has_loss: bool) -> tuple[Any, Any]:

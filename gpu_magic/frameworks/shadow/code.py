@@ -16,7 +16,7 @@ from gpu_magic.frameworks.prediction import NotFollowed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Code", "is_users_class", "is_users_file", "is_users_module"]
+__all__ = ["Code", "is_installed_file", "is_users_class", "is_users_file", "is_users_module"]
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OURS = str(Path(__file__).parent.parent.parent)
@@ -32,9 +32,14 @@ def is_users_file(name: str) -> bool:
     """Return whether code in a file is the user's own: a cell's, or of a module that is not installed."""
     if name.startswith(("<frozen", "<string", "<__array")):
         return False
-    parts = Path(name).parts
-    is_installed = {"site-packages", "dist-packages"} & set(parts) or name.startswith(_LIBRARIES)
-    return not is_installed and not name.startswith(_OURS)
+    return not is_installed_file(name) and not name.startswith(_OURS)
+
+
+@cache
+def is_installed_file(name: str) -> bool:
+    """Return whether code in a file is a library's, Python's own among them, and not ours."""
+    is_there = {"site-packages", "dist-packages"} & set(Path(name).parts) or name.startswith(_LIBRARIES)
+    return bool(is_there) and not name.startswith(_OURS)
 
 
 def is_users_module(module: ModuleType) -> bool:
