@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 
 import pytest
@@ -105,6 +106,12 @@ def test_nothing_is_touched(run: Runner, how: str) -> None:
             'open("log.txt", "a").write("x")  # noqa: PTH123, SIM115 - it is what is tested',
         ),
         (
+            "reading",
+            f"it reads the open file {csv.__file__[:60]}, or moves in it: read it "
+            "before, and use what it holds",
+            "return x, read.readline()",
+        ),
+        (
             "loading",
             "it goes over a DataLoader: give it one batch, batch = next(iter(loader))",
             "for part, _ in loader:",
@@ -146,9 +153,15 @@ def test_functions_as_people_write_them_are_followed(run: Runner, function: str)
     assert found["changed"] == []
 
 
-def test_what_a_function_prints_is_not_shown(run: Runner, capsys: pytest.CaptureFixture[str]) -> None:
-    run("fitting_functions.followed", "with_logging")
-    assert "loss" not in capsys.readouterr().out
+@pytest.mark.parametrize(
+    "function", ["with_logging", "with_files", "with_loggers", "with_bars", "with_display"]
+)
+def test_what_a_function_shows_and_writes_is_swallowed(run: Runner, function: str) -> None:
+    found = run("fitting_functions.shown", function)
+    assert found["parts"]["gradients"] > 0
+    assert found["shown"] == ""
+    assert found["changed"] == []
+    assert found["files"] == [0, 0, "before", 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,24 @@
 
 import contextlib
 import copy
+import csv
 import functools
+import io
+import logging
+import os
 import pathlib
+import sys
+import tempfile
 
+import IPython.display
 import numpy as np
 import torch
 import torch._dynamo
+import tqdm.auto
+from IPython.display import DisplayHandle, clear_output
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from tqdm import trange
 
 import gpu_magic
 
@@ -142,6 +152,63 @@ def with_numpy(batch):
     update(loss_of(batch) + torch.from_numpy(table).sum())
 
 
+log = open(os.devnull, "w")  # noqa: PTH123, SIM115 - it is what is tested
+written = tempfile.TemporaryFile("w+")  # noqa: SIM115
+named = tempfile.NamedTemporaryFile("w+")  # noqa: SIM115
+read = open(csv.__file__)  # noqa: PTH123, SIM115
+in_memory = io.StringIO("before")
+rows = csv.writer(written)
+logger = logging.getLogger("fitting")
+logger.addHandler(logging.StreamHandler())
+logger.setLevel(logging.INFO)
+bar = tqdm.tqdm(total=3, file=log)
+handle = DisplayHandle()
+
+
+def with_files(batch):
+    update(loss_of(batch))
+    written.write("SHOWN")
+    written.flush()
+    rows.writerow(["SHOWN"])
+    in_memory.write("SHOWN")
+    named.write("SHOWN")
+    print("SHOWN", file=written)
+    sys.stdout.write("SHOWN")
+    print("SHOWN", file=sys.stderr)
+
+
+def with_loggers(batch):
+    loss = loss_of(batch)
+    update(loss)
+    logger.info("SHOWN %s", loss.item())
+    logging.warning("SHOWN")  # noqa: LOG015
+    logging.getLogger("fitting").error("SHOWN")
+
+
+def with_bars(batch):
+    for _ in tqdm.tqdm(range(2), desc="SHOWN"):
+        update(loss_of(batch))
+    with tqdm.auto.tqdm(total=2, desc="SHOWN") as progress:
+        for _ in trange(2):
+            progress.update(1)
+            progress.set_postfix(loss=loss_of(batch).item())
+    bar.update(1)
+    bar.set_description("SHOWN")
+    tqdm.tqdm.write("SHOWN")
+
+
+def with_display(batch):
+    update(loss_of(batch))
+    IPython.display.display("SHOWN")
+    clear_output(wait=True)
+    handle.display("SHOWN")
+
+
+def reading(x):
+    """Read from a file that is open."""
+    return x, read.readline()
+
+
 def by_bool(x):
     loss = model(x).sum()
     if loss > 0:
@@ -202,6 +269,13 @@ def look():
             trainer.__dict__.keys() ^ {"model", "optimizer"},
         ],
         "scaler": scaler.state_dict(),
+        "files": [
+            os.fstat(written.fileno()).st_size,
+            pathlib.Path(named.name).stat().st_size,
+            in_memory.getvalue(),
+            read.tell(),
+            bar.n,
+        ],
     }
 
 
@@ -214,6 +288,23 @@ def followed(name):
         "parts": found.parts,
         "changed": [*(key for key in before if before[key] != after[key]), *([] if same else ["tensors"])],
     }
+
+
+def shown(name):
+    """Return what changed, and what the process writes while a function is followed."""
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(1), os.dup(2)
+        try:
+            for number in (1, 2):
+                os.dup2(file.fileno(), number)
+            found = followed(name)
+            for one in (sys.stdout, sys.stderr, written, named):
+                one.flush()
+        finally:
+            for number, old in zip((1, 2), kept, strict=True):
+                os.dup2(old, number)
+        file.seek(0)
+        return {**found, "shown": file.read().decode(), "files": look()["files"]}
 
 
 def why_not(name):

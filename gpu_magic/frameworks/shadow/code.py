@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks.prediction import NotFollowed
+from gpu_magic.frameworks.shadow.shown import BUILTINS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -211,25 +211,6 @@ def _is_affected(value: Any, depth: int) -> bool:
     return not isinstance(value, _INERT) and hasattr(value, "__dict__")
 
 
-def _no_print(*values: object, **options: object) -> None:
-    """Print nothing: what a step says of numbers that it does not have is of no use."""
-    del values, options
-
-
-def _open(file: Any, mode: str = "r", *more: Any, **options: Any) -> Any:
-    """Open a file to be read.
-
-    Raises
-    ------
-    NotFollowed
-        It would be written to.
-
-    """
-    if set(str(mode)) & set("wax+"):
-        raise NotFollowed(f"it would write to {file!s:.60}")
-    return open(file, mode, *more, **options)  # noqa: PTH123 - it is `open`
-
-
 # Python's own, except that nothing is printed and no file is written.
-_BUILTINS = {**vars(builtins), "print": _no_print, "open": _open}
+_BUILTINS = {**vars(builtins), **BUILTINS}
 _INERT = (str, bytes, int, float, complex, bool, type(None), type, ModuleType)

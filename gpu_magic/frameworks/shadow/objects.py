@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpu_magic.frameworks.prediction import NotFollowed
 from gpu_magic.frameworks.shadow.code import Code, is_users_class, is_users_module
+from gpu_magic.frameworks.shadow.shown import silent
 from gpu_magic.text import with_article
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ class Shadow:
 
     def _builtin(self, obj: Any) -> Any:
         """Return a method of a builtin object, `losses.append`, over the copy of that."""
+        if (quiet := silent(obj, self.copy)) is not None:
+            return quiet
         owner = getattr(obj, "__self__", None)
         if owner is None or isinstance(owner, ModuleType | type):
             return obj
@@ -138,13 +141,17 @@ class Shadow:
         return obj if new is owner else getattr(new, obj.__name__)
 
     def _function(self, obj: FunctionType) -> Any:
-        return self._code.function(obj)
+        quiet = silent(obj, self.copy)
+        return self._code.function(obj) if quiet is None else quiet
 
     def _cell(self, obj: CellType) -> CellType:
         return self._code.cell(obj)
 
     def _module(self, obj: ModuleType) -> Any:
-        return self._code.module(obj) if is_users_module(obj) else obj
+        if is_users_module(obj):
+            return self._code.module(obj)
+        quiet = silent(obj, self.copy)
+        return obj if quiet is None else self.remember(obj, quiet)
 
     def _generator(self, obj: Any) -> Any:
         raise NotFollowed(
@@ -153,6 +160,8 @@ class Shadow:
         )
 
     def _other(self, obj: Any, cls: type) -> Any:
+        if (quiet := silent(obj, self.copy)) is not None:
+            return self.remember(obj, quiet)
         if isinstance(obj, type):
             return self._code.class_(obj) if is_users_class(obj) else obj
         if hasattr(cls, "__next__"):
