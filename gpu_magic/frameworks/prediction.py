@@ -21,7 +21,7 @@ __all__ = [
     "Step",
     "StepMemory",
     "TrainingStep",
-    "computes_nothing",
+    "name_of",
 ]
 
 
@@ -118,11 +118,10 @@ class StepMemory(NamedTuple):
         return sum(self.parts.values())
 
 
-def computes_nothing(call: FunctionCall) -> str:
-    """Return what is said of a call that uses no tensor."""
+def name_of(call: FunctionCall) -> str:
+    """Return a call as it was typed, else the function's name, to begin a sentence with."""
     name = getattr(call.function, "__name__", type(call.function).__name__)
-    what = shortened(call.text, 60) or (f"{name}()" if name.isidentifier() else "The function")
-    return f"{what} computes nothing with tensors: give the call of a function that does, train_step(batch)."
+    return shortened(call.text, 60) or (f"{name}()" if name.isidentifier() else "The function")
 
 
 class Predictor(ABC):

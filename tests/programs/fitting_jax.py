@@ -1,11 +1,17 @@
 """Predictions of `fit` for JAX's functions."""
 
+import contextlib
+import functools
+import io
+from dataclasses import dataclass
+
+import flax.linen
 import jax
 import jax.numpy as jnp
 
 import gpu_magic
 
-traced = []
+traced, kept = [], []
 
 
 def arrays(size=64):
@@ -66,11 +72,123 @@ def another_size():
     }
 
 
-def refused():
-    def decides(x):
-        return x if x.sum() > 0 else -x
+def keep(value):
+    """Do what steps do besides: print, and keep what they have computed."""
+    print("SHOWN", value)
+    kept.append(value)
+    return value
 
+
+def plain_step(params, x, y):
+    value, gradients = jax.value_and_grad(loss)(params, x, y)
+    keep(value)
+    return gradients
+
+
+@functools.partial(jax.jit, static_argnames="times", donate_argnums=0)
+def jitted_step(params, x, y, times=2):
+    gradients = jax.grad(loss)(params, keep(x), y)
+    return jax.tree.map(lambda one, change: one - times * change, params, gradients)
+
+
+class Trainer:
+    steps = 0
+
+    def __init__(self):
+        self.params, _, _ = arrays()
+
+    def step(self, x, y):
+        self.steps += 1
+        self.params = plain_step(self.params, x, y)
+        return self.params
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def jitted(self, x, y):
+        return self.step(x, y)
+
+
+trainer = Trainer()
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=[])
+@dataclass
+class State:
+    params: dict
+
+
+def of_state(state, x, y):
+    return State(plain_step(state.params, x, y))
+
+
+def keeps_loss(params, x, y):
+    return keep(loss(params, x, y))
+
+
+class Net(flax.linen.Module):
+    @flax.linen.compact
+    def __call__(self, x):
+        return flax.linen.Dense(16)(x)
+
+
+net = Net()
+
+
+def of_flax(variables, x, y):
+    return jax.grad(lambda given: keep(((net.apply(given, x) - y) ** 2).mean()))(variables)
+
+
+def untouched(how):
+    """Return what is predicted, what is left in the program's variables, and what was shown."""
+    params, x, y = arrays()
+    calls = {
+        "plain": (plain_step, params, x, y),
+        "jitted": (jitted_step, params, x, y),
+        "method": (trainer.step, x, y),
+        "jitted method": (trainer.jitted, x, y),
+        "gradient": (jax.jit(jax.grad(keeps_loss)), params, x, y),
+        "pytree": (of_state, State(params), x, y),
+        "flax": (of_flax, net.init(jax.random.key(0), x), x, y),
+    }
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        found = gpu_magic.fit(*calls[how])
+    tracers = [one for one in jax.tree.leaves(trainer.params) if isinstance(one, jax.core.Tracer)]
+    left = [*kept, *tracers, *["steps"] * trainer.steps]
+    return {**found.parts, "left": list(map(str, left)), "shown": shown.getvalue()}
+
+
+def decides(x):
+    return x if x.sum() > 0 else -x
+
+
+def shapes(x):
+    return x @ jnp.zeros((3, 3))
+
+
+def exits(x):
+    keep(x)
+    raise SystemExit(2)
+
+
+def writes(x):
+    open("log.txt", "a").write(str(x))  # noqa: PTH123, SIM115 - it is what is tested
+
+
+def returns_nothing(x):
+    keep(x + 1)
+
+
+def refused(how):
+    functions = {
+        "decides": decides,
+        "jitted": jax.jit(decides),
+        "shapes": shapes,
+        "exits": exits,
+        "writes": writes,
+        "prints": print,
+        "returns nothing": returns_nothing,
+    }
     try:
-        return str(gpu_magic.fit(decides, jnp.zeros(4)))
+        return str(gpu_magic.fit(functions[how], jnp.zeros(4)))
     except gpu_magic.FitError as error:
         return str(error)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import sys
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import FitError
+from gpu_magic.frameworks.jax.copied import shadow
 from gpu_magic.frameworks.jax.devices import backends, has_plugin, logical_device
-from gpu_magic.frameworks.prediction import FunctionCall, Predictor, StepMemory
+from gpu_magic.frameworks.prediction import (
+    FunctionCall,
+    NotFollowed,
+    Predictor,
+    StepMemory,
+    name_of,
+)
+from gpu_magic.frameworks.shadow.place import described, place_of
 from gpu_magic.selection.target import LogicalDevice
-from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["CompiledStep"]
+
+_PLUMBING = ("jax/", "jaxlib/", "flax/", "equinox/")
 
 
 class CompiledStep(Predictor):
@@ -52,10 +62,16 @@ class CompiledStep(Predictor):
         args, kwargs = self._resized(batch_size)
         try:
             lowered = _lowered(self._call.function, args, kwargs)
-            analysis = lowered.compile().memory_analysis()
-        except Exception as error:  # noqa: BLE001 - whatever the user's function raises
-            message = shortened(" ".join(str(error).split()), 200)
-            raise FitError(f"The step raises {type(error).__name__}: {message}") from None
+            _check_returned(lowered, self._call)
+            compiled = lowered.compile()
+            analysis = getattr(compiled, "compiled", compiled).memory_analysis()  # Equinox's holds JAX's
+        except (FitError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever the user's function raises: SystemExit, too
+            where = place_of(error.__traceback__, _PLUMBING)
+            if isinstance(error, NotFollowed):
+                raise FitError(f"The step can't be followed without being run: {error}{where}") from None
+            raise FitError(f"The step raises {described(error)}{where}") from None
         if analysis is None:
             raise FitError("XLA does not say how much memory the step takes on this device.")
         parts = {
@@ -98,12 +114,26 @@ class CompiledStep(Predictor):
         return found
 
 
+def _check_returned(lowered: Any, call: FunctionCall) -> None:
+    """Raise FitError where a call returns no array: JAX leaves out all that leads to none."""
+    returned = getattr(lowered, "out_info", lowered)
+    if not sys.modules["jax"].tree.leaves(returned):
+        raise FitError(
+            f"{name_of(call)} returns no array, and JAX computes nothing else: have it return what it has "
+            "computed."
+        )
+
+
 def _lowered(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Trace a copy of a function, which prints nothing and leaves no tracer in the user's variables."""
     jax: Any = sys.modules["jax"]
-    if hasattr(function, "lower"):
+    copies = shadow()
+    function = copies.copy(function)
+    if hasattr(function, "lower") and not isinstance(function, MethodType):
         return function.lower(*args, **kwargs)
     leaves, shape = jax.tree.flatten((args, kwargs))
     places = [place for place, leaf in enumerate(leaves) if hasattr(leaf, "shape") and hasattr(leaf, "dtype")]
+    leaves = [leaf if place in places else copies.copy(leaf) for place, leaf in enumerate(leaves)]
 
     def over_arrays(*arrays: Any) -> Any:
         filled = list(leaves)
@@ -112,6 +142,8 @@ def _lowered(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
         given, named = jax.tree.unflatten(shape, filled)
         return function(*given, **named)
 
+    over_arrays.__name__ = getattr(function, "__name__", over_arrays.__name__)
+    over_arrays.__wrapped__ = function  # type: ignore[attr-defined] # JAX's errors say where that one is
     return jax.jit(over_arrays).lower(*(leaves[place] for place in places))
 
 

@@ -20,7 +20,7 @@ from gpu_magic.frameworks.prediction import (
     Predictor,
     StepMemory,
     TrainingStep,
-    computes_nothing,
+    name_of,
 )
 from gpu_magic.frameworks.pytorch.as_on_gpu import AsOnGpu
 from gpu_magic.frameworks.pytorch.batch import first_batch, resized, size_of, tensors_in
@@ -121,7 +121,10 @@ def _call(step: FunctionCall, copy: FakeCopy, counter: StepCounter, batch_size: 
     counter.begin()
     function(*args, **kwargs)
     if not counter.has_computed:
-        raise FitError(computes_nothing(step))
+        raise FitError(
+            f"{name_of(step)} computes nothing with tensors: give the call of a function that does, "
+            "train_step(batch)."
+        )
     copy.label_state()
     if counter.has_new_state or copy.has_gradients:
         counter.begin()

@@ -178,7 +178,7 @@ class Shadow:
     def _instance(self, obj: Any, cls: type, base: Any) -> Any:
         """Return an object of the same class with copies of its attributes, and of what it contains."""
         try:
-            new = base.__new__(self._code.class_(cls) if is_users_class(cls) else cls)
+            new = base.__new__(self.copy(cls) if is_users_class(cls) else cls)
         except TypeError:  # it is made in C: nothing of it can be copied
             return obj
         self.remember(obj, new)
@@ -193,7 +193,7 @@ class Shadow:
 
     def _named_tuple(self, obj: Any, cls: Any) -> Any:
         items = [self.copy(item) for item in tuple.__iter__(obj)]
-        new_class = self._code.class_(cls) if is_users_class(cls) else cls
+        new_class = self.copy(cls) if is_users_class(cls) else cls
         try:
             return self.remember(obj, tuple.__new__(new_class, items))
         except TypeError:  # one that C makes, torch.Size and what operations return
