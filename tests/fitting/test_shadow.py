@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import functools
+import io
 import threading
 import weakref
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from gpu_magic.frameworks.prediction import NotFollowed
 from gpu_magic.frameworks.shadow.objects import SHARED, Shadow
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Leaf:
@@ -210,6 +214,27 @@ def test_classes_of_the_user_s_see_copies_too() -> None:
     assert type(new).count() == made + 1
     assert Derived.made == made
     assert copy.copy(derived.value)() is new.value()
+
+
+def test_objects_of_one_class_stay_of_one_class() -> None:
+    one, other, pair, second = shadow().copy([Derived(leaf), Derived(1), Pair(leaf, 1), Pair(leaf, 2)])
+    assert type(one) is type(other)
+    assert type(pair) is type(second)
+
+
+def test_a_file_that_is_written_to_is_swallowed_and_one_in_memory_copied(tmp_path: Path) -> None:
+    in_memory = io.StringIO("before")
+    with (tmp_path / "log.txt").open("w") as log:
+        file, other = shadow().copy([log, in_memory])
+        print("a line", file=file, flush=True)
+        with file:
+            file.writelines(["more"])
+        with pytest.raises(NotFollowed, match=r"reads the open file .*, or moves in it: read it before"):
+            file.seek(0)
+        assert not log.closed
+    other.write("after")
+    assert (other.getvalue(), in_memory.getvalue()) == ("aftere", "before")
+    assert (tmp_path / "log.txt").read_text() == ""
 
 
 def test_references_that_keep_nothing_alive() -> None:

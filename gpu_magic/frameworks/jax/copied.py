@@ -1,4 +1,4 @@
-"""Copies what a function of JAX's uses that is traced, so that no tracers are left in the user's variables."""
+"""Copies what a traced function of JAX's uses, so that no tracers are left in the user's variables."""
 
 from __future__ import annotations
 
