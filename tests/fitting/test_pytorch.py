@@ -86,6 +86,24 @@ def test_nothing_is_touched(run: Runner, how: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "how",
+    [
+        "model",
+        "training",
+        "eval",
+        "function",
+        "error",
+        "function's error",
+        "error of an error",
+        "interrupt",
+    ],
+)
+def test_nothing_is_kept_alive(run: Runner, how: str) -> None:
+    failed = "error" in how or how == "interrupt"
+    assert run("fitting_untouched.kept_alive", how) == {"alive": [], "failed": failed}
+
+
+@pytest.mark.parametrize(
     ("function", "why", "line"),
     [
         ("by_bool", "it needs what a tensor holds", "if loss > 0:"),

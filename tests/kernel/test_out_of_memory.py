@@ -126,3 +126,21 @@ def test_what_half_the_batch_takes_is_said_of_a_model_that_was_called(kernel: Ke
     assert line.startswith("  %gpu_fit     half the batch (32) takes 20 MiB")
     reply = kernel.run("def step(x): return take(1 << 50)\nstep(batch)")
     assert "%gpu_fit" not in reply.stdout
+
+
+def test_a_model_that_was_called_is_not_kept_alive(kernel: Kernel) -> None:
+    kernel.run(
+        "import gc, weakref\n"
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.inner = torch.nn.Linear(64, 64)\n"
+        "    def forward(self, x):\n"
+        "        x = self.inner(x)\n"
+        "        return take(1 << 50) if len(x) > 32 else x\n"
+        "model = Model(); batch = torch.ones(64, 64); living = weakref.ref(model.inner.weight)"
+    )
+    assert "half the batch (32) takes" in kernel.run("loss = model(batch).sum()").stdout
+    kernel.run("1 / 0")  # the last error is another one
+    kernel.run("del model, batch; collected = gc.collect()")
+    assert kernel.run("living() is None").text == "True"

@@ -2,6 +2,7 @@
 
 import gc
 import random
+import weakref
 
 import numpy as np
 import torch
@@ -104,3 +105,45 @@ def touched(how):
     after = look()
     changed = [name for name in before if not same(before[name], after[name])]
     return {"ended": ended, "changed": changed, "started": torch.cuda.is_initialized()}
+
+
+def again(model, x):
+    try:
+        model(x)[:, "no"]
+    except TypeError:
+        raise ValueError from None
+
+
+def stop(out):
+    out.sum().backward()
+    raise KeyboardInterrupt
+
+
+def kept_alive(how):
+    """Return what still lives of a step when the user has let go of it."""
+    model, batch = nn.Linear(20, 20), torch.randn(8, 20)
+    optimizer = torch.optim.Adam(model.parameters())
+    calls = {
+        "model": lambda: gpu_magic.fit(model, batch),
+        "training": lambda: gpu_magic.fit(model, optimizer, batch),
+        "eval": lambda: gpu_magic.fit(model, batch, eval=True),
+        "function": lambda: gpu_magic.fit(lambda x: model(x).sum().backward(), batch),
+        "error": lambda: gpu_magic.fit(model, optimizer, batch[:, :3]),
+        "function's error": lambda: gpu_magic.fit(lambda x: model(x)[:, "no"], batch),
+        "error of an error": lambda: gpu_magic.fit(lambda x: again(model, x), batch),
+        "interrupt": lambda: gpu_magic.fit(lambda x: stop(model(x)), batch),
+    }
+    kept = None
+    try:
+        calls[how]()
+    except (gpu_magic.FitError, KeyboardInterrupt) as error:
+        kept = error.with_traceback(None)  # as whoever shows it keeps it
+    living = {
+        "weight": weakref.ref(model.weight),
+        "batch": weakref.ref(batch),
+        "optimizer": weakref.ref(optimizer),
+    }
+    model = optimizer = batch = calls = None
+    gc.collect()
+    alive = [name for name, there in living.items() if there() is not None]
+    return {"alive": alive, "failed": kept is not None}

@@ -38,6 +38,7 @@ class FakeCopy:
         self._shadow = Shadow(self._special)
         self._optimizers: list[Any] = []
         self._leaves: list[Any] = []
+        self._hooks: list[Any] = []
 
     def __call__(self, obj: Any) -> Any:
         """Return the copy of an object."""
@@ -65,6 +66,18 @@ class FakeCopy:
                     if name == "step":  # an optimizer keeps its count of steps on the CPU
                         self._counter.leave_out(tensor)
 
+    def close(self) -> None:
+        """Let go of all copies and of what they are copies of.
+
+        A hook of a tensor's is held in C++, where the garbage collector does not see what it leads to.
+        """
+        for hook in self._hooks:
+            hook.remove()
+        for one in (self._hooks, self._leaves, self._optimizers):
+            one.clear()
+        self._shadow.close()
+        self.fakes.close()
+
     def _special(self, obj: Any) -> Any:
         if isinstance(obj, torch.Tensor):
             return self._tensor(obj)
@@ -90,7 +103,7 @@ class FakeCopy:
             self._leaves.append(fake)
             if fake.grad is not None:
                 self._counter.label([fake.grad], "gradients", is_present=True)
-            fake.register_post_accumulate_grad_hook(self._note_gradient)
+            self._hooks.append(fake.register_post_accumulate_grad_hook(self._note_gradient))
         return fake
 
     def _note_gradient(self, leaf: Any) -> None:

@@ -107,9 +107,12 @@ class FakeStep(Predictor):
             except (FitError, KeyboardInterrupt):
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever the user's step raises: SystemExit, too
-                raise FitError(why_not_followed(error)) from None
+                why = why_not_followed(error)
+                _let_go_of_frames(error)
+                raise FitError(why) from None
             finally:
                 counter.close()
+                copy.close()
 
 
 def _call(step: FunctionCall, copy: FakeCopy, counter: StepCounter, batch_size: int | None) -> None:
@@ -198,6 +201,14 @@ def _resized(copy: FakeCopy, counter: StepCounter, batch: Any, size: int | None)
         for tensor in tensors_in(copied):
             counter.leave_out(tensor)
     return resized(copied, size)
+
+
+def _let_go_of_frames(error: BaseException | None) -> None:
+    """Have an error, and those that led to it, hold no frames: the FitError that follows holds the error."""
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
+        _let_go_of_frames(error.__cause__)
+        error = error.__context__
 
 
 @contextlib.contextmanager

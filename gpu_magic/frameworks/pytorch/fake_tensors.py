@@ -72,6 +72,11 @@ class FakeTensors:
                 found.setdefault(device, {})[storage._cdata] = storage.nbytes()  # noqa: SLF001
         return {device: sum(storages.values()) for device, storages in found.items()}
 
+    def close(self) -> None:
+        """Let go of all tensors."""
+        self._real.clear()
+        self._by_id.clear()
+
     def _made(self, tensor: Any) -> Any:
         if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
             raise ValueError("it has no shape yet; call the model once")  # noqa: TRY004

@@ -82,6 +82,12 @@ class Code:
             found = self._globals[id(namespace)] = _Globals(namespace, self._copy)
         return found
 
+    def close(self) -> None:
+        """Let go of all namespaces, and of the copies in them."""
+        for namespace in self._globals.values():
+            namespace.clear()
+        self._globals.clear()
+
     def function(self, function: FunctionType) -> Any:
         """Return a function over copies of its variables, or itself where there are none."""
         original = getattr(function, "_torchdynamo_orig_callable", None)

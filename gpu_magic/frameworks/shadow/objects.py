@@ -80,6 +80,12 @@ class Shadow:
         """Return the copy of an object by its attributes, whatever is special about it."""
         return self._other(obj, type(obj))
 
+    def close(self) -> None:
+        """Let go of all objects, and of their copies."""
+        self._copies.clear()
+        self._originals.clear()
+        self._code.close()
+
     def globals_of(self, namespace: dict[str, Any]) -> dict[str, Any]:
         """Return a namespace whose values are copies of another's, made when they are asked for."""
         return self._code.globals_of(namespace)
