@@ -25,6 +25,7 @@ PACKAGE = ROOT / "gpu_magic"
 ROOMS = [
     "text",
     "errors",
+    "interrupts",
     # facts
     "devices",
     # decisions
@@ -74,6 +75,7 @@ LIBRARIES = {
         "frameworks.pytorch.fake_tensors",
         "frameworks.pytorch.sampling",
         "frameworks.pytorch.stand_ins",
+        "frameworks.pytorch.step_interrupts",
         "frameworks.pytorch.step_memory",
         "frameworks.pytorch.training",
     ],

@@ -16,7 +16,7 @@ from gpu_magic.engines.call_output import CallOutput
 from gpu_magic.engines.call_progress import CallProgress
 from gpu_magic.engines.calls import Failure, call, forget, keep
 from gpu_magic.engines.sources import sources_of
-from gpu_magic.moving.critical_section import deferred_interrupts
+from gpu_magic.interrupts import deferred_interrupts
 
 if TYPE_CHECKING:
     from collections import deque

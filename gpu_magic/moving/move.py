@@ -7,7 +7,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.moving.critical_section import deferred_interrupts
+from gpu_magic.interrupts import deferred_interrupts
 from gpu_magic.moving.plan import framework_of
 from gpu_magic.placement.collection import collection_paused
 from gpu_magic.text import size_text

@@ -29,11 +29,14 @@ class FakeCopy:
     ----------
     counter
         What counts the memory of the fake tensors.
+    between
+        Called before an object is copied; it may raise.
 
     """
 
-    def __init__(self, counter: StepCounter) -> None:
+    def __init__(self, counter: StepCounter, between: Callable[[], object]) -> None:
         self.fakes = FakeTensors()
+        self._between = between
         self._counter = counter
         self._shadow = Shadow(self._special)
         self._optimizers: list[Any] = []
@@ -79,6 +82,7 @@ class FakeCopy:
         self.fakes.close()
 
     def _special(self, obj: Any) -> Any:
+        self._between()
         if isinstance(obj, torch.Tensor):
             return self._tensor(obj)
         if isinstance(obj, torch.jit.ScriptModule):

@@ -26,9 +26,11 @@ from gpu_magic.frameworks.pytorch.as_on_gpu import AsOnGpu
 from gpu_magic.frameworks.pytorch.batch import first_batch, resized, size_of, tensors_in
 from gpu_magic.frameworks.pytorch.fake_copy import FakeCopy
 from gpu_magic.frameworks.pytorch.stand_ins import Autocast
+from gpu_magic.frameworks.pytorch.step_interrupts import can_raise, is_in_backward
 from gpu_magic.frameworks.pytorch.step_memory import StepCounter
 from gpu_magic.frameworks.pytorch.training import check, forward, loss_of
 from gpu_magic.frameworks.pytorch.why_not import why_not_followed
+from gpu_magic.interrupts import held_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +64,7 @@ class FakeStep(Predictor):
             check(step)
             self._batch = step.batch
             if isinstance(step.batch, torch.utils.data.DataLoader):
-                with _kept_state():
+                with held_interrupts(can_raise) as interrupts, _kept_state(), interrupts.open():
                     self._batch = first_batch(step.batch)
 
     @property
@@ -71,9 +73,8 @@ class FakeStep(Predictor):
         return size_of([step.args, step.kwargs] if isinstance(step, FunctionCall) else self._batch)
 
     def predict(self, batch_size: int | None = None) -> StepMemory:
-        counter = StepCounter()
-        copy, step = FakeCopy(counter), self._step
-        with self._running(copy, counter):
+        step = self._step
+        with _running() as (copy, counter):
             if isinstance(step, FunctionCall):
                 _call(step, copy, counter, batch_size)
                 return StepMemory(counter.at_peak(), copy.fakes.present())
@@ -89,30 +90,37 @@ class FakeStep(Predictor):
         step = self._step
         if isinstance(step, FunctionCall):
             return self.predict(batch_size).peak
-        counter = StepCounter()
-        copy = FakeCopy(counter)
-        with self._running(copy, counter):
+        with _running() as (copy, counter):
             _Training(step, self._batch, copy, counter, batch_size).forward_and_backward()
             missing = self._state - counter.state
             return missing + max(counter.most(), counter.in_use(counter.now) + self._more)
 
-    @contextlib.contextmanager
-    def _running(self, copy: FakeCopy, counter: StepCounter) -> Iterator[None]:
-        """Run on fake copies, and say in one line what goes wrong."""
-        with _kept_state(), _without_collection():
-            try:
-                # Anomaly detection reads each gradient, in C++.
-                with torch.autograd.set_detect_anomaly(False), copy.fakes.mode, counter, AsOnGpu(counter):
-                    yield
-            except (FitError, KeyboardInterrupt):
-                raise
-            except BaseException as error:  # noqa: BLE001 - whatever the user's step raises: SystemExit, too
-                why = why_not_followed(error)
-                _let_go_of_frames(error)
-                raise FitError(why) from None
-            finally:
-                counter.close()
-                copy.close()
+
+@contextlib.contextmanager
+def _running() -> Iterator[tuple[FakeCopy, StepCounter]]:
+    """Run on fake copies, and say in one line what goes wrong."""
+    with held_interrupts(can_raise) as interrupts, _kept_state(), _without_collection():
+
+        def between() -> None:
+            if interrupts.is_waiting and not is_in_backward():
+                interrupts.check()
+
+        counter = StepCounter(between)
+        copy = FakeCopy(counter, between)
+        try:
+            # Anomaly detection reads each gradient, in C++.
+            anomaly = torch.autograd.set_detect_anomaly(False)
+            with anomaly, copy.fakes.mode, counter, AsOnGpu(counter), interrupts.open():
+                yield copy, counter
+        except (FitError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever the user's step raises: SystemExit, too
+            why = why_not_followed(error)
+            _let_go_of_frames(error)
+            raise FitError(why) from None
+        finally:
+            counter.close()
+            copy.close()
 
 
 def _call(step: FunctionCall, copy: FakeCopy, counter: StepCounter, batch_size: int | None) -> None:

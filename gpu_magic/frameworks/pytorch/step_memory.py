@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpu_magic.frameworks.prediction import NotFollowed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["PARTS", "StepCounter"]
 
@@ -50,6 +50,11 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc] # the type checker d
     The clock counts births and ends. What each storage was is only known later: a gradient when it has been
     accumulated, the optimizer's state after its step.
 
+    Parameters
+    ----------
+    between
+        Called before each operation; it may raise.
+
     Attributes
     ----------
     has_computed
@@ -57,8 +62,9 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc] # the type checker d
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, between: Callable[[], object]) -> None:
         super().__init__()
+        self._between = between
         self._living: dict[int, _Storage] = {}
         self._all: list[_Storage] = []
         self._clock = 0
@@ -76,6 +82,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[misc] # the type checker d
         del types
         if func is _DEVICE:  # two thirds of all calls
             return func(*args)
+        self._between()
         self.has_computed = True
         is_mutable = _mutable.get(func)
         if is_mutable is None:

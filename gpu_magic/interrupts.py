@@ -1,0 +1,117 @@
+"""Holds interrupts back: around steps that must not be interrupted half-way, or but at some points."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+__all__ = ["HeldInterrupts", "deferred_interrupts", "held_interrupts"]
+
+
+@contextlib.contextmanager
+def deferred_interrupts() -> Iterator[list[int]]:
+    """Defer KeyboardInterrupt: what arrives is put into the list that the block gets, to be raised after it.
+
+    Nothing is done in other threads than the main one, where Python raises none, and where interrupts are
+    ignored.
+    """
+    received: list[int] = []
+    before = _handler()
+    if before is None:
+        yield received
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: received.append(number))  # noqa: ARG005
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class HeldInterrupts:
+    """Interrupts that have arrived and were not raised yet.
+
+    Parameters
+    ----------
+    handler
+        What handles them otherwise: Python's own raises KeyboardInterrupt.
+    can_raise
+        Whether one can be raised in a frame, given how many have arrived with it.
+
+    """
+
+    def __init__(self, handler: Any, can_raise: Callable[[FrameType | None, int], bool]) -> None:
+        self._handler, self._can_raise = handler, can_raise
+        self._waiting = 0
+        self._is_open = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether one waits to be raised, or was raised."""
+        return bool(self._waiting)
+
+    def check(self) -> None:
+        """Raise what waits."""
+        if self._waiting:
+            self._raise(None)
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Ask in this block, and not around it, whether what arrives can be raised where it does."""
+        self._is_open = True
+        try:
+            yield
+        finally:
+            self._is_open = False
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """Take an interrupt, as a handler of signals."""
+        del number
+        self._waiting += 1
+        if self._is_open and self._can_raise(frame, self._waiting):
+            self._raise(frame)
+
+    def _raise(self, frame: FrameType | None) -> None:
+        self._handler(signal.SIGINT, frame)
+        self._waiting = 0  # it has not raised anything: a handler of the user's
+
+
+@contextlib.contextmanager
+def held_interrupts(can_raise: Callable[[FrameType | None, int], bool]) -> Iterator[HeldInterrupts]:
+    """Hold interrupts back: they are raised where the block asks for it, else at its end, whatever ends it.
+
+    Parameters
+    ----------
+    can_raise
+        As for `HeldInterrupts`.
+
+    """
+    before = _handler()
+    if not callable(before):  # by default it ends the process
+        yield HeldInterrupts(None, can_raise)
+        return
+    held = HeldInterrupts(before, can_raise)
+    signal.signal(signal.SIGINT, held.receive)
+    try:
+        yield held
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, before)
+        raise
+    except BaseException:
+        signal.signal(signal.SIGINT, before)
+        held.check()
+        raise
+    signal.signal(signal.SIGINT, before)
+    held.check()
+
+
+def _handler() -> Any:
+    """Return what handles interrupts; None where Python raises none here, or they are ignored."""
+    handler = signal.getsignal(signal.SIGINT)  # None: it is not Python's
+    is_main = threading.current_thread() is threading.main_thread()
+    return handler if is_main and handler is not signal.SIG_IGN else None
