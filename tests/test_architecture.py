@@ -73,6 +73,7 @@ LIBRARIES = {
         "frameworks.pytorch.fake_copy",
         "frameworks.pytorch.fake_step",
         "frameworks.pytorch.fake_tensors",
+        "frameworks.pytorch.kept_state",
         "frameworks.pytorch.sampling",
         "frameworks.pytorch.stand_ins",
         "frameworks.pytorch.step_interrupts",

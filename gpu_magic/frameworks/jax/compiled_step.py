@@ -17,6 +17,7 @@ from gpu_magic.frameworks.prediction import (
     name_of,
 )
 from gpu_magic.frameworks.shadow.place import described, place_of
+from gpu_magic.frameworks.shadow.refusals import refusing
 from gpu_magic.selection.target import LogicalDevice
 
 if TYPE_CHECKING:
@@ -60,17 +61,25 @@ class CompiledStep(Predictor):
     def predict(self, batch_size: int | None = None) -> StepMemory:
         jax: Any = sys.modules["jax"]
         args, kwargs = self._resized(batch_size)
+        refused: BaseException | None = None
         try:
-            lowered = _lowered(self._call.function, args, kwargs)
+            with refusing() as refusals:
+                try:
+                    lowered = _lowered(self._call.function, args, kwargs)
+                finally:
+                    refused = refusals.take()
+            if refused is not None:
+                raise refused  # noqa: TRY301 - the function has taken it
             _check_returned(lowered, self._call)
             compiled = lowered.compile()
             analysis = getattr(compiled, "compiled", compiled).memory_analysis()  # Equinox's holds JAX's
         except (FitError, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever the user's function raises: SystemExit, too
-            where = place_of(error.__traceback__, _PLUMBING)
-            if isinstance(error, NotFollowed):
-                raise FitError(f"The step can't be followed without being run: {error}{where}") from None
+            why = refused or error
+            where = place_of(why.__traceback__, _PLUMBING)
+            if isinstance(why, NotFollowed):
+                raise FitError(f"The step can't be followed without being run: {why}{where}") from None
             raise FitError(f"The step raises {described(error)}{where}") from None
         if analysis is None:
             raise FitError("XLA does not say how much memory the step takes on this device.")

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
-import random
-import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,11 +21,13 @@ from gpu_magic.frameworks.prediction import (
 from gpu_magic.frameworks.pytorch.as_on_gpu import AsOnGpu
 from gpu_magic.frameworks.pytorch.batch import first_batch, resized, size_of, tensors_in
 from gpu_magic.frameworks.pytorch.fake_copy import FakeCopy
+from gpu_magic.frameworks.pytorch.kept_state import kept_state
 from gpu_magic.frameworks.pytorch.stand_ins import Autocast
 from gpu_magic.frameworks.pytorch.step_interrupts import can_raise, is_in_backward
 from gpu_magic.frameworks.pytorch.step_memory import StepCounter
 from gpu_magic.frameworks.pytorch.training import check, forward, loss_of
 from gpu_magic.frameworks.pytorch.why_not import why_not_followed
+from gpu_magic.frameworks.shadow.refusals import refusing
 from gpu_magic.interrupts import held_interrupts
 
 if TYPE_CHECKING:
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.prediction import Step
 
 __all__ = ["FakeStep"]
-
-_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 class FakeStep(Predictor):
@@ -64,7 +60,7 @@ class FakeStep(Predictor):
             check(step)
             self._batch = step.batch
             if isinstance(step.batch, torch.utils.data.DataLoader):
-                with held_interrupts(can_raise) as interrupts, _kept_state(), interrupts.open():
+                with held_interrupts(can_raise) as interrupts, kept_state(), interrupts.open():
                     self._batch = first_batch(step.batch)
 
     @property
@@ -99,7 +95,12 @@ class FakeStep(Predictor):
 @contextlib.contextmanager
 def _running() -> Iterator[tuple[FakeCopy, StepCounter]]:
     """Run on fake copies, and say in one line what goes wrong."""
-    with held_interrupts(can_raise) as interrupts, _kept_state(), _without_collection():
+    with (
+        held_interrupts(can_raise) as interrupts,
+        refusing() as refusals,
+        kept_state(),
+        _without_collection(),
+    ):
 
         def between() -> None:
             if interrupts.is_waiting and not is_in_backward():
@@ -112,10 +113,15 @@ def _running() -> Iterator[tuple[FakeCopy, StepCounter]]:
             anomaly = torch.autograd.set_detect_anomaly(False)
             with anomaly, copy.fakes.mode, counter, AsOnGpu(counter), interrupts.open():
                 yield copy, counter
-        except (FitError, KeyboardInterrupt):
+            refusals.check()
+        except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever the user's step raises: SystemExit, too
-            why = why_not_followed(error)
+        except BaseException as error:  # whatever the user's step raises: SystemExit, too
+            refused = refusals.take()
+            if refused is None and isinstance(error, FitError):
+                raise
+            why = why_not_followed(refused or error)
+            _let_go_of_frames(refused)
             _let_go_of_frames(error)
             raise FitError(why) from None
         finally:
@@ -217,27 +223,6 @@ def _let_go_of_frames(error: BaseException | None) -> None:
         error.__traceback__ = None
         _let_go_of_frames(error.__cause__)
         error = error.__context__
-
-
-@contextlib.contextmanager
-def _kept_state() -> Iterator[None]:
-    """Put the states of random number generators back, and PyTorch's grad mode; show no warnings."""
-    numpy: Any = sys.modules.get("numpy.random")
-    kept = torch.get_rng_state(), random.getstate(), None if numpy is None else numpy.get_state()
-    has_grad, precision = torch.is_grad_enabled(), torch.get_default_dtype()
-    was_silent, _LOG.disabled = _LOG.disabled, True  # it would show the traceback of what fails
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        torch.set_rng_state(kept[0])
-        random.setstate(kept[1])
-        if numpy is not None:
-            numpy.set_state(kept[2])
-        _LOG.disabled = was_silent
-        torch.set_grad_enabled(has_grad)
-        torch.set_default_dtype(precision)
 
 
 @contextlib.contextmanager

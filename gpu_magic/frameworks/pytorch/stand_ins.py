@@ -8,16 +8,19 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from gpu_magic.frameworks.prediction import NotFollowed
 from gpu_magic.frameworks.shadow.objects import SHARED
+from gpu_magic.frameworks.shadow.refusals import refuse
+from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["Autocast", "stand_in"]
 
-_SHARED = (torch.device, torch.dtype, torch.layout, torch.memory_format, torch.Generator, torch.Size)
+_SHARED = (torch.device, torch.dtype, torch.layout, torch.memory_format, torch.Size)
 
 
 class Autocast(torch.amp.autocast_mode.autocast):  # type: ignore[misc] # the type checker does not see PyTorch
@@ -92,8 +95,12 @@ def stand_in(obj: Any) -> Any:
     """Return what stands in for an object of PyTorch's that is not a tensor; None for any other object."""
     if isinstance(obj, _SHARED):
         return SHARED
+    if isinstance(obj, torch.Generator):
+        return _generator(obj)
     if isinstance(obj, ModuleType):
         return _modules().get(obj)
+    if obj is torch.save:  # it writes in C++, which no hook of Python's is told of
+        return _save
     if isinstance(obj, type):
         return _CLASSES.get(obj)
     if isinstance(obj, torch.amp.autocast_mode.autocast):
@@ -103,6 +110,14 @@ def stand_in(obj: Any) -> Any:
     if isinstance(obj, torch.utils.data.DataLoader):
         raise NotFollowed("it goes over a DataLoader: give it one batch, batch = next(iter(loader))")
     return None
+
+
+def _generator(obj: Any) -> Any:
+    """Return a copy of a generator of the CPU; one of a GPU is shared, as nothing is drawn there."""
+    if obj.device.type != "cpu":
+        return SHARED
+    with torch._C.DisableTorchFunction(), _disable_current_modes():  # noqa: SLF001
+        return torch.Generator().set_state(obj.get_state())
 
 
 @functools.cache
@@ -123,7 +138,8 @@ def _modules() -> dict[Any, Any]:
     # Anomaly detection reads each gradient.
     anomaly = {"detect_anomaly": _NoAnomaly, "set_detect_anomaly": _NoAnomaly}
     autograd = _Torch(torch.autograd, anomaly)
-    top = {"cuda": cuda, "amp": amp, "autograd": autograd, "autocast": Autocast, "save": _save}
+    top = {"cuda": cuda, "amp": amp, "autograd": autograd, "autocast": Autocast}
+    top |= {"save": _save, "manual_seed": _nothing}
     return {
         torch: _Torch(torch, top),
         torch.cuda: cuda,
@@ -144,7 +160,7 @@ def _zero(*values: object, **options: object) -> int:
 
 def _save(obj: object, file: object = "", *values: object, **options: object) -> None:
     del obj, values, options
-    raise NotFollowed(f"it would write to {file!s:.60}")
+    refuse(f"it would write to {shortened(str(file), 60)}")
 
 
 _CLASSES: dict[Any, Callable[..., Any]] = {

@@ -217,6 +217,6 @@ def _is_affected(value: Any, depth: int) -> bool:
     return not isinstance(value, _INERT) and hasattr(value, "__dict__")
 
 
-# Python's own, except that nothing is printed and no file is written.
+# Python's own, except that nothing is printed.
 _BUILTINS = {**vars(builtins), **BUILTINS}
 _INERT = (str, bytes, int, float, complex, bool, type(None), type, ModuleType)

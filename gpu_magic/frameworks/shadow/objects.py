@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpu_magic.frameworks.prediction import NotFollowed
 from gpu_magic.frameworks.shadow.code import Code, is_users_class, is_users_module
+from gpu_magic.frameworks.shadow.generators import drawing_module, own_copy
+from gpu_magic.frameworks.shadow.outside import outside
 from gpu_magic.frameworks.shadow.shown import silent
 from gpu_magic.text import with_article
 
@@ -156,8 +158,8 @@ class Shadow:
     def _module(self, obj: ModuleType) -> Any:
         if is_users_module(obj):
             return self._code.module(obj)
-        quiet = silent(obj, self.copy)
-        return obj if quiet is None else self.remember(obj, quiet)
+        seen = silent(obj, self.copy) or drawing_module(obj, self.copy)
+        return obj if seen is None else self.remember(obj, seen)
 
     def _generator(self, obj: Any) -> Any:
         raise NotFollowed(
@@ -170,6 +172,10 @@ class Shadow:
             return self.remember(obj, quiet)
         if isinstance(obj, type):
             return self._code.class_(obj) if is_users_class(obj) else obj
+        beyond = outside(cls)
+        new = own_copy(obj) if beyond is None else beyond
+        if new is not None:
+            return self.remember(obj, new)
         if hasattr(cls, "__next__"):
             return self._generator(obj)
         array = _array_type()

@@ -45,7 +45,7 @@ def silent(obj: Any, copy: Callable[[Any], Any]) -> Any:
 
     """
     if isinstance(obj, BuiltinFunctionType):
-        return next((BUILTINS[name] for name in ("print", "open") if obj is _PYTHONS[name]), None)
+        return BUILTINS["print"] if obj is print else None
     if isinstance(obj, FunctionType):
         return _function(obj)
     if isinstance(obj, ModuleType):
@@ -211,20 +211,5 @@ def _quiet(*values: object, **options: object) -> _Quiet:
     return _Quiet()
 
 
-def _open(file: Any, mode: str = "r", *more: Any, **options: Any) -> Any:
-    """Open a file to be read.
-
-    Raises
-    ------
-    NotFollowed
-        It would be written to.
-
-    """
-    if set(str(mode)) & set("wax+"):
-        raise NotFollowed(f"it would write to {file!s:.60}")
-    return open(file, mode, *more, **options)  # noqa: PTH123 - it is `open`
-
-
-_PYTHONS = {"print": print, "open": open}
 # Those of Python's, and one of IPython's, that are replaced wherever a function of the user's finds them.
-BUILTINS: dict[str, Callable[..., Any]] = {"print": _nothing, "open": _open, "display": _quiet}
+BUILTINS: dict[str, Callable[..., Any]] = {"print": _nothing, "display": _quiet}
