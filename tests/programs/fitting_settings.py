@@ -28,6 +28,7 @@ os.environ["FITTING_REMOVED"] = "before"
 
 
 def sets(x):
+    found = x + 1
     os.environ["FITTING_CHANGED"] = "after"
     os.environ["FITTING_NEW"] = "after"
     os.environ.pop("FITTING_REMOVED", None)
@@ -42,6 +43,7 @@ def sets(x):
     torch.backends.cuda.enable_flash_sdp(False)
     torch.set_autocast_enabled("cpu", True)
     torch.set_grad_enabled(False)
+    return found
 
 
 def settings():

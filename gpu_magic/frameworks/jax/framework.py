@@ -6,13 +6,13 @@ import math
 import os
 import sys
 from contextlib import ExitStack
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.answers import Components, Holding, MemoryPool, OutOfMemory
 from gpu_magic.frameworks.base import Framework
 from gpu_magic.frameworks.copying import CopyTransfer
-from gpu_magic.frameworks.jax.compiled_step import CompiledStep
 from gpu_magic.frameworks.jax.devices import backends, devices_like, has_plugin, logical_device, platform
 from gpu_magic.frameworks.jax.scopes import AbsentDevice, DefaultDevice, global_default
 from gpu_magic.frameworks.out_of_memory import wanted_in
@@ -137,7 +137,10 @@ class Jax(Framework):
 
     def predictor(self, step: Step) -> Predictor | None:
         """Return what asks XLA; JAX has no models of its own, so a step is a call of a function."""
-        return CompiledStep(step) if isinstance(step, FunctionCall) else None
+        if not isinstance(step, FunctionCall):
+            return None
+        found: Predictor = import_module("gpu_magic.frameworks.jax.compiled_step").CompiledStep(step)
+        return found
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
         """Ask its own pool, which has reserved its part of the GPU; the CPU has no pool."""
