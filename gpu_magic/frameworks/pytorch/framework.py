@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 import warnings
 from dataclasses import replace
@@ -12,10 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks.answers import Holding, MemoryPool, OutOfMemory
+from gpu_magic.frameworks.answers import Holding
 from gpu_magic.frameworks.base import Framework
-from gpu_magic.frameworks.out_of_memory import wanted_in
 from gpu_magic.frameworks.prediction import ModelCall
+from gpu_magic.frameworks.pytorch import allocator
+from gpu_magic.frameworks.pytorch.allocator import Limit
 from gpu_magic.frameworks.pytorch.components import components_of
 from gpu_magic.frameworks.pytorch.current_device import CurrentDevice, device_switch
 from gpu_magic.frameworks.pytorch.finalize import flatten_rnns, modules_in, tell_device
@@ -29,15 +29,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import FrameType
 
-    from gpu_magic.frameworks.answers import Components
+    from gpu_magic.frameworks.answers import Components, MemoryPool, OutOfMemory
     from gpu_magic.frameworks.prediction import Predictor, Step
     from gpu_magic.frameworks.transfer import Transfer
     from gpu_magic.selection.memory import MemorySettings
 
 __all__ = ["FRAMEWORK"]
-
-# What CUDA's libraries say, in errors that are not PyTorch's own for it.
-_NO_MEMORY = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 
 
 class PyTorch(Framework):
@@ -47,9 +44,8 @@ class PyTorch(Framework):
     module = "torch"
     needs = ("Tensor", "device", "nn", "optim")
 
-    # Bytes of each GPU that `torch.cuda` may take, set when it starts; None: no limit.
-    _limit: int | None = None
-    _was_limited = False
+    def __init__(self) -> None:
+        self._limit = Limit()
 
     def has_gpu(self) -> bool:
         """Return PyTorch's own flag, which misses the cuInit of `torch.cuda.is_available()`."""
@@ -213,43 +209,23 @@ class PyTorch(Framework):
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
         """Add what the driver has left and what PyTorch's allocator caches; None before CUDA has started."""
-        torch: Any = sys.modules["torch"]
         name = self.name_of(device)
         if device.kind == "cpu" or (name.startswith("cuda") and not self.has_gpu()):
             return None
-        try:
-            free, _ = torch.accelerator.get_memory_info(name)
-            cached = torch.accelerator.memory_reserved(name) - torch.accelerator.memory_allocated(name)
-        except (AttributeError, RuntimeError):  # before PyTorch 2.9; an accelerator that does not count
-            return None
-        return int(free + cached)
+        return allocator.free_bytes(name)
 
     def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
-        torch: Any = sys.modules["torch"]
         kind = _accelerator()
-        if kind is None or (kind == "cuda" and not self.has_gpu()):
-            return {}
-        found = {}
-        with contextlib.suppress(AttributeError, RuntimeError):  # as in free_bytes
-            for index in range(torch.accelerator.device_count()):
-                found[LogicalDevice("gpu", index, kind)] = _pool(index)
-        return found
+        return {} if kind is None or (kind == "cuda" and not self.has_gpu()) else allocator.pools(kind)
 
     def reset_peaks(self) -> bool:
-        torch: Any = sys.modules["torch"]
-        if not self.pools():
-            return False
-        for index in range(torch.accelerator.device_count()):
-            torch.accelerator.reset_peak_memory_stats(index)
-        return True
+        has_any = bool(self.pools())
+        if has_any:
+            allocator.reset_peaks()
+        return has_any
 
     def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
-        is_of_library = isinstance(error, RuntimeError) and any(word in str(error) for word in _NO_MEMORY)
-        if not isinstance(error, sys.modules["torch"].OutOfMemoryError) and not is_of_library:
-            return None
-        named = re.search(r"GPU (\d+)", str(error))
-        device = LogicalDevice("gpu", int(named[1]), str(_accelerator() or "cuda")) if named else None
-        return OutOfMemory(device, wanted_in(str(error)))
+        return allocator.out_of_memory(error, _accelerator() or "cuda")
 
     def empty_cache(self) -> str:
         if self.pools():
@@ -267,42 +243,13 @@ class PyTorch(Framework):
         return f"its current device is {name}; the others can still be named", current
 
     def limit_memory(self, memory: MemorySettings) -> None:
-        """Set the fraction of each GPU's memory that PyTorch's allocator may take, when CUDA is initialized.
-
-        `torch.cuda.set_per_process_memory_fraction` would initialize it. With `_lazy_call` PyTorch itself
-        defers what is set before, a seed for example (PyTorch 2.13, torch/cuda/__init__.py).
-        """
-        if memory.limit is None and not self._was_limited:
-            return
-        self._limit, self._was_limited = memory.limit, True
-        sys.modules["torch"].cuda._lazy_call(self._set_fractions)  # noqa: SLF001
-
-    def _set_fractions(self) -> None:
-        cuda: Any = sys.modules["torch"].cuda
-        for index in range(cuda.device_count()):
-            total = cuda.get_device_properties(index).total_memory
-            fraction = 1.0 if self._limit is None else min(1.0, self._limit / total)
-            cuda.set_per_process_memory_fraction(fraction, index)
+        self._limit.set(memory)
 
 
 def _accelerator() -> str | None:
     """Return the type of PyTorch's accelerator: "cuda" (also for ROCm), "xpu", "mps"; None in a CPU build."""
     device = sys.modules["torch"].accelerator.current_accelerator()
     return None if device is None else str(device.type)
-
-
-def _pool(index: int) -> MemoryPool:
-    """Return the memory on a device.
-
-    `torch.accelerator.memory_stats` makes a sorted table of 100 entries of it; here three are taken.
-    """
-    torch: Any = sys.modules["torch"]
-    if not torch._C._accelerator_isAllocatorInitialized():  # noqa: SLF001
-        return MemoryPool(0, 0, 0, 0)
-    stats = torch._C._accelerator_getDeviceStats(index)  # noqa: SLF001
-    used = stats["allocated_bytes"]["all"]
-    reserved = stats["reserved_bytes"]["all"]["current"]
-    return MemoryPool(used["current"], reserved, used["peak"], stats["allocation"]["all"]["allocated"])
 
 
 def logical_device(device: Any) -> LogicalDevice:
