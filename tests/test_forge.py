@@ -1,0 +1,54 @@
+"""What the public forge reads: workflows call what there is, and forms ask for what can be answered."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+FORGE = ROOT / ".github"
+WORKFLOWS = sorted((FORGE / "workflows").glob("*.yml"))
+FORMS = sorted(path for path in (FORGE / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config")
+
+
+def _steps(workflow: Path) -> list[dict[str, Any]]:
+    jobs = yaml.safe_load(workflow.read_text())["jobs"]
+    return [step for job in jobs.values() for step in job.get("steps", [])]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_run_targets_that_there_are(workflow: Path) -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    called = {
+        name for step in _steps(workflow) for name in re.findall(r"\bmake ([\w-]+)", step.get("run", ""))
+    }
+    assert called <= targets
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_may_do_no_more_than_they_need(workflow: Path) -> None:
+    found = yaml.safe_load(workflow.read_text())
+    assert found["permissions"] == {"contents": "read"}
+    assert all("timeout-minutes" in job for job in found["jobs"].values() if "uses" not in job)
+
+
+def test_a_release_is_tested_before_it_is_published() -> None:
+    jobs = yaml.safe_load((FORGE / "workflows" / "release.yml").read_text())["jobs"]
+    assert set(jobs["publish"]["needs"]) == {"test", "build"}
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    (version,) = [step["run"] for step in jobs["build"]["steps"] if "GITHUB_REF_NAME" in step.get("run", "")]
+    (pattern,) = re.findall(r"s/(.*?)/\\1/p", version)
+    pattern = pattern.replace(r"\(", "(").replace(r"\)", ")")
+    assert re.search(pattern, (ROOT / "gpu_magic" / "__init__.py").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
+def test_forms_have_a_field_of_each_name(form: Path) -> None:
+    body = yaml.safe_load(form.read_text())["body"]
+    names = [field["id"] for field in body]
+    assert len(set(names)) == len(names)
+    assert all(field["attributes"]["label"] for field in body)

@@ -1,0 +1,63 @@
+"""The wheel: all that is needed where it is installed is in it, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+import gpu_magic
+
+ROOT = Path(__file__).parent.parent
+# Where JupyterLab and Notebook find extensions: below the prefix, so as data of the wheel.
+EXTENSION = f"gpu_magic-{gpu_magic.__version__}.data/data/share/jupyter/labextensions/gpu-magic/"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (file,) = folder.glob("*.whl")
+    return zipfile.ZipFile(file)
+
+
+def _tracked(*folders: str) -> set[str]:
+    """Return the files of folders that git knows, from the top of the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", *folders], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    return set(listed.stdout.split("\0")) - {""}
+
+
+def test_it_has_the_package_as_it_is_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    inside = {name for name in wheel.namelist() if name.startswith("gpu_magic/")}
+    apart = _tracked("gpu_magic/labextension")
+    assert inside == _tracked("gpu_magic") - apart - {"gpu_magic/ruff.toml"}
+    tops = {name.partition("/")[0] for name in wheel.namelist()}
+    version = f"gpu_magic-{gpu_magic.__version__}"
+    assert tops == {"gpu_magic", f"{version}.data", f"{version}.dist-info"}
+
+
+def test_it_has_what_a_page_loads(wheel: zipfile.ZipFile) -> None:
+    shared = {name.removeprefix(EXTENSION) for name in wheel.namelist() if name.startswith(EXTENSION)}
+    own = {name.removeprefix("gpu_magic/labextension/") for name in _tracked("gpu_magic/labextension")}
+    assert shared == own | {"static/connection.js"}
+    assert wheel.read("gpu_magic/widget/panel.js")
+    assert wheel.read(f"{EXTENSION}static/connection.js") == wheel.read("gpu_magic/widget/connection.js")
+
+
+def test_it_says_what_it_is(wheel: zipfile.ZipFile) -> None:
+    info = f"gpu_magic-{gpu_magic.__version__}.dist-info"
+    said = Parser().parsestr(wheel.read(f"{info}/METADATA").decode())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (said["Name"], said["Version"]) == ("gpu_magic", gpu_magic.__version__)
+    needed = [one for one in said.get_all("Requires-Dist") if "extra ==" not in one]
+    assert sorted(needed) == sorted(project["dependencies"])  # no framework among them
+    assert f"{info}/licenses/LICENSE" in wheel.namelist()
+    assert "gpu-magic = gpu_magic.command_line:main" in wheel.read(f"{info}/entry_points.txt").decode()
