@@ -43,9 +43,10 @@ bench: .venv/installed
 	touch $@
 
 .venv-demo/installed: pyproject.toml
-	$(PYTHON) -m venv .venv-demo
-	.venv-demo/bin/python -m pip install --quiet --editable '.[demo]'
-	touch $@
+	@echo "Once: JupyterLab and gpu_magic are installed in .venv-demo, which takes a minute or two."
+	@$(PYTHON) -m venv .venv-demo
+	@.venv-demo/bin/python -m pip install --disable-pip-version-check --editable '.[demo]'
+	@touch $@
 
 clean:
 	rm -rf .venv .venv-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
