@@ -11,6 +11,7 @@ from gpu_magic.api.choosing import gpus as gpus
 from gpu_magic.api.choosing import guard as guard
 from gpu_magic.api.choosing import panel as panel
 from gpu_magic.api.choosing import wait_for as wait_for
+from gpu_magic.api.diagnosis import doctor as doctor
 from gpu_magic.api.fitting import fit as fit
 from gpu_magic.api.measuring import gpu_time as gpu_time
 from gpu_magic.api.measuring import history as history
@@ -33,10 +34,12 @@ from gpu_magic.devices.model import MigInstance as MigInstance
 from gpu_magic.devices.status import GpuProcess as GpuProcess
 from gpu_magic.devices.status import GpuStatus as GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN as UNKNOWN
+from gpu_magic.diagnosis.finding import Finding as Finding
 from gpu_magic.display.asking import Asked as Asked
 from gpu_magic.display.asking import GivenUp as GivenUp
 from gpu_magic.display.asking import Kept as Kept
 from gpu_magic.display.choice import Choice as Choice
+from gpu_magic.display.diagnosis import Diagnosis as Diagnosis
 from gpu_magic.display.ended_process import EndedProcess as EndedProcess
 from gpu_magic.display.fit import Fit as Fit
 from gpu_magic.display.gpus import Gpus as Gpus

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gpu_magic
 from gpu_magic.api.choosing import gpus
+from gpu_magic.api.diagnosis import doctor_in
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.task_output import RankLines
@@ -32,6 +33,7 @@ examples:
   gpu-magic                                        the GPUs, and who uses them
   gpu-magic run --gpus auto:2 -- torchrun train.py one process for each of the two least busy
   gpu-magic run --gpus 2,0 -- python train.py      one process, whose cuda:0 is GPU 2
+  gpu-magic doctor                                 what is wrong with the GPU set-up, and what mends it
 """
 
 
@@ -64,9 +66,14 @@ _RUN_OPTIONS: dict[tuple[str, ...], dict[str, Any]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status: a command's own, or 2 where it can't be run."""
+    """Run the command line; return the exit status.
+
+    It is a command's own, or 2 where it can't be run; of `doctor` 1 where something is wrong.
+    """
     options = _parser().parse_args(arguments)
     try:
+        if options.action == "doctor":
+            return _doctor(options)
         return _run(options) if options.action == "run" else _show(as_json=options.json)
     except GpuMagicError as error:
         print(f"gpu-magic: {error}", file=sys.stderr)
@@ -87,12 +94,28 @@ def _parser() -> argparse.ArgumentParser:
         "--json", action="store_true", help="the GPUs as JSON: bytes, percent, degrees Celsius, watts"
     )
     parser.add_argument("--version", action="version", version=f"gpu-magic {gpu_magic.__version__}")
-    actions = parser.add_subparsers(dest="action", metavar="run")
+    actions = parser.add_subparsers(dest="action", metavar="run, doctor")
     run = actions.add_parser("run", help="run a command: gpu-magic run --help")
     for names, settings in _RUN_OPTIONS.items():
         run.add_argument(*names, **settings)
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="torchrun train.py")
+    doctor = actions.add_parser(
+        "doctor", help="say what is wrong with the GPU set-up: gpu-magic doctor --help"
+    )
+    form = doctor.add_mutually_exclusive_group()
+    form.add_argument("--report", action="store_true", help="text for an issue, without names and paths")
+    # A name of its own: the one before "doctor" is of the table.
+    form.add_argument("--json", action="store_true", dest="as_json", help="all that was read, as JSON")
     return parser
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    """Say what is wrong; the exit status is 1 where something is."""
+    found = doctor_in("shell")
+    as_json = options.as_json or options.json
+    shown = json.dumps(found.to_dict(), indent=2) if as_json else found.report() if options.report else found
+    print(shown, flush=True)
+    return 1 if found.wrong else 0
 
 
 def _run(options: argparse.Namespace) -> int:

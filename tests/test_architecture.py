@@ -38,6 +38,7 @@ ROOMS = [
     "moving",
     "fitting",
     "usage",
+    "diagnosis",
     "restart",
     "launching",
     "engines",

@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.counters import Counters
 
-__all__ = ["Nvml"]
+__all__ = ["HUNG_DRIVER", "NO_GPU", "Nvml"]
 
 # An administrator can split a GPU, or bring a lost one back, while a kernel stays open for days.
 _IDENTITY_SECONDS = 60.0
 _ROOT = Path("/")
 
 _HUNG = "not answering: a call into the driver did not come back in time"
-_HUNG_DRIVER = "The NVIDIA driver does not answer: a call did not come back in time. It may do so later."
-_NO_GPU = (
+HUNG_DRIVER = "The NVIDIA driver does not answer: a call did not come back in time. It may do so later."
+NO_GPU = (
     "The NVIDIA driver is there, and it has no GPU. A container has to be given one: docker run --gpus all."
 )
 
@@ -203,7 +203,7 @@ class Nvml:
         before = self._library if self._is_ours() else None
         simulate = self._simulate = os.environ.get("GPU_MAGIC_SIMULATE")
         self._opened_at = -math.inf
-        machine = Inventory(problem=_HUNG_DRIVER)
+        machine = Inventory(problem=HUNG_DRIVER)
         library: Library | None = None
         try:
             # A call that returns too late has no effect here: its result is dropped.
@@ -225,7 +225,7 @@ class Nvml:
             self._cards = [Card(Gpu(index)) for index in range(library.count)]
             self._calls = Calls()
         self._library = library
-        self._machine = library.machine if library.count else replace(library.machine, problem=_NO_GPU)
+        self._machine = library.machine if library.count else replace(library.machine, problem=NO_GPU)
         self._opened_at = time.monotonic()
 
     def _read(self, card: Card) -> Gpu:

@@ -15,24 +15,44 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Calls", "ask", "bytes_or_unknown", "explain", "explain_of_gpu"]
+__all__ = [
+    "NOT_LOADED",
+    "NO_LIBRARY",
+    "OUTDATED",
+    "REFUSED",
+    "Calls",
+    "ask",
+    "bytes_or_unknown",
+    "explain",
+    "explain_of_gpu",
+]
 
 # How many processes one call can list. For a GPU that has more, pynvml's own function is called.
 _PROCESSES = 32
 # What the driver writes where it does not give a process's memory.
 _NOT_AVAILABLE = (None, pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value)
 
-_SENTENCES = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "No GPU can be seen, as NVML is not here "
+# Why no GPU can be read, as sentences.
+NO_LIBRARY = (
+    "No GPU can be seen, as NVML is not here "
     "(libnvidia-ml.so.1 of the NVIDIA driver). In a container that has a GPU, "
     "NVIDIA_DRIVER_CAPABILITIES=compute,utility adds it. "
-    "To try gpu_magic without a GPU: %env GPU_MAGIC_SIMULATE=8xA100-80GB, then %gpus.",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "The NVIDIA driver is installed and not loaded: "
-    "running nvidia-smi as an administrator, or a reboot, loads it.",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "The NVIDIA driver was updated while its old kernel module "
-    "is still loaded (driver/library version mismatch): rebooting fixes it.",
-    pynvml.NVML_ERROR_NO_PERMISSION: "The NVIDIA driver refuses this user: "
-    "an administrator can give access to /dev/nvidia*.",
+    "To try gpu_magic without a GPU: %env GPU_MAGIC_SIMULATE=8xA100-80GB, then %gpus."
+)
+NOT_LOADED = (
+    "The NVIDIA driver is installed and not loaded: "
+    "running nvidia-smi as an administrator, or a reboot, loads it."
+)
+OUTDATED = (
+    "The NVIDIA driver was updated while its old kernel module "
+    "is still loaded (driver/library version mismatch): rebooting fixes it."
+)
+REFUSED = "The NVIDIA driver refuses this user: an administrator can give access to /dev/nvidia*."
+_SENTENCES = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_LIBRARY,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: NOT_LOADED,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: OUTDATED,
+    pynvml.NVML_ERROR_NO_PERMISSION: REFUSED,
 }
 # The same of one GPU, as it goes on after "GPU 1 is".
 _OF_ONE_GPU = {

@@ -76,6 +76,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--batch": WORD,
     },
     "%gpu_free": {"--dry-run": FLAG, "--cluster": FLAG},
+    "%gpu_doctor": {"--report": FLAG, "--json": FLAG},
     "%gpu_panel": {},
     "%gpu_time": {"--json": FLAG},
     "%gpu_launch": {

@@ -59,7 +59,7 @@ def complete(shell: Any, magic: str, words: list[str]) -> SimpleMatcherResult:
         return _offer(piece, values, "value")
     if magic == "%gpu_tasks":
         return _offer(word, [task.name for task in tasks], "task")
-    if magic == "%gpu_launch":
+    if magic in ("%gpu_launch", "%gpu_doctor"):
         return {"completions": []}  # IPython's own matcher completes files
     if magic in _TAKE_VARIABLES:
         is_name = word.isidentifier()  # IPython's own matchers complete attributes and items

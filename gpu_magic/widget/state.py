@@ -152,6 +152,11 @@ class PanelState:
         if self._is_paused:
             raise ChoiceError(_UNLOADED)
 
+    def pages(self) -> tuple[int, bool]:
+        """Return how many panels there are, and whether a page has answered one of them."""
+        with self._lock:
+            return len(self._viewers), self._viewers.is_heard
+
     # What the pages are sent.
 
     def full_state(self) -> FullState:

@@ -48,13 +48,22 @@ class Viewers:
     idle
         Knows whether a cell runs.
 
+    Attributes
+    ----------
+    is_heard
+        Whether a page has ever said anything.
+
     """
 
     def __init__(self, idle: IdleCallback) -> None:
         self._idle = idle
         self._views: dict[Viewer, dict[str, _View]] = {}
         self._is_heard_while_busy = False
+        self.is_heard = False
         self._sent_at = time.monotonic()
+
+    def __len__(self) -> int:
+        return len(self._views)
 
     @property
     def is_empty(self) -> bool:
@@ -90,6 +99,7 @@ class Viewers:
 
     def set_visibility(self, viewer: Viewer, message: SetVisibility) -> None:
         """Note what a page has said of a view."""
+        self.is_heard = True
         self._is_heard_while_busy = self._is_heard_while_busy or self._idle.is_busy
         views = self._views.get(viewer)
         if views is None:  # the panel was closed

@@ -1,0 +1,83 @@
+"""The page's side of the panel: what the Jupyter server has of anywidget and ipywidgets.
+
+The page's part of a widget comes from the environment of the Jupyter server, which can be another one than
+the kernel's. A widget of anywidget 0.11 asks the page for anywidget ~0.11 (anywidget/_version.py,
+`_ANYWIDGET_SEMVER_VERSION`), and ipywidgets 8 for a manager of jupyterlab_widgets 3, which calls itself 5.
+Where the server has neither, the page shows the static table that is saved with the notebook.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_magic.diagnosis.facts import FrontEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["read_front_end"]
+
+_ANYWIDGET, _MANAGER = "anywidget", "@jupyter-widgets/jupyterlab-manager"
+_EXTENSIONS = "share/jupyter/labextensions"
+# Where a Jupyter server looks besides its own environment (jupyter_core, `jupyter_path`).
+_SHARED = ("usr/local", "usr")
+_MOST_READ = 1 << 20  # bytes of a file
+
+
+def read_front_end(
+    environment: Mapping[str, str], panels: int, *, has_answered: bool, root: Path = Path("/")
+) -> FrontEnd:
+    """Read which extensions the Jupyter server has whose kernel this is.
+
+    Parameters
+    ----------
+    environment
+        The variables that this process was launched with: JPY_PARENT_PID is the server (jupyter_client).
+    panels, has_answered
+        As in `FrontEnd`.
+    root
+        The folder with proc, and with the environments.
+
+    """
+    server = environment.get("JPY_PARENT_PID", "")
+    prefix = _prefix(server, root) if server.isdecimal() else None
+    if prefix is None:
+        return FrontEnd(panels=panels, has_answered=has_answered)
+    home = environment.get("JUPYTER_DATA_DIR") or f"{environment.get('HOME', '')}/.local/share/jupyter"
+    folders = [root / str(home).lstrip("/") / "labextensions", root / str(prefix).lstrip("/") / _EXTENSIONS]
+    folders += [root / shared / _EXTENSIONS for shared in _SHARED]
+    return FrontEnd(
+        is_known=True,
+        anywidget=_first_version(folders, _ANYWIDGET),
+        manager=_first_version(folders, _MANAGER),
+        prefix=str(prefix),
+        panels=panels,
+        has_answered=has_answered,
+    )
+
+
+def _prefix(server: str, root: Path) -> Path | None:
+    """Return the environment of the server; None where that can't be told, as on another machine."""
+    try:
+        words = (root / "proc" / server / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    programs = [Path(word.decode("utf-8", "replace")) for word in words[:2]]
+    is_server = any(b"jupyter" in word or b"labhub" in word for word in words)
+    for program in programs:  # `/opt/hub/bin/python /opt/hub/bin/jupyter-lab`
+        has_extensions = (root / str(program.parent.parent).lstrip("/") / "share/jupyter").is_dir()
+        if is_server and program.is_absolute() and program.parent.name == "bin" and has_extensions:
+            return program.parent.parent
+    return None
+
+
+def _first_version(folders: list[Path], extension: str) -> str:
+    for folder in folders:
+        try:
+            with (folder / extension / "package.json").open(encoding="utf-8") as file:
+                return str(json.loads(file.read(_MOST_READ))["version"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return ""

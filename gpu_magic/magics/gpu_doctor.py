@@ -1,0 +1,49 @@
+"""`%gpu_doctor`: what is wrong with the GPU set-up of this kernel, and the command that mends each."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+from gpu_magic.api.diagnosis import doctor
+from gpu_magic.magics.arguments import read
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["GpuDoctorMagic"]
+
+
+class GpuDoctorMagic:
+    """The magic that says what is wrong."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        del shell
+
+    def gpu_doctor(self, line: str) -> None:
+        """Say what is wrong with the GPU set-up of this kernel, each with the one command that mends it.
+
+        %gpu_doctor            what is wrong, what is worth knowing, and what was checked
+        %gpu_doctor --report   text to paste into an issue: without names and paths, with shortened UUIDs
+        %gpu_doctor --json     the same with all that was read, for programs
+
+        It looks at the driver and its libraries, the CUDA of each framework's build, CUDA_VISIBLE_DEVICES,
+        what has started CUDA here, device files and their permissions, the container, WSL, Jetson, MIG, MPS,
+        compute modes, one's own processes on GPUs, and the panel's packages. Nothing is changed, no framework
+        is imported, and CUDA is not started.
+        """
+        options = read("%gpu_doctor", line)
+        if options.request:
+            raise UsageError(f"%gpu_doctor takes no {options.request}; its options are --report and --json.")
+        if options.report and options.json:
+            raise UsageError("--report and --json don't go together.")
+        found = doctor()
+        if options.report:
+            print(found.report())
+        elif options.json:
+            print(json.dumps(found.to_dict(), indent=2))
+        else:
+            display(found)
