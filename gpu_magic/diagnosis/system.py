@@ -134,7 +134,7 @@ def _group(file: Path) -> str:
         status = file.stat()
         is_open = bool(status.st_mode & stat.S_IRGRP and status.st_mode & stat.S_IWGRP)
         name = file.group() if is_open else ""
-    except (OSError, KeyError):
+    except (OSError, KeyError, ImportError, NotImplementedError):  # Windows has no groups
         return ""
     return name if name in _DEVICE_GROUPS else ""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Modules are found in the given folder alone once ours are loaded, as if nothing else were installed.
 PROGRAM = """
-import json, sys
+import grp, json, sys
 from pathlib import Path
 import gpu_magic.api.diagnosis
 from gpu_magic.diagnosis.diagnose import diagnose
@@ -113,7 +113,7 @@ class Machine:
         for name in names or ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidia3"):
             self.write(f"dev/{name}")
 
-    def run(self, program: str, *arguments: str, user: str | None = None, **variables: str) -> str:
+    def run(self, program: str, *arguments: str, **variables: str) -> str:
         """Run a program in a fresh process, and return what it printed."""
         state = self.folder / "state"
         (self.driver or Driver(CARDS)).write(state)
@@ -134,16 +134,15 @@ class Machine:
             capture_output=True,
             text=True,
             timeout=LIMIT,
-            user=user,
         )
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         return done.stdout
 
-    def page(self, before: str = "", user: str | None = None, **variables: str) -> Page:
+    def page(self, before: str = "", **variables: str) -> Page:
         """Return what a fresh process finds, which does something else before."""
         arguments = str(self.packages), str(self.root), before
-        return Page(json.loads(self.run(PROGRAM, *arguments, user=user, **variables)))
+        return Page(json.loads(self.run(PROGRAM, *arguments, **variables)))
 
 
 @pytest.fixture
