@@ -168,3 +168,18 @@ def test_force_is_refused_to_a_command_where_the_launch_forbids_it() -> None:
     status, out, err = run("run", "--gpus", "1", "--force", "--", "true", **variables)
     assert status != 0
     assert "--force is not allowed here" in out + err
+
+
+def test_the_doctor_says_what_is_wrong_and_its_status_does() -> None:
+    status, out, err = run("doctor", CUDA_VISIBLE_DEVICES='"0,1"')
+    assert (status, err) == (1, "")
+    assert "Wrong: The quotes in CUDA_VISIBLE_DEVICES=" in out
+    assert "      export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,1\n" in out
+
+
+def test_the_doctor_s_report_and_json() -> None:
+    assert run("doctor", "--report")[1].startswith("gpu_magic 0.1.0, Python 3.")
+    for words in (("doctor", "--json"), ("--json", "doctor")):
+        found = json.loads(run(*words)[1])
+        assert found["facts"]["machine"]["simulated"] == "4xA100-80GB"
+    assert run("doctor", "--json", "--report")[0] == 2

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.record import record
 from gpu_magic.diagnosis.checks import CHECKS
-from gpu_magic.diagnosis.finding import Finding, Severity
+from gpu_magic.diagnosis.finding import Finding, Severity, one_line
 from gpu_magic.diagnosis.gathering import Pages, gather
 
 if TYPE_CHECKING:
@@ -60,14 +60,9 @@ def judge(gathered: Gathered, checks: Iterable[Callable[[Facts], Iterable[Findin
 
 
 def _made(check: Callable[[Facts], Iterable[Finding]], facts: Facts) -> Iterator[Finding]:
-    """Yield what a check finds; one that fails has found nothing, and says that it was not made."""
+    """Yield what a check finds; one that fails says so, after what it had found until then."""
     name = check.__name__.removeprefix("check_").replace("_", " ")
     try:
-        found = list(check(facts))
+        yield from check(facts)
     except Exception as error:  # noqa: BLE001 - a page that says what is wrong must not fail itself
-        found = [
-            Finding(
-                "unknown", name, f"The check of {name} could not be made: {type(error).__name__}: {error}"
-            )
-        ]
-    yield from found
+        yield Finding("unknown", name, f"The check of {name} could not be made: {one_line(error)}")

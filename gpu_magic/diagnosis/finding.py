@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from gpu_magic.devices.record import record
+from gpu_magic.text import shortened
 
-__all__ = ["Finding", "Severity"]
+__all__ = ["Finding", "Severity", "one_line"]
 
 # "unknown": a source could not be read, or a check could not be made.
 Severity = Literal["wrong", "worth knowing", "unknown"]
+
+_LONGEST = 300  # characters of an error
 
 
 @record
@@ -40,3 +43,8 @@ class Finding:
     meaning: str = ""
     mend: str = ""
     public: str = ""
+
+
+def one_line(error: Exception) -> str:
+    """Return an error as a line: what it is, and what it says."""
+    return f"{type(error).__name__}: {shortened(' '.join(str(error).split()), _LONGEST)}"

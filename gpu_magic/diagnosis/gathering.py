@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpu_magic.devices.call_timeout import CallTimeout
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.diagnosis.facts import Facts, Kernel, Program
-from gpu_magic.diagnosis.finding import Finding
+from gpu_magic.diagnosis.finding import Finding, one_line
 from gpu_magic.diagnosis.front_end import read_front_end
 from gpu_magic.diagnosis.packages import read_packages
 from gpu_magic.diagnosis.private import private_names
@@ -130,7 +130,7 @@ def _tried(read: Callable[[], Any]) -> Any:
     except GpuMagicError as error:
         return _Failure(str(error))
     except Exception as error:  # noqa: BLE001 - a page that says what is wrong must not fail itself
-        return _Failure(f"{type(error).__name__}: {error}")
+        return _Failure(one_line(error))
 
 
 def _is_read(answer: Any) -> bool:

@@ -73,7 +73,7 @@ class Diagnosis(Findings):
         for finding in self.findings:
             lines += ["", f"[{finding.severity}] {finding.public or finding.what}"]
             lines += [f"  {finding.mend}"] * bool(finding.mend and not finding.public)
-        lines += ["", *_table(self._facts())]
+        lines += _table(self._facts())
         return without_private("\n".join(map(printable, lines)), self.facts.private)
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Diagnosis(Findings):
             lines += ["", f"{mark}: {finding.what}"]
             lines += [f"  {finding.meaning}"] * bool(finding.meaning)
             lines += [f"      {finding.mend}"] * bool(finding.mend)
-        lines += ["", *_table(self._facts())]
+        lines += _table(self._facts())
         return "\n".join(map(printable, lines))
 
     def _repr_html_(self) -> str:
@@ -130,9 +130,10 @@ def _escaped(text: str) -> str:
 
 
 def _table(rows: Iterator[tuple[str, str]]) -> list[str]:
+    """Return the lines of the facts, below an empty one; none where nothing is known."""
     found = list(rows)
     width = max((len(name) for name, _ in found), default=0)
-    return [f"{name:<{width}}  {text}" for name, text in found]
+    return [""] * bool(found) + [f"{name:<{width}}  {text}" for name, text in found]
 
 
 def _plain(value: Any) -> Any:
