@@ -161,12 +161,14 @@ def _jax(places: list[str]) -> Build | None:
         Build, "JAX", "jax", _version(found), loaded=loaded_version("jax"), installer=_installer(found)
     )
     plugins = {name: dist for name in (*_JAX_CUDA, *_JAX_ROCM) if (dist := installed(name, places))}
-    cuda = next((_JAX_CUDA[name] for name in plugins if name in _JAX_CUDA), "")
+    cuda: str | Unknown = next((_JAX_CUDA[name] for name in plugins if name in _JAX_CUDA), "")
     rocm = next((_JAX_ROCM[name] for name in plugins if name in _JAX_ROCM), "")
     if library is None:
         return build(cuda, rocm, lacks="jaxlib, without which it can't be imported")
     if not plugins and (match := re.search(r"\+cuda(\d+)", _version(library))):
         return build(match[1])  # up to jaxlib 0.4.23 (2023) it had CUDA itself
+    if not plugins and _installer(found) == "conda":
+        return build(UNKNOWN)  # conda's jaxlib can have CUDA in it, and its metadata does not say so
     lacks = ""
     for name, plugin in plugins.items():
         mine, its = _numbers(_version(plugin)), _numbers(_version(library))

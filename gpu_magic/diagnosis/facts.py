@@ -185,6 +185,8 @@ class Kernel:
         can't be known.
     given_by
         Who gave it its GPUs: "Slurm job 123"; empty where nobody is known.
+    can_force
+        Whether `--force` may take GPUs that it was not given.
     chosen
         What was chosen in it: "none"; empty for nothing.
     simulate
@@ -199,6 +201,7 @@ class Kernel:
     notes: tuple[str, ...] = ()
     seen: tuple[str, ...] | Unknown = UNKNOWN
     given_by: str = ""
+    can_force: bool = True
     chosen: str = ""
     simulate: str = ""
 

@@ -113,6 +113,7 @@ def _kernel(session: Session, snapshot: Snapshot, program: Program) -> Kernel:
         snapshot.kernel.notes,
         UNKNOWN if seen is UNKNOWN else tuple(device.label for device in seen),
         session.grant.by,
+        session.grant.can_force,
         "" if session.chosen is None else str(session.chosen),
         os.environ.get("GPU_MAGIC_SIMULATE", ""),
     )

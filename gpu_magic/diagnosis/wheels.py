@@ -7,6 +7,7 @@ Which CUDA PyTorch publishes each release for, and the compute capabilities in e
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
@@ -137,6 +138,10 @@ def _install_pytorch(
     # The local version is named: pip takes 2.13.0+cpu for a 2.13.0 that is there already.
     names = [("torch", build.version), *packages.siblings]
     words = " ".join(f"{name}=={version.partition('+')[0]}+{label}" for name, version in names)
+    if not re.fullmatch(
+        r"\d+(\.\d+)+(\+.*)?", build.version
+    ):  # a nightly, or NVIDIA's own, is not published there
+        words = " ".join(["--force-reinstall", *(name for name, _ in names)])
     return install(program, f"{words} --index-url {_INDEX}/{label}", build.installer)
 
 

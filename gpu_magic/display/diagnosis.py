@@ -107,7 +107,7 @@ class Diagnosis(Findings):
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         """Yield what was checked; what has a finding stands above, and is not called fine."""
-        found = {finding.about for finding in self.findings if finding.severity == "wrong"}
+        found = {finding.about for finding in self.findings}
         for row in fact_rows(self.facts):
             is_fine = row.is_judged and row.name not in found
             yield row.name, f"{row.text}{': fine' * is_fine}"

@@ -126,6 +126,16 @@ def test_a_newer_minor_release_runs_and_its_limit_is_said(machine: Machine) -> N
     assert page.row("PyTorch").endswith(": fine")
 
 
+@pytest.mark.parametrize("version", ["2.14.0.dev20261101", "2.7.0a0"])
+def test_a_version_that_is_published_nowhere_is_not_named(machine: Machine, version: str) -> None:
+    machine.install_torch(version, None, label="+cpu")
+    assert (
+        machine.page()
+        .about("PyTorch")["mend"]
+        .startswith("python -m pip install --force-reinstall torch --index")
+    )
+
+
 def test_before_cuda_11_a_newer_minor_release_does_not_run(machine: Machine) -> None:
     machine.driver = Driver(CARDS, version="418.87.00", cuda=10010)
     machine.install_torch("1.12.1", "10.2", label="+cu102")
@@ -221,6 +231,14 @@ def test_jax_with_its_plugin_is_fine(machine: Machine) -> None:
     assert page.row("JAX") == "0.10.2, built for CUDA 12: fine"
 
 
+def test_conda_s_jaxlib_does_not_tell(machine: Machine) -> None:
+    for name in ("jax", "jaxlib"):
+        machine.install(name, "0.7.2", installer="conda")
+    page = machine.page()
+    assert page.findings == []
+    assert page.row("JAX") == "0.7.2, for a CUDA version that its files do not tell"
+
+
 def test_jax_leaves_out_a_plugin_of_another_version(machine: Machine) -> None:
     for name, version in (("jax", "0.10.2"), ("jaxlib", "0.10.2"), ("jax-cuda12-plugin", "0.9.1")):
         machine.install(name, version)
@@ -262,6 +280,15 @@ def test_a_cpu_only_build_beside_one_that_works_may_be_meant(machine: Machine) -
     assert page.wrong == []
     assert page.about("TensorFlow")["severity"] == "worth knowing"
     assert page.text.startswith("Nothing wrong was found. 1 is worth knowing.")
+
+
+def test_the_framework_that_is_imported_comes_first(machine: Machine) -> None:
+    machine.install_torch("2.13.0", None, label="+cpu")
+    install_tensorflow(machine, "tensorflow-cpu", "2.21.0", "('is_cuda_build', False)")
+    assert len(machine.page().wrong) == 2
+    page = machine.page("import torch")
+    assert page.wrong == ["PyTorch 2.13.0+cpu is a CPU-only build."]
+    assert page.about("TensorFlow")["severity"] == "worth knowing"
 
 
 def test_without_a_gpu_a_cpu_only_build_is_no_fault(machine: Machine) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpu_magic.diagnosis.checks.device_files import check_device_files
+from gpu_magic.diagnosis.facts import DeviceFile, Facts, System
 from tests.conftest import ROOT
 from tests.machine import CARDS, MIG, Driver
 
@@ -202,6 +205,17 @@ def test_a_device_file_with_no_driver_behind_it(machine: Machine) -> None:
     assert found["mend"].startswith("sudo modprobe nvidia")
 
 
+@pytest.mark.parametrize(
+    ("container", "mend"), [("docker", "docker restart …"), ("kubernetes", "kubectl delete pod …"), ("", "")]
+)
+def test_a_container_that_has_lost_its_gpus(container: str, mend: str) -> None:
+    """No file that is made here answers EPERM: a cgroup does, which has lost the device."""
+    files = tuple(DeviceFile(f"/dev/{name}", error="EPERM") for name in ("nvidiactl", "nvidia-uvm"))
+    (found,) = check_device_files(Facts(system=System(container=container, devices=files)))
+    assert "refuses NVIDIA's device files, though their permissions are open" in found.what
+    assert found.mend == mend
+
+
 # WSL and Jetson
 
 
@@ -341,3 +355,21 @@ def test_a_report_names_nobody(machine: Machine) -> None:
     assert CARDS[2].uuid in page.text
     for private in ("maria", "gpu07", str(machine.folder), CARDS[2].uuid):
         assert private not in page.report
+
+
+def test_a_file_system_that_does_not_answer_is_given_up(machine: Machine) -> None:
+    (machine.root / "proc/driver/nvidia").mkdir(parents=True)
+    os.mkfifo(machine.root / "proc/driver/nvidia/version")  # to open it waits for a writer
+    program = """
+        import sys
+        from pathlib import Path
+        import gpu_magic.api.diagnosis
+        from gpu_magic.diagnosis.gathering import gather
+        from gpu_magic.process.session import current
+        facts, unread = gather(current(), "python", root=Path(sys.argv[1]), seconds=3.0)
+        print(*[finding.what for finding in unread], sep="\\n")
+        print(facts.packages.version("nvidia-ml-py") != "", facts.front_end)
+    """
+    shown = machine.run(textwrap.dedent(program), str(machine.root)).splitlines()
+    assert shown[0] == "What there is to know of the system could not be read: it did not answer in time"
+    assert shown[1].startswith("True FrontEnd(")

@@ -88,6 +88,14 @@ def test_a_kernel_that_was_started_with_none(start_kernel: Callable[..., Kernel]
     assert kernel.run(SEEN).stdout == "4\n"
 
 
+def test_where_force_is_forbidden_it_is_not_recommended(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel(CUDA_VISIBLE_DEVICES="", GPU_MAGIC_ALLOW_FORCE="0")
+    kernel.run("%load_ext gpu_magic")
+    (found,) = findings(kernel, MASK)
+    assert (found["severity"], found["mend"]) == ("wrong", "")
+    assert "an administrator has forbidden" in found["meaning"]
+
+
 def test_a_job_that_has_asked_for_none(start_kernel: Callable[..., Kernel]) -> None:
     kernel = start_kernel(CUDA_VISIBLE_DEVICES="", SLURM_JOB_ID="4711")
     kernel.run("%load_ext gpu_magic")

@@ -29,14 +29,14 @@ def check_builds(facts: Facts) -> Iterator[Finding]:
     if packages is UNKNOWN:
         return
     has_nvidia, is_amd = has_gpu(facts), _is_amd(facts)
-    some_work = any(not build.is_cpu_only for build in packages.builds)
+    # Where another framework is in use, or can use the GPU, this one may be meant to leave it alone.
+    is_other = any(build.loaded or not build.is_cpu_only for build in packages.builds)
     for build in packages.builds:
         mend = _mend(build, packages, facts)
         if _is_outdated(build):
             yield _not_loaded_yet(build, facts)
         elif build.is_cpu_only:
-            # Where another framework uses the GPU, this one may be meant to leave it alone.
-            is_meant = some_work and not build.loaded
+            is_meant = is_other and not build.loaded
             severity: Severity = "wrong" if (has_nvidia or is_amd) and not is_meant else "worth knowing"
             yield _cpu_only(build, severity, mend if has_nvidia else "", facts)
         elif has_nvidia and build.cuda == "":

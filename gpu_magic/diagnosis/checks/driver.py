@@ -83,6 +83,8 @@ def _no_gpu(problem: str, where: System | None, facts: Facts) -> Iterator[Findin
         yield Finding("wrong", _DRIVER, what, mend=mend)
     elif NO_LIBRARY in problem:
         yield _no_library(where, facts)
+        if other := problem.replace(NO_LIBRARY, "").strip():  # why AMD's GPUs can't be read, either
+            yield Finding("wrong", _DRIVER, other)
     elif OUTDATED in problem:
         what = "The NVIDIA driver was updated while its old kernel module is still loaded."
         yield Finding(

@@ -83,6 +83,9 @@ def _empty(kernel: Kernel) -> Finding:
         return Finding(
             "wrong", MASK, what, f"{kernel.given_by} was given none. A job asks for one by:", asked
         )
+    if not kernel.can_force:
+        meaning = "This process was started so, and an administrator has forbidden to take others here."
+        return Finding("wrong", MASK, what, meaning)
     mend = choose(kernel.program, "all")
     if kernel.program != "shell":
         mend = f"{mend} --force" if mend.startswith("%") else mend.replace("'all'", "'all', force=True")
