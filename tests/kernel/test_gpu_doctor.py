@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kernel.test_panel import Page
 from tests.machine import CARDS, GIB, MIG, Driver
 from tests.processes import sees_processes, using
 
@@ -206,7 +207,10 @@ def test_a_lost_gpu_is_left_out_by_what_is_said(kernel: Kernel) -> None:
     assert found["what"] == "GPU 1 is not answering: the driver says this GPU is lost."
     assert found["mend"] == "%gpus 0,2,3"
     assert kernel.run(found["mend"]).status == "ok"
-    assert kernel.run(f"import os; print(os.environ['{MASK}'])").stdout == "0,2,3\n"
+    seen = kernel.run(f"import os; print(os.environ['{MASK}'])").stdout.strip()
+    assert seen == ",".join(
+        CARDS[number].uuid for number in (0, 2, 3)
+    )  # numbers mean others while one is lost
 
 
 def test_a_driver_that_was_updated_is_said(kernel: Kernel) -> None:
@@ -239,6 +243,22 @@ def test_what_another_kernel_has_left(kernel: Kernel, start_kernel: Callable[...
     report = kernel.run("%gpu_doctor --report").stdout
     assert "Another process of this user has 2.0 GiB on GPU 1" in report
     assert "train.ipynb" not in report
+
+
+# The panel's page
+
+
+def test_a_panel_that_no_page_has_answered(kernel: Kernel) -> None:
+    page = Page(kernel)
+    (found,) = findings(kernel, "panel")
+    assert (found["severity"], found["what"]) == (
+        "worth knowing",
+        "A panel was shown, and no page has answered it.",
+    )
+    page.do(type="set_visibility", view="v", visibility="watched")
+    assert page.hear() != {}
+    assert findings(kernel, "panel") == []
+    assert "and pages answer" in kernel.run("%gpu_doctor").text
 
 
 # What is typed
