@@ -311,6 +311,7 @@ def test_an_old_pynvml_that_hides_nvidia_s(machine: Machine) -> None:
     assert found["severity"] == "wrong"
     assert found["what"] == "The package pynvml 11.4.1 hides NVIDIA's own, nvidia-ml-py: no GPU can be read."
     assert found["mend"] == "python -m pip uninstall -y pynvml"
+    assert len(page.wrong) == 1  # and not once more, as what the driver says
 
 
 def test_an_older_one_has_overwritten_it(machine: Machine) -> None:

@@ -42,8 +42,8 @@ _SERVICES = {
 
 def check_driver(facts: Facts) -> Iterator[Finding]:
     machine, where = real_machine(facts), system(facts)
-    if machine is None:
-        return
+    if machine is None or (facts.packages is not UNKNOWN and facts.packages.binding_problem):
+        return  # of the binding `check_binding` says why nothing can be read
     if where is not None:
         yield from _capabilities(where)
     if machine.gpus:
