@@ -2,13 +2,17 @@
 # make test   everything that is tested
 # make check  linter, formatter, types
 # make bench  measurements, side by side with the alternatives
+# make test-gpu   on a machine with an NVIDIA GPU: what the code relies on, and a report
+# make gpu-kit    a folder that does the same by one command on a machine without network
 
 PYTHON ?= python3
+PYTHON_VERSION ?= 3.12
+MACHINE ?= x86_64
 BIN := .venv/bin
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
-.PHONY: demo test needs check bench clean
+.PHONY: demo test test-gpu gpu-kit needs check bench clean
 
 demo: .venv-demo/installed
 	@.venv-demo/bin/python -c 'import pynvml; pynvml.nvmlInit()' 2>/dev/null || { \
@@ -25,6 +29,12 @@ test: needs .venv/installed
 	PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/moving.ipynb
 	env $(SIMULATED) GPU_MAGIC_SIMULATE="2xA100-80GB own=0:12GiB:60" GPU_MAGIC_CLAIMS=off \
 	    PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/usage.ipynb
+
+test-gpu: .venv/installed
+	$(BIN)/python -m tests.gpu dist/gpu
+
+gpu-kit: .venv/installed
+	$(BIN)/python -m tests.gpu.kit dist/gpu-kit --python-version $(PYTHON_VERSION) --machine $(MACHINE)
 
 needs:
 	@tests/needs.sh

@@ -4,9 +4,10 @@
  * stays, whatever is set afterwards. A mask is read as the CUDA programming guide says and, where the guide
  * is silent (duplicates, numbers with letters behind them), as torch's copy of the driver's parser does.
  *
- * Two variables change it for a whole process: with PRETEND_CUDA_ERROR=803 every call answers that, as where
+ * Three variables change it for a whole process: with PRETEND_CUDA_ERROR=803 every call answers that, as where
  * cuInit has failed; with PRETEND_CUDA_TRIES_AGAIN=1 a cuInit that finds no device has not started it, as is
- * reported of real drivers (CUDA.jl #1336).
+ * reported of real drivers (CUDA.jl #1336); with PRETEND_CUDA_COUNTS_EARLY=1 cuDeviceGetCount answers before
+ * cuInit, which no driver is known to do.
  */
 #include <sys/types.h>
 #include <unistd.h>
@@ -206,7 +207,9 @@ int cuGetErrorString(int code, const char **out)
 int cuDeviceGetCount(int *out)
 {
     int code = ready();
-    if (!code)
+    if (code == NOT_INITIALIZED && getenv("PRETEND_CUDA_COUNTS_EARLY"))
+        code = *out = 0;
+    else if (!code)
         *out = visible_count;
     return code;
 }

@@ -1,0 +1,169 @@
+"""A choice and PyTorch: what it sees, and what the guard says once it is too late."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tests.gpu.claim import Seen, claim
+from tests.gpu.programs.common import Shell, both, counted, used
+
+WHERE = "process/choosing.py"
+
+
+@claim("After `%gpus N` PyTorch sees one GPU, with that GPU's UUID.", WHERE, "PyTorch for CUDA", "a driver")
+def one_gpu() -> Seen:
+    uuid = used()[0]
+    shell = Shell()
+    shell.must(f"%gpus {uuid}", "import torch", "kept = torch.zeros(1).cuda()")
+    torch = shell["torch"]
+    count, found = torch.cuda.device_count(), str(torch.cuda.get_device_properties(0).uuid)
+    is_so = count == 1 and uuid.endswith(found)
+    return Seen(is_so, f"{counted(count)}, {'that one' if uuid.endswith(found) else 'another one'}")
+
+
+@claim("After `%gpus none` PyTorch sees no GPU.", WHERE, "PyTorch for CUDA", "a driver")
+def no_gpu() -> Seen:
+    shell = Shell()
+    shell.must("%gpus none", "import torch")
+    torch = shell["torch"]
+    found = torch.cuda.is_available(), torch.cuda.device_count()
+    return Seen(found == (False, 0), "is_available() {}, device_count() {}".format(*found))
+
+
+@claim(
+    "After `torch.zeros(1).cuda()` in a cell, the guard says that CUDA is initialized, in which cell, by PyTorch, and "
+    "with which GPU.",
+    "process/watch.py",
+    "PyTorch for CUDA",
+    "a driver",
+)
+def guard_after_pytorch() -> Seen:
+    uuid = used()[0]
+    shell = Shell()
+    shell.must(f"%gpus {uuid}", "import torch, gpu_magic")
+    number = shell.ip.execution_count
+    shell.must("kept = torch.zeros(1).cuda()")
+    guard = shell.must("gpu_magic.guard()").result
+    what = f"{guard.state.value} {guard.since} by {guard.by} with {counted(len(guard.uuids))}"
+    is_so = (guard.state.value, guard.since, guard.by) == ("frozen", f"in cell [{number}]", "PyTorch")
+    return Seen(is_so and guard.uuids == (uuid,), what)
+
+
+@claim(
+    "A choice that comes after PyTorch has used the GPU is refused, and the environment stays as it is.",
+    WHERE,
+    "PyTorch for CUDA",
+    "a driver",
+)
+def too_late() -> Seen:
+    shell = Shell()
+    shell.must(f"%gpus {used()[0]}", "import torch", "kept = torch.zeros(1).cuda()")
+    before = os.environ["CUDA_VISIBLE_DEVICES"]
+    done = shell.run("%gpus none")
+    same = os.environ["CUDA_VISIBLE_DEVICES"] == before
+    lines = [line for line in done.printed.splitlines() if line.strip()]
+    what = f"the environment {'stays' if same else 'changes'}; it says: {lines[0] if lines else 'nothing'}"
+    return Seen(same and bool(lines), what)
+
+
+@claim(
+    "The guard asks whether CUDA is initialized after every cell, and that initializes nothing: twenty cells after "
+    "`import torch`, the choice is still open.",
+    "process/watch.py",
+    "PyTorch for CUDA",
+    "a driver",
+)
+def many_cells() -> Seen:
+    shell = Shell()
+    shell.must(f"%gpus {used()[0]}", "import torch, gpu_magic", *["torch.cuda.is_available()"] * 20)
+    guard = shell.must("gpu_magic.guard()").result
+    return Seen(guard.can_change, f"the guard says {guard.state.value}")
+
+
+@claim("After `%gpus A,B` PyTorch's `cuda:0` is A and `cuda:1` is B.", WHERE, "PyTorch for CUDA", "two GPUs")
+def two_gpus() -> Seen:
+    wanted = used()[:2][::-1]
+    shell = Shell()
+    shell.must(f"%gpus {','.join(wanted)}", "import torch")
+    torch = shell["torch"]
+    found = [
+        str(torch.cuda.get_device_properties(number).uuid) for number in range(torch.cuda.device_count())
+    ]
+    is_so = len(found) == 2 and all(uuid.endswith(one) for uuid, one in zip(wanted, found, strict=True))
+    return Seen(is_so, f"{counted(len(found))}, {'' if is_so else 'not '}in that order")
+
+
+@claim(
+    "Once CUDA is initialized, `choose(..., in_process=True)` makes another of its GPUs PyTorch's current one.",
+    WHERE,
+    "PyTorch for CUDA",
+    "two GPUs",
+)
+def in_process() -> Seen:
+    import gpu_magic
+
+    first, second = both()
+    import torch
+
+    torch.zeros(1).cuda()
+    gpu_magic.choose(second, in_process=True)
+    chosen = torch.cuda.current_device()
+    gpu_magic.choose("reset", in_process=True)
+    reset = torch.cuda.current_device()
+    del first
+    return Seen((chosen, reset) == (1, 0), f"the current device is {chosen}, and {reset} after a reset")
+
+
+@claim(
+    "`memory_limit` is kept by PyTorch: more than that is an out-of-memory error.",
+    "frameworks/settings.py",
+    "PyTorch for CUDA",
+    "a driver",
+)
+def memory_limit() -> Seen:
+    import gpu_magic
+
+    gpu_magic.choose(used()[0], memory_limit="1GiB")
+    import torch
+
+    below = torch.empty(512 << 20, dtype=torch.uint8, device="cuda").nbytes
+    try:
+        torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError:
+        return Seen(below == 512 << 20, "512 MiB are there, 2 GiB are refused")
+    return Seen(False, "2 GiB were given with a limit of 1 GiB")
+
+
+@claim(
+    "In a Jupyter kernel, too, CUDA sees the one GPU that was chosen, and a later choice is refused with the number of "
+    "the cell that has initialized it.",
+    WHERE,
+    "a driver",
+    "ipykernel",
+)
+def in_a_kernel() -> Seen:
+    from jupyter_client.manager import start_new_kernel
+
+    printed: list[str] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        content = message["content"]
+        shown = content.get("data", {}).get("text/plain", "")
+        printed.append(content.get("text") or content.get("evalue") or shown)
+
+    manager, client = start_new_kernel(kernel_name="python3")
+    try:
+        for cell in (
+            "%load_ext gpu_magic",
+            f"%gpus {used()[0]}",
+            "from tests.gpu.programs.cuda import Cuda; cuda = Cuda(); cuda.init(); print('count', cuda.count())",
+            "%gpus none",
+        ):
+            client.execute_interactive(cell, output_hook=hear, timeout=60)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    text = "".join(printed)
+    is_so = "count 1" in text and "cell [3]" in text
+    return Seen(is_so, "1 GPU, and refused because of cell [3]" if is_so else " ".join(text.split())[-200:])

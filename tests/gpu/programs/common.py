@@ -1,0 +1,114 @@
+"""What the programs share: the GPU that they are to use, an IPython shell, and PyTorch's accelerator."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import Any, NamedTuple
+
+from tests.gpu.claim import NotTriedError
+
+__all__ = ["Shell", "accelerator", "alone", "both", "counted", "number_of", "processes_on", "used", "wide"]
+
+_MASK, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+
+
+def used() -> list[str]:
+    """Return the UUIDs of the GPUs that may be used here, the one with the least in use first."""
+    found = [uuid for uuid in os.environ.get("GPU_MAGIC_TEST_GPUS", "").split(",") if uuid]
+    if not found:
+        raise NotTriedError("NVML names no GPU that may be used here")
+    return found
+
+
+def alone() -> str:
+    """Make the GPU that the programs are to use the only one that this process sees, and return its UUID.
+
+    Where NVML names none, all is left as it was.
+    """
+    named = os.environ.get("GPU_MAGIC_TEST_GPUS", "").partition(",")[0]
+    if named:
+        os.environ[_MASK] = named
+    return named
+
+
+def both() -> list[str]:
+    """Make two GPUs those that this process sees, and return their UUIDs."""
+    found = used()[:2]
+    os.environ[_MASK] = ",".join(found)
+    return found
+
+
+def wide() -> None:
+    """Have this process see every GPU in nvidia-smi's order. Nothing may then be allocated on any."""
+    os.environ.pop(_MASK, None)
+    os.environ[_ORDER] = "PCI_BUS_ID"
+
+
+def number_of(uuid: str) -> int:
+    """Return the number of a GPU in nvidia-smi, given its UUID or that of a MIG instance of it."""
+    import gpu_magic
+
+    return next(gpu.index for gpu in gpu_magic.gpus() if uuid in (gpu.uuid, *(one.uuid for one in gpu.mig)))
+
+
+def counted(number: int) -> str:
+    """Return `2 GPUs`, `1 GPU`; none where the driver does not say, which is -1."""
+    return f"{number} GPUs" if number > 1 else "1 GPU" if number == 1 else "no GPU"
+
+
+def processes_on(uuid: str) -> tuple[Any, ...]:
+    """Return the processes that NVML lists on a GPU; none where it lists none, for whatever reason."""
+    import gpu_magic
+    from gpu_magic.devices.unknown import UNKNOWN
+
+    processes = gpu_magic.gpus()[number_of(uuid)].status.processes
+    return () if processes is UNKNOWN else processes
+
+
+def accelerator() -> str:
+    """Return the type of PyTorch's devices here: `cuda`; among stand-ins, another."""
+    import torch
+
+    return str(torch.accelerator.current_accelerator().type)
+
+
+class Cell(NamedTuple):
+    """What a cell did: what it printed, what it returned, and the error that it ended with."""
+
+    printed: str
+    result: Any
+    error: BaseException | None
+
+
+class Shell:
+    """An IPython shell with the extension loaded, in this process."""
+
+    def __init__(self) -> None:
+        from IPython.core.interactiveshell import InteractiveShell
+        from traitlets.config import Config
+
+        config = Config(HistoryManager={"enabled": False}, InteractiveShell={"colors": "nocolor"})
+        self.ip: Any = InteractiveShell.instance(config=config)
+        self.run("%load_ext gpu_magic")
+
+    def run(self, cell: str) -> Cell:
+        """Run a cell, whatever becomes of it."""
+        printed = StringIO()
+        with redirect_stdout(printed), redirect_stderr(printed):
+            done = self.ip.run_cell(cell, store_history=True)
+        return Cell(printed.getvalue(), done.result, done.error_before_exec or done.error_in_exec)
+
+    def must(self, *cells: str) -> Cell:
+        """Run cells that have to come to their end; return what the last of them did."""
+        for cell in cells:
+            done = self.run(cell)
+            if done.error is not None:
+                sys.stderr.write(done.printed)
+                raise done.error
+        return done
+
+    def __getitem__(self, name: str) -> Any:
+        return self.ip.user_ns[name]

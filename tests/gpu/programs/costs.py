@@ -1,0 +1,103 @@
+"""What looking costs: how long the driver takes to answer."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from tests.gpu.claim import Seen, measurement
+from tests.gpu.programs.common import alone, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TIMES = 20
+
+
+def _milliseconds(call: Callable[[], Any]) -> list[float]:
+    times = []
+    for _ in range(_TIMES + 1):
+        began = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - began) * 1e3)
+    return times
+
+
+@measurement(
+    "How long the first snapshot of all GPUs takes, and the next ones.", "devices/nvml.py", "a driver"
+)
+def snapshot() -> Seen:
+    import gpu_magic
+
+    times = _milliseconds(gpu_magic.gpus)
+    first, median = times[0], sorted(times[1:])[_TIMES // 2]
+    figures = {"first, ms": first, "later, ms": median, "GPUs": len(gpu_magic.gpus())}
+    return Seen(True, f"{first:.1f} ms, then {median:.2f} ms for {counted(len(gpu_magic.gpus()))}", figures)
+
+
+@measurement(
+    "How long a reading of one GPU takes while a cell is measured, 20 times a second.",
+    "usage/reading.py",
+    "a driver",
+)
+def sample() -> Seen:
+    import gpu_magic
+    from gpu_magic.process.session import current
+    from gpu_magic.usage.reading import read
+
+    uuid = alone()
+    gpu_magic.gpus()  # which finds them
+    began, session = time.time(), current()
+    times = _milliseconds(lambda: read(session, (uuid,), began))
+    median = sorted(times[1:])[_TIMES // 2]
+    return Seen(True, f"{median:.2f} ms, {median * 2:.1f} % of the time of one core", {"ms": median})
+
+
+@measurement(
+    "By how much a cell of small kernels is slower while it is measured.",
+    "usage/recorder.py",
+    "PyTorch for CUDA",
+    "a driver",
+)
+def measured_cell() -> Seen:
+    alone()
+    import torch
+
+    import gpu_magic
+
+    def work() -> None:
+        one = torch.ones(64, 64, device="cuda")
+        for _ in range(20_000):
+            one = one * 1.0
+        torch.cuda.synchronize()
+
+    def measured() -> None:
+        with gpu_magic.gpu_time():
+            work()
+
+    work()
+    plain, watched = ([_seconds(one) for _ in range(5)] for one in (work, measured))
+    ratio = sorted(watched)[2] / sorted(plain)[2]
+    return Seen(True, f"{(ratio - 1) * 100:+.1f} %", {"ratio": ratio})
+
+
+@measurement(
+    "How long the guard takes after each cell, once the driver's library is loaded.",
+    "process/watch.py",
+    "a driver",
+)
+def guard() -> Seen:
+    from gpu_magic.process import driver
+    from tests.gpu.programs.cuda import Cuda
+
+    alone()
+    Cuda()
+    ask = driver()
+    times = sorted(_milliseconds(ask.is_initialized)[1:])
+    return Seen(True, f"{times[_TIMES // 2] * 1e3:.0f} µs", {"µs": times[_TIMES // 2] * 1e3})
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began

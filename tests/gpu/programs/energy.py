@@ -1,0 +1,122 @@
+"""The energy counter: whether it moves, and agrees with the power that is drawn."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from tests.gpu.claim import NotTriedError, Seen, claim
+from tests.gpu.programs.common import alone, number_of
+
+WHERE = "devices/nvml_counters.py"
+_SECONDS = 3.0
+_SETTLED = 1.5  # of load, before power is read
+
+
+def _device() -> Any:
+    import pynvml
+
+    pynvml.nvmlInit()
+    device = pynvml.nvmlDeviceGetHandleByIndex(number_of(alone()))
+    for ask in (pynvml.nvmlDeviceGetTotalEnergyConsumption, pynvml.nvmlDeviceGetPowerUsage):
+        try:
+            ask(device)
+        except pynvml.NVMLError as error:
+            raise NotTriedError(f"{ask.__name__[4:]} answers: {error}") from None
+    return device
+
+
+def _measured(device: Any, seconds: float) -> tuple[float, float, float]:
+    """Return the joules that were counted, those of power and time, and the mean power in watts."""
+    import pynvml
+
+    before, began = pynvml.nvmlDeviceGetTotalEnergyConsumption(device), time.monotonic()
+    drawn = []
+    while time.monotonic() < began + seconds:
+        drawn.append(pynvml.nvmlDeviceGetPowerUsage(device) / 1000)
+        time.sleep(0.05)
+    joules = (pynvml.nvmlDeviceGetTotalEnergyConsumption(device) - before) / 1000
+    power = sum(drawn) / len(drawn)
+    return joules, power * (time.monotonic() - began), power
+
+
+def _judged(joules: float, expected: float, power: float) -> Seen:
+    ratio = joules / expected
+    what = f"{joules:.0f} J counted, {expected:.0f} J by power and time"
+    return Seen(0.75 < ratio < 1.25, what, {"ratio": ratio, "W": power})
+
+
+@claim(
+    "The energy counter rises by the power that is drawn times the time, within 25 %.",
+    WHERE,
+    "a driver",
+    "whole GPUs",
+)
+def idle() -> Seen:
+    return _judged(*_measured(_device(), _SECONDS))
+
+
+@claim(
+    "Under load, too, the energy counter rises by the power that is drawn times the time, within 25 %.",
+    WHERE,
+    "a driver",
+    "whole GPUs",
+    "PyTorch for CUDA",
+)
+def under_load() -> Seen:
+    from tests.gpu.programs.load import busy
+
+    device = _device()
+    busy(0.5)  # CUDA's start
+    worker = threading.Thread(target=busy, args=(_SETTLED + _SECONDS + 1,))
+    worker.start()
+    time.sleep(_SETTLED)
+    seen = _judged(*_measured(device, _SECONDS))
+    worker.join()
+    return seen
+
+
+@claim(
+    "Reading the energy counter takes under a millisecond, so that it can be read often.",
+    WHERE,
+    "a driver",
+    "whole GPUs",
+)
+def quick() -> Seen:
+    import pynvml
+
+    device = _device()
+    times = []
+    for _ in range(50):
+        began = time.perf_counter()
+        pynvml.nvmlDeviceGetTotalEnergyConsumption(device)
+        times.append(time.perf_counter() - began)
+    median = sorted(times)[len(times) // 2] * 1e3
+    return Seen(median < 1, f"{median:.3f} ms", {"ms": median})
+
+
+@claim(
+    "The joules that `%%gpu_time` says are those that the counter has counted meanwhile, within 10 %.",
+    "usage/analysis.py",
+    "a driver",
+    "whole GPUs",
+    "PyTorch for CUDA",
+)
+def of_a_block() -> Seen:
+    import pynvml
+
+    import gpu_magic
+    from gpu_magic.devices.unknown import UNKNOWN
+    from tests.gpu.programs.load import busy
+
+    device = _device()
+    busy(0.5)
+    before = pynvml.nvmlDeviceGetTotalEnergyConsumption(device)
+    with gpu_magic.gpu_time() as measured:
+        busy(_SECONDS)
+    joules = (pynvml.nvmlDeviceGetTotalEnergyConsumption(device) - before) / 1000
+    ours = measured.usage.gpus[0].energy
+    if ours is UNKNOWN:
+        return Seen(False, "it says that the energy is not known")
+    return Seen(abs(ours - joules) <= 0.1 * joules, f"{ours:.0f} J said, {joules:.0f} J counted")

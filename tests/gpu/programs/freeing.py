@@ -1,0 +1,73 @@
+"""Giving memory back: `%gpu_free`."""
+
+from __future__ import annotations
+
+from tests.gpu.claim import NotTriedError, Seen, claim
+from tests.gpu.programs.common import Shell, alone
+
+WHERE = "moving/free.py"
+MIB = 1 << 20
+
+
+@claim(
+    "`gpu_free()` gives back what it says: NVML's figure for the GPU falls by as much, within 64 MiB.",
+    WHERE,
+    "PyTorch for CUDA",
+    "a driver",
+)
+def by_nvml() -> Seen:
+    uuid = alone()
+    import pynvml
+    import torch
+
+    import gpu_magic
+    from tests.gpu.programs.common import number_of
+
+    pynvml.nvmlInit()
+    device = pynvml.nvmlDeviceGetHandleByIndex(number_of(uuid))
+    kept = torch.ones(1024 * MIB, dtype=torch.uint8, device="cuda")
+    small = torch.ones(1, device="cuda")
+    del kept
+    torch.cuda.synchronize()
+    before = pynvml.nvmlDeviceGetMemoryInfo(device).used
+    freed = gpu_magic.gpu_free()
+    fell = before - pynvml.nvmlDeviceGetMemoryInfo(device).used
+    said = freed.before["cuda:0"] - freed.after["cuda:0"]
+    del small
+    what = f"{said // MIB} MiB said, {fell // MIB} MiB less in use by NVML"
+    return Seen(said >= 1000 * MIB and abs(said - fell) <= 64 * MIB, what)
+
+
+@claim(
+    "A cell's output and its error, which hold memory of the GPU, are dropped by `%gpu_free`, and named.",
+    WHERE,
+    "PyTorch for CUDA",
+)
+def history() -> Seen:
+    alone()
+    shell = Shell()
+    shell.must("import torch", f"torch.ones({256 * MIB}, dtype=torch.uint8, device='cuda')")
+    number = shell.ip.execution_count - 1
+    shell.run(
+        f"def fail():\n    within = torch.ones({256 * MIB}, dtype=torch.uint8, device='cuda')\n    1 / 0\nfail()"
+    )
+    torch = shell["torch"]
+    before = torch.cuda.memory_allocated()
+    said = shell.must("%gpu_free")
+    after, text = torch.cuda.memory_allocated(), said.printed + repr(said.result)
+    if before < 512 * MIB:
+        raise NotTriedError(f"{before // MIB} MiB were held, and not 512")
+    is_named = f"Out[{number}]" in text and "traceback" in text
+    return Seen(after < MIB and is_named, f"{before // MIB} MiB held before, {after // MIB} after")
+
+
+@claim("What a variable holds is not given back, and the variable is named.", WHERE, "PyTorch for CUDA")
+def held() -> Seen:
+    alone()
+    shell = Shell()
+    shell.must("import torch", f"kept = torch.ones({256 * MIB}, dtype=torch.uint8, device='cuda')")
+    said = shell.must("%gpu_free")
+    text = said.printed + repr(said.result)
+    return Seen(
+        "kept (256 MiB)" in text, "it is named" if "kept (256 MiB)" in text else " ".join(text.split())[:150]
+    )

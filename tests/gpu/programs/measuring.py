@@ -1,0 +1,93 @@
+"""What cells cost: `%%gpu_time` beside the driver's and PyTorch's own figures."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from tests.gpu.claim import Seen, claim
+from tests.gpu.programs.common import alone, number_of
+
+WHERE = "usage/analysis.py"
+MIB = 1 << 20
+_SECONDS = 4.0
+
+
+@claim(
+    "A GPU that works all the time is said to be busy for over 80 % of the block, and within 15 points of the mean "
+    "of NVML's own figure.",
+    WHERE,
+    "PyTorch for CUDA",
+    "a driver",
+    "whole GPUs",
+)
+def busy_all_the_time() -> Seen:
+    import pynvml
+
+    uuid = alone()
+    import gpu_magic
+    from gpu_magic.devices.unknown import UNKNOWN
+    from tests.gpu.programs.load import busy
+
+    pynvml.nvmlInit()
+    device = pynvml.nvmlDeviceGetHandleByIndex(number_of(uuid))
+    busy(1.0)
+    seen: list[int] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.1):
+            seen.append(pynvml.nvmlDeviceGetUtilizationRates(device).gpu)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with gpu_magic.gpu_time() as measured:
+        busy(_SECONDS)
+    over.set()
+    watcher.join()
+    ours, theirs = measured.usage.gpus[0].busy, sum(seen) / len(seen)
+    if ours is UNKNOWN:
+        return Seen(False, "it says that this is not known")
+    return Seen(ours > 80 and abs(ours - theirs) <= 15, f"{ours:.0f} % said, {theirs:.0f} % by NVML")
+
+
+@claim(
+    "A GPU that does nothing is said to be busy for less than 20 % of the block.",
+    WHERE,
+    "PyTorch for CUDA",
+    "a driver",
+    "whole GPUs",
+)
+def idle() -> Seen:
+    alone()
+    import torch
+
+    import gpu_magic
+    from gpu_magic.devices.unknown import UNKNOWN
+
+    kept = torch.ones(MIB, device="cuda")
+    time.sleep(2)
+    with gpu_magic.gpu_time() as measured:
+        time.sleep(_SECONDS)
+    ours = measured.usage.gpus[0].busy
+    del kept
+    if ours is UNKNOWN:
+        return Seen(False, "it says that this is not known")
+    return Seen(ours < 20, f"{ours:.0f} %, where no other process works there")
+
+
+@claim("The peak of memory that it says is `torch.cuda.max_memory_allocated`.", WHERE, "PyTorch for CUDA")
+def peak() -> Seen:
+    alone()
+    import torch
+
+    import gpu_magic
+
+    torch.zeros(1).cuda()
+    with gpu_magic.gpu_time() as measured:
+        kept = torch.ones(300 * MIB, dtype=torch.uint8, device="cuda")
+        del kept
+    gpu = measured.usage.gpus[0]
+    theirs = torch.cuda.max_memory_allocated()
+    is_so = gpu.peak == theirs and gpu.is_exact and theirs >= 300 * MIB
+    return Seen(is_so, f"{gpu.peak} bytes said, by {gpu.peak_by}; {theirs} by PyTorch")

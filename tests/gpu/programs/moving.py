@@ -1,0 +1,222 @@
+"""Moving variables: `%to_gpu`, `%to_cpu`, and how fast they are."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from tests.gpu.claim import Need, Seen, claim, measurement
+from tests.gpu.programs.common import Shell, accelerator, alone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WHERE = "moving/move.py"
+TORCH: Need = "an accelerator of PyTorch's"
+_SIZE = 1 << 30  # bytes that are moved, to measure it
+_TIMES = 5
+
+
+@claim(
+    "A model with tied weights, Adam's state and a batch of views move to the GPU and back, and train at each place: "
+    "parameters stay the same objects, ties and views stay.",
+    WHERE,
+    TORCH,
+)
+def ties() -> Seen:
+    alone()
+    import torch
+    from torch import nn
+
+    import gpu_magic
+
+    class Net(nn.Module):  # type: ignore[misc] # the type checker does not see PyTorch
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.middle = nn.Embedding(50, 16), nn.Linear(16, 16)
+            self.head = nn.Linear(16, 50, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.middle(self.embed(x)))
+
+    net, x = Net(), torch.arange(40).view(4, 10)
+    optimizer = torch.optim.Adam(net.parameters())
+    whole = torch.arange(12.0).view(3, 4)
+    batch = {"whole": whole, "row": whole[1]}
+
+    def step(x: Any) -> None:
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+
+    step(x)
+    ids = [id(one) for one in net.parameters()]
+    gpu_magic.to_gpu([net, optimizer, batch])
+    kind = accelerator()
+    step(x.to(kind))
+    tied = net.head.weight is net.embed.weight
+    same = ids == [id(one) for one in net.parameters()]
+    on_gpu = {one["exp_avg"].device.type for one in optimizer.state.values()} == {kind}
+    shared = batch["row"].untyped_storage().data_ptr() == batch["whole"].untyped_storage().data_ptr()
+    gpu_magic.to_cpu([net, optimizer, batch])
+    step(x)
+    back = {one.device.type for one in net.parameters()} == {"cpu"} and net.head.weight is net.embed.weight
+    facts = {
+        "tied": tied,
+        "the same objects": same,
+        "Adam's state there": on_gpu,
+        "views shared": shared,
+        "back": back,
+    }
+    lacking = [name for name, is_so in facts.items() if not is_so]
+    return Seen(not lacking, f"not so: {', '.join(lacking)}" if lacking else ", ".join(facts))
+
+
+@claim(
+    "An LSTM that was moved trains, and cuDNN warns of nothing: its weights lie in one piece.",
+    "frameworks/pytorch/finalize.py",
+    "PyTorch for CUDA",
+)
+def flat_rnn() -> Seen:
+    import warnings
+
+    alone()
+    import torch
+
+    import gpu_magic
+
+    rnn = gpu_magic.to_gpu(torch.nn.LSTM(16, 16, 2, batch_first=True))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rnn(torch.ones(2, 3, 16, device="cuda"))[0].sum().backward()
+    return Seen(not caught, str(caught[0].message)[:100] if caught else "no warning")
+
+
+@claim(
+    "`%to_gpu x` in a cell rebinds `x`, and `%where x` says on which GPU it is.", "magics/to_gpu.py", TORCH
+)
+def cell() -> Seen:
+    alone()
+    shell = Shell()
+    shell.must("import torch", "x = torch.ones(1000)", "%to_gpu x")
+    said = shell.must("%where x")
+    device, expected = str(shell["x"].device), f"{accelerator()}:0"
+    said_it = expected in said.printed + repr(said.result)
+    return Seen(
+        device == expected and said_it,
+        f"x is on {device}, and %where says {'so' if said_it else 'otherwise'}",
+    )
+
+
+@claim(
+    "Where the GPU's memory does not suffice in the middle of a move, all variables stay where they were, and what was "
+    "copied is given back.",
+    WHERE,
+    "PyTorch for CUDA",
+)
+def out_of_memory() -> Seen:
+    """The allocator is given a part of the GPU: the driver says that there is room, and then there is none."""
+    alone()
+    import torch
+
+    import gpu_magic
+
+    part = (256 << 20) / torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(part)
+    model = torch.nn.ModuleList(torch.nn.Linear(1024, 1024) for _ in range(100))  # 400 MiB
+    said = "no error"
+    try:
+        gpu_magic.to_gpu(model)
+    except gpu_magic.PlacementError as error:
+        said = str(error).partition(" after")[0]
+    places = {one.device.type for one in model.parameters()}
+    left = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    is_so = said == "cuda:0 ran out of memory" and places == {"cpu"} and left == (0, 0)
+    return Seen(is_so, f"{said}; parameters on {', '.join(places)}; {left[1]} bytes reserved")
+
+
+@measurement("How long `%to_gpu` takes for a tensor of 1 GiB, beside `.to`.", WHERE, "PyTorch for CUDA")
+def beside_to() -> Seen:
+    alone()
+    import torch
+
+    import gpu_magic
+
+    source = torch.ones(_SIZE, dtype=torch.uint8)
+    theirs = _median(lambda: source.to("cuda"))
+    ours = _median(lambda: gpu_magic.to_gpu(source))
+    what = f"{_rate(ours)} beside {_rate(theirs)}"
+    return Seen(True, what, {"ratio": ours / theirs})
+
+
+@measurement(
+    "How long it takes for a model of 400 MiB in 100 layers, beside `.to`.", WHERE, "PyTorch for CUDA"
+)
+def model_beside_to() -> Seen:
+    alone()
+    import torch
+
+    import gpu_magic
+
+    model = torch.nn.ModuleList(torch.nn.Linear(1024, 1024) for _ in range(100))
+
+    def timed(move: Callable[[], Any], back: Callable[[], Any]) -> float:
+        times = []
+        for _ in range(_TIMES):
+            began = time.perf_counter()
+            move()
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - began)
+            back()
+        return sorted(times)[_TIMES // 2]
+
+    theirs = timed(lambda: model.to("cuda"), lambda: model.to("cpu"))
+    ours = timed(lambda: gpu_magic.to_gpu(model), lambda: gpu_magic.to_cpu(model))
+    return Seen(True, f"{ours * 1e3:.0f} ms beside {theirs * 1e3:.0f} ms", {"ratio": ours / theirs})
+
+
+@measurement(
+    "How long a copy of 1 GiB from ordinary memory takes through two pinned buffers of 32 MiB, beside `.to`: whether "
+    "staging is worth it.",
+    "frameworks/pytorch/storages.py",
+    "PyTorch for CUDA",
+)
+def staged() -> Seen:
+    alone()
+    import torch
+
+    source, piece = torch.ones(_SIZE, dtype=torch.uint8), 32 << 20
+    buffers = [torch.empty(piece, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+    done = [torch.cuda.Event() for _ in buffers]
+
+    def copy() -> Any:
+        to = torch.empty(_SIZE, dtype=torch.uint8, device="cuda")
+        for number, begin in enumerate(range(0, _SIZE, piece)):
+            buffer, event = buffers[number % 2], done[number % 2]
+            event.synchronize()
+            buffer.copy_(source[begin : begin + piece])
+            to[begin : begin + piece].copy_(buffer, non_blocking=True)
+            event.record()
+        return to
+
+    through, plain = _median(copy), _median(lambda: source.to("cuda"))
+    return Seen(True, f"{_rate(through)} beside {_rate(plain)}", {"ratio": through / plain})
+
+
+def _median(move: Callable[[], Any]) -> float:
+    """Return the median seconds of a copy to the GPU, after one that does not count."""
+    import torch
+
+    times = []
+    for _ in range(_TIMES + 1):
+        began = time.perf_counter()
+        moved = move()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+        del moved
+    return sorted(times[1:])[_TIMES // 2]
+
+
+def _rate(seconds: float) -> str:
+    return f"{_SIZE / seconds / 1e9:.1f} GB/s"

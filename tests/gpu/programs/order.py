@@ -1,0 +1,82 @@
+"""The order in which CUDA counts GPUs: CUDA_DEVICE_ORDER."""
+
+from __future__ import annotations
+
+import os
+
+from tests.gpu.claim import Seen, claim
+from tests.gpu.programs.common import used, wide
+from tests.gpu.programs.cuda import Cuda, digits
+
+WHERE = "selection/mask.py"
+
+
+def _numbers(order: str | None) -> list[int]:
+    """Return the numbers that nvidia-smi gives to CUDA's devices, in CUDA's order."""
+    import gpu_magic
+
+    wide()
+    if order is None:
+        del os.environ["CUDA_DEVICE_ORDER"]
+    numbers = {digits(gpu.uuid): gpu.index for gpu in gpu_magic.gpus().of_vendor("nvidia")}
+    cuda = Cuda()
+    cuda.init()
+    return [numbers.get(uuid, -1) for uuid in cuda.uuids()]
+
+
+@claim(
+    "With `CUDA_DEVICE_ORDER=PCI_BUS_ID` CUDA's numbers are nvidia-smi's.", WHERE, "whole GPUs", "two GPUs"
+)
+def by_bus() -> Seen:
+    found = _numbers("PCI_BUS_ID")
+    return Seen(found == list(range(len(found))), f"CUDA counts GPUs {found}")
+
+
+@claim(
+    "Where all GPUs are of one model, CUDA's numbers are nvidia-smi's also without `CUDA_DEVICE_ORDER`.",
+    WHERE,
+    "whole GPUs",
+    "GPUs that are alike",
+)
+def alike() -> Seen:
+    found = _numbers(None)
+    return Seen(found == list(range(len(found))), f"CUDA counts GPUs {found}")
+
+
+@claim(
+    "Where GPUs differ and `CUDA_DEVICE_ORDER` is not set, CUDA can count them in another order than nvidia-smi, and "
+    "gpu_magic says that it is not known.",
+    WHERE,
+    "whole GPUs",
+    "GPUs that differ",
+)
+def unlike() -> Seen:
+    import gpu_magic
+    from gpu_magic.devices.unknown import UNKNOWN
+    from gpu_magic.selection.mask import read
+
+    found = _numbers(None)
+    is_unknown = read(None, gpu_magic.gpus().of_vendor("nvidia"), None).devices is UNKNOWN
+    ours = "does not know" if is_unknown else "claims to know"
+    return Seen(is_unknown, f"CUDA counts GPUs {found}, and gpu_magic {ours}")
+
+
+@claim(
+    "A choice by numbers means nvidia-smi's, also where CUDA would count otherwise: it sets "
+    "`CUDA_DEVICE_ORDER=PCI_BUS_ID`.",
+    "process/environment.py",
+    "whole GPUs",
+    "two GPUs",
+)
+def choice() -> Seen:
+    import gpu_magic
+
+    os.environ.pop("CUDA_DEVICE_ORDER", None)
+    wanted = used()[:2]
+    numbers = [next(gpu.index for gpu in gpu_magic.gpus() if gpu.uuid == uuid) for uuid in wanted]
+    gpu_magic.choose(numbers, by="index")
+    mask, order = os.environ["CUDA_VISIBLE_DEVICES"], os.environ.get("CUDA_DEVICE_ORDER")
+    cuda = Cuda()
+    cuda.init()
+    is_so = cuda.uuids() == list(map(digits, wanted))
+    return Seen(is_so, f"{mask} in the order {order} is {'what' if is_so else 'not what'} was chosen")

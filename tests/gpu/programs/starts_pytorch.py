@@ -1,0 +1,132 @@
+"""PyTorch: what initializes CUDA, and what does not."""
+
+from __future__ import annotations
+
+import os
+
+from tests.gpu.claim import Seen, claim
+from tests.gpu.programs.common import Shell, alone
+from tests.gpu.programs.cuda import answer_now
+
+CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
+LIVE = ("not loaded", "not started")
+
+
+@claim("`import torch` does not initialize CUDA.", "process/watch.py", "PyTorch for CUDA")
+def importing() -> Seen:
+    alone()
+    import torch
+
+    answer = answer_now()
+    return Seen(answer in LIVE, f"after import torch {torch.__version__}: {answer}")
+
+
+@claim("`torch.cuda.is_available()` initializes CUDA.", "process/watch.py", "PyTorch for CUDA")
+def is_available() -> Seen:
+    alone()
+    import torch
+
+    available = torch.cuda.is_available()
+    answer = answer_now()
+    return Seen(available and answer == "started", f"{available}, and CUDA is {answer}")
+
+
+@claim(
+    "With `PYTORCH_NVML_BASED_CUDA_CHECK=1`, `torch.cuda.is_available()` does not initialize CUDA, also where that is "
+    "set after the import.",
+    "process/watch.py",
+    "PyTorch for CUDA",
+)
+def is_available_by_nvml() -> Seen:
+    alone()
+    import torch
+
+    os.environ[CHECK] = "1"
+    available = torch.cuda.is_available()
+    answer = answer_now()
+    return Seen(available and answer in LIVE, f"{available}, and CUDA is {answer}")
+
+
+@claim(
+    "After `%load_ext gpu_magic`, `torch.cuda.is_available()` leaves the choice open.",
+    "process/watch.py",
+    "PyTorch for CUDA",
+)
+def is_available_beside_us() -> Seen:
+    alone()
+    shell = Shell()
+    shell.must("import torch; available = torch.cuda.is_available()", "import gpu_magic")
+    can_change = shell.must("gpu_magic.guard().can_change").result
+    answer = answer_now()
+    return Seen(
+        shell["available"] and can_change and answer in LIVE, f"{shell['available']}, and CUDA is {answer}"
+    )
+
+
+@claim(
+    "`torch.cuda.device_count()` does not initialize CUDA.",
+    "frameworks/pytorch/framework.py",
+    "PyTorch for CUDA",
+)
+def device_count() -> Seen:
+    alone()
+    import torch
+
+    count = torch.cuda.device_count()
+    answer = answer_now()
+    return Seen(count == 1 and answer in LIVE, f"{count}, and CUDA is {answer}")
+
+
+@claim(
+    "`torch.cuda.is_initialized()` says False after the `cuInit` of `is_available()`: it is no guard.",
+    "process/drivers.py",
+    "PyTorch for CUDA",
+)
+def flag() -> Seen:
+    alone()
+    import torch
+
+    torch.cuda.is_available()
+    said, answer = torch.cuda.is_initialized(), answer_now()
+    return Seen(not said and answer == "started", f"it says {said}, and CUDA is {answer}")
+
+
+@claim("`torch.manual_seed(0)` does not initialize CUDA.", "process/watch.py", "PyTorch for CUDA")
+def manual_seed() -> Seen:
+    alone()
+    import torch
+
+    torch.manual_seed(0)
+    answer = answer_now()
+    return Seen(answer in LIVE, f"CUDA is {answer}")
+
+
+@claim("A tensor on the GPU initializes CUDA.", "process/drivers.py", "PyTorch for CUDA")
+def tensor() -> Seen:
+    alone()
+    import torch
+
+    torch.zeros(1).cuda()
+    answer = answer_now()
+    return Seen(answer == "started", f"CUDA is {answer}")
+
+
+@claim(
+    "A mask that is changed after CUDA was initialized changes what PyTorch counts in no way that helps: its devices "
+    "stay those of before.",
+    "process/choosing.py",
+    "PyTorch for CUDA",
+)
+def late_mask() -> Seen:
+    alone()
+    import torch
+
+    torch.zeros(1).cuda()
+    before = torch.cuda.device_count()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    after = torch.cuda.device_count()
+    device = torch.zeros(1).cuda().device
+    return Seen(
+        (before, after, str(device)) == (1, 1, "cuda:0"),
+        f"{before} before, {after} after, a tensor on {device}",
+    )

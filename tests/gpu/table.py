@@ -1,0 +1,117 @@
+"""The table of claims, as Markdown: what was confirmed, on which machine, and what was not yet."""
+
+from __future__ import annotations
+
+import string
+from typing import TYPE_CHECKING, Any
+
+from tests.gpu.claims import GROUPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tests.gpu.claim import Claim
+
+__all__ = ["draw"]
+
+_HEAD = """\
+# On real GPUs
+
+What gpu_magic relies on, of drivers and frameworks, as claims that a program tries on a machine with a GPU. A claim is
+*confirmed* on the machines named, *contradicted* (with what was seen instead), or not yet tried on any. What is
+measured is reported and not judged.
+
+"""
+_FOOT = """\
+On a machine with a GPU `make test-gpu` tries all, and `make gpu-kit` makes a folder that does so by one command on a
+machine without network. Each leaves a `report.json`: put into `docs/hardware`, it comes into this table by
+`python -m docs.hardware`.
+"""
+
+
+def draw(reports: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table.
+
+    Parameters
+    ----------
+    reports
+        Those of the runs that it is to tell of, in the order of the letters that they get. One over stand-ins
+        says so, and confirms nothing.
+
+    """
+    letters = [string.ascii_uppercase[place % 26] * (place // 26 + 1) for place in range(len(reports))]
+    runs = list(zip(letters, reports, strict=True))
+    parts = [_HEAD, *_machines(runs)]
+    for title, claims in GROUPS.items():
+        rows = "".join(_row(claim, runs) for claim in claims)
+        parts.append(f"## {title}\n\n| claim | relied on by | on a GPU |\n| --- | --- | --- |\n{rows}\n")
+    return "".join([*parts, _FOOT])
+
+
+def _machines(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+    if not runs:
+        yield "No run on a GPU yet.\n\n"
+        return
+    yield "| | GPUs | driver | versions | date |\n| --- | --- | --- | --- | --- |\n"
+    for letter, report in runs:
+        driver = f"{report['driver'] or 'none'}, CUDA {report['CUDA of the driver'] or 'not known'}"
+        versions = ", ".join(f"{name} {version}" for name, version in report["packages"].items())
+        if report["CUDA of PyTorch"]:
+            versions += f", CUDA {report['CUDA of PyTorch']} in PyTorch"
+        gpus = _gpus(report["gpus"]) + (", **stand-ins, and no GPU**" if report["stand-ins"] else "")
+        cells = (letter, gpus, driver, versions, report["date"])
+        yield f"| {' | '.join(map(_cell, cells))} |\n"
+    yield "\n"
+
+
+def _gpus(gpus: Sequence[Mapping[str, Any]]) -> str:
+    """Return `2 x NVIDIA A100-SXM4-80GB (GPU-8f3a…, GPU-17c0…)`."""
+    named: dict[str, list[str]] = {}
+    for gpu in gpus:
+        name = f"{gpu['name'] or 'a GPU without a name'}{', split by MIG' if gpu['is split'] else ''}"
+        named.setdefault(name, []).append(gpu["uuid"] or "no UUID")
+    texts = (
+        f"{f'{len(uuids)} x ' if len(uuids) > 1 else ''}{name} ({', '.join(uuids)})"
+        for name, uuids in named.items()
+    )
+    return "; ".join(texts) or "none"
+
+
+def _row(claim: Claim, runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    return f"| {_cell(claim.sentence)} | `{claim.where}` | {_cell(_status(claim, runs))} |\n"
+
+
+def _status(claim: Claim, runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """Say what became of a claim in all runs: what contradicts it first."""
+    of = {letter: (report, report["claims"].get(claim.name)) for letter, report in runs}
+    found: dict[str, list[str]] = {"contradicted": [], "confirmed": [], "measured": [], "not tried": []}
+    for letter, (report, one) in of.items():
+        if one is None:
+            continue
+        if one["sentence"] != claim.sentence:
+            found["not tried"].append(f"worded anew since {letter}")
+        elif one["outcome"] == "not tried":
+            found["not tried"].append(f"{letter}: {one['what']}")
+        else:
+            outcome = one["outcome"]
+            on = f"{letter}, over stand-ins" if report["stand-ins"] else letter
+            found[outcome].append(f"on {on}: {one['what']}{_figures(one['figures'])}")
+    done = [
+        f"{f'**{outcome}**' if outcome == 'contradicted' else outcome} {'; '.join(found[outcome])}"
+        for outcome in ("contradicted", "confirmed", "measured")
+        if found[outcome]
+    ]
+    if done:
+        return ". ".join(done)
+    return f"not yet ({'; '.join(found['not tried'])})" if found["not tried"] else "not yet"
+
+
+def _figures(figures: Mapping[str, float]) -> str:
+    texts = (f"{name} {value:.4g}" for name, value in figures.items())
+    return f" ({', '.join(texts)})" if figures else ""
+
+
+def _cell(text: str) -> str:
+    """Return a text that can stand in a cell of Markdown: names from the machine and errors are in it."""
+    printable = "".join(one if one.isprintable() else " " for one in text)
+    return printable.replace("|", "\\|").replace("<", "&lt;")
