@@ -129,7 +129,7 @@ def guard_sees_it() -> Seen:
     Cuda().init()
     guard = gpu_magic.guard()
     what = f"{before}, then {guard.state.value} with {counted(len(guard.uuids))}"
-    is_so = before == "absent" and guard.state.value == "frozen" and guard.uuids == (uuid,)
+    is_so = before in ("absent", "live") and guard.state.value == "frozen" and guard.uuids == (uuid,)
     return Seen(is_so, what)
 
 
