@@ -23,6 +23,7 @@ CLAIMED = (
     "masks.reads:quotes",
     "masks.reads:reversed",
     "order.alike",
+    "choosing.too_late",
 )
 
 
