@@ -48,12 +48,17 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """Every test leaves the environment, the import system and pynvml as they were."""
-    before = dict(os.environ), list(sys.meta_path), pynvml.nvmlLib
+    before = _environment(), list(sys.meta_path), pynvml.nvmlLib
     yield
-    after = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-    assert after == {name: value for name, value in before[0].items() if name != "PYTEST_CURRENT_TEST"}
+    assert _environment() == before[0]
     assert sys.meta_path == before[1]
     assert pynvml.nvmlLib is before[2]
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables, but for those that pytest sets, and debugpy when ipykernel 6.17 loads it."""
+    others = ("PYTEST_CURRENT_TEST", "PYDEVD_USE_FRAME_EVAL")
+    return {name: value for name, value in os.environ.items() if name not in others}
 
 
 @pytest.fixture(scope="session")
@@ -172,6 +177,7 @@ def _traces(ip: InteractiveShell) -> tuple[object, ...]:
         # IPython adds its own magics classes lazily, when one of them is first used.
         [type(one).__name__ for one in ip.configurables if not type(one).__module__.startswith("IPython.")],
         list(ip.Completer.custom_matchers),
+        list(getattr(ip.Completer, "magic_arg_matchers", ())),
         list(ip.input_transformers_post),
         "GpuMagics" in ip.magics_manager.registry,
     )

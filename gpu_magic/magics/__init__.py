@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import no_var_expand
 
+from gpu_magic.magics.ipython_versions import completion_hook
 from gpu_magic.process import has_saved_choices, note_variables
 from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from IPython.core.completer import CompletionContext, SimpleMatcherResult
     from IPython.core.interactiveshell import InteractiveShell
 
+    from gpu_magic.magics.completion import Offers
     from gpu_magic.magics.page_comm import PageComm
 
 __all__ = ["GpuMagics", "load", "magics_of", "unload"]
@@ -83,7 +84,7 @@ def load(shell: InteractiveShell) -> None:
     if has_saved_choices():
         _resume(shell)
     if hasattr(shell, "kernel"):
-        _page_comm().open()
+        _page_comm(shell).open()
     if panels := sys.modules.get("gpu_magic.widget.state"):
         panels.panel_state().resume(shell)
 
@@ -101,7 +102,7 @@ def unload(shell: InteractiveShell) -> None:
     if panels := sys.modules.get("gpu_magic.widget.state"):
         panels.panel_state().pause()
     if hasattr(shell, "kernel"):
-        _page_comm().close()
+        _page_comm(shell).close()
     changed = current().unload()
     for name in [name for name in (MASK, HIP) if name in changed][:1]:
         value = os.environ.get(name)
@@ -157,7 +158,8 @@ class GpuMagics:
         for magic in (table["line"]["gpus"], table["cell"]["on_gpu"]):
             no_var_expand(magic)  # it expands its line itself
         no_var_expand(table["line"]["gpu_time"])  # it can be code, with braces of its own
-        shell.Completer.custom_matchers.append(self._complete)
+        self._completion = completion_hook(shell, self._complete)
+        self._completion.matchers.append(self._completion.matcher)
         shell.input_transformers_post.append(self._await_cell)
         shell.events.register("pre_run_cell", self._say_news)
         shell.events.register("post_run_cell", self._explain_failure)
@@ -170,8 +172,7 @@ class GpuMagics:
             table[kind].pop(name, None)
             if self._replaced[kind, name] is not None:
                 table[kind][name] = self._replaced[kind, name]
-        matchers, transformers = shell.Completer.custom_matchers, shell.input_transformers_post
-        for hooks, ours in (matchers, self._complete), (transformers, self._await_cell):
+        for hooks, ours in self._completion, (shell.input_transformers_post, self._await_cell):
             if ours in hooks:
                 hooks.remove(ours)
         shell.configurables.remove(self)
@@ -199,16 +200,14 @@ class GpuMagics:
 
                 explain_failure(self._shell, result.error_in_exec)
 
-    def _complete(self, context: CompletionContext) -> SimpleMatcherResult:
+    def _complete(self, before: str) -> Offers | None:
         """Complete a line of ours; leave every other line to IPython's own matchers."""
-        magic, *words = context.text_until_cursor.lstrip().split(" ")
+        magic, *words = before.lstrip().split(" ")
         if not words or magic not in _COMPLETED:
-            return {"completions": []}
+            return None
         from gpu_magic.magics.completion import complete
 
         return complete(self._shell, magic, words)
-
-    _complete.matcher_api_version = 2  # type: ignore[attr-defined] # as IPython's @context_matcher() sets it
 
     def _await_cell(self, lines: list[str]) -> list[str]:
         """Have IPython await the body of a cell magic that awaits, and see a syntax error in it."""
@@ -245,10 +244,11 @@ class _LazyMagic:
         return magic
 
 
-def _page_comm() -> PageComm:
+def _page_comm(shell: Any) -> PageComm:
     from gpu_magic.magics.page_comm import page_comm
 
-    return page_comm(lambda send: import_module("gpu_magic.widget.page_viewer").PageViewer(send))
+    viewer = "gpu_magic.widget.page_viewer"
+    return page_comm(shell.kernel, lambda send: import_module(viewer).PageViewer(send))
 
 
 def _resume(shell: InteractiveShell) -> None:

@@ -17,6 +17,8 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.magics.ipython_versions import has_semicolon_at_end, replace_lines
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
@@ -211,8 +213,7 @@ class Body:
             if frame.f_globals is self.shell.user_global_ns and name in linecache.cache:
                 lines = linecache.getlines(name)
                 if len(lines) == 1 and lines[0].startswith(_CALLS):
-                    shown = above + self.source
-                    linecache.cache[name] = len(shown), None, shown.splitlines(keepends=True), name
+                    replace_lines(name, above + self.source)
                     return name
                 break
             frame = frame.f_back  # type: ignore[assignment]
@@ -268,8 +269,8 @@ def _steps(
     if shows == "last_expr_or_assign" and nodes and (name := _assigned(nodes[-1])):
         shown = ast.Expr(ast.Name(name, ast.Load()))
         nodes = [*nodes, ast.fix_missing_locations(ast.copy_location(shown, nodes[-1]))]
-    # IPython's display looks for ";" like this. It takes longer than to run a short cell.
-    is_quiet = ";" in source and shell.displayhook.semicolon_at_end_of_expression(source)
+    # To look for it takes longer than to run a short cell.
+    is_quiet = ";" in source and has_semicolon_at_end(source)
     together: list[ast.stmt] = []
     for position, node in enumerate(nodes):
         is_last, is_expression = position == len(nodes) - 1, isinstance(node, ast.Expr)

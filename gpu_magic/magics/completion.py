@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from IPython.core.completer import SimpleCompletion
 from IPython.core.profileapp import list_profiles_in
 from IPython.paths import get_ipython_dir
 
@@ -20,19 +19,36 @@ from gpu_magic.process.tasks import tasks
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
-    from IPython.core.completer import SimpleMatcherResult
-
     from gpu_magic.devices.model import Device
 
-__all__ = ["complete"]
+__all__ = ["Offers", "complete"]
 
 _WORDS = ("all", "auto", "none", "reset")
 _CLUSTER = ("attach", "restart", "stop")
 _TAKE_VARIABLES = ("%to_gpu", "%to_cpu", "%where", "%gpu_free", "%gpu_fit")
 
 
-def complete(shell: Any, magic: str, words: list[str]) -> SimpleMatcherResult:
-    """Complete a magic's line.
+class Offers(NamedTuple):
+    """What is offered instead of Python's names, which mean nothing in a line of ours.
+
+    Parameters
+    ----------
+    fragment
+        What each of them takes the place of: the end of the line, up to the cursor.
+    texts
+        In the order in which they are shown.
+    kind
+        What they are, for the front end: "gpu", "option", "value".
+
+    """
+
+    fragment: str
+    texts: list[str]
+    kind: str
+
+
+def complete(shell: Any, magic: str, words: list[str]) -> Offers | None:
+    """Complete a magic's line; None: leave it to IPython's own matchers.
 
     Parameters
     ----------
@@ -60,10 +76,10 @@ def complete(shell: Any, magic: str, words: list[str]) -> SimpleMatcherResult:
     if magic == "%gpu_tasks":
         return _offer(word, [task.name for task in tasks], "task")
     if magic in ("%gpu_launch", "%gpu_doctor"):
-        return {"completions": []}  # IPython's own matcher completes files
+        return None  # IPython's own matcher completes files
     if magic in _TAKE_VARIABLES:
         is_name = word.isidentifier()  # IPython's own matchers complete attributes and items
-        return _offer(word, _variables(shell, words), "variable") if is_name else {"completions": []}
+        return _offer(word, _variables(shell, words), "variable") if is_name else None
     if magic == "%gpu_cluster" and before and before[0] in _CLUSTER:
         return _offer(piece, _without(named, _engines() if before[0] == "restart" else ()), "engine")
     if magic == "%gpu_cluster":
@@ -148,10 +164,7 @@ def _without(named: Container[str], offers: Iterable[str]) -> list[str]:
     return [offer for offer in offers if offer not in named]
 
 
-def _offer(start: str, offers: Iterable[str], kind: str) -> SimpleMatcherResult:
-    """Offer what begins so, instead of Python's names, which mean nothing in this line."""
+def _offer(start: str, offers: Iterable[str], kind: str) -> Offers:
+    """Offer what begins so."""
     start_lower = start.lower()
-    fitting = [
-        SimpleCompletion(offer, type=kind) for offer in offers if offer.lower().startswith(start_lower)
-    ]
-    return {"completions": fitting, "matched_fragment": start, "ordered": True, "suppress": True}
+    return Offers(start, [offer for offer in offers if offer.lower().startswith(start_lower)], kind)

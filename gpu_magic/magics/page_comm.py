@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import comm
+from gpu_magic.magics.ipython_versions import kernel_comm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,30 +35,32 @@ class PageComm:
 
     Parameters
     ----------
+    kernel
+        This process's.
     make
         Returns what answers, given a function that sends a message to all pages.
 
     """
 
-    def __init__(self, make: Callable[[Callable[[Any], None]], Receiver]) -> None:
+    def __init__(self, kernel: Any, make: Callable[[Callable[[Any], None]], Receiver]) -> None:
         self._make = make
         self._receiver: Receiver | None = None
         self._is_open = False
         # A comm that is given up tells the pages: it is kept for as long as this process lives.
-        self._comm = comm.create_comm(target_name=_NAME, primary=False)
+        self._comm, self._manager = kernel_comm(kernel, _NAME)
         self._comm.on_msg(self._receive)
 
     def open(self) -> None:
         """Let pages find it."""
         if not self._is_open:
-            comm.get_comm_manager().register_comm(self._comm)
+            self._manager.register_comm(self._comm)
             self._is_open = True
 
     def close(self) -> None:
         """Let no page find it; tell those that have."""
         if self._is_open:
             self._is_open = False
-            comm.get_comm_manager().unregister_comm(self._comm)
+            self._manager.unregister_comm(self._comm)
         if self._receiver is not None:
             self._receiver.close()
 
@@ -71,9 +73,9 @@ class PageComm:
 _page_comm: PageComm | None = None
 
 
-def page_comm(make: Callable[[Callable[[Any], None]], Receiver]) -> PageComm:
+def page_comm(kernel: Any, make: Callable[[Callable[[Any], None]], Receiver]) -> PageComm:
     """Return this process's; the first call makes it."""
     global _page_comm  # noqa: PLW0603 - a process has one
     if _page_comm is None:
-        _page_comm = PageComm(make)
+        _page_comm = PageComm(kernel, make)
     return _page_comm

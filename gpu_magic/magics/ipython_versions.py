@@ -1,0 +1,166 @@
+"""What differs between the versions of IPython and ipykernel that magics work in.
+
+IPython 7.34 and ipykernel 6.17 are the oldest, as Google Colab has them. No version is compared: what is used
+is looked for.
+"""
+
+from __future__ import annotations
+
+import linecache
+import tokenize
+from io import StringIO
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from IPython.core import completer as ipython_completer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from IPython.core.completer import CompletionContext, SimpleMatcherResult
+
+    from gpu_magic.magics.completion import Offers
+
+__all__ = [
+    "CompletionHook",
+    "KernelComm",
+    "completion_hook",
+    "has_semicolon_at_end",
+    "kernel_comm",
+    "replace_lines",
+]
+
+_BLANK = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
+
+
+class CompletionHook(NamedTuple):
+    """What completes lines, and where it belongs.
+
+    Parameters
+    ----------
+    matchers
+        The list of the shell's completer.
+    matcher
+        Is to be in that list.
+
+    """
+
+    matchers: list[Any]
+    matcher: Callable[[Any], Any]
+
+
+def completion_hook(shell: Any, complete: Callable[[str], Offers | None]) -> CompletionHook:
+    """Return what completes lines in a shell.
+
+    Parameters
+    ----------
+    shell
+        The shell; nothing in it is changed.
+    complete
+        Is given a line up to the cursor, and returns what is offered in place of IPython's own completions;
+        None: nothing is.
+
+    """
+    completer = shell.Completer
+    if hasattr(completer, "magic_arg_matchers"):
+        return CompletionHook(completer.magic_arg_matchers, _matcher_by_line(completer, complete))
+    return CompletionHook(completer.custom_matchers, _matcher_by_context(complete))
+
+
+def _matcher_by_context(
+    complete: Callable[[str], Offers | None],
+) -> Callable[[CompletionContext], SimpleMatcherResult]:
+    """Return a matcher for IPython 8.6 and newer."""
+
+    def match(context: CompletionContext) -> SimpleMatcherResult:
+        offers = complete(context.text_until_cursor)
+        if offers is None:
+            return {"completions": []}
+        completions = [ipython_completer.SimpleCompletion(text, type=offers.kind) for text in offers.texts]
+        return {
+            "completions": completions,
+            "matched_fragment": offers.fragment,
+            "ordered": True,
+            "suppress": True,
+        }
+
+    match.matcher_api_version = 2  # type: ignore[attr-defined] # as IPython's @context_matcher() sets it
+    return match
+
+
+def _matcher_by_line(completer: Any, complete: Callable[[str], Offers | None]) -> Callable[[str], list[str]]:
+    """Return a matcher for IPython before 8.6, which asks no other one where this has something to offer."""
+
+    def match(line: str) -> list[str]:
+        before = completer.text_until_cursor
+        offers = complete(before)
+        if offers is None:
+            return []
+        # It replaces the word before the cursor, as it divides words: of `auto:2` what follows the colon.
+        word = completer.splitter.split_line(line, len(before))
+        kept = max(0, len(offers.fragment) - len(word))
+        return [text[kept:] for text in offers.texts]
+
+    return match
+
+
+class KernelComm(NamedTuple):
+    """A comm of a kernel, which no page can find yet.
+
+    Parameters
+    ----------
+    comm
+        The comm, with `send` and `on_msg`.
+    manager
+        Its `register_comm` and `unregister_comm` let pages find it, and no longer find it.
+
+    """
+
+    comm: Any
+    manager: Any
+
+
+def kernel_comm(kernel: Any, name: str) -> KernelComm:
+    """Return a comm of a kernel's; no page is told of it.
+
+    Parameters
+    ----------
+    kernel
+        The kernel of the shell.
+    name
+        The target by which pages look for it.
+
+    """
+    own = getattr(kernel, "comm_manager", None)
+    try:
+        import comm  # not at the top: there are shells without a kernel
+    except ImportError:
+        shared = None
+    else:
+        shared = comm.get_comm_manager()
+    # Before 6.18 ipykernel has a manager of its own and does not use the package `comm`, which can be there.
+    if shared is None or (own is not None and own is not shared):
+        from ipykernel.comm import Comm
+
+        return KernelComm(Comm(target_name=name, primary=False), own)
+    return KernelComm(comm.create_comm(target_name=name, primary=False), shared)
+
+
+def has_semicolon_at_end(source: str) -> bool:
+    """Return whether code ends with a semicolon, blanks and comments aside: IPython then shows no value.
+
+    IPython 8 has this as a method of its display hook, and before it only for the cell that runs.
+    """
+    tokens = list(tokenize.generate_tokens(StringIO(source).readline))
+    last = next((token for token in reversed(tokens) if token.type not in _BLANK), None)
+    return last is not None and last.string == ";"
+
+
+def replace_lines(name: str, text: str) -> None:
+    """Have tracebacks and debuggers show these lines for a file of IPython's, which no disk has.
+
+    IPython 7 keeps such files a second time, and restores them from there before each traceback.
+    """
+    entry = len(text), None, text.splitlines(keepends=True), name
+    for cache in (linecache.cache, getattr(linecache, "_ipython_cache", None)):
+        if cache is not None:
+            cache[name] = entry
