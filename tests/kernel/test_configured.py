@@ -1,0 +1,127 @@
+"""`gpu_magic` as an administrator's default: where it is installed it is loaded, and elsewhere nothing is said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from typing import TYPE_CHECKING
+
+import pytest
+from jupyter_client.manager import KernelManager
+
+from tests.conftest import LIMIT, ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# What an administrator writes to <prefix>/etc/ipython/ipython_config.py, or /etc/ipython/ipython_config.py.
+CONFIGURATION = """\
+from importlib.util import find_spec
+
+c = get_config()
+if find_spec("gpu_magic"):
+    c.InteractiveShellApp.extra_extensions.append("gpu_magic")
+"""
+PLAIN = 'c = get_config()\nc.InteractiveShellApp.extra_extensions = ["gpu_magic"]\n'
+# A user's own, which come later: a list of their own, and more of what is in the administrator's.
+USERS = """\
+c = get_config()
+c.InteractiveShellApp.extensions = ["IPython.extensions.storemagic"]
+c.InteractiveShellApp.extra_extensions.append("autoreload")
+"""
+CELL = "print(*sorted({'gpus', 'aimport', 'store'} & get_ipython().magics_manager.magics['line'].keys()))"
+
+
+class Prefix:
+    """An environment of Python's with all that ours has, but for gpu_magic."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        # Paths files are not read in PYTHONPATH, and so neither is that of an editable installation.
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
+        self.python = str(folder / "env" / "bin" / "python")
+        self.packages = sysconfig.get_path("purelib")
+
+    def configure(self, text: str, users: str = "") -> None:
+        for place, content in (
+            (self.folder / "env/etc/ipython", text),
+            (self.folder / "home/profile_default", users),
+        ):
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "ipython_config.py").write_text(content)
+
+    def variables(self, *, installed: bool) -> dict[str, str]:
+        paths = [str(ROOT)] if installed else []
+        paths.append(self.packages)
+        return dict(os.environ) | {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "IPYTHONDIR": str(self.folder / "home"),
+        }
+
+    def in_kernel(self, *, installed: bool) -> tuple[str, str]:
+        """Start a kernel; return what its first cell prints, and what it writes to its log."""
+        log = self.folder / "log"
+        manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(self.folder / "kernel"))
+        manager.kernel_spec.argv = [self.python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        with log.open("w") as file:
+            manager.start_kernel(
+                env=self.variables(installed=installed), cwd=str(self.folder), stdout=file, stderr=file
+            )
+        client = manager.client()
+        client.start_channels()
+        printed: list[str] = []
+        try:
+            client.wait_for_ready(timeout=LIMIT)
+            client.execute_interactive(
+                CELL,
+                timeout=LIMIT,
+                output_hook=lambda message: printed.append(message["content"].get("text", "")),
+            )
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
+            client.context.destroy(linger=0)
+        return "".join(printed).strip(), log.read_text()
+
+    def in_terminal(self, *options: str, installed: bool) -> tuple[str, str]:
+        """Run IPython as in a terminal; return what is printed, and what it writes beside that."""
+        done = subprocess.run(
+            [self.python, "-m", "IPython", "--no-banner", "--colors=NoColor", *options, "-c", CELL],
+            env=self.variables(installed=installed),
+            cwd=self.folder,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+        )
+        return done.stdout.strip().rpartition("\n")[-1], done.stderr + done.stdout
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Prefix:
+    return Prefix(tmp_path)
+
+
+def test_where_it_is_not_installed_nothing_is_said(prefix: Prefix) -> None:
+    prefix.configure(CONFIGURATION, USERS)
+    for printed, said in (prefix.in_kernel(installed=False), prefix.in_terminal(installed=False)):
+        assert printed.endswith("aimport store")
+        assert "gpus" not in printed
+        assert "gpu_magic" not in said
+        assert "Traceback" not in said
+
+
+def test_without_the_condition_each_start_has_a_traceback(prefix: Prefix) -> None:
+    """What the condition is for: IPython's own warning, and what the test above would hear."""
+    prefix.configure(PLAIN)
+    for printed, said in (prefix.in_kernel(installed=False), prefix.in_terminal(installed=False)):
+        assert printed.endswith("store")
+        assert "No module named 'gpu_magic'" in said
+
+
+def test_where_it_is_installed_it_is_loaded_beside_a_user_s_own(prefix: Prefix) -> None:
+    prefix.configure(CONFIGURATION, USERS)
+    assert prefix.in_kernel(installed=True)[0] == "aimport gpus store"
+    assert prefix.in_terminal(installed=True)[0].endswith("aimport gpus store")
