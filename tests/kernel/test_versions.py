@@ -1,4 +1,4 @@
-"""What is typed first, without any framework: quick, for `make matrix`, which runs it with many versions of IPython."""
+"""What is typed first, without any framework: quick, to be run with many versions of IPython."""
 
 from __future__ import annotations
 
