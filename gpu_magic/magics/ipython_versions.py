@@ -61,9 +61,9 @@ def completion_hook(shell: Any, complete: Callable[[str], Offers | None]) -> Com
 
     """
     completer = shell.Completer
-    if hasattr(completer, "magic_arg_matchers"):
-        return CompletionHook(completer.magic_arg_matchers, _matcher_by_line(completer, complete))
-    return CompletionHook(completer.custom_matchers, _matcher_by_context(complete))
+    if hasattr(ipython_completer, "CompletionContext"):
+        return CompletionHook(completer.custom_matchers, _matcher_by_context(complete))
+    return CompletionHook(completer.magic_arg_matchers, _matcher_by_line(completer, complete))
 
 
 def _matcher_by_context(
