@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
     from gpu_magic.launching.prepared import Prepared
 
-__all__ = ["main"]
+__all__ = ["EXAMPLES", "RUN_OPTIONS", "main"]
 
-_EXAMPLES = """
+EXAMPLES = """
 examples:
-  gpu-magic                                        the GPUs, and who uses them
-  gpu-magic run --gpus auto:2 -- torchrun train.py one process for each of the two least busy
-  gpu-magic run --gpus 2,0 -- python train.py      one process, whose cuda:0 is GPU 2
-  gpu-magic doctor                                 what is wrong with the GPU set-up, and what mends it
+  gpu-magic                                         the GPUs, and who uses them
+  gpu-magic run --gpus auto:2 -- torchrun train.py  one process for each of the two least busy
+  gpu-magic run --gpus 2,0 -- python train.py       one process, whose cuda:0 is GPU 2
+  gpu-magic doctor                                  what is wrong with the GPU set-up, and what mends it
 """
 
 
@@ -45,7 +45,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 # Those of `gpu-magic run`, which stand before the command: their names, and what argparse is told of each.
-_RUN_OPTIONS: dict[tuple[str, ...], dict[str, Any]] = {
+RUN_OPTIONS: dict[tuple[str, ...], dict[str, Any]] = {
     ("--gpus",): {"help": "as after %%gpus: 2,0 or auto:2; without it, those that this shell has"},
     ("-n", "--count"): {"type": int, "help": "only the first so many of them"},
     ("--each",): {
@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "gpu-magic",
         description="Show the GPUs of this machine, and run commands on some of them.",
-        epilog=_EXAMPLES,
+        epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"gpu-magic {gpu_magic.__version__}")
     actions = parser.add_subparsers(dest="action", metavar="run, doctor")
     run = actions.add_parser("run", help="run a command: gpu-magic run --help")
-    for names, settings in _RUN_OPTIONS.items():
+    for names, settings in RUN_OPTIONS.items():
         run.add_argument(*names, **settings)
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="torchrun train.py")
     doctor = actions.add_parser(
@@ -131,7 +131,7 @@ def _run(options: argparse.Namespace) -> int:
         dry_run=options.dry_run,
         variables=dict(options.env),
         folder=options.cwd,
-        options={name for names in _RUN_OPTIONS for name in names},
+        options={name for names in RUN_OPTIONS for name in names},
     )
     if options.dry_run:
         print(prepared)

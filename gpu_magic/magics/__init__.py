@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from gpu_magic.magics.completion import Offers
     from gpu_magic.magics.page_comm import PageComm
 
-__all__ = ["GpuMagics", "load", "magics_of", "unload"]
+__all__ = ["MAGICS", "GpuMagics", "load", "magics_of", "unload"]
 
 # Each magic: its kinds, its module in this folder, and the class in there that has a method of its name. A
 # new magic is one new file, and a line here.
-_MAGICS = {
+MAGICS = {
     "gpus": (("line",), "gpus", "GpusMagic"),
     "on_gpu": (("cell",), "on_gpu", "OnGpuMagic"),
     "where": (("line",), "where", "WhereMagic"),
@@ -46,7 +46,7 @@ _MAGICS = {
     "gpu_cluster": (("line",), "gpu_cluster", "GpuClusterMagic"),
     "gpu_time": (("line", "cell"), "gpu_time", "GpuTimeMagic"),
 }
-_KINDS = [(kind, name) for name, (kinds, *_) in _MAGICS.items() for kind in kinds]
+_KINDS = [(kind, name) for name, (kinds, *_) in MAGICS.items() for kind in kinds]
 # Those whose arguments Tab completes.
 _COMPLETED = (
     "%gpus",
@@ -152,7 +152,7 @@ class GpuMagics:
         shell, table = self._shell, self._shell.magics_manager.magics
         # The user's own magics of these names, to be restored.
         self._replaced = {(kind, name): table[kind].get(name) for kind, name in _KINDS}
-        for name, (kinds, module, class_) in _MAGICS.items():
+        for name, (kinds, module, class_) in MAGICS.items():
             for kind in kinds:
                 table[kind][name] = _LazyMagic(shell, name, module, class_)
         for magic in (table["line"]["gpus"], table["cell"]["on_gpu"]):

@@ -1,0 +1,175 @@
+"""Writes the reference of the magics and of the command line, from their own help and tables of options.
+
+Usage: python -m docs.reference      (a test fails where a page is not what this would write)
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_magic import command_line
+from gpu_magic.magics import MAGICS, configuration
+from gpu_magic.magics.arguments import FLAG, OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpu_magic.magics.arguments import Kind
+
+__all__ = ["PAGES"]
+
+FOLDER = Path(__file__).parent / "reference"
+_GENERATED = "<!-- Written by `python -m docs.reference`: change the help in the source, and run it. -->\n"
+_TAKES = {
+    "word": "a value without spaces",
+    "optional": "a name, or nothing",
+    "text": "a value, up to the next option",
+    "pairs": "`NAME=value`, several times",
+    "list": "a list: `2,0`",
+}
+
+
+def magics() -> str:
+    """Return the page of the magics."""
+    parts = [
+        "# Magics\n",
+        _GENERATED,
+        (
+            "What `%gpus?` and the others say in a notebook. An option can be shortened as far as it is unique, "
+            "and has its value behind a space or `=`.\n"
+        ),
+    ]
+    for name, (kinds, module, class_) in MAGICS.items():
+        method = getattr(getattr(import_module(f"gpu_magic.magics.{module}"), class_), name)
+        forms = " and ".join(f"{'%' * (1 + (kind == 'cell'))}{name}" for kind in kinds)
+        parts += [f"## {forms} {{#{name}}}\n", *_help(inspect.getdoc(method) or "")]
+        options = OPTIONS.get(f"%{name}") or OPTIONS.get(f"%%{name}") or {}
+        if rows := [(option, _takes(kind)) for option, kind in options.items() if kind != FLAG]:
+            parts += ['??? note "What its options take"\n', _indented(_table("option", "takes", rows))]
+    parts += ["## In IPython's configuration {#configuration}\n"]
+    parts += [
+        "In `ipython_config.py`, as `c.GpuMagics.claims = False`; `%config GpuMagics` shows them, and sets them "
+        "for this kernel.\n"
+    ]
+    traits = configuration.GpuMagics.class_own_traits(config=True)
+    rows = [(f"c.GpuMagics.{name} = {trait.default_value!r}", trait.help) for name, trait in traits.items()]
+    parts += [_table("name and default", "means", rows)]
+    return "\n".join(parts)
+
+
+def commands() -> str:
+    """Return the page of the command line."""
+    show = [
+        ("gpu-magic", "the table of `%gpus`"),
+        (
+            "gpu-magic --json",
+            "the GPUs as JSON: bytes, percent, degrees Celsius, watts; null for what is unknown",
+        ),
+        ("gpu-magic --version", "the version"),
+        ("gpu-magic run … -- COMMAND", "run a command on GPUs: see below"),
+    ]
+    options = [
+        (", ".join([*names[:-1], f"{names[-1]} {settings.get('metavar', '')}".strip()]), settings["help"])
+        for names, settings in command_line.RUN_OPTIONS.items()
+    ]
+    rows = [(name, str(text).replace("%%", "%")) for name, text in options]
+    parts = [
+        "# Command line\n",
+        _GENERATED,
+        _table("typed in a shell", "does", show),
+        "## gpu-magic run {#run}\n",
+        (
+            "Options stand before the command. Its exit status is the command's own, 128 and the signal's number "
+            "where a signal has ended it, and 2 where it can't be run.\n"
+        ),
+        _table("option", "means", rows),
+        "## Examples\n",
+        "<!-- not run: examples of the program's own help -->",
+        "```console",
+        *(f"$ {line}" for line in _examples()),
+        "```\n",
+        "`python -m gpu_magic` is the same program. See [how to launch scripts](../how-to/launching.md).\n",
+    ]
+    return "\n".join(parts)
+
+
+PAGES = {FOLDER / "magics.md": magics, FOLDER / "command-line.md": commands}
+
+
+def _examples() -> list[str]:
+    """Return the commands of the examples, each of which has a comment behind two spaces or more."""
+    return [line.strip().partition("  ")[0] for line in command_line.EXAMPLES.strip().split("\n")[1:]]
+
+
+def _help(text: str) -> Iterator[str]:
+    """Yield the parts of a magic's help: paragraphs, and tables of what is typed and what it means."""
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.split("\n")
+        if re.match(r"%|-\w|--\w", lines[0]):
+            yield _table("typed", "means", list(_entries(lines)))
+        else:
+            yield "\n".join(_escaped(line) for line in lines) + "\n"
+
+
+def _entries(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield what is typed and what it means, of lines in two columns; the second goes on in indented lines."""
+    columns = [len(line) - len(line.lstrip()) for line in lines if line.startswith(" ")]
+    columns += [found.end() for line in lines if (found := re.match(r"\S.*?\S {2,}(?=\S)", line))]
+    column = max(set(columns), key=columns.count)
+    typed, meaning = "", ""
+    for line in lines:
+        if line.startswith(" "):
+            meaning = f"{meaning} {line.strip()}".strip()
+            continue
+        if typed:
+            yield typed, meaning
+        if found := re.match(r"(\S.*?\S|\S) {2,}(.*)", line):
+            typed, meaning = found[1], found[2]
+        elif len(line) > column and line[column - 1] == " ":
+            typed, meaning = line[:column].strip(), line[column:]
+        else:
+            typed, meaning = line, ""
+    yield typed, meaning
+
+
+def _takes(kind: Kind) -> str:
+    return _TAKES[kind] if isinstance(kind, str) else " or ".join(f"`{one}`" for one in kind)
+
+
+def _table(first: str, second: str, rows: list[tuple[str, str]]) -> str:
+    lines = [f"| {first} | {second} |", "| --- | --- |"]
+    lines += [f"| `{_cell(typed)}` | {_cell(_escaped(means))} |" for typed, means in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+# What is code in a text that has no markup: magics with what follows them, options, settings.
+_CODE = re.compile(
+    r"(?<![\w`])(%load_ext gpu_magic|%{1,2}[a-z_]+(?: (?:\d[\d,]*|--[a-z-]+))*|--[a-z][a-z-]*|CUDA_[A-Z_]+"
+    r"|cuda:\d)"
+)
+
+
+def _escaped(text: str) -> str:
+    """Return plain text as Markdown has it: what is code as code, and nothing else as markup."""
+    return "".join(
+        part if part.startswith("`") else part.replace("*", r"\*").replace("<", "&lt;")
+        for word in re.split(r"(`[^`]*`)", text)
+        for part in re.split(r"(`[^`]*`)", word if word.startswith("`") else _CODE.sub(r"`\1`", word))
+    )
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in text.split("\n"))
+
+
+if __name__ == "__main__":
+    for page, write in PAGES.items():
+        page.write_text(write(), encoding="utf-8")

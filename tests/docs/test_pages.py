@@ -1,0 +1,73 @@
+"""The pages that are written by scripts are not old, links lead somewhere, and the README stays short."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+import pytest
+
+import gpu_magic
+from docs.blocks import pages
+from docs.reference import PAGES
+from tests.conftest import ROOT
+
+README = ROOT / "README.md"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_reference_is_what_the_source_says(page) -> None:
+    assert page.read_text(encoding="utf-8") == PAGES[page](), "run: python -m docs.reference"
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^(?:::: [\w.]+\.|### )(\w+)$", text, re.MULTILINE)
+    public = {name for name in dir(gpu_magic) if not name.startswith(("_", "load_", "unload_"))}
+    assert public - set(shown) == set()
+    for home, name in re.findall(r"^::: ([\w.]+)\.(\w+)$", text, re.MULTILINE):
+        assert hasattr(__import__(home, fromlist=[name]), name), f"{home}.{name}"
+
+
+def slugs(text: str) -> set[str]:
+    """Return the anchors of a page, as mkdocs makes them, and GitHub for plain words."""
+    plain = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    found = set()
+    for heading in re.findall(r"^#+ (.*)$", plain, re.MULTILINE):
+        given = re.search(r"\{#([\w-]+)\}", heading)
+        words = re.sub(r"[^\w\s-]", "", heading.lower()).strip()
+        found.add(given[1] if given else re.sub(r"[\s-]+", "-", words))
+    return found
+
+
+def links(text: str) -> list[str]:
+    plain = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"\]\(([^)\s]+)\)", plain) + re.findall(r'(?:src|srcset)="([^"]+)"', plain)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page) -> None:
+    text = page.read_text(encoding="utf-8")
+    broken = []
+    for link in links(text):
+        if re.match(r"https?://", link):
+            continue
+        path, _, anchor = unquote(link).partition("#")
+        target = page.parent / path if path else page
+        is_image = anchor in ("only-light", "only-dark")
+        if not target.exists() or (
+            anchor and not is_image and anchor not in slugs(target.read_text(encoding="utf-8"))
+        ):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    named = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    there = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert there - named == {"package.md"}
+    assert named - there == set()
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) < 150
