@@ -1,6 +1,7 @@
 # make demo   JupyterLab on the quickstart: your GPUs, or a simulated machine where there is no driver
 # make test   everything that is tested
 # make check  linter, formatter, types
+# make docs   the documentation as a site, in build/site; without a network, warnings are errors
 # make bench  measurements, side by side with the alternatives
 # make test-gpu   on a machine with an NVIDIA GPU: what the code relies on, and a report
 # make gpu-kit    a folder that does the same by one command on a machine without network
@@ -12,7 +13,7 @@ BIN := .venv/bin
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
-.PHONY: demo test test-gpu gpu-kit needs check bench clean
+.PHONY: demo test test-gpu gpu-kit needs check docs bench clean
 
 demo: .venv-demo/installed
 	@.venv-demo/bin/python -c 'import pynvml; pynvml.nvmlInit()' 2>/dev/null || { \
@@ -44,6 +45,9 @@ check: .venv/installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+docs: .venv-docs/installed
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
+
 bench: .venv/installed
 	$(BIN)/python -m benchmarks
 
@@ -58,5 +62,10 @@ bench: .venv/installed
 	@.venv-demo/bin/python -m pip install --disable-pip-version-check --editable '.[demo]'
 	@touch $@
 
+.venv-docs/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
 clean:
-	rm -rf .venv .venv-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-demo .venv-docs build .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

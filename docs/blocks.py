@@ -1,10 +1,10 @@
-"""Runs the code blocks of the README and of the documentation, and compares or renews the outputs that they show.
+"""Runs the code blocks of the README and the documentation, and compares or renews the outputs that they show.
 
 The blocks of a page run in order in one kernel, which works on the machine that the page names:
 
     <!-- machine: 8xA100-80GB clock=0 -->   a simulated one; it is the default
     <!-- machine: accelerator -->           a simulated one, and PyTorch has the tests' pretend accelerator
-    <!-- machine: driver -->                the tests' driver libraries, written in C: CUDA can be started there
+    <!-- machine: driver -->                the tests' driver libraries in C: CUDA can be started there
     <!-- machine: cupy -->                  the tests' stand-in for CuPy
 
 `ipython` and `python` blocks are cells; `console` blocks are commands behind `$` with what they print. A
@@ -225,7 +225,7 @@ def _sanitized(text: str, *, has_sizes: bool) -> str:
 
 
 def same(shown: str, printed: str, machine: str = MACHINE) -> bool:
-    """Return whether a page shows what was printed. `…` on a line of its own stands for any number of lines."""
+    """Return whether a page shows what was printed. `…` on a line of its own stands for others."""
     has_sizes = not machine.startswith(("accelerator", "driver"))  # PyTorch's own can differ by version
     wanted, got = (_sanitized(text, has_sizes=has_sizes) for text in (shown, printed))
     pieces = [re.escape(piece) for piece in re.split(r"^…$", wanted, flags=re.MULTILINE)]
@@ -239,7 +239,7 @@ def machine_of(page: Path) -> str:
 
 
 def environment_of(page: Path, folder: Path) -> dict[str, str]:
-    """Return the variables with which the blocks of a page work on its machine; `folder` is for their files."""
+    """Return the variables for the blocks of a page, on its machine; `folder` is for their files."""
     from tests.machine import CARDS, Driver, clean_environment
     from tests.native import SOURCES, build, environment
 

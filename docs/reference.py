@@ -39,8 +39,8 @@ def magics() -> str:
         "# Magics\n",
         _GENERATED,
         (
-            "What `%gpus?` and the others say in a notebook. An option can be shortened as far as it is unique, "
-            "and has its value behind a space or `=`.\n"
+            "What `%gpus?` and the others say in a notebook. An option can be shortened as far as it is "
+            "unique, and has its value behind a space or `=`.\n"
         ),
     ]
     for name, (kinds, module, class_) in MAGICS.items():
@@ -52,8 +52,10 @@ def magics() -> str:
             parts += ['??? note "What its options take"\n', _indented(_table("option", "takes", rows))]
     parts += ["## In IPython's configuration {#configuration}\n"]
     parts += [
-        "In `ipython_config.py`, as `c.GpuMagics.claims = False`; `%config GpuMagics` shows them, and sets them "
-        "for this kernel.\n"
+        (
+            "In `ipython_config.py`, as `c.GpuMagics.claims = False`; `%config GpuMagics` shows them, and sets "
+            "them for this kernel.\n"
+        )
     ]
     traits = configuration.GpuMagics.class_own_traits(config=True)
     rows = [(f"c.GpuMagics.{name} = {trait.default_value!r}", trait.help) for name, trait in traits.items()]
@@ -83,8 +85,8 @@ def commands() -> str:
         _table("typed in a shell", "does", show),
         "## gpu-magic run {#run}\n",
         (
-            "Options stand before the command. Its exit status is the command's own, 128 and the signal's number "
-            "where a signal has ended it, and 2 where it can't be run.\n"
+            "Options stand before the command. Its exit status is the command's own, 128 and the signal's "
+            "number where a signal has ended it, and 2 where it can't be run.\n"
         ),
         _table("option", "means", rows),
         "## Examples\n",
@@ -116,7 +118,7 @@ def _help(text: str) -> Iterator[str]:
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield what is typed and what it means, of lines in two columns; the second goes on in indented lines."""
+    """Yield what is typed and what it means, of lines in two columns, of which the second goes on below."""
     columns = [len(line) - len(line.lstrip()) for line in lines if line.startswith(" ")]
     columns += [found.end() for line in lines if (found := re.match(r"\S.*?\S {2,}(?=\S)", line))]
     column = max(set(columns), key=columns.count)
