@@ -1,4 +1,4 @@
-"""Runs the code blocks of the README and the documentation, and compares or renews the outputs that they show.
+"""Runs the code blocks of the README and the documentation; compares or renews the outputs that they show.
 
 The blocks of a page run in order in one kernel, which works on the machine that the page names:
 

@@ -2,20 +2,33 @@
 
 Needs the test extra, and Debian's Chromium or the path of another in CHROMIUM.
 
+Beside them, pictures.json keeps a hash of what each was made from: the table's HTML on a machine whose clock
+stands still, and the panel's style and scripts. A test says when that has changed since.
+
 Usage: python -m docs.pictures [FOLDER]      (docs, where none is given)
+       python -m docs.pictures --same        (they were looked at, and would be the same: renew the hashes)
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import gpu_magic
+from gpu_magic.testing import simulate
 from tests.browser.lab import chromium, start_lab
 
 if TYPE_CHECKING:
     from tests.browser.lab import Lab
+
+__all__ = ["HASHES", "sources"]
+
+HASHES = Path(__file__).parent / "pictures.json"
+WIDGET = Path(gpu_magic.__file__).parent / "widget"
 
 MACHINE = "8xA100-80GB seed=7"
 MINUTES = 2.5  # for the charts to fill
@@ -41,6 +54,25 @@ def main(folder: Path) -> None:
         for theme in ("light", "dark"):
             _take_table(lab, theme, folder)
             _take_panel(lab, theme, folder)
+    keep_hashes()
+
+
+def sources() -> dict[str, str]:
+    """Return a hash of what each picture shows, by the picture's name without its theme."""
+    with simulate("8xA100-80GB", seed=7, clock=lambda: 0.0) as machine:
+        machine.populate()
+        gpu_magic.choose("2,0")
+        table = gpu_magic.gpus()._repr_html_()  # noqa: SLF001 - as a notebook asks for it
+    files = [*sorted(WIDGET.glob("*.css")), *sorted(WIDGET.glob("*.js"))]
+    panel = "".join(file.read_text(encoding="utf-8") for file in files)
+    return {
+        name: hashlib.sha256(text.encode()).hexdigest() for name, text in (("panel", panel), ("table", table))
+    }
+
+
+def keep_hashes() -> None:
+    """Write down what the pictures were made from."""
+    HASHES.write_text(json.dumps(sources(), indent=2) + "\n", encoding="utf-8")
 
 
 def _take_table(lab: Lab, theme: str, folder: Path) -> None:
@@ -67,4 +99,7 @@ def _take_panel(lab: Lab, theme: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--same"]:
+        keep_hashes()
+        sys.exit()
     main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs"))

@@ -53,8 +53,8 @@ def magics() -> str:
     parts += ["## In IPython's configuration {#configuration}\n"]
     parts += [
         (
-            "In `ipython_config.py`, as `c.GpuMagics.claims = False`; `%config GpuMagics` shows them, and sets "
-            "them for this kernel.\n"
+            "In `ipython_config.py`, as `c.GpuMagics.claims = False`; `%config GpuMagics` shows them, and "
+            "sets them for this kernel.\n"
         )
     ]
     traits = configuration.GpuMagics.class_own_traits(config=True)

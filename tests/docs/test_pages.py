@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from urllib.parse import unquote
 
@@ -9,6 +10,7 @@ import pytest
 
 import gpu_magic
 from docs.blocks import pages
+from docs.pictures import HASHES, sources
 from docs.reference import PAGES
 from tests.conftest import ROOT
 
@@ -71,3 +73,10 @@ def test_every_page_is_in_the_navigation() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_the_pictures_show_what_is_drawn_today() -> None:
+    """They take minutes, so they are not taken here: what they were made from is compared."""
+    assert json.loads(HASHES.read_text()) == sources(), (
+        "run: python -m docs.pictures; or, if they would be the same: python -m docs.pictures --same"
+    )
