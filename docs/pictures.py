@@ -62,7 +62,7 @@ def sources() -> dict[str, str]:
     with simulate("8xA100-80GB", seed=7, clock=lambda: 0.0) as machine:
         machine.populate()
         gpu_magic.choose("2,0")
-        table = gpu_magic.gpus()._repr_html_()  # noqa: SLF001 - as a notebook asks for it
+        table = gpu_magic.gpus()._repr_html_()
     files = [*sorted(WIDGET.glob("*.css")), *sorted(WIDGET.glob("*.js"))]
     panel = "".join(file.read_text(encoding="utf-8") for file in files)
     return {

@@ -73,6 +73,11 @@ def commands() -> str:
         ),
         ("gpu-magic --version", "the version"),
         ("gpu-magic run … -- COMMAND", "run a command on GPUs: see below"),
+        (
+            "gpu-magic doctor",
+            "what is wrong with the GPU set-up, and what mends it; --report for an issue, --json. The exit "
+            "status is 1 where something is wrong",
+        ),
     ]
     options = [
         (", ".join([*names[:-1], f"{names[-1]} {settings.get('metavar', '')}".strip()]), settings["help"])

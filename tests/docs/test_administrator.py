@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "how-to" / "administrator.md"
 
 
 @pytest.mark.parametrize(
-    "users", ["", "c = get_config()\nc.InteractiveShellApp.extensions = ['storemagic']\n"]
+    "users", ["", "c = get_config()\nc.InteractiveShellApp.extensions = ['autoreload']\n"]
 )
 def test_one_file_loads_it_for_all_users_of_an_environment(tmp_path: Path, users: str) -> None:
     prefix = tmp_path / "environment"
@@ -49,4 +49,4 @@ def test_one_file_loads_it_for_all_users_of_an_environment(tmp_path: Path, users
         client.stop_channels()
         kernel.shutdown_kernel(now=True)
     assert "'gpu_magic'" in text
-    assert ("'storemagic'" in text) == bool(users)
+    assert ("autoreload" in text) == bool(users)
