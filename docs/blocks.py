@@ -205,8 +205,8 @@ _TIMES = [
     (r"\b(claimed by|Asked for GPU \d:|notes? (?:of|from)) \w+", r"\1 OWNER"),
     (r"^\w+ \((?=[\w.]+\))", "OWNER ("),
     (r"\w+ can read that", "OWNER can read that"),
-    (r"(/tmp|/var/tmp)/[\w./-]+", "/tmp/FOLDER"),
     (r"/[\w./-]+/bin/(?=\w)", ""),  # where a program is
+    (r"(/tmp|/var/tmp)/[\w./-]+", "/tmp/FOLDER"),
     (r"(PID|pid) \d+", r"\1 NUMBER"),
     (r"\d+ % busy, idle for DURATION", "BUSY"),
     (r"too short to tell how busy", "BUSY"),
