@@ -75,8 +75,7 @@ def commands() -> str:
         ("gpu-magic run … -- COMMAND", "run a command on GPUs: see below"),
         (
             "gpu-magic doctor",
-            "what is wrong with the GPU set-up, and what mends it; --report for an issue, --json. The exit "
-            "status is 1 where something is wrong",
+            "what is wrong with the GPU set-up, and what mends it; 1 is the exit status where something is",
         ),
     ]
     options = [
