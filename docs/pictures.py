@@ -3,7 +3,7 @@
 Needs the test extra, and Debian's Chromium or the path of another in CHROMIUM.
 
 Beside them, pictures.json keeps a hash of what each was made from: the table's HTML on a machine whose clock
-stands still, and the panel's style and scripts. A test says when that has changed since.
+stands still, and that with the panel's style and scripts. A test says when that has changed since.
 
 Usage: python -m docs.pictures [FOLDER]      (docs, where none is given)
        python -m docs.pictures --same        (they were looked at, and would be the same: renew the hashes)
@@ -64,7 +64,8 @@ def sources() -> dict[str, str]:
         gpu_magic.choose("2,0")
         table = gpu_magic.gpus()._repr_html_()
     files = [*sorted(WIDGET.glob("*.css")), *sorted(WIDGET.glob("*.js"))]
-    panel = "".join(file.read_text(encoding="utf-8") for file in files)
+    # What stands in the panel's rows, the table has, too.
+    panel = "".join([table, *(file.read_text(encoding="utf-8") for file in files)])
     return {
         name: hashlib.sha256(text.encode()).hexdigest() for name, text in (("panel", panel), ("table", table))
     }
@@ -76,7 +77,7 @@ def keep_hashes() -> None:
 
 
 def _take_table(lab: Lab, theme: str, folder: Path) -> None:
-    notebook = lab.open(*TABLE, dark=theme == "dark", width=WIDTH, scale=2)
+    notebook = lab.open(*TABLE, dark=theme == "dark", width=WIDTH + 160, scale=2)
     for cell in range(len(TABLE)):
         notebook.run(cell)
     output = notebook.page.locator(".gpu-magic").last
