@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 from jupyter_client.manager import KernelManager
 
+from docs.blocks import blocks_of
 from tests.conftest import LIMIT, ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 # What an administrator writes to <prefix>/etc/ipython/ipython_config.py, or /etc/ipython/ipython_config.py.
-CONFIGURATION = """\
-from importlib.util import find_spec
-
-c = get_config()
-if find_spec("gpu_magic"):
-    c.InteractiveShellApp.extra_extensions.append("gpu_magic")
-"""
+PAGE = ROOT / "docs" / "how-to" / "administrator.md"
+CONFIGURATION = next(block.code for block in blocks_of(PAGE) if "extra_extensions" in block.code)
 PLAIN = 'c = get_config()\nc.InteractiveShellApp.extra_extensions = ["gpu_magic"]\n'
 # A user's own, which come later: a list of their own, and more of what is in the administrator's.
 USERS = """\
