@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -159,13 +161,23 @@ def shell() -> Iterator[InteractiveShell]:
     InteractiveShell.clear_instance()
     ip = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
     before = _traces(ip)
-    yield ip
+    with _no_running_loop():
+        yield ip
     extensions = ip.extension_manager
     assert extensions is not None
     if "gpu_magic" in extensions.loaded:
         extensions.unload_extension("gpu_magic")
     assert _traces(ip) == before
     InteractiveShell.clear_instance()
+
+
+@contextmanager
+def _no_running_loop() -> Iterator[None]:
+    """Hide the loop of Playwright, which counts as running in this thread from a first page to the end."""
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(running)
 
 
 def _traces(ip: InteractiveShell) -> tuple[object, ...]:

@@ -81,7 +81,7 @@ class Limit:
     """How many bytes of each GPU `torch.cuda` may take."""
 
     def __init__(self) -> None:
-        self._bytes: int | None = None
+        self.bytes: int | None = None
         self._was_set = False
 
     def set(self, memory: MemorySettings) -> None:
@@ -92,12 +92,12 @@ class Limit:
         """
         if memory.limit is None and not self._was_set:
             return
-        self._bytes, self._was_set = memory.limit, True
+        self.bytes, self._was_set = memory.limit, True
         sys.modules["torch"].cuda._lazy_call(self._set_fractions)  # noqa: SLF001
 
     def _set_fractions(self) -> None:
         cuda: Any = sys.modules["torch"].cuda
         for index in range(cuda.device_count()):
             total = cuda.get_device_properties(index).total_memory
-            fraction = 1.0 if self._bytes is None else min(1.0, self._bytes / total)
+            fraction = 1.0 if self.bytes is None else min(1.0, self.bytes / total)
             cuda.set_per_process_memory_fraction(fraction, index)
