@@ -6,7 +6,8 @@ import subprocess
 import threading
 import time
 from ast import literal_eval
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jupyter_client.manager import start_new_kernel
@@ -14,9 +15,10 @@ from jupyter_client.manager import start_new_kernel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Kernel", "answer_of", "fresh_kernel"]
+__all__ = ["Kernel", "answer_of", "fresh_kernel", "start_kernel"]
 
 _LIMIT = 600  # seconds, against hanging only
+_STARTS = 3  # until it is no accident that a kernel does not start
 
 
 class Kernel:
@@ -59,12 +61,29 @@ class Kernel:
         return content
 
 
+def start_kernel(environment: Mapping[str, str], *arguments: str) -> tuple[Any, Any]:
+    """Start a kernel; return its manager and its client, as `start_new_kernel` does.
+
+    Raises
+    ------
+    RuntimeError
+        It does not start. It ends at once, and is tried again, where somebody else has taken one of the ports
+        that were free when they were picked for it.
+
+    """
+    start = partial(
+        start_new_kernel, env=dict(environment), extra_arguments=list(arguments), stderr=subprocess.DEVNULL
+    )
+    for _ in range(_STARTS - 1):
+        with suppress(RuntimeError):
+            return start()
+    return start()
+
+
 @contextmanager
 def fresh_kernel(environment: Mapping[str, str]) -> Iterator[Kernel]:
     """Start a kernel, and end it."""
-    manager, client = start_new_kernel(
-        env=dict(environment), extra_arguments=["--HistoryManager.enabled=False"], stderr=subprocess.DEVNULL
-    )
+    manager, client = start_kernel(environment, "--HistoryManager.enabled=False")
     try:
         yield Kernel(manager, client)
     finally:

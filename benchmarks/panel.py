@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
+from importlib.util import find_spec
 from queue import Empty
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from jupyter_client.manager import start_new_kernel
-
+from benchmarks import dashboard
+from benchmarks.kernel import start_kernel
 from benchmarks.machine import driver_libraries, sleepers
 from benchmarks.report import Row, Table, calls, kilobytes
 from benchmarks.timing import clean_environment
@@ -21,6 +21,7 @@ __all__ = ["run"]
 
 TICKS = 3600
 OURS, THEIRS = "gpu_magic's panel", "nvitop into an HTML widget"
+DASHBOARD = "jupyterlab-nvdashboard: utilization and memory, in its server"
 # An hour of ticks, one every few milliseconds, so that the thread that writes to the sockets keeps up.
 LOOP = """
 import gc, json, resource, time
@@ -74,16 +75,20 @@ def run() -> list[Table]:
         moving = {**variables, "INSTANT_MOVES": "1"}
         ours, sizes = _measure(PANEL, moving, TICKS)
         theirs, their_sizes = _measure(HTML, moving, TICKS // 6)
+        has_dashboard = find_spec("jupyterlab_nvdashboard") is not None
+        dashboards = [dashboard.measure(moving, TICKS // 6)] if has_dashboard else []
     note = (
         "One core is 1 s a second; 8 GPUs with 4 processes each, all figures of all GPUs change at each tick."
     )
     cost = [
         Row(OURS, ours["seconds"], "0.5 % of a core: 5 ms", ours["seconds"] < 5e-3),
         Row(THEIRS, theirs["seconds"]),
+        *(Row(DASHBOARD, seconds) for seconds, _ in dashboards),
     ]
     wire = [
         Row(OURS, median(sizes), "1 kB", median(sizes) < 1000),
         Row(THEIRS, median(their_sizes)),
+        *(Row(DASHBOARD, size) for _, size in dashboards),
     ]
     grown = [
         Row("objects that Python has more", ours["objects"], "10", ours["objects"] <= 10),
@@ -98,11 +103,7 @@ def run() -> list[Table]:
 
 def _measure(code: str, variables: Mapping[str, str], ticks: int) -> tuple[dict[str, Any], list[int]]:
     """Run ticks in a kernel; return what it says of them, and the bytes of each message that it sent."""
-    manager, client = start_new_kernel(
-        env=clean_environment(variables),
-        extra_arguments=["--HistoryManager.enabled=False"],
-        stderr=subprocess.DEVNULL,
-    )
+    manager, client = start_kernel(clean_environment(variables), "--HistoryManager.enabled=False")
     try:
         request = client.execute(
             LOOP + code.format(ticks=ticks), user_expressions={"answer": "json.dumps(answer)"}

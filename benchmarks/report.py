@@ -1,14 +1,15 @@
-"""A table in plain text: contender, median, ratio, bound, and whether it holds."""
+"""A table as plain text and as Markdown: contender, median, ratio, bound, and whether it holds."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Row", "Table", "calls", "kilobytes", "time"]
+__all__ = ["Row", "Shortfall", "Table", "calls", "escape", "kilobytes", "time"]
 
 
 def time(seconds: float) -> str:
@@ -26,14 +27,63 @@ def kilobytes(size: float) -> str:
     return f"{size / 1000:.1f} kB"
 
 
+class Shortfall(NamedTuple):
+    """Why a bound is known not to be met.
+
+    Parameters
+    ----------
+    why
+        The explanation, in a sentence or more.
+    most
+        The largest figure that this explains, in the unit of the bound. What is beyond it is a new fault.
+
+    """
+
+    why: str
+    most: float
+
+    def explain(self, figure: float) -> str:
+        """Return the explanation; empty where the figure is beyond what it explains."""
+        return self.why if figure <= self.most else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One contender. `bound` says in words what it is held to, `holds` whether it is."""
+    """One contender.
+
+    Parameters
+    ----------
+    name
+        What is measured.
+    value
+        The figure.
+    bound
+        In words, what it is held to.
+    holds
+        Whether it does; None where there is no bound.
+    why_not
+        Why the bound does not hold, if that is known. It is shown only where the bound does not hold.
+
+    """
 
     name: str
     value: float
     bound: str = ""
     holds: bool | None = None
+    why_not: str = ""
+
+    @property
+    def is_explained(self) -> bool:
+        return self.holds is False and bool(self.why_not)
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether there is a bound that does not hold, and nothing explains it."""
+        return self.holds is False and not self.why_not
+
+    @property
+    def verdict(self) -> str:
+        return {None: "", True: "✓", False: "✗"}[self.holds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +112,12 @@ class Table:
     notes: Sequence[str] = ()
 
     @property
-    def checks(self) -> list[bool]:
-        return [row.holds for row in self.rows if row.holds is not None]
+    def checks(self) -> list[Row]:
+        """Return the rows that are held to something."""
+        return [row for row in self.rows if row.holds is not None]
 
     def __str__(self) -> str:
-        cells = [("", "median" if self.write is time else "", "ratio", "bound", ""), *self._cells()]
+        cells = list(self._cells())
         widths = [max(len(line[column]) for line in cells) for column in range(5)]
         lines = [self.title, "-" * len(self.title)]
         for name, value, ratio, bound, mark in cells:
@@ -74,11 +125,33 @@ class Table:
             line += f"  {ratio:>{widths[2]}}" if self.baseline else ""
             line += f"  {bound:<{widths[3]}}  {mark}" if self.checks else ""
             lines.append(line.rstrip())
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*lines, *self.notes, *self._explanations()])
+
+    def markdown(self) -> str:
+        """Return the table as Markdown, below a heading of the third level."""
+        columns = [0, 1, *([2] if self.baseline else []), *([3, 4] if self.checks else [])]
+        lines = [[escape(cells[column].strip()) for column in columns] for cells in self._cells()]
+        rule = ["---:" if column in (1, 2) else "---" for column in columns]
+        table = [f"| {' | '.join(line)} |" for line in (lines[0], rule, *lines[1:])]
+        beneath = [f"- {escape(note)}" for note in (*self.notes, *self._explanations())]
+        return "\n".join([f"### {escape(self.title)}", "", *table, *(["", *beneath] if beneath else [])])
+
+    def _explanations(self) -> Iterator[str]:
+        for row in self.rows:
+            if row.is_explained:
+                yield f"{row.name}, {row.bound}: not met: {row.why_not}"
+            elif row.is_missed:
+                yield f"{row.name}, {row.bound}: not met, and nothing explains it."
 
     def _cells(self) -> Iterator[tuple[str, str, str, str, str]]:
+        yield "", "median" if self.write is time else "", "ratio", "bound", ""
         base = next((row.value for row in self.rows if row.name == self.baseline), 0.0)
         for row in self.rows:
             ratio = f"{row.value / base:.2f}" if base else ""
-            mark = "" if row.holds is None else "✓" if row.holds else "✗"
-            yield row.name, self.write(row.value), ratio, row.bound, mark
+            yield row.name, self.write(row.value), ratio, row.bound, row.verdict
+
+
+def escape(text: str) -> str:
+    """Return a text in which Markdown finds no table, no emphasis and no HTML."""
+    text = re.sub(r"[\\|*<`#]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
+    return " ".join(text.split())

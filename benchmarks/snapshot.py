@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import timing
 from benchmarks.kernel import answer_of
 from benchmarks.machine import GPUS, PROCESSES, driver_libraries, sleepers
-from benchmarks.report import Row, Table, calls
+from benchmarks.report import Row, Shortfall, Table, calls
 from benchmarks.timing import Skipped
 from benchmarks.worker import prepare
 
@@ -33,6 +33,17 @@ BARE, KEPT, FACTS, OURS, *OTHERS = READERS
 MOST = 1.5  # times bare pynvml
 MOST_IN_KERNEL = 1.3  # times bare pynvml, whose import is most of it
 KERNEL_ROUNDS = 9
+# The largest figures are ratios to bare pynvml, as the bounds are.
+SHORTFALL = Shortfall(
+    "of each process gpu_magic also tells whether it is this one's own, its age and its notebook; it "
+    "calls the driver on a thread that is left behind where the driver hangs.",
+    2.2,
+)
+SHORTFALL_IN_KERNEL = Shortfall(
+    "the first answer loads 57 small modules besides pynvml: the reader, the mask, the guard, and the "
+    "claims of other users' kernels, of which bare pynvml tells nothing.",
+    2.5,
+)
 # Memory, utilization, temperature, power, processes. (pynvml's own function for these makes two calls.)
 CALLS_NEEDED = 5 * GPUS
 
@@ -66,7 +77,8 @@ def _steady_rows(seconds: dict[str, float]) -> list[Row]:
             strict = [(KEPT, "bare, names kept")] if row.name == FACTS else []
             for base, where in ((BARE, "bare"), *strict):
                 bound = f"at most {MOST} times {where}"
-                rows.append(Row(row.name, row.value, bound, row.value <= MOST * seconds[base]))
+                ratio = row.value / seconds[base]
+                rows.append(Row(row.name, row.value, bound, ratio <= MOST, SHORTFALL.explain(ratio)))
         else:
             rows.append(row)
     return rows
@@ -111,10 +123,11 @@ def _cold_in_kernels(environment: dict[str, str]) -> dict[str, float]:
 
 
 def _kernel_rows(seconds: dict[str, float]) -> list[Row]:
-    holds = seconds[OURS] <= MOST_IN_KERNEL * seconds[BARE]
+    ratio = seconds[OURS] / seconds[BARE]
+    bound = f"at most {MOST_IN_KERNEL} times bare"
     return [
         Row(BARE, seconds[BARE]),
-        Row(OURS, seconds[OURS], f"at most {MOST_IN_KERNEL} times bare", holds),
+        Row(OURS, seconds[OURS], bound, ratio <= MOST_IN_KERNEL, SHORTFALL_IN_KERNEL.explain(ratio)),
     ]
 
 

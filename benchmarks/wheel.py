@@ -1,20 +1,32 @@
-"""The wheel's size."""
+"""The wheel's size, beside what the wheels of others hold."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, files
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zipfile import ZIP_DEFLATED, ZipFile
 
-from benchmarks.report import Row, Table, kilobytes
+from benchmarks.report import Row, Shortfall, Table, kilobytes
 from benchmarks.timing import ROOT, Skipped
 
 __all__ = ["run"]
 
 MOST = 400_000  # bytes
+PEERS = ("nvitop", "gpustat", "jupyterlab-nvdashboard", "ipyparallel", "ipywidgets", "zeus")
+# Its sizes were counted at 728 kB; when the bound was set there were 172 modules.
+SHORTFALL = Shortfall(
+    "the package has grown since the bound was set. It holds no tests, pictures, source maps or copies: "
+    "597 kB are Python's source in 381 modules, 50 kB the pages' scripts and styles, and 77 kB the list of "
+    "files and what zip writes for each. Without docstrings it would still be 530 kB, and nobody could ask "
+    "for help; minified scripts would save some 25 kB, and could not be read any more.",
+    800_000,
+)
 
 
 def run() -> list[Table]:
@@ -29,4 +41,21 @@ def run() -> list[Table]:
             raise Skipped(f"the wheel can't be built: {reason}")
         (wheel,) = Path(folder).glob("*.whl")
         size = wheel.stat().st_size
-    return [Table("The wheel", [Row(wheel.name, size, "under 400 kB", size < MOST)], write=kilobytes)]
+    ours = Row(wheel.name, size, "under 400 kB", size < MOST, SHORTFALL.explain(size))
+    others = [Row(name, size) for name in PEERS if (size := _packed(name))]
+    note = "Of the others, what is installed, packed as a wheel is."
+    return [Table("The wheel", [ours, *others], write=kilobytes, notes=[note] if others else [])]
+
+
+def _packed(distribution: str) -> int:
+    """Return the bytes that an installed distribution's files take in a wheel; 0: it is not installed."""
+    try:
+        installed = files(distribution) or []
+    except PackageNotFoundError:
+        return 0
+    packed = BytesIO()
+    with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+        for file in installed:
+            if file.suffix != ".pyc" and (path := Path(str(file.locate()))).is_file():
+                archive.write(path, str(file))
+    return packed.tell()
