@@ -15,12 +15,16 @@ from gpu_magic.claims.lock import turn
 from gpu_magic.claims.origin import LONGEST_NAME, has_started_us, is_ours, notebook_name
 from gpu_magic.claims.own_files import OwnFiles
 from gpu_magic.devices.claim import Claim
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.log import logger
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = ["Claims", "PickedTwiceError", "held_here"]
+
+_log = logger("claims")
 
 
 class PickedTwiceError(Exception):
@@ -75,7 +79,7 @@ class Claims:
             for uuid, file in other._files.by_key.items()  # noqa: SLF001
         ]
         of_processes = [
-            (uuid, replace(claim, owner="this kernel") if is_ours(claim.pid) else claim)
+            (uuid, replace(claim, owner="this kernel", is_own=False) if is_ours(claim.pid) else claim)
             for uuid, claim in self._read()
             if not has_started_us(claim.pid)
         ]
@@ -106,7 +110,7 @@ class Claims:
         """
         wanted = list(uuids)
         problem = self._publish(wanted)
-        self._files.keep(wanted)
+        self._keep(wanted)
         return problem
 
     def hold_alone(self, uuids: Iterable[str]) -> str:
@@ -128,16 +132,27 @@ class Claims:
                 raise PickedTwiceError
             kept = wanted
         finally:  # after an interrupt, too
-            self._files.keep(kept)
+            self._keep(kept)
         return problem
 
     def release(self) -> None:
         """End them all."""
-        self._files.keep(())
+        self._keep(())
+
+    def _keep(self, uuids: Iterable[str]) -> None:
+        ended = self.held.difference(uuids)
+        self._files.keep(uuids)
+        if ended:
+            _log.info("Claim ended: %s", ", ".join(sorted(ended)))
 
     def _publish(self, wanted: Iterable[str]) -> str:
         """Claim devices besides those that are claimed; return why others can't see it."""
-        if self.held.issuperset(wanted):
+        if problem := self._add(wanted):
+            _log.debug("Others can't see a claim: %s", problem)
+        return problem
+
+    def _add(self, wanted: Iterable[str]) -> str:
+        if not (new := [uuid for uuid in wanted if uuid not in self.held]):
             return ""
         try:
             with self._access.folder(make=True) as folder:
@@ -147,6 +162,7 @@ class Claims:
             return str(error)
         except OSError as error:
             return f"no file can be made ({error.strerror})"
+        _log.info("Claimed: %s", ", ".join(new))
         return ""
 
     def _read(self) -> Iterator[tuple[str, Claim]]:
@@ -171,7 +187,9 @@ def _read(folder: int) -> Iterator[tuple[str, Claim]]:
     """Yield the claims of other processes, each behind the UUID of its device."""
     for file in read(folder, CLAIM):
         notebook = shortened(file.lines[0] if file.lines else "", LONGEST_NAME)
-        yield file.about, Claim(file.owner, file.since, file.pid, notebook)
+        # A container can have the same number for another person; what is in it can't be seen from here.
+        is_own = file.uid == os.geteuid() and file.pid is not UNKNOWN
+        yield file.about, Claim(file.owner, file.since, file.pid, notebook, is_own)
 
 
 def _by_uuid(found: Iterable[tuple[str, Claim]]) -> dict[str, tuple[Claim, ...]]:

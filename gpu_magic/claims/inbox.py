@@ -14,6 +14,7 @@ from gpu_magic.claims.held import held_here
 from gpu_magic.claims.notes import AFTER_AN_ANSWER, BETWEEN_NOTES, Note, read_notes
 from gpu_magic.claims.origin import is_ours
 from gpu_magic.claims.own_files import OwnFiles
+from gpu_magic.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Inbox"]
 
 _MOST_OPEN = 5  # notes at a time, of different users
+_log = logger("claims")
 
 
 class _Latest(NamedTuple):
@@ -93,6 +95,7 @@ class Inbox:
                 kept = ",".join(uuid for uuid in note.uuids if uuid not in given_up)
                 self._answers.add(folder, note.key, ANSWER, note.file, given, kept)
                 self._latest[note.uid] = _Latest(note.key, time.monotonic() + AFTER_AN_ANSWER)
+                _log.info("Answered who asked: given up %s, kept %s", given or "none", kept or "none")
             return True
         return False
 

@@ -16,6 +16,7 @@ from gpu_magic.claims.own_files import OwnFiles
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.log import logger
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["NotSentError", "Outbox", "Unclaimed"]
 
 _KEY = "note"
+_log = logger("claims")
 
 
 class NotSentError(Exception):
@@ -119,6 +121,7 @@ class Outbox:
             self._sent = _Sent(self._files.by_key[_KEY].name, wanted, tuple(asked))
             self._next_at = time.monotonic() + BETWEEN_NOTES
             self._replies, self._told = [], {}
+            _log.info("Asked for: %s", ", ".join(wanted))
 
     def has_news(self, teller: str) -> bool:
         """Return whether there can be a reply that this teller has not told of."""

@@ -13,6 +13,7 @@ from gpu_magic.engines.kept import find_kept
 from gpu_magic.engines.processes import LocalProcesses
 from gpu_magic.errors import ClusterError
 from gpu_magic.launching.devices import divide, pick
+from gpu_magic.log import logger
 from gpu_magic.process.view import read_machine
 from gpu_magic.selection.select import Selection, vendor_of
 from gpu_magic.text import counted, listed
@@ -30,6 +31,7 @@ __all__ = ["Client", "attach", "import_ipyparallel", "is_client", "start"]
 Client = Any  # ipyparallel's, which has no types
 
 _CONTROLLER = 60.0  # seconds that it may take to answer
+_log = logger("engines")
 
 
 def start(
@@ -80,6 +82,8 @@ def _start(session: Session, ipyparallel: Any, parts: Sequence[Selection], *, ke
     except BaseException:  # an interrupt, too
         (cluster.stop if cluster else processes.end)()
         raise
+    devices = [device.label for engine in engines for device in engine.devices]
+    _log.info("Started %s on %s", counted(len(engines), "engine"), listed(devices))
     return cluster
 
 

@@ -15,8 +15,9 @@ from gpu_magic.launching.failures import Causes, find_first_failure, how_it_ende
 from gpu_magic.launching.gpu_use import GpuUse
 from gpu_magic.launching.guarded import Guarded
 from gpu_magic.launching.output import Output
+from gpu_magic.log import logger
 from gpu_magic.process.task import BackgroundTask
-from gpu_magic.text import bytes_text
+from gpu_magic.text import bytes_text, listed, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,6 +35,7 @@ _READ_AGAIN = 0.1  # seconds between two looks at what is written
 # 1 MB a second.
 _MOST_AT_ONCE = 512 << 10
 _MORE = 48 << 10
+_log = logger("launching")
 
 
 class Task(BackgroundTask):
@@ -82,6 +84,7 @@ class Task(BackgroundTask):
             self._ended = threading.Event()
             watcher = threading.Thread(target=self._watch, name=f"gpu_magic {name}", daemon=True)
             watcher.start()
+            _log.info("Started %s on %s", printable(name), listed(device.label for device in self.devices))
         except BaseException:  # an interrupt, too
             for started in self._guarded:
                 started.give_up()
@@ -269,6 +272,7 @@ class Task(BackgroundTask):
         finally:
             self._claims.release()
             self._ended.set()
+            _log.info("%s has ended with code %s", printable(self.name), self.code)
 
 
 def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:

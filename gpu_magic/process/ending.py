@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from gpu_magic.devices.process_detail import read_detail
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ProcessError
+from gpu_magic.log import logger
 from gpu_magic.process.session import current
 from gpu_magic.process.view import process_detail, read_machine
 
@@ -29,6 +30,7 @@ Step = Literal["", "end", "wait", "kill"]
 _CAN_END = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
 PATIENCE = 5.0  # seconds that a process has to end after TERM
 _MOST_KEPT = 256
+_log = logger("process")
 
 
 class Endings:
@@ -89,6 +91,7 @@ class Endings:
             raise ProcessError(f"Process {pid} can't be ended: the system does not allow it.") from None
         finally:
             os.close(process)
+        _log.info("Sent %s to process %d", "KILL" if kill else "TERM", pid)
         if len(self._asked) >= _MOST_KEPT:
             self._asked.pop(next(iter(self._asked)))
         self._asked.setdefault((pid, started), time.monotonic())

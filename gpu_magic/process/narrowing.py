@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import ChoiceError
+from gpu_magic.log import logger
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.outcome import Narrowed
 from gpu_magic.process.settings import settings_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["narrow"]
 
 _PLAIN = Options()
+_log = logger("process")
 
 
 def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: bool = False) -> Narrowed:
@@ -51,7 +53,7 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     runtime = guard.runtime
     if guard.state is not State.FROZEN:
         raise ChoiceError(
-            f"{runtime} has not been initialized here: choose for every framework, and not in-process."
+            f"{runtime} has not been initialized here: try %gpus {text}, which is for every framework."
         )
     if isinstance(request, Nothing):
         raise ChoiceError(
@@ -71,4 +73,7 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
         results = settings.narrow(ordinals) if wanted else settings.widen()
     names = names_of(*(inventory.vendors or ("nvidia",)))
     selection = Selection(wanted, variables_now().named(names), (), guard.vendor)
-    return Narrowed(selection, dry_run, bool(inventory.simulated), ordinals, tuple(results))
+    outcome = Narrowed(selection, dry_run, bool(inventory.simulated), ordinals, tuple(results))
+    if not dry_run:
+        _log.info("%s", outcome)
+    return outcome

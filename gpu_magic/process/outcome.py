@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.text import listed, printable
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
@@ -41,10 +42,16 @@ class _Outcome:
         """The devices; none where a reset led to a CUDA_VISIBLE_DEVICES that can't be read."""
         return () if self.selection.devices is UNKNOWN else self.selection.devices
 
+    @property
+    def _what(self) -> str:
+        """The devices, as the log has them."""
+        simulated = "SIMULATED " if self.is_simulated and self.devices else ""
+        return simulated + listed((device.label for device in self.devices), "no GPU")
+
 
 @dataclass(frozen=True, slots=True)
 class Applied(_Outcome):
-    """CUDA sees these devices in this process, or would see them.
+    """CUDA sees these devices in this process, or would see them. `str` returns a line for the log.
 
     Parameters
     ----------
@@ -61,10 +68,18 @@ class Applied(_Outcome):
     is_reset: bool
     memory: str
 
+    def __str__(self) -> str:
+        variables = [
+            f"{name} not set" if value is None else f"{name}={value}"
+            for name, value in self.selection.variables.items()
+        ]
+        what = "Reset" if self.is_reset else f"Chosen: {self._what}"
+        return printable(" · ".join((what, *variables)))
+
 
 @dataclass(frozen=True, slots=True)
 class Refused(_Outcome):
-    """CUDA has been initialized with other devices. Nothing was changed.
+    """CUDA has been initialized with other devices. Nothing was changed. `str` returns a line for the log.
 
     Parameters
     ----------
@@ -95,10 +110,13 @@ class Refused(_Outcome):
         """Whether it would go back to what the process was launched with."""
         return not self.request
 
+    def __str__(self) -> str:
+        return printable(f"Too late for {'a reset' if self.is_reset else self._what}: {self.guard}")
+
 
 @dataclass(frozen=True, slots=True)
 class Narrowed(_Outcome):
-    """The imported frameworks use some of the devices that the process has.
+    """The imported frameworks use some of the devices that the process has. `str` returns a line for the log.
 
     Parameters
     ----------
@@ -111,6 +129,9 @@ class Narrowed(_Outcome):
 
     ordinals: tuple[int, ...]
     results: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"Chosen in-process: {self._what if self.devices else 'all'}"
 
 
 Outcome = Applied | Refused | Narrowed

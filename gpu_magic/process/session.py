@@ -16,6 +16,7 @@ from gpu_magic.claims.folder import Access
 from gpu_magic.claims.held import Claims
 from gpu_magic.claims.inbox import Inbox
 from gpu_magic.claims.outbox import Outbox
+from gpu_magic.log import logger
 from gpu_magic.process import note_variables, variables_at_start
 from gpu_magic.process.environment import (
     EnvironmentChanges,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from gpu_magic.selection.request import Request
 
 __all__ = ["Session", "current", "fresh"]
+
+_log = logger("process")
 
 
 class Session:
@@ -112,6 +115,8 @@ class Session:
             visible = []
         others = [name for name in ours.names if name not in NAMES]
         changed = ours.restore([*visible, *others])
+        if changed:
+            _log.info("Unloaded: %s as before", ", ".join(changed))
         ours.forget()
         if can_change:
             self.chosen = None

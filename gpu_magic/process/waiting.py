@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import ChoiceError, NotFreeError
+from gpu_magic.log import logger
 from gpu_magic.process.choosing import apply
 from gpu_magic.process.state import probe
 from gpu_magic.process.view import read_for_auto
@@ -31,6 +32,7 @@ __all__ = ["Waiting"]
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
 _SLOWER = 1.2
 _LONGEST = 200  # characters of a list of GPUs
+_log = logger("process")
 
 
 class Waiting:
@@ -171,6 +173,7 @@ class Waiting:
             self.wanted, self.holders = self._what(inventory), error.holders
             if self._seconds is not None and time.monotonic() - self._began >= self._seconds:
                 waited = duration_text(self._seconds)
+                _log.info("Waited %s for %s in vain: %s", waited, self.wanted, error.holders)
                 raise NotFreeError(
                     f"Waited {waited} for {self.wanted} in vain: {error.holders}; nothing was changed.",
                     error.holders,

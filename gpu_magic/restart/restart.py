@@ -10,6 +10,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.log import logger
 from gpu_magic.restart.kernel import kernel_id, restart_from_here
 
 if TYPE_CHECKING:
@@ -23,12 +24,14 @@ __all__ = ["Restart", "answer", "begin"]
 _ANSWER_SECONDS = 3.0  # for a page to answer that it can
 _RESTART_SECONDS = 12.0  # for it to do so; it gives up before (restart.js)
 
+_log = logger("restart")
 _under_way: Restart | None = None
 
 
 def begin(shell: Any, ask_pages: AskPages, page: str = "") -> None:
     """Restart the kernel; see `Restart`."""
     global _under_way  # noqa: PLW0603 - a process is restarted once
+    _log.info("The kernel is restarted")
     _under_way = Restart(shell, ask_pages, page)
 
 
