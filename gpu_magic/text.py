@@ -10,10 +10,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GIB",
+    "TIB",
     "age_text",
     "bytes_text",
     "counted",
     "listed",
+    "one_line",
     "printable",
     "shortened",
     "since_text",
@@ -22,7 +24,8 @@ __all__ = [
     "with_article",
 ]
 
-MIB, GIB = 1 << 20, 1 << 30
+MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
+_LONGEST_LINE = 2000  # characters
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
 
 
@@ -35,6 +38,14 @@ def shortened(text: str, longest: int) -> str:
     """Return printable text of at most so many characters."""
     shown = printable(text[: longest + 1])
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def one_line(text: str) -> str:
+    """Return a message in one line: printable, and of a very long one its beginning and its end."""
+    if len(text) > _LONGEST_LINE:
+        half = (_LONGEST_LINE - 3) // 2
+        text = f"{text[:half]} … {text[-half:]}"
+    return printable(text)
 
 
 def listed(names: Iterable[str], none: str = "") -> str:
@@ -56,8 +67,10 @@ def with_article(name: str, article: str = "a") -> str:
 
 
 def bytes_text(size: int) -> str:
-    """Return bytes in one of two units, as in tables: `79.2 GiB`, `97 MiB`."""
-    return f"{size / GIB:.1f} GiB" if size >= GIB // 10 else f"{size / MIB:.0f} MiB"
+    """Return bytes as in tables: `79.2 GiB`, `97 MiB`, and from 1024 GiB on `16.0 TiB`."""
+    if size < GIB // 10:
+        return f"{size / MIB:.0f} MiB"
+    return f"{size / GIB:.1f} GiB" if round(size / GIB, 1) < TIB // GIB else f"{size / TIB:.1f} TiB"
 
 
 def since_text(moment: float) -> str:

@@ -43,6 +43,17 @@ def test_it_shows_the_gpus() -> None:
     assert [line.split()[0] for line in out.splitlines()[1:6]] == ["GPU", "0", "1", "2", "3"]
 
 
+def test_the_table_loads_nothing_of_other_actions() -> None:
+    code = "import sys; from gpu_magic.command_line import main; main([]); print(*sys.modules)"
+    clean = os.environ | {"GPU_MAGIC_SIMULATE": "1xA100-80GB", "PYTHONPATH": str(ROOT)}
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=True
+    ).stdout
+    loaded = {name.split(".")[1] for name in out.splitlines()[-1].split() if name.startswith("gpu_magic.")}
+    assert "display" in loaded
+    assert not loaded & {"diagnosis", "launching", "restart", "engines", "widget", "magics"}
+
+
 def test_json_is_in_plain_units() -> None:
     found = json.loads(run("--json")[1])
     assert [gpu["index"] for gpu in found] == [0, 1, 2, 3]
@@ -174,7 +185,7 @@ def test_the_doctor_says_what_is_wrong_and_its_status_does() -> None:
     status, out, err = run("doctor", CUDA_VISIBLE_DEVICES='"0,1"')
     assert (status, err) == (1, "")
     assert "Wrong: The quotes in CUDA_VISIBLE_DEVICES=" in out
-    assert "      export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,1\n" in out
+    assert "      export CUDA_VISIBLE_DEVICES=0,1 CUDA_DEVICE_ORDER=PCI_BUS_ID\n" in out
 
 
 def test_the_doctor_s_report_and_json() -> None:

@@ -40,8 +40,9 @@ def list_gpus(root: Path) -> tuple[Gpu, ...]:
     gpus: list[Gpu] = []
     for folder in sorted(folders, key=lambda folder: (len(folder.name), folder.name)):
         facts = _read(folder / "information")
-        device_file = root / f"dev/nvidia{facts.get('Device Minor', '')}"
-        if os.access(device_file, os.R_OK | os.W_OK) and facts.get("GPU Excluded") != "Yes":
+        if not re.fullmatch(r"[0-9]{1,4}", minor := facts.get("Device Minor", "")):
+            continue
+        if os.access(root / f"dev/nvidia{minor}", os.R_OK | os.W_OK) and facts.get("GPU Excluded") != "Yes":
             gpus.append(_gpu(len(gpus), folder.name, facts))
     return tuple(gpus)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.launching.guardian import Process
 
-__all__ = ["Kept", "KeptEngine", "find_kept", "save"]
+__all__ = ["Kept", "KeptEngine", "find_kept", "read_kept", "save"]
 
 _RECORD = "cluster.json"
 
@@ -116,19 +116,39 @@ def find_kept() -> list[Kept]:
 
 def _read(file: Path) -> Kept | None:
     try:
-        record: dict[str, Any] = json.loads(file.read_bytes())
+        return read_kept(file.read_bytes(), file.parent)
+    except OSError:
+        return None
+
+
+def read_kept(raw: bytes, folder: Path) -> Kept | None:
+    """Return the cluster that a record in a folder is of; None where it can't be read."""
+    try:
+        record: dict[str, Any] = json.loads(raw)
         meeting = record["meeting"]
         return Kept(
-            file.parent,
-            Meeting(**{**meeting, "tensorflow": tuple(meeting["tensorflow"])}),
+            folder,
+            Meeting(**{**meeting, "tensorflow": _texts(meeting["tensorflow"])}),
             {number: _process(process) for number, process in record["guardians"]},
             tuple(
-                KeptEngine(**{**one, "uuids": tuple(one["uuids"]), "process": _process(one["process"])})
+                KeptEngine(**{**one, "uuids": _texts(one["uuids"]), "process": _process(one["process"])})
                 for one in record["engines"]
             ),
         )
-    except (OSError, ValueError, KeyError, TypeError):  # of another version, or cut short
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ):  # of another version, or cut short
         return None
+
+
+def _texts(given: list[Any]) -> tuple[str, ...]:
+    if not all(isinstance(one, str) for one in given):
+        raise TypeError
+    return tuple(given)
 
 
 def _process(pair: list[Any]) -> Process:

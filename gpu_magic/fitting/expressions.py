@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import FitError, PlacementError
 from gpu_magic.frameworks.prediction import FunctionCall
-from gpu_magic.moving.names import value_of
+from gpu_magic.moving.names import parse_expression, raised_text, split_words, value_of
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["value", "values"]
 
-_OPENING, _CLOSING = "([{", ")]}"
 # What could do anything when it is evaluated.
 _RUNS = ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom
 _LAZY = (ast.Lambda, ast.GeneratorExp)
@@ -41,7 +40,9 @@ def values(text: str, namespace: dict[str, Any], hidden: Container[str] = ()) ->
 
     """
     call = _call(text, namespace, hidden)
-    return [call] if call is not None else [value(word, namespace, hidden) for word in _words(text)]
+    if call is not None:
+        return [call]
+    return [value(word, namespace, hidden) for word in split_words(text.strip().rstrip(";"))]
 
 
 def value(
@@ -62,13 +63,12 @@ def value(
         It can't be evaluated, or would run something.
 
     """
-    try:
-        node = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
+    node = parse_expression(text)
+    if node is None:
         raise FitError(
             f"{shortened(text, 60)} is not an expression: name them as in Python, with spaces between: model "
             "optimizer batch."
-        ) from None
+        )
     if _runs(node) and not may_call:
         raise FitError(
             f"{shortened(text, 60)} calls a function: assign what it returns first, and name that."
@@ -77,17 +77,17 @@ def value(
 
 
 def _call(text: str, namespace: dict[str, Any], hidden: Container[str]) -> FunctionCall | None:
-    try:
-        node = ast.parse(text.strip().rstrip(";"), mode="eval").body
-    except (SyntaxError, ValueError):
-        return None
+    node = parse_expression(text.strip().rstrip(";"))
     if not isinstance(node, ast.Call):
         return None
     is_plain = not any(isinstance(one, ast.Starred) for one in node.args) and all(
         word.arg is not None for word in node.keywords
     )
     if not is_plain or any(map(_runs, [node.func, *node.args, *(word.value for word in node.keywords)])):
-        code = compile(ast.Expression(node), "<gpu_fit>", "eval")  # all of it is evaluated over copies
+        try:
+            code = compile(ast.Expression(node), "<gpu_fit>", "eval")  # all of it is evaluated over copies
+        except SyntaxError as error:  # `f(await x)`, which has no place there
+            raise FitError(f"{shortened(text, 60)} can't be evaluated: {error.msg}.") from None
         return FunctionCall(FunctionType(code, namespace), text=ast.unparse(node))
     function = _evaluated(node.func, namespace, hidden)
     if not callable(function):
@@ -118,23 +118,4 @@ def _evaluated(node: ast.expr, namespace: dict[str, Any], hidden: Container[str]
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever the user's object raises
-        raise FitError(f"{ast.unparse(node)} raises {type(error).__name__}: {error}") from None
-
-
-def _words(text: str) -> list[str]:
-    """Split a text at spaces and commas outside of brackets and quotes."""
-    words, depth, quote = [""], 0, ""
-    for letter in text.strip().rstrip(";"):
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        elif letter in _OPENING:
-            depth += 1
-        elif letter in _CLOSING:
-            depth -= 1
-        elif not depth and (letter.isspace() or letter == ","):
-            words.append("")
-            continue
-        words[-1] += letter
-    return list(filter(None, words))
+        raise FitError(f"{ast.unparse(node)} {raised_text(error)}") from None

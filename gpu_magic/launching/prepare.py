@@ -81,8 +81,9 @@ def prepare(
     for name, value in variables.items():
         if not name or "=" in name or "\0" in f"{name}{value}":
             raise LaunchError(f"{name!r} can't be a variable with the value {value!r}.")
-    where = Path(folder or ".").expanduser().absolute()
-    if not where.is_dir():
+    # pathlib raises for `~nobody`, and for a name that no folder can have.
+    where = Path(os.path.expanduser(folder or ".")).absolute()  # noqa: PTH111
+    if not os.path.isdir(where):  # noqa: PTH112
         raise LaunchError(f"{where} is not a folder.")
     with ExitStack() as undo:
         claims = Claims(shlex.join(words), session.access)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.errors import PlacementError
@@ -16,7 +15,18 @@ from gpu_magic.text import with_article
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
 
-__all__ = ["Names", "evaluated", "value_of", "variables_of"]
+__all__ = [
+    "Names",
+    "evaluated",
+    "parse_expression",
+    "raised_text",
+    "split_words",
+    "value_of",
+    "variables_of",
+]
+
+_OPENING, _CLOSING = "([{", ")]}"
+_DEEPEST = 100  # levels of an expression: Python can't follow ten times as many
 
 
 def variables_of(namespace: Mapping[str, Any], hidden: Container[str]) -> dict[str, Any]:
@@ -51,6 +61,41 @@ def value_of(name: str, namespace: Mapping[str, Any], hidden: Container[str]) ->
     raise PlacementError(f"{name} is not a variable here{hint}")
 
 
+def parse_expression(text: str) -> ast.expr | None:
+    """Return an expression; None where it is not one, or has more levels than anybody writes."""
+    try:
+        found = ast.parse(text.strip(), mode="eval").body
+    # Half of a surrogate pair is a ValueError, and what is too deep one of the others.
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    level: list[ast.AST] = [found]
+    for _ in range(_DEEPEST):
+        level = [inner for node in level for inner in ast.iter_child_nodes(node)]
+        if not level:
+            return found
+    return None
+
+
+def split_words(text: str) -> list[str]:
+    """Split a text at spaces and commas outside of brackets and quotes."""
+    words: list[list[str]] = [[]]
+    depth, quote = 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter in _OPENING:
+            depth += 1
+        elif letter in _CLOSING:
+            depth = max(0, depth - 1)
+        elif not depth and (letter.isspace() or letter == ","):
+            words.append([])
+            continue
+        words[-1].append(letter)
+    return list(filter(None, map("".join, words)))
+
+
 def evaluated(shell: Any, expression: str) -> object:
     """Return the value of an expression in an IPython shell.
 
@@ -67,8 +112,22 @@ def evaluated(shell: Any, expression: str) -> object:
     except NameError as error:
         why = f"{error}" if expression != error.name else "is not a variable here"
     except Exception as error:  # noqa: BLE001 - whatever the user's expression raises
-        why = f"raises {type(error).__name__}: {error}"
-    raise PlacementError(f"{expression} {why}. %where alone lists all.")
+        why = raised_text(error)
+    end = "" if why.endswith("?") else "."
+    raise PlacementError(f"{expression} {why}{end} %where alone lists all.")
+
+
+def raised_text(error: BaseException) -> str:
+    """Return `raises KeyError: 'z'`; of an attribute that is not there, with the nearest one that is."""
+    text = f"raises {type(error).__name__}: {error}"
+    if not isinstance(error, AttributeError) or not error.name or error.obj is None:
+        return text
+    try:
+        names = [name for name in dir(error.obj) if isinstance(name, str) and not name.startswith("_")]
+    except Exception:  # noqa: BLE001 - an object can answer with anything
+        return text
+    close = difflib.get_close_matches(error.name, names, n=1)
+    return f"{text}; did you mean {close[0]}?" if close else text
 
 
 class _Slot(NamedTuple):
@@ -138,13 +197,12 @@ class Names:
     def _slot(self, word: str) -> _Slot:
         if word not in self._namespace:
             _refuse_devices(word)
-        try:
-            node = ast.parse(word, mode="eval").body
-        except SyntaxError:
+        node = parse_expression(word)
+        if node is None:
             raise PlacementError(
                 f"{word!r} is not a variable. Name them as you would in Python, with spaces between: "
                 "model state.optimizer data['train']."
-            ) from None
+            )
         if isinstance(node, ast.Name):
             return self._variable(node.id)
         if not isinstance(node, ast.Attribute | ast.Subscript):
@@ -186,7 +244,7 @@ class Names:
         try:
             return eval(compile(ast.Expression(node), "<name>", "eval"), dict(self._namespace))  # noqa: S307 - the user's own
         except Exception as error:  # noqa: BLE001 - whatever the user's object raises
-            raise PlacementError(f"{word} raises {type(error).__name__}: {error}") from None
+            raise PlacementError(f"{word} {raised_text(error)}") from None
 
 
 def _refuse_devices(word: str) -> None:
@@ -210,9 +268,8 @@ def _refuse_devices(word: str) -> None:
 
 
 def _words(text: str) -> list[str]:
-    """Split a text at spaces and commas outside of brackets and quotes; return each name once."""
+    """Return each name of a text once."""
     text = text.strip().rstrip(";")
     if text[:1] + text[-1:] in ("()", "[]", "''", '""'):  # as one would write them in Python
         text = text[1:-1]
-    found = re.findall(r"""(?:"[^"]*"|'[^']*'|\[(?:[^\[\]"']|"[^"]*"|'[^']*'|\[[^\]]*\])*\]|[^\s,])+""", text)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(split_words(text)))

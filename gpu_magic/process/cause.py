@@ -62,7 +62,7 @@ def _only_imports_from(cell: str, package: str) -> bool:
     python = re.sub(r"^([ \t]*)[%!].*", r"\1...", cell, flags=re.MULTILINE)
     try:
         statements = ast.parse(python).body
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # it is no Python, or has very many levels
         return False
     imports = [_imported_by(statement) for statement in statements]
     first = next((position for position, names in enumerate(imports) if package in names), None)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError, GpuMagicError
+from gpu_magic.log import logger
 from gpu_magic.process import connection_file, program
 from gpu_magic.process.choosing import apply
 from gpu_magic.process.session import current
@@ -21,9 +22,10 @@ from gpu_magic.selection.options import Options
 if TYPE_CHECKING:
     from gpu_magic.process.outcome import Applied, Refused
 
-__all__ = ["NOT_APPLIED", "resume", "save"]
+__all__ = ["NOT_APPLIED", "read_saved", "resume", "save"]
 
 NOT_APPLIED = "The choice that was saved before the restart was not applied"
+_log = logger("restart")
 
 
 def save(refused: Refused) -> None:
@@ -59,6 +61,7 @@ def save(refused: Refused) -> None:
             options = asdict(refused.options.of_named)
             saved = {"kernel": connection_file(), "saved": time.time(), "request": uuids, "options": options}
             write(file, json.dumps(saved))
+            _log.info("Saved for after a restart: %s", uuids)
     except OSError as error:
         raise ChoiceError(
             f"The choice can't be saved for a restart, so nothing was changed: {error}."
@@ -88,12 +91,32 @@ def resume() -> Applied | Refused:
 def _take() -> tuple[str, Options]:
     """Return the request and the options saved for this kernel, and remove the file."""
     file = saved_choice_file()
-    raw = take(file) if file else b""
+    return read_saved(take(file) if file else b"", connection_file(), time.time())
+
+
+def read_saved(raw: bytes, kernel: str, now: float) -> tuple[str, Options]:
+    """Return the request and the options that a file has.
+
+    Parameters
+    ----------
+    raw
+        What stands in it, which can be anything.
+    kernel
+        The connection file of this kernel.
+    now
+        Seconds since the epoch.
+
+    Raises
+    ------
+    ChoiceError
+        It can't be read, is for another kernel, or too old; the message says it as a clause.
+
+    """
     try:
         saved: dict[str, Any] = json.loads(raw)
-        age, request = time.time() - saved["saved"], str(saved["request"])
-        options = Options(**saved["options"])
-        is_for_us = saved["kernel"] == connection_file()
+        age = now - saved["saved"]
+        request, options = _checked(saved["request"], Options(**saved["options"]))
+        is_for_us = saved["kernel"] == kernel
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise ChoiceError("its file can't be read.") from None
     if not is_for_us:
@@ -101,3 +124,17 @@ def _take() -> tuple[str, Options]:
     if not -EXPIRES_AFTER < age < EXPIRES_AFTER:  # negative where the clock was set back
         raise ChoiceError(f"it is older than {EXPIRES_AFTER / 60:.0f} minutes: %gpus chooses again.")
     return request, options
+
+
+def _checked(request: object, options: Options) -> tuple[str, Options]:
+    """Return a request and options where they are of the types that are saved; else raise TypeError."""
+    if not isinstance(request, str) or not all(map(_is_option, astuple(options), astuple(Options()))):
+        raise TypeError
+    return request, options
+
+
+def _is_option(value: object, default: object) -> bool:
+    """Return whether an option with this default can have a value: a flag is True or False, and no text."""
+    if default is False:
+        return isinstance(value, int) and value in (0, 1)  # as `choose` takes 1 for True
+    return value is None or type(value) in (str, int, float)

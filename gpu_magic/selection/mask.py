@@ -149,6 +149,8 @@ def _explain_numbers(mask: str, entries: list[str], valid: list[int], count: int
             why = "is empty"
         elif re.match(r"\+?[0-9]", entry):
             why = f"is not a GPU of this machine (it has {count})"
+        elif re.match(r"-[0-9]", entry):
+            why = "names no GPU"
         else:
             why = "is not a number"
         seen = f"only {', '.join(map(str, valid))}" if valid else "no GPU"
@@ -191,8 +193,8 @@ def _why_numbers_are_unclear(
     if not has_order and (inventory.is_mixed or not silent):
         why = "they differ" if inventory.is_mixed else "it is not known whether they are alike"
         return (
-            f"{setting} and CUDA_DEVICE_ORDER is {order or 'not set'}, so CUDA may count this machine's "
-            f"GPUs in another order than nvidia-smi, as {why}: which is cuda:0 can't be known"
+            f"{setting} and CUDA_DEVICE_ORDER is {shortened(order or 'not set', 20)}, so CUDA may count this "
+            f"machine's GPUs in another order than nvidia-smi, as {why}: which is cuda:0 can't be known"
             f"{' until you choose' if kind == 'unset' else ''}."
         )
     split = [gpu.index for gpu in inventory if gpu.is_split]

@@ -64,8 +64,8 @@ class Options:
 
     @property
     def given(self) -> list[str]:
-        """The names of those that were given."""
-        return [field.name.replace("_", " ") for field in fields(self) if self._is_given(field.name)]
+        """Those that were given, without their values: `--memory-limit`."""
+        return [f"--{field.name.replace('_', '-')}" for field in fields(self) if self._is_given(field.name)]
 
     @property
     def filters(self) -> str:

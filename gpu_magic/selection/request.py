@@ -8,11 +8,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import ChoiceError
+from gpu_magic.selection.plain import in_ascii, without_brackets
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Vendor
 
-__all__ = ["WORDS", "Auto", "Everything", "Named", "Nothing", "Request", "Reset", "parse", "read_uuid"]
+__all__ = [
+    "WORDS",
+    "Auto",
+    "Everything",
+    "Named",
+    "Nothing",
+    "Request",
+    "Reset",
+    "is_request",
+    "parse",
+    "read_uuid",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +79,20 @@ _SYNONYMS = {
     **dict.fromkeys(("default", "undo", "unset"), "reset"),
 }
 
+_OF_HELP = {
+    **dict.fromkeys(("help", "usage", "info", "?", "h"), "%gpus? says what can be chosen."),
+    **dict.fromkeys(("list", "ls", "show", "status", "table"), "%gpus alone shows them."),
+}
+_ALL_BUT = re.compile(
+    r"(?:all|every)(?:\s+gpus?)?\s+(?:but|except|without|minus)\s+([0-9]{1,3})?.*", re.IGNORECASE
+)
+# What GPUs are called, `A100`, `2x RTX 4090`, `NVIDIA L4`, `MI300X`, perhaps with how many.
+_MODEL = re.compile(
+    r"(?:([1-9][0-9]?)\s*x?\s*)?"
+    r"((?:(?:nvidia|amd|geforce|tesla|quadro|instinct|radeon|rtx|gtx|titan)[ -][a-z0-9 -]+)"
+    r"|(?:[abhlptv]|mi|gh|gb|rtx|gtx)[1-9][0-9]{0,3}[a-z]{0,2}(?:[ -][0-9]{1,3}gb)?)",
+    re.IGNORECASE,
+)
 _EXPECTED = (
     "numbers (1,3), a range (0-2), a MIG instance (2:1), a UUID prefix (GPU-8f3a), auto, auto:2, all, none "
     "or reset"
@@ -91,7 +117,7 @@ def parse(text: str) -> Request:
         The text is not a request. The message says what is wrong, and what would work.
 
     """
-    asked = re.sub(r"[\[\]()'\"]", "", text).strip()  # a list or a tuple, as `{n}` writes it
+    asked = without_brackets(text)
     if not asked:
         raise ChoiceError(f"No GPU is named; expected {_EXPECTED}.")
     if len(asked) > _LONGEST:
@@ -101,22 +127,47 @@ def parse(text: str) -> Request:
         return replace(request, vendor=vendor) if isinstance(request, Auto | Everything) else request
     if match := re.fullmatch(r"auto:(.*)", word, re.IGNORECASE):
         return replace(_auto(match[1]), vendor=vendor)
-    if match := re.fullmatch(r"auto\s*[= ]\s*([0-9]+)", asked, re.IGNORECASE):
-        raise ChoiceError(f"{asked!r}: a colon goes before the number of GPUs; try auto:{match[1]}.")
+    _refuse_wording(asked)
     asked = re.sub(r"\bsmi:(?=\d)", "", asked, flags=re.IGNORECASE)  # what %%on_gpu calls nvidia-smi's number
     if re.search(r"[;|&+]|\d\s+\d", asked):
         raise ChoiceError(f"{asked!r}: GPUs are separated by commas; try {_with_commas(asked)}.")
     identifiers: list[int | str] = []
+    named: set[int | str] = set()
     for entry in asked.split(","):
         found = _identifiers(entry.strip(), asked)
-        repeated = next((identifier for identifier in found if identifier in identifiers), None)
+        repeated = next((identifier for identifier in found if identifier in named), None)
         if repeated is not None:
             better = ",".join(map(str, dict.fromkeys([*identifiers, *found])))
             raise ChoiceError(
                 f"{asked!r} names {repeated} twice, and CUDA reads that as no GPU at all; try {better}."
             )
         identifiers += found
+        named.update(found)
     return Named(tuple(identifiers))
+
+
+def _refuse_wording(asked: str) -> None:
+    """Raise for what is another way to say a request; the message says how it is typed.
+
+    Raises
+    ------
+    ChoiceError
+        It is one.
+
+    """
+    if (plain := in_ascii(asked)) != asked and is_request(plain):
+        raise ChoiceError(f"{asked!r} needs plain digits, commas and hyphens; try {plain}.")
+    if match := re.fullmatch(r"auto[\s=(]+([0-9]+)\)?", asked, re.IGNORECASE):
+        raise ChoiceError(f"{asked!r}: a colon goes before the number of GPUs; try auto:{match[1]}.")
+    if match := _ALL_BUT.fullmatch(asked):
+        raise ChoiceError(
+            f"{asked!r}: none can be left out of all; name those to use, as in {_around(match[1])}."
+        )
+    if match := _MODEL.fullmatch(asked):
+        number = f":{match[1]}" if match[1] else ""
+        raise ChoiceError(
+            f"{asked!r} is not a GPU's number or UUID; by model, try auto{number} --model {match[2]}."
+        )
 
 
 def _divided(asked: str) -> tuple[Vendor | None, str]:
@@ -128,11 +179,24 @@ def _divided(asked: str) -> tuple[Vendor | None, str]:
 def _with_commas(asked: str) -> str:
     """Return the list that was probably meant, where it is valid; else an example."""
     better = ",".join(dict.fromkeys(re.findall(r"[\w:/-]+", asked)))
+    return better if is_request(better) else "1,3"
+
+
+def _around(number: str) -> str:
+    """Return an example of a list without a number: `0-2,4` for 3."""
+    if not number or int(number) == 0:
+        return "1,2"
+    before = f"0-{int(number) - 1}" if int(number) > 1 else "0"
+    return f"{before},{int(number) + 1}"
+
+
+def is_request(text: str) -> bool:
+    """Return whether `parse` takes a text."""
     try:
-        parse(better)
+        parse(text)
     except ChoiceError:
-        return "1,3"
-    return better
+        return False
+    return True
 
 
 def _auto(count: str) -> Auto:
@@ -147,8 +211,11 @@ def _identifiers(entry: str, asked: str) -> list[int | str]:
     """Return what one entry of a list names: a number, a range of numbers, or the beginning of a UUID."""
     if not entry:
         rest = ",".join(other.strip() for other in asked.split(",") if other.strip())
-        raise ChoiceError(f"{asked!r} has a comma with nothing beside it; try {rest or '1,3'}.")
+        better = rest if is_request(rest) else "1,3"
+        raise ChoiceError(f"{asked!r} has a comma with nothing beside it; try {better}.")
     if match := re.fullmatch(r"amd:([0-9].*)", entry, re.IGNORECASE):
+        if instance := re.fullmatch(r"([0-9]+):[0-9]+", match[1]):
+            raise ChoiceError(f"{entry!r}: MIG splits NVIDIA's GPUs, and not AMD's; try amd:{instance[1]}.")
         return [f"amd:{number}" for number in _identifiers(match[1], asked)]
     if re.fullmatch(r"[0-9]+", entry):
         return [_index(entry)]
@@ -183,11 +250,30 @@ def _what_was_meant(entry: str) -> str:
     if re.fullmatch(r"(?:cuda|/?gpu):([0-9]+)", entry, re.IGNORECASE):
         return f"{entry!r} is a framework's name; GPUs have nvidia-smi's numbers here: %gpus shows both."
     if entry.lower() in WORDS or entry.lower().startswith("auto:"):
-        return f"{entry!r} can't be part of a list; try {entry.lower()}."
-    if match := re.fullmatch(r"gpu[ -]?([0-9]{1,4})", entry, re.IGNORECASE):
+        alone = entry.lower() if is_request(entry) else "auto:2"
+        return f"{entry!r} can't be part of a list; try {alone}."
+    return _number_meant(entry) or _word_meant(entry)
+
+
+def _number_meant(entry: str) -> str:
+    """Return what is said of another way to write a number or a range; empty for anything else."""
+    if match := re.fullmatch(r"([0-9]{1,3}):([0-9]{1,3}):[0-9:]*", entry):
+        instance = f"{match[1]}:{match[2]} for its MIG instance {match[2]}"
+        return f"{entry!r} has a colon too many; try {match[1]}, or {instance}."
+    if match := re.fullmatch(r"gpu[ (-]?([0-9]{1,3})\)?", entry, re.IGNORECASE):
         return f"{entry!r} is not a GPU; try {match[1]}."
     if match := re.fullmatch(r"([0-9]{1,4})\.\.+([0-9]{1,4})", entry):
-        return f"{entry!r} is not a range; try {match[1]}-{match[2]}."
+        first, last = sorted((_index(match[1]), _index(match[2])))
+        return f"{entry!r} is not a range; try {first}-{last}."
+    if (word := entry.split(maxsplit=1)[0]) != entry and is_request(word):
+        return f"{entry!r} is not a GPU; try {word}."
+    return ""
+
+
+def _word_meant(entry: str) -> str:
+    """Return what is said of a word that names no GPU."""
+    if entry.lower() in _OF_HELP:
+        return f"{entry!r} is not a GPU; {_OF_HELP[entry.lower()]}"
     if meant := _SYNONYMS.get(entry.lower()):
         return f"{entry!r} is not a GPU; try {meant}."
     if close := difflib.get_close_matches(entry.lower(), WORDS, n=1, cutoff=0.7):

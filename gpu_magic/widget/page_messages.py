@@ -41,6 +41,7 @@ __all__ = [
 _LONGEST_NAME = 64  # characters in the name of a view, or in the key of a device
 _MOST_DETAILS = 256  # in a view
 _HIGHEST_PID = (1 << 31) - 1  # pid_t
+_HIGHEST_NUMBER = (1 << 53) - 1  # Number.MAX_SAFE_INTEGER
 
 # Of a view: in sight of a person who uses the page, in sight of nobody who does, or not in sight.
 Visibility = Literal["watched", "unwatched", "hidden"]
@@ -253,7 +254,7 @@ def parse(message: object) -> PageMessage | None:
     """Return what a page asks for; None where its message is not one of those above."""
     match message:
         case {"type": "set_visibility", "view": str(view), "visibility": visibility, "version": int(version)}:
-            is_valid = 0 < len(view) <= _LONGEST_NAME and visibility in _VISIBILITIES
+            is_valid = _is_name(view) and visibility in _VISIBILITIES and _is_number(version)
             return SetVisibility(view, visibility, version) if is_valid else None
         case {
             "type": "set_draft",
@@ -262,18 +263,19 @@ def parse(message: object) -> PageMessage | None:
             "click": int(click),
             "number": int(number),
         }:
-            return SetDraft(request, page, click, number) if _is_name(page) else None
+            is_valid = _is_name(page) and _is_number(click) and _is_number(number)
+            return SetDraft(request, page, click, number) if is_valid and _is_request(request) else None
         case {"type": "choose", "request": str(request), "restart": bool(restart), "page": str(page)}:
-            return Choose(request, restart, page) if _is_name(page) else None
+            return Choose(request, restart, page) if _is_name(page) and _is_request(request) else None
         case {"type": "wait" | "ask" as name, "request": str(request)}:
-            return _OF_REQUESTS[name](request)
+            return _OF_REQUESTS[name](request) if _is_request(request) else None
         case {"type": "answer_restart", "page": str(page), "can": bool(can)}:
             return AnswerRestart(page, can) if _is_name(page) else None
         case {"type": "set_details", "view": str(view), "keys": list(keys)}:
             is_valid = _is_name(view) and len(keys) <= _MOST_DETAILS and all(map(_is_name, keys))
             return SetDetails(view, tuple(keys)) if is_valid else None
         case {"type": "end_process", "key": str(key), "pid": pid, "started": started, "kill": bool(kill)}:
-            is_valid = _is_name(key) and type(pid) is type(started) is int and 0 < pid <= _HIGHEST_PID
+            is_valid = _is_name(key) and _is_number(pid) and _is_number(started) and 0 < pid <= _HIGHEST_PID
             return EndProcess(key, pid, started, kill) if is_valid else None
         case {"type": "free" | "give_up" | "keep" | "stop_waiting" as name}:
             return _WITHOUT_FIELDS[name]
@@ -283,4 +285,23 @@ def parse(message: object) -> PageMessage | None:
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME and _can_be_sent(value)
+
+
+def _is_request(value: str | None) -> bool:
+    """Return whether a value is a request, whatever it asks for, or None."""
+    return value is None or _can_be_sent(value)
+
+
+def _is_number(value: object) -> bool:
+    """Return whether a value is a whole number that JavaScript has, too."""
+    return type(value) is int and abs(value) <= _HIGHEST_NUMBER
+
+
+def _can_be_sent(text: str) -> bool:
+    """Return whether a text can be sent back: with half of a surrogate pair, no later message could be."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

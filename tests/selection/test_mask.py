@@ -112,6 +112,7 @@ def test_a_mask_that_is_cut_short_is_explained(mask: str) -> None:
         ("0,9,1", [0], "not a GPU of this machine (it has 5)"),
         ("0,,1", [0], "is empty"),
         ("all", [], "is not a number"),
+        ("0,-1,1", [0], "names no GPU"),
         ("0;1", [0], "only the number at the start"),
         ("GPU-8f3", [], "fits 2 GPUs"),
         ("GPU-8f3a,GPU-zz", [1], "fits no GPU"),
@@ -132,6 +133,12 @@ def test_numbers_on_unlike_gpus_can_not_be_told_without_an_order(mask: str | Non
     assert read(mask, unlike(), "FASTEST_FIRST").devices is UNKNOWN
     assert "can't be known" in read(mask, unlike()).notes[-1]
     assert read(mask, unlike(), "PCI_BUS_ID").devices is not UNKNOWN
+
+
+def test_an_order_that_can_not_be_printed_is_shown_so_that_it_can() -> None:
+    (note,) = read(None, unlike(), "\x1b[31m" * 9).notes
+    assert note.isprintable()
+    assert "CUDA_DEVICE_ORDER is \ufffd[31m" in note
 
 
 def test_uuids_on_unlike_gpus_can_be_told() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +52,25 @@ def test_what_is_typed_is_understood(text: str, expected: object) -> None:
         ("1;3", "try 1,3."),
         ("2:1 2:0", "try 2:1,2:0."),
         ("2:1,2:1", "names 2:1 twice"),
-        ("2:1:0", "is not a GPU"),
+        ("2:1:0", "'2:1:0' has a colon too many; try 2, or 2:1 for its MIG instance 1."),
+        ("0 print(1)", "'0 print(1)' is not a GPU; try 0."),
+        ("auto(2)", "a colon goes before the number of GPUs; try auto:2."),
+        ("x[1]", "'x[1]' is not a GPU; expected numbers"),
+        ("\uff11\uff0c\uff12", "needs plain digits, commas and hyphens; try 1,2."),
+        ("0\u20132", "needs plain digits, commas and hyphens; try 0-2."),
+        ("\u0663", "try 3."),
+        ("all but 3", "'all but 3': none can be left out of all; name those to use, as in 0-2,4."),
+        ("all except 0", "as in 1,2."),
+        ("every GPU except the last", "as in 1,2."),
+        ("A100", "'A100' is not a GPU's number or UUID; by model, try auto --model A100."),
+        ("2xRTX 4090", "by model, try auto:2 --model RTX 4090."),
+        ("NVIDIA L4", "by model, try auto --model NVIDIA L4."),
+        ("help", "'help' is not a GPU; %gpus? says what can be chosen."),
+        ("list", "'list' is not a GPU; %gpus alone shows them."),
+        ("3..1", "try 1-3."),
+        ("foo,", "'foo' is not a GPU; expected numbers"),
+        (",foo", "a comma with nothing beside it; try 1,3."),
+        ("1,auto:x", "try auto:2."),
         ("99999:1", "no machine has that many"),
         ("1;1", "try 1."),
         ("1;two", "try 1,3."),
@@ -89,6 +109,38 @@ def test_what_is_not_understood_gets_one_line_that_helps(text: str, says: str) -
         parse(text)
     assert says in str(caught.value)
     assert str(caught.value).isprintable()
+
+
+_PIECES = [
+    "0",
+    "1",
+    "3",
+    "12345",
+    "auto",
+    "all",
+    "none",
+    "but",
+    "GPU",
+    "gpu",
+    "cuda",
+    "A100",
+    "print(1)",
+    "x",
+]
+_JOINTS = [" ", ",", ", ", ":", "-", "..", ";", "(", ")", "[", "]", "\uff0c", "\u2013", "\uff11", ""]
+
+
+@given(st.lists(st.sampled_from(_PIECES + _JOINTS), max_size=9).map("".join))
+def test_what_is_suggested_works_when_it_is_typed(text: str) -> None:
+    try:
+        parse(text)
+    except ChoiceError as error:
+        said = re.search(
+            r"(?:try|did you mean) ([^ ]+?)(?: --model [\w -]+)?(?:[.?]$|, | which| for)", str(error)
+        )
+        assert said or not re.search("try|did you mean", str(error))
+        if said:
+            parse(said[1])
 
 
 @given(st.text(max_size=30))

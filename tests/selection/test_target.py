@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,11 +63,21 @@ def test_several() -> None:
         ("smi-2", "smi:2 is GPU 2 of nvidia-smi"),
         ("2:1", "'2:1' is nvidia-smi's name of a MIG instance; try smi:2:1."),
         ("{n}", "not a variable"),
-        ("0 1", "'0 1' is not a device; several have commas between: 0,1."),
+        ("0 1", "'0 1' is not a device; try 0, or 0,1 for a mirror."),
+        ("0 print(1)", "'0 print(1)' is not a device; try 0."),
+        ("all but 3", "'all but 3' is not one device; try 0."),
+        ("cuda:0:1", "'cuda:0:1' has a colon too many; try cuda:0."),
+        ("0:1:2", "'0:1:2' has a colon too many; try 0."),
+        ("smi:2:1:0", "try smi:2:1."),
+        ("\uff11", "needs plain digits, commas and colons; try 1."),
+        ("gpu 12345", "is not a device; expected 0"),
+        ("cuda(1)", "try cuda:1."),
         ("none", "'none' is not a device; try cpu, which runs it without a GPU."),
-        ("0;1", "commas between: 0,1."),
-        ("0,,1", "try 0,1"),
-        ("0,0", "names a device twice; try 0"),
+        ("0;1", "try 0, or 0,1 for a mirror."),
+        ("0,,1", "a comma with nothing beside it; try 0, or 0,1 for a mirror."),
+        ("foo,", "'foo' is not a device"),
+        ("0,00", "names a device twice; try 0."),
+        ("1,1,0", "names a device twice; try 1, or 1,0 for a mirror."),
         ("99999", "is not a device"),
         ("GPU-xyz", "is not a device"),
     ],
@@ -75,6 +87,38 @@ def test_anything_else_gets_one_line_that_says_what_would_work(text: str, said: 
         parse_targets(text)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+_PIECES = [
+    "0",
+    "1",
+    "3",
+    "12345",
+    "auto",
+    "all",
+    "none",
+    "but",
+    "GPU",
+    "gpu",
+    "cuda",
+    "smi",
+    "cpu",
+    "print(1)",
+]
+_JOINTS = [" ", ",", ", ", ":", "-", ";", "(", ")", "[", "]", "\uff0c", "\uff1a", "\uff11", ""]
+
+
+@given(st.lists(st.sampled_from(_PIECES + _JOINTS), max_size=9).map("".join))
+def test_what_is_suggested_works_when_it_is_typed(text: str) -> None:
+    try:
+        parse_targets(text)
+    except GpuMagicError as error:
+        assert "commas between" not in str(error)
+        said = re.search(r"try ((?!%)[^ ]+?)(?:\.$|, or ([^ ]+) for a mirror\.$|, which)", str(error))
+        assert said or not re.search("try (?!%)", str(error))
+        if said:
+            assert len(parse_targets(said[1])) == 1
+            assert not said[2] or len(parse_targets(said[2])) > 1
 
 
 @given(st.text(max_size=30))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.binding import pynvml
@@ -48,7 +49,9 @@ def ensure(described: str) -> None:
         The text describes no machine.
 
     """
-    profile, *words = described.split() or [""]
+    all_words = described.split()
+    of_profile = list(takewhile(lambda word: "=" not in word, all_words))  # `2x h100`, which is refused whole
+    profile, words = " ".join(of_profile), all_words[len(of_profile) :]
     options: dict[str, int] = {}
     own: re.Match[str] | None = None
     for word in words:

@@ -36,6 +36,8 @@ def plan_command(command: Command) -> Plan:
     """
     if not command.words:
         raise LaunchError("Nothing to launch is named: torchrun train.py, for example.")
+    if any("\0" in word for word in command.words):
+        raise LaunchError("A command can't have a NUL character in it.")
     program, *rest = command.words
     match [Path(program).name, *rest]:
         case ["torchrun", *rest]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,7 +89,8 @@ def _saved_file(environment: Mapping[str, str]) -> Path:
     """Return the file from which accelerate takes each value that is not given on its command line."""
     cache = Path(environment.get("XDG_CACHE_HOME") or "~/.cache")
     home = Path(environment.get("HF_HOME") or cache / "huggingface")
-    return home.expanduser() / "accelerate" / "default_config.yaml"
+    # pathlib raises for `~nobody`.
+    return Path(os.path.expanduser(home)) / "accelerate" / "default_config.yaml"  # noqa: PTH111
 
 
 def _notes(saved: Mapping[str, str], line: CommandLine, environment: Mapping[str, str]) -> tuple[str, ...]:

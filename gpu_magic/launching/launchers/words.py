@@ -153,8 +153,9 @@ def has_flag(words: Sequence[str], *flags: str) -> bool:
 
 def check_is_file(script: Path, typed: str) -> None:
     """Raise LaunchError where a script is not there."""
-    if not script.is_file():
-        what = "is a folder" if script.is_dir() else "is not there"
+    # Of a name that no file can have, such as a very long one, pathlib raises.
+    if not os.path.isfile(script):  # noqa: PTH113
+        what = "is a folder" if os.path.isdir(script) else "is not there"  # noqa: PTH112
         raise LaunchError(f"{typed} {what}: {script.absolute()}.")
 
 
@@ -186,8 +187,11 @@ def find_program(name: str, folder: str) -> str:
         if os.access(program, os.X_OK) and not program.is_dir():
             return str(program)
         raise LaunchError(f"{name} is not there, or can't be run.")
-    beside = Path(sys.executable).with_name(name)
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+    if not name:
+        raise LaunchError("The name of a program is empty.")
+    beside = Path(sys.executable).parent / name
+    is_there = os.access(beside, os.X_OK) and beside.is_file()
+    found = str(beside) if is_there else shutil.which(name)
     if found:
         return found
     if name in _PACKAGES:

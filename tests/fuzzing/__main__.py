@@ -1,0 +1,60 @@
+"""`python -m tests.fuzzing NAME… --minutes 10`: search for inputs that break a promise, and keep what was found."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+
+from tests.fuzzing.corpus import FOUND, WORK, keep
+from tests.fuzzing.growth import slow_inputs
+from tests.fuzzing.targets import TARGETS
+
+
+def main() -> int:
+    """Fuzz some targets, one after the other; the exit status is 1 where a promise was broken."""
+    parser = argparse.ArgumentParser("python -m tests.fuzzing", description=__doc__)
+    targets = "; ".join(f"{target.name}: {target.about}" for target in TARGETS.values())
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{targets}. Without a name: all")
+    parser.add_argument("--minutes", type=float, default=10, help="for each target")
+    parser.add_argument(
+        "--slow",
+        action="store_true",
+        help="look for inputs whose time grows faster than their length, instead",
+    )
+    options = parser.parse_args()
+    names = options.names or list(TARGETS)
+    if unknown := set(names) - set(TARGETS):
+        parser.error(f"no target is called {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
+    failed = [slow_inputs(TARGETS[name]) if options.slow else _fuzz(name, options.minutes) for name in names]
+    return int(any(failed))
+
+
+def _fuzz(name: str, minutes: float) -> bool:
+    """Fuzz a target in a process of its own; say what was found, and return whether a promise was broken."""
+    target, began = TARGETS[name], time.monotonic()
+    command = [sys.executable, "-m", "tests.fuzzing.search", name, str(round(minutes * 60))]
+    (WORK / name).mkdir(parents=True, exist_ok=True)
+    with (WORK / name / "log").open("w") as log:
+        code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
+    said = (WORK / name / "log").read_text(errors="replace")
+    runs = re.search(r"number_of_executed_units: *(\d+)", said)
+    broken = sorted((WORK / name / FOUND).glob("*.txt"))
+    kept, size = keep(target)
+    took = (time.monotonic() - began) / 60
+    print(
+        f"{name}: {runs[1] if runs else 'an unknown number of'} executions, {took:.1f} minutes, exit status {code}, "
+        f"{len(broken)} broken promises, {kept} inputs kept ({size} bytes)",
+        flush=True,
+    )
+    for one in broken:
+        print(one.read_text(errors="replace"), flush=True)
+    if not runs:
+        print(said[-2000:], flush=True)
+    return bool(broken) or not runs
+
+
+if __name__ == "__main__":
+    sys.exit(main())

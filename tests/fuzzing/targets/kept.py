@@ -1,0 +1,99 @@
+"""What is kept over the end of a process: a choice for the next start of a kernel, and engines that go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gpu_magic.engines.kept import Kept, KeptEngine, read_kept
+from gpu_magic.errors import ChoiceError
+from gpu_magic.launching.guardian import read_stat
+from gpu_magic.restart.saved_choice import read_saved
+from gpu_magic.selection.memory import plan_memory
+from gpu_magic.selection.options import Options
+from gpu_magic.selection.request import parse
+from gpu_magic.selection.select import select
+from tests.fuzzing.machines import MACHINES
+from tests.fuzzing.target import Target, check_refusal
+
+__all__ = ["CHOICE", "TARGETS"]
+
+_KERNEL, _NOW = "/run/kernel-1.json", 1_000_000.0
+
+
+def check_kept_choice(data: bytes) -> None:
+    """Check a saved choice: it is applied as it stands there, or refused in one line."""
+    try:
+        request, options = read_saved(data, _KERNEL, _NOW)
+        saved = json.loads(data)
+        assert saved["kernel"] == _KERNEL, "it is another kernel's"
+        assert abs(_NOW - saved["saved"]) < 600, "it is too old"
+        assert saved["request"] == request
+        assert options.force in (True, False), "what is no yes and no no is taken for a yes"
+        assert {name: getattr(options, name) for name in saved["options"]} == saved["options"]
+        devices = select(parse(request), MACHINES[0], (None,) * 4, options).devices
+        assert str(plan_memory(devices, growth=options.growth, limit=options.memory_limit)).isprintable()
+    except ChoiceError as error:
+        check_refusal(error)
+        return
+    assert set(devices) <= set(MACHINES[0].devices)
+
+
+def check_kept_cluster(data: bytes) -> None:
+    """Check the record of a cluster: it is one that can be looked for, or none."""
+    kept = read_kept(data, Path("/tmp/gpu_magic-kept"))
+    if kept is None:
+        return
+    assert isinstance(kept, Kept)
+    for pid, start in [*kept.guardians.values(), *(engine.process for engine in kept.engines)]:
+        assert type(pid) is int
+        assert type(start) is str
+        read_stat(pid)
+    for engine in kept.engines:
+        assert isinstance(engine, KeptEngine)
+        assert all(isinstance(uuid, str) for uuid in engine.uuids)
+
+
+CHOICE = {"kernel": _KERNEL, "saved": _NOW, "request": "none", "options": {}}
+_CLUSTER = {
+    "meeting": {"address": "127.0.0.1", "torch": 1, "jax": 2, "tensorflow": ["a:1"]},
+    "guardians": [[0, [4711, "12"]]],
+    "engines": [{"uuids": ["GPU-1"], "variables": {"A": None}, "host": "a", "process": [4712, "13"]}],
+}
+
+TARGETS = (
+    Target(
+        "kept-choice",
+        check_kept_choice,
+        "a choice that is kept over a restart",
+        (
+            *(
+                json.dumps(word)
+                for word in (*CHOICE, *Options.__dataclass_fields__, _KERNEL, "index", "uuid", "pci")
+            ),
+            *"true false null NaN Infinity -1 1e999 [] {} 1000000.0 GPU-8f3a0000-0000-4000-8000-000000000001".split(),
+        ),
+        (
+            json.dumps(CHOICE),
+            json.dumps(CHOICE | {"request": "GPU-8f3a", "options": {"growth": True, "memory_limit": "8GB"}}),
+            json.dumps(CHOICE | {"saved": 7}),
+            json.dumps(CHOICE | {"kernel": "other"}),
+            json.dumps(
+                CHOICE | {"options": {"force": False, "by": "uuid", "order": "pci", "no_claim": True}}
+            ),
+        ),
+    ),
+    Target(
+        "kept-cluster",
+        check_kept_cluster,
+        "the record of engines that are kept",
+        (
+            *tuple(json.dumps(word) for word in (*_CLUSTER, *_CLUSTER["engines"][0])),
+            "null",
+            "Infinity",
+            "[]",
+            "{}",
+        ),
+        (json.dumps(_CLUSTER),),
+    ),
+)

@@ -1,0 +1,87 @@
+"""What is typed after `%gpus`: the options, the request, and the devices that answer it on some machine."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from IPython.core.error import UsageError
+
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.errors import ChoiceError
+from gpu_magic.magics.arguments import read
+from gpu_magic.magics.asking import take_text
+from gpu_magic.selection.duration import read_seconds
+from gpu_magic.selection.filters import check_filters
+from gpu_magic.selection.memory import plan_memory
+from gpu_magic.selection.options import Options
+from gpu_magic.selection.request import Auto, Named, parse
+from gpu_magic.selection.seen import read_visible
+from gpu_magic.selection.select import Selection, select
+from gpu_magic.selection.visible import NAMES, Variables
+from tests.fuzzing.machines import MACHINES
+from tests.fuzzing.target import Target, check_line, check_refusal, fields_of
+
+__all__ = ["TARGETS"]
+
+_OPTIONS = {field.name for field in fields(Options)}
+_NOTHING = Variables()
+
+
+def check_request(data: bytes) -> None:
+    """Check a line after `%gpus`. Before it stands the number of the machine, and what the kernel was given."""
+    number, mask, line = fields_of(data, 3)
+    there = MACHINES[len(number) % len(MACHINES)]
+    given = _NOTHING if mask == "" else Variables(mask=mask)
+    try:
+        line, text = take_text(line)
+        assert not text.strip().startswith("--"), f"an option is read as a text: {text!r}"
+        typed = vars(read("%gpus", line))
+        options = Options(**{name: value for name, value in typed.items() if name in _OPTIONS})
+        if typed["wait"] is not None:
+            assert read_seconds(typed["wait"]) > 0
+        check_filters(options)
+        request = parse(typed["request"])
+        selection = select(request, there, given, options)
+        found = selection.devices
+        if found is not UNKNOWN:
+            check_line(f"- {plan_memory(found, growth=options.growth, limit=options.memory_limit)}")
+    except (ChoiceError, UsageError) as error:
+        check_refusal(error)
+        return
+    for note in selection.notes:
+        check_line(note, 4000)  # a sentence of each GPU
+    if isinstance(request, Named | Auto) and found is not UNKNOWN:
+        wanted = request.count if isinstance(request, Auto) else len(request.identifiers)
+        assert len(found) == wanted, "more or fewer devices than were asked for"
+        _check_what_is_seen(selection, given, there)
+
+
+def _check_what_is_seen(selection: Selection, given: Variables, there: object) -> None:
+    """Check that the variables show frameworks the devices that were chosen, and no others."""
+    values = given.named(NAMES) | dict(selection.variables)
+    seen = read_visible(Variables(*(values[name] for name in NAMES)), there).devices
+    assert seen == selection.devices or seen is UNKNOWN, f"{selection.devices} was chosen, and {seen} is seen"
+
+
+TARGETS = (
+    Target(
+        "requests",
+        check_request,
+        "what is typed after %gpus",
+        tuple(
+            "auto auto:2 all none reset amd: smi: 0-2 1,3 2:1 GPU- MIG- MIG-GPU- /1/0 GPU-8f3a GPU-c0ffee00 MIG-41b7 "
+            "--by --order --growth --memory-limit --only-free --min-free --max-util --model --same-model --near "
+            "--wait --no-claim --force --ask --end uuid index pci fastest 8GB GiB 30m 1h30m A100 T4 10% # = , ;".split()
+        ),
+        (
+            "\n\n1,3",
+            "x\n0,1\nauto:2 --min-free 20GB --max-util 10 --model A100",
+            "xx\n\nMIG-41b7 --by uuid",
+            "xxxxxx\n\namd:1 --order pci",
+            "xxxxx\n0,1\n1,0 --growth --memory-limit 8 GB",
+            "\n\n3 --ask when you are done",
+            "\n\n0-2,4 --force --wait 1h30m",
+            "xx\n\nMIG-GPU-8f3a0000-0000-4000-8000-000000000001/1/0",
+        ),
+    ),
+)
