@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["HeldInterrupts", "deferred_interrupts", "held_interrupts"]
+__all__ = ["HeldInterrupts", "deferred_interrupts", "held_interrupts", "uninterrupted"]
 
 
 @contextlib.contextmanager
@@ -108,6 +108,11 @@ def held_interrupts(can_raise: Callable[[FrameType | None, int], bool]) -> Itera
         raise
     signal.signal(signal.SIGINT, before)
     held.check()
+
+
+def uninterrupted() -> contextlib.AbstractContextManager[object]:
+    """Run a block whole: an interrupt that arrives in it is raised at its end, whatever ends it."""
+    return held_interrupts(lambda frame, count: False)  # noqa: ARG005
 
 
 def _handler() -> Any:

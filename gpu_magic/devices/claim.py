@@ -23,6 +23,8 @@ class Claim:
         The process that holds it, as the system's kernel says; UNKNOWN where it can't be seen from here.
     notebook
         What its owner says that it is: the name of a notebook or of a script; empty where nothing is said.
+    is_own
+        Whether it is a process of the user who looks, as another notebook is.
 
     """
 
@@ -30,8 +32,10 @@ class Claim:
     since: float
     pid: int | Unknown = UNKNOWN
     notebook: str = ""
+    is_own: bool = False
 
     def __str__(self) -> str:
-        """Return `claimed by maria: train.ipynb, since 14:02`."""
+        """Return `claimed by maria: train.ipynb, since 14:02`; of this user's own, `claimed by you: …`."""
+        owner = "you" if self.is_own else self.owner
         what = f": {self.notebook}" if self.notebook else ""
-        return printable(f"claimed by {self.owner}{what}, since {since_text(self.since)}")
+        return printable(f"claimed by {owner}{what}, since {since_text(self.since)}")

@@ -11,6 +11,8 @@ from gpu_magic.devices.limits import Limits
 from gpu_magic.devices.nvml import Nvml
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 from gpu_magic.devices.processes import UNKNOWN_PROCESS
+from gpu_magic.log import logger
+from gpu_magic.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from gpu_magic.devices.unknown import Unknown
 
 __all__ = ["MachineReader"]
+
+_log = logger("devices")
 
 
 class MachineReader:
@@ -35,6 +39,7 @@ class MachineReader:
         self._amd: Amd | None = None
         self._amd_problem: str | None = None  # None: not looked up
         self._seen: set[Vendor] = set()  # whose GPUs there were
+        self._problems: set[str] = set()  # of the last reading
 
     @property
     def reads_amd(self) -> bool:
@@ -45,6 +50,15 @@ class MachineReader:
 
     def inventory(self) -> Inventory:
         """Return all GPUs with their figures now: see `Nvml.inventory`."""
+        machine = self._read()
+        # What goes on is logged once, and not with each reading.
+        problems = {machine.problem, machine.limitation, *_problems_of_gpus(machine)}
+        for problem in problems - self._problems - {""}:
+            _log.debug("%s", printable(problem))
+        self._problems = problems
+        return machine
+
+    def _read(self) -> Inventory:
         nvidia = self._nvidia.inventory()
         if nvidia.simulated:
             return nvidia
@@ -117,3 +131,7 @@ class MachineReader:
 
             self._amd = Amd(amdsmi)
         return ""
+
+
+def _problems_of_gpus(machine: Inventory) -> list[str]:
+    return [f"{gpu.label} is {gpu.problem}" for gpu in machine.gpus if gpu.problem]

@@ -83,6 +83,13 @@ def send(process: Process, number: int) -> None:
         os.close(handle)
 
 
+def remove(folder: str) -> None:
+    """Remove a folder, as far as that is possible."""
+    import shutil  # it takes as long to load as all of this
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 class Guardian:
     """Runs a command, and ends it with all that it has started."""
 
@@ -125,15 +132,15 @@ class Guardian:
                 is_alone = True
                 self.end(signal.SIGTERM)
             if self.control in ready:
-                asked = os.read(self.control, 1)
-                if not asked:
-                    watched.unregister(self.control)
-                if asked or self.parent is not None:
+                if asked := os.read(self.control, 1):
                     self.end(signal.SIGINT if asked == b"i" else signal.SIGTERM)
+                    continue
+                watched.unregister(self.control)
+                if self.parent is not None:
+                    is_alone = True  # a process that ends closes its files before it is known to have ended
+                    self.end(signal.SIGTERM)
         if is_alone:
-            import shutil  # it takes as long to load as all of this
-
-            shutil.rmtree(self.logs, ignore_errors=True)
+            remove(self.logs)
         return os.waitstatus_to_exitcode(self.status or 0) & 0xFF
 
     def is_anything_left(self) -> bool:
@@ -212,8 +219,9 @@ def main() -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
         guardian = Guardian(sys.argv[1:])
-    except ProcessLookupError:
-        return 1  # the parent is gone already
+    except ProcessLookupError:  # the parent is gone already
+        remove(sys.argv[4])
+        return 1
     except OSError as error:  # Linux before 5.3 has no descriptors of processes
         os.write(int(sys.argv[3]), f"failed {error.errno}\n".encode())
         return 1

@@ -6,6 +6,7 @@ module: the magics, their help, completion and configuration are imported when t
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import no_var_expand
 
+from gpu_magic.interrupts import deferred_interrupts, uninterrupted
 from gpu_magic.magics.ipython_versions import completion_hook
 from gpu_magic.process import has_saved_choices, note_variables
 from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -78,19 +80,28 @@ def load(shell: InteractiveShell) -> None:
 
     """
     unload(shell)
-    note_variables(getattr(shell.history_manager, "input_hist_raw", ()))
-    GpuMagics(shell).add()
-    cuda_watch.begin(shell)
-    if has_saved_choices():
-        _resume(shell)
-    if hasattr(shell, "kernel"):
-        _page_comm(shell).open()
-    if panels := sys.modules.get("gpu_magic.widget.state"):
-        panels.panel_state().resume(shell)
+    with _interrupts_in_one_line():
+        note_variables(getattr(shell.history_manager, "input_hist_raw", ()))
+        with uninterrupted():
+            GpuMagics(shell).add()
+            cuda_watch.begin(shell)
+        if has_saved_choices():
+            _resume(shell)
+        if hasattr(shell, "kernel"):
+            _page_comm(shell).open()
+        if panels := sys.modules.get("gpu_magic.widget.state"):
+            panels.panel_state().resume(shell)
 
 
 def unload(shell: InteractiveShell) -> None:
     """Remove all that `load` added; say so where that undoes a choice."""
+    # IPython takes an extension whose end was interrupted for one that is loaded, and loads it no more: an
+    # interrupt that arrives meanwhile is dropped.
+    with _interrupts_in_one_line(), deferred_interrupts():
+        _remove(shell)
+
+
+def _remove(shell: InteractiveShell) -> None:
     magics = magics_of(shell)
     if magics is None:
         return
@@ -158,8 +169,8 @@ class GpuMagics:
         for magic in (table["line"]["gpus"], table["cell"]["on_gpu"]):
             no_var_expand(magic)  # it expands its line itself
         no_var_expand(table["line"]["gpu_time"])  # it can be code, with braces of its own
-        self._completion = completion_hook(shell, self._complete)
-        self._completion.matchers.append(self._completion.matcher)
+        matchers, matcher = self._completion = completion_hook(shell, self._complete)
+        matchers.append(matcher)
         shell.input_transformers_post.append(self._await_cell)
         shell.events.register("pre_run_cell", self._say_news)
         shell.events.register("post_run_cell", self._explain_failure)
@@ -230,7 +241,8 @@ class _LazyMagic:
         if line_and_cell[0].strip() in ("--help", "-h"):
             print(inspect.cleandoc(self.__doc__ or ""))
             return None
-        return self.__wrapped__(*line_and_cell)
+        with _interrupts_in_one_line():
+            return self.__wrapped__(*line_and_cell)
 
     @property
     def __doc__(self) -> str | None:  # type: ignore[override] # a class has a text
@@ -242,6 +254,23 @@ class _LazyMagic:
         class_ = getattr(import_module(f"gpu_magic.magics.{self._module}"), self._class)
         magic: Callable[..., object] = getattr(class_(self._shell), self.__name__)
         return magic
+
+
+@contextlib.contextmanager
+def _interrupts_in_one_line() -> Iterator[None]:
+    """Have IPython show an interrupt as one line: the frames are ours, unless code of the user's was run."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        step, modules = interrupt.__traceback__, []
+        while step is not None:
+            modules.append(step.tb_frame.f_globals.get("__name__"))
+            step = step.tb_next
+        if "__main__" not in modules and not hasattr(interrupt, "_render_traceback_"):
+            from gpu_magic.errors import show_as
+
+            show_as(interrupt, "KeyboardInterrupt")
+        raise
 
 
 def _page_comm(shell: Any) -> PageComm:

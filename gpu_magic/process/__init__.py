@@ -41,9 +41,9 @@ def driver() -> Driver:
 
     It is ROCm's runtime where something has loaded that, and CUDA was not initialized.
     """
-    if _driver is _cuda and not _cuda.is_initialized():
+    if _driver is _cuda and not _cuda.was_initialized():
         _rocm.is_initialized()
-        if _rocm.is_loaded():
+        if _rocm.is_loaded() and not _cuda.is_initialized():
             return _rocm
     return _driver
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.claims.turns import pick_in_turn
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.errors import ChoiceError
+from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.frameworks import imported
+from gpu_magic.interrupts import uninterrupted
+from gpu_magic.log import logger
 from gpu_magic.process import program
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.guard import runtime_of
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["apply", "check_background"]
 
 _PLAIN = Options()
+_log = logger("process")
 
 
 def apply(
@@ -70,6 +73,22 @@ def apply(
         For GPUs that can't be chosen; nothing was changed.
 
     """
+    try:
+        outcome = _decide(session, text, options, dry_run=dry_run, inventory=inventory)
+    except ChoiceError as error:
+        is_waited_for = inventory is not None and isinstance(error, NotFreeError)
+        if not dry_run and not is_waited_for:
+            _log.info("Not chosen: %s", error)
+        raise
+    if not dry_run:
+        _log.info("%s%s", outcome, ", with --force" if options.force else "")
+    return outcome
+
+
+def _decide(
+    session: Session, text: str, options: Options, *, dry_run: bool, inventory: Inventory | None
+) -> Applied | Refused:
+    """Do the same, without a word in the log."""
     request = parse(text)
     is_auto = isinstance(request, Auto)
     if not is_auto and not options.only_free:
@@ -119,18 +138,20 @@ def _apply(
                 check_background("which another choice would change")
             is_shared = session.local_rank is not None  # ranks of one launch share what `auto` takes
             is_alone = not is_shared if isinstance(request, Auto) else options.only_free
-            selection = _claim(session, request, selection, options, is_alone=is_alone)
-            _set_memory(session, memory)
-            _set_visible(session, selection)
-            session.chosen, session.chosen_options = request, options
+            with uninterrupted():
+                selection = _claim(session, request, selection, options, is_alone=is_alone)
+                _set_memory(session, memory)
+                _set_visible(session, selection)
+                session.chosen, session.chosen_options = request, options
         return Applied(selection, dry_run, is_simulated, not dry_run, is_reset, str(memory))
     if had := had or _had_already(session, request, selection, guard):
         had = _as_cuda_has_it(had, inventory, dry_run=dry_run)
         if not dry_run:
-            had = _claim(session, request, had, options, is_alone=False)
-            _set_memory(session, memory)
-            if had.notes:
-                _set_visible(session, had)
+            with uninterrupted():
+                had = _claim(session, request, had, options, is_alone=False)
+                _set_memory(session, memory)
+                if had.notes:
+                    _set_visible(session, had)
         return Applied(had, dry_run and bool(memory), is_simulated, True, False, str(memory))
     ordinal = next(iter(guard.ordinals(_known(selection))), None)
     known = () if ordinal is None else [(one.name, one.statement_for(ordinal)) for one in imported()]

@@ -79,6 +79,10 @@ class Driver:
         """Return whether the library was seen to be loaded when CUDA was last asked for."""
         return self._library is not None
 
+    def was_initialized(self) -> bool:
+        """Return whether CUDA was seen to be initialized when it was last asked; it is not asked again."""
+        return self._initialized_in is not None
+
     def is_initialized(self) -> bool:
         """Return whether CUDA was initialized, in this process or in one that it was forked from.
 

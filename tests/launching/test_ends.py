@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 
+from gpu_magic.launching import guardian
 from tests.conftest import ROOT
 from tests.processes import marked, until
 
@@ -125,3 +126,28 @@ def test_nothing_is_left(how: str, tmp_path: Path) -> None:
             process.wait()
         for left in marked(mark):
             os.kill(left, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("first", ["it is known to have ended", "its files are closed"])
+def test_a_process_that_ends_at_a_bad_moment_leaves_no_folder(first: str, tmp_path: Path) -> None:
+    """A process closes its files before it is known to have ended, and can have ended before the guardian runs."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    control, controlling = os.pipe()
+    reported, report = os.pipe()
+    parent = os.getpid()
+    if first == "it is known to have ended":
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        parent = gone.pid
+    words = [parent, control, report, logs, 0, "sleep", 600]
+    command = [sys.executable, "-I", "-S", guardian.__file__, *map(str, words)]
+    process = subprocess.Popen(command, pass_fds=(control, report))
+    os.close(report)
+    said = os.read(reported, 100)
+    assert said.startswith(b"started") == (parent == os.getpid())
+    os.close(controlling)
+    process.wait()
+    assert list(tmp_path.iterdir()) == []
+    for descriptor in (control, reported):
+        os.close(descriptor)

@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -155,7 +156,14 @@ class Driver:
         loaded (LIB_RM_VERSION_MISMATCH), 4 is NO_PERMISSION, 9 is DRIVER_NOT_LOADED.
     hangs
         Calls that do not come back for a while: the library's own symbol (``nvmlDeviceGetMemoryInfo``), the
-        index of the GPU, and seconds.
+        index of the GPU, and seconds. They come back early once they are not named here any more. An index
+        of -1 is every GPU, and the machine itself.
+    answers
+        Calls that tell nothing: the symbol, the index of the GPU as in `hangs`, and the NVML error code that
+        they answer.
+    loses
+        The index of a GPU that is lost at a call into NVML, and the number of that call, counted in each
+        process since the state file was written; None: none.
 
     Raises
     ------
@@ -168,6 +176,8 @@ class Driver:
     cuda: int = 13000
     refuse: int = 0
     hangs: tuple[tuple[str, int, float], ...] = ()
+    answers: tuple[tuple[str, int, int], ...] = ()
+    loses: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a machine that cannot be."""
@@ -191,10 +201,12 @@ class Driver:
         """
         lines = [f"driver {self.version}", f"cuda {self.cuda}", f"refuse {self.refuse}"]
         lines += (f"hang {function} {gpu} {seconds}" for function, gpu, seconds in self.hangs)
+        lines += (f"answer {function} {gpu} {code}" for function, gpu, code in self.answers)
+        lines += [f"lose {self.loses[0]} {self.loses[1]} {time.monotonic_ns()}"] if self.loses else []
         for card in self.cards:
             lines += card.lines()
         new = path.with_name(f"{path.name}.new")
-        new.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        new.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="surrogateescape")
         new.replace(path)
 
 
@@ -228,6 +240,13 @@ def build_amd(folder: Path) -> Path:
     for source, library in AMD_LIBRARIES.items():
         _compile(SOURCES / source, folder / library, *([_rest(folder)] if source == "amd_smi.c" else []))
     return folder
+
+
+def build_system(folder: Path) -> Path:
+    """Compile the system in trouble; return its library, which LD_PRELOAD names. What it does stands in system.c."""
+    library = folder / "libsystem.so"
+    _compile(SOURCES / "system.c", library)
+    return library
 
 
 def _rest(folder: Path) -> Path:

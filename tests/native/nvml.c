@@ -48,40 +48,84 @@ static Device handle(int gpu, int instance)
     return (Device)(uintptr_t)((gpu + 1) << 8 | (instance + 1));
 }
 
-static int started(struct state *state)
-{
-    if (!starts)
-        return UNINITIALIZED;
-    return read_state(state) ? SUCCESS : UNKNOWN;
-}
+enum { MACHINE = -1 }; /* in place of a GPU's index */
 
-/* Sleeps where the file says so; through signals, as a call that is stuck in the kernel does. */
-static int hangs(const struct state *state, int gpu, const char *function)
+static const struct hang *hang_of(const struct state *state, int gpu, const char *function)
 {
     for (int i = 0; i < state->hang_count; i++) {
         const struct hang *hang = &state->hangs[i];
-        if (hang->gpu != gpu || strcmp(hang->function, function) != 0)
-            continue;
-        time_t whole = (time_t)hang->seconds;
-        struct timespec left = {whole, (long)((hang->seconds - (double)whole) * 1e9)};
-        while (nanosleep(&left, &left) != 0 && errno == EINTR)
-            ;
-        return 1;
+        if ((hang->gpu == gpu || hang->gpu == MACHINE) && strcmp(hang->function, function) == 0)
+            return hang;
     }
-    return 0;
+    return NULL;
+}
+
+/* Sleeps where the file says so, and while it does; through signals, as a call that is stuck in the kernel does. */
+static int hangs(const struct state *now, int gpu, const char *function)
+{
+    const struct hang *hang = hang_of(now, gpu, function);
+    if (!hang)
+        return 0;
+    struct state *later = malloc(sizeof *later);
+    double left = hang->seconds, slice;
+    for (; later && left > 0 && hang; left -= slice) {
+        slice = left < 0.02 ? left : 0.02;
+        struct timespec time = {0, (long)(slice * 1e9)};
+        while (nanosleep(&time, &time) != 0 && errno == EINTR)
+            ;
+        hang = read_state(later) ? hang_of(later, gpu, function) : NULL;
+    }
+    free(later);
+    return 1;
+}
+
+/* What the file has a function answer; SUCCESS where it goes on as always. */
+static int told(const struct state *state, int gpu, const char *function)
+{
+    for (int i = 0; i < state->answer_count; i++) {
+        const struct answer *answer = &state->answers[i];
+        if ((answer->gpu == gpu || answer->gpu == MACHINE) && strcmp(answer->function, function) == 0)
+            return answer->code;
+    }
+    return SUCCESS;
+}
+
+/* Loses the GPU that the file says, once there were so many calls. */
+static void lose(struct state *state)
+{
+    static atomic_llong written;
+    static atomic_int calls;
+    if (state->lose < 0 || state->lose >= state->count)
+        return;
+    if (atomic_exchange(&written, state->written) != state->written)
+        calls = 0;
+    if (++calls >= state->calls)
+        state->cards[state->lose].lost = 1;
+}
+
+static int looked_at(struct state *state, int gpu, const char *function)
+{
+    if (!read_state(state) || (hangs(state, gpu, function) && !read_state(state)))
+        return UNKNOWN;
+    lose(state);
+    return told(state, gpu, function);
+}
+
+/* Every call about the machine starts here. */
+static int started(struct state *state, const char *function)
+{
+    return starts ? looked_at(state, MACHINE, function) : UNINITIALIZED;
 }
 
 /* Every device call starts here. */
 static int look(struct view *view, Device device, const char *function)
 {
     int gpu = (int)((uintptr_t)device >> 8) - 1, instance = (int)((uintptr_t)device & 255) - 1;
-    int code = started(&view->state);
+    if (gpu < 0)
+        return starts ? INVALID_ARGUMENT : UNINITIALIZED;
+    int code = starts ? looked_at(&view->state, gpu, function) : UNINITIALIZED;
     if (code)
         return code;
-    if (gpu < 0)
-        return INVALID_ARGUMENT;
-    if (hangs(&view->state, gpu, function) && !read_state(&view->state))
-        return UNKNOWN;
     /* A handle is only given for what was there once: what left the file since is lost as well. */
     if (gpu >= view->state.count || view->state.cards[gpu].lost)
         return GPU_IS_LOST;
@@ -108,7 +152,7 @@ static int look_at_gpu(struct view *view, Device device, const char *function)
 /* And a call about the machine. */
 #define LOOK_AT_MACHINE                       \
     struct state state;                       \
-    int code = started(&state);               \
+    int code = started(&state, __func__);     \
     if (code)                                 \
         return code
 
@@ -132,11 +176,12 @@ int nvmlInitWithFlags(unsigned flags)
 {
     struct state state;
     (void)flags;
-    if (!read_state(&state))
-        return UNKNOWN;
-    if (!state.refuse)
+    int code = looked_at(&state, MACHINE, __func__);
+    if (!code)
+        code = state.refuse;
+    if (!code)
         starts++;
-    return state.refuse;
+    return code;
 }
 
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
@@ -144,7 +189,10 @@ int nvmlInit(void) { return nvmlInitWithFlags(0); } /* the oldest name: torch co
 
 int nvmlShutdown(void)
 {
-    int before = starts;
+    struct state state;
+    int before = starts, code = before ? looked_at(&state, MACHINE, __func__) : UNINITIALIZED;
+    if (code)
+        return code;
     while (before > 0 && !atomic_compare_exchange_weak(&starts, &before, before - 1))
         ;
     return before > 0 ? SUCCESS : UNINITIALIZED;

@@ -6,7 +6,8 @@
  *     driver VERSION
  *     cuda VERSION                     as cuDriverGetVersion gives it: 13000 is CUDA 13.0
  *     refuse CODE                      what nvmlInit answers instead of success
- *     hang FUNCTION GPU SECONDS        this NVML symbol takes that long on the GPU with that index
+ *     hang FUNCTION GPU SECONDS        this NVML symbol takes that long on the GPU with that index, or until the line is gone
+ *     answer FUNCTION GPU CODE         this NVML symbol answers so about that GPU, and tells nothing
  *     gpu UUID BUS_ID TOTAL USED UTIL TEMPERATURE MILLIWATTS ok|lost NAME WITH SPACES
  *     proc PID BYTES WORK              on the gpu line before it; WORK is how busy it keeps the GPU, in percent
  *     energy MILLIJOULES               what the gpu line before it had counted when the machine was started
@@ -17,22 +18,25 @@
  *     hip NUMBER                       the number that HIP gives to the gpu line before it: AMD's alone
  *     slow THROTTLED SAMPLES PROCHOT POWER SOCKET REGULATOR MEMORY    what slows that GPU down: AMD's alone
  *
- * Bytes, percent, degrees C, milliwatts; -1 where the driver does not know the figure.
+ *     lose GPU CALLS WRITTEN           that GPU is lost at this call into NVML since the file was written
+ *
+ * In hang and answer -1 is every GPU, and the machine itself. Bytes, percent, degrees C, milliwatts; -1 where the driver does not know the figure.
  */
 #ifndef STATE_H
 #define STATE_H
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
+#include <sys/stat.h>
 #include <time.h>
 
 #ifndef STATE_VARIABLE
 #define STATE_VARIABLE "GPU_MAGIC_TEST_STATE" /* the environment variable with the file's path */
 #endif
 
-enum { CARDS = 32, PROCESSES = 64, INSTANCES = 7, HANGS = 8, TEXT = 96 };
+enum { CARDS = 128, PROCESSES = 64, INSTANCES = 7, HANGS = 8, ANSWERS = 8, TEXT = 96 };
 
 struct process {
     unsigned pid;
@@ -58,10 +62,18 @@ struct hang {
     double seconds;
 };
 
+struct answer {
+    char function[64];
+    int gpu, code;
+};
+
 struct state {
     char driver[80];
-    int cuda, refuse, hang_count, count;
+    int cuda, refuse, hang_count, answer_count, count;
+    int lose, calls; /* the GPU, and the call at which it is lost; -1: none */
+    long long written;
     struct hang hangs[HANGS];
+    struct answer answers[ANSWERS];
     struct card cards[CARDS];
 };
 
@@ -83,6 +95,7 @@ static inline int read_card(struct state *state, const char *rest)
     if (state->count == CARDS)
         return 0;
     struct card *card = &state->cards[state->count++];
+    memset(card, 0, sizeof *card);
     card->minor = state->count - 1;
     card->hip = -1;
     card->throttled = card->energy = -1;
@@ -129,6 +142,14 @@ static inline int read_hang(struct state *state, const char *rest)
     return sscanf(rest, "%63s %d %lf", hang->function, &hang->gpu, &hang->seconds) == 3;
 }
 
+static inline int read_answer(struct state *state, const char *rest)
+{
+    if (state->answer_count == ANSWERS)
+        return 0;
+    struct answer *answer = &state->answers[state->answer_count++];
+    return sscanf(rest, "%63s %d %d", answer->function, &answer->gpu, &answer->code) == 3;
+}
+
 static inline int read_line(struct state *state, const char *line)
 {
     char word[8];
@@ -145,6 +166,10 @@ static inline int read_line(struct state *state, const char *line)
         return sscanf(rest, "%d", &state->refuse) == 1;
     if (strcmp(word, "hang") == 0)
         return read_hang(state, rest);
+    if (strcmp(word, "lose") == 0)
+        return sscanf(rest, "%d %d %lld", &state->lose, &state->calls, &state->written) == 3;
+    if (strcmp(word, "answer") == 0)
+        return read_answer(state, rest);
     if (strcmp(word, "gpu") == 0)
         return read_card(state, rest);
     if (strcmp(word, "proc") == 0)
@@ -177,13 +202,13 @@ static inline long long energy_of(const struct card *card)
 }
 
 /* 1 and the machine; or 0, and the reason on stderr: a test's mistake must not pass for a driver's answer. */
-static inline int read_state(struct state *state)
+static inline int read_file(struct state *state, const char *path)
 {
-    const char *path = getenv(STATE_VARIABLE);
     FILE *file = path ? fopen(path, "re") : NULL;
     char line[512];
     int good = 1;
-    memset(state, 0, sizeof *state);
+    memset(state, 0, offsetof(struct state, cards)); /* each card is, when its line comes */
+    state->lose = -1;
     if (!file) {
         fprintf(stderr, "pretend driver: " STATE_VARIABLE ": cannot read %s\n", path ? path : "(unset)");
         return 0;
@@ -195,6 +220,25 @@ static inline int read_state(struct state *state)
     }
     fclose(file);
     return good;
+}
+
+/* The same, from memory where the file is still the one that was read last: 128 GPUs are 900 lines. */
+static inline int read_state(struct state *state)
+{
+    static __thread struct state kept; /* each thread's own: no lock that a fork could copy */
+    static __thread struct stat read;
+    static __thread int is_kept;
+    const char *path = getenv(STATE_VARIABLE);
+    struct stat now;
+    if (!path || stat(path, &now) != 0)
+        return read_file(state, path);
+    if (!is_kept || now.st_ino != read.st_ino || now.st_size != read.st_size ||
+        now.st_mtim.tv_sec != read.st_mtim.tv_sec || now.st_mtim.tv_nsec != read.st_mtim.tv_nsec)
+        is_kept = read_file(&kept, path);
+    read = now;
+    if (is_kept)
+        memcpy(state, &kept, offsetof(struct state, cards) + (size_t)kept.count * sizeof *kept.cards);
+    return is_kept;
 }
 
 #endif

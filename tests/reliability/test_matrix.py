@@ -1,0 +1,42 @@
+"""Every fault with every face: no traceback of ours, no wrong choice, no lost variable, no environment in between."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from docs.reliability import FOUND, PAGE
+from tests.reliability.fault import HEALTHY
+from tests.reliability.faults import FAULTS
+from tests.reliability.matrix import try_fault
+from tests.reliability.table import draw, line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.kernel.conftest import Kernel
+    from tests.reliability.fault import Fault
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault(fault: Fault, start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> None:
+    def start() -> Kernel:
+        without = {} if fault.has_driver else {"LD_LIBRARY_PATH": ""}
+        return start_kernel(HEALTHY, imported=("torch", "torch._dynamo"), **pretend, **without)
+
+    found = try_fault(fault, start)
+    found["line"] = line_of(found.pop("said"))
+    if folder := os.environ.get("GPU_MAGIC_TEST_RECORD"):
+        (Path(folder) / f"{fault.name}.json").write_text(json.dumps(found), encoding="utf-8")
+    else:
+        recorded = json.loads(FOUND.read_text(encoding="utf-8"))
+        assert found == recorded[fault.name], "python -m docs.reliability writes the page anew"
+
+
+def test_the_page_is_what_the_tests_have_found() -> None:
+    found = json.loads(FOUND.read_text(encoding="utf-8"))
+    assert PAGE.read_text(encoding="utf-8") == draw(found)
