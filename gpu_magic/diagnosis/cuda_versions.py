@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-__all__ = ["Fit", "fit", "lowest_driver", "major", "of_driver", "parse", "runs_on"]
+__all__ = ["Fit", "fit", "is_older", "lowest_driver", "major", "of_driver", "parse", "runs_on"]
 
 Fit = Literal["older", "same", "minor", "too new"]
 
@@ -91,5 +91,11 @@ def runs_on(cuda: str, capability: tuple[int, int]) -> bool:
     Of a version without its second number, "12", the newest is taken.
     """
     built = parse(cuda) if "." in cuda else (major(cuda), 99)
-    first = _FIRST_CUDA.get(capability[0], (0, 0))
-    return built >= first and capability >= _LOWEST_CAPABILITY.get(built[0], (0, 0))
+    is_enough = capability >= _LOWEST_CAPABILITY.get(built[0], (0, 0))
+    return is_enough and not is_older(cuda, capability)
+
+
+def is_older(cuda: str, capability: tuple[int, int]) -> bool:
+    """Return whether a CUDA version is older than a GPU, so that no code for that GPU is in it."""
+    built = parse(cuda) if "." in cuda else (major(cuda), 99)
+    return built < _FIRST_CUDA.get(capability[0], (0, 0))

@@ -41,6 +41,15 @@ class Build:
         What the build needs and is not there, as a clause; empty for nothing.
     beside
         Distributions that are in each other's way with it: "cupy-cuda11x".
+    parts
+        Distributions that stay where another build is installed: "cupy-cuda12x", "jax-cuda12-plugin". What is
+        replaced by its own name, as torch is, is none.
+    extras
+        What can be installed with it, `jax[cuda12]`; empty where its metadata does not tell.
+    behind
+        The versions of other copies that lie behind it in `sys.path`.
+    other
+        Whose GPUs it was built for, where these are neither NVIDIA's nor AMD's: "Intel's GPUs (XPU)".
 
     """
 
@@ -53,11 +62,20 @@ class Build:
     installer: str = "pip"
     lacks: str = ""
     beside: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
+    other: str = ""
 
     @property
     def is_cpu_only(self) -> bool:
         """Whether it is known to use no GPU."""
-        return self.cuda == "" and self.rocm == ""
+        return self.cuda == "" and self.rocm == "" and not self.other
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it can use GPUs of some kind, and has what it needs for that."""
+        return not self.is_cpu_only and not self.lacks
 
 
 @record
@@ -140,6 +158,10 @@ class System:
         How many GPUs of NVIDIA's are on the PCI bus; UNKNOWN where that can't be read.
     devices
         NVIDIA's device files.
+    makes_devices
+        Whether CUDA can make those that are missing, by nvidia-modprobe, which then runs as root.
+    has_cuda
+        Whether the driver's library of CUDA, libcuda.so.1, is in one of the folders where it usually lies.
     capabilities
         NVIDIA_DRIVER_CAPABILITIES; None: not set.
     mps_folder
@@ -160,6 +182,8 @@ class System:
     module: str = ""
     pci_gpus: int | Unknown = UNKNOWN
     devices: tuple[DeviceFile, ...] = ()
+    makes_devices: bool = False
+    has_cuda: bool = False
     capabilities: str | None = None
     mps_folder: str | None = None
     has_mps: bool = False

@@ -30,7 +30,8 @@ class Finding:
     meaning
         What follows from it, as a sentence or two; empty where `what` says enough.
     mend
-        One command or line that mends it, to be typed in this program; empty where nothing has to be done.
+        What mends it, to be typed in this program: a command or line, or two lines where something has to be
+        removed before; empty where nothing has to be done.
     public
         What is said in its place in a report for others, where `what` names a process or a file; then `mend`
         is left out there.

@@ -9,15 +9,16 @@ Where the server has neither, the page shows the static table that is saved with
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.diagnosis.facts import FrontEnd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["read_front_end"]
+__all__ = ["Missing", "missing_there", "read_front_end"]
 
 _ANYWIDGET, _MANAGER = "anywidget", "@jupyter-widgets/jupyterlab-manager"
 _EXTENSIONS = "share/jupyter/labextensions"
@@ -34,7 +35,8 @@ def read_front_end(
     Parameters
     ----------
     environment
-        The variables that this process was launched with: JPY_PARENT_PID is the server (jupyter_client).
+        The variables that this process was launched with: those of the server, and JPY_PARENT_PID, its
+        number (jupyter_client).
     panels, has_answered
         As in `FrontEnd`.
     root
@@ -45,9 +47,9 @@ def read_front_end(
     prefix = _prefix(server, root) if server.isdecimal() else None
     if prefix is None:
         return FrontEnd(panels=panels, has_answered=has_answered)
-    home = environment.get("JUPYTER_DATA_DIR") or f"{environment.get('HOME', '')}/.local/share/jupyter"
-    folders = [root / str(home).lstrip("/") / "labextensions", root / str(prefix).lstrip("/") / _EXTENSIONS]
-    folders += [root / shared / _EXTENSIONS for shared in _SHARED]
+    named = [*environment.get("JUPYTER_PATH", "").split(":"), _own_data(environment)]
+    folders = [root / one.lstrip("/") / "labextensions" for one in filter(None, named)]
+    folders += [root / one.lstrip("/") / _EXTENSIONS for one in (str(prefix), *_SHARED)]
     return FrontEnd(
         is_known=True,
         anywidget=_first_version(folders, _ANYWIDGET),
@@ -56,6 +58,51 @@ def read_front_end(
         panels=panels,
         has_answered=has_answered,
     )
+
+
+def _own_data(environment: Mapping[str, str]) -> str:
+    """Return the user's folder, as jupyter_core's `jupyter_data_dir` does on Linux."""
+    if own := environment.get("JUPYTER_DATA_DIR"):
+        return own
+    data = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '')}/.local/share"
+    return f"{data}/jupyter"
+
+
+class Missing(NamedTuple):
+    """What pages lack to show a panel, as a sentence, and the command that mends it."""
+
+    what: str
+    mend: str
+
+
+def missing_there(front: FrontEnd, here: str) -> Missing | None:
+    """Return what the Jupyter server's environment lacks; None where that is nothing, or not known.
+
+    Parameters
+    ----------
+    front
+        What it has.
+    here
+        The version of anywidget in this process; empty where it is not known.
+
+    """
+    if not front.is_known:
+        return None
+    if missing := "anywidget" * (not front.anywidget) or "ipywidgets" * (not front.manager):
+        wanted = missing
+        what = f"The Jupyter server's environment has no {missing}, which is the page's part of a panel."
+    elif here and _series(here) != _series(front.anywidget):
+        wanted = f"anywidget=={here}"
+        what = f"Pages have anywidget {front.anywidget} of the Jupyter server, and this kernel has {here}."
+    else:
+        return None
+    return Missing(what, f"{front.prefix}/bin/python -m pip install {wanted}")
+
+
+def _series(version: str) -> str:
+    """Return the part that has to be the same on both sides: `0.11`."""
+    found = re.match(r"\d+\.\d+", version)
+    return found[0] if found else version
 
 
 def _prefix(server: str, root: Path) -> Path | None:

@@ -85,7 +85,9 @@ def gather(
         snapshot if isinstance(snapshot, _Failure) else _tried(partial(_kernel, session, snapshot, program))
     )
     sources: dict[str, Callable[[], Any]] = {
-        "installed packages": partial(read_packages, root=root),
+        "installed packages": partial(
+            read_packages, root=root, library_path=launched.get("LD_LIBRARY_PATH", "")
+        ),
         "the system": partial(read_system, launched | _since(launched), root),
         "the front end": partial(
             read_front_end, launched, pages.panels, has_answered=pages.has_answered, root=root

@@ -19,6 +19,8 @@ __all__ = ["private_names", "without_private"]
 _UUID = re.compile(r"\b((?:GPU|MIG|MIG-GPU)-[0-9a-fA-F]{4})[0-9a-fA-F]*(?:-[0-9a-fA-F]+)*(?:/\d+/\d+)?")
 # A path that is not behind a word or a slash, as those of an URL and of `image/png` are.
 _PATH = re.compile(r"(?<![\w:/.~>])(?:~|/)[^\s'\",;:()<>|*]+(?:/[^\s'\",;:()<>|*]*)*")
+# One in quotes can have spaces.
+_QUOTED = re.compile(r"(?<=')(?:~|/)[^']*(?=')|(?<=\")(?:~|/)[^\"]*(?=\")")
 # Those of the system itself, which are the same everywhere, and say what is meant.
 _SYSTEM = (
     "/dev/nvidia",
@@ -51,8 +53,12 @@ def private_names(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 def without_private(text: str, names: Iterable[str]) -> str:
     """Return a text without names, with paths left out and UUIDs shortened."""
-    shown = _UUID.sub(r"\1…", _PATH.sub(_path, text))
-    for name in names:
+    listed = list(names)
+    shown = text
+    for folder in (name for name in listed if "/" in name):  # before it is taken apart at its spaces
+        shown = re.sub(rf"{re.escape(folder)}(?![\w-])", "~", shown)
+    shown = _UUID.sub(r"\1…", _PATH.sub(_path, _QUOTED.sub(_path, shown)))
+    for name in listed:
         shown = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "…", shown)
     return shown
 

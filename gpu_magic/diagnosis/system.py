@@ -12,6 +12,8 @@ Sources:
   may be missing; the GPU's device files are /dev/nvhost-* and /dev/nvmap.
 - Device files: /dev/nvidiactl and /dev/nvidia-uvm are opened by every program that uses CUDA; a container
   whose cgroup has lost them answers EPERM, whatever the permissions say (nvidia-docker #1730).
+- CUDA makes device files that are missing by nvidia-modprobe, where that is installed setuid root
+  (nvidia-modprobe(1)): after a start of the machine /dev/nvidia-uvm may be there from the first use on.
 - MPS: the control pipe is `control` in CUDA_MPS_PIPE_DIRECTORY, /tmp/nvidia-mps where that is not set.
 """
 
@@ -35,6 +37,17 @@ __all__ = ["read_system"]
 _CONTROL = ("nvidiactl", "nvidia-uvm")
 _NVIDIA = "0x10de"  # the vendor's number on the PCI bus
 _DISPLAY = "0x03"  # the class of what draws or computes: 0x0300 VGA, 0x0302 3D
+# Where containers get the driver's libraries; the last is Apptainer's.
+_DRIVER_FOLDERS = (
+    *(
+        "usr/lib/x86_64-linux-gnu",
+        "usr/lib/aarch64-linux-gnu",
+        "usr/lib64",
+        "usr/lib",
+        "usr/local/nvidia/lib64",
+    ),
+    ".singularity.d/libs",
+)
 _DEVICE_GROUPS = ("video", "render", "nvidia", "vglusers")
 _MOST_READ = 1 << 16  # bytes of a file
 
@@ -62,6 +75,8 @@ def read_system(environment: Mapping[str, str], root: Path = Path("/")) -> Syste
         module=_module(root),
         pci_gpus=_pci_gpus(root),
         devices=tuple(_device_file(file) for file in _device_files(root)),
+        makes_devices=_is_setuid(root / "usr/bin/nvidia-modprobe"),
+        has_cuda=any((root / folder / "libcuda.so.1").exists() for folder in _DRIVER_FOLDERS),
         capabilities=environment.get("NVIDIA_DRIVER_CAPABILITIES"),
         mps_folder=pipe,
         has_mps=(root / (pipe or "/tmp/nvidia-mps").lstrip("/") / "control").exists(),  # noqa: S108
@@ -137,6 +152,14 @@ def _group(file: Path) -> str:
     except (OSError, KeyError, ImportError, NotImplementedError):  # Windows has no groups
         return ""
     return name if name in _DEVICE_GROUPS else ""
+
+
+def _is_setuid(file: Path) -> bool:
+    try:
+        status = file.stat()
+    except OSError:
+        return False
+    return status.st_uid == 0 and bool(status.st_mode & stat.S_ISUID)
 
 
 def _text(file: Path) -> str:

@@ -72,12 +72,21 @@ class Diagnosis(Findings):
         lines = [f"gpu_magic{versions}: {self.summary}"]
         for finding in self.findings:
             lines += ["", f"[{finding.severity}] {finding.public or finding.what}"]
-            lines += [f"  {finding.mend}"] * bool(finding.mend and not finding.public)
+            lines += [] if finding.public else [f"  {line}" for line in finding.mend.splitlines()]
         lines += _table(self._facts())
         return without_private("\n".join(map(printable, lines)), self.facts.private)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON's types; UNKNOWN becomes None."""
+        """Return everything as JSON's types, which `%gpu_doctor --json` prints.
+
+        Returns
+        -------
+        dict
+            "summary", a line; "findings", a list of what `Finding` has, what is wrong first; and "facts": all
+            that was read, with null for what could not be. The names in the first two stay, and what is in
+            "facts" grows with the checks. User names, paths and UUIDs are in it: `report` leaves them out.
+
+        """
         facts = _plain(self.facts)
         del facts["private"]
         return {
@@ -92,7 +101,7 @@ class Diagnosis(Findings):
             mark = _HEADINGS[finding.severity]
             lines += ["", f"{mark}: {finding.what}"]
             lines += [f"  {finding.meaning}"] * bool(finding.meaning)
-            lines += [f"      {finding.mend}"] * bool(finding.mend)
+            lines += [f"      {line}" for line in finding.mend.splitlines()]
         lines += _table(self._facts())
         return "\n".join(map(printable, lines))
 
@@ -121,7 +130,8 @@ def _html(finding: Finding) -> str:
     border = f"border-left:4px solid {_COLORS[finding.severity]};padding:2px 10px;margin:8px 0"
     lines = f"<p><b>{_HEADINGS[finding.severity]}:</b> {_escaped(finding.what)}</p>"
     lines += f"<p class='gm-title'>{_escaped(finding.meaning)}</p>" if finding.meaning else ""
-    lines += f"<pre style='{_MEND}'>{_escaped(finding.mend)}</pre>" if finding.mend else ""
+    mend = "\n".join(map(_escaped, finding.mend.splitlines()))
+    lines += f"<pre style='{_MEND}'>{mend}</pre>" if mend else ""
     return f"<div style='{border}'>{lines}</div>"
 
 

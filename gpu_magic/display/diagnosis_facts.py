@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.diagnosis.cuda_versions import fit
-from gpu_magic.diagnosis.known import driver_cuda, has_gpu
+from gpu_magic.diagnosis.known import driver_cuda, nvidia_gpus
 from gpu_magic.selection.visible import names_of
 from gpu_magic.text import bytes_text, counted, listed, shortened
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Gpu
+    from gpu_magic.devices.unknown import Unknown
     from gpu_magic.diagnosis.facts import Build, Facts, FrontEnd, Kernel, Packages, System
 
 __all__ = ["FactRow", "fact_rows"]
@@ -39,10 +40,10 @@ def fact_rows(facts: Facts) -> Iterator[FactRow]:
             yield FactRow("GPUs", _gpus(facts.machine), is_judged=True)
     if facts.packages is not UNKNOWN:
         for build in facts.packages.builds:
-            is_judged = not build.is_cpu_only and build.cuda is not UNKNOWN and has_gpu(facts)
-            yield FactRow(build.framework, _build(build, facts), is_judged)
+            is_compared = build.cuda is not UNKNOWN and bool(build.cuda and driver_cuda(facts))
+            yield FactRow(build.framework, _build(build, facts), is_compared and bool(nvidia_gpus(facts)))
     if facts.kernel is not UNKNOWN:
-        yield from _kernel(facts.kernel)
+        yield from _kernel(facts.kernel, facts.machine)
     if facts.packages is not UNKNOWN:
         yield FactRow("NVML's binding", _binding(facts.packages), is_judged=True)
     if facts.system is not UNKNOWN:
@@ -82,6 +83,8 @@ def _kind(gpu: Gpu) -> str:
 def _build(build: Build, facts: Facts) -> str:
     if build.is_cpu_only:
         return f"{build.version}, CPU only"
+    if build.other:
+        return f"{build.version}, built for {build.other}"
     if build.cuda == "":
         version = "" if build.rocm is UNKNOWN else f" {build.rocm}"
         return f"{build.version}, built for ROCm{version}"
@@ -96,7 +99,7 @@ def _build(build: Build, facts: Facts) -> str:
     return built
 
 
-def _kernel(kernel: Kernel) -> Iterator[FactRow]:
+def _kernel(kernel: Kernel, machine: Inventory | Unknown) -> Iterator[FactRow]:
     for name in names_of(kernel.guard.vendor):
         value = kernel.variables.named((name,))[name]
         is_first = name == names_of(kernel.guard.vendor)[0]
@@ -104,7 +107,10 @@ def _kernel(kernel: Kernel) -> Iterator[FactRow]:
             shown = "not set" if value is None else shortened(value, _LONGEST) or "empty"
             sees = "" if kernel.seen is UNKNOWN else f": {listed(kernel.seen, 'no GPU')}"
             yield FactRow(name, f"{shown}{sees * is_first}")
-    yield FactRow(kernel.guard.runtime, kernel.guard.sentence)
+    sentence = kernel.guard.sentence
+    if machine is not UNKNOWN and not machine.gpus:
+        sentence = sentence.removesuffix(": the choice can still change")  # there is none
+    yield FactRow(kernel.guard.runtime, sentence)
 
 
 def _binding(packages: Packages) -> str:

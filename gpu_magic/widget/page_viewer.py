@@ -31,6 +31,8 @@ class PageViewer:
 
     """
 
+    is_widget = False  # its script comes by the comm
+
     def __init__(self, send: Callable[[Any], None]) -> None:
         self._send = send
         self._is_added = False

@@ -9,8 +9,12 @@ import anywidget
 import traitlets
 from IPython.core.getipython import get_ipython
 
+from gpu_magic.diagnosis.front_end import Missing, missing_there, read_front_end
 from gpu_magic.display.fallback import display_with_fallback
 from gpu_magic.display.table import as_html, as_text
+from gpu_magic.log import logger
+from gpu_magic.process.environment import launch_environment
+from gpu_magic.text import printable
 from gpu_magic.widget.front_end import script, style
 from gpu_magic.widget.kernel_messages import to_json
 from gpu_magic.widget.leftovers import CellRun, cell_run, leftovers
@@ -23,12 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Panel"]
 
+_log = logger("widget")
 _latest: dict[str, str] = {}  # by its id, the latest run of a cell that has shown a panel
 
 
 class Panel(anywidget.AnyWidget):
     """A live panel; see `gpu_magic.panel`. It has no settings: all panels of a process show the same."""
 
+    is_widget = True
     _esm = script()
     _css = style()
     key = traitlets.Unicode().tag(sync=True)  # by which a page finds the static fallback of this panel
@@ -60,9 +66,20 @@ class Panel(anywidget.AnyWidget):
         return as_text(self._snapshot)
 
     def _ipython_display_(self, **_: Any) -> None:
-        display_with_fallback(self, self.key, as_html(self._snapshot), repr(self))
+        problem, mend = self._missing() or ("", "")
+        if problem:
+            _log.info("A panel was shown as a table. %s", printable(problem))
+        display_with_fallback(self, self.key, as_html(self._snapshot), repr(self), problem=problem, mend=mend)
         run = cell_run(get_ipython())
         self.shown[run.cell] = _latest[run.cell] = run.request
+
+    def _missing(self) -> Missing | None:
+        """Return what the Jupyter server lacks to show it; None where pages answer, or nothing is known."""
+        panels, has_answered = self.state.pages()
+        if has_answered:
+            return None
+        front = read_front_end(launch_environment(), panels, has_answered=False)
+        return missing_there(front, anywidget.__version__)
 
     def close_if_left(self, shell: Any) -> None:
         """Close it where a later run of its cell has shown another one, unless something holds it."""

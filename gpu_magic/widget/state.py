@@ -153,9 +153,9 @@ class PanelState:
             raise ChoiceError(_UNLOADED)
 
     def pages(self) -> tuple[int, bool]:
-        """Return how many panels there are, and whether a page has answered one of them."""
+        """Return how many panels cells have shown, and whether a page has answered one of them."""
         with self._lock:
-            return len(self._viewers), self._viewers.is_heard
+            return self._viewers.widgets, self._viewers.is_heard
 
     # What the pages are sent.
 

@@ -20,7 +20,16 @@ _EXPECTED = ""  # a view that is likely to be shown soon, and has no name yet
 
 
 class Viewer(Protocol):
-    """A panel."""
+    """A panel.
+
+    Attributes
+    ----------
+    is_widget
+        Whether pages show it by anywidget, which the Jupyter server has to have.
+
+    """
+
+    is_widget: bool
 
     def tell(self, message: KernelMessage) -> None:
         """Send a message to the pages that have the panel."""
@@ -51,7 +60,7 @@ class Viewers:
     Attributes
     ----------
     is_heard
-        Whether a page has ever said anything.
+        Whether a page has ever said anything of a panel that it shows by anywidget.
 
     """
 
@@ -62,8 +71,10 @@ class Viewers:
         self.is_heard = False
         self._sent_at = time.monotonic()
 
-    def __len__(self) -> int:
-        return len(self._views)
+    @property
+    def widgets(self) -> int:
+        """How many panels there are that pages show by anywidget."""
+        return sum(viewer.is_widget for viewer in self._views)
 
     @property
     def is_empty(self) -> bool:
@@ -99,7 +110,7 @@ class Viewers:
 
     def set_visibility(self, viewer: Viewer, message: SetVisibility) -> None:
         """Note what a page has said of a view."""
-        self.is_heard = True
+        self.is_heard = self.is_heard or viewer.is_widget
         self._is_heard_while_busy = self._is_heard_while_busy or self._idle.is_busy
         views = self._views.get(viewer)
         if views is None:  # the panel was closed

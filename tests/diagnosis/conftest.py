@@ -78,13 +78,20 @@ class Machine:
         self.install("nvidia-ml-py", "13.615.71")
 
     def install(
-        self, name: str, version: str, *requires: str, installer: str = "pip", files: Sequence[str] = ()
+        self,
+        name: str,
+        version: str,
+        *requires: str,
+        installer: str = "pip",
+        files: Sequence[str] = (),
+        extras: Sequence[str] = (),
     ) -> None:
         """Write what pip leaves of a distribution."""
         info = self.packages / f"{name.replace('-', '_')}-{version}.dist-info"
         info.mkdir()
         lines = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}"]
         lines += [f"Requires-Dist: {one}" for one in requires]
+        lines += [f"Provides-Extra: {one}" for one in extras]
         (info / "METADATA").write_text("\n".join(lines) + "\n\nA package.\n")
         (info / "INSTALLER").write_text(f"{installer}\n")
         (info / "RECORD").write_text("".join(f"{file},,\n" for file in [*files, f"{info.name}/RECORD"]))

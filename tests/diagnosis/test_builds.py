@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ import pytest
 from tests.machine import CARDS, Driver
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.diagnosis.conftest import Machine
 
 INDEX = "https://download.pytorch.org/whl"
@@ -56,7 +59,8 @@ def test_its_companions_are_installed_with_it(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("installer", "begins"), [("uv", "uv pip install torch=="), ("conda", "conda install ")]
+    ("installer", "begins"),
+    [("uv", f"uv pip install --python {sys.executable} torch=="), ("conda", "conda install ")],
 )
 def test_what_has_installed_it_installs_the_other_build(
     machine: Machine, installer: str, begins: str
@@ -142,6 +146,56 @@ def test_before_cuda_11_a_newer_minor_release_does_not_run(machine: Machine) -> 
     assert machine.page().about("PyTorch")["severity"] == "wrong"
 
 
+def test_a_copy_that_hides_another_one(machine: Machine, tmp_path: Path) -> None:
+    machine.install_torch("2.13.0", "13.0", label="+cu130")
+    machine.packages = tmp_path / "users"
+    machine.packages.mkdir()
+    machine.install_torch("2.12.0+cpu", None)
+    machine.packages = tmp_path / "packages"
+    page = machine.page(f"sys.path.insert(0, {str(tmp_path / 'users')!r})")
+    cpu_only, several = page.all_about("PyTorch")
+    assert cpu_only["what"] == "PyTorch 2.12.0+cpu is a CPU-only build."
+    assert several["what"] == "PyTorch is installed more than once: 2.12.0+cpu hides 2.13.0."
+    assert several["mend"] == "python -m pip uninstall -y torch"
+    behind = machine.page(f"sys.path.append({str(tmp_path / 'users')!r})")
+    assert (
+        behind.findings == []
+    )  # what is taken is fine, as in an environment that sees the system's packages
+
+
+@pytest.mark.parametrize(
+    ("vision", "mends"),
+    [
+        ("0.28.0+cpu", [f"python -m pip install torchvision==0.28.0+cu130 --index-url {INDEX}/cu130"]),
+        ("0.28.0+cu126", [f"python -m pip install torchvision==0.28.0+cu130 --index-url {INDEX}/cu130"]),
+        ("0.28.0+cu132", []),
+        ("0.28.0", []),
+        ("0.28.0a0+abc", []),
+    ],
+)
+def test_a_companion_for_another_build(machine: Machine, vision: str, mends: list[str]) -> None:
+    machine.install_torch("2.13.0", "13.0", label="+cu130")
+    machine.install("torchvision", vision)
+    assert [found["mend"] for found in machine.page().all_about("PyTorch")] == mends
+
+
+def test_a_companion_of_one_s_own_is_not_named_as_published(machine: Machine) -> None:
+    machine.install_torch("2.13.0+cpu", None)
+    machine.install("torchvision", "0.28.0a0+abc")
+    assert "torch==2.13.0+cu130 torchvision --index-url" in machine.page().about("PyTorch")["mend"]
+
+
+def test_a_build_for_intel_s_gpus_is_no_cpu_only_build(machine: Machine) -> None:
+    machine.install_torch("2.13.0", None, label="+xpu")
+    file = machine.packages / "torch" / "version.py"
+    file.write_text(file.read_text() + "rocm: Optional[str] = None\nxpu: Optional[str] = '20260001'\n")
+    page = machine.page()
+    assert page.wrong == [
+        "PyTorch 2.13.0+xpu was built for Intel's GPUs (XPU), and this machine has NVIDIA's."
+    ]
+    assert page.row("PyTorch") == "2.13.0+xpu, built for Intel's GPUs (XPU)"
+
+
 def test_an_old_build_runs_with_a_new_driver(machine: Machine) -> None:
     machine.install_torch("1.13.1", "11.7", label="+cu117")
     assert machine.page().findings == []
@@ -181,6 +235,24 @@ def test_odd_installations_cost_nothing(machine: Machine, left: str) -> None:
     assert "PyTorch" not in page.text
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "Path(packages, 'torch-2.13.0.dist-info', 'INSTALLER').write_bytes(b'\\xff')",
+        "Path(packages, 'pynvml-13.0.1.dist-info', 'RECORD').write_bytes(b'\"a\\nb,\\xff,')",
+        "sys.path += [b'/usr/lib', Path('/nowhere'), None, 3]",
+        "sys.modules['torch'] = object()",
+        "sys.modules['torch'] = None",
+    ],
+)
+def test_one_thing_that_is_odd_does_not_hide_the_rest(machine: Machine, odd: str) -> None:
+    machine.install_torch("2.13.0", "13.0", label="+cu130")
+    machine.install("pynvml", "13.0.1")
+    page = machine.page(odd)
+    assert page.row("PyTorch") == "2.13.0+cu130, built for CUDA 13.0: fine"
+    assert [finding["about"] for finding in page.findings] == ["NVML's binding"]
+
+
 # TensorFlow
 
 
@@ -188,7 +260,10 @@ def test_tensorflow_cpu(machine: Machine) -> None:
     install_tensorflow(machine, "tensorflow-cpu", "2.21.0", "('is_cuda_build', False)")
     found = machine.page().about("TensorFlow")
     assert found["what"] == "TensorFlow 2.21.0 is a CPU-only build."
-    assert found["mend"] == 'python -m pip install "tensorflow[and-cuda]==2.21.0"'
+    assert found["mend"].splitlines() == [
+        "python -m pip uninstall -y tensorflow-cpu",
+        'python -m pip install "tensorflow[and-cuda]==2.21.0"',
+    ]
 
 
 def test_tensorflow_with_cuda_s_libraries_is_fine(machine: Machine) -> None:
@@ -206,10 +281,57 @@ def test_tensorflow_without_cuda_s_libraries(machine: Machine) -> None:
     assert "tensorflow[and-cuda]" in found["mend"]
 
 
-def test_tensorflow_finds_them_in_the_system(machine: Machine) -> None:
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("usr/lib/x86_64-linux-gnu/libcudnn.so.9", ""),
+        ("apps/cudnn/9.3/lib/libcudnn.so.9", ""),  # as a cluster's modules put it into LD_LIBRARY_PATH
+        (
+            "proc/self/maps",
+            "7f3a1c000000-7f3a1c200000 r--p 00000000 00:2a 11 /nix/store/x/lib/libcudnn.so.9\n",
+        ),
+        ("etc/ld.so.cache", "\0libcudnn.so.9\0/opt/cudnn/lib/libcudnn.so.9\0"),
+    ],
+)
+def test_tensorflow_finds_them_in_the_system(machine: Machine, path: str, text: str) -> None:
     install_tensorflow(machine, "tensorflow", "2.21.0", TF_CUDA)
-    machine.write("usr/lib/x86_64-linux-gnu/libcudnn.so.9")
-    assert machine.page().findings == []
+    machine.write(path, text)
+    library_path = f"{machine.native}:/apps/cudnn/9.3/lib"
+    assert machine.page(LD_LIBRARY_PATH=library_path).findings == []
+
+
+def test_tensorflow_does_not_find_those_of_another_cuda(machine: Machine) -> None:
+    """PyTorch for CUDA 13 brings cuDNN, and cuBLAS for CUDA 13 alone."""
+    install_tensorflow(machine, "tensorflow", "2.21.0", TF_CUDA)
+    machine.install("nvidia-cudnn-cu13", "9.13.0.50")
+    assert "lacks CUDA's libraries" in machine.page().about("TensorFlow")["what"]
+
+
+def test_what_is_lacking_for_gpus_is_no_fault_without_one(machine: Machine) -> None:
+    """`pip install tensorflow` and `jax[cuda12]` are common on machines that have no GPU."""
+    machine.driver = None
+    install_tensorflow(machine, "tensorflow", "2.21.0", TF_CUDA)
+    for name, version in (("jax", "0.10.2"), ("jaxlib", "0.10.2"), ("jax-cuda12-plugin", "0.9.1")):
+        machine.install(name, version)
+    page = machine.page()
+    assert page.all_about("TensorFlow") == page.all_about("JAX") == []
+
+
+def test_what_a_framework_lacks_that_is_not_in_use_may_be_meant(machine: Machine) -> None:
+    machine.install_torch("2.13.0", "13.0", label="+cu130")
+    install_tensorflow(machine, "tensorflow", "2.21.0", TF_CUDA)
+    page = machine.page()
+    assert page.wrong == []
+    assert page.about("TensorFlow")["severity"] == "worth knowing"
+
+
+def test_another_tensorflow_is_removed_before(machine: Machine) -> None:
+    """Both have the same files: what lies over each other is a finding of its own."""
+    install_tensorflow(machine, "tf-nightly-cpu", "2.22.0.dev20261101", "('is_cuda_build', False)")
+    assert machine.page().about("TensorFlow")["mend"].splitlines() == [
+        "python -m pip uninstall -y tf-nightly-cpu",
+        'python -m pip install "tf-nightly[and-cuda]==2.22.0.dev20261101"',
+    ]
 
 
 # JAX
@@ -250,7 +372,44 @@ def test_jax_for_cuda_13_on_a_driver_of_12(machine: Machine) -> None:
     machine.driver = Driver(CARDS, version="535.104.05", cuda=12020)
     for name in ("jax", "jaxlib", "jax-cuda13-plugin"):
         machine.install(name, "0.10.2")
+    assert machine.page().about("JAX")["mend"].splitlines() == [
+        "python -m pip uninstall -y jax-cuda13-plugin",
+        'python -m pip install "jax[cuda12]==0.10.2"',
+    ]
+
+
+def test_a_plugin_of_another_version_is_replaced_by_one_for_the_same_cuda(machine: Machine) -> None:
+    """The driver runs CUDA 13, and a plug-in for CUDA 13 would leave the old one for CUDA 12 where it is."""
+    for name, version in (("jax", "0.10.2"), ("jaxlib", "0.10.2"), ("jax-cuda12-plugin", "0.9.1")):
+        machine.install(name, version)
     assert machine.page().about("JAX")["mend"] == 'python -m pip install "jax[cuda12]==0.10.2"'
+
+
+def test_a_release_of_jax_without_cuda_13_gets_the_plugin_for_cuda_12(machine: Machine) -> None:
+    """Of an extra that a release does not have pip says so, and installs the CPU's build."""
+    machine.install("jax", "0.4.30", extras=["cuda", "cuda12", "cuda12-local"])
+    machine.install("jaxlib", "0.4.30")
+    assert machine.page().about("JAX")["mend"] == 'python -m pip install "jax[cuda12]==0.4.30"'
+
+
+def test_a_jaxlib_that_jax_refuses(machine: Machine) -> None:
+    """jax/_src/lib/__init__.py raises a RuntimeError for a newer one."""
+    for name, version in (("jax", "0.9.0"), ("jaxlib", "0.10.2"), ("jax-cuda13-plugin", "0.10.2")):
+        machine.install(name, version)
+    found = machine.page().about("JAX")
+    assert "jaxlib 0.10.2 is newer than it" in found["what"]
+    assert found["mend"] == 'python -m pip install "jax[cuda13]==0.9.0"'
+
+
+def test_two_plugins_of_jax(machine: Machine) -> None:
+    for name in ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda12-pjrt", "jax-cuda13-plugin"):
+        machine.install(name, "0.10.2")
+    found = machine.page().about("JAX")
+    assert (found["severity"], found["what"]) == (
+        "worth knowing",
+        "jax-cuda13-plugin and jax-cuda12-plugin are both installed.",
+    )
+    assert found["mend"] == "python -m pip uninstall -y jax-cuda12-plugin jax-cuda12-pjrt"
 
 
 # CuPy
@@ -259,7 +418,10 @@ def test_jax_for_cuda_13_on_a_driver_of_12(machine: Machine) -> None:
 def test_cupy_for_a_newer_cuda(machine: Machine) -> None:
     machine.driver = Driver(CARDS, version="535.104.05", cuda=12020)
     machine.install("cupy-cuda13x", "14.0.0")
-    assert machine.page().about("CuPy")["mend"] == "python -m pip install cupy-cuda12x"
+    assert machine.page().about("CuPy")["mend"].splitlines() == [
+        "python -m pip uninstall -y cupy-cuda13x",
+        "python -m pip install cupy-cuda12x",
+    ]
 
 
 def test_two_cupys_over_each_other(machine: Machine) -> None:
@@ -267,7 +429,30 @@ def test_two_cupys_over_each_other(machine: Machine) -> None:
     machine.install("cupy-cuda11x", "13.6.0")
     found = machine.page().about("CuPy")
     assert found["severity"] == "worth knowing"
-    assert found["mend"] == "python -m pip uninstall -y cupy-cuda12x cupy-cuda11x"
+    assert found["mend"].splitlines() == [
+        "python -m pip uninstall -y cupy-cuda12x cupy-cuda11x",
+        "python -m pip install cupy-cuda12x",
+    ]
+
+
+def test_what_is_said_of_a_cupy_ends_once_it_is_done(machine: Machine) -> None:
+    machine.driver = Driver(CARDS, version="535.104.05", cuda=12020)
+    for name in ("cupy-cuda13x", "cupy-cuda12x"):  # as it was until now: the other one, installed over it
+        machine.install(name, "14.0.0")
+    mends = {found["mend"] for found in machine.page().all_about("CuPy")}
+    assert mends == {
+        "python -m pip uninstall -y cupy-cuda13x cupy-cuda12x\npython -m pip install cupy-cuda12x"
+    }
+
+
+def test_two_lines_are_shown_as_two_lines(machine: Machine) -> None:
+    machine.install("cupy-cuda12x", "13.6.0")
+    machine.install("cupy-cuda11x", "13.6.0")
+    page = machine.page()
+    lines = "      python -m pip uninstall -y cupy-cuda12x cupy-cuda11x\n      python -m pip install cupy-cuda12x\n"
+    assert lines in page.text
+    assert lines.replace("      ", "  ") in page.report
+    assert "cupy-cuda11x\npython -m pip install" in page.html
 
 
 # One beside another

@@ -74,6 +74,21 @@ def test_an_extension_of_the_user_s_own_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        ({"JUPYTER_PATH": "/apps/other:/apps/jupyter"}, "apps/jupyter"),
+        ({"XDG_DATA_HOME": "/scratch/maria"}, "scratch/maria/jupyter"),
+        ({"JUPYTER_DATA_DIR": "/scratch/data"}, "scratch/data"),
+    ],
+)
+def test_extensions_are_looked_for_where_jupyter_does(
+    tmp_path: Path, variables: dict[str, str], place: str
+) -> None:
+    serve(tmp_path, place=place, anywidget="0.11.0", manager="5.0.17")
+    assert look(read_front_end(BROWSED | variables, 0, has_answered=False, root=tmp_path)) == []
+
+
+@pytest.mark.parametrize(
     ("environment", "line"),
     [
         ({}, LAB),

@@ -14,6 +14,7 @@ from gpu_magic.diagnosis.checks.device_files import check_device_files
 from gpu_magic.diagnosis.facts import DeviceFile, Facts, System
 from tests.conftest import ROOT
 from tests.machine import CARDS, MIG, Driver
+from tests.processes import missing
 
 if TYPE_CHECKING:
     from tests.diagnosis.conftest import Machine
@@ -51,6 +52,13 @@ def test_a_gpu_without_a_driver(machine: Machine) -> None:
     found = machine.page().about("driver")
     assert found["what"] == "This machine has an NVIDIA GPU, and no driver for it."
     assert found["mend"].startswith("https://docs.nvidia.com/")
+
+
+def test_a_build_is_not_called_fine_where_no_driver_could_be_asked(machine: Machine) -> None:
+    machine.driver = None
+    put_gpu_on_the_bus(machine)
+    machine.install_torch("2.13.0", "13.0", label="+cu130")
+    assert machine.page().row("PyTorch") == "2.13.0+cu130, built for CUDA 13.0"
 
 
 def test_a_module_without_its_libraries(machine: Machine) -> None:
@@ -105,6 +113,17 @@ def test_a_container_without_the_capability_compute_has_no_cuda(machine: Machine
     assert machine.page(NVIDIA_DRIVER_CAPABILITIES="all").findings == []
 
 
+@pytest.mark.parametrize(
+    "path", ["usr/lib/x86_64-linux-gnu/libcuda.so.1", ".singularity.d/libs/libcuda.so.1"]
+)
+def test_a_container_that_has_cuda_has_it_whatever_the_variable_says(machine: Machine, path: str) -> None:
+    """With CDI, as Podman's, and with Apptainer nobody reads the variable, which can be the image's."""
+    machine.write(".dockerenv")
+    machine.write(path)
+    machine.devices()
+    assert machine.page(NVIDIA_DRIVER_CAPABILITIES="utility").findings == []
+
+
 def test_a_service_that_has_given_none(machine: Machine) -> None:
     machine.driver = None
     machine.write(".dockerenv")
@@ -127,6 +146,23 @@ def test_what_the_driver_refuses(machine: Machine, refusal: int, what: str, mend
     assert found["mend"] == mend
 
 
+@pytest.mark.parametrize(
+    ("refusal", "what"),
+    [
+        (18, "libraries of another version than its host's kernel module"),
+        (9, "its kernel module is not loaded"),
+    ],
+)
+def test_a_container_s_driver_is_its_host_s(machine: Machine, refusal: int, what: str) -> None:
+    """In a container neither `reboot` nor `modprobe` works, and one that is started anew has the new driver."""
+    machine.driver = Driver(CARDS, refuse=refusal)
+    machine.write(".dockerenv")
+    found = machine.page().about("driver")
+    assert what in found["what"]
+    assert "host" in found["meaning"]
+    assert found["mend"] == ("docker restart …" if refusal == 18 else "sudo modprobe nvidia")
+
+
 def test_a_driver_without_a_gpu_in_a_container(machine: Machine) -> None:
     machine.driver = Driver(())
     machine.write(".dockerenv")
@@ -138,8 +174,10 @@ def test_a_driver_without_a_gpu_in_a_container(machine: Machine) -> None:
 # Device files
 
 
+# In CI they run there as well, and fail: nothing is skipped in silence.
 needs_root = pytest.mark.skipif(
-    os.getuid() != 0, reason="only root can make device files, and give up its power"
+    os.getuid() != 0 and not os.environ.get("CI"),
+    reason="only root can make device files and programs that run as root, and give up its power",
 )
 # Root without the capabilities by which it opens every file (capset(2), 1 << CAP_DAC_OVERRIDE | 1 << CAP_DAC_READ_SEARCH).
 POWERLESS = """
@@ -173,7 +211,7 @@ def test_device_files_of_a_group_are_opened_by_joining_it(machine: Machine) -> N
     groups = {one.gr_name for one in grp.getgrall()}
     group = next((name for name in ("video", "render") if name in groups), None)
     if group is None:
-        pytest.skip("there is neither a group video nor a group render here")
+        missing("there is neither a group video nor a group render here")
     machine.devices("nvidiactl", "nvidia-uvm", "nvidia0")
     for file in (machine.root / "dev").iterdir():
         shutil.chown(file, group=group)
@@ -191,13 +229,38 @@ def test_a_device_file_of_memory_that_is_missing(machine: Machine) -> None:
 
 
 @needs_root
+def test_a_device_file_that_cuda_makes_itself_is_not_missing(machine: Machine) -> None:
+    """After a start of the machine it is not there until the first program uses CUDA: nvidia-modprobe(1)."""
+    machine.devices("nvidiactl", "nvidia0")
+    machine.write("usr/bin/nvidia-modprobe", mode=0o4755)
+    page = machine.page()
+    assert page.findings == []
+    assert page.row("device files") == "/dev/nvidiactl and those of 1 GPU: fine"
+    (machine.root / "usr/bin/nvidia-modprobe").chmod(0o755)
+    assert machine.page().about("device files")["what"].startswith("/dev/nvidia-uvm is missing")
+
+
+def test_files_of_gpus_that_others_were_given(machine: Machine) -> None:
+    """A scheduler closes the others' files: those that this user was given are open."""
+    machine.devices()
+    for number in (0, 3):
+        (machine.root / f"dev/nvidia{number}").chmod(0)
+    page = machine.page(before=POWERLESS if os.getuid() == 0 else "")
+    assert page.wrong == []
+    found = page.about("device files")
+    assert found["severity"] == "worth knowing"
+    assert found["what"] == "This user may not open /dev/nvidia0 and /dev/nvidia3."
+    assert "CUDA leaves them out" in found["meaning"]
+
+
+@needs_root
 def test_a_device_file_with_no_driver_behind_it(machine: Machine) -> None:
     try:
         os.mknod(machine.root / "device", 0o20666, os.makedev(250, 254))  # a number that nothing has
         os.close(os.open(machine.root / "device", os.O_RDWR))
     except OSError as error:
         if error.errno not in (6, 19):  # ENXIO, ENODEV
-            pytest.skip(f"no device file can be opened here: {error}")
+            missing(f"no device file can be opened here: {error}")
     machine.devices("nvidia0")
     (machine.root / "device").rename(machine.root / "dev/nvidiactl")
     found = machine.page().about("device files")
@@ -317,9 +380,21 @@ def test_an_old_pynvml_that_hides_nvidia_s(machine: Machine) -> None:
 def test_an_older_one_has_overwritten_it(machine: Machine) -> None:
     machine.install("pynvml", "8.0.4", files=["pynvml.py"])
     page = machine.page(PYTHONPATH=f"{PROGRAMS / 'pynvml_11'}:{ROOT}")
-    assert page.about("NVML's binding")["mend"] == (
-        'python -m pip install --force-reinstall "pynvml>=13" nvidia-ml-py'
-    )
+    assert page.about("NVML's binding")["mend"].splitlines() == [
+        "python -m pip uninstall -y pynvml",
+        "python -m pip install --force-reinstall nvidia-ml-py",
+    ]
+
+
+def test_an_older_one_is_not_removed_with_nvidia_s_file(machine: Machine) -> None:
+    """What was installed last works: to remove pynvml removes pynvml.py, which is nvidia-ml-py's."""
+    machine.install("pynvml", "8.0.4", files=["pynvml.py"])
+    found = machine.page().about("NVML's binding")
+    assert found["severity"] == "worth knowing"
+    assert found["mend"].splitlines() == [
+        "python -m pip uninstall -y pynvml",
+        "python -m pip install --force-reinstall nvidia-ml-py",
+    ]
 
 
 def test_a_source_that_fails_is_one_line(machine: Machine) -> None:

@@ -89,6 +89,16 @@ def test_a_kernel_that_was_started_with_none(start_kernel: Callable[..., Kernel]
     assert kernel.run(SEEN).stdout == "4\n"
 
 
+def test_quotes_that_a_kernel_was_started_with(start_kernel: Callable[..., Kernel]) -> None:
+    """As `export CUDA_VISIBLE_DEVICES=\\"2,0\\"` and env files of containers leave them."""
+    kernel = start_kernel(CUDA_VISIBLE_DEVICES='"2,0"')
+    kernel.run("%load_ext gpu_magic")
+    (found,) = findings(kernel, MASK)
+    assert (found["severity"], found["mend"]) == ("wrong", "%gpus 2,0 --force")
+    assert kernel.run(found["mend"]).status == "ok"
+    assert kernel.run(SEEN).stdout == "2\n"
+
+
 def test_where_force_is_forbidden_it_is_not_recommended(start_kernel: Callable[..., Kernel]) -> None:
     kernel = start_kernel(CUDA_VISIBLE_DEVICES="", GPU_MAGIC_ALLOW_FORCE="0")
     kernel.run("%load_ext gpu_magic")
@@ -216,7 +226,9 @@ def test_a_lost_gpu_is_left_out_by_what_is_said(kernel: Kernel) -> None:
 def test_a_driver_that_was_updated_is_said(kernel: Kernel) -> None:
     kernel.change_machine(Driver(CARDS, refuse=18))
     (found,) = findings(kernel, "driver")
-    assert found["mend"] == "sudo reboot"
+    assert found["severity"] == "wrong"
+    # In a container it is its host that can do something.
+    assert found["mend"] in ("sudo reboot", "docker restart …", "podman restart …", "kubectl delete pod …")
 
 
 def test_a_gpu_that_hangs_does_not_keep_it_waiting(kernel: Kernel) -> None:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.diagnosis.commands import RESTARTS, install, restart, uninstall
-from gpu_magic.diagnosis.cuda_versions import fit, lowest_driver, major
+from gpu_magic.diagnosis.cuda_versions import fit, is_older, lowest_driver, major
 from gpu_magic.diagnosis.finding import Finding
 from gpu_magic.diagnosis.known import capabilities, driver_cuda, has_gpu, nvidia_gpus, program, system
-from gpu_magic.diagnosis.wheels import fitting_build, has_code_for
+from gpu_magic.diagnosis.wheels import fitting_build, fitting_sibling, has_code_for
+from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["check_builds"]
 
 _BLIND = 'It ends with "no kernel image is available for execution on the device".'
+# What it says itself: "CUDA kernels will be jit-compiled from PTX, which could take 30 minutes or longer."
+_COMPILES = (
+    "TensorFlow compiles its code for it when it starts, which can take half an hour, or fails. A newer "
+    "release of TensorFlow may have it."
+)
 _OF_JETSON = "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform"
 _INDEX_OF_JETSON = {"R36": "https://pypi.jetson-ai-lab.io/jp6/cu126"}
 
@@ -28,38 +34,97 @@ def check_builds(facts: Facts) -> Iterator[Finding]:
     packages = facts.packages
     if packages is UNKNOWN:
         return
+    if facts.machine is not UNKNOWN and facts.machine.simulated:
+        yield from _on_simulated(packages, facts)
+        return
     has_nvidia, is_amd = has_gpu(facts), _is_amd(facts)
-    # Where another framework is in use, or can use the GPU, this one may be meant to leave it alone.
-    is_other = any(build.loaded or not build.is_cpu_only for build in packages.builds)
     for build in packages.builds:
         mend = _mend(build, packages, facts)
+        # Where another framework is in use, or can use the GPU, this one may be meant to leave it alone.
+        others = [other for other in packages.builds if other is not build]
+        is_meant = not build.loaded and any(other.loaded or other.is_complete for other in others)
+        has_any = has_nvidia or is_amd
+        severity: Severity = "wrong" if has_any and not is_meant else "worth knowing"
         if _is_outdated(build):
             yield _not_loaded_yet(build, facts)
         elif build.is_cpu_only:
-            is_meant = is_other and not build.loaded
-            severity: Severity = "wrong" if (has_nvidia or is_amd) and not is_meant else "worth knowing"
             yield _cpu_only(build, severity, mend if has_nvidia else "", facts)
         elif has_nvidia and build.cuda == "":
-            what = f"{_named(build)} was built for AMD's GPUs (ROCm), and this machine has NVIDIA's."
+            kind = build.other or "AMD's GPUs (ROCm)"
+            what = f"{_named(build)} was built for {kind}, and this machine has NVIDIA's."
             yield Finding("wrong", build.framework, what, _then(facts), mend)
-        elif is_amd and not has_nvidia and build.rocm == "":
+        elif is_amd and not has_nvidia and build.rocm == "" and not build.other:
             what = f"{_named(build)} was built for NVIDIA's GPUs (CUDA), and this machine has AMD's."
             yield Finding(
                 "wrong", build.framework, what, "A build for ROCm is needed: https://rocm.docs.amd.com"
             )
         elif (found := _of_cuda(build, mend, facts)) is not None:
             yield found
-        if build.lacks:
-            yield Finding(
-                "wrong", build.framework, f"{_named(build)} lacks {build.lacks}.", _then(facts), mend
-            )
+        yield from _around(build, packages, mend, severity, facts)
+
+
+def _on_simulated(packages: Packages, facts: Facts) -> Iterator[Finding]:
+    """Find what matters also where the GPUs do not exist, which no build has to fit."""
+    for build in packages.builds:
+        if _is_outdated(build):
+            yield _not_loaded_yet(build, facts)
+        elif build.is_cpu_only:
+            what = f"{_named(build)} is a CPU-only build."
+            yield Finding("worth knowing", build.framework, what, "With SIMULATED GPUs that is right.")
         if build.beside:
-            what = f"{build.package} and {' and '.join(build.beside)} are installed over each other."
-            meaning = (
-                "Which files are whose is not known any more: remove all of them, and install one again."
-            )
-            remove = uninstall(program(facts), " ".join([build.package, *build.beside]), build.installer)
-            yield Finding("worth knowing", build.framework, what, meaning, remove)
+            yield _beside(build, "", facts)
+
+
+def _around(
+    build: Build, packages: Packages, mend: str, severity: Severity, facts: Facts
+) -> Iterator[Finding]:
+    """Find what is missing or in the way beside a build."""
+    has_nvidia = has_gpu(facts)
+    if (
+        build.behind
+        and has_nvidia
+        and (build.is_cpu_only or build.cuda == "" or _of_cuda(build, mend, facts))
+    ):
+        yield _several(build, facts)
+    if build.framework == "PyTorch" and has_nvidia:
+        yield from _siblings(build, packages, facts)
+    if build.lacks and has_nvidia:  # without a GPU it is not missed
+        what = f"{_named(build)} lacks {build.lacks}."
+        yield Finding(severity, build.framework, what, _then(facts) if mend else "", mend)
+    if build.beside:
+        yield _beside(build, mend, facts)
+
+
+def _several(build: Build, facts: Facts) -> Finding:
+    """Say that a build that can't be used is before another one in `sys.path`."""
+    what = f"{build.framework} is installed more than once: {build.version} hides {listed(build.behind)}."
+    meaning = (
+        f"Python takes the first in sys.path, as that of the user or of PYTHONPATH; {build.package}.__file__ "
+        "tells where it is. Where pip may remove it:"
+    )
+    mend = uninstall(program(facts), build.package, build.installer)
+    return Finding("worth knowing", build.framework, what, meaning, mend)
+
+
+def _siblings(build: Build, packages: Packages, facts: Facts) -> Iterator[Finding]:
+    for name, version in packages.siblings:
+        if mend := fitting_sibling(name, version, build, program(facts)):
+            what = f"{name} {version} was not built for PyTorch {build.version}."
+            yield Finding("wrong", build.framework, what, f"Its operators fail on GPUs. {_then(facts)}", mend)
+
+
+def _beside(build: Build, mend: str, facts: Facts) -> Finding:
+    """Find distributions that are in each other's way."""
+    names = [build.package, *build.beside]
+    if build.framework == "JAX":  # its plug-ins have files of their own
+        names = [part for part in build.parts if part.endswith("-plugin")]
+        what = f"{' and '.join(names)} are both installed."
+        meaning = "JAX takes one of them for CUDA, and shows an error for the other. To have one alone:"
+        return Finding("worth knowing", build.framework, what, meaning, mend)
+    what = f"{' and '.join(names)} are installed over each other."
+    meaning = "Which files are whose is not known any more: remove all of them, and install one again."
+    remove = uninstall(program(facts), " ".join(names), build.installer)
+    return Finding("worth knowing", build.framework, what, meaning, mend or remove)
 
 
 def _cpu_only(build: Build, severity: Severity, mend: str, facts: Facts) -> Finding:
@@ -100,11 +165,13 @@ def _of_cuda(build: Build, mend: str, facts: Facts) -> Finding | None:
     if not blind:
         return None
     first = blind[0]
-    capability = ".".join(map(str, first.speed.capability)) if first.speed is not UNKNOWN else ""
+    capability = first.speed.capability if first.speed is not UNKNOWN else (0, 0)
     what = (
         f"{_named(build)} was built for CUDA {build.cuda}, which has no code for {first.label} "
-        f"({first.name}, compute capability {capability})."
+        f"({first.name}, compute capability {'.'.join(map(str, capability))})."
     )
+    if build.framework == "TensorFlow" and is_older(build.cuda, capability):
+        return Finding("worth knowing", build.framework, what, _COMPILES, mend)
     return Finding(
         "wrong" if len(blind) == len(nvidia_gpus(facts)) else "worth knowing",
         build.framework,

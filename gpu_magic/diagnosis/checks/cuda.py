@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.diagnosis.checks.visible_devices import wish_of
+from gpu_magic.diagnosis.checks.visible_devices import choose_meant
 from gpu_magic.diagnosis.commands import choose, restart
 from gpu_magic.diagnosis.finding import Finding
 from gpu_magic.process.state import State
@@ -58,8 +58,10 @@ def check_cuda(facts: Facts) -> Iterator[Finding]:
 def _started_without(kernel: Kernel, machine: Inventory | None) -> Finding:
     guard = kernel.guard
     what = f"{guard.runtime} was {guard.seen} while no GPU was visible to it, and keeps that."
-    wish = "auto" if machine is None else wish_of(kernel, machine)
-    mend = choose(kernel.program, wish, is_too_late=True)
+    if machine is None:
+        mend = choose(kernel.program, "auto", is_too_late=True)
+    else:
+        mend = choose_meant(kernel, machine, is_too_late=True)
     meaning = "What is set or chosen later has no effect on this process."
     if kernel.program != "kernel":
         meaning += f" {restart(kernel.program)} Then, before anything uses {guard.runtime}:"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.diagnosis.facts import DeviceFile, Facts, System
 
-__all__ = ["check_device_files", "refused"]
+__all__ = ["check_device_files", "refused", "start_anew"]
 
 _CONTROL, _MEMORY = "/dev/nvidiactl", "/dev/nvidia-uvm"
 
@@ -25,13 +25,13 @@ def check_device_files(facts: Facts) -> Iterator[Finding]:
     if any(file.error == "EPERM" and file.is_permitted for file in where.devices):
         yield _taken_away(where)
     elif closed := [file for file in where.devices if _is_closed(file)]:
-        yield _closed(closed)
+        yield _closed(closed, where)
     gone = [file.path for file in where.devices if file.error in ("ENXIO", "ENODEV")]
     if gone:
         what = f"{listed(gone)} is there, and no driver behind it: NVIDIA's kernel module is not loaded."
         yield Finding("wrong", "device files", what, mend="sudo modprobe nvidia && sudo modprobe nvidia-uvm")
     paths = {file.path for file in where.devices}
-    if _CONTROL in paths and _MEMORY not in paths and not gone:
+    if _CONTROL in paths and _MEMORY not in paths and not gone and not where.makes_devices:
         yield Finding(
             "wrong",
             "device files",
@@ -50,11 +50,17 @@ def refused(where: System) -> bool:
     )
 
 
+def start_anew(where: System) -> str:
+    """Return how a container is started anew, from its host."""
+    mends = {"kubernetes": "kubectl delete pod …", "podman": "podman restart …"}
+    return mends.get(where.container, "docker restart …")
+
+
 def _is_closed(file: DeviceFile) -> bool:
     return not file.is_permitted or file.error == "EACCES"
 
 
-def _closed(files: list[DeviceFile]) -> Finding:
+def _closed(files: list[DeviceFile], where: System) -> Finding:
     paths = [file.path for file in files]
     shown = listed(paths) if len(paths) < 4 else f"{paths[0]} and {len(paths) - 1} more device files"  # noqa: PLR2004
     group = next((file.group for file in files if file.group), "")
@@ -67,6 +73,10 @@ def _closed(files: list[DeviceFile]) -> Finding:
             f"They are open to the group {group}; it is joined at the next login.",
             f'sudo usermod -aG {group} "$USER"',
         )
+    of_gpus = {file.path for file in where.devices if file.path[-1].isdigit()}
+    if of_gpus > set(paths):  # no control file is closed, and a GPU's own is open
+        meaning = "A scheduler closes those of GPUs that others were given: CUDA leaves them out."
+        return Finding("worth knowing", "device files", what, meaning)
     meaning = "CUDA sees no GPU. An administrator can open them; a scheduler may have closed them on purpose."
     return Finding("wrong", "device files", what, meaning, "sudo chmod a+rw /dev/nvidia*")
 
@@ -77,9 +87,8 @@ def _taken_away(where: System) -> Finding:
         return Finding(
             "wrong", "device files", what, "A cgroup of this session, a job's for example, has no GPU."
         )
-    mends = {"kubernetes": "kubectl delete pod …", "podman": "podman restart …"}
     meaning = (
         "This container has lost its GPUs: `systemctl daemon-reload` on its host does that "
         "(nvidia-docker #1730). It has them again once it is started anew, from its host:"
     )
-    return Finding("wrong", "device files", what, meaning, mends.get(where.container, "docker restart …"))
+    return Finding("wrong", "device files", what, meaning, start_anew(where))

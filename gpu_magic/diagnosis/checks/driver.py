@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.nvml import HUNG_DRIVER, NO_GPU
 from gpu_magic.devices.nvml_calls import NO_LIBRARY, NOT_LOADED, OUTDATED, REFUSED
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.diagnosis.checks.device_files import refused
+from gpu_magic.diagnosis.checks.device_files import refused, start_anew
 from gpu_magic.diagnosis.finding import Finding
 from gpu_magic.diagnosis.known import has_gpu, real_machine, system
 
@@ -56,7 +56,8 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
 def _capabilities(where: System) -> Iterator[Finding]:
     """Find a container that was given the driver without CUDA."""
     given = {one.strip() for one in (where.capabilities or "").split(",")} - {""}
-    if where.container and given and not given & {"compute", "all"}:
+    # Where containers are started by CDI, or by Apptainer, nobody reads the variable.
+    if where.container and given and not given & {"compute", "all"} and not where.has_cuda:
         yield Finding(
             "wrong",
             _DRIVER,
@@ -86,13 +87,12 @@ def _no_gpu(problem: str, where: System | None, facts: Facts) -> Iterator[Findin
         if other := problem.replace(NO_LIBRARY, "").strip():  # why AMD's GPUs can't be read, either
             yield Finding("wrong", _DRIVER, other)
     elif OUTDATED in problem:
-        what = "The NVIDIA driver was updated while its old kernel module is still loaded."
-        yield Finding(
-            "wrong", _DRIVER, what, "Nothing can use the GPUs until the machine was restarted.", "sudo reboot"
-        )
+        yield _outdated(where)
     elif NOT_LOADED in problem:
         what = "The NVIDIA driver is installed, and its kernel module is not loaded."
         meaning = "After an update of the system's kernel the driver may have to be installed again."
+        if where is not None and where.container:
+            meaning = f"{meaning} On the host of this container:"
         yield Finding("wrong", _DRIVER, what, meaning, "sudo modprobe nvidia")
     elif NO_GPU in problem:
         yield _none_given(where)
@@ -102,6 +102,20 @@ def _no_gpu(problem: str, where: System | None, facts: Facts) -> Iterator[Findin
     elif where is None or not refused(where):  # else `check_device_files` says why
         mend = "sudo chmod a+rw /dev/nvidia*" if REFUSED in problem else ""
         yield Finding("wrong", _DRIVER, problem, mend=mend)
+
+
+def _outdated(where: System | None) -> Finding:
+    """Say that the driver's libraries and its kernel module are of different versions."""
+    if where is not None and where.container not in ("", "apptainer"):  # it takes the host's at each start
+        what = "This container has the driver's libraries of another version than its host's kernel module."
+        meaning = (
+            "The host's driver was updated since it was started, or the image brings its own. If nvidia-smi "
+            "fails on the host, too, that has to be restarted; else, from the host:"
+        )
+        return Finding("wrong", _DRIVER, what, meaning, start_anew(where))
+    what = "The NVIDIA driver was updated while its old kernel module is still loaded."
+    meaning = "Nothing can use the GPUs until the machine was restarted."
+    return Finding("wrong", _DRIVER, what, meaning, "sudo reboot")
 
 
 def _none_given(where: System | None) -> Finding:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.diagnosis.finding import Finding
+from gpu_magic.diagnosis.front_end import missing_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,32 +23,14 @@ def check_front_end(facts: Facts) -> Iterator[Finding]:
     front, packages, kernel = facts.front_end, facts.packages, facts.kernel
     if front is UNKNOWN or packages is UNKNOWN or kernel is UNKNOWN or kernel.program != "kernel":
         return
-    here = packages.version("anywidget")
-    if front.is_known and not front.has_answered:  # a page that has answered has what it needs
-        missing = "anywidget" * (not front.anywidget) or "ipywidgets" * (not front.manager)
-        wanted = what = ""
-        if missing:
-            wanted = missing
-            what = f"The Jupyter server's environment has no {missing}, which is the page's part of a panel."
-        elif here and _series(here) != _series(front.anywidget):
-            wanted = f"anywidget=={here}"
-            what = (
-                f"Pages have anywidget {front.anywidget} of the Jupyter server, and this kernel has {here}."
-            )
-        if wanted:
-            mend = f"{front.prefix}/bin/python -m pip install {wanted}"
-            meaning = f"{_TABLE}After this, load the page again:"
-            yield Finding("worth knowing", _ABOUT, what, meaning, mend, public=what)
-            return
+    missing = missing_there(front, packages.version("anywidget"))
+    if missing and not front.has_answered:  # a page that has answered has what it needs
+        meaning = f"{_TABLE}After this, load the page again:"
+        yield Finding("worth knowing", _ABOUT, missing.what, meaning, missing.mend, public=missing.what)
+        return
     if front.panels and not front.has_answered:
         what = "A panel was shown, and no page has answered it."
         meaning = (
             f"{_TABLE}It does so until the page is loaded again, and for good where it has no anywidget:"
         )
         yield Finding("worth knowing", _ABOUT, what, meaning, "pip install anywidget")
-
-
-def _series(version: str) -> str:
-    """Return the part that has to be the same on both sides: `0.11`."""
-    found = re.match(r"\d+\.\d+", version)
-    return found[0] if found else version

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.diagnosis.commands import choose
+from gpu_magic.diagnosis.checks.visible_devices import choose_meant
+from gpu_magic.diagnosis.commands import choose, choose_devices
 from gpu_magic.diagnosis.finding import Finding
 from gpu_magic.diagnosis.known import nvidia_gpus, program
 
@@ -21,40 +22,52 @@ _ABOUT = "GPUs"
 
 
 def check_gpus(facts: Facts) -> Iterator[Finding]:
-    gpus = nvidia_gpus(facts)
-    for gpu in gpus:
-        if gpu.problem:
-            yield _silent(gpu, facts)
-        elif gpu.is_prohibited:
-            what = f"{gpu.label} is in compute mode Prohibited: no process can use CUDA on it."
-            yield Finding("wrong", _ABOUT, what, "An administrator can change that:", _set_default(gpu))
-        elif gpu.is_split and not gpu.mig:
-            yield Finding(
-                "wrong",
-                _ABOUT,
-                f"{gpu.label} is in MIG mode and has no MIG instance: CUDA can't use it.",
-                "An administrator makes instances; the whole GPU as one:",
-                f"sudo nvidia-smi mig -i {gpu.index} -cgi 0 -C",
-            )
-        elif gpu.is_taken:
-            yield _taken(gpu, facts)
+    for gpu in nvidia_gpus(facts):
+        found = _of_gpu(gpu, facts)
+        if found is not None and _is_hidden(gpu, facts):  # of the others' it is good to know
+            yield Finding("worth knowing", _ABOUT, found.what, "This process does not see it.")
+        elif found is not None:
+            yield found
+
+
+def _of_gpu(gpu: Gpu, facts: Facts) -> Finding | None:
+    if gpu.problem:
+        return _silent(gpu, facts)
+    if gpu.is_prohibited:
+        what = f"{gpu.label} is in compute mode Prohibited: no process can use CUDA on it."
+        return Finding("wrong", _ABOUT, what, "An administrator can change that:", _set_default(gpu))
+    if gpu.is_split and not gpu.mig:
+        return Finding(
+            "wrong",
+            _ABOUT,
+            f"{gpu.label} is in MIG mode and has no MIG instance: CUDA can't use it.",
+            "An administrator makes instances; the whole GPU as one:",
+            f"sudo nvidia-smi mig -i {gpu.index} -cgi 0 -C",
+        )
+    return _taken(gpu, facts) if gpu.is_taken else None
+
+
+def _is_hidden(gpu: Gpu, facts: Facts) -> bool:
+    """Return whether it is known that this process does not see a GPU."""
+    seen = UNKNOWN if facts.kernel is UNKNOWN else facts.kernel.seen
+    return seen is not UNKNOWN and seen != () and gpu.label not in seen
 
 
 def _silent(gpu: Gpu, facts: Facts) -> Finding:
-    others = [one.number_text for one in nvidia_gpus(facts) if not one.problem]
+    others = tuple(one for one in nvidia_gpus(facts) if not one.problem)
+    what = f"{gpu.label} is {gpu.problem}."
+    if not others or facts.machine is UNKNOWN:
+        return Finding("wrong", _ABOUT, what, mend="sudo reboot")
     meaning = (
         "While it is visible, CUDA may not start at all, or count the others differently. A reboot brings a "
-        "lost GPU back, or an administrator by nvidia-smi --gpu-reset. Until then, without it:"
+        "lost GPU back, or an administrator by nvidia-smi --gpu-reset."
     )
-    if not others:
-        return Finding("wrong", _ABOUT, f"{gpu.label} is {gpu.problem}.", mend="sudo reboot")
-    return Finding(
-        "wrong",
-        _ABOUT,
-        f"{gpu.label} is {gpu.problem}.",
-        meaning,
-        choose(program(facts), ",".join(others), is_too_late=_is_too_late(facts)),
-    )
+    is_too_late = _is_too_late(facts)
+    if facts.kernel is UNKNOWN or facts.kernel.variables.mask is None:
+        mend = choose_devices(program(facts), others, facts.machine, is_too_late=is_too_late)
+    else:
+        mend = choose_meant(facts.kernel, facts.machine, is_too_late=is_too_late)
+    return Finding("wrong", _ABOUT, what, f"{meaning} Until then, without it:" if mend else meaning, mend)
 
 
 def _taken(gpu: Gpu, facts: Facts) -> Finding:

@@ -41,7 +41,7 @@ def check_leftovers(facts: Facts) -> Iterator[Finding]:
             "worth knowing",
             "own processes",
             f"{kernel}{called} (pid {pid}) is yours too: it has {what}{age}.",
-            "If it is left over:",
+            "" if facts.machine.simulated else "If it is left over:",  # nothing runs there to be ended
             "" if facts.machine.simulated else ends,
             public=f"Another process of this user has {what}{age}.",
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpu_magic.diagnosis.commands import command
 from gpu_magic.diagnosis.finding import Finding
-from gpu_magic.diagnosis.known import system
+from gpu_magic.diagnosis.known import program, system
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def check_mps(facts: Facts) -> Iterator[Finding]:
             "MPS",
             f"{about}: {shortened(where.mps_folder, 60)}.",
             "CUDA works without MPS, unless the GPU is in an exclusive compute mode. To start it there:",
-            "nvidia-cuda-mps-control -d",
+            command(program(facts), "nvidia-cuda-mps-control -d"),
             public=f"{about}.",
         )
     if where.mps_share and where.mps_share.strip() not in ("100", "100.0"):
@@ -38,5 +39,7 @@ def check_mps(facts: Facts) -> Iterator[Finding]:
             "MPS",
             f"{_SHARE}={shortened(where.mps_share, 20)}: CUDA uses that share of each GPU's multiprocessors.",
             "To have all of them, before CUDA is started:",
-            f'import os; os.environ.pop("{_SHARE}", None)',
+            f"unset {_SHARE}"
+            if program(facts) == "shell"
+            else f'import os; os.environ.pop("{_SHARE}", None)',
         )

@@ -20,7 +20,7 @@ def check_simulation(facts: Facts) -> Iterator[Finding]:
     kernel = facts.kernel
     if kernel is UNKNOWN or not kernel.simulate or facts.machine is UNKNOWN or not facts.machine.simulated:
         return
-    mends = {"shell": "unset GPU_MAGIC_SIMULATE", "python": 'os.environ.pop("GPU_MAGIC_SIMULATE")'}
+    mends = {"shell": "unset GPU_MAGIC_SIMULATE", "python": 'import os; os.environ.pop("GPU_MAGIC_SIMULATE")'}
     mend = "%env GPU_MAGIC_SIMULATE=" if is_ipython(kernel.program) else mends[kernel.program]
     what = "GPU_MAGIC_SIMULATE is set: the GPUs here are SIMULATED and do not exist."
     yield Finding("worth knowing", "GPUs", what, "To see this machine's own:", mend)
