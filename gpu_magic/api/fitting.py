@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import FitError
@@ -134,6 +135,6 @@ def _size(given: int | str | None) -> int | None:
     if given is None:
         return None
     text = str(given)
-    if isinstance(given, bool) or not text.isdecimal() or not 0 < int(text) < 1 << 31:
+    if isinstance(given, bool) or not re.fullmatch(r"[0-9]{1,10}", text) or not 0 < int(text) < 1 << 31:
         raise FitError(f"--batch is a number of items, and not {text:.40}.")
     return int(text)

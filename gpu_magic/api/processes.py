@@ -24,8 +24,9 @@ def my_processes() -> OwnProcesses:
     Returns
     -------
     OwnProcesses
-        A sequence that shows itself as a table. Each has `pid`, `name`, `notebook`, `age` in seconds, and
-        `memory` in bytes by device.
+        A sequence that shows itself as a table, and below it what other notebooks of this user have claimed
+        without memory there. Each has `pid`, `name`, `notebook`, `age` in seconds, and `memory` in bytes by
+        device.
 
     Raises
     ------

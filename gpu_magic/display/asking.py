@@ -1,27 +1,22 @@
-"""What is said where users ask each other for GPUs."""
+"""What becomes of it when users ask each other for GPUs, and answer: `%gpus --ask`, `--give-up`, `--keep`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from gpu_magic.display.choice import Choice
-from gpu_magic.text import listed, printable, since_text
+from gpu_magic.display.notes import it_or_them, labels, owner_text
+from gpu_magic.text import listed, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from gpu_magic.devices.model import Device
     from gpu_magic.display.memory import Freed
     from gpu_magic.process.asking import Asking, Giving
-    from gpu_magic.process.news import News, Reply
     from gpu_magic.process.notes import OpenNote
 
-__all__ = ["Asked", "GivenUp", "Kept", "how_to_answer", "news_lines", "note_text", "reply_text"]
-
-_HOW_TO_ANSWER = "%gpus --give-up ends your claim and frees memory; %gpus --keep says no."
-_OF_STARTED = (
-    "What this kernel has started has claimed it: see %gpu_tasks, %gpu_cluster; %gpus --keep says no."
-)
+__all__ = ["Asked", "GivenUp", "Kept"]
 
 
 class Asked:
@@ -44,11 +39,11 @@ class Asked:
 
     def __repr__(self) -> str:
         claims = self._asking.claims
-        of = listed(_who(claim.owner, claim.notebook) for claim in claims)
+        of = listed(owner_text(claim.owner, claim.notebook) for claim in claims)
         numbers = ",".join(device.number_text for device in self.devices)
         return printable(
-            f"Asked for {_labels(self.devices)}: {of}. The answer is shown with a later cell of yours. "
-            f"%gpus {numbers} --wait 30m waits until nobody else has {_it(self.devices)}."
+            f"Asked for {labels(self.devices)}: {of}. The answer is shown with a later cell of yours. "
+            f"%gpus {numbers} --wait 30m waits until nobody else has {it_or_them(self.devices)}."
         )
 
 
@@ -83,7 +78,7 @@ class GivenUp:
     def _lines(self) -> Iterator[str]:
         giving = self._giving
         told = f"; {_askers(giving.told)} can read that" if giving.told else ""
-        yield f"Given up: {_labels(giving.devices)}{told}."
+        yield f"Given up: {labels(giving.devices)}{told}."
         if giving.outcome is not None:
             yield from str(Choice(giving.outcome)).split("\n")
         if self._freed is not None:
@@ -114,58 +109,8 @@ class Kept:
         return tuple(dict.fromkeys(device for note in self._notes for device in note.devices))
 
     def __repr__(self) -> str:
-        return printable(f"Kept: {_labels(self.devices)}; {_askers(self._notes)} can read that.")
-
-
-def note_text(note: OpenNote) -> str:
-    """Return what somebody asks: `bob (eval.ipynb) asks for GPU 3, since 14:02: my deadline is tonight`."""
-    asked = note.note
-    where, what = f" ({asked.notebook})" if asked.notebook else "", f": {asked.text}" if asked.text else ""
-    return printable(
-        f"{asked.owner}{where} asks for {_labels(note.devices)}, since {since_text(asked.since)}{what}"
-    )
-
-
-def news_lines(news: News) -> Iterator[str]:
-    """Yield what is to be said before a cell runs."""
-    yield from map(note_text, news.notes)
-    yield from how_to_answer(news.notes)
-    yield from map(reply_text, news.replies)
-
-
-def how_to_answer(notes: Iterable[OpenNote]) -> list[str]:
-    """Return how notes are answered, a line for each way."""
-    return list(dict.fromkeys(_HOW_TO_ANSWER if note.can_give_up else _OF_STARTED for note in notes))
-
-
-def reply_text(reply: Reply) -> str:
-    """Return a reply as a sentence: `bob (train.ipynb) has given up GPU 3: %gpus 3 chooses it`."""
-    unclaimed = [device for device in reply.given_up if not device.status.claims]
-    how = f": {_how_to_choose(unclaimed)}" if unclaimed else ""
-    if not reply.owner:
-        return f"Nobody else claims {_labels(reply.given_up)} any more{how}."
-    said = [f"has given up {_labels(reply.given_up)}{how}"] if reply.given_up else []
-    said += [f"keeps {_labels(reply.kept)}"] if reply.kept else []
-    return printable(f"{_who(reply.owner, reply.notebook)} {'; '.join(said) or 'has answered'}.")
-
-
-def _who(owner: str, notebook: str) -> str:
-    return f"{owner} ({notebook})" if notebook else owner
+        return printable(f"Kept: {labels(self.devices)}; {_askers(self._notes)} can read that.")
 
 
 def _askers(notes: Iterable[OpenNote]) -> str:
     return listed(dict.fromkeys(note.note.owner for note in notes))
-
-
-def _how_to_choose(devices: Iterable[Device]) -> str:
-    devices = list(devices)
-    numbers = ",".join(device.number_text for device in devices)
-    return f"%gpus {numbers} chooses {_it(devices)}"
-
-
-def _it(devices: Collection[Device]) -> str:
-    return "it" if len(devices) == 1 else "them"
-
-
-def _labels(devices: Iterable[Device]) -> str:
-    return listed(device.label for device in devices)

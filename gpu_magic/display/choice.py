@@ -12,7 +12,7 @@ from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.outcome import Applied, Narrowed, Outcome, Refused
 from gpu_magic.restart.saved_choice import NOT_APPLIED
 from gpu_magic.selection.visible import HIP, MASK
-from gpu_magic.text import GIB, bytes_text, printable
+from gpu_magic.text import GIB, TIB, bytes_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,7 +152,8 @@ def _free(device: Device) -> str:
     free = device.status.memory_free
     if free is UNKNOWN:
         return "free memory unknown"
-    return f"{free / GIB:.0f} GiB free" if free >= 10 * GIB else f"{bytes_text(free)} free"
+    is_round = 10 * GIB <= free < TIB
+    return f"{free / GIB:.0f} GiB free" if is_round else f"{bytes_text(free)} free"
 
 
 def _others_on(device: Device) -> Iterator[str]:

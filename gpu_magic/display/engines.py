@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.display.rows import memory_texts
 from gpu_magic.display.style import STYLE
-from gpu_magic.text import GIB, printable
+from gpu_magic.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ class EngineTable:
     def _cells(self, status: EngineStatus) -> tuple[str, ...]:
         engine = status.engine
         state = f"{status.state} for {_duration(status.seconds)}"
-        cells = (str(engine.number), engine.gpus, f"{_size(status.used)} / {_size(status.total)} GiB", state)
+        cells = (str(engine.number), engine.gpus, memory_texts(status.used, status.total)[0], state)
         return (printable(engine.host), *cells) if len(self._headings) > len(_HEADINGS) else cells
 
     def __repr__(self) -> str:
@@ -55,10 +55,6 @@ class EngineTable:
 
 def _cell(text: str) -> str:
     return f"<td>{html.escape(text)}</td>"
-
-
-def _size(size: int | Unknown) -> str:
-    return "?" if size is UNKNOWN else f"{size / GIB:.1f}"
 
 
 def _duration(seconds: float) -> str:

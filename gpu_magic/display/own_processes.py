@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
@@ -12,11 +13,14 @@ from gpu_magic.display.table import html_block, title
 from gpu_magic.errors import ProcessError
 from gpu_magic.process.ending import this_kernel
 from gpu_magic.process.own_processes import devices_with_processes
-from gpu_magic.text import age_text, bytes_text, listed, printable
+from gpu_magic.text import age_text, bytes_text, listed, printable, since_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpu_magic.devices.claim import Claim
+    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.unknown import Unknown
     from gpu_magic.process.own_processes import Found, OwnProcess
 
 __all__ = ["OwnProcesses"]
@@ -64,8 +68,9 @@ class OwnProcesses(Sequence["OwnProcess"]):
 
         """
         text = str(which).strip()
-        if text.isdecimal():
-            found = [own for own in self if own.pid == int(text)]
+        number = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
+        if number is not None:
+            found = [own for own in self if own.pid == number]
         else:
             found = [own for own in self if self.name(own) == text] or [
                 own for own in self if own.process.is_kernel and f"/{own.notebook}".endswith(f"/{text}")
@@ -75,7 +80,7 @@ class OwnProcesses(Sequence["OwnProcess"]):
         if found:
             numbers = " or ".join(str(own.pid) for own in found)
             raise ProcessError(f"{text} could be {numbers}: %gpus --mine says which is which.")
-        owner = self._others.get(int(text)) if text.isdecimal() else None
+        owner = None if number is None else self._others.get(number)
         if owner is not None:
             whose = "not known to be yours" if owner is UNKNOWN else f"{owner}'s, and not yours"
             raise ProcessError(f"Process {text} is {whose}, so it can't be ended from here.")
@@ -113,14 +118,14 @@ class OwnProcesses(Sequence["OwnProcess"]):
             for line in cells:
                 texts = (text.ljust(width) for text, width in zip(line, widths, strict=True))
                 lines.append("  ".join(texts).rstrip())
-        return "\n".join([*lines, *filter(None, [self._hint]), *(f"! {note}" for note in self._notes)])
+        return "\n".join([*lines, *self._below, *(f"! {note}" for note in self._notes)])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
         body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(self._row, self))}</tbody></table>"
-        hint = f"<p class='gm-title'>{html.escape(self._hint)}</p>" if self._hint else ""
+        below = "".join(f"<p class='gm-title'>{html.escape(line)}</p>" for line in self._below)
         heading = title(self._machine) if self._machine.simulated else ""
-        return html_block(heading, (body if self else "") + hint, self._notes)
+        return html_block(heading, (body if self else "") + below, self._notes)
 
     def _row(self, own: OwnProcess) -> str:
         """Return a process as a row of HTML: a cell has a line for each of its devices."""
@@ -145,6 +150,27 @@ class OwnProcesses(Sequence["OwnProcess"]):
         if own.process.is_kernel:
             return "another kernel"
         return f"started in {self._names.notebook(own.process)}" if own.notebook else "another process"
+
+    @property
+    def _below(self) -> list[str]:
+        """The lines below the table."""
+        return [*filter(None, [self._hint]), *self._claims()]
+
+    def _claims(self) -> Iterator[str]:
+        """Yield a line for each of this user's processes that has claimed devices, without memory there."""
+        has_memory = {(own.pid, device) for own in self for device in own.memory}
+        found: dict[tuple[int | Unknown, str], list[tuple[Device, Claim]]] = {}
+        for device in devices_with_processes(self._machine):
+            for claim in device.status.claims:
+                if claim.is_own and (claim.pid, device) not in has_memory:
+                    found.setdefault((claim.pid, claim.notebook), []).append((device, claim))
+        for (pid, notebook), claimed in found.items():
+            labels = listed(device.label for device, _ in claimed)
+            since = since_text(min(claim.since for _, claim in claimed))
+            name = notebook or "another process"
+            yield printable(
+                f"Claimed by you in {name} (pid {pid}), without memory there: {labels}, since {since}."
+            )
 
     @property
     def _hint(self) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.status import GpuProcess, GpuStatus
     from gpu_magic.process.view import KernelView, Snapshot
 
-__all__ = ["UNKNOWN_TEXT", "MemoryShares", "Row", "claims_on", "rows"]
+__all__ = ["UNKNOWN_TEXT", "MemoryShares", "Row", "claims_on", "memory_texts", "rows"]
 
 UNKNOWN_TEXT = "?"
 _NOT_VISIBLE = "not visible"
@@ -136,7 +136,7 @@ def _gpu_row(gpu: Gpu, snapshot: Snapshot, names: ProcessNames) -> Row:
         problem = (gpu.problem,)
         return Row(device=gpu, label=label, name=name, users=problem, usage="problem", visible_as=visible_as)
     users, usage = _users(gpu, names)
-    memory, total = _memory(status.memory_used, gpu.memory_total)
+    memory, total = memory_texts(status.memory_used, gpu.memory_total)
     return Row(
         device=gpu,
         label=label,
@@ -157,7 +157,7 @@ def _mig_row(instance: MigInstance, snapshot: Snapshot, names: ProcessNames, bra
     # The profile first: it is what tells instances apart where names are cut off.
     profile = "MIG" if instance.name is UNKNOWN else name_text(instance.name.rpartition("MIG ")[2])
     users, usage = _users(instance, names)
-    memory, total = _memory(instance.status.memory_used, instance.memory_total)
+    memory, total = memory_texts(instance.status.memory_used, instance.memory_total)
     return Row(
         device=instance,
         label=branch if instance.number is UNKNOWN else f"{branch} {instance.number_text}",
@@ -227,11 +227,18 @@ def _visible_as(uuid: str | Unknown, view: KernelView) -> str:
     return _NOT_VISIBLE if view.given is None or uuid in view.given else _NOT_GIVEN
 
 
-def _memory(used: int | Unknown, total: int | Unknown) -> tuple[str, str]:
-    """Return used and total, and the total alone."""
-    used_text = UNKNOWN_TEXT if used is UNKNOWN else f"{used / GIB:.1f}"
-    total_text = UNKNOWN_TEXT if total is UNKNOWN else f"{total / GIB:.1f} GiB"
+def memory_texts(used: int | Unknown, total: int | Unknown) -> tuple[str, str]:
+    """Return used and total, `0.5 / 80.0 GiB`, and the total alone."""
+    total_text = UNKNOWN_TEXT if total is UNKNOWN else _size(total)
+    # The unit stands once, behind both; a GPU with terabytes can have less in use.
+    unit = " TiB" if total_text.endswith("TiB") else " GiB"
+    used_text = UNKNOWN_TEXT if used is UNKNOWN else _size(used).removesuffix(unit)
     return f"{used_text} / {total_text}", total_text
+
+
+def _size(size: int) -> str:
+    """Return bytes as in a column of memory, where megabytes are parts of a gigabyte: `0.0 GiB`."""
+    return f"{size / GIB:.1f} GiB" if size < GIB else bytes_text(size)
 
 
 def _shares(status: GpuStatus, total: int | Unknown) -> MemoryShares:

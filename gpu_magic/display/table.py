@@ -11,7 +11,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.display.asking import how_to_answer, note_text
+from gpu_magic.display.notes import how_to_answer, note_text
 from gpu_magic.display.rows import UNKNOWN_TEXT, Row, rows
 from gpu_magic.display.style import STYLE
 from gpu_magic.process.guard import runtime_of

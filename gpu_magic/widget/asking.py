@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.display.asking import Asked, GivenUp, Kept, reply_text
+from gpu_magic.display.asking import Asked, GivenUp, Kept
 from gpu_magic.display.memory import Freed
+from gpu_magic.display.notes import reply_text
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.moving.free import free
 from gpu_magic.moving.history import History as Outputs

@@ -39,9 +39,9 @@ class DetailView {
     this.util.element.hidden = row.parent || !samples.some((value) => value !== null);
     const bands = placeCells(store.cells.latest(store.second), store.second, samples.length);
     this.util.show(figure(utilization, "%"), samples, bands);
-    this.total = parseFloat(row.total);
+    this.total = row.total_gib ?? NaN;
     this.memory.element.hidden = !detail.memory?.some((value) => value !== null) || Number.isNaN(this.total);
-    this.memory.show(`${used === null ? "?" : used.toFixed(1)} / ${row.total}`, detail.memory ?? [], bands);
+    this.memory.show(usedOfTotal(used, row), detail.memory ?? [], bands);
     this.cells.show(this.util.element.hidden && this.memory.element.hidden ? [] : bands);
     this.showPower(power, detail);
     this.processes.show(row, detail);
@@ -67,7 +67,7 @@ class DetailView {
   }
 
   gibibytes(share) {
-    return `${((share / 1000) * this.total).toFixed(1)} GiB`;
+    return sizeText((share / 1000) * this.total);
   }
 
   // Goes to the first button.

@@ -49,7 +49,7 @@ class Overview {
     return Math.max(
       ...group.map((key) => {
         const { used } = unpackFigures(figures[key]);
-        const free = parseFloat(rows[key].total) - used;
+        const free = (rows[key].total_gib ?? NaN) - used;
         return used === null || Number.isNaN(free) || rows[key].unavailable ? -1 : free;
       }),
     );

@@ -53,6 +53,18 @@ function unpackFigures([used, usedShare, utilization, temperature, power]) {
   return { used, usedShare, utilization, temperature, power }; // GiB, thousandths, percent, °C, watts
 }
 
+// Memory in GiB as a text, as text.py writes it.
+function sizeText(gib) {
+  return Math.round(gib * 10) < 10240 ? `${gib.toFixed(1)} GiB` : `${(gib / 1024).toFixed(1)} TiB`;
+}
+
+// Memory in use beside the total, whose unit stands once behind both: `0.5 / 80.0 GiB`, `0.5 GiB / 16.0 TiB`.
+function usedOfTotal(used, { total }) {
+  if (used === null) return `? / ${total}`;
+  const unit = total.endsWith("TiB") ? " TiB" : " GiB";
+  return `${sizeText(used).replace(unit, "")} / ${total}`;
+}
+
 // So are cells, or several short ones together. first, last: their numbers, null where there is none.
 // begin, end: seconds on the clock of the readings; end is null while it runs. isBeside: in the background.
 function unpackCell([id, first, last, begin, end, isBeside]) {

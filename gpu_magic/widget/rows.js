@@ -72,7 +72,7 @@ class RowView {
     if (figures === this.shown) return;
     this.shown = figures;
     const { used, usedShare, utilization, temperature, power } = unpackFigures(figures);
-    setText(this.size, row.total && `${used === null ? "?" : used.toFixed(1)} / ${row.total}`);
+    setText(this.size, row.total && usedOfTotal(used, row));
     this.showBar(...row.memory_shares, usedShare);
     setText(this.percent, figure(utilization, "%"));
     setAttribute(this.percent, "data-load", String(Math.ceil((utilization || 0) / 25))); // 0 to 4
@@ -122,7 +122,8 @@ class SizesView {
     setText(this.parts.label, longest(rows.map((row) => row.label)));
     setText(this.parts.name, longest(rows.map(tellingPart)));
     setText(this.parts.percent, "100 %");
-    setText(this.parts.size, `${total.replace(/ .*/, "")} / ${total}`);
+    const isLarge = rows.some((row) => row.total.endsWith("TiB")); // where less than one can be in use
+    setText(this.parts.size, isLarge ? `000.0 GiB / ${total}` : `${total.replace(/ .*/, "")} / ${total}`);
     setText(this.parts.heat, "100 °C · 1000 W");
     setText(this.parts.users, "somebody…");
   }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.display.asking import note_text
+from gpu_magic.display.notes import note_text
 from gpu_magic.display.rows import rows
 from gpu_magic.errors import ChoiceError
 from gpu_magic.process.guard import runtime_of

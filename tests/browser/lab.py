@@ -337,7 +337,14 @@ def install_extension(data: Path) -> None:
 
 
 @contextmanager
-def start_lab(home: Path, browser: Browser, variables: Mapping[str, str], *options: str) -> Iterator[Lab]:
+def start_lab(
+    home: Path,
+    browser: Browser,
+    variables: Mapping[str, str],
+    *options: str,
+    python: str = sys.executable,
+    has_extension: bool = True,
+) -> Iterator[Lab]:
     """Start a Jupyter server, with its own configuration and nothing else's.
 
     Parameters
@@ -350,6 +357,10 @@ def start_lab(home: Path, browser: Browser, variables: Mapping[str, str], *optio
         Laid over the environment of the server, and so of its kernels.
     *options
         Of the server's command line.
+    python
+        Of the server's environment, and of its own kernels'.
+    has_extension
+        Whether it has the extension of JupyterLab and Notebook 7.
 
     """
     lab = Lab(home / "notebooks", f"http://127.0.0.1:{_free_port()}", home / "machine", browser)
@@ -365,7 +376,7 @@ def start_lab(home: Path, browser: Browser, variables: Mapping[str, str], *optio
         "PYTHONPATH": str(ROOT),
     }
     command = [
-        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        *(python, "-m", "jupyterlab", "--no-browser", "--allow-root"),
         *(f"--ServerApp.root_dir={lab.root}", f"--port={urlparse(lab.address).port}"),
         *(f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True"),
         *("--JupyterNotebookApp.expose_app_in_browser=True", *options),
@@ -375,7 +386,8 @@ def start_lab(home: Path, browser: Browser, variables: Mapping[str, str], *optio
     (settings / "notification.jupyterlab-settings").write_text(
         '{"fetchNews": "false", "checkForUpdates": false}'
     )
-    install_extension(home / "data")
+    if has_extension:
+        install_extension(home / "data")
     log = home / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

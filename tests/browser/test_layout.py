@@ -195,6 +195,23 @@ def test_the_charts_of_a_detail_have_gaps_and_show_values(chromium: Browser) -> 
         assert figure.locator(".gm-readout").inner_text() == "1.5 GiB, 0 s ago"
 
 
+def test_terabytes_have_their_own_unit(chromium: Browser) -> None:
+    state = state_of("2xA100-80GB")
+    state["rows"]["1"] |= {"total": "16.0 TiB", "total_gib": 16384.0}
+    with panel_page(chromium, state) as page:
+        size = page.locator('.gm-row[data-key="1"] .gm-size')
+        expect(size).to_have_text("0.5 GiB / 16.0 TiB")
+        page.locator('.gm-row[data-key="1"] .gm-chevron').click()
+        page.evaluate("message => hear(message)", detail_of(state, "1", memory=[0, 0, 1000]))
+        figure = page.locator(".gm-detail-memory")
+        expect(figure.locator(".gm-detail-value")).to_have_text("0.5 GiB / 16.0 TiB")
+        plot = figure.locator(".gm-plot")
+        plot.hover(position={"x": plot.bounding_box()["width"] - 1, "y": 30})
+        assert figure.locator(".gm-readout").inner_text() == "16.0 TiB, 0 s ago"
+        wrong = {width: found for width in range(240, 1241, 20) if (found := page.evaluate(WRONG, width))}
+    assert wrong == {}
+
+
 @pytest.mark.parametrize("font", FONTS)
 def test_a_name_keeps_at_least_eight_characters(chromium: Browser, font: str) -> None:
     with open_page(chromium, "4xA100-80GB", font) as page:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpu_magic.claims.held import Claims
+from gpu_magic.devices.owner import owner_name
 from tests.claims.holders import GPU, OTHER, end, holder
 from tests.conftest import LIMIT, ROOT
 from tests.processes import missing, until
@@ -34,7 +35,24 @@ def test_others_see_who_claims_what_and_since_when() -> None:
         (claim,) = Claims().others()[GPU]
     assert (claim.pid, claim.notebook) == (pid, "train.ipynb")
     assert before - 1 < claim.since < time.time() + 1
-    assert re.search(r": train\.ipynb, since \d\d:\d\d$", str(claim))
+    assert re.search(r"^claimed by you: train\.ipynb, since \d\d:\d\d$", str(claim))
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_claim_of_this_user_that_comes_from_a_container_can_be_somebody_elses() -> None:
+    """A holder of another PID namespace can have this user's number, and be another person."""
+    code = f"from gpu_magic.claims.held import Claims; print(*map(str, Claims().others()[{GPU!r}]))"
+    with holder(GPU):
+        seen = subprocess.run(
+            ["unshare", "--pid", "--fork", sys.executable, "-c", code],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if seen.stderr.startswith("unshare:"):
+        missing("no PID namespace can be made here")
+    assert seen.stdout.startswith(f"claimed by {owner_name(os.getuid())}, since ")
 
 
 @pytest.mark.usefixtures("folder")

@@ -96,6 +96,23 @@ def test_unknown_is_shown_as_such_and_is_never_free() -> None:
     assert text.count("?") >= 6
 
 
+def test_terabytes_have_their_own_unit_in_the_same_column() -> None:
+    def gpu(number: int, total: int, used: int) -> Gpu:
+        return Gpu(
+            number, f"GPU-{number}", "A100", "0", total, GpuStatus(used, total - used, 0, 30, 50.0, ())
+        )
+
+    tib = 1024 * GIB
+    all_of_them = gpu(0, 80 * GIB, GIB // 2), gpu(1, 16 * tib, GIB // 2), gpu(2, 16 * tib, 3 * tib)
+    _title, headings, *rows = repr(Gpus(all_of_them, kernel=NO_CHOICE)).split("\n")[:5]
+    end = headings.index("Memory") + len("Memory")
+    assert [row[:end].split("A100")[1].strip() for row in rows] == [
+        "0.5 / 80.0 GiB",
+        "0.5 GiB / 16.0 TiB",
+        "3.0 / 16.0 TiB",
+    ]
+
+
 def users_of(gpu: Gpu) -> list[str]:
     """Return the column of who uses it."""
     _title, headings, *rest = repr(Gpus((gpu,), kernel=NO_CHOICE)).split("\n")
