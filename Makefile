@@ -1,8 +1,9 @@
 # make demo   JupyterLab on the quickstart: your GPUs, or a simulated machine where there is no driver
 # make test   everything that is tested
 # make check  linter, formatter, types
+# make matrix the kernels' tests with the oldest and the newest versions, in .nox; ONLY=colab runs some of them
 # make docs   the documentation as a site, in build/site; without a network, warnings are errors
-# make bench  measurements, side by side with the alternatives
+# make bench  measurements, side by side with the alternatives; written to benchmarks/results
 # make test-gpu   on a machine with an NVIDIA GPU: what the code relies on, and a report
 # make gpu-kit    a folder that does the same by one command on a machine without network
 
@@ -13,7 +14,7 @@ BIN := .venv/bin
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
-.PHONY: demo test test-gpu gpu-kit needs check docs bench clean
+.PHONY: demo test test-gpu gpu-kit needs check matrix docs bench clean
 
 demo: .venv-demo/installed
 	@.venv-demo/bin/python -c 'import pynvml; pynvml.nvmlInit()' 2>/dev/null || { \
@@ -45,15 +46,18 @@ check: .venv/installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+matrix: .venv-matrix/installed
+	.venv-matrix/bin/nox $(if $(ONLY),--keywords '$(ONLY)')
+
 docs: .venv-docs/installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
 
-bench: .venv/installed
-	$(BIN)/python -m benchmarks
+bench: .venv-bench/installed
+	.venv-bench/bin/python -m benchmarks --save
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable '.[test,check,bench]'
+	$(BIN)/python -m pip install --quiet --editable '.[test,check]'
 	touch $@
 
 .venv-demo/installed: pyproject.toml
@@ -62,10 +66,21 @@ bench: .venv/installed
 	@.venv-demo/bin/python -m pip install --disable-pip-version-check --editable '.[demo]'
 	@touch $@
 
+# The peers' own extensions of JupyterLab would be in the pages of tests.
+.venv-bench/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --editable '.[test,bench]'
+	touch $@
+
 .venv-docs/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip install --quiet --editable '.[docs]'
 	touch $@
 
+.venv-matrix/installed:
+	$(PYTHON) -m venv .venv-matrix
+	.venv-matrix/bin/python -m pip install --quiet 'nox>=2025.2'
+	touch $@
+
 clean:
-	rm -rf .venv .venv-demo .venv-docs build .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-bench .venv-demo .venv-docs .venv-matrix .nox build .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

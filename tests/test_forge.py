@@ -36,6 +36,36 @@ def test_workflows_may_do_no_more_than_they_need(workflow: Path) -> None:
     assert all("timeout-minutes" in job for job in found["jobs"].values() if "uses" not in job)
 
 
+def test_links_are_looked_up_in_all_that_has_some() -> None:
+    (step,) = [
+        step
+        for step in _steps(FORGE / "workflows" / "test.yml")
+        if str(step.get("uses", "")).startswith("lycheeverse/lychee-action@v")
+    ]
+    patterns = re.findall(r"'(\S+)'", step["with"]["args"])  # for lychee: a shell's `**` is no more than `*`
+    looked_at = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    texts = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "gpu_magic").rglob("*.py")]
+    assert set(texts) <= looked_at
+
+
+def test_pythons_are_named_that_the_matrix_of_versions_has() -> None:
+    classifiers = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    assert classifiers
+    assert set(classifiers) <= set(re.findall(r'"(3\.\d+)"', (ROOT / "noxfile.py").read_text()))
+
+
+def test_each_session_of_the_matrix_has_a_machine_with_its_python() -> None:
+    jobs = yaml.safe_load((FORGE / "workflows" / "test.yml").read_text())["jobs"]
+    (listed,) = [step["run"] for step in jobs["versions"]["steps"] if step.get("id") == "list"]
+    assert "nox --list --json" in listed
+    assert (
+        jobs["matrix"]["strategy"]["matrix"]["session"] == "${{ fromJson(needs.versions.outputs.sessions) }}"
+    )
+    python, run = jobs["matrix"]["steps"][1:]
+    assert python["with"]["python-version"] == "${{ matrix.session.python }}"
+    assert run["run"] == "pipx run nox --session '${{ matrix.session.session }}'"
+
+
 def test_a_release_is_tested_before_it_is_published() -> None:
     jobs = yaml.safe_load((FORGE / "workflows" / "release.yml").read_text())["jobs"]
     assert set(jobs["publish"]["needs"]) == {"test", "build"}

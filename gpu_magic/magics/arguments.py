@@ -13,8 +13,9 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from gpu_magic.selection.request import WORDS
+from gpu_magic.text import one_line
 
-__all__ = ["FLAG", "OPTIONS", "Kind", "names_of", "read", "read_command", "read_count"]
+__all__ = ["FLAG", "OPTIONS", "Kind", "names_of", "read", "read_command", "read_count", "refusal"]
 
 # What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
 # text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
@@ -139,7 +140,9 @@ def read(magic: str, line: str) -> SimpleNamespace:
     words = deque(filter(None, (word.strip("" if magic in _CODE else "'\"") for word in typed.split())))
     values = _defaults(magic).copy()
     request: list[str] = []
-    is_empty = not words
+    is_empty, shown = not words, " ".join(words)
+    if is_empty and typed and magic == "%gpus":
+        raise refusal(f"{typed} names no GPU; %gpus alone shows them, and %gpus 1,3 chooses.")
     while words:
         word = words.popleft()
         if not _is_option(word):
@@ -148,7 +151,7 @@ def read(magic: str, line: str) -> SimpleNamespace:
         _read_option(magic, word, words, values)
     if not request and not is_empty and magic in _EXAMPLES and not any(map(values.get, _ALONE)):
         what, example = _EXAMPLES[magic]
-        raise UsageError(f"{typed} goes with {what}; try {example} {typed}")
+        raise refusal(f"{shown} goes with {what}; try {example} {shown}")
     return SimpleNamespace(**values, request=" ".join(request))
 
 
@@ -170,12 +173,12 @@ def read_command(magic: str, line: str) -> SimpleNamespace:
     try:
         words = deque(shlex.split(typed))
     except ValueError as error:
-        raise UsageError(f"The line can't be read: {str(error).lower()}.") from None
+        raise refusal(f"The line can't be read: {str(error).lower()}.") from None
     values = _defaults(magic).copy()
     while words and _is_option(words[0]):
         _read_option(magic, words.popleft(), words, values)
     if found := re.search(r"[|<>;&]+", re.sub(_QUOTED, "", typed)):
-        raise UsageError(f"{found[0]} is a shell's, and there is none: {magic} bash -c '…' starts one.")
+        raise refusal(f"{found[0]} is a shell's, and there is none: {magic} bash -c '…' starts one.")
     return SimpleNamespace(**values, command=list(words))
 
 
@@ -188,9 +191,14 @@ def read_count(typed: str | None) -> int | None:
         It is no number.
 
     """
-    if typed is not None and not typed.isdecimal():
-        raise UsageError(f"-n is a number of GPUs, and not {typed}.")
+    if typed is not None and not re.fullmatch(r"[0-9]{1,9}", typed):
+        raise refusal(f"-n is a number of GPUs, and not {typed}.")
     return None if typed is None else int(typed)
+
+
+def refusal(message: str) -> UsageError:
+    """Return the error of a line that can't be carried out; what it quotes of that can be anything."""
+    return UsageError(one_line(message))
 
 
 def _read_option(magic: str, word: str, words: deque[str], values: dict[str, Any]) -> None:
@@ -222,12 +230,12 @@ def _find_option(magic: str, name: str) -> str:
     if found:
         raise _error(magic, f"{name} could be {' or '.join(found)}.")
     if not options:
-        raise UsageError(f"There is no {name}: {magic} takes no options.")
+        raise refusal(f"There is no {name}: {magic} takes no options.")
     if magic == "%gpus" and name.lstrip("-") in WORDS:
-        raise UsageError(f"There is no {name}; try %gpus {name.lstrip('-')}.")
+        raise refusal(f"There is no {name}; try %gpus {name.lstrip('-')}.")
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.7)
     hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(options)}."
-    raise UsageError(f"There is no {name}; {hint} {magic}? explains them.")
+    raise refusal(f"There is no {name}; {hint} {magic}? explains them.")
 
 
 def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
@@ -253,7 +261,7 @@ def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
 
 
 def _error(magic: str, problem: str) -> UsageError:
-    return UsageError(f"{problem} {magic}? explains the options.")
+    return refusal(f"{problem} {magic}? explains the options.")
 
 
 def _attribute(option: str) -> str:

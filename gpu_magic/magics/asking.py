@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.error import UsageError
-
 import gpu_magic
+from gpu_magic.magics.arguments import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +16,7 @@ __all__ = ["OPTIONS", "ask_or_answer", "take_text"]
 # Those of %gpus that are about asking.
 OPTIONS = ("ask", "give_up", "keep")
 
-_ASK = re.compile(r"(?P<line>.*\s--ask)\s+(?P<text>(?!--).+)", re.DOTALL)
+_ASK = re.compile(r"(?P<line>.*\s--ask)\s+(?P<text>(?!--)\S.*)", re.DOTALL)
 _QUOTED = re.compile(r"(['\"])(.*)\1", re.DOTALL)
 
 
@@ -56,12 +55,12 @@ def ask_or_answer(asked: Mapping[str, bool], request: str, text: str, others: Ma
     name, *more = [f"--{name.replace('_', '-')}" for name in OPTIONS if asked[name]]
     more += [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
     if more:
-        raise UsageError(f"{name} does not go with {more[0]}.")
+        raise refusal(f"{name} does not go with {more[0]}.")
     if name == "--ask":
         print(gpu_magic.ask(request, text))
     elif name == "--give-up":
         print(gpu_magic.give_up(request or None))
     elif request:
-        raise UsageError(f"--keep answers all who ask, and does not go with {request}.")
+        raise refusal(f"--keep answers all who ask, and does not go with {request}.")
     else:
         print(gpu_magic.keep())

@@ -55,7 +55,7 @@ def _check(cell: str, given: Container[str], wanted: Iterable[str]) -> None:
     try:
         # With a line in place of the magic's, so that lines are counted as in the cell.
         code = compile(f"\n{cell}", "cell", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise LaunchError(f"The cell is not a script of Python's: {_reason(error, cell)}.") from None
     names = _names_in(code)
     if "import *" in cell or {"exec", "globals", "vars"} & names:
@@ -71,7 +71,9 @@ def _names_in(code: CodeType) -> set[str]:
     return set(code.co_names).union(*within)
 
 
-def _reason(error: SyntaxError | ValueError, cell: str) -> str:
+def _reason(error: Exception, cell: str) -> str:
+    if isinstance(error, RecursionError | MemoryError):
+        return "it has too many levels"
     if not isinstance(error, SyntaxError) or not error.lineno:
         return str(error)
     line = "".join(cell.splitlines()[error.lineno - 2 : error.lineno - 1]).strip()

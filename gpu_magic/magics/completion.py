@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from IPython.core.profileapp import list_profiles_in
@@ -75,7 +76,9 @@ def complete(shell: Any, magic: str, words: list[str]) -> Offers | None:
         return _offer(piece, values, "value")
     if magic == "%gpu_tasks":
         return _offer(word, [task.name for task in tasks], "task")
-    if magic in ("%gpu_launch", "%gpu_doctor"):
+    if magic == "%gpu_doctor":
+        return _offer(word, options, "option")
+    if magic == "%gpu_launch":
         return None  # IPython's own matcher completes files
     if magic in _TAKE_VARIABLES:
         is_name = word.isidentifier()  # IPython's own matchers complete attributes and items
@@ -155,7 +158,7 @@ def _gpus(piece: str, *, is_first: bool) -> list[str]:
         offers += [*_WORDS, *counts, *dict.fromkeys(one.number_text for one in instances)]
         offers += [one.uuid for one in instances]
     first, dash, _ = piece.partition("-")
-    if dash and first.isdecimal():
+    if dash and re.fullmatch(r"[0-9]{1,4}", first):
         offers += [f"{first}-{last}" for last in numbers if last > int(first)]
     return [*offers, *(str(gpu.uuid) for gpu in whole)]
 

@@ -10,6 +10,7 @@ from IPython.core.error import UsageError
 from IPython.utils.text import DollarFormatter
 
 from gpu_magic.errors import GpuMagicError
+from gpu_magic.magics.arguments import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,7 @@ def expand(shell: InteractiveShell, line: str, write: Callable[[Any], str], dept
         raise UsageError(str(error)) from None
     except Exception as error:  # noqa: BLE001 - it is the user's expression
         what = "is not a variable or an expression that has a value here"
-        raise UsageError(f"{line.strip()!r} {what}: {type(error).__name__}: {error}") from None
+        raise refusal(f"{line.strip()!r} {what}: {type(error).__name__}: {error}") from None
 
 
 class _Formatter(DollarFormatter):

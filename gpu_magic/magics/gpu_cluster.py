@@ -14,7 +14,7 @@ from gpu_magic.display.engines import EngineTable
 from gpu_magic.engines.current import current_cluster, running_cluster
 from gpu_magic.engines.status import read_status
 from gpu_magic.errors import ClusterError, GpuMagicError
-from gpu_magic.magics.arguments import read, read_count
+from gpu_magic.magics.arguments import read, read_count, refusal
 from gpu_magic.process.session import current
 from gpu_magic.text import counted, listed
 
@@ -64,7 +64,7 @@ class GpuClusterMagic:
                 _check_alone(word, options)
                 getattr(self, f"_{word}")(rest.strip())
             elif close := difflib.get_close_matches(word, _WORDS, n=1):
-                raise UsageError(f"There is no %gpu_cluster {word}; did you mean %gpu_cluster {close[0]}?")
+                raise refusal(f"There is no %gpu_cluster {word}; did you mean %gpu_cluster {close[0]}?")
             elif options.request or options.profile or running_cluster() is None:
                 self._start(options)
             else:
@@ -106,7 +106,7 @@ class GpuClusterMagic:
 
 def _engines(text: str) -> list[int]:
     words = [word for word in re.split(r"[\s,]+", text) if word]
-    if not all(word.isdecimal() for word in words):
+    if not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words):
         raise ClusterError(f"Engines have numbers: %gpu_cluster restart 0,1, and not {text}.")
     return [int(word) for word in words]
 

@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from gpu_magic.api.diagnosis import doctor
-from gpu_magic.magics.arguments import read
+from gpu_magic.magics.arguments import read, refusal
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -37,7 +37,7 @@ class GpuDoctorMagic:
         """
         options = read("%gpu_doctor", line)
         if options.request:
-            raise UsageError(f"%gpu_doctor takes no {options.request}; its options are --report and --json.")
+            raise refusal(f"%gpu_doctor takes no {options.request}; its options are --report and --json.")
         if options.report and options.json:
             raise UsageError("--report and --json don't go together.")
         found = doctor()

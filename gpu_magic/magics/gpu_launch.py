@@ -45,7 +45,9 @@ class GpuLaunchMagic:
         %gpu_launch torchrun train.py --lr 1e-3
                                one process for each GPU that this kernel has: rank 0 on cuda:0, …
         %gpu_launch accelerate launch train.py
+                               the same with Accelerate
         %gpu_launch deepspeed train.py --deepspeed_config ds.json
+                               the same with DeepSpeed
         %gpu_launch python train.py
                                one process, which has all of them; any other command, too
         %%gpu_launch torchrun  the cell, as a script

@@ -9,7 +9,7 @@ from IPython.display import display
 
 import gpu_magic
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.magics.arguments import read
+from gpu_magic.magics.arguments import read, refusal
 
 __all__ = ["GpuPanelMagic"]
 
@@ -31,7 +31,7 @@ class GpuPanelMagic:
         choice needs a restart of the kernel: the panel offers it, and keeps the choice.
         """
         if read("%gpu_panel", line).request:
-            raise UsageError(f"%gpu_panel takes no arguments; %gpus {line.strip()} chooses by typing.")
+            raise refusal(f"%gpu_panel takes no arguments; %gpus {line.strip()} chooses by typing.")
         try:
             if not hasattr(self._shell, "kernel"):
                 display(gpu_magic.gpus())

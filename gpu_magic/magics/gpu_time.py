@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
+import difflib
+import re
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -10,7 +14,7 @@ from IPython.display import display
 import gpu_magic
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics import measured_cells
-from gpu_magic.magics.arguments import read
+from gpu_magic.magics.arguments import read, refusal
 from gpu_magic.magics.cell_input import body_of
 from gpu_magic.magics.cells import Body, awaits, cell_number
 from gpu_magic.magics.measured_cells import first_line
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["GpuTimeMagic"]
 
 _WORDS = ("on", "off", "report")
+_GOES_WITH = f"%gpu_time goes with {', '.join(_WORDS)} or code"
 
 
 class GpuTimeMagic:
@@ -53,7 +58,7 @@ class GpuTimeMagic:
             return self._line(line.strip())
         options = read("%gpu_time", line)
         if options.request:
-            raise UsageError(f"%%gpu_time takes no {options.request}: the code stands below it.")
+            raise refusal(f"%%gpu_time takes no {options.request}: the code stands below it.")
         body = body_of(self._shell, cell)
         scope = _MeasuredCell(self._shell, body, first_line(cell), is_json=options.json)
         return body.run(scope, _nothing, check_each=False)
@@ -66,15 +71,15 @@ class GpuTimeMagic:
         elif word == "report":
             display(gpu_magic.history())
         elif word in ("", "--json"):
-            raise UsageError(f"%gpu_time goes with {', '.join(_WORDS)} or code; %%gpu_time measures a cell.")
+            raise UsageError(f"{_GOES_WITH}; %%gpu_time measures a cell.")
         else:
             is_json = line.startswith("--json ")
             code = line.removeprefix("--json ").strip()
             if code.startswith("-") and not code[1:2].isalnum():
-                raise UsageError(
-                    f"There is no {code.split()[0]}; the option is --json. %gpu_time? explains it."
-                )
+                raise refusal(f"There is no {code.split()[0]}; the option is --json. %gpu_time? explains it.")
             body = Body(self._shell, f"{code}\n")
+            if problem := self._misspelt(word.removeprefix("--json "), body):
+                raise refusal(problem)
             if awaits(body.compile(one_by_one=False)):
                 raise UsageError(
                     "%gpu_time can't await in a line: write %%gpu_time above a cell that awaits."
@@ -82,6 +87,31 @@ class GpuTimeMagic:
             scope = _MeasuredCell(self._shell, body, first_line(code), is_json=is_json)
             return body.run(scope, _nothing, check_each=False)
         return None
+
+    def _misspelt(self, word: str, body: Body) -> str:
+        """Return what is said of a line that is a word of this magic's, misspelt; empty for code.
+
+        Nothing that has a value is refused: the line is no Python at all, or what it evaluates first is a
+        name that is not there.
+        """
+        first = re.match(r"\w*", word)[0]  # type: ignore[index] # it matches nothing, too
+        near = first if first in _WORDS else "".join(difflib.get_close_matches(first, _WORDS, n=1))
+        flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | self._shell.compile.flags
+        try:
+            tree: Any = compile(body.source, "<cell>", "exec", flags)
+        except (SyntaxError, ValueError):
+            is_words = near and re.fullmatch(r"[\w\s,-]+", word)
+            return f"%gpu_time takes no {word}; did you mean %gpu_time {near}?" if is_words else ""
+        name = _evaluated_first(tree.body[0]) if tree.body else ""
+        known = (self._shell.user_ns, self._shell.user_global_ns, vars(builtins))
+        if not name or any(name in names for names in known):
+            return ""
+        is_alone = re.fullmatch(r"\w+\s*(\(\s*\))?", word)
+        if near and (is_alone or first == near):
+            return f"There is no variable {name} to measure; did you mean %gpu_time {near}?"
+        return (
+            f"There is no variable {name} to measure; {_GOES_WITH}." if is_alone and not is_alone[1] else ""
+        )
 
     def _switch(self, *, is_on: bool) -> str:
         if is_on:
@@ -118,6 +148,26 @@ class _MeasuredCell:
         show = show_json if self._is_json else show_usage
         show(self._time.usage)
         show_hint(self._shell, self._time.usage, self._body.source)
+
+
+def _evaluated_first(statement: ast.stmt) -> str:
+    """Return the name that an expression needs before anything else; empty where it begins otherwise."""
+    node: ast.AST | None = statement.value if isinstance(statement, ast.Expr) else None
+    while node is not None and not isinstance(node, ast.Name):
+        match node:
+            case ast.BinOp() | ast.Compare():
+                node = node.left
+            case ast.BoolOp():
+                node = node.values[0]
+            case ast.Call():
+                node = node.func
+            case ast.Attribute() | ast.Subscript() | ast.Await():
+                node = node.value
+            case ast.Tuple() if node.elts:
+                node = node.elts[0]
+            case _:
+                node = None
+    return node.id if node else ""
 
 
 def _nothing() -> None:

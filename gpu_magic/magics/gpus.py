@@ -14,7 +14,7 @@ from gpu_magic.display.refusal import RefusalBlock
 from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
 from gpu_magic.magics import asking, magics_of, own_processes
-from gpu_magic.magics.arguments import read
+from gpu_magic.magics.arguments import read, refusal
 from gpu_magic.magics.expansion import expand
 from gpu_magic.magics.news import say_news
 from gpu_magic.magics.waiting_line import WaitingLine
@@ -50,7 +50,8 @@ class GpusMagic:
         %gpus reset        back to what the kernel was started with
         %gpus {n}          a variable, or any expression
         %gpus --cluster    show the GPUs of all hosts that engines run on: see %gpu_cluster
-        %gpus --mine       show your own processes on the GPUs: other notebooks, scripts, this kernel
+        %gpus --mine       show your own processes on the GPUs: other notebooks, scripts, this kernel; and
+                           what they have claimed
         %gpus --end 4711   end one of them, by its number or its name, after a question; --yes ends it without
                            one, and --kill one that has not ended
         %gpus 3 --ask      ask who has claimed GPU 3 for it; a text may follow. Their next cell says so, and
@@ -65,8 +66,8 @@ class GpusMagic:
                            FASTEST_FIRST the fastest of all, or of auto:2, is cuda:0
         --growth           have TensorFlow and JAX take memory as they need it, not most of a GPU at once
         --memory-limit 8GB the most that TensorFlow, JAX and PyTorch take of each GPU
-        --only-free        auto takes GPUs that nobody uses, or none; 1,3 --only-free takes these where nobody
-                           else uses or has claimed them
+        --only-free        auto takes GPUs that nobody uses, or none; with 1,3 these, where nobody else uses
+                           or has claimed them
         --min-free 20GB --max-util 10 --model A100
                            auto takes GPUs with so much free memory, at most so many percent of
                            utilization, and these words in their names
@@ -106,7 +107,7 @@ class GpusMagic:
                 return
             request, of_cluster = options.pop("request"), options.pop("cluster")
             if of_cluster and request:
-                raise UsageError(f"--cluster shows GPUs and chooses none: %gpus {request} chooses here.")
+                raise refusal(f"--cluster shows GPUs and chooses none: %gpus {request} chooses here.")
             if not request:
                 display(gpu_magic.gpus(cluster=current_cluster()) if of_cluster else gpu_magic.gpus())
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from gpu_magic.display.asking import news_lines
+from gpu_magic.display.notes import news_lines
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.process.news import note_told, read_news
 from gpu_magic.process.session import current

@@ -8,6 +8,7 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.display import display
 
 import gpu_magic
+from gpu_magic.magics.arguments import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +40,7 @@ def show_or_end(asked: Mapping[str, Any], others: Mapping[str, Any]) -> None:
     which = asked["end"]
     if given := [name for name, value in others.items() if value]:
         other = others["request"] or f"--{given[0].replace('_', '-')}"
-        raise UsageError(
+        raise refusal(
             f"--{'mine' if which is None else 'end'} chooses no GPUs, and does not go with {other}."
         )
     if which is not None:

@@ -50,9 +50,10 @@ class ToGpuMagics:
         self._move(options, device=options.device, converts=options.numpy, or_cpu=options.or_cpu)
 
     def to_cpu(self, line: str) -> None:
-        """Move variables to the CPU: %to_cpu model optimizer. See %to_gpu?; CuPy's arrays become NumPy's.
+        """Move variables to the CPU. See %to_gpu?; CuPy's arrays become NumPy's.
 
-        --all, --dry-run   as there
+        %to_cpu model optimizer   move these
+        --all, --dry-run          as there
         """
         self._move(read("%to_cpu", line), device="cpu")
 

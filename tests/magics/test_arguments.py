@@ -24,7 +24,7 @@ def test_nothing_is_given_in_an_empty_line(magic: str) -> None:
         "",
         "  ",
         "# a comment",
-        "''" if magic not in ("%to_gpu", "%to_cpu", "%where", "%gpu_fit") else "",
+        "''" if magic not in ("%gpus", "%to_gpu", "%to_cpu", "%where", "%gpu_fit") else "",
     ):
         found = vars(read(magic, line))
         assert found.pop("request") == ""
@@ -89,6 +89,9 @@ def test_what_is_given(magic: str, line: str, expected: dict[str, Any]) -> None:
         ("%%on_gpu", "0 --only -v", "--only needs a value. %%on_gpu? explains the options."),
         ("%gpus", "1 --growth=yes", "--growth takes no value. %gpus? explains the options."),
         ("%gpus", "--by uuid", "--by uuid goes with GPUs; try %gpus 1,3 --by uuid"),
+        ("%gpus", "''", "'' names no GPU; %gpus alone shows them, and %gpus 1,3 chooses."),
+        ("%gpus", '" "', '" " names no GPU; %gpus alone shows them, and %gpus 1,3 chooses.'),
+        ("%gpus", "'' --dry-run", "--dry-run goes with GPUs; try %gpus 1,3 --dry-run"),
         ("%%on_gpu", "-v", "-v goes with a device; try %%on_gpu 0 -v"),
     ],
 )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
 from IPython.core.completer import provisionalcompleter
 
+import gpu_magic
 from gpu_magic.testing import Machine, simulate
+from tests.claims.holders import holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -114,6 +118,10 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus GPU-ff00ff", "No GPU here has a UUID"),
         ("%gpus GPU-", "type more of it"),
         ("%gpus MIG-0", "No MIG instance here has a UUID"),
+        ("%gpus 3,1 --in-process", "CUDA has not been initialized here: try %gpus 3,1, which is for"),
+        ("%gpus 1 --in-process --by uuid", "nor memory limits: omit --by."),
+        ("%gpus 1 --in_process", "There is no --in_process; did you mean --in-process?"),
+        ("%gpus ''", "'' names no GPU; %gpus alone shows them, and %gpus 1,3 chooses."),
         ("%gpus --reset", "There is no --reset; try %gpus reset."),
         ("%gpus --all", "There is no --all; try %gpus all."),
         ("%gpus none --memory-limit 8GB", "try %gpus all --memory-limit 8GB."),
@@ -215,6 +223,8 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%%gpu_launch --e", {"--each", "--env"}, {"--gpus"}),
         ("%gpu_launch --gpus ", {"0", "7", "auto"}, {"8"}),
         ("%gpu_tasks --", {"--wait", "--stop"}, {"--each"}),
+        ("%gpu_doctor --", {"--report", "--json"}, {"--each"}),
+        ("%gpu_doctor ", {"--report", "--json"}, {"pyproject.toml", "tests/"}),
         ("%gpu_cluster ", {"0", "auto", "stop", "restart"}, {"cpu"}),
         ("%gpu_cluster stop ", set(), {"0", "stop"}),
         ("%gpu_cluster --", {"--count", "--keep"}, {"--each"}),
@@ -316,10 +326,16 @@ def test_question_mark_documents_it_all(run: Run, shell: InteractiveShell) -> No
 def test_a_machine_that_is_not_understood(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xB12")
-    _, wrong = Run(shell, capsys)("%gpus")
-    assert "'8xB12' is not a machine to simulate" in wrong
-    assert "\n" not in wrong
+    run = Run(shell, capsys)
+    for described, said in (
+        ("8xB12", "'8xB12' is not a machine to simulate: write"),
+        ("2x h100 clock=0", "'2x h100' is not a machine to simulate; did you mean 2xH100-80GB?"),
+        ("8xA100-80GB clock=0 more", "'more' is not seed=N"),
+    ):
+        monkeypatch.setenv("GPU_MAGIC_SIMULATE", described)
+        _, wrong = run("%gpus")
+        assert said in wrong
+        assert "\n" not in wrong
 
 
 def test_tab_on_a_machine_that_is_not_understood(
@@ -425,3 +441,24 @@ def test_tab_offers_the_numbers_of_mig_instances(
         run("%gpus 1:1")
         assert complete(shell, "%%on_gpu smi:") == ["%%on_gpu smi:1:1"]
         run("%unload_ext gpu_magic")
+
+
+def test_ones_own_list_has_what_other_notebooks_have_claimed(
+    shell: InteractiveShell,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("GPU_MAGIC_CLAIMS", str(tmp_path / "claims"))
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xA100-80GB clock=0")
+    run = Run(shell, capsys)
+    uuids = [str(gpu.uuid) for gpu in gpu_magic.gpus()]
+    with holder(uuids[2], uuids[4], JPY_SESSION_NAME="/home/maria/eval.ipynb") as pid:
+        shown, _ = run("%gpus --mine")
+        table, _ = run("%gpus")
+    after, _ = run("%gpus --mine")
+    run("%unload_ext gpu_magic")
+    claimed = rf"Claimed by you in eval.ipynb \(pid {pid}\), without memory there: GPU 2 and GPU 4, since \d\d:\d\d\."
+    assert re.fullmatch(claimed, shown.split("\n")[-1])
+    assert shown.split("\n")[:-1] == after.split("\n")
+    assert len(re.findall(r"claimed by you: eval\.ipynb, since \d\d:\d\d$", table, re.MULTILINE)) == 2

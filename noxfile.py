@@ -1,0 +1,124 @@
+"""The matrix: what runs in a kernel, with the oldest and the newest versions that we work with.
+
+`make matrix` runs all of it, each combination in an environment of its own, and ends with a list that says
+of each whether it passed. `make matrix ONLY="colab or oldest"` runs some, and `NOXPYTHON=3.13` before it one
+Python only. A Python that this machine does not have is skipped. With Python 3.11 the frameworks are there,
+too, and all tests of kernels run; pip takes PyTorch's CPU build where you point it there.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import nox
+
+nox.needs_version = ">=2025.2"
+nox.options.default_venv_backend = "venv"
+nox.options.reuse_venv = "yes"
+
+WITH_FRAMEWORKS = "3.11"
+PROJECT = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+OURS = [*PROJECT["dependencies"], *EXTRAS["amd"], *EXTRAS["cluster"]]
+# What goes with ipykernel 6.17, which does not work with the next major releases of these.
+IPYKERNEL_617 = ["ipykernel==6.17.1", "jupyter_client==7.4.9", "pyzmq==26.2.1"]
+
+
+class Combination(NamedTuple):
+    """Versions that are tested together, and the Pythons that have them."""
+
+    name: str  # no other's is a part of it: nox finds it by what ONLY says
+    pythons: tuple[str, ...]
+    versions: list[str]
+
+
+COMBINATIONS = [
+    Combination(
+        "oldest",
+        ("3.11", "3.12", "3.13"),
+        [*(each.replace(">=", "==") for each in OURS), *IPYKERNEL_617],
+    ),
+    # As googlecolab/backend-info lists them, in pip-freeze.gpu.txt of 2026-08-19.
+    Combination(
+        "colab",
+        ("3.11", "3.12", "3.13"),
+        [
+            "ipython==7.34.0",
+            *IPYKERNEL_617,
+            "anywidget==0.9.21",
+            "ipywidgets==7.7.1",
+            "nvidia-ml-py==13.610.43",
+            "tornado==6.5.7",
+            "traitlets==5.7.1",
+        ],
+    ),
+    Combination("ipython_8_first", ("3.11", "3.12", "3.13"), ["ipython==8.0.0", "ipykernel==6.30.1"]),
+    Combination("ipython_8_last", ("3.11", "3.12", "3.13", "3.14"), ["ipython<9"]),
+    Combination("newest", ("3.11", "3.12", "3.13", "3.14"), []),
+]
+# Of the test extra, what tests without frameworks need.
+TOOLS = {
+    "cloudpickle",
+    "filelock",
+    "hypothesis",
+    "ipykernel",
+    "ipyparallel",
+    "jupyter_client",
+    "nbclient",
+    "numpy",
+    "pandas",
+    "pexpect",
+    "psutil",
+    "pytest",
+    "pytest-timeout",
+    "pytest-xdist",
+}
+TESTS = ("tests/magics", "tests/test_terminal.py")
+WITHOUT_FRAMEWORKS = tuple(
+    f"tests/kernel/test_{name}.py"
+    for name in (
+        "versions",
+        "allotment",
+        "asking",
+        "claims",
+        "configured",
+        "gpu_doctor",
+        "map",
+        "panel",
+        "restart",
+        "waiting",
+    )
+)
+
+
+def name_of(requirement: str) -> str:
+    """Return the name of the distribution that a requirement asks for."""
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+
+
+@nox.session
+@nox.parametrize(
+    ("python", "versions"),
+    [
+        nox.param(python, each.versions, id=f"{python}-{each.name}")
+        for each in COMBINATIONS
+        for python in each.pythons
+    ],
+)
+def matrix(session: nox.Session, versions: list[str]) -> None:
+    """Test one combination of versions with one Python."""
+    constraints = Path(session.create_tmp()) / "constraints.txt"
+    constraints.write_text("\n".join(versions))
+    constrained = {name_of(each) for each in versions}
+    frameworks = session.python == WITH_FRAMEWORKS
+    packages = [
+        name_of(each) if name_of(each) in constrained else each
+        for each in (*EXTRAS["test"], "numpy")
+        if frameworks or name_of(each) in TOOLS
+    ]
+    session.install("--quiet", "--editable", ".", *packages, "--constraint", str(constraints))
+    tests = [*TESTS, *(["tests/kernel"] if frameworks else WITHOUT_FRAMEWORKS)]
+    session.run("python", "-m", "pytest", "-q", "-n", "auto", *(session.posargs or tests))
