@@ -34,14 +34,13 @@ MACHINE = "8xA100-80GB seed=7"
 MINUTES = 2.5  # for the charts to fill
 TABLE = ["%load_ext gpu_magic", "%gpus 2,0", "%gpus"]
 PANEL = ["%load_ext gpu_magic", "%gpus 1,2", "%gpu_panel"]
-# What the panel's picture shows besides: a GPU that does not answer, and one that the kernel works on.
+# What the panel's picture shows besides: a GPU that another notebook of one's own uses, and one that is lost.
 PREPARE = """
-import os
 from gpu_magic.testing import simulate
 simulation = simulate("8xA100-80GB", seed=7)
 machine = simulation.__enter__()
 machine.populate()
-machine.gpus[1].run("train.py", "maria", 31 << 30, pid=os.getpid(), work=46)
+machine.gpus[0].run("ipykernel", "maria", 21 << 30, work=62, age=5400, is_own=True, notebook="evaluate.ipynb")
 machine.gpus[7].lose()
 """
 WIDTH = 1280

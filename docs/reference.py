@@ -5,6 +5,7 @@ Usage: python -m docs.reference      (a test fails where a page is not what this
 
 from __future__ import annotations
 
+import html
 import inspect
 import re
 from importlib import import_module
@@ -29,7 +30,7 @@ _TAKES = {
     "optional": "a name, or nothing",
     "text": "a value, up to the next option",
     "pairs": "`NAME=value`, several times",
-    "list": "a list: `2,0`",
+    "list": "names or numbers with commas between them",
 }
 
 
@@ -127,7 +128,7 @@ def _entries(lines: list[str]) -> Iterator[tuple[str, str]]:
     columns += [found.end() for line in lines if (found := re.match(r"\S.*?\S {2,}(?=\S)", line))]
     column = max(set(columns), key=columns.count)
     typed, meaning = "", ""
-    for line in lines:
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
         if line.startswith(" "):
             meaning = f"{meaning} {line.strip()}".strip()
             continue
@@ -135,7 +136,7 @@ def _entries(lines: list[str]) -> Iterator[tuple[str, str]]:
             yield typed, meaning
         if found := re.match(r"(\S.*?\S|\S) {2,}(.*)", line):
             typed, meaning = found[1], found[2]
-        elif len(line) > column and line[column - 1] == " ":
+        elif len(line) > column and line[column - 1] == " " and not below.startswith(" "):
             typed, meaning = line[:column].strip(), line[column:]
         else:
             typed, meaning = line, ""
@@ -148,17 +149,20 @@ def _takes(kind: Kind) -> str:
 
 def _table(first: str, second: str, rows: list[tuple[str, str]]) -> str:
     lines = [f"| {first} | {second} |", "| --- | --- |"]
-    lines += [f"| `{_cell(typed)}` | {_cell(_escaped(means))} |" for typed, means in rows]
+    lines += [f"| {_code(typed)} | {_escaped(means).replace('|', '&#124;')} |" for typed, means in rows]
     return "\n".join(lines) + "\n"
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _code(typed: str) -> str:
+    """Return code for a cell of a table; in code, renderers of Markdown differ on how a bar is escaped."""
+    return f"<code>{html.escape(typed).replace('|', '&#124;')}</code>" if "|" in typed else f"`{typed}`"
 
 
 # What is code in a text that has no markup: magics with what follows them, options, settings.
 _CODE = re.compile(
-    r"(?<![\w`])(%load_ext gpu_magic|%{1,2}[a-z_]+(?: (?:\d[\d,]*|--[a-z-]+))*|--[a-z][a-z-]*|CUDA_[A-Z_]+"
+    r"(?<![\w`])(%load_ext gpu_magic"
+    r"|%{1,2}[a-z_]+\?{0,2}(?: (?:\d[\d,]*\b|--[a-z-]+(?: \d\w*)?|on\b|off\b|auto\b))*"
+    r"|--[a-z][a-z-]*|CUDA_[A-Z_]+"
     r"|cuda:\d)"
 )
 

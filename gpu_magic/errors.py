@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_magic.text import printable
+from gpu_magic.text import one_line, printable
 
 __all__ = [
     "CallFailed",
@@ -32,8 +32,8 @@ class _OneLineError(GpuMagicError, ValueError):
     """One line: what is wrong, what was expected, the nearest thing that would work."""
 
     def __init__(self, message: str) -> None:
-        # It can quote a mask or a name, and those can hold anything.
-        super().__init__(printable(message))
+        # It can quote a mask or a name, and those can hold anything, of any length.
+        super().__init__(one_line(message))
 
 
 class ChoiceError(_OneLineError):

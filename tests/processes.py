@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -42,7 +42,7 @@ WAITS = "import time\nprint(1, flush=True)\ntime.sleep(600)"
 DEAF = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{WAITS}"
 
 
-def missing(what: str) -> None:
+def missing(what: str) -> NoReturn:
     """Skip a test for what this machine does not have; in CI, where all has to be there, fail."""
     if os.environ.get("CI"):
         pytest.fail(what)

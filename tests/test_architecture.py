@@ -26,6 +26,7 @@ ROOMS = [
     "text",
     "errors",
     "interrupts",
+    "log",
     # facts
     "devices",
     # decisions

@@ -8,7 +8,7 @@ __all__ = ["wanted_in"]
 
 # "Tried to allocate 20.00 GiB." (PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp), "trying to allocate
 # 8589934592 bytes" (XLA), "Out of memory allocating 1,024 bytes" (CuPy 13).
-_WANTED = re.compile(r"allocat(?:e|ing) ([\d,]+(?:\.\d+)?) ?(bytes|KiB|MiB|GiB|TiB)")
+_WANTED = re.compile(r"allocat(?:e|ing) ([0-9][0-9,]{0,30}(?:\.[0-9]{1,9})?) ?(bytes|KiB|MiB|GiB|TiB)")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import sys
@@ -15,6 +16,7 @@ from gpu_magic.placement.block import IN_PYTHON, Block, Spelling
 from gpu_magic.placement.physical import LazySnapshot, locate
 from gpu_magic.placement.scope import Scope
 from gpu_magic.placement.uses import Evidence
+from gpu_magic.selection.plain import without_brackets
 from gpu_magic.selection.target import CPU, LogicalDevice, Target, parse_targets
 from gpu_magic.text import listed
 
@@ -69,7 +71,8 @@ class OnGpu:
         if mirror and self._targets == (CPU,):
             raise PlacementError(f"{spelling.mirror} has nothing to mirror over on cpu alone: omit it.")
         if not mirror and CPU in self._targets and self.wants_gpu:
-            raise PlacementError(f"A cell runs on one device: try {wanted.replace(',', ' or ')}.")
+            either = " or ".join(entry.strip() for entry in without_brackets(wanted).split(","))
+            raise PlacementError(f"A cell runs on one device: try {either}.")
         if len(self._targets) > 1 and not mirror:
             raise PlacementError(
                 f"A cell runs on one device. For {wanted}: {spelling.mirror} (TensorFlow, Keras on it), "
@@ -187,9 +190,11 @@ def read_only(text: str, spelling: Spelling = IN_PYTHON) -> tuple[str, ...]:
     for name in filter(None, (part.strip().lower() for part in text.split(","))):
         module = _ALIASES.get(name, name)
         if module not in known():
-            only = spelling.only.format(name)
+            close = difflib.get_close_matches(name, [*known(), *_ALIASES], n=1)
+            hint = f" Did you mean {_ALIASES.get(close[0], close[0])}?" if close else ""
             raise PlacementError(
-                f"{only}: no framework has that name; it can be {listed(known())}, with commas between."
+                f"{spelling.only.format(name)}: no framework has that name; it can be {listed(known())}, "
+                f"with commas between.{hint}"
             )
         found.append(module)
     if not found:

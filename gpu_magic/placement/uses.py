@@ -109,7 +109,7 @@ def names_in(code: str | CodeType) -> Names:
         return Names(names, names)
     try:
         tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # it is no Python, or has very many levels
         words = set(_words(code))
         return Names(words, words)
     variables: set[str] = set()

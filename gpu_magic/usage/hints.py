@@ -90,7 +90,7 @@ def _looped(code: str) -> set[str]:
     """Return the names in what the code's own loops go through: `loader` of `for x in enumerate(loader):`."""
     try:
         loops = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.For | ast.comprehension)]
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # it is no Python, or has very many levels
         return set()
     return {node.id for loop in loops for node in ast.walk(loop.iter) if isinstance(node, ast.Name)}
 

@@ -122,14 +122,15 @@ def _own(figures: Mapping[int, int | Unknown], processes: Mapping[int, Process])
     """Return the sum of what is this process's. In a container numbers are not ours, and any can be."""
     own = [size for pid, size in figures.items() if processes[pid].mine]
     known = [one for one in own if one is not UNKNOWN]
-    if len(known) < len(own) or (not own and UNKNOWN_PROCESS in map(processes.get, figures)):
+    # By identity: twenty times a second, for each process on each GPU, equality takes a fifth of the time.
+    if len(known) < len(own) or (not own and any(processes[pid] is UNKNOWN_PROCESS for pid in figures)):
         return UNKNOWN
     return sum(known)
 
 
 def _is_others(pid: int, process: Process) -> bool:
     """Return whether a process is known to be somebody else's job."""
-    if process.mine or process == UNKNOWN_PROCESS:
+    if process.mine or process is UNKNOWN_PROCESS:
         return False
     return not GpuProcess(pid, process.name, process.owner, UNKNOWN).is_mps_server
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -107,6 +108,42 @@ def test_before_init_it_answers_as_the_real_one() -> None:
 def test_a_profile_that_names_no_machine_is_refused(profile: str, says: str) -> None:
     with pytest.raises(SimulationError, match=says), simulate(profile):
         pass
+
+
+@pytest.mark.parametrize(
+    ("profile", "meant"),
+    [
+        ("8xA100", "8xA100-80GB"),
+        ("2x h100", "2xH100-80GB"),
+        ("4090", "1xRTX-4090"),
+        ("2xRTX 4090", "2xRTX-4090"),
+        ("8a100", "8xA100-80GB"),
+        ("A100-40", "1xA100-40GB"),
+        ("NVIDIA GeForce RTX 3090", "1xRTX-3090"),
+        ("T4 x 8", "8xT4"),
+        ("8xV100-32GBB", "8xV100-32GB"),
+        ("8xA100(3g.40gb)", "8xA100-80GB(3g.40gb)"),
+        ("4xT4+2xH100", "2xH100-80GB"),
+    ],
+)
+def test_the_nearest_machine_is_named_and_is_one(profile: str, meant: str) -> None:
+    with (
+        pytest.raises(SimulationError, match=rf"; did you mean {re.escape(meant)}\? Write COUNT"),
+        simulate(profile),
+    ):
+        pass
+    with simulate(meant):
+        pass
+
+
+@pytest.mark.parametrize(
+    "profile", ["foo", "mi300x", "8x", "100", "nvidia", "300xA100", "RTX 2080", "t4(1g.5gb)"]
+)
+def test_where_nothing_is_near_the_models_are_listed(profile: str) -> None:
+    with pytest.raises(SimulationError) as caught, simulate(profile):
+        pass
+    assert "did you mean" not in str(caught.value)
+    assert "with a model of A100-40GB" in str(caught.value)
 
 
 def test_what_is_chosen_in_a_block_ends_with_it_and_the_real_mask_does_not_leak_in(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -15,6 +15,19 @@ from docs.reference import PAGES
 from tests.conftest import ROOT
 
 README = ROOT / "README.md"
+# All that stands in the repository for readers, and not only what the site has.
+TEXTS = sorted({*pages(), *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md")})
+# Other sites that pages and messages send people to. Whether their pages are there, CI looks up (lychee).
+SITES = {
+    "docs.nvidia.com",
+    "docs.python.org",
+    "docs.pytorch.org",
+    "download.pytorch.org",
+    "pypi.jetson-ai-lab.io",
+    "rocm.docs.amd.com",
+    "semver.org",
+    "www.nvidia.com",
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -47,7 +60,7 @@ def links(text: str) -> list[str]:
     return re.findall(r"\]\(([^)\s]+)\)", plain) + re.findall(r'(?:src|srcset)="([^"]+)"', plain)
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page) -> None:
     text = page.read_text(encoding="utf-8")
     broken = []
@@ -62,6 +75,23 @@ def test_links_lead_somewhere(page) -> None:
         ):
             broken.append(link)
     assert broken == []
+
+
+def test_links_to_other_sites_are_https_and_to_sites_that_are_known() -> None:
+    sources = [*TEXTS, *(ROOT / "gpu_magic").rglob("*.py")]
+    found = {
+        address: str(source.relative_to(ROOT))
+        for source in sources
+        for address in re.findall(r"\bhttps?://[^\s<>)\]\"'`{]+", source.read_text(encoding="utf-8"))
+    }
+    parts = {address: urlsplit(address.rstrip(".,;:")) for address in found}
+    wrong = {
+        address: found[address]
+        for address, part in parts.items()
+        if part.scheme != "https" or part.netloc not in SITES or not part.path.isascii()
+    }
+    assert wrong == {}
+    assert {part.netloc for part in parts.values()} == SITES, "a site that nothing leads to"
 
 
 def test_every_page_is_in_the_navigation() -> None:

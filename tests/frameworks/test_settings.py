@@ -153,7 +153,7 @@ def test_the_same_choice_of_a_frozen_process_can_still_say_memory(machine: Runne
 
 def test_in_process_is_for_a_process_where_cuda_is_initialized(machine: Runner) -> None:
     assert machine("settings.in_process_before_cuda_is_initialized") == (
-        "CUDA has not been initialized here: choose for every framework, and not in-process."
+        "CUDA has not been initialized here: try %gpus 2, which is for every framework."
     )
 
 
@@ -173,7 +173,7 @@ def test_in_process_tells_what_is_imported_and_says_what_came_of_it(machine: Run
         "another": [[2], 2],
         "one that it can't use": "CUDA was initialized, and this process can use GPU 1 (cuda:0), GPU 2 (cuda:1), "
         "GPU 3 (cuda:2) and no other.",
-        "with memory": "An in-process choice sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit growth and memory limit.",
+        "with memory": "An in-process choice sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit --growth and --memory-limit.",
         "reset": ["PyTorch: as it was.", 0],
     }
 

@@ -79,6 +79,8 @@ class Kernel:
             code, allow_stdin=answer is not None, output_hook=hear, stdin_hook=reply_to, timeout=LIMIT
         )
         reply.status = done["content"]["status"]
+        if reply.status == "aborted":  # it came before the kernel was done with a cell that had failed
+            return self.run(code, answer)
         return reply
 
     def run_and_interrupt(self, code: str, when: Callable[[], object]) -> Reply:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import subprocess
 import sys
 import sysconfig
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,11 +18,13 @@ from docs.blocks import blocks_of
 from tests.conftest import LIMIT, ROOT
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 # What an administrator writes to <prefix>/etc/ipython/ipython_config.py, or /etc/ipython/ipython_config.py.
 PAGE = ROOT / "docs" / "how-to" / "administrator.md"
 CONFIGURATION = next(block.code for block in blocks_of(PAGE) if "extra_extensions" in block.code)
+POLICY = next(block.code for block in blocks_of(PAGE) if "c.GpuMagics" in block.code)
+LOGGING = next(block.code for block in blocks_of(PAGE) if "SysLogHandler" in block.code)
 PLAIN = 'c = get_config()\nc.InteractiveShellApp.extra_extensions = ["gpu_magic"]\n'
 # A user's own, which come later: a list of their own, and more of what is in the administrator's.
 USERS = """\
@@ -56,7 +61,7 @@ class Prefix:
             "IPYTHONDIR": str(self.folder / "home"),
         }
 
-    def in_kernel(self, *, installed: bool) -> tuple[str, str]:
+    def in_kernel(self, *, installed: bool, cell: str = CELL) -> tuple[str, str]:
         """Start a kernel; return what its first cell prints, and what it writes to its log."""
         log = self.folder / "log"
         manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(self.folder / "kernel"))
@@ -71,7 +76,7 @@ class Prefix:
         try:
             client.wait_for_ready(timeout=LIMIT)
             client.execute_interactive(
-                CELL,
+                cell,
                 timeout=LIMIT,
                 output_hook=lambda message: printed.append(message["content"].get("text", "")),
             )
@@ -81,10 +86,10 @@ class Prefix:
             client.context.destroy(linger=0)
         return "".join(printed).strip(), log.read_text()
 
-    def in_terminal(self, *options: str, installed: bool) -> tuple[str, str]:
+    def in_terminal(self, *options: str, installed: bool, cell: str = CELL) -> tuple[str, str]:
         """Run IPython as in a terminal; return what is printed, and what it writes beside that."""
         done = subprocess.run(
-            [self.python, "-m", "IPython", "--no-banner", "--colors=NoColor", *options, "-c", CELL],
+            [self.python, "-m", "IPython", "--no-banner", "--colors=NoColor", *options, "-c", cell],
             env=self.variables(installed=installed),
             cwd=self.folder,
             check=True,
@@ -121,3 +126,85 @@ def test_where_it_is_installed_it_is_loaded_beside_a_user_s_own(prefix: Prefix) 
     prefix.configure(CONFIGURATION, USERS)
     assert prefix.in_kernel(installed=True)[0] == "aimport gpus store"
     assert prefix.in_terminal(installed=True)[0].endswith("aimport gpus store")
+
+
+POLICIES = """\
+%env GPU_MAGIC_SIMULATE=8xA100-80GB clock=0
+%gpus 2
+from gpu_magic.process.session import current
+frozen = get_ipython().run_line_magic("config", "GpuMagics.on_frozen")
+print("claims:", len(current().claims.held), "can force:", current().grant.can_force, "too late:", frozen)
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "becomes"),
+    [
+        ("", "claims: 1 can force: True too late: warn"),
+        (POLICY, "claims: 0 can force: False too late: error"),
+    ],
+    ids=["none", "of the page"],
+)
+def test_what_an_administrator_sets_is_so(prefix: Prefix, policy: str, becomes: str) -> None:
+    prefix.configure(f"{CONFIGURATION}\n{policy}")
+    assert prefix.in_kernel(installed=True, cell=POLICIES)[0].endswith(becomes)
+    # A user's own configuration comes later.
+    prefix.configure(
+        f"{CONFIGURATION}\n{policy}", "c.GpuMagics.on_frozen = 'warn'\nc.GpuMagics.claims = True\n"
+    )
+    assert "claims: 1" in prefix.in_kernel(installed=True, cell=POLICIES)[0]
+
+
+CHOOSE = """\
+%env GPU_MAGIC_SIMULATE=8xA100-80GB clock=0
+%gpus 2,0
+%gpus 3 --dry-run
+try:
+    %gpus 99
+except Exception as error:
+    print(error)
+%gpus none
+"""
+
+
+@pytest.fixture
+def syslog(sockets: str) -> Iterator[socket.socket]:
+    """Return a system's log, as syslog(3) writes to it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
+        log.bind(f"{sockets}/log")
+        log.settimeout(LIMIT)
+        yield log
+    Path(f"{sockets}/log").unlink()
+
+
+def heard(log: socket.socket, last: str) -> list[str]:
+    """Return the lines that have come, up to the one that begins like the last."""
+    lines: list[str] = []
+    while not (lines and lines[-1].startswith(last)):
+        line = log.recv(1 << 16).decode().rstrip("\0")
+        lines.append(re.sub(rf"^<14>gpu_magic\[\d+\]: uid {os.getuid()}: ", "", line))
+    return lines
+
+
+@pytest.mark.parametrize("program", ["kernel", "terminal"])
+def test_choices_are_in_the_system_s_log(
+    prefix: Prefix, syslog: socket.socket, sockets: str, program: str
+) -> None:
+    prefix.configure(CONFIGURATION + "\n" + LOGGING.replace("/dev/log", f"{sockets}/log"))
+    (prefix.in_kernel if program == "kernel" else prefix.in_terminal)(installed=True, cell=CHOOSE)
+    lines = heard(syslog, "Chosen: no GPU")
+    claimed = [line for line in lines if line.startswith(("Claimed: ", "Claim ended: "))]
+    assert [line.count("GPU-") for line in claimed] == [2, 2]
+    assert [line for line in lines if line not in claimed] == [
+        "Chosen: SIMULATED GPU 2 and GPU 0 · CUDA_VISIBLE_DEVICES=2,0 · CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        "Not chosen: There is no GPU 99: this machine has GPUs 0 to 7.",
+        "Chosen: no GPU · CUDA_VISIBLE_DEVICES= · CUDA_DEVICE_ORDER=PCI_BUS_ID",
+    ]
+
+
+def test_where_there_is_no_system_s_log_nothing_is_said(prefix: Prefix, sockets: str) -> None:
+    prefix.configure(CONFIGURATION + "\n" + LOGGING.replace("/dev/log", f"{sockets}/none"))
+    printed, said = prefix.in_kernel(installed=True, cell=CHOOSE)
+    assert "Logging error" not in printed + said
+    assert "Chosen: " not in printed + said
+    assert "cuda:1 = GPU 0" in printed

@@ -90,7 +90,7 @@ def test_a_gpu_inside_the_frozen_set_gets_the_line_to_type(kernel: Kernel) -> No
         (f"try:\n    import not_there\nexcept ImportError:\n    pass\n{CUINIT}", "in cell [3]."),
         ("import importlib; importlib.import_module('starter_pkg')\nx = 1", "by import starter_pkg."),
         # Nor is one that a magic stands behind, or that had not yet run any code.
-        (f"import colorsys\n%run {PROGRAMS}/kernel_start_cuda.py", "by import colorsys, or a line after it."),
+        (f"import tabnanny\n%run {PROGRAMS}/kernel_start_cuda.py", "by import tabnanny, or a line after it."),
         (
             f"import late_parent\n{CUINIT}\nimport late_parent.part",
             "by import late_parent, or a line after it.",

@@ -40,7 +40,7 @@ def test_who_holds_what_and_what_would_come_back(kernel: Kernel) -> None:
     reply = kernel.run("take_all()")
     assert reply.errors == ["pretend out of memory. Tried to allocate 1125899906842624 bytes."]
     head, ours, back, *rest = reply.stdout.splitlines()
-    assert head == "Out of memory: 1048576.0 GiB more were asked for."  # which of four it was is not said
+    assert head == "Out of memory: 1024.0 TiB more were asked for."  # which of four it was is not said
     assert ours.split(maxsplit=2)[2].startswith("model (64 MiB) and pair (1.0 MiB)")
     assert back.startswith("  %gpu_free    would give back the last error's traceback (16 MiB)")
     assert "Out[4] (8.0 MiB)" in back

@@ -191,7 +191,7 @@ def test_from_the_configuration_it_is_there_before_any_cell(
     [
         ("%gpus 9 --restart", "There is no GPU 9"),
         ("%gpus 1 --restart --in-process", "An in-process choice needs no restart: use one of the two."),
-        ("%gpus 1 --in-process --memory-limit 8 GB", "nor memory limits: omit memory limit."),
+        ("%gpus 1 --in-process --memory-limit 8 GB", "nor memory limits: omit --memory-limit."),
         ("%gpus --restart", "--restart goes with GPUs; try %gpus 1,3 --restart"),
     ],
 )
@@ -213,6 +213,24 @@ def test_a_dry_run_of_a_restart(kernel: Kernel) -> None:
         == "False"
     )
     assert os.environ.get("CUDA_VISIBLE_DEVICES") is None
+
+
+def test_a_restart_is_logged(kernel: Kernel, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    kernel.run(
+        "import logging\n"
+        f"logging.getLogger('gpu_magic').addHandler(logging.FileHandler({str(log)!r}))\n"
+        "logging.getLogger('gpu_magic').setLevel(logging.DEBUG)"
+    )
+    kernel.run("%gpus 1")
+    kernel.run(START_CUDA)
+    kernel.run("%gpus 3 --restart")
+    claimed, chosen, too_late, saved, restarted = log.read_text().splitlines()
+    assert claimed == f"Claimed: {CARDS[1].uuid}"
+    assert chosen.startswith("Chosen: GPU 1 · CUDA_VISIBLE_DEVICES=1")
+    assert too_late.startswith("Too late for GPU 3: CUDA initialized in cell [4]")
+    assert saved == f"Saved for after a restart: {CARDS[3].uuid}"
+    assert restarted == "The kernel is restarted"
 
 
 def test_where_nobody_has_a_page_the_kernel_ends_itself(kernel: Kernel) -> None:

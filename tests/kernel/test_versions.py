@@ -103,7 +103,9 @@ def test_it_is_reloaded_and_unloaded(kernel: Kernel) -> None:
     before = kernel.run("%gpus 1")
     assert before.status == "ok"
     assert "is undone" in kernel.run("%reload_ext gpu_magic").stdout
-    assert kernel.run("%load_ext autoreload").status == kernel.run("%autoreload 2").status == "ok"
+    autoreload = kernel.run("%load_ext autoreload")
+    if autoreload.errors != ["No module named 'imp'"]:  # IPython 7's imports it, and Python 3.12 has none
+        assert autoreload.status == kernel.run("%autoreload 2").status == "ok"
     assert "cuda:0 = GPU 2" in kernel.run("%gpus 2").stdout
     assert "is undone" in kernel.run("%unload_ext gpu_magic").stdout
     assert kernel.run("%gpus").status != "ok" or "not found" in kernel.run("%gpus").stderr

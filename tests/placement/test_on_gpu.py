@@ -755,7 +755,7 @@ def test_only_is_proposed_where_one_of_several_can_run_there(run: Runner) -> Non
     [
         (
             "jaxx",
-            'only="jaxx": no framework has that name; it can be torch, tensorflow, jax, cupy and keras, with commas between.',
+            'only="jaxx": no framework has that name; it can be torch, tensorflow, jax, cupy and keras, with commas between. Did you mean jax?',
         ),
         ("", 'only="" needs a framework: torch, tensorflow, jax, cupy and keras.'),
     ],

@@ -72,7 +72,7 @@ def out_of_memory(error: BaseException, kind: str) -> OutOfMemory | None:
     is_of_library = isinstance(error, RuntimeError) and any(word in str(error) for word in _NO_MEMORY)
     if not isinstance(error, sys.modules["torch"].OutOfMemoryError) and not is_of_library:
         return None
-    named = re.search(r"GPU (\d+)", str(error))
+    named = re.search(r"GPU ([0-9]{1,4})\b", str(error))
     device = LogicalDevice("gpu", int(named[1]), kind) if named else None
     return OutOfMemory(device, wanted_in(str(error)))
 

@@ -152,7 +152,7 @@ class TensorFlow(Framework):
         """Return it; the error says the shape that did not fit."""
         if not isinstance(error, sys.modules["tensorflow"].errors.ResourceExhaustedError):
             return None
-        named = re.search(r"/device:GPU:(\d+)", str(error))
+        named = re.search(r"/device:GPU:([0-9]{1,4})\b", str(error))
         ordinals = list(cuda_ordinals("GPU")) if named else []
         index = int(named[1]) if named else 0
         device = LogicalDevice("gpu", ordinals[index], "cuda") if index < len(ordinals) else None

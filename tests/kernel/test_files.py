@@ -1,0 +1,106 @@
+"""The files that a kernel writes are those of the reference page, with the modes that stand there, whatever the umask."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.claims.holders import holder
+from tests.conftest import ROOT
+from tests.kernel.test_restart import START_CUDA
+from tests.machine import CARDS
+from tests.processes import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.kernel.conftest import Kernel
+
+PAGE = ROOT / "docs" / "reference" / "variables-and-files.md"
+RANDOM = r"\.[0-9a-f]{16}"
+# For each row of the page: what stands in it, and where such files are in this test.
+ROWS = {
+    "the folder of claims and notes": r"claims",
+    "a claim: the GPU": rf"claims/GPU-[\w-]+{RANDOM}",
+    "what users ask each other": rf"claims/(note|answer){RANDOM}",
+    "the choice that a restart keeps": r"runtime/gpu_magic(/kernel-[\w-]+\.json)?",
+    "what the ranks of a command write": r"tmp/gpu_magic-\w+",
+}
+ASKS = (
+    "from gpu_magic.claims.folder import Access\nfrom gpu_magic.claims.outbox import Outbox\n"
+    "outbox = Outbox(Access())\noutbox.send([{uuid!r}], '', ())\n"
+)
+
+
+def modes_of(row: str) -> set[int]:
+    """Return the modes that stand in a row of the page, but for that of files which are being written."""
+    text = PAGE.read_text(encoding="utf-8")
+    (line,) = [line for line in text.split("\n") if line.startswith("| ") and row in line]
+    *_, modes = line.removesuffix(" |").split(" | ")
+    return {int(mode, 8) for mode in re.findall(r"`(\d{4})`", modes.partition(", after")[0])}
+
+
+def written(place: Path) -> dict[str, int]:
+    """Return the modes of gpu_magic's files below a folder, as far down as the page goes."""
+    found = {}
+    for path in place.rglob("*"):
+        name = str(path.relative_to(place))
+        # What ipykernel and IPython write themselves, and what is inside of a command's own folder.
+        if not re.match(
+            r"(home/\.?ipython|runtime/kernel-|tmp/(ipykernel|gpu_magic-\w+/))|(home|runtime|tmp)$", name
+        ):
+            found[name] = path.lstat().st_mode & 0o7777
+    return found
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_what_is_written_is_what_the_page_lists(
+    start_kernel: Callable[..., Kernel], tmp_path: Path, umask: int
+) -> None:
+    place = tmp_path / "all"
+    for name in ("home", "tmp", "runtime"):
+        (place / name).mkdir(parents=True)
+    claims = str(place / "claims")
+    kernel = start_kernel(
+        connection_file=place / "runtime" / "kernel-1.json",
+        HOME=str(place / "home"),
+        IPYTHONDIR=str(place / "home" / "ipython"),
+        JUPYTER_RUNTIME_DIR=str(place / "runtime"),
+        TMPDIR=str(place / "tmp"),
+        GPU_MAGIC_CLAIMS=claims,
+    )
+    seen: dict[str, int] = {}
+
+    def run(cell: str) -> str:
+        reply = kernel.run(cell)
+        seen.update(written(place))
+        return reply.stdout + reply.stderr + reply.text
+
+    run(f"import os; os.umask({umask})")
+    run("%load_ext gpu_magic")
+    run("%gpus")
+    assert seen == {}
+    run("%gpus 1")
+    with holder(CARDS[2].uuid, then=ASKS.format(uuid=CARDS[1].uuid), GPU_MAGIC_CLAIMS=claims):
+        assert "keep" in run("%gpus --keep")
+    with holder(CARDS[3].uuid, GPU_MAGIC_CLAIMS=claims):
+        assert "Asked" in run("%gpus 3 --ask please")
+    run("%gpu_launch --gpus 2 --background sleeping sleep 600")
+    run(START_CUDA)
+    run(
+        "from gpu_magic.process.choosing import apply\nfrom gpu_magic.process.session import current\n"
+        "from gpu_magic.restart.saved_choice import save\nsave(apply(current(), '3'))"
+    )
+    for row, pattern in ROWS.items():
+        of_row = {name: seen.pop(name) for name in list(seen) if re.fullmatch(pattern, name)}
+        assert of_row, row
+        assert set(of_row.values()) == modes_of(row), row
+    assert seen == {}
+    # All of it ends with the kernel, but for the folder, and a choice that a restart is to apply.
+    kernel.end()
+    until(lambda: not list((place / "tmp").glob("gpu_magic-*")))
+    assert {Path(name).parts[0] for name in written(place)} <= {"claims", "runtime"}
+    assert {path.name for path in (place / "home").iterdir()} <= {"ipython"}

@@ -1,0 +1,119 @@
+"""A kernel whose file systems are read-only, but for its sockets and IPython's own folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from jupyter_client.manager import KernelManager
+
+from tests.conftest import ROOT
+from tests.kernel.conftest import Kernel
+from tests.machine import CARDS, Driver, clean_environment, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# In mounts of its own: one folder stays as it is, and all else on disks or in memory can't be written to.
+READ_ONLY = r"""
+mount --bind "$1" "$1"
+grep -vE '^[^ ]+ (/proc|/sys|/dev)(/(pts|mqueue|fs)[^ ]*)? ' /proc/self/mounts | cut -d' ' -f2 | sort -u |
+while read -r place; do
+  [ "$place" = "$1" ] || mount -o remount,bind,ro "$place" 2>/dev/null || true
+done
+shift
+exec "$@"
+"""
+UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+
+pytestmark = pytest.mark.skipif(
+    subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode != 0,
+    reason="mounts of one's own are not allowed here",
+)
+
+
+@pytest.fixture
+def kernel(native: Path, tmp_path: Path, sockets: str) -> Iterator[Kernel]:
+    state, writable = tmp_path / "machine", f"{sockets}/{uuid4()}"
+    Driver(CARDS).write(state)
+    Path(writable).mkdir()
+    home = tmp_path / "home"
+    home.mkdir()
+    manager: KernelManager = KernelManager(kernel_name="python3", transport="ipc", ip=f"{writable}/kernel")
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    manager.kernel_spec.argv = [*UNSHARE, "sh", "-c", READ_ONLY, "sh", writable, *argv]
+    (tmp_path / "runtime").mkdir()
+    manager.connection_file = str(tmp_path / "runtime" / "kernel-1.json")
+    places = {
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(home),
+        "XDG_RUNTIME_DIR": str(home),
+        "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime"),
+        "IPYTHONDIR": f"{writable}/ipython",
+        "TMPDIR": writable,  # without one ipykernel runs no cell
+        "GPU_MAGIC_CLAIMS": str(home / "claims"),
+    }
+    manager.start_kernel(
+        env=clean_environment("JUPYTER", "XDG") | environment(native, state) | places, cwd=str(home)
+    )
+    started = Kernel(manager, state)
+    yield started
+    started.end()
+
+
+START_CUDA = "import ctypes; _ = ctypes.CDLL('libcuda.so.1').cuInit(0)"
+CLICK = (
+    "from gpu_magic.widget.pending import WaitingChoice, carry_out\n"
+    "from gpu_magic.widget.page_messages import Choose\n"
+    "print(carry_out(WaitingChoice(Choose('3', True, 'p'), None))[0])"
+)
+NOT_SAVED = (
+    "The choice can't be saved for a restart, so nothing was changed: [Errno 30] Read-only file system"
+)
+NO_PLACE = "UsageError: There is no place for the command's output: [Errno 30] Read-only file system"
+
+
+def said(kernel: Kernel, cell: str) -> str:
+    """Return all that a cell shows, without a traceback."""
+    reply = kernel.run(cell)
+    assert not reply.traceback
+    return (reply.stdout + reply.stderr + reply.text).strip()
+
+
+def test_choosing_works_and_says_in_one_line_what_does_not(kernel: Kernel) -> None:
+    assert "Read-only file system" in kernel.run("open('file', 'w')").traceback
+    assert said(kernel, "%load_ext gpu_magic") == ""
+    *chosen, claimed = said(kernel, "%gpus 2,0").split("\n")
+    assert [line.partition(" (")[0] for line in chosen] == ["cuda:0 = GPU 2", "cuda:1 = GPU 0"]
+    assert claimed.startswith("Others can't see that they are claimed: ")
+    assert claimed.endswith("/claims can't be made (Read-only file system).")
+    assert said(kernel, "%gpus auto").startswith("cuda:0 = GPU 0")
+    assert said(kernel, "%gpus 1 --only-free").startswith("cuda:0 = GPU 1")
+    assert said(kernel, "%gpus 1 --no-claim").count("\n") == 0
+    assert "CUDA_VISIBLE_DEVICES=1" in said(kernel, "%gpu_panel")
+    assert said(kernel, "%gpu_doctor")
+    assert said(kernel, "%gpus 3 --ask please").startswith("UsageError: Nobody uses GPU 3")
+    assert said(kernel, "%unload_ext gpu_magic").startswith("Your choice is undone")
+
+
+def test_a_restart_that_would_lose_the_choice_is_not_begun(kernel: Kernel) -> None:
+    for cell in ("%load_ext gpu_magic", "%gpus 1", START_CUDA):
+        said(kernel, cell)
+    assert said(kernel, "%gpus 3 --restart").startswith(f"UsageError: {NOT_SAVED}")
+    assert said(kernel, CLICK).startswith(NOT_SAVED)
+    assert said(kernel, "1 + 1") == "2"
+
+
+def test_a_command_without_a_place_for_its_output_is_not_started(kernel: Kernel) -> None:
+    said(kernel, "%load_ext gpu_magic")
+    # IPython's kernel has found a place when it started; it has become read-only, or is full.
+    said(kernel, "import os, tempfile; tempfile.tempdir = os.environ['HOME']")
+    for line in ("%gpu_launch --gpus 2 true", "%gpu_cluster 2,0"):
+        assert said(kernel, line).startswith(NO_PLACE)
+    assert said(kernel, "%gpu_cluster attach").startswith("UsageError: No engines were kept")
+    assert said(kernel, "%gpu_tasks").startswith("Nothing was started")
