@@ -137,6 +137,26 @@ def test_nothing_is_shown_unless_somebody_wants_it(fresh: Fresh) -> None:
 
 
 @pytest.mark.usefixtures("machine")
+def test_the_end_of_a_command_is_logged_before_it_is_told() -> None:
+    was_running = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "has ended" in record.getMessage():
+                was_running.append(task.is_running)
+
+    listener = Listener()
+    log = logging.getLogger("gpu_magic.launching")
+    log.addHandler(listener)
+    try:
+        task = gpu_magic.launch("sleep 0.5", gpus="3,1")
+        task.wait()
+        assert was_running == [True]
+    finally:
+        log.removeHandler(listener)
+
+
+@pytest.mark.usefixtures("machine")
 def test_a_command_is_logged_without_its_arguments(caplog: pytest.LogCaptureFixture) -> None:
     task = gpu_magic.launch("true --token secret", gpus="3,1")
     assert task.wait() is not None

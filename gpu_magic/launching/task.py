@@ -83,8 +83,8 @@ class Task(BackgroundTask):
                 self._start(process, prepared.folder, str(number) if len(processes) > 1 else "")
             self._ended = threading.Event()
             watcher = threading.Thread(target=self._watch, name=f"gpu_magic {name}", daemon=True)
-            watcher.start()
             _log.info("Started %s on %s", printable(name), listed(device.label for device in self.devices))
+            watcher.start()
         except BaseException:  # an interrupt, too
             for started in self._guarded:
                 started.give_up()
@@ -118,8 +118,10 @@ class Task(BackgroundTask):
     @property
     def code(self) -> int | None:
         """The exit code: that of the first process that failed; negative where a signal ended it."""
-        if self.is_running:
-            return None
+        return None if self.is_running else self._first_code
+
+    @property
+    def _first_code(self) -> int:
         return next((one.code for one in self._guarded if one.code), 0)
 
     @property
@@ -271,8 +273,9 @@ class Task(BackgroundTask):
             self.causes = self._causes.find([one.code for one in self._guarded], self.outputs)
         finally:
             self._claims.release()
+            # Before anybody learns of it, so that the line is there for whoever has waited for the end.
+            _log.info("%s has ended with code %d", printable(self.name), self._first_code)
             self._ended.set()
-            _log.info("%s has ended with code %s", printable(self.name), self.code)
 
 
 def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:

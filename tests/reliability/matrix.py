@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import time
 from typing import TYPE_CHECKING, Any
 
+from tests.conftest import LIMIT
 from tests.reliability.faces import FACES
 from tests.reliability.fault import HEALTHY, Variant
 from tests.reliability.stage import SETUP, Stage
@@ -73,8 +76,17 @@ def _check_that_it_heals(stage: Stage) -> None:
     """Check that all works again once the fault is gone."""
     stage.kernel.change_machine(HEALTHY)
     stage.kernel.run("import os\nfor _name in _TOLD: os.environ.pop(_name, None)\n%reload_ext gpu_magic")
+    _wait_until_the_driver_answers(stage.kernel)
     stage.begin()
     stage.variant = Variant(name=f"after {stage.variant.name}")
     stage.type("%gpus 1,3", asks=(1, 3))
     assert not stage.refused, stage.said
     stage.type("%gpus reset", asks="reset")
+
+
+def _wait_until_the_driver_answers(kernel: Kernel) -> None:
+    """Wait for the ends of calls that hung: they come moments after the fault, and until then a GPU is not asked."""
+    deadline = time.monotonic() + LIMIT
+    while re.search("not answering|not answer:", kernel.run("print(gpu_magic.gpus())").stdout):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
