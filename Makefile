@@ -2,6 +2,7 @@
 # make test   everything that is tested
 # make check  linter, formatter, types
 # make matrix the kernels' tests with the oldest and the newest versions, in .nox; ONLY=colab runs some of them
+# make fuzz   search for inputs that break a promise: ONLY="masks claims" some targets, MINUTES=60 for each
 # make docs   the documentation as a site, in build/site; without a network, warnings are errors
 # make bench  measurements, side by side with the alternatives; written to benchmarks/results
 # make test-gpu   on a machine with an NVIDIA GPU: what the code relies on, and a report
@@ -14,7 +15,7 @@ BIN := .venv/bin
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
-.PHONY: demo test test-gpu gpu-kit needs check matrix docs bench clean
+.PHONY: demo test test-gpu gpu-kit needs check matrix fuzz docs bench clean
 
 demo: .venv-demo/installed
 	@.venv-demo/bin/python -c 'import pynvml; pynvml.nvmlInit()' 2>/dev/null || { \
@@ -48,6 +49,10 @@ check: .venv/installed
 
 matrix: .venv-matrix/installed
 	.venv-matrix/bin/nox $(if $(ONLY),--keywords '$(ONLY)')
+
+fuzz: .venv/installed
+	$(BIN)/python -m pip install --quiet atheris
+	$(BIN)/python -m tests.fuzzing $(ONLY) --minutes $(or $(MINUTES),10)
 
 docs: .venv-docs/installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build

@@ -110,7 +110,8 @@ def name_of(requirement: str) -> str:
 )
 def matrix(session: nox.Session, versions: list[str]) -> None:
     """Test one combination of versions with one Python."""
-    constraints = Path(session.create_tmp()) / "constraints.txt"
+    # Not in `create_tmp`, which becomes the folder for temporary files: its path is too long for sockets.
+    constraints = Path(session.virtualenv.location) / "constraints.txt"
     constraints.write_text("\n".join(versions))
     constrained = {name_of(each) for each in versions}
     frameworks = session.python == WITH_FRAMEWORKS

@@ -29,7 +29,9 @@ def with_cells(text: str, files: Iterable[str]) -> str:
     """Return a traceback in which the cells of this notebook are called as in its own: `Cell In[3]`."""
     ipython = sys.modules.get("IPython.core.getipython")
     shell: Any = ipython.get_ipython() if ipython is not None else None
+    # IPython before 8.1 calls cells in tracebacks by their files.
+    call = getattr(shell and shell.compile, "format_code_name", None)
     for file in files:
-        if shell is not None and (cell := shell.compile.format_code_name(file)):
+        if call is not None and (cell := call(file)):
             text = text.replace(f'File "{file}"', " ".join(cell))
     return text

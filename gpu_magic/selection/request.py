@@ -125,7 +125,7 @@ def parse(text: str) -> Request:
     vendor, word = _divided(asked)
     if request := WORDS.get(word.lower()):
         return replace(request, vendor=vendor) if isinstance(request, Auto | Everything) else request
-    if match := re.fullmatch(r"auto:(.*)", word, re.IGNORECASE):
+    if match := re.fullmatch(r"auto:(.*)", word, re.IGNORECASE | re.DOTALL):
         return replace(_auto(match[1]), vendor=vendor)
     _refuse_wording(asked)
     asked = re.sub(r"\bsmi:(?=\d)", "", asked, flags=re.IGNORECASE)  # what %%on_gpu calls nvidia-smi's number
@@ -172,7 +172,7 @@ def _refuse_wording(asked: str) -> None:
 
 def _divided(asked: str) -> tuple[Vendor | None, str]:
     """Return the vendor whose GPUs a word is about, `amd:auto:2`, and the word; None where none is named."""
-    match = re.fullmatch(r"amd:((?:auto|all)\b.*)", asked, re.IGNORECASE)
+    match = re.fullmatch(r"amd:((?:auto|all)\b.*)", asked, re.IGNORECASE | re.DOTALL)
     return ("amd", match[1]) if match else (None, asked)
 
 
@@ -213,7 +213,7 @@ def _identifiers(entry: str, asked: str) -> list[int | str]:
         rest = ",".join(other.strip() for other in asked.split(",") if other.strip())
         better = rest if is_request(rest) else "1,3"
         raise ChoiceError(f"{asked!r} has a comma with nothing beside it; try {better}.")
-    if match := re.fullmatch(r"amd:([0-9].*)", entry, re.IGNORECASE):
+    if match := re.fullmatch(r"amd:([0-9].*)", entry, re.IGNORECASE | re.DOTALL):
         if instance := re.fullmatch(r"([0-9]+):[0-9]+", match[1]):
             raise ChoiceError(f"{entry!r}: MIG splits NVIDIA's GPUs, and not AMD's; try amd:{instance[1]}.")
         return [f"amd:{number}" for number in _identifiers(match[1], asked)]

@@ -16,8 +16,8 @@ with atheris.instrument_imports(include=["gpu_magic"]):
     from tests.fuzzing.targets import TARGETS
 
 _LONGEST = 600  # bytes of an input
-# Python's html.parser calls patterns in a way that atheris's stand-ins for them do not have.
-_WITHOUT_PATTERNS = ("names",)
+# Python's html.parser and argparse call patterns in ways that atheris's stand-ins for them do not have.
+_WITHOUT_PATTERNS = ("names", "command-line")
 
 
 class Search:

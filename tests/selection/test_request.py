@@ -49,6 +49,8 @@ def test_what_is_typed_is_understood(text: str, expected: object) -> None:
         ("1,", "try 1."),
         (",", "comma"),
         ("-1", "numbered from 0"),
+        ("auto:\nx", "needs a number"),
+        ("amd:auto:\nx", "needs a number"),
         ("1;3", "try 1,3."),
         ("2:1 2:0", "try 2:1,2:0."),
         ("2:1,2:1", "names 2:1 twice"),
