@@ -51,7 +51,9 @@ def read_hip(variables: Variables, inventory: Inventory) -> Reading:
     """Return what HIP sees of a machine's AMD GPUs, which are all that there is in the inventory."""
     name, mask = (HIP, variables.hip) if variables.hip else (MASK, variables.mask)
     kind: Kind = "unset" if not in_use(variables) else "uuid" if (mask or "").startswith("GPU-") else "index"
-    if mask == HIDDEN or variables.rocr == "":
+    # With ROCR_VISIBLE_DEVICES alone PyTorch does not look at CUDA_VISIBLE_DEVICES.
+    is_hidden = mask == HIDDEN and (variables.hip is not None or variables.rocr is None)
+    if is_hidden or variables.rocr == "":
         return Reading(kind, ())
     if inventory.problem:
         return Reading(kind, UNKNOWN)

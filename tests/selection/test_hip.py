@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 import torch.cuda
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpu_magic.devices.inventory import Inventory
@@ -88,6 +88,8 @@ VALUES = st.none() | st.just("") | st.lists(ENTRIES, min_size=1, max_size=5).map
 
 
 @given(mask=VALUES, hip=VALUES, rocr=VALUES)
+@example(mask="-1", hip=None, rocr="0")
+@example(mask="-1", hip="", rocr="0,1")
 def test_what_we_say_is_seen_is_as_many_as_pytorch_counts(
     mask: str | None, hip: str | None, rocr: str | None
 ) -> None:
