@@ -49,6 +49,7 @@ from gpu_magic.display.own_processes import OwnProcesses as OwnProcesses
 from gpu_magic.display.usage_history import History as History
 from gpu_magic.engines.cluster import Cluster as Cluster
 from gpu_magic.engines.engine import Engine as Engine
+from gpu_magic.errors import BindingError as BindingError
 from gpu_magic.errors import CallFailed as CallFailed
 from gpu_magic.errors import ChoiceError as ChoiceError
 from gpu_magic.errors import ClusterError as ClusterError

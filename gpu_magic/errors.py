@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpu_magic.text import one_line, printable
 
 __all__ = [
+    "BindingError",
     "CallFailed",
     "ChoiceError",
     "ClusterError",
@@ -38,6 +39,10 @@ class _OneLineError(GpuMagicError, ValueError):
 
 class ChoiceError(_OneLineError):
     """The GPUs asked for can't be chosen; nothing was changed."""
+
+
+class BindingError(_OneLineError, ImportError):
+    """NVIDIA's binding for NVML, nvidia-ml-py, is missing or can't be imported; nothing was done."""
 
 
 class NotFreeError(ChoiceError):

@@ -7,15 +7,37 @@ nvidia-ml-py and lacks what came with the driver R510; from 12.0 on it is a depr
 from __future__ import annotations
 
 import warnings
+from importlib.machinery import PathFinder
+from pathlib import Path
 
-with warnings.catch_warnings():
-    # The wrapper warns in the name of the file that imports it, and this one is not to blame.
-    warnings.simplefilter("ignore", FutureWarning)
-    import pynvml
+from gpu_magic.errors import BindingError
+from gpu_magic.text import printable
 
 __all__ = ["PROBLEM", "pynvml"]
 
 _NEEDED = ("nvmlMemory_v2", "c_nvmlProcessInfo_v3_t")
+_INSTALLED = {"site-packages", "dist-packages"}
+
+
+def _check_is_not_hidden() -> None:
+    """Raise BindingError where a file of somebody's own is found in place of NVIDIA's."""
+    spec = PathFinder.find_spec("pynvml")
+    file = Path((spec and spec.origin) or "")
+    if file.name == "pynvml.py" and _INSTALLED.isdisjoint(file.parts):
+        mend = "rename it, and restart Python"
+        raise BindingError(f"{printable(str(file))} hides NVIDIA's module of this name: {mend}.")
+
+
+_check_is_not_hidden()
+try:
+    with warnings.catch_warnings():
+        # The wrapper warns in the name of the file that imports it, and this one is not to blame.
+        warnings.simplefilter("ignore", FutureWarning)
+        import pynvml
+except ImportError as error:
+    raise BindingError(
+        "NVIDIA's package nvidia-ml-py is missing: pip install nvidia-ml-py, and restart Python."
+    ) from error
 
 # Why GPUs can't be read with it, as a sentence; empty where they can.
 PROBLEM = ""

@@ -14,6 +14,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand
 
 from gpu_magic.interrupts import deferred_interrupts, uninterrupted
@@ -216,9 +217,11 @@ class GpuMagics:
         magic, *words = before.lstrip().split(" ")
         if not words or magic not in _COMPLETED:
             return None
-        from gpu_magic.magics.completion import complete
+        with contextlib.suppress(ImportError):  # of NVML's binding: the magic says so when it is run
+            from gpu_magic.magics.completion import complete
 
-        return complete(self._shell, magic, words)
+            return complete(self._shell, magic, words)
+        return None
 
     def _await_cell(self, lines: list[str]) -> list[str]:
         """Have IPython await the body of a cell magic that awaits, and see a syntax error in it."""
@@ -242,7 +245,17 @@ class _LazyMagic:
             print(inspect.cleandoc(self.__doc__ or ""))
             return None
         with _interrupts_in_one_line():
-            return self.__wrapped__(*line_and_cell)
+            return self._loaded()(*line_and_cell)
+
+    def _loaded(self) -> Callable[..., object]:
+        try:
+            return self.__wrapped__
+        except ImportError as error:
+            from gpu_magic.errors import BindingError
+
+            if isinstance(error, BindingError):
+                raise UsageError(str(error)) from None
+            raise
 
     @property
     def __doc__(self) -> str | None:  # type: ignore[override] # a class has a text

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Fresh
 
 PROGRAMS = ROOT / "tests" / "programs"
@@ -32,6 +36,53 @@ def test_with_an_old_pynvml_choosing_fails_in_one_line(fresh: Fresh) -> None:
             print(error)
     """
     assert fresh(code, PYTHONPATH=f"{PROGRAMS / 'pynvml_11'}:{ROOT}") == f"{TOO_OLD}\n"
+
+
+SAY = """
+    import gpu_magic
+    for ask in (lambda: gpu_magic.gpus(), lambda: gpu_magic.choose(0), lambda: gpu_magic.devices_of(3)):
+        try:
+            print(getattr(ask(), "problem", ""))
+        except gpu_magic.GpuMagicError as error:
+            print(error)
+    from IPython.core.interactiveshell import InteractiveShell
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "gpu_magic")
+    import contextlib, sys
+    for magic in shell.magics_manager.magics["line"]:
+        if magic.startswith("gpu") and magic not in ("gpu_time", "gpu_launch", "gpu_fit"):
+            with contextlib.redirect_stderr(sys.stdout):
+                shell.run_cell(f"%{magic}")
+    shell.Completer.complete("%gpus ")
+"""
+
+
+@pytest.mark.parametrize("code", ["", "import nothing_of_this_name", "raise SystemError('x')", "1 +"])
+def test_a_file_of_ones_own_that_hides_it_is_named(fresh: Fresh, tmp_path: Path, code: str) -> None:
+    (tmp_path / "pynvml.py").write_text(code)
+    said = fresh(SAY, PYTHONPATH=f"{tmp_path}:{ROOT}").splitlines()
+    mend = f"{tmp_path}/pynvml.py hides NVIDIA's module of this name: rename it, and restart Python."
+    assert len(said) > 6
+    assert [line for line in said if mend not in line] == []
+
+
+def test_without_it_the_command_that_installs_it_is_said(fresh: Fresh) -> None:
+    """Python's own modules only, and those of ours."""
+    hide = """
+        import sys
+        class Hide:
+            def find_spec(self, name, path=None, target=None):
+                if name == "pynvml":
+                    raise ModuleNotFoundError("No module named 'pynvml'", name=name)
+        sys.meta_path.insert(0, Hide())
+        import gpu_magic
+        try:
+            gpu_magic.gpus()
+        except gpu_magic.BindingError as error:
+            print(error)
+    """
+    says = "NVIDIA's package nvidia-ml-py is missing: pip install nvidia-ml-py, and restart Python."
+    assert fresh(hide) == f"{says}\n"
 
 
 def test_the_warning_of_a_wrapper_is_not_shown_in_our_name(fresh: Fresh) -> None:
