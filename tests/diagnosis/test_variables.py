@@ -78,6 +78,29 @@ def test_a_shell_takes_the_share_of_mps_away() -> None:
     assert found.mend == "unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 
+@pytest.mark.parametrize(
+    ("mask", "meant"),
+    [
+        ("0-2", "0,1,2"),
+        ("[2, 0]", "2,0"),
+        ("(1,)", "1"),
+        ("all", "0,1,2,3"),
+        ("cuda:2,cuda:0", "2,0"),
+        ("O,1", "0,1"),
+        ("2-0", ""),
+        ("9-9999999", ""),
+    ],
+)
+def test_what_a_value_seems_to_mean_is_suggested(mask: str, meant: str) -> None:
+    with simulate("4xA100-80GB"):
+        machine = gpu_magic.gpus()
+    (found,) = {one.mend for one in check_visible_devices(in_shell(machine, mask=mask))}
+    chosen = f"export CUDA_VISIBLE_DEVICES={meant} CUDA_DEVICE_ORDER=PCI_BUS_ID"
+    assert found == (
+        chosen if meant else "unset CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES"
+    )
+
+
 # What is said, done
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
@@ -51,7 +53,7 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
         if note.startswith(_AT_START):
             yield Finding("worth knowing", about, note, "What was chosen since has taken its place.")
         elif not (is_hidden and "has read" in note) and not (is_lost and "not answer" in note):
-            is_wrong = kernel.seen is not UNKNOWN and "MIG instance" not in note
+            is_wrong = kernel.seen is not UNKNOWN and not ("MIG instance" in note and kernel.seen)
             # The last sentence of the one about quotes is a command, too.
             what = note.partition(" %env takes no quotes")[0]
             yield Finding("wrong" if is_wrong else "worth knowing", about, what, meaning, mend)
@@ -89,13 +91,24 @@ def _is_outside(devices: tuple[Device, ...], kernel: Kernel, machine: Inventory)
 
 
 def _named(mask: str, machine: Inventory) -> tuple[Device, ...]:
+    """Return the devices that a value seems to name, however it is written."""
+    entries = list(filter(None, re.split(r"[\s,;\"'\[\](){}]+", mask)))
+    if [entry.lower() for entry in entries] == ["all"]:
+        return tuple(gpu for gpu in machine.gpus if not gpu.problem)
     wanted: dict[Device, None] = {}
-    for entry in filter(None, re.split(r"[\s,;\"']+", mask)):
-        try:
-            wanted[find(int(entry) if entry.isdecimal() else entry, machine)] = None
-        except (ChoiceError, ValueError):
-            continue
+    for identifier in chain.from_iterable(map(_identifiers, entries)):
+        with suppress(ChoiceError, ValueError):
+            wanted[find(identifier, machine)] = None
     return tuple(wanted)
+
+
+def _identifiers(entry: str) -> list[int | str]:
+    """Return what an entry seems to mean: a number, also as `cuda:2` or with the letter O; those of `0-2`."""
+    text = re.sub(r"^(?:cuda|gpu):", "", entry, flags=re.IGNORECASE)
+    if re.fullmatch(r"[0-9O]{1,4}(?:-[0-9O]{1,4})?", text, re.IGNORECASE):
+        first, _, last = re.sub("o", "0", text, flags=re.IGNORECASE).partition("-")
+        return list(range(int(first), int(last or first) + 1))
+    return [entry]
 
 
 def _hiding(kernel: Kernel, machine: Inventory) -> tuple[str, str | None]:
