@@ -6,11 +6,14 @@ What an action needs is imported when it is asked for: without the others' the t
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import os
+import shlex
+import shutil
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import gpu_magic
 from gpu_magic.devices.model import Gpu
@@ -42,6 +45,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+_ACTIONS = ("run", "doctor")
 # Those of `gpu-magic run`, which stand before the command: their names, and what argparse is told of each.
 RUN_OPTIONS: dict[tuple[str, ...], dict[str, Any]] = {
     ("--gpus",): {"help": "as after %%gpus: 2,0 or auto:2; without it, those that this shell has"},
@@ -68,7 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     It is a command's own, or 2 where it can't be run; of `doctor` 1 where something is wrong.
     """
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    action = next((word for word in words if not word.startswith("-")), None)
+    if action not in (None, *_ACTIONS):
+        print(f"gpu-magic: {_meant(action, words)}", file=sys.stderr)
+        return 2
+    options = _parser().parse_args(words)
     try:
         if options.action == "doctor":
             return _doctor(options)
@@ -81,8 +90,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with a line in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"gpu-magic: {message}; {self.prog} --help explains the options.\n")
+
+
+def _meant(action: str, words: Sequence[str]) -> str:
+    """Return what is said of a first word that is no action."""
+    from gpu_magic.selection.request import is_request
+    from gpu_magic.text import one_line
+
+    if close := difflib.get_close_matches(action, _ACTIONS, n=1):
+        hint = f"did you mean gpu-magic {close[0]}?"
+    elif is_request(action):
+        hint = f"a command runs on these by gpu-magic run --gpus {action} -- python train.py."
+    elif shutil.which(action):
+        hint = f"a command is run by gpu-magic run -- {shlex.join(words[words.index(action) :])}"
+    else:
+        hint = "alone it shows the GPUs, run runs a command on some, and doctor says what is wrong."
+    return one_line(f"There is no gpu-magic {action}; {hint}")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         "gpu-magic",
         description="Show the GPUs of this machine, and run commands on some of them.",
         epilog=EXAMPLES,
@@ -92,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         "--json", action="store_true", help="the GPUs as JSON: bytes, percent, degrees Celsius, watts"
     )
     parser.add_argument("--version", action="version", version=f"gpu-magic {gpu_magic.__version__}")
-    actions = parser.add_subparsers(dest="action", metavar="run, doctor")
+    actions = parser.add_subparsers(dest="action", metavar=", ".join(_ACTIONS))
     run = actions.add_parser("run", help="run a command: gpu-magic run --help")
     for names, settings in RUN_OPTIONS.items():
         run.add_argument(*names, **settings)

@@ -43,6 +43,24 @@ def test_it_shows_the_gpus() -> None:
     assert [line.split()[0] for line in out.splitlines()[1:6]] == ["GPU", "0", "1", "2", "3"]
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("doctr", "There is no gpu-magic doctr; did you mean gpu-magic doctor?"),
+        ("2,0", "a command runs on these by gpu-magic run --gpus 2,0 -- python train.py."),
+        ("python x.py", "a command is run by gpu-magic run -- python x.py"),
+        ("nothing", "alone it shows the GPUs, run runs a command on some, and doctor says what is wrong."),
+        ("--foo", "unrecognized arguments: --foo; gpu-magic --help explains the options."),
+        ("run -n x y", "invalid int value: 'x'; gpu-magic run --help explains the options."),
+    ],
+)
+def test_a_line_that_is_not_understood_gets_one(line: str, says: str) -> None:
+    status, out, err = run(*line.split())
+    assert (status, out) == (2, "")
+    assert says in err
+    assert err.count("\n") == 1
+
+
 def test_the_table_loads_nothing_of_other_actions() -> None:
     code = "import sys; from gpu_magic.command_line import main; main([]); print(*sys.modules)"
     clean = os.environ | {"GPU_MAGIC_SIMULATE": "1xA100-80GB", "PYTHONPATH": str(ROOT)}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
     from gpu_magic.selection.select import Selection
 
-__all__ = ["Choice", "resumed_text"]
+__all__ = ["Choice", "others_on", "resumed_text"]
 
 
 class Choice:
@@ -107,7 +107,7 @@ def _applied(outcome: Applied) -> Iterator[str]:
             yield f"No GPU is visible to {_runtimes(selection)}: frameworks run on the CPU."
         yield from _map(outcome, range(len(outcome.devices)))
         for device in outcome.devices:
-            yield from _others_on(device)
+            yield from others_on(device)
         yield from selection.notes
     if outcome.memory:
         yield outcome.memory
@@ -156,8 +156,8 @@ def _free(device: Device) -> str:
     return f"{free / GIB:.0f} GiB free" if is_round else f"{bytes_text(free)} free"
 
 
-def _others_on(device: Device) -> Iterator[str]:
-    """Name the other people and programs on a chosen device."""
+def others_on(device: Device) -> Iterator[str]:
+    """Name the other people and programs on a chosen device, a sentence each without its full stop."""
     users = () if device.status.users is UNKNOWN else device.status.users
     others = [process for process in users if not process.mine]
     for line in map(ProcessNames(others).line, others):

@@ -12,10 +12,10 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from gpu_magic.selection.request import WORDS
+from gpu_magic.selection.request import WORDS as REQUESTS
 from gpu_magic.text import one_line
 
-__all__ = ["FLAG", "OPTIONS", "Kind", "names_of", "read", "read_command", "read_count", "refusal"]
+__all__ = ["FLAG", "OPTIONS", "WORDS", "Kind", "names_of", "read", "read_command", "read_count", "refusal"]
 
 # What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
 # text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
@@ -96,6 +96,12 @@ OPTIONS: dict[str, dict[str, Kind]] = {
     "%gpu_cluster": {"--count": WORD, "--profile": WORD, "--keep": FLAG, "--force": FLAG},
     "%gpu_tasks": {"--wait": FLAG, "--stop": FLAG},
 }
+# The words that a magic knows besides what it is about.
+WORDS = {
+    "%gpus": tuple(REQUESTS),
+    "%gpu_cluster": ("attach", "restart", "stop"),
+    "%gpu_time": ("on", "off", "report"),
+}
 _SHORT = {"-v": "--verbose", "-n": "--count"}
 # What stands for itself in a command, as in a shell; and a comment, which begins a word and is not quoted.
 _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
@@ -105,6 +111,8 @@ _CODE = ("%to_gpu", "%to_cpu", "%where", "%gpu_fit")
 # What the options go with, where they can't be alone.
 _EXAMPLES = {"%gpus": ("GPUs", "%gpus 1,3"), "%%on_gpu": ("a device", "%%on_gpu 0")}
 
+# Those of %gpus that say which GPUs `auto` takes.
+_OF_AUTO = ("min_free", "max_util", "model", "same_model", "near", "fits", "wait", "only_free")
 # Those of %gpus that need no GPUs.
 _ALONE = ("cluster", "mine", "end", "kill", "yes", "give_up", "keep")
 
@@ -151,6 +159,8 @@ def read(magic: str, line: str) -> SimpleNamespace:
         _read_option(magic, word, words, values)
     if not request and not is_empty and magic in _EXAMPLES and not any(map(values.get, _ALONE)):
         what, example = _EXAMPLES[magic]
+        if magic == "%gpus" and any(map(values.get, _OF_AUTO)):
+            example = "%gpus auto"
         raise refusal(f"{shown} goes with {what}; try {example} {shown}")
     return SimpleNamespace(**values, request=" ".join(request))
 
@@ -177,6 +187,8 @@ def read_command(magic: str, line: str) -> SimpleNamespace:
     values = _defaults(magic).copy()
     while words and _is_option(words[0]):
         _read_option(magic, words.popleft(), words, values)
+    if words and values.get("gpus") and re.fullmatch(r"[0-9]{1,3}", words[0]):
+        raise refusal(f"GPUs are separated by commas; try --gpus {values['gpus']},{words[0]}.")
     if found := re.search(r"[|<>;&]+", re.sub(_QUOTED, "", typed)):
         raise refusal(f"{found[0]} is a shell's, and there is none: {magic} bash -c '…' starts one.")
     return SimpleNamespace(**values, command=list(words))
@@ -231,9 +243,11 @@ def _find_option(magic: str, name: str) -> str:
         raise _error(magic, f"{name} could be {' or '.join(found)}.")
     if not options:
         raise refusal(f"There is no {name}: {magic} takes no options.")
-    if magic == "%gpus" and name.lstrip("-") in WORDS:
-        raise refusal(f"There is no {name}; try %gpus {name.lstrip('-')}.")
-    close = difflib.get_close_matches(name, options, n=1, cutoff=0.7)
+    word = name.lstrip("-")
+    if word in WORDS.get(magic, ()):
+        raise refusal(f"There is no {name}; try {magic} {word}.")
+    close = [one for one in (f"-{word}", f"--{word}") if _SHORT.get(one, one) in options]
+    close = close or difflib.get_close_matches(name, options, n=1, cutoff=0.7)
     hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(options)}."
     raise refusal(f"There is no {name}; {hint} {magic}? explains them.")
 

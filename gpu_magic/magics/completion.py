@@ -14,18 +14,25 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.engines.current import running_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import known
-from gpu_magic.magics.arguments import FLAG, OPTIONS
+from gpu_magic.magics.arguments import FLAG, OPTIONS, WORDS
 from gpu_magic.process.tasks import tasks
+from gpu_magic.selection.request import is_request
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container, Iterable, Sequence
 
     from gpu_magic.devices.model import Device
 
 __all__ = ["Offers", "complete"]
 
-_WORDS = ("all", "auto", "none", "reset")
-_CLUSTER = ("attach", "restart", "stop")
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "python")
+# What people give for an option whose value can be anything.
+_EXAMPLES = {
+    "--wait": ("10m", "30m", "2h", "8h"),
+    "--min-free": ("8GB", "16GB", "32GB", "64GB"),
+    "--max-util": ("5", "10", "25"),
+    "--memory-limit": ("8GB", "16GB", "32GB", "64GB"),
+}
 _TAKE_VARIABLES = ("%to_gpu", "%to_cpu", "%where", "%gpu_free", "%gpu_fit")
 
 
@@ -62,31 +69,45 @@ def complete(shell: Any, magic: str, words: list[str]) -> Offers | None:
 
     """
     *before, word = words
+    is_cell = magic not in OPTIONS
     magic = magic if magic in OPTIONS else magic.removeprefix("%")  # a cell magic of a line magic's name
     previous, options = before[-1] if before else "", OPTIONS[magic]
     option, equals, value = word.partition("=")
     if equals and option in options:
         return _offer(value, _values(magic, option), "value")
-    if word.startswith("-"):
+    if word.startswith("-") or magic == "%gpu_doctor" or (magic == "%gpu_time" and is_cell):
         return _offer(word, options, "option")
-    *named, piece = word.split(",")
     if options.get(previous, FLAG) != FLAG:
-        takes_variables = previous in ("--in", "--fits", "--loss")
-        values = _variables(shell, named) if takes_variables else _without(named, _values(magic, previous))
-        return _offer(piece, values, "value")
+        return _value_of(shell, magic, previous, word)
     if magic == "%gpu_tasks":
         return _offer(word, [task.name for task in tasks], "task")
-    if magic == "%gpu_doctor":
-        return _offer(word, options, "option")
-    if magic == "%gpu_launch":
-        return None  # IPython's own matcher completes files
+    if magic in ("%gpu_launch", "%gpu_time"):  # of files and of code, IPython's own matchers know more
+        offer = _offer(word, _LAUNCHERS if magic == "%gpu_launch" else WORDS[magic], "value")
+        return offer if offer.texts and not before else None
     if magic in _TAKE_VARIABLES:
-        is_name = word.isidentifier()  # IPython's own matchers complete attributes and items
-        return _offer(word, _variables(shell, words), "variable") if is_name else None
-    if magic == "%gpu_cluster" and before and before[0] in _CLUSTER:
+        is_name = word.isidentifier() or not word  # IPython's own matchers complete attributes and items
+        return _offer(word, _variables(shell, word, words), "variable") if is_name else None
+    return _device(magic, before, word)
+
+
+def _value_of(shell: Any, magic: str, option: str, word: str) -> Offers:
+    """Complete the value of an option, which stands before it."""
+    *named, piece = word.split(",")
+    if option in ("--in", "--fits", "--loss"):
+        return _offer(piece, _variables(shell, piece, named), "value")
+    offers = _gpus(piece, is_first=False) if named and option == "--gpus" else _values(magic, option)
+    return _offer(piece, _without(named, offers), "value")
+
+
+def _device(magic: str, before: Sequence[str], word: str) -> Offers:
+    """Complete what names GPUs, engines, or what a cell runs on."""
+    *named, piece = word.split(",")
+    if magic == "%gpu_cluster" and before and before[0] in WORDS[magic]:
         return _offer(piece, _without(named, _engines() if before[0] == "restart" else ()), "engine")
     if magic == "%gpu_cluster":
-        offers = [*_gpus(piece, is_first=not named), *([] if before or named else _CLUSTER)]
+        offers = [*_gpus(piece, is_first=not named), *([] if before or named else WORDS[magic])]
+    elif magic == "%gpus" and not word and before and before[-1][-1:] != "," and any(map(is_request, before)):
+        return _offer(word, OPTIONS[magic], "option")
     else:
         offers = _gpus(piece, is_first=not named) if magic == "%gpus" else _devices(is_first=not named)
     return _offer(piece, _without(named, offers), "gpu")
@@ -118,12 +139,24 @@ def _values(magic: str, option: str) -> Iterable[str]:
         return [str(name) for name in list_profiles_in(get_ipython_dir())]
     if option == "--end":
         return _own_processes()
+    if option == "--model":
+        return _models()
     kind = OPTIONS[magic][option]
-    return kind if isinstance(kind, tuple) else ()
+    return kind if isinstance(kind, tuple) else _EXAMPLES.get(option, ())
 
 
-def _variables(shell: Any, named: Container[str]) -> list[str]:
-    return [name for name in shell.user_ns if name not in shell.user_ns_hidden and name not in named]
+def _models() -> list[str]:
+    try:
+        devices = gpu_magic.gpus().devices
+    except GpuMagicError:
+        return []
+    return list(dict.fromkeys(device.name for device in devices if device.name is not UNKNOWN))
+
+
+def _variables(shell: Any, start: str, named: Container[str]) -> list[str]:
+    """Return the user's variables; those that begin with an underscore only where one is typed."""
+    known = [name for name in shell.user_ns if name not in shell.user_ns_hidden and name not in named]
+    return known if start.startswith("_") else [name for name in known if not name.startswith("_")]
 
 
 def _devices(*, is_first: bool) -> list[str]:
@@ -155,7 +188,7 @@ def _gpus(piece: str, *, is_first: bool) -> list[str]:
     if is_first:
         counts = [f"auto:{count}" for count in range(1, len(numbers) + 1)] if ":" in piece else []
         instances = [device for device in devices if not isinstance(device, Gpu)]
-        offers += [*_WORDS, *counts, *dict.fromkeys(one.number_text for one in instances)]
+        offers += [*sorted(WORDS["%gpus"]), *counts, *dict.fromkeys(one.number_text for one in instances)]
         offers += [one.uuid for one in instances]
     first, dash, _ = piece.partition("-")
     if dash and re.fullmatch(r"[0-9]{1,4}", first):

@@ -14,7 +14,8 @@ from gpu_magic.display.engines import EngineTable
 from gpu_magic.engines.current import current_cluster, running_cluster
 from gpu_magic.engines.status import read_status
 from gpu_magic.errors import ClusterError, GpuMagicError
-from gpu_magic.magics.arguments import read, read_count, refusal
+from gpu_magic.magics.arguments import WORDS, read, read_count, refusal
+from gpu_magic.magics.gpu_notes import gpu_notes, is_anything_chosen
 from gpu_magic.process.session import current
 from gpu_magic.text import counted, listed
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GpuClusterMagic"]
 
-_WORDS = ("attach", "restart", "stop")
+_WORDS = WORDS["%gpu_cluster"]
+_ALREADY = ("start", "status", "show", "list", "run")  # what people type for what it does alone
 
 
 class GpuClusterMagic:
@@ -63,6 +65,10 @@ class GpuClusterMagic:
             if word in _WORDS:
                 _check_alone(word, options)
                 getattr(self, f"_{word}")(rest.strip())
+            elif word in _ALREADY:
+                raise refusal(
+                    f"There is no %gpu_cluster {word}: alone it starts engines, or shows those that run."
+                )
             elif close := difflib.get_close_matches(word, _WORDS, n=1):
                 raise refusal(f"There is no %gpu_cluster {word}; did you mean %gpu_cluster {close[0]}?")
             elif options.request or options.profile or running_cluster() is None:
@@ -74,15 +80,20 @@ class GpuClusterMagic:
 
     def _start(self, options: SimpleNamespace) -> None:
         count = read_count(options.count)
-        print(
-            gpu_magic.cluster(
-                options.request or None,
-                count=count,
-                keep=options.keep,
-                force=options.force,
-                profile=options.profile,
-            )
+        is_chosen = bool(options.request) or count is not None or is_anything_chosen()
+        cluster = gpu_magic.cluster(
+            options.request or None,
+            count=count,
+            keep=options.keep,
+            force=options.force,
+            profile=options.profile,
         )
+        print(cluster)
+        if cluster.is_here and not options.profile:
+            devices = [device for engine in cluster.engines.values() for device in engine.devices]
+            instead = "%gpu_cluster stop, and %gpu_cluster 0,1 uses others"
+            for note in gpu_notes(devices, instead, is_chosen=is_chosen):
+                print(note)
 
     def _attach(self, name: str) -> None:
         print(gpu_magic.attach_cluster(name))

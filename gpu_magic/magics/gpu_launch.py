@@ -13,6 +13,7 @@ from gpu_magic.launching.prepare import prepare
 from gpu_magic.launching.task import Task
 from gpu_magic.magics.arguments import names_of, read_command, read_count
 from gpu_magic.magics.cell_script import make_script
+from gpu_magic.magics.gpu_notes import gpu_notes, is_anything_chosen
 from gpu_magic.magics.task_view import view_of
 from gpu_magic.process.session import current
 from gpu_magic.process.tasks import tasks
@@ -74,6 +75,7 @@ class GpuLaunchMagic:
         try:
             options = read_command("%gpu_launch", line)
             script = self._script(options, cell)
+            is_chosen = options.gpus is not None or options.count is not None or is_anything_chosen()
             prepared = self._prepare(options, script)
             task = None if options.dry_run else Task(options.background or "launch", prepared, current())
         except GpuMagicError as error:
@@ -84,7 +86,10 @@ class GpuLaunchMagic:
             return
         if options.background:
             tasks.add(task)
-        for note in (*_notes_on(options.command), *task.notes):
+        about_gpus = gpu_notes(
+            task.devices, "--gpus 0,1 before the command takes others", is_chosen=is_chosen
+        )
+        for note in (*about_gpus, *_notes_on(options.command), *task.notes):
             print(note)
         if options.background:
             print(f"{task.name} runs; %gpu_tasks {task.name} shows what it writes.")

@@ -10,6 +10,7 @@ from IPython.display import display
 import gpu_magic
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics.arguments import read, refusal
+from gpu_magic.selection.request import is_request
 
 __all__ = ["GpuPanelMagic"]
 
@@ -30,8 +31,9 @@ class GpuPanelMagic:
         Click GPUs in the order of cuda:0, cuda:1, …, then "Use these". Once CUDA has started, a different
         choice needs a restart of the kernel: the panel offers it, and keeps the choice.
         """
-        if read("%gpu_panel", line).request:
-            raise refusal(f"%gpu_panel takes no arguments; %gpus {line.strip()} chooses by typing.")
+        if request := read("%gpu_panel", line).request:
+            instead = f"%gpus {request} chooses by typing" if is_request(request) else "it needs none"
+            raise refusal(f"%gpu_panel takes no arguments; {instead}.")
         try:
             if not hasattr(self._shell, "kernel"):
                 display(gpu_magic.gpus())

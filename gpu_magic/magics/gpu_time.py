@@ -14,7 +14,7 @@ from IPython.display import display
 import gpu_magic
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics import measured_cells
-from gpu_magic.magics.arguments import read, refusal
+from gpu_magic.magics.arguments import WORDS, read, refusal
 from gpu_magic.magics.cell_input import body_of
 from gpu_magic.magics.cells import Body, awaits, cell_number
 from gpu_magic.magics.measured_cells import first_line
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GpuTimeMagic"]
 
-_WORDS = ("on", "off", "report")
+_WORDS = WORDS["%gpu_time"]
 _GOES_WITH = f"%gpu_time goes with {', '.join(_WORDS)} or code"
 
 
@@ -75,6 +75,8 @@ class GpuTimeMagic:
         else:
             is_json = line.startswith("--json ")
             code = line.removeprefix("--json ").strip()
+            if word.startswith("-") and word.lstrip("-") in _WORDS:
+                raise refusal(f"There is no {word}; try %gpu_time {word.lstrip('-')}.")
             if code.startswith("-") and not code[1:2].isalnum():
                 raise refusal(f"There is no {code.split()[0]}; the option is --json. %gpu_time? explains it.")
             body = Body(self._shell, f"{code}\n")
@@ -99,9 +101,11 @@ class GpuTimeMagic:
         flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | self._shell.compile.flags
         try:
             tree: Any = compile(body.source, "<cell>", "exec", flags)
-        except (SyntaxError, ValueError):
-            is_words = near and re.fullmatch(r"[\w\s,-]+", word)
-            return f"%gpu_time takes no {word}; did you mean %gpu_time {near}?" if is_words else ""
+        except (SyntaxError, ValueError) as error:
+            if near and re.fullmatch(r"[\w\s,-]+", word):
+                return f"%gpu_time takes no {word}; did you mean %gpu_time {near}?"
+            why = error.msg if isinstance(error, SyntaxError) else error
+            return f"%gpu_time measures a line of Python, and {word} is none: {why}."
         name = _evaluated_first(tree.body[0]) if tree.body else ""
         known = (self._shell.user_ns, self._shell.user_global_ns, vars(builtins))
         if not name or any(name in names for names in known):

@@ -38,6 +38,12 @@ def show_or_end(asked: Mapping[str, Any], others: Mapping[str, Any]) -> None:
 
     """
     which = asked["end"]
+    if which is None and (asked["kill"] or asked["yes"]):
+        example = others["request"] or "4711"
+        option = "--kill" if asked["kill"] else "--yes"
+        raise refusal(
+            f"{option} goes with --end and a number of %gpus --mine: %gpus --end {example} {option}."
+        )
     if given := [name for name, value in others.items() if value]:
         other = others["request"] or f"--{given[0].replace('_', '-')}"
         raise refusal(
@@ -45,10 +51,6 @@ def show_or_end(asked: Mapping[str, Any], others: Mapping[str, Any]) -> None:
         )
     if which is not None:
         print(gpu_magic.end_process(which, kill=asked["kill"], confirm=None if asked["yes"] else _ask))
-    elif asked["kill"] or asked["yes"]:
-        raise UsageError(
-            "--yes and --kill go with --end: %gpus --end 4711 --yes, with a number of %gpus --mine."
-        )
     else:
         display(gpu_magic.my_processes())
 

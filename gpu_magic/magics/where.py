@@ -11,6 +11,7 @@ from gpu_magic.api.placing import where
 from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics.arguments import read
+from gpu_magic.moving.names import split_words
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -35,7 +36,7 @@ class WhereMagic:
         What shares memory (views, tied weights) is counted once.
         """
         options = read("%where", line)
-        words = options.request.split()
+        words = split_words(options.request)
         try:
             if options.cluster:
                 print(gpu_magic.devices_of(*words, cluster=current_cluster()))

@@ -111,6 +111,9 @@ def evaluated(shell: Any, expression: str) -> object:
         why = "is not an expression; separate several with spaces, and use none inside"
     except NameError as error:
         why = f"{error}" if expression != error.name else "is not a variable here"
+        there = variables_of(shell.user_ns, shell.user_ns_hidden)
+        if error.name and (close := difflib.get_close_matches(error.name, there, n=1)):
+            why = f"{why.removesuffix('.').partition(' Did you mean')[0]}; did you mean {close[0]}?"
     except Exception as error:  # noqa: BLE001 - whatever the user's expression raises
         why = raised_text(error)
     end = "" if why.endswith("?") else "."

@@ -49,8 +49,11 @@ class Tasks:
         """
         if name in self._tasks:
             return self._tasks[name]
-        if " " in name:
-            raise LaunchError(f"Name one task: {name.split(maxsplit=1)[0]}, for example.")
+        word, _, rest = name.partition(" ")
+        if word in ("stop", "wait") and rest:
+            raise LaunchError(f"There is no task {name}; try %gpu_tasks {rest} --{word}.")
+        if rest:
+            raise LaunchError(f"Name one task: {word}, for example.")
         known = ", ".join(self._tasks)
         raise LaunchError(
             f"There is no task {name}; there are: {known}."

@@ -9,7 +9,7 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.reasons import used_by
 from gpu_magic.selection.size import read_size, size_as_typed
-from gpu_magic.text import bytes_text
+from gpu_magic.text import MIB, bytes_text
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
@@ -31,6 +31,8 @@ def check_filters(options: Options) -> None:
     """
     if options.min_free is not None and read_size(options.min_free) is None:
         raise ChoiceError(f"--min-free {options.min_free} is not a size; try --min-free 20GB, or 20GiB.")
+    if options.min_free is not None and 0 < (read_size(options.min_free) or 0) < MIB:
+        raise ChoiceError(f"--min-free {options.min_free} is less than a MiB; try --min-free 20GB, or 20GiB.")
     if options.max_util is not None and _percent(options.max_util) is None:
         raise ChoiceError(f"--max-util {options.max_util} is not 0 to 100 percent; try --max-util 10.")
 

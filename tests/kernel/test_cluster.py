@@ -151,6 +151,7 @@ def test_nothing_is_left_behind(start_kernel: Callable[..., Kernel], end: str, t
         ("-n 5", "-n 5 with 4 GPUs: from 1 to 4 of them can be used."),
         ("none", "needs a GPU"),
         ("-n many", "-n is a number of GPUs, and not many."),
+        ("start", "There is no %gpu_cluster start: alone it starts engines, or shows those that run."),
         ("--keap", "There is no --keap"),
         ("stop --force", "%gpu_cluster stop takes no options."),
     ],

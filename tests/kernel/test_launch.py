@@ -84,6 +84,7 @@ def test_the_traceback_of_the_rank_that_failed_comes_with_the_error(kernel: Kern
         ("accelerate train.py", "accelerate has several commands; try accelerate launch train.py."),
         ("LR=1 python -V", "LR=1 sets a variable: write --env LR=1, or for GPUs --gpus."),
         ("python -m torch.distributed.run --nproc_per_node 8 show.py", "contradicts the 4 GPUs"),
+        ("--gpus 2 0 python -V", "GPUs are separated by commas; try --gpus 2,0."),
         ("--gpus 7 python -V", "There is no GPU 7"),
         ("--cwd /nowhere python -V", "/nowhere is not a folder."),
         (
@@ -130,6 +131,16 @@ def test_an_error_leaves_no_files(start_kernel: Callable[..., Kernel], tmp_path:
     assert list(files.glob("gpu_magic-*")) == []
 
 
+def test_a_command_says_which_gpus_it_has_that_nobody_chose(kernel: Kernel) -> None:
+    kernel.run(LOAD)
+    said = kernel.run("%gpu_launch printenv CUDA_VISIBLE_DEVICES").stdout
+    assert "No GPU was chosen here, so it has all 4; --gpus 0,1 before the command takes others.\n" in said
+    for line in ("--gpus 0,1 printenv", "-n 2 printenv"):
+        assert "No GPU was chosen" not in kernel.run(f"%gpu_launch {line} CUDA_VISIBLE_DEVICES").stdout
+    kernel.run("%gpus 1,3")
+    assert "No GPU was chosen" not in kernel.run("%gpu_launch printenv CUDA_VISIBLE_DEVICES").stdout
+
+
 def test_a_dry_run_is_a_line_for_a_shell(kernel: Kernel) -> None:
     kernel.run(f"{LOAD}\n%gpus 3,0")
     reply = kernel.run("%gpu_launch --dry-run --env 'LR=1 e' printenv CUDA_VISIBLE_DEVICES LR")
@@ -150,7 +161,7 @@ def test_an_interrupt_ends_the_command(kernel: Kernel, tmp_path: Path) -> None:
 
 
 def test_what_runs_in_the_background_is_listed_waited_for_and_ended(kernel: Kernel) -> None:
-    kernel.run(LOAD)
+    kernel.run(f"{LOAD}\n%gpus all")
     assert kernel.run("%gpu_tasks").stdout.startswith("Nothing was started in the background")
     start = "%gpu_launch --background {name} python -c \"import time; print('hello'); time.sleep({seconds})\""
     assert kernel.run(start.format(name="short", seconds=1)).stdout.startswith("short runs; ")

@@ -92,6 +92,9 @@ def test_what_is_given(magic: str, line: str, expected: dict[str, Any]) -> None:
         ("%gpus", "''", "'' names no GPU; %gpus alone shows them, and %gpus 1,3 chooses."),
         ("%gpus", '" "', '" " names no GPU; %gpus alone shows them, and %gpus 1,3 chooses.'),
         ("%gpus", "'' --dry-run", "--dry-run goes with GPUs; try %gpus 1,3 --dry-run"),
+        ("%gpu_cluster", "--stop", "There is no --stop; try %gpu_cluster stop."),
+        ("%gpu_launch", "--n 1", "There is no --n; did you mean -n? %gpu_launch? explains them."),
+        ("%gpu_launch", "-gpus 1", "There is no -gpus; did you mean --gpus? %gpu_launch? explains them."),
         ("%%on_gpu", "-v", "-v goes with a device; try %%on_gpu 0 -v"),
     ],
 )

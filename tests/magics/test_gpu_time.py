@@ -33,6 +33,8 @@ def run(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Iterator
         ("reprot all", "%gpu_time takes no reprot all; did you mean %gpu_time report?"),
         ("on --json", "There is no variable on to measure; did you mean %gpu_time on?"),
         ("--json off", "There is no variable off to measure; did you mean %gpu_time off?"),
+        ("--report", "There is no --report; try %gpu_time report."),
+        ("x y", "%gpu_time measures a line of Python, and x y is none: invalid syntax."),
         ("on, off", "There is no variable on to measure; did you mean %gpu_time on?"),
         ("status", "There is no variable status to measure; %gpu_time goes with on, off, report or code."),
     ],
@@ -87,7 +89,10 @@ def test_code_that_python_can_run_is_measured(run: Run, shell: InteractiveShell,
     [
         ("trian(1)", "NameError"),
         ("nothing.here", "NameError"),
-        ("print)", "SyntaxError"),  # an open one is incomplete input to IPython, from Python 3.13 on
+        (
+            "print)",
+            "is none: unmatched ')'",
+        ),  # an open one is incomplete input to IPython, from Python 3.13 on
         ("1/0", "ZeroDivision"),
     ],
 )

@@ -141,6 +141,10 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ('%gpus "1 2', "try 1,2"),
         ("%gpus GPU-1", "could be GPU 1"),
         ("%gpus reset --by uuid", "do not apply"),
+        ("%gpus auto2", "a colon goes before the number of GPUs; try auto:2."),
+        ("%gpus --min-free 20GB", "try %gpus auto --min-free 20GB"),
+        ("%gpus --wait 5m", "try %gpus auto --wait 5m"),
+        ("%gpus auto --min-free 20", "--min-free 20 is less than a MiB; try --min-free 20GB, or 20GiB."),
     ],
 )
 def test_bad_input_gets_one_line_and_nothing_changes(run: Run, line: str, says: str) -> None:
@@ -228,6 +232,15 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%gpu_cluster ", {"0", "auto", "stop", "restart"}, {"cpu"}),
         ("%gpu_cluster stop ", set(), {"0", "stop"}),
         ("%gpu_cluster --", {"--count", "--keep"}, {"--each"}),
+        ("%gpus 2,0 ", {"--by", "--dry-run"}, {"1", "all"}),
+        ("%gpus --dry-run ", {"1", "all"}, {"--by"}),
+        ("%gpus auto --wait ", {"30m"}, {"pyproject.toml", "1"}),
+        ("%gpus auto --min-free 1", {"16GB"}, {"8GB"}),
+        ("%gpus auto --max-util ", {"10"}, {"tests/"}),
+        ("%gpu_launch --gpus 2,", {"0", "7"}, {"2", "auto"}),
+        ("%gpu_launch ", {"torchrun", "accelerate", "deepspeed"}, {"0"}),
+        ("%gpu_time ", {"on", "off", "report"}, {"0", "abs"}),
+        ("%%gpu_time --", {"--json"}, {"on"}),
     ],
 )
 def test_tab(run: Run, shell: InteractiveShell, line: str, offers: set[str], not_offered: set[str]) -> None:
@@ -247,6 +260,15 @@ def test_tab_completes_variables(run: Run, shell: InteractiveShell) -> None:
     shell.user_ns |= {"model": 1, "moment": 2, "_model": 3}
     assert complete(shell, "%to_gpu mo") == ["%to_gpu model", "%to_gpu moment"]
     assert complete(shell, "%to_cpu model mo") == ["%to_cpu model moment"]
+    offered = complete(shell, "%where ")
+    assert {"%where model", "%where moment"} <= set(offered)
+    assert not {"%where abs", "%where _model", "%where %gpus"} & set(offered)
+    assert "%where _model" in complete(shell, "%where _m")
+
+
+def test_tab_offers_the_models_that_there_are(run: Run, shell: InteractiveShell) -> None:
+    (offered,) = complete(shell, "%gpus auto --model n")
+    assert offered.startswith("%gpus auto --model NVIDIA")
 
 
 def run_own(machine: Machine, gpu: int, notebook: str) -> int:
@@ -282,8 +304,9 @@ def test_a_gpu_whose_processes_are_not_listed_is_named(run: Run, machine: Machin
         ("%gpus 1,3 --mine", "--mine chooses no GPUs, and does not go with 1,3."),
         ("%gpus --end 4711 --dry-run", "--end chooses no GPUs, and does not go with --dry-run."),
         ("%gpus --end", "--end needs a value"),
-        ("%gpus --yes", "--yes and --kill go with --end"),
-        ("%gpus --mine --kill", "--yes and --kill go with --end"),
+        ("%gpus --yes", "--yes goes with --end and a number of %gpus --mine: %gpus --end 4711 --yes."),
+        ("%gpus --mine --kill", "--kill goes with --end and a number of %gpus --mine"),
+        ("%gpus --kill 4007", "%gpus --end 4007 --kill."),
         (
             "%gpus --end 4711",
             "You have no process 4711 on a GPU; yours: 4007 (one.ipynb) and 4014 (two.ipynb).",
