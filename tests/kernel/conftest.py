@@ -40,6 +40,12 @@ class Reply:
     asked: list[str] = field(default_factory=list)
     traceback: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)  # of the latest output
+    displays: dict[str, str] = field(default_factory=dict)  # the latest text of each output, by its id
+
+    @property
+    def shown(self) -> str:
+        """The text of all outputs as they are in the end."""
+        return "".join(self.displays.values())
 
 
 class Kernel:
@@ -64,7 +70,10 @@ class Kernel:
             content = message["content"]
             if message["msg_type"] == "stream":
                 setattr(reply, content["name"], getattr(reply, content["name"]) + content["text"])
-            elif message["msg_type"] in ("display_data", "execute_result"):
+            if message["msg_type"] in ("display_data", "execute_result", "update_display_data"):
+                key = content.get("transient", {}).get("display_id") or message["header"]["msg_id"]
+                reply.displays[key] = content["data"].get("text/plain", "")
+            if message["msg_type"] in ("display_data", "execute_result"):
                 reply.text += content["data"].get("text/plain", "")
                 self.heard = reply.text
                 reply.html += content["data"].get("text/html", "")

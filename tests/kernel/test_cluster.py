@@ -38,8 +38,8 @@ def test_each_engine_has_its_gpu_alone_in_the_chosen_order(kernel: Kernel) -> No
         "2 engines: 0 = GPU 2 (NVIDIA A100-SXM4-80GB), 1 = GPU 0 (NVIDIA A100-SXM4-80GB)\n"
     )
     reply = kernel.run(f"%%px\n{MASK}")
-    assert "[stdout:0 = GPU 2 (NVIDIA A100-SXM4-80GB)] 2 0 2\n" in reply.text
-    assert "[stdout:1 = GPU 0 (NVIDIA A100-SXM4-80GB)] 0 1 2\n" in reply.text
+    assert "[stdout:0 = GPU 2 (NVIDIA A100-SXM4-80GB)] 2 0 2\n" in reply.shown
+    assert "[stdout:1 = GPU 0 (NVIDIA A100-SXM4-80GB)] 0 1 2\n" in reply.shown
     assert kernel.run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])").stdout == "2,0\n"
     table = kernel.run("%gpu_cluster")
     shown = re.sub(r"for \d+ s", "for … s", table.text)
@@ -60,8 +60,8 @@ def test_outputs_in_the_order_of_engines_name_their_gpus_too(kernel: Kernel) -> 
     reply = kernel.run(f"%%px --no-stream\n{MASK}")
     assert reply.stdout == f"[stdout:0 = {label.format(2)}] \n2 0 2\n[stdout:1 = {label.format(0)}] \n0 1 2\n"
     value = "Out[1 = GPU 0 (NVIDIA A100-SXM4-80GB):"
-    assert value in kernel.run("%%px\n1 + 1").text
-    assert value in kernel.run("%%px --no-stream\n1 + 1").text
+    assert value in kernel.run("%%px\n1 + 1").shown
+    assert value in kernel.run("%%px --no-stream\n1 + 1").shown
     kernel.run(f"%%px --noblock\n{MASK}")
     assert f"[stdout:1 = {label.format(0)}] \n0 1 2\n" in kernel.run("%pxresult").stdout
 
@@ -69,7 +69,7 @@ def test_outputs_in_the_order_of_engines_name_their_gpus_too(kernel: Kernel) -> 
 def test_engines_start_where_cuda_has_been_initialized(kernel: Kernel) -> None:
     kernel.run("import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)")
     assert kernel.run("%gpu_cluster auto:1").stdout.startswith("1 engine: 0 = GPU 0 ")
-    assert "[stdout:0 = GPU 0 (NVIDIA A100-SXM4-80GB)] 0 0 1" in kernel.run(f"%%px\n{MASK}").text
+    assert "[stdout:0 = GPU 0 (NVIDIA A100-SXM4-80GB)] 0 0 1" in kernel.run(f"%%px\n{MASK}").shown
 
 
 @pytest.mark.parametrize("options", ["", "--no-stream", "--progress-after -1"])
@@ -79,7 +79,7 @@ def test_an_interrupt_reaches_the_engines_and_the_next_cell_runs(
     kernel.run("%gpu_cluster -n 2")
     reply = run_and_interrupt(kernel, tmp_path, "import time\ntime.sleep(600)", options)
     assert (reply.status, reply.traceback) == ("error", "KeyboardInterrupt")
-    assert kernel.run("%%px\nprint('next')").text.count("next") == 2
+    assert kernel.run("%%px\nprint('next')").shown.count("next") == 2
 
 
 def test_an_engine_that_does_not_answer_an_interrupt_is_named_and_can_be_ended(
@@ -93,10 +93,10 @@ def test_an_engine_that_does_not_answer_an_interrupt_is_named_and_can_be_ended(
     )
     assert reply.traceback == f"KeyboardInterrupt\n{says}"
     assert kernel.run("%%px\n1").stderr == f"UsageError: {says}\n"
-    assert "next" in kernel.run("%%px --targets 0\nprint('next')").text
+    assert "next" in kernel.run("%%px --targets 0\nprint('next')").shown
     restarted = kernel.run("%gpu_cluster restart 1").stdout
     assert restarted == "1 = GPU 1 (NVIDIA A100-SXM4-80GB) started anew.\n"
-    assert "[stdout:1 = GPU 1 (NVIDIA A100-SXM4-80GB)] 1 1 2" in kernel.run(f"%%px\n{MASK}").text
+    assert "[stdout:1 = GPU 1 (NVIDIA A100-SXM4-80GB)] 1 1 2" in kernel.run(f"%%px\n{MASK}").shown
 
 
 def test_an_engine_that_dies_is_named_and_the_results_of_others_are_kept(kernel: Kernel) -> None:
@@ -107,14 +107,14 @@ def test_an_engine_that_dies_is_named_and_the_results_of_others_are_kept(kernel:
     assert first == "Engine 1 (GPU 1): ended by SIGSEGV; %gpu_cluster restart 1 starts it anew."
     assert second == "Fatal Python error: Segmentation fault"
     assert any(re.search(r"line 4 in <module>$", frame) for frame in frames)
-    assert reply.text == "[stdout:0 = GPU 0 (NVIDIA A100-SXM4-80GB)] over\n"
+    assert reply.shown == "[stdout:0 = GPU 0 (NVIDIA A100-SXM4-80GB)] over\n"
     assert kernel.run("%%px\nkept").stderr == (
         "UsageError: Engine 1 (GPU 1) has ended: %gpu_cluster restart 1 starts it anew, and "
         "%%px --targets 0 runs on the others.\n"
     )
     assert "ended for" in kernel.run("%gpu_cluster").text.splitlines()[2]
     assert kernel.run("%gpu_cluster restart").stdout.startswith("1 = GPU 1 ")
-    assert "'0'" in kernel.run("%%px --targets 0\nkept").text
+    assert "'0'" in kernel.run("%%px --targets 0\nkept").shown
     assert "NameError" in kernel.run("%%px --targets 1\nkept").stderr
 
 
@@ -185,11 +185,11 @@ def test_engines_that_are_kept_are_found_by_another_kernel(
     second.run("%load_ext gpu_magic")
     attached = second.run("%gpu_cluster attach").stdout
     assert attached == "2 engines: 0 = GPU 2 (NVIDIA A100-SXM4-80GB), 1 = GPU 0 (NVIDIA A100-SXM4-80GB)\n"
-    assert "'000'" in (reply := second.run("%%px\nkept")).text
-    assert "'111'" in reply.text
+    assert "'000'" in (reply := second.run("%%px\nkept")).shown
+    assert "'111'" in reply.shown
     second.run("%%px --targets 1\nimport os; os.kill(os.getpid(), 9)")
     assert second.run("%gpu_cluster restart").stdout.startswith("1 = GPU 0 ")
-    assert "[stdout:1 = GPU 0 (NVIDIA A100-SXM4-80GB)] 0 1 2" in second.run(f"%%px\n{MASK}").text
+    assert "[stdout:1 = GPU 0 (NVIDIA A100-SXM4-80GB)] 0 1 2" in second.run(f"%%px\n{MASK}").shown
     assert second.run("%gpu_cluster stop").stdout == "2 engines ended.\n"
     assert not marked(mark)
     assert second.run("%gpu_cluster attach").stderr == (

@@ -61,7 +61,7 @@ def test_engines_of_a_profile_divide_the_gpus_and_end_with_stop(of_mark: Marked,
     started = kernel.run(f"%gpu_cluster --profile {profile(tmp_path)} -n 2")
     assert started.stdout == f"2 engines: 0 = GPU 0 and GPU 1 ({A100}), 1 = GPU 2 and GPU 3 ({A100})\n"
     reply = kernel.run("%%px\nimport os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['RANK'])")
-    assert f"[stdout:1 = GPU 2 and GPU 3 ({A100})] 2,3 1\n" in reply.text
+    assert f"[stdout:1 = GPU 2 and GPU 3 ({A100})] 2,3 1\n" in reply.shown
     again = kernel.run("%gpu_cluster restart 1")
     assert "%gpu_cluster stop, and --profile there again, starts it anew with all others." in again.stderr
     assert of_mark.started()

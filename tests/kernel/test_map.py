@@ -72,7 +72,7 @@ def test_an_interrupt_ends_all_and_the_next_cells_run(cluster_kernel: Kernel, tm
     )
     assert (reply.status, reply.traceback) == ("error", "KeyboardInterrupt")
     assert kernel.run("gpu_magic.map(lambda x: kept + x, range(3))").text == "[1, 2, 3]"
-    assert kernel.run("%%px\nprint('next')").text.count("next") == 2
+    assert kernel.run("%%px\nprint('next')").shown.count("next") == 2
     assert len(list(tmp_path.glob("begun-*"))) == 2
 
 
@@ -94,7 +94,7 @@ def test_an_engine_that_does_not_answer_an_interrupt_is_started_anew(
     assert kernel.run("sorted(set(gpu_magic.map(lambda x: os.environ['RANK'], range(50))))").text.endswith(
         "['0', '1']"
     )
-    assert "'0'" in kernel.run("%%px --targets 0\nkept").text
+    assert "'0'" in kernel.run("%%px --targets 0\nkept").shown
     assert "NameError" in kernel.run("%%px --targets 1\nkept").stderr
 
 
