@@ -23,7 +23,9 @@ def _check_is_not_hidden() -> None:
     """Raise BindingError where a file of somebody's own is found in place of NVIDIA's."""
     spec = PathFinder.find_spec("pynvml")
     file = Path((spec and spec.origin) or "")
-    if file.name == "pynvml.py" and _INSTALLED.isdisjoint(file.parts):
+    # Beside what pip has installed anywhere else, as with --target, its record stands.
+    is_installed = not _INSTALLED.isdisjoint(file.parts) or any(file.parent.glob("nvidia_ml_py-*"))
+    if file.name == "pynvml.py" and not is_installed:
         mend = "rename it, and restart Python"
         raise BindingError(f"{printable(str(file))} hides NVIDIA's module of this name: {mend}.")
 

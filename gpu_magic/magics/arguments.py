@@ -15,7 +15,18 @@ from IPython.core.error import UsageError
 from gpu_magic.selection.request import WORDS as REQUESTS
 from gpu_magic.text import one_line
 
-__all__ = ["FLAG", "OPTIONS", "WORDS", "Kind", "names_of", "read", "read_command", "read_count", "refusal"]
+__all__ = [
+    "FLAG",
+    "LAUNCHERS",
+    "OPTIONS",
+    "WORDS",
+    "Kind",
+    "names_of",
+    "read",
+    "read_command",
+    "read_count",
+    "refusal",
+]
 
 # What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
 # text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
@@ -102,6 +113,7 @@ WORDS = {
     "%gpu_cluster": ("attach", "restart", "stop"),
     "%gpu_time": ("on", "off", "report"),
 }
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "python")
 _SHORT = {"-v": "--verbose", "-n": "--count"}
 # What stands for itself in a command, as in a shell; and a comment, which begins a word and is not quoted.
 _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
@@ -187,6 +199,9 @@ def read_command(magic: str, line: str) -> SimpleNamespace:
     values = _defaults(magic).copy()
     while words and _is_option(words[0]):
         _read_option(magic, words.popleft(), words, values)
+        if values["background"] in LAUNCHERS:
+            launcher = values["background"]
+            raise refusal(f"--background needs a name; try {magic} --background NAME {launcher} …")
     if words and values.get("gpus") and re.fullmatch(r"[0-9]{1,3}", words[0]):
         raise refusal(f"GPUs are separated by commas; try --gpus {values['gpus']},{words[0]}.")
     if found := re.search(r"[|<>;&]+", re.sub(_QUOTED, "", typed)):

@@ -14,7 +14,7 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.engines.current import running_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import known
-from gpu_magic.magics.arguments import FLAG, OPTIONS, WORDS
+from gpu_magic.magics.arguments import FLAG, LAUNCHERS, OPTIONS, WORDS
 from gpu_magic.process.tasks import tasks
 from gpu_magic.selection.request import is_request
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Offers", "complete"]
 
-_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "python")
 # What people give for an option whose value can be anything.
 _EXAMPLES = {
     "--wait": ("10m", "30m", "2h", "8h"),
@@ -82,7 +81,7 @@ def complete(shell: Any, magic: str, words: list[str]) -> Offers | None:
     if magic == "%gpu_tasks":
         return _offer(word, [task.name for task in tasks], "task")
     if magic in ("%gpu_launch", "%gpu_time"):  # of files and of code, IPython's own matchers know more
-        offer = _offer(word, _LAUNCHERS if magic == "%gpu_launch" else WORDS[magic], "value")
+        offer = _offer(word, LAUNCHERS if magic == "%gpu_launch" else WORDS[magic], "value")
         return offer if offer.texts and not before else None
     if magic in _TAKE_VARIABLES:
         is_name = word.isidentifier() or not word  # IPython's own matchers complete attributes and items

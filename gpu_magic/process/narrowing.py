@@ -14,7 +14,7 @@ from gpu_magic.process.view import judge_process, read_machine
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import Nothing, Reset, parse
-from gpu_magic.selection.select import Selection, select_among
+from gpu_magic.selection.select import Selection, select, select_among
 from gpu_magic.selection.visible import names_of
 from gpu_magic.text import listed
 
@@ -52,6 +52,9 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     guard = judge_process(inventory, cuda_watch.look())
     runtime = guard.runtime
     if guard.state is not State.FROZEN:
+        select(
+            request, inventory, session.inherited, grant=session.grant
+        )  # it raises where this would be no way out
         raise ChoiceError(
             f"{runtime} has not been initialized here: try %gpus {text}, which is for every framework."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pynvml
 import pytest
 
 from tests.conftest import ROOT
@@ -64,6 +65,13 @@ def test_a_file_of_ones_own_that_hides_it_is_named(fresh: Fresh, tmp_path: Path,
     mend = f"{tmp_path}/pynvml.py hides NVIDIA's module of this name: rename it, and restart Python."
     assert len(said) > 6
     assert [line for line in said if mend not in line] == []
+
+
+def test_what_pip_has_installed_elsewhere_is_nobody_s_own(fresh: Fresh, tmp_path: Path) -> None:
+    (tmp_path / "pynvml.py").symlink_to(pynvml.__file__)
+    (tmp_path / "nvidia_ml_py-13.0.0.dist-info").mkdir()
+    code = "import gpu_magic; gpu_magic.gpus(); print(gpu_magic.devices.binding.pynvml.__file__)"
+    assert fresh(code, PYTHONPATH=f"{tmp_path}:{ROOT}") == f"{tmp_path}/pynvml.py\n"
 
 
 def test_without_it_the_command_that_installs_it_is_said(fresh: Fresh) -> None:

@@ -206,6 +206,7 @@ def test_what_a_function_shows_and_writes_is_swallowed(run: Runner, function: st
             "Nothing that the model returns depends on a parameter that is trained; try --eval.",
         ),
         ("options of a function", "--amp is for a model: the function itself says how it trains."),
+        ("no targets", "The loss needs targets, and the batch has none: make it batch = (inputs, targets)."),
         (
             "a closure",
             "LBFGS evaluates the loss again in its step, as often as numbers decide, which can't be followed: "

@@ -84,6 +84,7 @@ def test_the_traceback_of_the_rank_that_failed_comes_with_the_error(kernel: Kern
         ("accelerate train.py", "accelerate has several commands; try accelerate launch train.py."),
         ("LR=1 python -V", "LR=1 sets a variable: write --env LR=1, or for GPUs --gpus."),
         ("python -m torch.distributed.run --nproc_per_node 8 show.py", "contradicts the 4 GPUs"),
+        ("--background python -V", "--background needs a name; try %gpu_launch --background NAME python …"),
         ("--gpus 2 0 python -V", "GPUs are separated by commas; try --gpus 2,0."),
         ("--gpus 7 python -V", "There is no GPU 7"),
         ("--cwd /nowhere python -V", "/nowhere is not a folder."),

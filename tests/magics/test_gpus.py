@@ -141,6 +141,8 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ('%gpus "1 2', "try 1,2"),
         ("%gpus GPU-1", "could be GPU 1"),
         ("%gpus reset --by uuid", "do not apply"),
+        ("%gpus auto --min-free 1TB", "--min-free 1TB is more than any GPU here has: at most 80.0 GiB."),
+        ("%gpus 9 --in-process", "There is no GPU 9: this machine has GPUs 0 to 7."),
         ("%gpus auto2", "a colon goes before the number of GPUs; try auto:2."),
         ("%gpus --min-free 20GB", "try %gpus auto --min-free 20GB"),
         ("%gpus --wait 5m", "try %gpus auto --wait 5m"),

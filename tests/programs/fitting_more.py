@@ -163,6 +163,7 @@ def refused(given):
         "a lazy module": lambda: gpu_magic.fit(nn.LazyLinear(4), x),
         "nothing to train": lambda: gpu_magic.fit(model.requires_grad_(False), x),
         "options of a function": lambda: gpu_magic.fit(model.forward, x, amp=True),
+        "no targets": lambda: gpu_magic.fit(model, x, loss=nn.CrossEntropyLoss()),
         "a closure": lambda: gpu_magic.fit(model, torch.optim.LBFGS(model.parameters()), x),
         "numbers": lambda: gpu_magic.fit(model, torch.optim.Adafactor(model.parameters()), x),
         "a model of transformers' optimizer": lambda: gpu_magic.fit(model, Adafactor(model.parameters()), x),

@@ -61,6 +61,20 @@ def _needs_closure(optimizer: Any) -> bool:
     return closure is not None and closure.default is inspect.Parameter.empty
 
 
+def _needs_targets(loss: Any) -> bool:
+    """Return whether a loss can be called with outputs and targets, and not with outputs alone."""
+    try:
+        signature = inspect.signature(loss.forward if isinstance(loss, torch.nn.Module) else loss)
+        signature.bind(None, None)
+    except (TypeError, ValueError):  # it has no signature, or takes something else
+        return False
+    try:
+        signature.bind(None)
+    except TypeError:
+        return True
+    return False
+
+
 def forward(model: Any, batch: Any, *, has_loss: bool) -> tuple[Any, Any]:
     """Call a model with a batch; return its output, and the targets, None where the batch has none."""
     if isinstance(batch, tuple | list) and len(batch) > 1 and (has_loss or not _takes(model, batch)):
@@ -75,10 +89,13 @@ def loss_of(output: Any, targets: Any, loss: Any) -> tuple[Any, tuple[str, ...]]
     Raises
     ------
     FitError
-        No number of the output depends on a parameter.
+        No number of the output depends on a parameter, or the loss needs targets that there are not.
 
     """
     if loss is not None:
+        if targets is None and _needs_targets(loss):
+            given = "make it batch = (inputs, targets)"
+            raise FitError(f"The loss needs targets, and the batch has none: {given}.")
         value = loss(output) if targets is None else loss(output, targets)
         return value if value.dim() == 0 else value.sum(), ()
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
