@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 NAMES = [
     "Asked",
     "BackgroundTask",
+    "BindingError",
     "CallFailed",
     "CellUsage",
     "Choice",

@@ -30,7 +30,7 @@ class WhereMagic:
 
         %where             every variable of this notebook that holds arrays
         %where x model     these; models, optimizers and containers are looked into
-        %where batch["x"]  an expression, without spaces
+        %where batch["x"]  an expression; spaces divide, but for those in brackets
         %where --cluster   the variables of each engine of the cluster
 
         What shares memory (views, tied weights) is counted once.

@@ -108,7 +108,7 @@ def evaluated(shell: Any, expression: str) -> object:
     try:
         return shell.ev(expression)
     except SyntaxError:
-        why = "is not an expression; separate several with spaces, and use none inside"
+        why = "is not an expression; several are separated by spaces or commas"
     except NameError as error:
         why = f"{error}" if expression != error.name else "is not a variable here"
         there = variables_of(shell.user_ns, shell.user_ns_hidden)

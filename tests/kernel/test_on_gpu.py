@@ -105,7 +105,7 @@ def test_or_cpu_places_what_the_cell_imports_on_the_cpu(bare: Kernel) -> None:
         ),
         ("%gpus --growth", "--growth goes with GPUs; try %gpus 1,3 --growth"),
         ("%where nothing", "nothing is not a variable here. %where alone lists all."),
-        ("%where (1, 2)", "(1, is not an expression; separate several with spaces"),
+        ("%where 1 +", "+ is not an expression; several are separated by spaces or commas. %where alone"),
         ("%%on_gpu cpu,0", "A cell runs on one device: try cpu or 0."),
         ("%%on_gpu auto", "'auto' chooses GPUs: try %gpus auto, and then 0 here"),
         ("%%on_gpu {nothing[0]}", "'{nothing[0]}' is not a variable"),
