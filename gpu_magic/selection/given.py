@@ -97,6 +97,10 @@ def _settle_amd(inventory: Inventory, inherited: Variables, grant: Grant) -> Giv
             named = left
     elif grant.listed not in values.values():
         lists = _read_list(inventory, grant, "amd")
+        # Whatever the other variables mean, HIP sees no more than the first one has left.
+        left = read_hip(Variables(rocr=inherited.rocr), inventory).devices
+        if named is UNKNOWN and left is not UNKNOWN:
+            lists = tuple(gpus for gpus in lists if is_within(gpus, left))
     last = next(filter(None, reversed(values.values())), "" if values else None)
     is_exact = (last or "").startswith("GPU-")
     return _put_together(reading, named, last, lists, grant, is_all=is_all, is_exact=is_exact)

@@ -157,7 +157,7 @@ def _refuse_wording(asked: str) -> None:
     """
     if (plain := in_ascii(asked)) != asked and is_request(plain):
         raise ChoiceError(f"{asked!r} needs plain digits, commas and hyphens; try {plain}.")
-    if match := re.fullmatch(r"auto[\s=(]*([0-9]+)\)?", asked, re.IGNORECASE):
+    if match := re.fullmatch(r"auto[\s=(]*([1-9][0-9]{0,3})\)?", asked, re.IGNORECASE):
         raise ChoiceError(f"{asked!r}: a colon goes before the number of GPUs; try auto:{match[1]}.")
     if match := _ALL_BUT.fullmatch(asked):
         raise ChoiceError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpu_magic.devices.inventory import Inventory
@@ -178,6 +178,7 @@ _NUMBERS = st.none() | st.lists(st.integers(0, 5), min_size=1, max_size=4, uniqu
 
 
 @given(st.permutations(range(5)).map(lambda order: order[:4]), *[_NUMBERS] * 4)
+@example(places=[0, 1, 2, 3], listed=[0, 1], rocr=[0], hip=None, mask=[1, 0])
 def test_nothing_is_ever_allotted_that_the_runtime_does_not_leave(
     places: list[int],
     listed: list[int] | None,

@@ -50,6 +50,7 @@ def test_what_is_typed_is_understood(text: str, expected: object) -> None:
         (",", "comma"),
         ("-1", "numbered from 0"),
         ("auto:\nx", "needs a number"),
+        ("auto0", "did you mean auto?"),
         ("amd:auto:\nx", "needs a number"),
         ("1;3", "try 1,3."),
         ("2:1 2:0", "try 2:1,2:0."),
