@@ -152,8 +152,10 @@ def _doctor(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Run a command to its end; pass signals on to it."""
+    from gpu_magic.display.gpu_notes import gpu_notes
     from gpu_magic.display.task_output import RankLines
     from gpu_magic.launching.prepare import prepare
+    from gpu_magic.process.environment import variables_now
     from gpu_magic.process.session import current
 
     words = options.command[1:] if options.command[:1] == ["--"] else options.command
@@ -173,7 +175,9 @@ def _run(options: argparse.Namespace) -> int:
         print(prepared)
         return 0
     task = _start(prepared)
-    for note in task.notes:
+    is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
+    about_gpus = gpu_notes(task.devices, "--gpus 0,1 takes others", is_chosen=is_chosen)
+    for note in (*about_gpus, *task.notes):
         print(note, file=sys.stderr)
     lines = RankLines(sys.stdout, has_ranks=len(task.outputs) > 1)
     for pieces in task.follow(cut=False):

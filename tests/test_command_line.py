@@ -61,6 +61,15 @@ def test_a_line_that_is_not_understood_gets_one(line: str, says: str) -> None:
     assert err.count("\n") == 1
 
 
+def test_what_a_command_gets_that_nobody_chose_is_said() -> None:
+    status, out, err = run("run", "--", "printenv", "CUDA_VISIBLE_DEVICES")
+    assert (status, out) == (0, "0,1,2,3\n")
+    assert "No GPU was chosen here, so it has all 4; --gpus 0,1 takes others.\n" in err
+    assert "GPU 2 is in use by aisha: eval.py" in err
+    assert run("run", "--", "printenv", "CUDA_VISIBLE_DEVICES", CUDA_VISIBLE_DEVICES="3") == (0, "3\n", "")
+    assert run("run", "--gpus", "0,1", "--", "true")[2] == ""
+
+
 def test_the_table_loads_nothing_of_other_actions() -> None:
     code = "import sys; from gpu_magic.command_line import main; main([]); print(*sys.modules)"
     clean = os.environ | {"GPU_MAGIC_SIMULATE": "1xA100-80GB", "PYTHONPATH": str(ROOT)}
@@ -89,7 +98,8 @@ def test_what_the_driver_would_not_tell_is_null() -> None:
 def test_a_command_has_the_gpus_and_its_exit_status_is_ours() -> None:
     code = "import os, sys; print(os.environ['CUDA_VISIBLE_DEVICES'], input()); print('no', file=sys.stderr); sys.exit(7)"
     status, out, err = run("run", "--gpus", "2,0", "--", sys.executable, "-c", code, given="yes\n")
-    assert (status, out, err) == (7, "2,0 yes\n", "no\n")
+    assert (status, out) == (7, "2,0 yes\n")
+    assert err == "GPU 2 is in use by aisha: eval.py, 45.1 GiB, for 14 h\nno\n"
 
 
 def test_the_cause_comes_last_where_ranks_fail(tmp_path: Path) -> None:
@@ -120,7 +130,7 @@ def test_what_can_not_be_started_is_said(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_goes_is_no_error() -> None:
-    for words in (["--json"], ["run", "--each", "--", "yes"]):
+    for words in (["--json"], ["run", "--gpus", "0,1", "--each", "--", "yes"]):
         process = start(*words)
         assert process.stdout
         assert process.stderr

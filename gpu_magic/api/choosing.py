@@ -202,7 +202,12 @@ def choose(
         waiting = Waiting(current(), text, options, read_seconds(wait))
         outcome = waiting.wait(on_wait or (lambda _: None))
     else:
-        outcome = (narrow if in_process else apply)(current(), text, options, dry_run=dry_run)
+        try:
+            outcome = (narrow if in_process else apply)(current(), text, options, dry_run=dry_run)
+        except ChoiceError as error:
+            if bound is not None:  # nobody has typed the --min-free that it speaks of
+                error.args = (f"{bound.why} {error}",)
+            raise
     if restart and isinstance(outcome, Refused):
         from gpu_magic.widget.restart_widget import restart_with_choice
 

@@ -16,34 +16,31 @@ from gpu_magic.text import printable
 __all__ = ["PROBLEM", "pynvml"]
 
 _NEEDED = ("nvmlMemory_v2", "c_nvmlProcessInfo_v3_t")
-_INSTALLED = {"site-packages", "dist-packages"}
 
 
-def _check_is_not_hidden() -> None:
-    """Raise BindingError where a file of somebody's own is found in place of NVIDIA's."""
+def _hiding() -> str:
+    """Return what is said of a file of somebody's own that is found in place of NVIDIA's; empty for none."""
     spec = PathFinder.find_spec("pynvml")
     file = Path((spec and spec.origin) or "")
-    # Beside what pip has installed anywhere else, as with --target, its record stands.
-    is_installed = not _INSTALLED.isdisjoint(file.parts) or any(file.parent.glob("nvidia_ml_py-*"))
-    if file.name == "pynvml.py" and not is_installed:
-        mend = "rename it, and restart Python"
-        raise BindingError(f"{printable(str(file))} hides NVIDIA's module of this name: {mend}.")
+    if file.name != "pynvml.py" or not {"site-packages", "dist-packages"}.isdisjoint(file.parts):
+        return ""
+    return f"{printable(str(file))} hides NVIDIA's module of this name: rename it, and restart Python."
 
 
-_check_is_not_hidden()
 try:
     with warnings.catch_warnings():
         # The wrapper warns in the name of the file that imports it, and this one is not to blame.
         warnings.simplefilter("ignore", FutureWarning)
         import pynvml
-except ImportError as error:
-    raise BindingError(
-        "NVIDIA's package nvidia-ml-py is missing: pip install nvidia-ml-py, and restart Python."
-    ) from error
+except Exception as error:  # a file of this name can raise anything
+    missing = "NVIDIA's package nvidia-ml-py can't be imported: pip install --force-reinstall nvidia-ml-py"
+    raise BindingError(_hiding() or f"{missing}, and restart Python.") from error
 
 # Why GPUs can't be read with it, as a sentence; empty where they can.
 PROBLEM = ""
 if not all(hasattr(pynvml, name) for name in _NEEDED):
+    if hiding := _hiding():  # it need not have anything of what other modules use as they are loaded
+        raise BindingError(hiding)
     PROBLEM = (
         "The module pynvml here is too old, or not NVIDIA's: pip uninstall pynvml, then "
         "pip install --force-reinstall nvidia-ml-py, and restart Python."

@@ -11,11 +11,12 @@ from IPython.display import display
 
 import gpu_magic
 from gpu_magic.display.engines import EngineTable
+from gpu_magic.display.gpu_notes import gpu_notes
 from gpu_magic.engines.current import current_cluster, running_cluster
 from gpu_magic.engines.status import read_status
 from gpu_magic.errors import ClusterError, GpuMagicError
 from gpu_magic.magics.arguments import WORDS, read, read_count, refusal
-from gpu_magic.magics.gpu_notes import gpu_notes, is_anything_chosen
+from gpu_magic.process.environment import variables_now
 from gpu_magic.process.session import current
 from gpu_magic.text import counted, listed
 
@@ -80,7 +81,6 @@ class GpuClusterMagic:
 
     def _start(self, options: SimpleNamespace) -> None:
         count = read_count(options.count)
-        is_chosen = bool(options.request) or count is not None or is_anything_chosen()
         cluster = gpu_magic.cluster(
             options.request or None,
             count=count,
@@ -92,6 +92,7 @@ class GpuClusterMagic:
         if cluster.is_here and not options.profile:
             devices = [device for engine in cluster.engines.values() for device in engine.devices]
             instead = "%gpu_cluster stop, and %gpu_cluster 0,1 uses others"
+            is_chosen = bool(options.request) or count is not None or variables_now().name_gpus
             for note in gpu_notes(devices, instead, is_chosen=is_chosen):
                 print(note)
 

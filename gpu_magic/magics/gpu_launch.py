@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
+from gpu_magic.display.gpu_notes import gpu_notes
 from gpu_magic.errors import GpuMagicError, LaunchError, show_as
 from gpu_magic.launching.prepare import prepare
 from gpu_magic.launching.task import Task
 from gpu_magic.magics.arguments import names_of, read_command, read_count
 from gpu_magic.magics.cell_script import make_script
-from gpu_magic.magics.gpu_notes import gpu_notes, is_anything_chosen
 from gpu_magic.magics.task_view import view_of
+from gpu_magic.process.environment import variables_now
 from gpu_magic.process.session import current
 from gpu_magic.process.tasks import tasks
 
@@ -75,7 +76,6 @@ class GpuLaunchMagic:
         try:
             options = read_command("%gpu_launch", line)
             script = self._script(options, cell)
-            is_chosen = options.gpus is not None or options.count is not None or is_anything_chosen()
             prepared = self._prepare(options, script)
             task = None if options.dry_run else Task(options.background or "launch", prepared, current())
         except GpuMagicError as error:
@@ -86,9 +86,9 @@ class GpuLaunchMagic:
             return
         if options.background:
             tasks.add(task)
-        about_gpus = gpu_notes(
-            task.devices, "--gpus 0,1 before the command takes others", is_chosen=is_chosen
-        )
+        is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
+        instead = "--gpus 0,1 before the command takes others"
+        about_gpus = gpu_notes(task.devices, instead, is_chosen=is_chosen)
         for note in (*about_gpus, *_notes_on(options.command), *task.notes):
             print(note)
         if options.background:

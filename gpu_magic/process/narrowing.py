@@ -51,6 +51,8 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     inventory = read_machine(session)
     guard = judge_process(inventory, cuda_watch.look())
     runtime = guard.runtime
+    if guard.state is State.FORKED:
+        raise ChoiceError(f"{guard}: start this process with spawn.")
     if guard.state is not State.FROZEN:
         select(
             request, inventory, session.inherited, grant=session.grant

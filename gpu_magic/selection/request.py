@@ -129,7 +129,7 @@ def parse(text: str) -> Request:
         return replace(_auto(match[1]), vendor=vendor)
     _refuse_wording(asked)
     asked = re.sub(r"\bsmi:(?=\d)", "", asked, flags=re.IGNORECASE)  # what %%on_gpu calls nvidia-smi's number
-    if re.search(r"[;|&+]|\d\s+\d", asked):
+    if re.search(r"[;|&+]|\d\s+\d|\d\.\d", asked):
         raise ChoiceError(f"{asked!r}: GPUs are separated by commas; try {_with_commas(asked)}.")
     identifiers: list[int | str] = []
     named: set[int | str] = set()
@@ -262,6 +262,10 @@ def _number_meant(entry: str) -> str:
         return f"{entry!r} has a colon too many; try {match[1]}, or {instance}."
     if match := re.fullmatch(r"gpu[ (-]?([0-9]{1,3})\)?", entry, re.IGNORECASE):
         return f"{entry!r} is not a GPU; try {match[1]}."
+    if entry in ("o", "O"):
+        return f"{entry!r} is a letter; try 0."
+    if match := re.fullmatch(r"([0-9]{1,3})-", entry):
+        return f"{entry!r} is a range without an end; try {match[1]}-{int(match[1]) + 1}."
     if match := re.fullmatch(r"([0-9]{1,4})\.\.+([0-9]{1,4})", entry):
         first, last = sorted((_index(match[1]), _index(match[2])))
         return f"{entry!r} is not a range; try {first}-{last}."

@@ -27,6 +27,11 @@ class Variables(NamedTuple):
     hip: str | None = None
     rocr: str | None = None
 
+    @property
+    def name_gpus(self) -> bool:
+        """Whether one of them says which GPUs are seen: a choice, a scheduler or somebody else has set it."""
+        return any(value is not None for value in self._replace(order=None))
+
     def named(self, names: tuple[str, ...]) -> dict[str, str | None]:
         """Return some of them, by their names."""
         values = dict(zip(NAMES, self, strict=True))

@@ -187,12 +187,19 @@ def test_a_forked_child_is_told(kernel: Kernel) -> None:
         "if (pid := os.fork()) == 0:\n"
         "    out = os.open('child.txt', os.O_CREAT | os.O_WRONLY)\n"
         "    os.write(out, f'{gpu_magic.guard().state.value}|{gpu_magic.choose(\"1\").refusal}'.encode())\n"
+        "    try:\n"
+        "        gpu_magic.choose('1', in_process=True)\n"
+        "    except gpu_magic.ChoiceError as error:\n"
+        "        os.write(out, f'|{error}'.encode())\n"
         "    os._exit(0)\n"
         "os.waitpid(pid, 0)\n"
         "print(open('child.txt').read())"
     )
     assert reply.stdout.startswith("forked|CUDA was started before this process was forked off")
-    assert "spawn" in reply.stdout
+    _, choice, in_process = reply.stdout.split("|")
+    assert "spawn" in choice
+    cannot = "CUDA was started before this process was forked off, so it can't be used here at all"
+    assert in_process == f"{cannot}: start this process with spawn.\n"
 
 
 def test_the_watch_ends_when_frozen_and_is_not_left_behind(kernel: Kernel) -> None:

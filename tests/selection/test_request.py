@@ -51,6 +51,9 @@ def test_what_is_typed_is_understood(text: str, expected: object) -> None:
         ("-1", "numbered from 0"),
         ("auto:\nx", "needs a number"),
         ("auto0", "did you mean auto?"),
+        ("2.0", "GPUs are separated by commas; try 2,0."),
+        ("2,o", "'o' is a letter; try 0."),
+        ("1-", "is a range without an end; try 1-2."),
         ("amd:auto:\nx", "needs a number"),
         ("1;3", "try 1,3."),
         ("2:1 2:0", "try 2:1,2:0."),
@@ -129,8 +132,9 @@ _PIECES = [
     "A100",
     "print(1)",
     "x",
+    "o",
 ]
-_JOINTS = [" ", ",", ", ", ":", "-", "..", ";", "(", ")", "[", "]", "\uff0c", "\u2013", "\uff11", ""]
+_JOINTS = [" ", ",", ", ", ":", "-", ".", "..", ";", "(", ")", "[", "]", "\uff0c", "\u2013", "\uff11", ""]
 
 
 @given(st.lists(st.sampled_from(_PIECES + _JOINTS), max_size=9).map("".join))

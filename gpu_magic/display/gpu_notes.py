@@ -5,19 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_magic.display.choice import others_on
-from gpu_magic.process.environment import variables_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gpu_magic.devices.model import Device
 
-__all__ = ["gpu_notes", "is_anything_chosen"]
-
-
-def is_anything_chosen() -> bool:
-    """Return whether a choice, a scheduler or somebody else has said which GPUs this process sees."""
-    return any(value is not None for value in variables_now()._replace(order=None))
+__all__ = ["gpu_notes"]
 
 
 def gpu_notes(devices: Sequence[Device], instead: str, *, is_chosen: bool) -> Iterator[str]:
@@ -28,7 +22,7 @@ def gpu_notes(devices: Sequence[Device], instead: str, *, is_chosen: bool) -> It
     devices
         Those that are used, as they were before.
     instead
-        What uses fewer of them, as a clause.
+        What uses others, as a clause.
     is_chosen
         Whether somebody has chosen them.
 
