@@ -13,6 +13,7 @@ from tests.browser.panel import LOAD, MASK, PICTURES, busy_machine, restart
 from tests.browser.test_alive import TEN_MINUTES
 from tests.browser.test_busy import VERSIONS, WAIT
 from tests.browser.test_restart import START_CUDA
+from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,13 +168,13 @@ def test_a_panel_that_is_closed_leaves_no_view(lab: Lab) -> None:
     notebook = open_chip(lab)
     chip_of(notebook).click()
     expect(notebook.panel).to_be_visible()
-    assert notebook.ask(VIEWS) == "2"
+    until(lambda: notebook.ask(VIEWS) == "2")  # a view says that it is on screen, a moment after it is
     notebook.page.locator(".lm-TabBar-tab.lm-mod-current", has_text="GPUs").locator(
         ".lm-TabBar-tabCloseIcon"
     ).click()
     expect(notebook.panel).to_have_count(0)
     expect(chip_of(notebook)).to_be_visible()
-    assert notebook.ask(VIEWS) == "1"
+    until(lambda: notebook.ask(VIEWS) == "1")
     chip_of(notebook).click()
     expect(notebook.panel).to_be_visible()
 
