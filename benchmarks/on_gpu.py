@@ -34,6 +34,11 @@ SHORTFALL_OF_STEP = Shortfall(
     "within torch.device; a small step of many short functions shows it.",
     1.15,
 )
+SHORTFALL_OF_SCOPE = Shortfall(
+    "it also keeps PyTorch's one variable for the current device to the main thread, and looks at its end "
+    "whether the default device was changed within, or scopes are left in another order: 4 µs, once a cell.",
+    5.0,
+)
 INSIDE, STEPS = 1000, 50
 ROUNDS, REPEAT = 20, 50
 PREPARE = """
@@ -59,6 +64,7 @@ def run() -> list[Table]:
     scopes = timing.steady({BARE: "benchmarks.on_gpu:bare", OURS: "benchmarks.on_gpu:ours"}, processes=5)
     inside, steps = _within("inside", INSIDE), _within("training", STEPS)
     over = {name: cells[name] - cells[PLAIN] for name in (TIME, ON_GPU)}
+    slower = scopes[OURS] / scopes[BARE]
     return [
         Table(
             "A cell, with PyTorch, TensorFlow and JAX started", [Row(*pair) for pair in cells.items()], PLAIN
@@ -75,7 +81,7 @@ def run() -> list[Table]:
             "Entering and leaving PyTorch's scope",
             [
                 Row(BARE, scopes[BARE]),
-                Row(OURS, scopes[OURS], "2 x the bare one", scopes[OURS] <= 2 * scopes[BARE]),
+                Row(OURS, scopes[OURS], "2 x the bare one", slower <= 2, SHORTFALL_OF_SCOPE.explain(slower)),
             ],
             BARE,
         ),
