@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Gpu
     from gpu_magic.diagnosis.facts import Facts, Program, System
 
-__all__ = ["capabilities", "driver_cuda", "has_gpu", "nvidia_gpus", "program", "real_machine", "system"]
+__all__ = [
+    "capabilities",
+    "driver_cuda",
+    "has_gpu",
+    "nvidia_gpus",
+    "on_host",
+    "program",
+    "real_machine",
+    "system",
+]
 
 
 def program(facts: Facts) -> Program:
@@ -24,6 +33,11 @@ def system(facts: Facts) -> System | None:
     """Return the system, where it was read and its GPUs are real."""
     is_simulated = facts.machine is not UNKNOWN and facts.machine.simulated
     return None if facts.system is UNKNOWN or is_simulated else facts.system
+
+
+def on_host(where: System | None) -> str:
+    """Return the words before a command that does nothing in a container; empty outside one."""
+    return "On the host of this container:" if where is not None and where.container else ""
 
 
 def real_machine(facts: Facts) -> Inventory | None:

@@ -99,7 +99,13 @@ def _decide(
     def pick(taken: Taken) -> Applied | Refused:
         # What this process has launched has claimed GPUs for it: nobody else has those.
         claims = taken if is_auto else session.claims.others()
-        return _apply(session, text, request, machine.with_claims(claims), options, dry_run=dry_run)
+        try:
+            return _apply(session, text, request, machine.with_claims(claims), options, dry_run=dry_run)
+        except NotFreeError as error:
+            if not isinstance(request, Auto) or inventory is not None:  # the latter is a wait's own look
+                raise
+            there = "there is one" if request.count == 1 else f"there are {request.count}"
+            raise NotFreeError(f"{error} --wait 30m waits until {there}.", error.holders) from None
 
     if dry_run or options.no_claim:
         return pick(session.claims.taken())

@@ -163,6 +163,25 @@ def test_a_container_s_driver_is_its_host_s(machine: Machine, refusal: int, what
     assert found["mend"] == ("docker restart …" if refusal == 18 else "sudo modprobe nvidia")
 
 
+def test_a_reboot_in_a_container_is_its_host_s(machine: Machine) -> None:
+    machine.driver = Driver(CARDS[:1]).losing(0)
+    found = machine.page().about("GPUs")
+    assert (found["meaning"], found["mend"]) == ("", "sudo reboot")
+    machine.write(".dockerenv")
+    found = machine.page().about("GPUs")
+    assert (found["meaning"], found["mend"]) == ("On the host of this container:", "sudo reboot")
+
+
+@pytest.mark.parametrize(("error", "is_of_host"), [(802, True), (999, True), (804, False), (46, False)])
+def test_what_keeps_cuda_from_starting_in_a_container(
+    machine: Machine, error: int, *, is_of_host: bool
+) -> None:
+    machine.write(".dockerenv")
+    start = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
+    found = machine.page(start, PRETEND_CUDA_ERROR=str(error)).about("CUDA")
+    assert ("host of this container" in found["meaning"]) == is_of_host
+
+
 def test_a_driver_without_a_gpu_in_a_container(machine: Machine) -> None:
     machine.driver = Driver(())
     machine.write(".dockerenv")

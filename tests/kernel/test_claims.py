@@ -42,9 +42,11 @@ def test_two_notebooks_that_say_auto_get_different_gpus(two: tuple[Kernel, Kerne
     assert chosen(first, "%gpus auto:2") == ["0", "1"]
     assert chosen(second, "%gpus auto:2") == ["2", "3"]
     assert re.search(
-        r"auto:3 asks for 3, and only 2 can be picked; try auto:2; not GPU 0 and GPU 1 \(claimed by",
+        r"auto:3 asks for 3, and only 2 can be picked; try auto:2; not GPU 0 and GPU 1 \(claimed by .*\)\. "
+        r"--wait 30m waits until there are 3\.",
         second.run("%gpus auto:3").stderr,
     )
+    assert "--wait" not in second.run("%gpus auto:9").stderr  # there never are as many
     assert chosen(second, "%gpus auto:2 --dry-run") == ["2", "3"]
 
 
@@ -103,7 +105,9 @@ def test_a_launched_command_has_its_gpus_to_itself(two: tuple[Kernel, Kernel]) -
     reply = first.run("%gpus auto:2")
     assert CHOSEN.findall(reply.stdout) == ["2", "3"]
     assert "GPU 0 and GPU 1 (claimed by this kernel: sleep 600, since " in reply.stdout
-    assert re.search(r"none can be picked", second.run("%gpus auto").stderr)
+    assert re.search(
+        r"none can be picked; .* --wait 30m waits until there is one\.", second.run("%gpus auto").stderr
+    )
     first.run("%gpu_tasks one --stop")
     assert chosen(second, "%gpus auto") == ["0"]
 

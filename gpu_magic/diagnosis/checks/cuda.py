@@ -8,13 +8,14 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.diagnosis.checks.visible_devices import choose_meant
 from gpu_magic.diagnosis.commands import choose, restart
 from gpu_magic.diagnosis.finding import Finding
+from gpu_magic.diagnosis.known import on_host, system
 from gpu_magic.process.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.diagnosis.facts import Facts, Kernel
+    from gpu_magic.diagnosis.facts import Facts, Kernel, System
 
 __all__ = ["check_cuda"]
 
@@ -27,6 +28,8 @@ _MENDS = {
     804: "sudo sh -c 'mv /usr/local/cuda/compat /usr/local/cuda/compat.unused && ldconfig'",
     999: "sudo sh -c 'modprobe -r nvidia_uvm && modprobe nvidia_uvm'",
 }
+# What is mended for all containers of a machine at once; a folder for compatibility is the container's own.
+_OF_HOST = {802, 803, 999}
 
 
 def check_cuda(facts: Facts) -> Iterator[Finding]:
@@ -50,9 +53,16 @@ def check_cuda(facts: Facts) -> Iterator[Finding]:
         )
         yield Finding("worth knowing", about, what, meaning, _SPAWN)
     elif guard.state is State.BROKEN:
-        mend = _MENDS.get(guard.error, "")
-        meaning = f"After that: {restart(kernel.program)}" if mend else ""
-        yield Finding("wrong", about, f"{about} {guard.sentence}.", meaning, mend)
+        yield _unusable(kernel, about, system(facts))
+
+
+def _unusable(kernel: Kernel, about: str, where: System | None) -> Finding:
+    """Say why CUDA can't be started, and what an administrator can do about it."""
+    error, what = kernel.guard.error, f"{about} {kernel.guard.sentence}."
+    if error not in _MENDS:
+        return Finding("wrong", about, what)
+    place = "It is for the host of this container. " if error in _OF_HOST and on_host(where) else ""
+    return Finding("wrong", about, what, f"{place}After that: {restart(kernel.program)}", _MENDS[error])
 
 
 def _started_without(kernel: Kernel, machine: Inventory | None) -> Finding:

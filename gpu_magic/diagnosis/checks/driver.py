@@ -9,7 +9,7 @@ from gpu_magic.devices.nvml_calls import NO_LIBRARY, NOT_LOADED, OUTDATED, REFUS
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.diagnosis.checks.device_files import refused, start_anew
 from gpu_magic.diagnosis.finding import Finding
-from gpu_magic.diagnosis.known import has_gpu, real_machine, system
+from gpu_magic.diagnosis.known import has_gpu, on_host, real_machine, system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,14 +91,13 @@ def _no_gpu(problem: str, where: System | None, facts: Facts) -> Iterator[Findin
     elif NOT_LOADED in problem:
         what = "The NVIDIA driver is installed, and its kernel module is not loaded."
         meaning = "After an update of the system's kernel the driver may have to be installed again."
-        if where is not None and where.container:
-            meaning = f"{meaning} On the host of this container:"
-        yield Finding("wrong", _DRIVER, what, meaning, "sudo modprobe nvidia")
+        yield Finding("wrong", _DRIVER, what, f"{meaning} {on_host(where)}".rstrip(), "sudo modprobe nvidia")
     elif NO_GPU in problem:
         yield _none_given(where)
     elif HUNG_DRIVER in problem:
-        meaning = "A GPU that has failed can do that; what the kernel says of it: sudo dmesg | grep NVRM"
-        yield Finding("wrong", _DRIVER, "The NVIDIA driver does not answer.", meaning, "sudo reboot")
+        what = "The NVIDIA driver does not answer."
+        meaning = "A GPU that has failed can do that. What the driver has logged: sudo dmesg | grep NVRM"
+        yield Finding("wrong", _DRIVER, what, f"{meaning} {on_host(where)}".rstrip(), "sudo reboot")
     elif where is None or not refused(where):  # else `check_device_files` says why
         mend = "sudo chmod a+rw /dev/nvidia*" if REFUSED in problem else ""
         yield Finding("wrong", _DRIVER, problem, mend=mend)

@@ -8,7 +8,7 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.diagnosis.checks.visible_devices import choose_meant
 from gpu_magic.diagnosis.commands import choose, choose_devices
 from gpu_magic.diagnosis.finding import Finding
-from gpu_magic.diagnosis.known import nvidia_gpus, program
+from gpu_magic.diagnosis.known import nvidia_gpus, on_host, program, system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def _silent(gpu: Gpu, facts: Facts) -> Finding:
     others = tuple(one for one in nvidia_gpus(facts) if not one.problem)
     what = f"{gpu.label} is {gpu.problem}."
     if not others or facts.machine is UNKNOWN:
-        return Finding("wrong", _ABOUT, what, mend="sudo reboot")
+        return Finding("wrong", _ABOUT, what, on_host(system(facts)), "sudo reboot")
     meaning = (
         "While it is visible, CUDA may not start at all, or count the others differently. A reboot brings a "
         "lost GPU back, or an administrator by nvidia-smi --gpu-reset."
