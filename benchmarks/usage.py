@@ -35,7 +35,7 @@ SHORTFALL = Shortfall(
 SHORTFALL_OF_SAMPLING = Shortfall(
     "each of the twenty readings a second is made on a thread that is left behind where the driver hangs, "
     "and looks up the owners of all processes on the GPUs that are measured, four a GPU here.",
-    0.02,
+    0.03,
 )
 SECONDS = 5.0
 NOISE = 1.05
