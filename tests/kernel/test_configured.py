@@ -30,9 +30,12 @@ PLAIN = 'c = get_config()\nc.InteractiveShellApp.extra_extensions = ["gpu_magic"
 USERS = """\
 c = get_config()
 c.InteractiveShellApp.extensions = ["IPython.extensions.storemagic"]
-c.InteractiveShellApp.extra_extensions.append("autoreload")
+c.InteractiveShellApp.extra_extensions.append("users_own")
 """
-CELL = "print(*sorted({'gpus', 'aimport', 'store'} & get_ipython().magics_manager.magics['line'].keys()))"
+USERS_OWN = (
+    "def load_ipython_extension(shell):\n    shell.register_magic_function(print, 'line', 'users_own')\n"
+)
+CELL = "print(*sorted({'gpus', 'store', 'users_own'} & get_ipython().magics_manager.magics['line'].keys()))"
 
 
 class Prefix:
@@ -52,11 +55,16 @@ class Prefix:
         ):
             place.mkdir(parents=True, exist_ok=True)
             (place / "ipython_config.py").write_text(content)
+        (self.folder / "own").mkdir(exist_ok=True)
+        (self.folder / "own" / "users_own.py").write_text(USERS_OWN)
 
     def variables(self, *, installed: bool) -> dict[str, str]:
         paths = [str(ROOT)] if installed else []
-        paths.append(self.packages)
-        return dict(os.environ) | {
+        paths += [self.packages, str(self.folder / "own")]
+        inherited = {
+            name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"
+        }  # IPython warns
+        return inherited | {
             "PYTHONPATH": os.pathsep.join(paths),
             "IPYTHONDIR": str(self.folder / "home"),
         }
@@ -108,7 +116,7 @@ def prefix(tmp_path: Path) -> Prefix:
 def test_where_it_is_not_installed_nothing_is_said(prefix: Prefix) -> None:
     prefix.configure(CONFIGURATION, USERS)
     for printed, said in (prefix.in_kernel(installed=False), prefix.in_terminal(installed=False)):
-        assert printed.endswith("aimport store")
+        assert printed.endswith("store users_own")
         assert "gpus" not in printed
         assert "gpu_magic" not in said
         assert "Traceback" not in said
@@ -124,8 +132,8 @@ def test_without_the_condition_each_start_has_a_traceback(prefix: Prefix) -> Non
 
 def test_where_it_is_installed_it_is_loaded_beside_a_user_s_own(prefix: Prefix) -> None:
     prefix.configure(CONFIGURATION, USERS)
-    assert prefix.in_kernel(installed=True)[0] == "aimport gpus store"
-    assert prefix.in_terminal(installed=True)[0].endswith("aimport gpus store")
+    assert prefix.in_kernel(installed=True)[0] == "gpus store users_own"
+    assert prefix.in_terminal(installed=True)[0].endswith("gpus store users_own")
 
 
 POLICIES = """\

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from typing import TYPE_CHECKING
 
+import IPython
 import pytest
 
 from tests.conftest import ROOT
@@ -49,14 +51,18 @@ def test_an_error_is_shown_in_the_lines_of_its_cell(cluster_kernel: Kernel) -> N
         "def check(rate):\n    if rate > 1:\n        raise ValueError(f'{rate} is too much')\n    return rate"
     )
     number = kernel.run(f"{cell}\nlen(In) - 1").text
+    files = kernel.run("[train.__code__.co_filename, check.__code__.co_filename]").text
+    cells = [f"Cell In[{int(number) - 1}]", f"Cell In[{number}]"]
+    if IPython.version_info < (8, 1):  # it calls cells in tracebacks by their files
+        cells = [f'File "{file}"' for file in literal_eval(files)]
     reply = kernel.run("gpu_magic.map(train, [0.1, 3.0], gpus=2)")
     assert reply.traceback == (
         "Item 1 (3.0) has failed in engine 0 (GPU 2):\n"
         "Traceback (most recent call last):\n"
-        f"  Cell In[{int(number) - 1}], line 3, in train\n"
+        f"  {cells[0]}, line 3, in train\n"
         "    return check(rate)\n"
         "           ^^^^^^^^^^^\n"
-        f"  Cell In[{number}], line 3, in check\n"
+        f"  {cells[1]}, line 3, in check\n"
         "    raise ValueError(f'{rate} is too much')\n"
         "ValueError: 3.0 is too much"
     )
