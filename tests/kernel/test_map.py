@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from ast import literal_eval
 from typing import TYPE_CHECKING
 
@@ -55,14 +56,14 @@ def test_an_error_is_shown_in_the_lines_of_its_cell(cluster_kernel: Kernel) -> N
     cells = [f"Cell In[{int(number) - 1}]", f"Cell In[{number}]"]
     if IPython.version_info < (8, 1):  # it calls cells in tracebacks by their files
         cells = [f'File "{file}"' for file in literal_eval(files)]
+    marks = "           ^^^^^^^^^^^\n" if sys.version_info < (3, 13) else ""
     reply = kernel.run("gpu_magic.map(train, [0.1, 3.0], gpus=2)")
     assert reply.traceback == (
         "Item 1 (3.0) has failed in engine 0 (GPU 2):\n"
         "Traceback (most recent call last):\n"
         f"  {cells[0]}, line 3, in train\n"
         "    return check(rate)\n"
-        "           ^^^^^^^^^^^\n"
-        f"  {cells[1]}, line 3, in check\n"
+        f"{marks}  {cells[1]}, line 3, in check\n"
         "    raise ValueError(f'{rate} is too much')\n"
         "ValueError: 3.0 is too much"
     )
