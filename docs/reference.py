@@ -76,8 +76,10 @@ def commands() -> str:
         ("gpu-magic run … -- COMMAND", "run a command on GPUs: see below"),
         (
             "gpu-magic doctor",
-            "what is wrong with the GPU set-up, and what mends it; 1 is the exit status where something is",
+            "what is wrong with the GPU set-up, and how to fix it; 1 is the exit status where something is",
         ),
+        ("gpu-magic doctor --report", "the same as text for an issue, without names and paths"),
+        ("gpu-magic doctor --json", "the same with all that was read, as JSON"),
     ]
     options = [
         (", ".join([*names[:-1], f"{names[-1]} {settings.get('metavar', '')}".strip()]), settings["help"])
@@ -117,7 +119,7 @@ def _help(text: str) -> Iterator[str]:
     for paragraph in text.split("\n\n"):
         lines = paragraph.split("\n")
         if re.match(r"%|-\w|--\w", lines[0]):
-            yield _table("typed", "means", list(_entries(lines)))
+            yield _table("option" if lines[0].startswith("-") else "typed", "means", list(_entries(lines)))
         else:
             yield "\n".join(_escaped(line) for line in lines) + "\n"
 

@@ -1,1 +1,1 @@
-"""What can be called from Python: all that the magics do."""
+"""What can be called from Python: what the magics do, but for what needs a cell."""

@@ -24,8 +24,8 @@ def ask(
     """Ask those who have claimed GPUs for them: their kernel says so with its next cell, and their panel.
 
     Nobody has to answer. The answer is said with a later cell of this kernel; the note ends then, with this
-    process, and as soon as nobody else claims these GPUs. A user has one note at a time, and can send one in
-    10 minutes.
+    process, and as soon as nobody else claims these GPUs. A user has one note at a time, and can send the
+    next 10 minutes later, or one minute after all have answered.
 
     Parameters
     ----------

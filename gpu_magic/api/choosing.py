@@ -48,7 +48,8 @@ def gpus(*, cluster: Cluster | None = None) -> Gpus | HostGpus:
     -------
     Gpus
         One `Gpu` for each physical GPU, in nvidia-smi's order, with figures of now (bytes, percent, degrees
-        Celsius, watts; UNKNOWN where the driver gives none), and what this process can see of them.
+        Celsius, watts; UNKNOWN where the driver gives none), and what this process can see of them. With
+        `cluster`, a mapping from each host's name to its GPUs.
 
     """
     if cluster is None:
@@ -129,7 +130,7 @@ def choose(
         Do not claim the GPUs. A claim lasts as long as the process and its choice: the kernels of all users
         see it, and `auto` picks no GPU that another process has claimed.
     wait
-        How long to wait for such GPUs, "30m" or in seconds: with `auto`, and without `min_free` and
+        How long to wait for such GPUs, "30m", "1h30m" or in seconds: with `auto`, and without `min_free` and
         `max_util`, for free ones; where they are named, until nobody else uses or has claimed them. At its
         end nothing was changed.
     on_wait
@@ -151,6 +152,8 @@ def choose(
     ------
     ChoiceError
         For GPUs that can't be chosen; nothing was changed.
+    FitError
+        With `fits`, where the step can't be followed; nothing was changed.
     CudaInitializedError
         With `strict`, where CUDA was initialized with other GPUs; nothing was changed.
     KernelRestarting
@@ -230,9 +233,9 @@ async def wait_for(
     within
         How long, "30m" or in seconds; None: without an end.
     options
-        Which, and how they are chosen: `min_free`, `max_util`, `model`, `same_model`, `near` and so on, as
-        for `choose`. Of a number of GPUs, without `min_free` and `max_util`, it waits for ones that nobody
-        uses.
+        Which, and how they are chosen: `min_free`, `max_util`, `model`, `same_model`, `near`, `by`, `order`,
+        `force`, `growth`, `memory_limit` and `no_claim`, as for `choose`. Of a number of GPUs, without
+        `min_free` and `max_util`, it waits for ones that nobody uses.
 
     Returns
     -------

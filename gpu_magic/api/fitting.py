@@ -46,7 +46,8 @@ def fit(
     amp
         In mixed precision: float16, or `dtype`.
     dtype
-        "bfloat16", "float16": of the model and the batch.
+        "bfloat16", "float16", "float32" or "float64": of the model and the batch. With `amp` it is one of the
+        first two.
     batch_size
         As if the batch had this size along dimension 0.
 

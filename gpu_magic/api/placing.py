@@ -47,7 +47,8 @@ def on_gpu(
         As after `%%on_gpu`: `0`, `"cuda:0"`, `"/GPU:0"`, `"smi:3"`, `"GPU-8f3a"`, `"cpu"`, `"cpu:2"`; a
         framework's own object (`torch.device("cuda:1")`, `jax.devices()[1]`); one of `gpus()`.
     only
-        The frameworks to tell: `"torch"`, `"torch,tensorflow"` or `["torch"]`; None for all.
+        The frameworks to tell, of torch, tensorflow, jax, cupy and keras: `"torch"`, `"torch,tensorflow"` or
+        `["torch"]`; None for all.
     or_cpu
         Where it can't be used, run on the CPU and say so.
     mirror
@@ -109,7 +110,8 @@ def devices_of(*things: Any, cluster: Cluster | None = None) -> Devices | ByEngi
     -------
     Devices
         A mapping from a device's name (`"cuda:0"`, `"cpu"`) to bytes, which shows itself with the physical
-        GPUs.
+        GPUs. With `cluster`, a mapping from each engine to its answer; its `notes` say which did not
+        answer.
 
     """
     if cluster is None:

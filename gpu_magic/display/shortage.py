@@ -1,4 +1,4 @@
-"""What is said below an error for want of memory: who holds what, and what would give some back."""
+"""What is said below an out-of-memory error: who holds what, and what would give some back."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class GpuMagics:
             say_news()
 
     def _explain_failure(self, result: Any) -> None:
-        """Say what holds the memory, where a cell has failed for want of it."""
+        """Say what holds the memory, where a cell has failed as it ran out of it."""
         # ipykernel has no result of a cell that awaits and was interrupted.
         if isinstance(getattr(result, "error_in_exec", None), Exception):
             from gpu_magic.frameworks import imported

@@ -1,4 +1,4 @@
-"""Says below an error for want of memory what holds the memory, and what would give some back."""
+"""Says below an out-of-memory error what holds the memory, and what would give some back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS = ("memory", "oom", "exhausted", "alloc_failed")
 
 
 def may_be_shortage(error: BaseException) -> bool:
-    """Return whether an error, or one that led to it, may be one for want of memory, by its words."""
+    """Return whether an error, or one that led to it, may be an out-of-memory error, by its words."""
     for found in causes(error):
         text = type(found).__name__
         with contextlib.suppress(Exception):  # whose text can't be written

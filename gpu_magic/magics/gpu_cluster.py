@@ -43,11 +43,12 @@ class GpuClusterMagic:
 
         %gpu_cluster             one for each GPU that this kernel has; where they run, show them
         %gpu_cluster 2,0         on these GPUs, in this order; auto:4, UUIDs and all else as after %gpus
-        %gpu_cluster -n 2        on the first two of this kernel's
+        %gpu_cluster -n 2        on the first two of this kernel's; also --count 2
         %gpu_cluster restart 2   end engine 2, whatever it does, and start it anew; without a number, start
                                  those anew that have ended
         %gpu_cluster stop        end all of them
-        %gpu_cluster attach      use engines that another kernel has started with --keep
+        %gpu_cluster attach      use engines that another kernel has started with --keep; where there are
+                                 several, attach NAME: without one it lists them
 
         --profile slurm -n 16    have ipyparallel start engines as this IPython profile says, by ssh or Slurm:
                                  those of one host divide the GPUs that they were given there

@@ -24,7 +24,7 @@ class GpuDoctorMagic:
         del shell
 
     def gpu_doctor(self, line: str) -> None:
-        """Say what is wrong with the GPU set-up of this kernel, each with the one command that mends it.
+        """Say what is wrong with the GPU set-up of this kernel, and the commands that fix it.
 
         %gpu_doctor            what is wrong, what is worth knowing, and what was checked
         %gpu_doctor --report   text to paste into an issue: without names and paths, with shortened UUIDs

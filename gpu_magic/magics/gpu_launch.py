@@ -56,7 +56,7 @@ class GpuLaunchMagic:
 
         The launcher's own options go behind its name. Before it:
 
-        -n 2                   the first two of them
+        -n 2, --count 2        the first two of them
         --gpus 2,0             other GPUs, as after %gpus: this kernel's choice stays as it is
         --each                 start the command once for each GPU, which it has alone; GPU_MAGIC_INDEX
                                is 0, 1, … and GPU_MAGIC_COUNT how many there are

@@ -62,8 +62,9 @@ class GpusMagic:
         --by index|uuid    write CUDA_VISIBLE_DEVICES as numbers or as UUIDs; without it, as it was
                            when the kernel started
         --order pci|fastest
-                           CUDA_DEVICE_ORDER: PCI_BUS_ID is nvidia-smi's order, and the default; with
-                           FASTEST_FIRST the fastest of all, or of auto:2, is cuda:0
+                           CUDA_DEVICE_ORDER: PCI_BUS_ID is nvidia-smi's order, and what is set without this
+                           option, unless the kernel was started with FASTEST_FIRST; with that the fastest
+                           of all, or of auto:2, is cuda:0
         --growth           have TensorFlow and JAX take memory as they need it, not most of a GPU at once
         --memory-limit 8GB the most that TensorFlow, JAX and PyTorch take of each GPU
         --only-free        auto takes GPUs that nobody uses, or none; with 1,3 these, where nobody else uses
@@ -75,13 +76,13 @@ class GpusMagic:
         --near             each two that auto takes are linked by NVLink, XGMI or one PCIe switch
         --fits "model optimizer batch"
                            auto takes GPUs with the free memory that a step needs: see %gpu_fit. With a model
-                           alone it is what the model itself takes; a call works, too: --fits train_step(x)
+                           alone it is what the model itself takes; a call works, too: `--fits train_step(x)`
         --wait 30m         auto waits for GPUs that are free, or within --min-free and --max-util; with 1,3
                            it waits until nobody else uses or has claimed these; interrupt it at any time
         --no-claim         do not claim them: others see a claim until this kernel ends or chooses anew,
                            and their auto keeps off these GPUs; `c.GpuMagics.claims = False` is for good
         --in-process       once CUDA has started: have the imported frameworks use these,
-                           among those that the kernel has; reset --in-process takes it back
+                           among those that the kernel has; `%gpus reset --in-process` takes it back
         --restart          where it is too late: restart the kernel; the next %load_ext gpu_magic then
                            applies the choice
         --dry-run          say what would be set, and change nothing
@@ -90,7 +91,8 @@ class GpusMagic:
 
         Choose before a framework starts CUDA. After that a different choice changes nothing, and says
         since when it is too late, by what, and what works instead; `c.GpuMagics.on_frozen = "error"`
-        in IPython's configuration makes that an error everywhere.
+        in IPython's configuration makes that an error everywhere. Sizes are 8GB (10^9 bytes each) or 8GiB
+        (2^30); times are 90s, 30m, 1h30m, 2d, or a number of seconds.
         """
         say_news()  # programs run cells that are not announced, and other tools run some of their own
         is_strict = getattr(magics_of(self._shell), "on_frozen", "warn") == "error"

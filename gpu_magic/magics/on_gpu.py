@@ -48,7 +48,8 @@ class OnGpuMagic:
                            in the scope of a tf.distribute.MirroredStrategy over exactly these
 
         --only torch,tensorflow
-                           place these frameworks, and leave the others as they are
+                           place these frameworks, and leave the others as they are: torch, tensorflow, jax,
+                           cupy, keras
         --or-cpu           where the GPU can't be used, run the cell on the CPU and say so
         --background eval  run the cell in a thread, while other cells run: %gpu_tasks shows it as eval, waits
                            for it and interrupts it; without a name it gets one

@@ -27,7 +27,9 @@ class Guard:
     Parameters
     ----------
     state
-        Absent, live, frozen, forked or unknown.
+        `absent` (the driver's library is not loaded), `live` (it is, and not initialized), `frozen`
+        (initialized: too late), `forked` or `unclear` (in a child that was forked after that, or may have
+        been), `broken` (CUDA can't be used), or `unknown` (this platform gives no way to ask).
     since
         When CUDA was first seen to be initialized: `in cell [4]`; empty where it was not.
     by
