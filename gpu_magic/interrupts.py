@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import signal
 import threading
@@ -11,7 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["HeldInterrupts", "deferred_interrupts", "held_interrupts", "uninterrupted"]
+__all__ = [
+    "HeldInterrupts",
+    "deferred_interrupts",
+    "held_interrupts",
+    "postponed_interrupts",
+    "uninterrupted",
+]
+
+_MOMENT = 0.01  # seconds
 
 
 @contextlib.contextmanager
@@ -31,6 +40,24 @@ def deferred_interrupts() -> Iterator[list[int]]:
         yield received
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def postponed_interrupts() -> Iterator[None]:
+    """Run a block whole: an interrupt that arrives in it arrives again a moment after it.
+
+    It is for hooks of a shell, which shows what they raise as an error of theirs and goes on: the interrupt
+    is meant for the cell that runs then. Where none does, a kernel ignores it.
+    """
+    received: list[int] = []
+    try:
+        with deferred_interrupts() as received:
+            yield
+    finally:
+        if received:
+            again = threading.Timer(_MOMENT, _thread.interrupt_main)
+            again.daemon = True
+            again.start()
 
 
 class HeldInterrupts:

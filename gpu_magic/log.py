@@ -7,8 +7,11 @@
 from __future__ import annotations
 
 import logging
+import sys
+from functools import cache
+from typing import Any
 
-__all__ = ["logger"]
+__all__ = ["Log", "logger"]
 
 _ROOT = "gpu_magic"
 
@@ -16,6 +19,23 @@ _ROOT = "gpu_magic"
 logging.getLogger(_ROOT).addHandler(logging.NullHandler())
 
 
-def logger(room: str) -> logging.Logger:
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose handlers and filters can fail: what is logged is done all the same, and whole."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log a line; say once on stderr that a handler has raised something."""
+        try:
+            super().log(level, msg, *args, **{"stacklevel": 2, **kwargs})
+        except Exception as error:  # noqa: BLE001 - they are anybody's
+            _say_once(f"{type(error).__name__}: {error}")
+
+
+def logger(room: str) -> Log:
     """Return the logger of one part of the package."""
-    return logging.getLogger(f"{_ROOT}.{room}")
+    return Log(logging.getLogger(f"{_ROOT}.{room}"), {})
+
+
+@cache
+def _say_once(problem: str) -> None:
+    name = f"logging.getLogger({_ROOT!r})"
+    sys.stderr.write(f"A handler or filter of {name} has failed: {problem}\n")

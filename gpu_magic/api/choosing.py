@@ -199,18 +199,18 @@ def choose(
     )
     text = normalize_request(wanted)
     outcome: Outcome
-    if wait is not None:
-        if in_process or dry_run:
-            raise ChoiceError("--wait goes neither with --in-process nor with --dry-run.")
-        waiting = Waiting(current(), text, options, read_seconds(wait))
-        outcome = waiting.wait(on_wait or (lambda _: None))
-    else:
-        try:
+    if wait is not None and (in_process or dry_run):
+        raise ChoiceError("--wait goes neither with --in-process nor with --dry-run.")
+    try:
+        if wait is not None:
+            waiting = Waiting(current(), text, options, read_seconds(wait))
+            outcome = waiting.wait(on_wait or (lambda _: None))
+        else:
             outcome = (narrow if in_process else apply)(current(), text, options, dry_run=dry_run)
-        except ChoiceError as error:
-            if bound is not None:  # nobody has typed the --min-free that it speaks of
-                error.args = (f"{bound.why} {error}",)
-            raise
+    except ChoiceError as error:
+        if bound is not None:  # nobody has typed the --min-free that it speaks of
+            error.args = (f"{bound.why} {error}",)
+        raise
     if restart and isinstance(outcome, Refused):
         from gpu_magic.widget.restart_widget import restart_with_choice
 

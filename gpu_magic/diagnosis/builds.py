@@ -16,6 +16,7 @@ from functools import partial
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, DistributionFinder
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
@@ -260,8 +261,10 @@ def _cupy(places: list[str]) -> Build | None:
 def loaded_version(module: str) -> str:
     """Return the version of a module that is imported; empty where it is not, or does not say."""
     found = sys.modules.get(module)
-    # A module can be replaced by anything, and this runs no code of it.
-    version = getattr(found, "__dict__", {}).get("__version__")
+    if not isinstance(found, ModuleType):  # anything can take its place
+        return ""
+    # A module can be one that loads itself when it is asked for something: this runs no code of it.
+    version = ModuleType.__getattribute__(found, "__dict__").get("__version__")
     return str(version) if version else ""
 
 

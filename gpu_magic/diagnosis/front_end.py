@@ -9,6 +9,7 @@ Where the server has neither, the page shows the static table that is saved with
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -111,12 +112,15 @@ def _prefix(server: str, root: Path) -> Path | None:
         words = (root / "proc" / server / "cmdline").read_bytes().split(b"\0")
     except OSError:
         return None
-    programs = [Path(word.decode("utf-8", "replace")) for word in words[:2]]
-    is_server = any(b"jupyter" in word or b"labhub" in word for word in words)
-    for program in programs:  # `/opt/hub/bin/python /opt/hub/bin/jupyter-lab`
-        has_extensions = (root / str(program.parent.parent).lstrip("/") / "share/jupyter").is_dir()
-        if is_server and program.is_absolute() and program.parent.name == "bin" and has_extensions:
-            return program.parent.parent
+    if not any(b"jupyter" in word or b"labhub" in word for word in words):
+        return None
+    for word in words[:2]:  # `/opt/hub/bin/python /opt/hub/bin/jupyter-lab`
+        program = Path(word.decode("utf-8", "replace"))
+        prefix = program.parent.parent
+        # It is False where this user can't look, or the path is none; Path.is_dir raises.
+        has_extensions = os.path.isdir(root / str(prefix).lstrip("/") / "share/jupyter")  # noqa: PTH112
+        if program.is_absolute() and program.parent.name == "bin" and has_extensions:
+            return prefix
     return None
 
 
@@ -125,6 +129,6 @@ def _first_version(folders: list[Path], extension: str) -> str:
         try:
             with (folder / extension / "package.json").open(encoding="utf-8") as file:
                 return str(json.loads(file.read(_MOST_READ))["version"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
     return ""

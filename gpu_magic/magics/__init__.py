@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand
 
-from gpu_magic.interrupts import deferred_interrupts, uninterrupted
+from gpu_magic.interrupts import deferred_interrupts, postponed_interrupts, uninterrupted
 from gpu_magic.magics.ipython_versions import completion_hook
 from gpu_magic.process import has_saved_choices, note_variables
 from gpu_magic.process.watch import cuda_watch
@@ -197,20 +197,22 @@ class GpuMagics:
     def _say_news(self, info: Any) -> None:
         """Say what other users have asked or answered; before GPUs were read here, nobody has."""
         if info.store_history and "gpu_magic.process.session" in sys.modules:
-            from gpu_magic.magics.news import say_news
+            with postponed_interrupts():
+                from gpu_magic.magics.news import say_news
 
-            say_news()
+                say_news()
 
     def _explain_failure(self, result: Any) -> None:
         """Say what holds the memory, where a cell has failed as it ran out of it."""
         # ipykernel has no result of a cell that awaits and was interrupted.
         if isinstance(getattr(result, "error_in_exec", None), Exception):
-            from gpu_magic.frameworks import imported
+            with postponed_interrupts():
+                from gpu_magic.frameworks import imported
 
-            if imported():
-                from gpu_magic.magics.failed_cell import explain_failure
+                if imported():
+                    from gpu_magic.magics.failed_cell import explain_failure
 
-                explain_failure(self._shell, result.error_in_exec)
+                    explain_failure(self._shell, result.error_in_exec)
 
     def _complete(self, before: str) -> Offers | None:
         """Complete a line of ours; leave every other line to IPython's own matchers."""
@@ -227,9 +229,10 @@ class GpuMagics:
         """Have IPython await the body of a cell magic that awaits, and see a syntax error in it."""
         if not lines or not lines[0].startswith(_RUN_BODIES):
             return lines
-        from gpu_magic.magics.cell_input import await_magic
+        with postponed_interrupts():
+            from gpu_magic.magics.cell_input import await_magic
 
-        return await_magic(self._shell, lines)
+            return await_magic(self._shell, lines)
 
 
 class _LazyMagic:
@@ -241,11 +244,12 @@ class _LazyMagic:
 
     def __call__(self, *line_and_cell: str) -> object:
         __tracebackhide__ = True
-        if line_and_cell[0].strip() in ("--help", "-h"):
-            print(inspect.cleandoc(self.__doc__ or ""))
-            return None
         with _interrupts_in_one_line():
-            return self._loaded()(*line_and_cell)
+            magic = self._loaded()
+            if line_and_cell[0].strip() in ("--help", "-h"):
+                print(inspect.cleandoc(magic.__doc__ or ""))
+                return None
+            return magic(*line_and_cell)
 
     def _loaded(self) -> Callable[..., object]:
         try:
@@ -259,7 +263,10 @@ class _LazyMagic:
 
     @property
     def __doc__(self) -> str | None:  # type: ignore[override] # a class has a text
-        return self.__wrapped__.__doc__
+        try:
+            return self._loaded().__doc__
+        except UsageError as problem:
+            return str(problem)
 
     @cached_property
     def __wrapped__(self) -> Callable[..., object]:

@@ -101,10 +101,10 @@ class GpuTimeMagic:
         flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | self._shell.compile.flags
         try:
             tree: Any = compile(body.source, "<cell>", "exec", flags)
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:  # of many levels
             if near and re.fullmatch(r"[\w\s,-]+", word):
                 return f"%gpu_time takes no {word}; did you mean %gpu_time {near}?"
-            why = error.msg if isinstance(error, SyntaxError) else error
+            why = error.msg if isinstance(error, SyntaxError) else str(error) or "it has too many levels"
             return f"%gpu_time measures a line of Python, and {word} is none: {why}."
         name = _evaluated_first(tree.body[0]) if tree.body else ""
         known = (self._shell.user_ns, self._shell.user_global_ns, vars(builtins))

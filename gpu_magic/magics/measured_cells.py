@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import GpuMagicError
+from gpu_magic.interrupts import postponed_interrupts
 from gpu_magic.magics.cells import cell_number
 from gpu_magic.magics.usage_output import show_hint, show_quietly
 from gpu_magic.usage.recorder import recorder
@@ -52,6 +53,7 @@ class MeasuredCells:
             if hook in self._shell.events.callbacks[event]:
                 self._shell.events.unregister(event, hook)
 
+    @postponed_interrupts()
     def _before(self, info: Any) -> None:
         if threading.current_thread() is not threading.main_thread():
             return  # a subshell runs its cells beside those of the notebook
@@ -62,6 +64,7 @@ class MeasuredCells:
             self._cells = recorder().cells
             self._block = recorder().begin(reset=False)
 
+    @postponed_interrupts()
     def _after(self, result: Any) -> None:
         if threading.current_thread() is not threading.main_thread():
             return

@@ -12,6 +12,7 @@ from gpu_magic.frameworks import imported
 from gpu_magic.interrupts import uninterrupted
 from gpu_magic.log import logger
 from gpu_magic.process import program
+from gpu_magic.process.doubts import doubts
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.outcome import Applied, Refused
@@ -27,11 +28,8 @@ from gpu_magic.selection.request import Auto, Named, Reset, parse
 from gpu_magic.selection.seen import read_visible
 from gpu_magic.selection.select import Selection, select
 from gpu_magic.selection.visible import NAMES, names_of
-from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gpu_magic.claims.turns import Taken
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device
@@ -73,8 +71,9 @@ def apply(
         For GPUs that can't be chosen; nothing was changed.
 
     """
+    request = parse(text)  # what can't be read is nobody's GPU, can be anything, and is not logged
     try:
-        outcome = _decide(session, text, options, dry_run=dry_run, inventory=inventory)
+        outcome = _decide(session, text, request, options, dry_run=dry_run, inventory=inventory)
     except ChoiceError as error:
         is_waited_for = inventory is not None and isinstance(error, NotFreeError)
         if not dry_run and not is_waited_for:
@@ -86,10 +85,15 @@ def apply(
 
 
 def _decide(
-    session: Session, text: str, options: Options, *, dry_run: bool, inventory: Inventory | None
+    session: Session,
+    text: str,
+    request: Request,
+    options: Options,
+    *,
+    dry_run: bool,
+    inventory: Inventory | None,
 ) -> Applied | Refused:
-    """Do the same, without a word in the log."""
-    request = parse(text)
+    """Do the same with a request that was read, without a word in the log."""
     is_auto = isinstance(request, Auto)
     if not is_auto and not options.only_free:
         machine = read_machine(session) if inventory is None else inventory
@@ -115,7 +119,7 @@ def _decide(
 def _apply(
     session: Session, text: str, request: Request, inventory: Inventory, options: Options, *, dry_run: bool
 ) -> Applied | Refused:
-    """Do the same with a request that was read, on a machine that was looked at."""
+    """Do the same on a machine that was looked at."""
     guard = judge_process(inventory, cuda_watch.look())
     is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
     had = _picked_before(session, request, options, guard)
@@ -137,8 +141,8 @@ def _apply(
     if memory:
         settings_of(session).check(memory)
     if guard.can_change:
-        doubts = _doubts(guard, selection, is_simulated=is_simulated)
-        selection = replace(selection, notes=(*selection.notes, *doubts))
+        found = doubts(guard, selection, is_simulated=is_simulated)
+        selection = replace(selection, notes=(*selection.notes, *found))
         if not dry_run:
             if selection.variables != variables_now().named(tuple(selection.variables)):
                 check_background("which another choice would change")
@@ -230,33 +234,6 @@ def _set_memory(session: Session, memory: MemorySettings) -> None:
     ours.restore([name for name in ours.names if name not in (*NAMES, *variables)])
     for name, value in variables.items():
         ours.set(name, value)
-
-
-def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterator[str]:
-    """Say where a choice that is applied may have no effect, or has none in a framework: a sentence each."""
-    if guard.state in (State.BROKEN, State.UNCLEAR):
-        yield f"{guard}."
-    if not _known(selection):
-        return
-    mask = variables_now().mask
-    is_cuda = guard.vendor == "nvidia"
-    if guard.state is State.LIVE and is_cuda and mask is not None and mask.strip() in ("", "-1"):
-        # The driver then answers as if it had not been started (reported for cuInit: CUDA.jl #1336).
-        yield (
-            "CUDA's driver was loaded while every GPU was hidden. If it was also started, this comes too "
-            "late, which can't be known: where a framework finds no GPU, restart."
-        )
-    if is_simulated:  # no framework can have such a GPU
-        return
-    started = []
-    for framework in imported():
-        if without_cuda := framework.without_cuda():
-            if selection.vendor == "nvidia":  # how to install it
-                yield without_cuda
-        elif framework.is_started() and not framework.has_gpu():
-            started.append(framework.name)
-    if started:
-        yield f"{listed(started)} started without a GPU, and will have none before a restart."
 
 
 def _had_already(session: Session, request: Request, selection: Selection, guard: Guard) -> Selection | None:

@@ -11,6 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.interrupts import postponed_interrupts
 from gpu_magic.process import driver
 
 if TYPE_CHECKING:
@@ -106,10 +107,16 @@ class Watch:
     def _before_cell(self, info: object) -> None:
         """Find out what cells in the background have done, before this cell can have done it."""
         del info
-        if self._beside and driver().is_initialized():
-            self._note(self._this_cell())
+        if self._beside:
+            self._look_beside()
         self._is_in_cell = True
 
+    @postponed_interrupts()
+    def _look_beside(self) -> None:
+        if driver().is_initialized():
+            self._note(self._this_cell())
+
+    @postponed_interrupts()
     def _after_cell(self, result: Any) -> None:
         self._is_in_cell = False
         latest, self._imports.latest = self._imports.latest, ""

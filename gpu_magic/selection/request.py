@@ -90,7 +90,8 @@ _ALL_BUT = re.compile(
 _MODEL = re.compile(
     r"(?:([1-9][0-9]?)\s*x?\s*)?"
     r"((?:(?:nvidia|amd|geforce|tesla|quadro|instinct|radeon|rtx|gtx|titan)[ -][a-z0-9 -]+)"
-    r"|(?:[abhlptv]|mi|gh|gb|rtx|gtx)[1-9][0-9]{0,3}[a-z]{0,2}(?:[ -][0-9]{1,3}gb)?)",
+    r"|(?:a2|l2|l4|p4|p6|t4|[abhlptv][1-9][0-9]{1,3}s?|(?:mi|gh|gb|rtx|gtx)[1-9][0-9]{1,3}[a-z]{0,3})"
+    r"(?:[ -][0-9]{1,3}gb)?)",
     re.IGNORECASE,
 )
 _EXPECTED = (
@@ -183,11 +184,10 @@ def _with_commas(asked: str) -> str:
 
 
 def _around(number: str) -> str:
-    """Return an example of a list without a number: `0-2,4` for 3."""
+    """Return an example of a list without a number, of GPUs that are there where that one is: `0-2` for 3."""
     if not number or int(number) == 0:
-        return "1,2"
-    before = f"0-{int(number) - 1}" if int(number) > 1 else "0"
-    return f"{before},{int(number) + 1}"
+        return "1"
+    return f"0-{int(number) - 1}" if int(number) > 1 else "0"
 
 
 def is_request(text: str) -> bool:
@@ -265,7 +265,7 @@ def _number_meant(entry: str) -> str:
     if entry in ("o", "O"):
         return f"{entry!r} is a letter; try 0."
     if match := re.fullmatch(r"([0-9]{1,3})-", entry):
-        return f"{entry!r} is a range without an end; try {match[1]}-{int(match[1]) + 1}."
+        return f"{entry!r} is a range without an end; try {int(match[1])}, or all."
     if match := re.fullmatch(r"([0-9]{1,4})\.\.+([0-9]{1,4})", entry):
         first, last = sorted((_index(match[1]), _index(match[2])))
         return f"{entry!r} is not a range; try {first}-{last}."

@@ -170,7 +170,7 @@ def _what_was_meant(entry: str) -> str:
     if first.lower() in ("none", "no", "off"):
         return f"{entry!r} is not a device; try cpu, which runs it without a GPU."
     if first.lower() in ("all", "every", "both", "*"):
-        return f"{entry!r} is not one device; try 0."
+        return f"{entry!r} is not one device; try {1 if '0' in others else 0}."
     if entry.lower().startswith("auto") and is_request(entry):
         return f"{entry!r} chooses GPUs: try %gpus {entry}, and then 0 here."
     return f"{entry!r} is not a device; expected {_EXPECTED}. Other accelerators have a number, too: xpu:0."

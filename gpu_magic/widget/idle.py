@@ -11,6 +11,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.interrupts import postponed_interrupts
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -96,6 +98,7 @@ class IdleCallback:
 
     # A subshell runs its cells on a thread of its own: those are ignored.
 
+    @postponed_interrupts()
     def _before_cell(self, info: Any) -> None:
         if not _is_main_thread():
             return
@@ -109,6 +112,7 @@ class IdleCallback:
             inputs = self._shell.history_manager.input_hist_parsed
             self._cells.begin(len(inputs) if info.store_history else None)
 
+    @postponed_interrupts()
     def _after_cell(self, result: Any) -> None:
         # ipykernel has no result of an interrupted cell that awaits; nothing begins where a cell is blank.
         if not _is_main_thread() or (result is not None and _is_blank(result.info.raw_cell)):

@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def _fuzz(name: str, minutes: float) -> bool:
-    """Fuzz a target in a process of its own; say what was found, and return whether a promise was broken."""
+    """Fuzz a target in a process of its own; return whether a promise was broken, or the search itself stopped."""
     target, began = TARGETS[name], time.monotonic()
     command = [sys.executable, "-m", "tests.fuzzing.search", name, str(round(minutes * 60))]
     (WORK / name).mkdir(parents=True, exist_ok=True)
@@ -42,18 +42,21 @@ def _fuzz(name: str, minutes: float) -> bool:
     said = (WORK / name / "log").read_text(errors="replace")
     runs = re.search(r"number_of_executed_units: *(\d+)", said)
     broken = sorted((WORK / name / FOUND).glob("*.txt"))
+    stopped_by = [file.name for file in (WORK / name / FOUND).glob("*-*")]  # timeout-…, oom-…, crash-…
     kept, size = keep(target)
     took = (time.monotonic() - began) / 60
     print(
         f"{name}: {runs[1] if runs else 'an unknown number of'} executions, {took:.1f} minutes, exit status {code}, "
-        f"{len(broken)} broken promises, {kept} inputs kept ({size} bytes)",
+        f"{len(broken)} broken promises, {kept} inputs kept ({size} bytes)"
+        + "".join(f"; stopped by {file}" for file in stopped_by),
         flush=True,
     )
     for one in broken:
         print(one.read_text(errors="replace"), flush=True)
-    if not runs:
+    has_ended = bool(runs) and not code and not stopped_by
+    if not has_ended:
         print(said[-2000:], flush=True)
-    return bool(broken) or not runs
+    return bool(broken) or not has_ended
 
 
 if __name__ == "__main__":

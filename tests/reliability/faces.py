@@ -29,7 +29,7 @@ def choose(stage: Stage) -> None:
 
 
 def panel(stage: Stage) -> None:
-    """`%gpu_panel`, a click on GPU 2 and on Choose, `%gpus reset`"""
+    """`%gpu_panel`, a click on GPU 2 and on "Use these", `%gpus reset`"""
     stage.open_panel()
     stage.click({"type": "set_visibility", "view": "v", "visibility": "watched"})
     stage.click({"type": "set_draft", "request": "2"})

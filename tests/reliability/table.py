@@ -34,7 +34,8 @@ GPU.
 
 
 _SIGNS_EXPLAINED = """\
-✓: all works as without the fault. !: a cell ends with one line that says why, and nothing has changed. —: not tried.
+✓: no cell fails; what can't be known is shown as unknown, or said in a line. !: a cell ends with one line that says why,
+and nothing has changed. —: not tried.
 
 """
 
@@ -81,8 +82,9 @@ def _foot() -> str:
 
 {lines}
 After each the environment was as before or as the whole line makes it, no variable was lost, interrupts were handled as
-before, and IPython showed `KeyboardInterrupt` and no frame of gpu_magic's. Moments are not picked in IPython's own
-code, in PyTorch's, or in the compiled code of either.
+before, and IPython showed `KeyboardInterrupt` and no frame of gpu_magic's but the one by which IPython calls it. What
+gpu_magic does before and after each cell counts as a part of the line. Moments are picked in gpu_magic's code and in what
+it calls of `os` and `contextlib`, and nowhere else in Python, IPython or PyTorch.
 
 {KILLS} times a process that chose GPUs was killed (`kill -9`) at such a step. After each, no claim of it was left, and
 another process could have the same GPUs at once.
