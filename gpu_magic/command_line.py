@@ -34,7 +34,7 @@ examples:
   gpu-magic                                         the GPUs, and who uses them
   gpu-magic run --gpus auto:2 -- torchrun train.py  one process for each of two free GPUs
   gpu-magic run --gpus 2,0 -- python train.py       one process, whose cuda:0 is GPU 2
-  gpu-magic doctor                                  what is wrong with the GPU set-up, and what mends it
+  gpu-magic doctor                                  what is wrong with the GPU set-up, and how to fix it
 """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import signal
 import threading
@@ -55,7 +54,7 @@ def postponed_interrupts() -> Iterator[None]:
             yield
     finally:
         if received:
-            again = threading.Timer(_MOMENT, _thread.interrupt_main)
+            again = threading.Timer(_MOMENT, _interrupt_main)
             again.daemon = True
             again.start()
 
@@ -140,6 +139,14 @@ def held_interrupts(can_raise: Callable[[FrameType | None, int], bool]) -> Itera
 def uninterrupted() -> contextlib.AbstractContextManager[object]:
     """Run a block whole: an interrupt that arrives in it is raised at its end, whatever ends it."""
     return held_interrupts(lambda frame, count: False)  # noqa: ARG005
+
+
+def _interrupt_main() -> None:
+    """Interrupt the main thread, also where it waits in a call to the system."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _handler() -> Any:

@@ -1,4 +1,4 @@
-"""What is said of a choice that is applied, and may have no effect in this process, a framework or a child."""
+"""What is said of a choice that is applied, and may have no effect in this process, a framework, a child."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterato
     variables = variables_now()
     if _has_fork_server() and selection.variables != variables.named(tuple(selection.variables)):
         yield (
-            "multiprocessing's fork server was started before, and processes that it starts have what was set "
-            "then: use the start method spawn."
+            "multiprocessing's fork server was started before, and processes that it starts have what was "
+            "set then: use the start method spawn."
         )
     if not isinstance(selection.devices, tuple) or not selection.devices:
         return

@@ -56,6 +56,18 @@ SAY = """
                 shell.run_cell(f"%{magic}")
     shell.Completer.complete("%gpus ")
 """
+# Some of the magics can be explained without it.
+EXPLAIN = """
+    import contextlib, sys
+    from IPython.core.interactiveshell import InteractiveShell
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "gpu_magic")
+    with contextlib.redirect_stderr(sys.stdout):
+        for magic in shell.magics_manager.magics["line"]:
+            if magic.startswith("gpu"):
+                shell.run_cell(f"%{magic} --help")
+                print(shell.object_inspect(f"%{magic}")["docstring"])
+"""
 
 
 @pytest.mark.parametrize("code", ["", "import nothing_of_this_name", "raise SystemError('x')", "1 +"])
@@ -65,6 +77,15 @@ def test_a_file_of_ones_own_that_hides_it_is_named(fresh: Fresh, tmp_path: Path,
     mend = f"{tmp_path}/pynvml.py hides NVIDIA's module of this name: rename it, and restart Python."
     assert len(said) > 6
     assert [line for line in said if mend not in line] == []
+
+
+def test_the_help_of_magics_has_no_traceback(fresh: Fresh, tmp_path: Path) -> None:
+    (tmp_path / "pynvml.py").write_text("")
+    said = fresh(EXPLAIN, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    mend = f"{tmp_path}/pynvml.py hides NVIDIA's module of this name: rename it, and restart Python."
+    assert said.count(mend) >= 4  # twice for %gpus, and for others
+    assert "Traceback" not in said
+    assert "gpu_magic/" not in said
 
 
 def test_nvidia_s_own_module_works_wherever_it_lies(fresh: Fresh, tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.machine import CARDS, Driver
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.conftest import Fresh
     from tests.diagnosis.conftest import Machine
 
 INDEX = "https://download.pytorch.org/whl"
@@ -465,6 +467,27 @@ def test_a_cpu_only_build_beside_one_that_works_may_be_meant(machine: Machine) -
     assert page.wrong == []
     assert page.about("TensorFlow")["severity"] == "worth knowing"
     assert page.text.startswith("Nothing wrong was found. 1 is worth knowing.")
+
+
+def test_a_module_that_loads_itself_when_it_is_asked_is_not_loaded(fresh: Fresh, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("print('loaded')\n__version__ = '1.0'")
+    code = """
+        import importlib.util
+        import sys
+        from gpu_magic.diagnosis.builds import loaded_version
+        spec = importlib.util.find_spec("torch")
+        spec.loader = importlib.util.LazyLoader(spec.loader)
+        sys.modules["torch"] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        print([loaded_version("torch")])
+        class Odd:
+            __dict__ = property(lambda self: None)
+        sys.modules["torch"] = Odd()
+        print([loaded_version("torch")])
+        sys.modules["torch"] = None
+        print([loaded_version("torch")])
+    """
+    assert fresh(code, PYTHONPATH=f"{tmp_path}:{ROOT}") == "['']\n['']\n['']\n"
 
 
 def test_the_framework_that_is_imported_comes_first(machine: Machine) -> None:

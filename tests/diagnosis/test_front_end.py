@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpu_magic.diagnosis.finding import Finding
+    from tests.conftest import Fresh
 
 MANAGER = "@jupyter-widgets/jupyterlab-manager"
 LAB = b"/opt/hub/bin/python3.11\0/opt/hub/bin/jupyter-lab\0--no-browser\0"
@@ -109,6 +110,43 @@ def test_a_server_of_which_nothing_is_known(tmp_path: Path, environment: dict[st
 def test_a_broken_extension_is_none(tmp_path: Path) -> None:
     serve(tmp_path, anywidget="0.11.0")
     (tmp_path / "opt/hub/share/jupyter/labextensions/anywidget/package.json").write_text("[1")
+    assert read_front_end(BROWSED, 0, has_answered=False, root=tmp_path).anywidget == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"/opt/" + b"x" * 300 + b"/bin/python\0/opt/hub/bin/jupyter-lab\0",  # longer than a name can be
+        b"/opt/\n/bin/jupyter-lab\0",
+    ],
+)
+def test_a_server_where_nobody_can_look(tmp_path: Path, line: bytes) -> None:
+    serve(tmp_path, line)
+    read_front_end(BROWSED, 1, has_answered=False, root=tmp_path)
+
+
+def test_a_server_in_a_folder_that_is_closed_to_others(tmp_path: Path, fresh: Fresh) -> None:
+    serve(tmp_path, b"/opt/hub/bin/python\0/opt/hub/bin/jupyter-lab\0", anywidget="0.11.0")
+    tmp_path.chmod(0o755)
+    (tmp_path / "opt").chmod(0)
+    said = fresh(
+        f"""
+        import os
+        from pathlib import Path
+        from gpu_magic.diagnosis.front_end import read_front_end
+        if not os.geteuid():
+            os.seteuid(65534)
+        print(read_front_end({BROWSED!r}, 1, has_answered=False, root=Path({str(tmp_path)!r})).is_known)
+        """
+    )
+    (tmp_path / "opt").chmod(0o755)
+    assert said == "False\n"
+
+
+def test_an_extension_of_very_many_levels_is_none(tmp_path: Path) -> None:
+    serve(tmp_path, anywidget="0.11.0")
+    package = tmp_path / "opt/hub/share/jupyter/labextensions/anywidget/package.json"
+    package.write_text('{"a":' + "[" * 100_000)
     assert read_front_end(BROWSED, 0, has_answered=False, root=tmp_path).anywidget == ""
 
 

@@ -43,7 +43,7 @@ def test_it_loads_what_watches_and_nothing_else(fresh: Fresh) -> None:
         ("%to_cpu", "Move variables to the CPU", "to_gpu.py"),
         ("%gpu_free", "Give GPU memory back", "gpu_free.py"),
         ("%gpu_panel", "live panel", "gpu_panel.py"),
-        ("%gpu_doctor", "each with the one command that mends it", "gpu_doctor.py"),
+        ("%gpu_doctor", "and the commands that fix it", "gpu_doctor.py"),
     ],
 )
 def test_help_is_the_magic_s_own(

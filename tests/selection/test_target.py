@@ -66,6 +66,7 @@ def test_several() -> None:
         ("0 1", "'0 1' is not a device; try 0, or 0,1 for a mirror."),
         ("0 print(1)", "'0 print(1)' is not a device; try 0."),
         ("all but 3", "'all but 3' is not one device; try 0."),
+        ("all but 0", "'all but 0' is not one device; try 1."),
         ("cuda:0:1", "'cuda:0:1' has a colon too many; try cuda:0."),
         ("0:1:2", "'0:1:2' has a colon too many; try 0."),
         ("smi:2:1:0", "try smi:2:1."),

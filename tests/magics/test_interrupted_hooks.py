@@ -1,0 +1,100 @@
+"""Interrupts that come in what gpu_magic does before and after a cell: they are the cell's, and no error is shown."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import gpu_magic
+from gpu_magic.testing import simulate
+from tests.reliability.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+# An interrupt can come before anything holds it back.
+DOORS = {
+    "_say_news",
+    "_explain_failure",
+    "_await_cell",
+    "_before_cell",
+    "_after_cell",
+    "_before",
+    "_after",
+    "find_spec",
+}
+OURS = (*map(str, Path(gpu_magic.__file__).parent.rglob("*.py")), "/contextlib.py", "/os.py")
+HOLD = {"postponed_interrupts", "deferred_interrupts", "_handler"}
+MOST = 100  # moments of a cell
+CELLS = (
+    "x = 1",
+    "%%gpu_time\nx = 1",
+    "%gpu_time on",
+    "%gpu_time off",
+)
+
+
+@pytest.fixture
+def interrupted(shell: InteractiveShell) -> Iterator[InteractiveShell]:
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with simulate("2xA100-80GB", clock=lambda: 0.0):
+        shell.run_line_magic("load_ext", "gpu_magic")
+        shell.run_line_magic("gpus", "1")
+        yield shell
+        shell.run_line_magic("unload_ext", "gpu_magic")
+    signal.signal(signal.SIGINT, handler)
+
+
+def is_within_a_hook() -> bool:
+    """Return whether an interrupt comes in a hook, behind what holds it back."""
+    names, frame = [], sys._getframe(3)
+    if frame.f_code.co_filename.endswith("/contextlib.py"):  # it begins to hold it back, or has held it
+        return False
+    while frame is not None and frame.f_code.co_filename.endswith(OURS):
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return len(names) > 1 and not DOORS.isdisjoint(names[-2:]) and HOLD.isdisjoint(names)
+
+
+def comes_late() -> bool:
+    """Return whether an interrupt comes within a while."""
+    try:
+        time.sleep(10)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_an_interrupt_in_a_hook_is_the_cell_s(
+    interrupted: InteractiveShell, capsys: pytest.CaptureFixture[str], cell: str
+) -> None:
+    shell, counter, tried = interrupted, Steps(), 0
+    for _ in range(3):  # what is loaded when it is first used
+        shell.run_cell(cell)
+    with counter.counted():
+        shell.run_cell(cell)
+    for moment in range(1, counter.count + 1, 1 + counter.count // MOST):
+        is_hook: list[bool] = []
+
+        def interrupt(is_hook: list[bool] = is_hook) -> None:
+            is_hook.append(is_within_a_hook())
+            if is_hook[0]:
+                signal.raise_signal(signal.SIGINT)
+
+        capsys.readouterr()
+        with Steps(moment, interrupt).counted():
+            result = shell.run_cell(cell)
+        if is_hook and is_hook[0]:
+            tried += 1
+            shown = capsys.readouterr()
+            assert "Error in callback" not in shown.out + shown.err
+            assert isinstance(result.error_in_exec, KeyboardInterrupt) or comes_late(), moment
+    assert tried
