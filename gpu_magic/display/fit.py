@@ -81,7 +81,11 @@ class Fit:
 
     @property
     def largest_batch(self) -> int | None:
-        """The largest batch that fits on the GPU with the most room: 0 for none, None for unknown."""
+        """The largest batch that fits on the GPU with the most room: 0 for none, None for unknown.
+
+        Where the verdict says "at least", a larger one may fit, too: to predict more took too long, or it is
+        16777216, and no more is looked for.
+        """
         largest = self._prediction.largest
         return None if largest is None else largest.size
 
@@ -161,7 +165,7 @@ class Fit:
         if not largest.size:
             return "; not even a batch of 1 would"
         of = "" if any(self.fits.values()) else " would fit"
-        return f"; batch up to {'' if largest.is_exact else 'about '}{largest.size}{of}"
+        return f"; batch up to {'' if largest.is_exact else 'at least '}{largest.size}{of}"
 
 
 def _left(room: Room) -> int:

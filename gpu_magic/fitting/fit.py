@@ -39,7 +39,7 @@ class Prediction:
     batch_size
         The batch's; None where there is no common dimension 0.
     largest
-        The largest batch that fits on the GPU with the most room; None where it is not known.
+        The largest batch that fits on the GPU with the most room; None where none is known to.
     problem
         Why there are no GPUs; empty where there are.
     simulated

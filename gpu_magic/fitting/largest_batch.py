@@ -1,7 +1,8 @@
-"""Finds the largest batch whose step fits: memory is close to linear in the batch, so few predictions do."""
+"""Finds the largest batch whose step fits: memory is about linear in it, by pieces, so few predictions do."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["LargestBatch", "find_largest"]
 
 _MOST = 1 << 24  # a batch; what allows more hardly depends on it
-_PREDICTIONS = 12
+_PREDICTIONS = 32  # bisecting alone takes 25 of them
 
 
 class LargestBatch(NamedTuple):
-    """The largest batch that fits.
+    """The largest batch that was predicted to fit.
 
     Parameters
     ----------
@@ -36,7 +37,10 @@ class LargestBatch(NamedTuple):
 def find_largest(
     peak: Callable[[int], int], known: dict[int, int], guess: int, available: int, budget: tuple[float, float]
 ) -> LargestBatch | None:
-    """Return the largest batch that fits; None where there is no bound, or it takes too long to find one.
+    """Return the largest batch that was predicted to fit; None where none was, and a smaller one may.
+
+    With time enough it is exact, for any memory that never falls as the batch grows, unless larger batches
+    can't be predicted. No more is looked for than 2**24.
 
     Parameters
     ----------
@@ -53,9 +57,11 @@ def find_largest(
 
     """
     (seconds, longest), began = budget, time.monotonic()
-    following = max(1, min(guess, _MOST))
-    while len(known) <= _PREDICTIONS:
-        if following in known or time.monotonic() - began + longest > seconds:
+    low, high = _bracket(known, available)
+    following = min(max(low + 1, guess), high - 1)
+    widths: list[float] = []  # of what was open after each prediction
+    for left in reversed(range(_PREDICTIONS)):
+        if high - low <= 1 or time.monotonic() - began + longest > seconds:
             break
         at = time.monotonic()
         try:
@@ -63,31 +69,41 @@ def find_largest(
         except FitError:  # more elements than a tensor can have
             known[following] = sys.maxsize
         longest = max(longest, time.monotonic() - at)
-        following = _next(known, available)
-    low = max((one for one, nbytes in known.items() if nbytes <= available), default=0)
-    above = [one for one, nbytes in known.items() if nbytes > available]
-    if low >= _MOST:
-        return None
-    if low + 1 in above:
-        return LargestBatch(low, is_exact=True)
-    if len(known) > 1:
-        is_known = not above or any(known[one] < sys.maxsize for one in above)
-        guess = max(low, _next(known, available)) if is_known else low
-    return LargestBatch(guess, is_exact=False)
+        low, high = _bracket(known, available)
+        widths.append(math.log(high / max(low, 0.5)))
+        meets = _meets(known, low, high, available)
+        if left <= (high - low - 1).bit_length():  # as many as bisecting takes
+            following = (low + high) // 2
+        elif meets is None or (len(widths) > 2 and widths[-1] > widths[-3] / 4):  # noqa: PLR2004 - two lines
+            following = math.isqrt(max(low * high, high // 2))  # which halves the width
+        else:
+            following = meets
+        following = max(low + 1, min(following, high - 1))
+    is_exact = high - low <= 1 and known.get(high, sys.maxsize) < sys.maxsize
+    return LargestBatch(low, is_exact) if low or is_exact else None
 
 
-def _next(known: dict[int, int], available: int) -> int:
-    """Return the size to look at next: where the line through two known ones meets what is available."""
+def _bracket(known: dict[int, int], available: int) -> tuple[int, int]:
+    """Return the largest size that is known to fit, 0 for none, and the smallest that is known not to."""
     low = max((one for one, nbytes in known.items() if nbytes <= available), default=0)
     high = min((one for one, nbytes in known.items() if nbytes > available), default=_MOST + 1)
-    if high - low <= 1:
-        return low or high
-    nearest = sorted(sorted(known, key=lambda one: abs(known[one] - available))[:2])
-    nearest = [one for one in nearest if known[one] < sys.maxsize]
-    if len(nearest) < 2 or known[nearest[1]] <= known[nearest[0]]:  # noqa: PLR2004 - a line has two points
-        return min(_MOST, (low + high) // 2 if high <= _MOST else low * 2)
-    slope = (known[nearest[1]] - known[nearest[0]]) / (nearest[1] - nearest[0])
-    meets = nearest[0] + int((available - known[nearest[0]]) // slope)
-    if meets in known:  # it is the answer, as far as the line holds: what does not fit is next
-        meets += 1 if known[meets] <= available else -1
-    return max(low + 1, min(meets, high - 1, _MOST))
+    return low, high
+
+
+def _meets(known: dict[int, int], low: int, high: int, available: int) -> int | None:
+    """Return where the line through two known sizes meets what is available; None where none does.
+
+    It goes through those on both sides of that, else through the nearest on one side.
+    """
+    fit = sorted(one for one, nbytes in known.items() if nbytes <= available)
+    do_not = sorted(one for one, nbytes in known.items() if available < nbytes < sys.maxsize)
+    if fit and high in do_not:
+        ends = low, high
+    elif len(fit) > 1:  # not two so near each other that blocks of memory decide
+        ends = max((one for one in fit if one <= low // 2), default=fit[0]), low
+    elif len(do_not) > 1:
+        ends = do_not[0], do_not[1]
+    else:
+        return None
+    rise = known[ends[1]] - known[ends[0]]
+    return ends[0] + (available - known[ends[0]]) * (ends[1] - ends[0]) // rise if rise > 0 else None

@@ -43,9 +43,10 @@ class GpuFitMagic:
         --batch 64         as if the batch had this size
 
         Nothing is changed and no GPU is started. A GPU where CUDA has not been started here needs about half
-        a GiB more, which is counted. "batch up to" is the largest batch that fits. What numbers decide (an
-        `if` on loss.item(), nonzero()) can't be followed, and the line is named. Of JAX it takes a call, once
-        JAX has started; of Keras `model batch`, with the backend PyTorch or JAX; of TensorFlow and CuPy none.
+        a GiB more, which is counted. "batch up to" is the largest batch that fits; with "at least" a larger
+        one may, but it would take too long to know, or be over 16 million. What numbers decide (an `if` on
+        loss.item(), nonzero()) can't be followed, and the line is named. Of JAX it takes a call, once JAX has
+        started; of Keras `model batch`, with the backend PyTorch or JAX; of TensorFlow and CuPy none.
         """
         shown = self._predicted(line)
         if isinstance(shown, str):  # raised here, as the last error keeps its frames and what is in them

@@ -57,6 +57,24 @@ def test_the_largest_batch_fits_and_one_more_does_not(run: Runner) -> None:
     assert found["real"] <= found["available"] < found["real with more"]
 
 
+def test_the_largest_batch_of_a_model_whose_optimizer_takes_the_most(run: Runner) -> None:
+    found = run("fitting_more.largest_beside_optimizer")
+    assert found["fits"] == [True, False]
+    assert found["verdict"].endswith(f"; batch up to {found['size']}.")
+
+
+def test_the_search_for_the_largest_has_the_peaks_that_one_is_told(run: Runner) -> None:
+    for size, (searched, told) in run("fitting_more.sizes_beside_optimizer").items():
+        assert searched == told, size
+
+
+def test_the_largest_batch_of_a_small_model_is_at_least_what_is_looked_for(run: Runner) -> None:
+    found = run("fitting_more.largest_of_a_small_model")
+    assert found["size"] == 1 << 24
+    assert "; batch up to at least 16777216." in found["text"]
+    assert "; batch up to at least 16777216." in found["html"]
+
+
 def test_a_batch_of_another_size_is_that_of_a_real_one(run: Runner) -> None:
     found = run("fitting_more.another_size")
     assert found["resized"] == found["made so"]

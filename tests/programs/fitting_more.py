@@ -7,6 +7,8 @@ from torch.distributed.fsdp import fully_shard
 from transformers.optimization import Adafactor
 
 import gpu_magic
+from gpu_magic.frameworks.prediction import TrainingStep
+from gpu_magic.frameworks.pytorch.fake_step import FakeStep
 from gpu_magic.testing import simulate
 from tests.programs.fitting_oracle import peak_of, real_peak
 
@@ -67,6 +69,34 @@ def largest_batch():
         "real": real(size),
         "real with more": real(int(size * 1.03)),
     }
+
+
+def largest_beside_optimizer():
+    """Of a model whose optimizer takes the most, up to batches that are much larger."""
+    model = nn.Linear(20_000, 20_000, device="meta")
+    optimizer, x = torch.optim.Adam(model.parameters(), foreach=True), torch.randn(64, 20_000)
+    with simulate("1xA100-80GB"):
+        found = gpu_magic.fit(model, optimizer, x)
+        size = found.largest_batch
+        fits = [gpu_magic.fit(model, optimizer, x, batch_size=size + more).fits["cuda:0"] for more in (0, 1)]
+    return {"fits": fits, "verdict": found.verdict, "size": size}
+
+
+def sizes_beside_optimizer():
+    """The peaks of other batches as the search for the largest one has them, and as one asks for them."""
+    model = nn.Linear(1000, 1000)
+    step = TrainingStep(model, torch.optim.Adam(model.parameters()), torch.randn(8, 1000))
+    predictor = FakeStep(step)
+    predictor.predict()
+    sizes = (8, 500, 1500, 50_000)
+    return {str(size): [predictor.peak(size), FakeStep(step).predict(size).peak] for size in sizes}
+
+
+def largest_of_a_small_model():
+    model = nn.Linear(4, 2)
+    with simulate("1xA100-80GB"):
+        found = gpu_magic.fit(model, torch.optim.Adam(model.parameters()), torch.randn(8, 4))
+        return {"size": found.largest_batch, "text": repr(found), "html": found._repr_html_()}
 
 
 def another_size():

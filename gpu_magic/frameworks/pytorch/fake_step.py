@@ -87,7 +87,8 @@ class FakeStep(Predictor):
         if isinstance(step, FunctionCall):
             return self.predict(batch_size).peak
         with _running() as (copy, counter):
-            _Training(step, self._batch, copy, counter, batch_size).forward_and_backward()
+            training = _Training(step, self._batch, copy, counter, batch_size)  # it has the batch
+            training.forward_and_backward()
             missing = self._state - counter.state
             return missing + max(counter.most(), counter.in_use(counter.now) + self._more)
 
