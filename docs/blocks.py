@@ -216,7 +216,7 @@ _TIMES = [
     (r" +", " "),
     (r"-{4,}", "----"),
 ]
-_SIZES = [(r"[\d.,]+ (bytes|KiB|MiB|GiB|TiB)", "SIZE"), (r"batch up to (about )?\d+", "batch up to N")]
+_SIZES = [(r"[\d.,]+ (bytes|KiB|MiB|GiB|TiB)", "SIZE"), (r"batch up to (at least )?\d+", "batch up to N")]
 
 
 def _sanitized(text: str, *, has_sizes: bool) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.display.fit import Fit
     from gpu_magic.fitting.bound import Bound
+    from gpu_magic.frameworks.prediction import Spelling
 
 __all__ = ["bound_of", "fit", "fit_values", "named_values"]
 
@@ -22,7 +23,7 @@ def fit(
     loss: Callable[..., Any] | None = None,
     eval: bool = False,  # noqa: A002 - as --eval
     amp: bool = False,
-    dtype: str | None = None,
+    dtype: Any = None,
     batch_size: int | None = None,
 ) -> Fit:
     """Predict the peak of GPU memory in one step, without running it: on copies that have no data.
@@ -46,8 +47,8 @@ def fit(
     amp
         In mixed precision: float16, or `dtype`.
     dtype
-        "bfloat16", "float16", "float32" or "float64": of the model and the batch. With `amp` it is one of the
-        first two.
+        "bfloat16", "float16", "float32" or "float64", or PyTorch's own (`torch.bfloat16`): of the model and
+        the batch. With `amp` it is one of the first two.
     batch_size
         As if the batch had this size along dimension 0.
 
@@ -61,7 +62,7 @@ def fit(
     ------
     FitError
         The step can't be followed without being run, as data decides about its course, or it raises. The line
-        of your code is named. Nothing was changed.
+        of your code is named; where none of yours is in the model, that of its module. Nothing was changed.
 
     Notes
     -----
@@ -84,17 +85,23 @@ def fit_values(
     loss: Any = None,
     eval: bool = False,  # noqa: A002
     amp: bool = False,
-    dtype: str | None = None,
+    dtype: Any = None,
     batch_size: int | str | None = None,
+    spelling: Spelling | None = None,
 ) -> Fit:
-    """Predict the memory of what `fitting.expressions.values` returns; see `fit`."""
+    """Predict the memory of what `fitting.expressions.values` returns; see `fit`.
+
+    `spelling` is how the options are written, in messages; None: as in Python.
+    """
     from gpu_magic.display.fit import Fit
     from gpu_magic.fitting.fit import predict
     from gpu_magic.fitting.steps import FitOptions
+    from gpu_magic.frameworks.prediction import IN_PYTHON
     from gpu_magic.process.session import current
     from gpu_magic.process.view import take_snapshot
 
-    options = FitOptions(loss, eval, amp, dtype, _size(batch_size))
+    written = spelling or IN_PYTHON
+    options = FitOptions(loss, eval, amp, dtype, _size(batch_size, written.batch), written)
     return Fit(predict(values, options, lambda: take_snapshot(current())))
 
 
@@ -132,10 +139,10 @@ def _is_data(value: Any) -> bool:
     return any(one.is_array(type(value)) or one.role_of(value) == "batch" for one in imported())
 
 
-def _size(given: int | str | None) -> int | None:
+def _size(given: int | str | None, name: str) -> int | None:
     if given is None:
         return None
     text = str(given)
     if isinstance(given, bool) or not re.fullmatch(r"[0-9]{1,10}", text) or not 0 < int(text) < 1 << 31:
-        raise FitError(f"--batch is a number of items, and not {text:.40}.")
+        raise FitError(f"{name} is a number of items, and not {text:.40}.")
     return int(text)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpu_magic.fitting.fit import predict
 from gpu_magic.fitting.steps import FitOptions, has_batch
 from gpu_magic.fitting.verdict import CONTEXT
+from gpu_magic.frameworks.prediction import TYPED
 from gpu_magic.placement.holdings import memory_by_device
 from gpu_magic.text import GIB, MIB, bytes_text, size_text
 
@@ -47,8 +48,9 @@ def bound_of(values: Sequence[Any]) -> Bound:
         They make no step, or it can't be followed.
 
     """
-    if has_batch(values):
-        return bound_of_peak(predict(values, FitOptions(), None).memory.peak)
+    options = FitOptions(spelling=TYPED)
+    if has_batch(values, options):
+        return bound_of_peak(predict(values, options, None).memory.peak)
     size = sum(memory.nbytes for memory in memory_by_device(values).values())
     free = _typed(size + CONTEXT)
     what = f"{size_text(size)}, and CUDA itself {bytes_text(CONTEXT)}: --min-free {free}"

@@ -76,9 +76,8 @@ def predict(values: Sequence[Any], options: FitOptions, machine: Callable[[], Sn
     predictor = _predictor(framework, step)
     size = predictor.batch_size
     if options.batch_size is not None and size is None:
-        raise FitError(
-            "--batch needs a batch whose tensors have a common dimension 0, and this one has none."
-        )
+        needs = "needs a batch whose tensors have a common dimension 0, and this one has none"
+        raise FitError(f"{options.spelling.batch} {needs}.")
     at = time.monotonic()
     memory = predictor.predict(options.batch_size)
     took = time.monotonic() - at
@@ -97,7 +96,7 @@ def predict(values: Sequence[Any], options: FitOptions, machine: Callable[[], Sn
 
 def _predictor(framework: Framework, step: Step) -> Predictor:
     if isinstance(step, TrainingStep) and step.batch is None:
-        raise FitError("There is no batch: %gpu_fit model optimizer batch.")
+        raise FitError(f"There is no batch: {step.spelling.step}.")
     predictor = framework.predictor(step)
     if predictor is None:
         raise FitError(f"The memory of a step of {framework.name}'s can't be predicted.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import FitError
 from gpu_magic.frameworks import imported
-from gpu_magic.frameworks.prediction import FunctionCall, Step, TrainingStep
+from gpu_magic.frameworks.prediction import IN_PYTHON, FunctionCall, Spelling, Step, TrainingStep
 from gpu_magic.placement.uses import Evidence
 from gpu_magic.text import listed, with_article
 
@@ -22,9 +22,6 @@ __all__ = ["FitOptions", "has_batch", "step_of"]
 
 # How deep containers are looked into for what tells a framework.
 _DEPTH = 4
-_WHAT = (
-    "a model, an optimizer and a batch: %gpu_fit model optimizer batch; or a call: %gpu_fit train_step(batch)"
-)
 
 
 @dataclass(frozen=True)
@@ -37,20 +34,26 @@ class FitOptions:
         As in `TrainingStep`.
     batch_size
         The batch's size along dimension 0; None: as it is.
+    spelling
+        How they are written.
 
     """
 
     loss: Any = None
     is_eval: bool = False
     amp: bool = False
-    dtype: str | None = None
+    dtype: Any = None
     batch_size: int | None = None
+    spelling: Spelling = IN_PYTHON
 
     @property
     def of_training(self) -> list[str]:
         """The options that were given and that say how a model is trained."""
-        given = {"--loss": self.loss is not None, "--eval": self.is_eval, "--amp": self.amp}
-        return [name for name, is_given in {**given, "--dtype": self.dtype is not None}.items() if is_given]
+        written = self.spelling
+        given = {written.loss: self.loss is not None, written.eval: self.is_eval, written.amp: self.amp}
+        return [
+            name for name, is_given in {**given, written.dtype: self.dtype is not None}.items() if is_given
+        ]
 
 
 def step_of(values: Sequence[Any], options: FitOptions) -> tuple[Framework, Step]:
@@ -69,7 +72,7 @@ def step_of(values: Sequence[Any], options: FitOptions) -> tuple[Framework, Step
         They make no step.
 
     """
-    call = values[0] if values else None
+    call, written = values[0] if values else None, options.spelling
     if isinstance(call, FunctionCall):
         if given := options.of_training:
             verb = "is" if len(given) == 1 else "are"
@@ -78,9 +81,15 @@ def step_of(values: Sequence[Any], options: FitOptions) -> tuple[Framework, Step
     framework = _framework_of_model(values)
     if framework is None:
         what = listed(with_article(type(value).__name__) for value in values)
-        raise FitError(f"There is no model{f' in {what}' * bool(values)}; give {_WHAT}.")
+        give = f"a model, an optimizer and a batch: {written.step}; or a call: {written.call}"
+        raise FitError(f"There is no model{f' in {what}' * bool(values)}; give {give}.")
     step = TrainingStep(
-        None, loss=options.loss, is_eval=options.is_eval, amp=options.amp, dtype=options.dtype
+        None,
+        loss=options.loss,
+        is_eval=options.is_eval,
+        amp=options.amp,
+        dtype=options.dtype,
+        spelling=written,
     )
     batch = []
     for value in values:
@@ -94,17 +103,16 @@ def step_of(values: Sequence[Any], options: FitOptions) -> tuple[Framework, Step
                 f"{kind} is neither a model, an optimizer nor a batch of {framework.name}'s tensors."
             )
         elif getattr(step, role) is not None:
-            raise FitError(
-                f"There are two {role}s, and a step has one{'; --loss names a loss' * (role == 'model')}."
-            )
+            loss = f"; {written.give_loss} names a loss" if role == "model" else ""
+            raise FitError(f"There are two {role}s, and a step has one{loss}.")
         else:
             step = replace(step, **{role: value})
     return framework, replace(step, batch=batch[0] if len(batch) == 1 else tuple(batch) or None)
 
 
-def has_batch(values: Sequence[Any]) -> bool:
+def has_batch(values: Sequence[Any], options: FitOptions) -> bool:
     """Return whether some values have a batch, or are a call: without one there is no step to predict."""
-    _, step = step_of(values, FitOptions())
+    _, step = step_of(values, options)
     return isinstance(step, FunctionCall) or step.batch is not None
 
 

@@ -45,7 +45,9 @@ def predictor(step: Step, backend: str) -> Predictor | None:
     if not model.built:
         raise FitError("The model is not built yet: call it once, or give its layers an Input.")
     if not step.is_eval and getattr(model, "optimizer", None) is None:
-        raise FitError("The model has no optimizer yet: call model.compile(...), or use --eval.")
+        raise FitError(
+            f"The model has no optimizer yet: call model.compile(...), or use {step.spelling.eval}."
+        )
     inner = cast("Framework", get(backend))
     return inner.predictor(_on_torch(step) if backend == "torch" else _on_jax(step))
 

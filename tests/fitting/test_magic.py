@@ -85,6 +85,15 @@ def test_ways_to_type_it(run: Runner, line: str) -> None:
         ("%gpu_fit model optimizer batch --batch many", "--batch is a number of items, and not many."),
         ("%gpu_fit model optimizer batch --los x", "--loss"),
         ("%gpu_fit model optimizer batch --loss 3", "--loss is a function or a module, and not an int."),
+        (
+            "%gpu_fit model optimizer batch --loss nn.MSELoss",
+            "--loss is the class MSELoss, and not a function",
+        ),
+        ("%gpu_fit model optimizer", "There is no batch: %gpu_fit model optimizer batch."),
+        ("%gpu_fit model optimizer x --eval", "--eval is the forward alone: leave the optimizer out."),
+        ("%gpu_fit model model x", "There are two models, and a step has one; --loss names a loss."),
+        ("%gpu_fit model optimizer x", "The loss is the sum of the output: --loss names another one."),
+        ("%gpu_fit train_step(batch) --amp", "--amp is for a model: the function itself says how it trains."),
     ],
 )
 def test_what_is_wrong_is_one_line(run: Runner, line: str, said: str) -> None:

@@ -90,7 +90,7 @@ def test_keras_on_tensorflow_says_that_it_can_not(run: Runner) -> None:
 def test_keras_says_what_is_missing(run: Runner) -> None:
     found = run.fresh("fitting_keras.missing", KERAS_BACKEND="jax", TF_CPP_MIN_LOG_LEVEL="3")
     assert found == [
-        "The model has no optimizer yet: call model.compile(...), or use --eval.",
+        "The model has no optimizer yet: call model.compile(...), or use eval=True.",
         "The optimizer is not built yet: optimizer.build(model.trainable_variables).",
         "A Keras model has its own optimizer, loss and precision: model.compile() sets them.",
     ]

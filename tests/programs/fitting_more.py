@@ -99,6 +99,10 @@ def largest_of_a_small_model():
         return {"size": found.largest_batch, "text": repr(found), "html": found._repr_html_()}
 
 
+def arrays_by_name(x):
+    return {"query": x, "key": x.numpy(), "value": x.numpy()}
+
+
 def another_size():
     model, optimizer = network()
     resized = gpu_magic.fit(model, optimizer, batch_of(8), nn.MSELoss(), batch_size=512)
@@ -177,6 +181,37 @@ def moved():
     return gpu_magic.fit(lambda: model.to("cuda")).parts
 
 
+class Loss(nn.Module):
+    """As one writes it, with an error in it."""
+
+    def forward(self, output, target):
+        return nn.functional.mse_loss(output, target[:, :3])
+
+
+def dtypes():
+    model, optimizer = network()
+    kinds = (torch.bfloat16, "bfloat16", torch.float32)
+    found = [gpu_magic.fit(model, optimizer, batch_of(8), nn.MSELoss(), dtype=kind).parts for kind in kinds]
+    mixed = [gpu_magic.fit(model, batch_of(8), amp=True, dtype=kind).parts for kind in kinds[:2]]
+    return {"same": found[0] == found[1], "other": found[0] == found[2], "mixed": mixed[0] == mixed[1]}
+
+
+class OfArrays(nn.Module):
+    """A model that makes tensors of what it is called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.layer(torch.as_tensor(x))
+
+
+def arrays_that_a_model_takes():
+    model, x = OfArrays(), torch.randn(4, 8)
+    return [gpu_magic.fit(model, given).parameters for given in (x.numpy(), x)]
+
+
 def refused(given):
     model, optimizer = network(8)
     x, y = batch_of(4, 8)
@@ -187,7 +222,23 @@ def refused(given):
         "no batch": lambda: gpu_magic.fit(model, optimizer),
         "another's optimizer": lambda: gpu_magic.fit(network(8)[0], optimizer, x),
         "a dtype": lambda: gpu_magic.fit(model, optimizer, x, dtype="int8"),
+        "a torch.dtype": lambda: gpu_magic.fit(model, optimizer, x, dtype=torch.int8),
+        "half a name": lambda: gpu_magic.fit(model, optimizer, x, dtype="bf16"),
+        "no dtype": lambda: gpu_magic.fit(model, optimizer, x, dtype=[16]),
+        "amp in float32": lambda: gpu_magic.fit(model, optimizer, x, amp=True, dtype=torch.float32),
+        "a loss's name": lambda: gpu_magic.fit(model, optimizer, x, loss="mse"),
+        "a loss's class": lambda: gpu_magic.fit(model, optimizer, (x, y), loss=nn.CrossEntropyLoss),
+        "an array": lambda: gpu_magic.fit(model, optimizer, x.numpy()),
+        "arrays": lambda: gpu_magic.fit(model, optimizer, (x.numpy(), y.numpy()), loss=nn.MSELoss()),
+        "targets in an array": lambda: gpu_magic.fit(model, optimizer, (x, y.numpy()), loss=nn.MSELoss()),
+        "arrays by name": lambda: gpu_magic.fit(nn.MultiheadAttention(8, 2), arrays_by_name(x)),
+        "a width": lambda: gpu_magic.fit(model, optimizer, x[:, :5]),
+        "a width of targets": lambda: gpu_magic.fit(model, optimizer, (x, y[:, :3]), loss=nn.MSELoss()),
+        "a width in a loss": lambda: gpu_magic.fit(model, optimizer, (x, y), loss=Loss()),
+        "words": lambda: gpu_magic.fit(nn.Embedding(8, 8), x),
+        "another width": lambda: gpu_magic.fit(nn.LayerNorm(3), x),
         "a size": lambda: gpu_magic.fit(model, optimizer, x, batch_size=0),
+        "a word for a size": lambda: gpu_magic.fit(model, optimizer, x, batch_size="many"),
         "no common size": lambda: gpu_magic.fit(model, optimizer, (x, y[:2]), batch_size=8),
         "eval with an optimizer": lambda: gpu_magic.fit(model, optimizer, x, eval=True),
         "a lazy module": lambda: gpu_magic.fit(nn.LazyLinear(4), x),

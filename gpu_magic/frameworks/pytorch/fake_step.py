@@ -25,7 +25,7 @@ from gpu_magic.frameworks.pytorch.kept_state import kept_state
 from gpu_magic.frameworks.pytorch.stand_ins import Autocast
 from gpu_magic.frameworks.pytorch.step_interrupts import can_raise, is_in_backward
 from gpu_magic.frameworks.pytorch.step_memory import StepCounter
-from gpu_magic.frameworks.pytorch.training import check, forward, loss_of
+from gpu_magic.frameworks.pytorch.training import check, dtype_of, forward, loss_of, naming_arrays
 from gpu_magic.frameworks.pytorch.why_not import why_not_followed
 from gpu_magic.frameworks.shadow.refusals import refusing
 from gpu_magic.interrupts import held_interrupts
@@ -120,6 +120,7 @@ def _running() -> Iterator[tuple[FakeCopy, StepCounter]]:
         except BaseException as error:  # whatever the user's step raises: SystemExit, too
             refused = refusals.take()
             if refused is None and isinstance(error, FitError):
+                _let_go_of_frames(error.__context__)
                 raise
             why = why_not_followed(refused or error)
             _let_go_of_frames(refused)
@@ -157,8 +158,9 @@ class _Training:
         self, step: TrainingStep, batch: Any, copy: FakeCopy, counter: StepCounter, batch_size: int | None
     ) -> None:
         self._step, self._copy, self._counter = step, copy, counter
-        if step.dtype is not None and not step.amp:
-            copy.cast([*_tensors_of(step), *tensors_in(batch)], getattr(torch, step.dtype))
+        self._dtype = dtype_of(step)
+        if self._dtype is not None and not step.amp:
+            copy.cast([*_tensors_of(step), *tensors_in(batch)], self._dtype)
         self._model, self._optimizer, self._loss = copy(step.model), copy(step.optimizer), copy(step.loss)
         self._batch = _resized(copy, counter, batch, batch_size)
         self.notes: tuple[str, ...] = ()
@@ -177,13 +179,13 @@ class _Training:
         step = self._step
         precision: Any = contextlib.nullcontext()
         if step.amp:
-            precision = Autocast("cuda", None if step.dtype is None else getattr(torch, step.dtype))
-        with torch.set_grad_enabled(not step.is_eval), precision:
+            precision = Autocast("cuda", self._dtype)
+        with naming_arrays(self._batch), torch.set_grad_enabled(not step.is_eval), precision:
             output, targets = forward(self._model, self._batch, has_loss=self._loss is not None)
             if step.is_eval:
                 self._counter.forward_ends()
                 return
-            value, self.notes = loss_of(output, targets, self._loss)
+            value, self.notes = loss_of(output, targets, self._loss, step.spelling)
         del output, targets
         value.backward()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +15,14 @@ from gpu_magic.frameworks.pytorch.batch import tensors_in
 from gpu_magic.text import with_article
 
 if TYPE_CHECKING:
-    from gpu_magic.frameworks.prediction import TrainingStep
+    from collections.abc import Iterator
 
-__all__ = ["check", "forward", "loss_of"]
+    from gpu_magic.frameworks.prediction import Spelling, TrainingStep
+
+__all__ = ["check", "dtype_of", "forward", "loss_of", "naming_arrays"]
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
+_SHORT = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
 
 
 def check(step: TrainingStep) -> None:
@@ -29,19 +34,24 @@ def check(step: TrainingStep) -> None:
         One is not.
 
     """
-    if step.dtype is not None and step.dtype not in _DTYPES:
-        raise FitError(f"--dtype {step.dtype} is not one of {', '.join(_DTYPES)}.")
-    if step.amp and step.dtype not in (None, "float16", "bfloat16"):
-        raise FitError(f"--amp computes in float16 or bfloat16, and not in {step.dtype}.")
+    written, dtype = step.spelling, dtype_of(step)
+    if step.amp and dtype not in (None, torch.float16, torch.bfloat16):
+        raise FitError(f"{written.amp} computes in float16 or bfloat16, and not in {_name_of(dtype)}.")
     if step.is_eval and step.optimizer is not None:
-        raise FitError("--eval is the forward alone: leave the optimizer out.")
+        raise FitError(f"{written.eval} is the forward alone: leave the optimizer out.")
+    if isinstance(step.loss, type):
+        name = step.loss.__name__
+        raise FitError(
+            f"{written.loss} is the class {name}, and not a function or a module: {name}() makes one."
+        )
     if step.loss is not None and not callable(step.loss):
-        raise FitError(f"--loss is a function or a module, and not {with_article(type(step.loss).__name__)}.")
+        kind = with_article(type(step.loss).__name__)
+        raise FitError(f"{written.loss} is a function or a module, and not {kind}.")
     if step.optimizer is not None and _needs_closure(step.optimizer):
         name = type(step.optimizer).__name__
         raise FitError(
             f"{name} evaluates the loss again in its step, as often as numbers decide, which can't be "
-            f"followed: leave it out, %gpu_fit model batch, and add the copies of the parameters that {name} "
+            f"followed: leave it out, {written.step_alone}, and add the copies of the parameters that {name} "
             "keeps."
         )
     optimized = (
@@ -50,6 +60,30 @@ def check(step: TrainingStep) -> None:
     own = {id(parameter) for parameter in step.model.parameters()}
     if optimized and not any(id(parameter) in own for parameter in optimized):
         raise FitError("The optimizer has no parameter of this model: was the model made again after it?")
+
+
+def dtype_of(step: TrainingStep) -> torch.dtype | None:
+    """Return the dtype that a step names; None where it names none.
+
+    Raises
+    ------
+    FitError
+        It names something else.
+
+    """
+    if step.dtype is None:
+        return None
+    name = _name_of(step.dtype)
+    if name not in _DTYPES:
+        meant = f": did you mean {_SHORT[name]}?" if name in _SHORT else "."
+        raise FitError(f"{step.spelling.dtype} {name:.40} is not one of {', '.join(_DTYPES)}{meant}")
+    found: torch.dtype = getattr(torch, name)
+    return found
+
+
+def _name_of(dtype: object) -> str:
+    """Return the name of a dtype of PyTorch's, or what was given as one."""
+    return str(dtype).removeprefix("torch.")
 
 
 def _needs_closure(optimizer: Any) -> bool:
@@ -83,7 +117,34 @@ def forward(model: Any, batch: Any, *, has_loss: bool) -> tuple[Any, Any]:
     return _called(model, batch), None
 
 
-def loss_of(output: Any, targets: Any, loss: Any) -> tuple[Any, tuple[str, ...]]:
+@contextlib.contextmanager
+def naming_arrays(batch: Any) -> Iterator[None]:
+    """Where a model or a loss can't be called with NumPy's arrays, say that the batch has some.
+
+    Raises
+    ------
+    FitError
+        It can't.
+
+    """
+    try:
+        yield
+    except (AttributeError, TypeError):
+        if not _has_arrays(batch):
+            raise
+        raise FitError(
+            "The batch has NumPy's arrays, and PyTorch computes with tensors: torch.from_numpy(x) makes one."
+        ) from None
+
+
+def _has_arrays(batch: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    if isinstance(batch, Mapping | tuple | list):
+        return any(map(_has_arrays, batch.values() if isinstance(batch, Mapping) else batch))
+    return numpy is not None and isinstance(batch, numpy.ndarray)
+
+
+def loss_of(output: Any, targets: Any, loss: Any, written: Spelling) -> tuple[Any, tuple[str, ...]]:
     """Return the loss, and what was assumed for it, as sentences.
 
     Raises
@@ -105,11 +166,13 @@ def loss_of(output: Any, targets: Any, loss: Any) -> tuple[Any, tuple[str, ...]]
         return output, ()
     trained = [tensor for tensor in tensors_in(_plain(output)) if tensor.requires_grad]
     if not trained:
-        raise FitError("Nothing that the model returns depends on a parameter that is trained; try --eval.")
+        raise FitError(
+            f"Nothing that the model returns depends on a parameter that is trained; try {written.eval}."
+        )
     value = trained[0].sum()
     for tensor in trained[1:]:
         value = value + tensor.sum()
-    return value, ("The loss is the sum of the output: --loss names another one.",)
+    return value, (f"The loss is the sum of the output: {written.give_loss} names another one.",)
 
 
 def _plain(output: Any) -> Any:

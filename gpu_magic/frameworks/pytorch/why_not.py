@@ -14,13 +14,20 @@ _REASONS = {
 }
 # What each operation passes through on its way, in PyTorch 2.13: the line that asked for it stands before.
 _PLUMBING = (
+    "torch/__init__.py",
     "torch/_compile.py",
+    "torch/_decomp/",
     "torch/_dynamo/",
+    "torch/_meta_registrations.py",
     "torch/_ops.py",
     "torch/_prims",
+    "torch/_refs/",
     "torch/_subclasses/",
     "torch/_tensor.py",
     "torch/autograd/graph.py",
+    "torch/functional.py",
+    "torch/nn/_reduction.py",
+    "torch/nn/functional.py",
     "torch/overrides.py",
     "torch/utils/",
 )
