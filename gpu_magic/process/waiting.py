@@ -136,7 +136,7 @@ class Waiting:
     @property
     def progress(self) -> str:
         """Who holds them, since when, and when it looks again; without a full stop."""
-        waited = duration_text(time.monotonic() - self._began)
+        waited = duration_text(int(time.monotonic() - self._began))
         until = f" of {duration_text(self._seconds)}" if self._seconds else ""
         return f"Waiting for {self.wanted}, {waited}{until}: {self.holders}. Next look in {self._pause:.0f} s"
 

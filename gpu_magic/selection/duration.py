@@ -9,11 +9,12 @@ from gpu_magic.errors import ChoiceError
 __all__ = ["duration_text", "read_seconds"]
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}  # seconds
-_PARTS = re.compile(r"\s*".join(rf"(?:(\d{{1,6}})\s*{unit})?" for unit in _UNITS), re.IGNORECASE)
+_NAMES = (r"d(?:ays?)?", r"h(?:(?:ou)?rs?)?", r"m(?:in(?:ute)?s?)?", r"s(?:ec(?:ond)?s?)?")
+_PARTS = re.compile(r"\s*".join(rf"(?:(\d{{1,6}})\s*{name})?" for name in _NAMES), re.IGNORECASE)
 
 
 def read_seconds(duration: str | float) -> float:
-    """Return the seconds of `30m`, `1h30m`, `2d`; a number is seconds.
+    """Return the seconds of `30m`, `1h30m`, `2d`, `30 min`; a number is seconds.
 
     Raises
     ------
@@ -33,9 +34,10 @@ def read_seconds(duration: str | float) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration as people say it: `45 s`, `3 min`, `1 h 30 min`."""
-    whole = round(seconds)
-    if whole < 60:  # noqa: PLR2004
-        return f"{whole} s"
-    hours, minutes = divmod(whole // 60, 60)
-    return " ".join([f"{hours} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes or not hours))
+    """Return a duration as people say it, rounded down: `45 s`, `1 min 30 s`, `1 h 30 min`, `0.5 s`."""
+    if 0 < seconds < 1:
+        return f"{seconds:.1g} s"
+    hours, rest = divmod(int(seconds), 3600)
+    minutes, left = divmod(rest, 60)
+    parts = [f"{hours} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes)
+    return " ".join(parts + [f"{left} s"] * bool(not parts or (left and not hours)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.reasons import used_by
-from gpu_magic.selection.size import read_size, size_as_typed
+from gpu_magic.selection.size import read_size, size_as_typed, size_meant
 from gpu_magic.text import MIB, bytes_text
 
 if TYPE_CHECKING:
@@ -29,10 +29,11 @@ def check_filters(options: Options) -> None:
         One can't.
 
     """
-    if options.min_free is not None and read_size(options.min_free) is None:
-        raise ChoiceError(f"--min-free {options.min_free} is not a size; try --min-free 20GB, or 20GiB.")
-    if options.min_free is not None and 0 < (read_size(options.min_free) or 0) < MIB:
-        raise ChoiceError(f"--min-free {options.min_free} is less than a MiB; try --min-free 20GB, or 20GiB.")
+    size = None if options.min_free is None else read_size(options.min_free)
+    if options.min_free is not None and (size is None or 0 < size < MIB):
+        what = "not a size" if size is None else "less than a MiB"
+        better = size_meant(options.min_free, "20GB")
+        raise ChoiceError(f"--min-free {options.min_free} is {what}; try --min-free {better}.")
     if options.max_util is not None and _percent(options.max_util) is None:
         raise ChoiceError(f"--max-util {options.max_util} is not 0 to 100 percent; try --max-util 10.")
 

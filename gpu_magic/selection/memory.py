@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.options import Options
-from gpu_magic.selection.size import read_size, size_as_typed
+from gpu_magic.selection.size import read_size, size_as_typed, size_meant
 from gpu_magic.text import bytes_text
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
 
 
 def _size(limit: str | int) -> int:
-    size = read_size(limit)
+    size, better = read_size(limit), size_meant(limit, "8GB")
     if size is None:
-        raise ChoiceError(f"--memory-limit {limit} is not a size; try --memory-limit 8GB, or 8GiB.")
+        raise ChoiceError(f"--memory-limit {limit} is not a size; try --memory-limit {better}.")
     if size < _LEAST:
-        raise ChoiceError(f"--memory-limit {limit} is less than any framework starts with; try 8GB.")
+        raise ChoiceError(f"--memory-limit {limit} is less than any framework starts with; try {better}.")
     return size

@@ -6,7 +6,7 @@ import re
 
 from gpu_magic.text import bytes_text
 
-__all__ = ["read_size", "size_as_typed"]
+__all__ = ["read_size", "size_as_typed", "size_meant"]
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -28,3 +28,12 @@ def size_as_typed(size: str | int) -> str:
     return (
         f"{match[1]} {unit}{'i' if match[3] else ''}B" if match and unit else bytes_text(read_size(size) or 0)
     )
+
+
+def size_meant(size: str | int, example: str) -> str:
+    """Return the size that was meant by a number without a unit, or with another one: `60GB` for `60`.
+
+    A number of several thousand is in MiB, as nvidia-smi writes it; what names no size is the example.
+    """
+    match = re.fullmatch(r"\s*([1-9][0-9]{0,6}(?:\.[0-9]{1,2})?)(?:[^0-9.%][^%]*)?", str(size))
+    return f"{match[1]}{'GB' if float(match[1]) < 1000 else 'MiB'}" if match else example  # noqa: PLR2004
