@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.plain import in_ascii, without_brackets
+from gpu_magic.selection.wording import OF_HELP, SYNONYMS, count_meant, joined
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Vendor
@@ -44,7 +45,10 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """`auto:2`: this many GPUs, the least busy ones; `amd:auto:2`: of AMD's."""
+    """`auto:2`: this many GPUs, free ones first, then those with the most free memory.
+
+    `amd:auto:2` is of AMD's.
+    """
 
     count: int = 1
     vendor: Vendor | None = None
@@ -71,18 +75,6 @@ Request = Named | Auto | Everything | Nothing | Reset
 
 WORDS: dict[str, Request] = {"all": Everything(), "none": Nothing(), "auto": Auto(), "reset": Reset()}
 
-# What people type for one of these words.
-_SYNONYMS = {
-    **dict.fromkeys(("any", "best", "free", "idle", "least"), "auto"),
-    **dict.fromkeys(("cpu", "hide", "no", "nothing", "off"), "none"),
-    **dict.fromkeys(("*", "every", "on"), "all"),
-    **dict.fromkeys(("default", "undo", "unset"), "reset"),
-}
-
-_OF_HELP = {
-    **dict.fromkeys(("help", "usage", "info", "?", "h"), "%gpus? says what can be chosen."),
-    **dict.fromkeys(("list", "ls", "show", "status", "table"), "%gpus alone shows them."),
-}
 _ALL_BUT = re.compile(
     r"(?:all|every)(?:\s+gpus?)?\s+(?:but|except|without|minus)\s+([0-9]{1,3})?.*", re.IGNORECASE
 )
@@ -127,7 +119,7 @@ def parse(text: str) -> Request:
     if request := WORDS.get(word.lower()):
         return replace(request, vendor=vendor) if isinstance(request, Auto | Everything) else request
     if match := re.fullmatch(r"auto:(.*)", word, re.IGNORECASE | re.DOTALL):
-        return replace(_auto(match[1]), vendor=vendor)
+        return _auto(match[1], vendor)
     _refuse_wording(asked)
     asked = re.sub(r"\bsmi:(?=\d)", "", asked, flags=re.IGNORECASE)  # what %%on_gpu calls nvidia-smi's number
     if re.search(r"[;|&+]|\d\s+\d|\d\.\d", asked):
@@ -158,8 +150,12 @@ def _refuse_wording(asked: str) -> None:
     """
     if (plain := in_ascii(asked)) != asked and is_request(plain):
         raise ChoiceError(f"{asked!r} needs plain digits, commas and hyphens; try {plain}.")
-    if match := re.fullmatch(r"auto[\s=(]*([1-9][0-9]{0,3})\)?", asked, re.IGNORECASE):
+    if match := re.fullmatch(r"auto[\s=(:;,./-]*([1-9][0-9]{0,3})\)?", asked, re.IGNORECASE):
         raise ChoiceError(f"{asked!r}: a colon goes before the number of GPUs; try auto:{match[1]}.")
+    if count := count_meant(asked):
+        raise ChoiceError(f"{asked!r} is not a GPU; try {count}.")
+    if (better := joined(asked)) != asked and is_request(better):
+        raise ChoiceError(f"{asked!r} is not a list of GPUs; try {better}.")
     if match := _ALL_BUT.fullmatch(asked):
         raise ChoiceError(
             f"{asked!r}: none can be left out of all; name those to use, as in {_around(match[1])}."
@@ -199,12 +195,16 @@ def is_request(text: str) -> bool:
     return True
 
 
-def _auto(count: str) -> Auto:
-    if not re.fullmatch(r"[0-9]{1,4}", count) or int(count) == 0:
-        raise ChoiceError(
-            f"'auto:{count}' needs a number, 1 or more, after the colon; auto:2 picks the two least busy."
-        )
-    return Auto(int(count))
+def _auto(count: str, vendor: Vendor | None) -> Auto:
+    if re.fullmatch(r"[0-9]{1,4}", count) and int(count):
+        return Auto(int(count), vendor)
+    auto = f"{vendor}:auto" if vendor else "auto"
+    if match := re.match(r"\s*([1-9][0-9]{0,3})\b", count):
+        raise ChoiceError(f"'{auto}:{count}' has more than a number after the colon; try {auto}:{match[1]}.")
+    raise ChoiceError(
+        f"'{auto}:{count}' needs a number, 1 or more, after the colon; {auto}:2 picks two: free ones first, "
+        "then those with the most free memory."
+    )
 
 
 def _identifiers(entry: str, asked: str) -> list[int | str]:
@@ -260,7 +260,7 @@ def _number_meant(entry: str) -> str:
     if match := re.fullmatch(r"([0-9]{1,3}):([0-9]{1,3}):[0-9:]*", entry):
         instance = f"{match[1]}:{match[2]} for its MIG instance {match[2]}"
         return f"{entry!r} has a colon too many; try {match[1]}, or {instance}."
-    if match := re.fullmatch(r"gpu[ (-]?([0-9]{1,3})\)?", entry, re.IGNORECASE):
+    if match := re.fullmatch(r"gpus?[ (-]?([0-9]{1,3})\)?", entry, re.IGNORECASE):
         return f"{entry!r} is not a GPU; try {match[1]}."
     if entry in ("o", "O"):
         return f"{entry!r} is a letter; try 0."
@@ -276,9 +276,9 @@ def _number_meant(entry: str) -> str:
 
 def _word_meant(entry: str) -> str:
     """Return what is said of a word that names no GPU."""
-    if entry.lower() in _OF_HELP:
-        return f"{entry!r} is not a GPU; {_OF_HELP[entry.lower()]}"
-    if meant := _SYNONYMS.get(entry.lower()):
+    if entry.lower() in OF_HELP:
+        return f"{entry!r} is not a GPU; {OF_HELP[entry.lower()]}"
+    if meant := SYNONYMS.get(entry.lower()):
         return f"{entry!r} is not a GPU; try {meant}."
     if close := difflib.get_close_matches(entry.lower(), WORDS, n=1, cutoff=0.7):
         return f"{entry!r} is not a GPU; did you mean {close[0]}?"

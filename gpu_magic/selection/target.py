@@ -10,7 +10,7 @@ from gpu_magic.errors import PlacementError
 from gpu_magic.selection.plain import in_ascii, without_brackets
 from gpu_magic.selection.request import is_request, read_uuid
 
-__all__ = ["CPU", "LogicalDevice", "PhysicalDevice", "Target", "parse_targets"]
+__all__ = ["CPU", "LogicalDevice", "PhysicalDevice", "Target", "is_target", "parse_targets"]
 
 _EXPECTED = "0, cuda:0, /GPU:0, gpu:0, smi:3 (nvidia-smi's number), a UUID prefix (GPU-8f3a), cpu or cpu:2"
 # TensorFlow's names can begin with a job, and contain "device:".
@@ -106,6 +106,14 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     if len(set(targets)) < len(targets):
         raise PlacementError(f"{asked!r} names a device twice; try {_one_of(entries)}.")
     return targets
+
+
+def is_target(text: str) -> bool:
+    """Return whether `parse_targets` takes a text."""
+    try:
+        return bool(parse_targets(text))
+    except PlacementError:
+        return False
 
 
 def _one_of(entries: list[str]) -> str:
