@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections import deque
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
 from IPython.core.error import UsageError
 
+from gpu_magic.magics.incomplete import goes_with, with_hyphens
+from gpu_magic.magics.meant import EXAMPLES, is_unclear, option_meant
 from gpu_magic.selection.request import WORDS as REQUESTS
 from gpu_magic.text import one_line
 
@@ -120,13 +121,11 @@ _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
 _COMMENT = re.compile(rf"(?P<quoted>{_QUOTED})|(?:^|\s)#.*")
 # Lines that name variables, as Python code does: quotes belong to the names.
 _CODE = ("%to_gpu", "%to_cpu", "%where", "%gpu_fit")
-# What the options go with, where they can't be alone.
-_EXAMPLES = {"%gpus": ("GPUs", "%gpus 1,3"), "%%on_gpu": ("a device", "%%on_gpu 0")}
-
-# Those of %gpus that say which GPUs `auto` takes.
-_OF_AUTO = ("min_free", "max_util", "model", "same_model", "near", "fits", "wait", "only_free")
-# Those of %gpus that need no GPUs.
-_ALONE = ("cluster", "mine", "end", "kill", "yes", "give_up", "keep")
+# Values that go on behind a space: `--wait 1 h`, `--wait 1h 30m`.
+_GO_ON = {
+    "--wait": re.compile(r"[0-9]+ ?[dhms][a-z]{0,6}(?: [0-9]+[hms][a-z]{0,6})?", re.IGNORECASE),
+    "--max-util": re.compile(r"[0-9.]+ %"),
+}
 
 
 def names_of(magic: str) -> set[str]:
@@ -160,8 +159,8 @@ def read(magic: str, line: str) -> SimpleNamespace:
     words = deque(filter(None, (word.strip("" if magic in _CODE else "'\"") for word in typed.split())))
     values = _defaults(magic).copy()
     request: list[str] = []
-    is_empty, shown = not words, " ".join(words)
-    if is_empty and typed and magic == "%gpus":
+    shown = list(words)
+    if not shown and typed and magic == "%gpus":
         raise refusal(f"{typed} names no GPU; %gpus alone shows them, and %gpus 1,3 chooses.")
     while words:
         word = words.popleft()
@@ -169,11 +168,10 @@ def read(magic: str, line: str) -> SimpleNamespace:
             request.append(word)
             continue
         _read_option(magic, word, words, values)
-    if not request and not is_empty and magic in _EXAMPLES and not any(map(values.get, _ALONE)):
-        what, example = _EXAMPLES[magic]
-        if magic == "%gpus" and any(map(values.get, _OF_AUTO)):
-            example = "%gpus auto"
-        raise refusal(f"{shown} goes with {what}; try {example} {shown}")
+    if problem := with_hyphens(magic, request, shown, OPTIONS[magic], partial(_is_read, magic)):
+        raise refusal(problem)
+    if not request and (problem := goes_with(magic, shown, values)):
+        raise refusal(problem)
     return SimpleNamespace(**values, request=" ".join(request))
 
 
@@ -228,6 +226,14 @@ def refusal(message: str) -> UsageError:
     return UsageError(one_line(message))
 
 
+def _is_read(magic: str, line: str) -> bool:
+    try:
+        read(magic, line)
+    except UsageError:
+        return False
+    return True
+
+
 def _read_option(magic: str, word: str, words: deque[str], values: dict[str, Any]) -> None:
     """Read an option, and its value from the words that follow it."""
     name, equals, value = word.partition("=")
@@ -252,19 +258,21 @@ def _find_option(magic: str, name: str) -> str:
     if _SHORT.get(name, name) in options:
         return _SHORT.get(name, name)
     found = [option for option in options if option.startswith(name)] if name.strip("-") else []
-    if len(found) == 1:
+    if len(found) == 1 and not is_unclear(magic, name):
         return found[0]
-    if found:
+    if len(found) > 1:
         raise _error(magic, f"{name} could be {' or '.join(found)}.")
     if not options:
         raise refusal(f"There is no {name}: {magic} takes no options.")
     word = name.lstrip("-")
     if word in WORDS.get(magic, ()):
         raise refusal(f"There is no {name}; try {magic} {word}.")
-    close = [one for one in (f"-{word}", f"--{word}") if _SHORT.get(one, one) in options]
-    close = close or difflib.get_close_matches(name, options, n=1, cutoff=0.7)
-    hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(options)}."
-    raise refusal(f"There is no {name}; {hint} {magic}? explains them.")
+    short, number = re.fullmatch(r"(.*?)([0-9]*)", word, re.DOTALL).groups()  # type: ignore[union-attr]
+    if _SHORT.get(f"-{short}") in options:
+        hint = f"; did you mean -{short}{number and f' {number}'}?"
+    else:
+        hint = option_meant(magic, name, options)
+    raise refusal(f"There is no {name}{hint} {magic}? explains them.")
 
 
 def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
@@ -276,12 +284,15 @@ def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
     taken: list[str] = []
     while words and len(taken) < most and not _is_option(words[0]):
         taken.append(words.popleft())
+    while words and option in _GO_ON and _GO_ON[option].fullmatch(" ".join([*taken, words[0]])):
+        taken.append(words.popleft())
     while kind == LIST and words and taken and taken[-1].endswith(","):
         taken.append(words.popleft())
     value = "".join(taken) if kind == LIST else " ".join(taken)
     choices = f"{', '.join(kind[:-1])} or {kind[-1]}" if isinstance(kind, tuple) else ""
     if not value and kind != OPTIONAL:
-        raise _error(magic, f"{option} needs a value{choices and f': {choices}'}.")
+        example = f": {choices}" if choices else f", as in {option} {EXAMPLES[option]}"
+        raise _error(magic, f"{option} needs a value{example}.")
     if kind == PAIRS and not re.match(r"[A-Za-z_]\w*=", value):
         raise _error(magic, f"{option} is NAME=value, and not {value}.")
     if choices and value not in kind:

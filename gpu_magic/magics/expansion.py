@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["expand"]
+__all__ = ["expand", "refuse_names"]
+
+_NAME = re.compile(r"\b[A-Za-z_]\w*(?:\[-?[0-9]{1,4}\])?")
 
 
 def expand(shell: InteractiveShell, line: str, write: Callable[[Any], str], depth: int) -> str:
@@ -56,6 +59,50 @@ def expand(shell: InteractiveShell, line: str, write: Callable[[Any], str], dept
     except Exception as error:  # noqa: BLE001 - it is the user's expression
         what = "is not a variable or an expression that has a value here"
         raise refusal(f"{line.strip()!r} {what}: {type(error).__name__}: {error}") from None
+
+
+def refuse_names(
+    shell: InteractiveShell,
+    magic: str,
+    request: str,
+    write: Callable[[Any], str],
+    is_valid: Callable[[str], bool],
+) -> None:
+    """Raise for a request that names variables without braces, and would be valid with their values.
+
+    Parameters
+    ----------
+    shell
+        The shell that has the variables.
+    magic
+        As typed: `%gpus`.
+    request
+        What is asked for: `n`, `auto:n`, `ids[0]`.
+    write
+        Returns what one would type for a value.
+    is_valid
+        Returns whether the magic takes a request.
+
+    Raises
+    ------
+    UsageError
+        It is one. The message has it with braces.
+
+    """
+    if is_valid(request):
+        return
+    names = {name: value for name, value in shell.user_ns.items() if name not in shell.user_ns_hidden}
+    found = {name: f"{{{name}}}" for name in _NAME.findall(request) if name.partition("[")[0] in names}
+    if not found:
+        return
+    braced = _NAME.sub(lambda name: found.get(name[0], name[0]), request)
+    try:
+        is_meant = is_valid(_Formatter(write).vformat(braced, [], names))
+    except Exception:  # noqa: BLE001 - these values are not meant, whatever they are
+        return
+    if is_meant:
+        first = next(iter(found.values()))
+        raise refusal(f"{request!r} names a variable; {first} stands for its value: try {magic} {braced}")
 
 
 class _Formatter(DollarFormatter):

@@ -15,10 +15,11 @@ from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
 from gpu_magic.magics import asking, magics_of, own_processes
 from gpu_magic.magics.arguments import read, refusal
-from gpu_magic.magics.expansion import expand
+from gpu_magic.magics.expansion import expand, refuse_names
 from gpu_magic.magics.news import say_news
 from gpu_magic.magics.waiting_line import WaitingLine
 from gpu_magic.selection.normalize import normalize_request
+from gpu_magic.selection.request import is_request
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -99,6 +100,8 @@ class GpusMagic:
         try:
             line, text = asking.take_text(line)
             options = vars(read("%gpus", expand(self._shell, line, _typed, depth=3)))
+            if options["request"]:
+                refuse_names(self._shell, "%gpus", options["request"], _typed, is_request)
             of_processes = {name: options.pop(name) for name in own_processes.OPTIONS}
             if any(of_processes.values()):
                 own_processes.show_or_end(of_processes, options)

@@ -10,11 +10,12 @@ from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import device_of
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.cell_input import body_of
-from gpu_magic.magics.expansion import expand
+from gpu_magic.magics.expansion import expand, refuse_names
 from gpu_magic.placement.block import TYPED
 from gpu_magic.placement.on_gpu import OnGpu, read_only
 from gpu_magic.placement.physical import LazySnapshot, labels
 from gpu_magic.selection.normalize import normalize_device
+from gpu_magic.selection.target import is_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +63,8 @@ class OnGpuMagic:
         __tracebackhide__ = True
         # The code that runs the magic is below the frames of this one, the lazy one and run_cell_magic.
         options = read("%%on_gpu", expand(self._shell, line, _typed, depth=3))
+        if options.request:
+            refuse_names(self._shell, "%%on_gpu", options.request, _typed, is_target)
         body = body_of(self._shell, cell)
         try:
             block = OnGpu(

@@ -126,7 +126,7 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus --all", "There is no --all; try %gpus all."),
         ("%gpus none --memory-limit 8GB", "try %gpus all --memory-limit 8GB."),
         ("%gpus auto:9", "try auto:8"),
-        ("%gpus --frce 1", "did you mean --force?"),
+        ("%gpus --forcd 1", "did you mean --force?"),
         ("%gpus --xyz 1", "the options are --by"),
         ("%gpus 1 --by name", "--by is index or uuid, and not name."),
         ("%gpus 1 --by", "--by needs a value: index or uuid."),
@@ -146,7 +146,11 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus auto2", "a colon goes before the number of GPUs; try auto:2."),
         ("%gpus --min-free 20GB", "try %gpus auto --min-free 20GB"),
         ("%gpus --wait 5m", "try %gpus auto --wait 5m"),
-        ("%gpus auto --min-free 20", "--min-free 20 is less than a MiB; try --min-free 20GB, or 20GiB."),
+        ("%gpus auto --min-free 60", "--min-free 60 is less than a MiB; try --min-free 60GB."),
+        ("%gpus auto:2 --free 60GB", "There is no --free; did you mean --min-free or --only-free?"),
+        ("%gpus auto:2 --memory 60GB", "There is no --memory; did you mean --min-free, what a GPU has to"),
+        ("%gpus auto:2 only-free", "only-free is written --only-free; try %gpus auto:2 --only-free"),
+        ("%gpus auto:2 --growth yes", "'auto:2 yes' has more than a number after the colon; try auto:2."),
     ],
 )
 def test_bad_input_gets_one_line_and_nothing_changes(run: Run, line: str, says: str) -> None:
@@ -158,6 +162,46 @@ def test_bad_input_gets_one_line_and_nothing_changes(run: Run, line: str, says: 
     assert "\n" not in wrong
     assert not shown
     assert environment() == before == ("5", "PCI_BUS_ID")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("%gpus n", "'n' names a variable; {n} stands for its value: try %gpus {n}"),
+        ("%gpus 1,n", "try %gpus 1,{n}"),
+        ("%gpus auto:n", "try %gpus auto:{n}"),
+        (
+            "%gpus ids[0] --dry-run",
+            "'ids[0]' names a variable; {ids[0]} stands for its value: try %gpus {ids[0]}",
+        ),
+        ("%gpus name", "'name' is not a GPU; expected numbers"),
+        ("%gpus ids[7]", "expected numbers"),
+        ("%gpus m", "expected numbers"),
+        ("%%on_gpu n\npass", "'n' names a variable; {n} stands for its value: try %%on_gpu {n}"),
+        ("%%on_gpu cuda:n\npass", "try %%on_gpu cuda:{n}"),
+        ("%%on_gpu name\npass", "'name' is not a device; expected 0"),
+    ],
+)
+def test_a_variable_without_braces_is_said_where_its_value_would_do(run: Run, line: str, says: str) -> None:
+    run("n, ids, name = 2, [1, 3], 'hello'")
+    shown, wrong = run(line)
+    assert wrong.startswith("UsageError: ")
+    assert says in wrong
+    assert "\n" not in wrong
+    assert not shown
+    assert environment() == (None, None)
+
+
+def test_a_word_of_ours_is_no_variable(run: Run) -> None:
+    run("auto = 3\n%gpus auto:2")
+    assert environment()[0] == "0,1"
+
+
+def test_a_wait_that_has_just_begun_has_waited_nothing(run: Run, machine: Machine) -> None:
+    machine.gpus[3].run("train.py", "tom", 1 << 30, work=90)
+    shown, wrong = run("%gpus 3 --wait 1s")
+    assert "Waiting for GPU 3, 0 s of 1 s: in use by tom" in shown
+    assert "Waited 1 s for GPU 3 in vain: in use by tom" in wrong
 
 
 @pytest.mark.parametrize(
