@@ -10,7 +10,6 @@ from gpu_magic.api.choosing import choose as choose
 from gpu_magic.api.choosing import gpus as gpus
 from gpu_magic.api.choosing import guard as guard
 from gpu_magic.api.choosing import panel as panel
-from gpu_magic.api.choosing import wait_for as wait_for
 from gpu_magic.api.diagnosis import doctor as doctor
 from gpu_magic.api.fitting import fit as fit
 from gpu_magic.api.measuring import gpu_time as gpu_time
@@ -27,6 +26,7 @@ from gpu_magic.api.running import cluster as cluster
 from gpu_magic.api.running import launch as launch
 from gpu_magic.api.running import map as map  # noqa: A004 - it is `gpu_magic.map`
 from gpu_magic.api.running import tasks as tasks
+from gpu_magic.api.waiting import wait_for as wait_for
 from gpu_magic.devices.claim import Claim as Claim
 from gpu_magic.devices.inventory import Inventory as Inventory
 from gpu_magic.devices.model import Gpu as Gpu

@@ -14,7 +14,6 @@ from gpu_magic.process.view import ask_guard, take_snapshot
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType
-    from typing import Unpack
 
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.display.choice import Choice
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
     from gpu_magic.engines.cluster import Cluster
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.outcome import Outcome
-    from gpu_magic.selection.options import By, Order, WaitOptions
+    from gpu_magic.selection.options import By, Order
     from gpu_magic.widget.panel import Panel
 
-__all__ = ["choose", "gpus", "guard", "panel", "wait_for"]
+__all__ = ["choice_of", "choose", "gpus", "guard", "panel"]
 
 
 @overload
@@ -174,6 +173,8 @@ def choose(
     from gpu_magic.selection.normalize import normalize_request
     from gpu_magic.selection.options import Options
 
+    if on_wait is not None and not callable(on_wait):
+        raise ChoiceError(f"on_wait is called with a line, and {on_wait!r:.40} can't be; try on_wait=print.")
     bound = None
     if fits is not None:
         if min_free is not None:
@@ -216,51 +217,7 @@ def choose(
 
         restart_with_choice(outcome)
     why = bound.why if bound else ""
-    return _choice(outcome, why, strict=strict, caller=sys._getframe(1))  # noqa: SLF001
-
-
-async def wait_for(
-    wanted: int | str = 1, *, within: str | float | None = None, **options: Unpack[WaitOptions]
-) -> Choice:
-    """Wait until GPUs are free, and choose them; other cells and callbacks run meanwhile.
-
-    >>> waiting = asyncio.create_task(gpu_magic.wait_for(2, min_free="20GB"))
-
-    Parameters
-    ----------
-    wanted
-        How many; or which, as text: `"1,3"` waits until nobody else uses or has claimed GPUs 1 and 3.
-    within
-        How long, "30m" or in seconds; None: without an end.
-    options
-        Which, and how they are chosen: `min_free`, `max_util`, `model`, `same_model`, `near`, `by`, `order`,
-        `force`, `growth`, `memory_limit` and `no_claim`, as for `choose`. Of a number of GPUs, without
-        `min_free` and `max_util`, it waits for ones that nobody uses.
-
-    Returns
-    -------
-    Choice
-        What `cuda:0`, `cuda:1`, … are now.
-
-    Raises
-    ------
-    ChoiceError
-        The time is over, or these GPUs can't be chosen, however long one waits; nothing was changed.
-
-    Warns
-    -----
-    CudaInitializedWarning
-        CUDA has been initialized with other GPUs; nothing was changed.
-
-    """
-    from gpu_magic.process.waiting import Waiting
-    from gpu_magic.selection.duration import read_seconds
-    from gpu_magic.selection.options import Options
-
-    seconds = None if within is None else read_seconds(within)
-    text = wanted if isinstance(wanted, str) else f"auto:{wanted}"
-    waiting = Waiting(current(), text, Options(**options), seconds)
-    return _choice(await waiting.wait_async(), strict=False, caller=sys._getframe())  # noqa: SLF001
+    return choice_of(outcome, why, strict=strict, caller=sys._getframe(1))  # noqa: SLF001
 
 
 def _check_fits(wanted: Any, *, in_process: bool) -> None:
@@ -274,7 +231,7 @@ def _check_fits(wanted: Any, *, in_process: bool) -> None:
         raise ChoiceError("--fits goes with auto; try auto --fits model.")
 
 
-def _choice(outcome: Outcome, bound: str = "", *, strict: bool, caller: FrameType) -> Choice:
+def choice_of(outcome: Outcome, bound: str = "", *, strict: bool, caller: FrameType) -> Choice:
     """Return what became of a choice, and say so where it came too late."""
     from gpu_magic.display.choice import Choice
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import TYPE_CHECKING, TypeVar
 
-from gpu_magic.errors import ClusterError
+from gpu_magic.errors import ClusterError, LaunchError
 from gpu_magic.process.session import current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
 
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.engines.cluster import Cluster
@@ -30,7 +33,7 @@ def launch(
     count: int | None = None,
     each: bool = False,
     env: Mapping[str, str] | None = None,
-    cwd: str | None = None,
+    cwd: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> Task:
     """Run a command on GPUs, in processes of its own; return while it runs.
@@ -72,7 +75,10 @@ def launch(
     from gpu_magic.launching.task import Task
     from gpu_magic.selection.normalize import normalize_request
 
-    words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+    words, variables = _words(command), _variables(env)
+    _check_count("launch", count)
+    if cwd is not None and not isinstance(cwd, str | os.PathLike):
+        raise LaunchError(f"cwd={cwd!r:.40} is not a folder; try cwd='experiments'.")
     wanted = None if gpus is None else normalize_request(gpus)
     prepared = prepare(
         current(),
@@ -81,10 +87,52 @@ def launch(
         count,
         each=each,
         force=force,
-        variables={str(name): str(value) for name, value in (env or {}).items()},
-        folder=cwd,
+        variables=variables,
+        folder=None if cwd is None else os.fspath(cwd),
     )
     return Task("launch", prepared, current())
+
+
+def _words(command: object) -> list[str]:
+    """Return the words of a command.
+
+    Raises
+    ------
+    LaunchError
+        It has none, or an open quote.
+
+    """
+    if isinstance(command, str):
+        try:
+            return shlex.split(command)
+        except ValueError as error:
+            what = f"{command!r:.60} can't be divided into words ({str(error).lower().rstrip('.')})"
+            raise LaunchError(f"{what}: give them as a list, launch(['python', 'train.py']).") from None
+    if not isinstance(command, Iterable) or isinstance(command, bytes | Mapping):
+        raise LaunchError(
+            f"A command is a text or a list of words, and not {command!r:.40}; try launch('python train.py')."
+        )
+    return [str(word) for word in command]
+
+
+def _variables(env: object) -> dict[str, str]:
+    """Return the variables for a command.
+
+    Raises
+    ------
+    LaunchError
+        These are no names with values.
+
+    """
+    if env is not None and not isinstance(env, Mapping):
+        raise LaunchError(f"env={env!r:.40} has no names with values; try env={{'OMP_NUM_THREADS': '4'}}.")
+    return {str(name): str(value) for name, value in (env or {}).items()}
+
+
+def _check_count(function: str, count: object) -> None:
+    """Raise LaunchError where a count is no whole number."""
+    if count is not None and (isinstance(count, bool) or not isinstance(count, Integral)):
+        raise LaunchError(f"count={count!r:.40} is not a number of GPUs; try {function}(..., count=2).")
 
 
 def cluster(
@@ -132,6 +180,7 @@ def cluster(
     from gpu_magic.engines.starter import Others
     from gpu_magic.selection.normalize import normalize_request
 
+    _check_count("cluster", count)
     check_none()
     if profile is not None:
         if gpus is not None or force or keep:

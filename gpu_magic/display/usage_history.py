@@ -46,8 +46,12 @@ class History(list["CellUsage"]):
             pandas is not installed.
 
         """
-        import pandas as pd
-
+        try:
+            import pandas as pd
+        except ModuleNotFoundError:
+            raise ImportError(
+                "to_pandas() needs pandas, which is not installed: pip install pandas."
+            ) from None
         rows = []
         for usage in self:
             values = usage.to_dict()

@@ -34,6 +34,8 @@ def check_filters(options: Options) -> None:
         what = "not a size" if size is None else "less than a MiB"
         better = size_meant(options.min_free, "20GB")
         raise ChoiceError(f"--min-free {options.min_free} is {what}; try --min-free {better}.")
+    if options.model is not None and not isinstance(options.model, str):
+        raise ChoiceError(f"--model {options.model!r:.40} is not a name; try --model A100.")
     if options.max_util is not None and _percent(options.max_util) is None:
         raise ChoiceError(f"--max-util {options.max_util} is not 0 to 100 percent; try --max-util 10.")
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Iterable
+from numbers import Integral
 from types import ModuleType
 
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import ChoiceError, PlacementError
+from gpu_magic.text import with_article
 
-__all__ = ["can_name_device", "normalize_device", "normalize_request"]
+__all__ = ["can_name_device", "normalize_device", "normalize_request", "normalize_wait"]
 
 _NO_DEVICES = (type(None), bool, bytes, set, frozenset, dict, ModuleType)
 
@@ -40,6 +42,9 @@ def normalize_device(device: object, device_of: Callable[[object], object] = lam
         raise PlacementError(f"{what} does not name a device; try on_gpu(0) or on_gpu('cpu').")
     if isinstance(device, str | MigInstance):
         return normalize_request(device)
+    if _is_array(device):
+        what = with_article(type(device).__name__, "A")
+        raise PlacementError(f"{what} does not name a device; try on_gpu(0) or on_gpu('cpu').")
     with contextlib.suppress(TypeError):
         return str(operator.index(device))  # type: ignore[arg-type] # any integer: NumPy's, too
     if isinstance(device, Iterable):
@@ -52,7 +57,12 @@ def can_name_device(device: object) -> bool:
     is_pytorch_device = type(device).__name__ == "device"
     if device is None or isinstance(device, str | Gpu | MigInstance) or is_pytorch_device:
         return True
-    return hasattr(device, "__index__") and not isinstance(device, bool)
+    return hasattr(device, "__index__") and not isinstance(device, bool) and not _is_array(device)
+
+
+def _is_array(value: object) -> bool:
+    """Return whether a value is an array or a tensor: those of one integer can be an index, too."""
+    return hasattr(value, "__index__") and hasattr(value, "__iter__")
 
 
 def normalize_request(request: object) -> str:
@@ -74,6 +84,28 @@ def normalize_request(request: object) -> str:
         raise ChoiceError(f"{request!r} does not name GPUs in an order; try choose(1) or choose([1, 3]).")
     with contextlib.suppress(TypeError):
         return str(operator.index(request))  # type: ignore[arg-type] # any integer: NumPy's, too
-    if isinstance(request, Iterable):
-        return ",".join(map(normalize_request, request))
-    raise ChoiceError(f"{request!r} does not name a GPU; try choose(1), choose([1, 3]) or choose('auto').")
+    try:
+        entries = iter(request)  # type: ignore[call-overload]
+    except TypeError:  # also of a tensor of one number, which has `__iter__`
+        text = f"{request!r} does not name a GPU; try choose(1), choose([1, 3]) or choose('auto')."
+        raise ChoiceError(text) from None
+    return ",".join(map(normalize_request, entries))
+
+
+def normalize_wait(wanted: object) -> str:
+    """Return what one would type after `%gpus` to wait for GPUs: a number is how many of them.
+
+    Raises
+    ------
+    ChoiceError
+        The object can't name GPUs in an order.
+
+    """
+    if isinstance(wanted, Integral) and not isinstance(wanted, bool):
+        return f"auto:{wanted}"
+    try:
+        return normalize_request(wanted)
+    except ChoiceError:
+        raise ChoiceError(
+            f"{wanted!r:.60} names no GPUs to wait for; try wait_for(2), for any two, or wait_for([1, 3])."
+        ) from None

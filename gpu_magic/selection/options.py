@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass, fields, replace
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
-__all__ = ["By", "Options", "Order", "WaitOptions", "split_request"]
+from gpu_magic.errors import ChoiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["By", "Options", "Order", "WaitOptions", "check_wait_options", "split_request"]
 
 By = Literal["index", "uuid"]
 Order = Literal["pci", "fastest"]
@@ -103,6 +109,22 @@ class WaitOptions(TypedDict, total=False):
     same_model: bool
     near: bool
     no_claim: bool
+
+
+def check_wait_options(given: Iterable[str]) -> None:
+    """Check that all names of options are those of `WaitOptions`.
+
+    Raises
+    ------
+    ChoiceError
+        One is not.
+
+    """
+    for name in given:
+        if name not in WaitOptions.__annotations__:
+            close = difflib.get_close_matches(name, WaitOptions.__annotations__, n=1)
+            meant = f"did you mean {close[0]}?" if close else 'within="30m" says how long it waits.'
+            raise ChoiceError(f"wait_for takes no {name}: {meant}")
 
 
 def split_request(typed: str) -> tuple[str, Options]:

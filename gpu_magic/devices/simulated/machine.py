@@ -15,6 +15,7 @@ from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail, read
 from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process, name_text
 from gpu_magic.devices.simulated.profiles import MIB, Model, parse_profile
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.errors import SimulationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,7 +203,8 @@ class Machine:
     seed
         What UUIDs and figures are derived from.
     clock
-        Returns seconds. The figures change with it; with a constant clock they do not.
+        Returns seconds; the figures change with it. A number is a clock that stands still: their figures are
+        those of that moment.
     driver, cuda
         Versions, as NVML gives them (13000 for CUDA 13.0).
 
@@ -213,11 +215,16 @@ class Machine:
         profile: str = "8xA100-80GB",
         *,
         seed: int = 0,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | float = time.monotonic,
         driver: str = "580.65.06",
         cuda: int = 13000,
     ) -> None:
-        self.profile, self.seed, self.clock = profile, seed, clock
+        if not callable(clock) and not isinstance(clock, int | float):
+            raise SimulationError(
+                f"clock={clock!r:.40} is no number of seconds and no function; try clock=0."
+            )
+        self.clock: Callable[[], float] = clock if callable(clock) else lambda: float(clock)
+        self.profile, self.seed = profile, seed
         self.driver, self.cuda = driver, cuda
         self.described_by = ""  # the GPU_MAGIC_SIMULATE that asked for it, where one did
         self.refusal = 0  # what nvmlInit answers, where not 0 (success)

@@ -1,0 +1,151 @@
+"""What the Python functions are given by mistake: each gets one line that says what would work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+import gpu_magic
+from gpu_magic.errors import ChoiceError, LaunchError, PlacementError, SimulationError
+from gpu_magic.testing import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpu_magic.testing import Machine
+
+ARRAYS = [torch.ones(3), torch.tensor(1), torch.tensor(1.5), np.ones(3), np.arange(2), np.array(1)]
+
+
+@pytest.fixture(autouse=True)
+def machine() -> Iterator[Machine]:
+    with simulate("4xA100-80GB", clock=lambda: 0.0) as machine:
+        yield machine
+
+
+@pytest.mark.parametrize("array", ARRAYS)
+def test_an_array_is_no_device(array: Any) -> None:
+    model = torch.nn.Linear(4, 2)
+    with pytest.raises(
+        PlacementError, match=r"one thing, followed by the device, not an? \w+: to_gpu\(\(model"
+    ):
+        gpu_magic.to_gpu(model, array)
+    with pytest.raises(PlacementError, match=r"^An? \w+ does not name a device; try on_gpu\(0\)"):
+        gpu_magic.on_gpu(array)
+
+
+def test_whole_numbers_of_numpy_are_devices() -> None:
+    gpu_magic.on_gpu(np.int64(1))
+    with pytest.raises(PlacementError, match="cuda:3"):
+        gpu_magic.to_gpu(torch.ones(1), np.int64(3))
+
+
+def test_arrays_of_numbers_are_gpus_and_a_figure_is_none() -> None:
+    assert "cuda:0 = GPU 1" in str(gpu_magic.choose(torch.tensor([1, 3])))
+    with pytest.raises(ChoiceError, match=r"tensor\(1.5000\) does not name a GPU"):
+        gpu_magic.choose(torch.tensor(1.5))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there"),
+    [
+        (2, "0,1"),
+        (np.int64(2), "0,1"),
+        ([2, 0], "2,0"),
+        ("3", "3"),
+        ("auto:1", "0"),
+        (np.array([1, 3]), "1,3"),
+    ],
+)
+def test_what_is_waited_for(wanted: Any, there: str) -> None:
+    asyncio.run(gpu_magic.wait_for(wanted))
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == there
+
+
+def test_one_of_the_gpus_is_waited_for() -> None:
+    assert "cuda:0 = GPU 2" in str(asyncio.run(gpu_magic.wait_for(gpu_magic.gpus()[2])))
+
+
+@pytest.mark.parametrize("wanted", [None, True, 2.5, {1, 2}, torch.tensor(1.5)])
+def test_what_can_t_be_waited_for_is_refused_at_the_call(wanted: Any) -> None:
+    with pytest.raises(ChoiceError, match=r"names no GPUs to wait for; try wait_for\(2\)"):
+        gpu_magic.wait_for(wanted)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"timeout": 1}, 'wait_for takes no timeout: within="30m" says how long it waits.'),
+        ({"wait": "1s"}, 'wait_for takes no wait: within="30m" says how long it waits.'),
+        ({"min_fre": "20GB"}, "wait_for takes no min_fre: did you mean min_free?"),
+    ],
+)
+def test_other_options_of_a_wait_are_refused_at_the_call(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ChoiceError) as refused:
+        gpu_magic.wait_for(2, **options)
+    assert str(refused.value) == said
+
+
+def test_a_wait_can_be_a_task() -> None:
+    async def chosen() -> str:
+        return str(await asyncio.create_task(gpu_magic.wait_for([3])))
+
+    assert "cuda:0 = GPU 3" in asyncio.run(chosen())
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "said"),
+    [
+        ("python 'x", {}, r"can't be divided into words \(no closing quotation\): give them as a list"),
+        (5, {}, r"a list of words, and not 5; try launch\('python train.py'\)"),
+        (b"true", {}, "a list of words, and not b'true'"),
+        ("true", {"env": "A=1"}, r"env='A=1' has no names with values; try env=\{"),
+        ("true", {"count": "2"}, r"count='2' is not a number of GPUs; try launch\(..., count=2\)"),
+        ("true", {"count": True}, "count=True is not a number of GPUs"),
+        ("true", {"cwd": 5}, "cwd=5 is not a folder"),
+    ],
+)
+def test_what_can_t_be_launched(command: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(LaunchError, match=said):
+        gpu_magic.launch(command, **options)
+    assert not gpu_magic.tasks()
+
+
+def test_engines_are_counted_in_whole_numbers() -> None:
+    with pytest.raises(LaunchError, match=r"count='2' is not a number of GPUs; try cluster\(..., count=2\)"):
+        gpu_magic.cluster(count="2")  # type: ignore[arg-type]
+
+
+def test_a_model_is_a_name() -> None:
+    with pytest.raises(ChoiceError, match="5 is not a name"):
+        gpu_magic.choose("auto:2", model=5)  # type: ignore[arg-type]
+
+
+def test_what_is_called_while_waiting_can_be_called() -> None:
+    with pytest.raises(ChoiceError, match="on_wait is called with a line, and 5 can't be; try on_wait=print"):
+        gpu_magic.choose("auto", wait="1s", on_wait=5)  # type: ignore[arg-type]
+
+
+def test_pandas_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="not installed: pip install pandas"):
+        gpu_magic.history().to_pandas()
+
+
+def test_a_clock_can_be_a_number() -> None:
+    with simulate("1xT4", clock=0) as machine:
+        machine.gpus[0].run("train.py", "maria", 1 << 30, work=50)
+        assert machine.clock() == 0.0
+        assert gpu_magic.gpus()[0].status == gpu_magic.gpus()[0].status
+
+
+def test_a_clock_is_nothing_else() -> None:
+    said = "clock='noon' is no number of seconds and no function; try clock=0"
+    with pytest.raises(SimulationError, match=said), simulate("1xT4", clock="noon"):
+        pass
