@@ -1,7 +1,7 @@
 """The loggers: what people change at INFO, what fails beneath them at DEBUG; silent unless somebody wants it.
 
 `logging.getLogger("gpu_magic")` is above all of them: `gpu_magic.process` (choices), `.claims`, `.launching`,
-`.engines`, `.restart`, `.devices` (what drivers refuse) and `.widget`.
+`.engines`, `.restart`, `.devices` (what drivers refuse), `.widget` and `.api` (where an error was raised).
 """
 
 from __future__ import annotations

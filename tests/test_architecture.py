@@ -27,6 +27,7 @@ ROOMS = [
     "errors",
     "interrupts",
     "log",
+    "public",
     # facts
     "devices",
     # decisions

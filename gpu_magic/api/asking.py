@@ -8,6 +8,7 @@ from gpu_magic.api.placing import gpu_free
 from gpu_magic.display.asking import Asked, GivenUp, Kept
 from gpu_magic.process import asking
 from gpu_magic.process.session import current
+from gpu_magic.public import public
 from gpu_magic.selection.normalize import normalize_request
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["ask", "give_up", "keep"]
 
 
+@public
 def ask(
     wanted: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance], text: str = ""
 ) -> Asked:
@@ -48,6 +50,7 @@ def ask(
     return Asked(asking.ask(current(), normalize_request(wanted), text))
 
 
+@public
 def give_up(
     wanted: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] | None = None,
 ) -> GivenUp:
@@ -76,6 +79,7 @@ def give_up(
     return GivenUp(giving, gpu_free() if giving.outcome is None else None)
 
 
+@public
 def keep() -> Kept:
     """Say no to all who ask for a GPU that this process has claimed.
 

@@ -10,6 +10,7 @@ from gpu_magic.display.gpus import Gpus
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
 from gpu_magic.process.session import current
 from gpu_magic.process.view import ask_guard, take_snapshot
+from gpu_magic.public import public
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,6 +36,7 @@ def gpus() -> Gpus: ...
 def gpus(*, cluster: Cluster) -> HostGpus: ...
 
 
+@public
 def gpus(*, cluster: Cluster | None = None) -> Gpus | HostGpus:
     """Return the machine's GPUs: an `Inventory` that shows itself as a table.
 
@@ -59,6 +61,7 @@ def gpus(*, cluster: Cluster | None = None) -> Gpus | HostGpus:
     return HostGpus(read_hosts(cluster))
 
 
+@public
 def guard() -> Guard:
     """Ask the CUDA driver whether a choice can still take effect in this process.
 
@@ -71,6 +74,7 @@ def guard() -> Guard:
     return ask_guard(current())
 
 
+@public
 def choose(
     wanted: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance],
     *,
@@ -217,7 +221,7 @@ def choose(
 
         restart_with_choice(outcome)
     why = bound.why if bound else ""
-    return choice_of(outcome, why, strict=strict, caller=sys._getframe(1))  # noqa: SLF001
+    return choice_of(outcome, why, strict=strict, caller=sys._getframe(2))  # noqa: SLF001 - 1 is `public`
 
 
 def _check_fits(wanted: Any, *, in_process: bool) -> None:
@@ -245,6 +249,7 @@ def choice_of(outcome: Outcome, bound: str = "", *, strict: bool, caller: FrameT
     return choice
 
 
+@public
 def panel() -> Panel:
     """Return a live panel of the GPUs, to choose them by clicking: the last line of a cell shows it.
 

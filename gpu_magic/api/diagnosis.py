@@ -10,6 +10,7 @@ from gpu_magic.diagnosis.gathering import Pages
 from gpu_magic.display.diagnosis import Diagnosis
 from gpu_magic.process import program
 from gpu_magic.process.session import current
+from gpu_magic.public import public
 
 if TYPE_CHECKING:
     from gpu_magic.diagnosis.facts import Program
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["doctor", "doctor_in"]
 
 
+@public
 def doctor() -> Diagnosis:
     """Look for what keeps this process from using GPUs as meant: driver, builds, variables, permissions.
 

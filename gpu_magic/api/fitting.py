@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import FitError
+from gpu_magic.public import public
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["bound_of", "fit", "fit_values", "named_values"]
 
 
+@public
 def fit(
     model: Any,
     *values: Any,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from gpu_magic.display.usage_history import History
+from gpu_magic.public import public
 from gpu_magic.usage.block import GpuTime
 from gpu_magic.usage.recorder import recorder
 
 __all__ = ["gpu_time", "history"]
 
 
+@public
 def gpu_time(label: str = "") -> GpuTime:
     """Measure a block: wall and CPU time, and how busy each GPU was, its peak of memory, and its energy.
 
@@ -35,6 +37,7 @@ def gpu_time(label: str = "") -> GpuTime:
     return GpuTime(label)
 
 
+@public
 def history() -> History:
     """Return what cells and blocks of this process have cost, the latest last: a thousand at most.
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from gpu_magic.errors import PlacementError
+from gpu_magic.public import public
 from gpu_magic.text import with_article
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ __all__ = ["devices_by_name", "devices_of", "gpu_free", "on_gpu", "to_cpu", "to_
 Result = TypeVar("Result")
 
 
+@public
 def on_gpu(
     wanted: str | int | Gpu | MigInstance | Iterable[str | int],
     *,
@@ -75,7 +77,7 @@ def on_gpu(
     if only is not None and not isinstance(only, str | Iterable):
         raise PlacementError(f"only={only!r:.40} names no frameworks; try only='torch'.")
     names = only if only is None or isinstance(only, str) else ",".join(str(name) for name in only)
-    caller = sys._getframe(1)  # noqa: SLF001 - what the block will use stands in its own code
+    caller = sys._getframe(2)  # noqa: SLF001 - what the block will use stands in its own code; 1 is `public`
     return OnGpu(
         normalize_device(wanted, device_of),
         only=None if names is None else read_only(names),
@@ -94,6 +96,7 @@ def devices_of(*things: object) -> Devices: ...
 def devices_of(*things: str, cluster: Cluster) -> ByEngine[Where]: ...
 
 
+@public
 def devices_of(*things: Any, cluster: Cluster | None = None) -> Devices | ByEngine[Where]:
     """Return on which devices variables live, in every framework, and how many bytes they take there.
 
@@ -168,6 +171,7 @@ def devices_by_name(variables: Mapping[str, object], budget: Budget | None = Non
     return {name: Devices(on_devices, labels(on_devices, machine)) for name, on_devices in memory.items()}
 
 
+@public
 def to_gpu(
     thing: Any, device: str | int | None = None, *, numpy: str | None = None, or_cpu: bool = False
 ) -> Any:
@@ -230,6 +234,7 @@ def to_gpu(
     return carry_out(planned(text, machine, make, or_cpu=or_cpu))[0]
 
 
+@public
 def to_cpu(thing: Any, *, numpy: str | None = None) -> Any:
     """Move a variable to the CPU: see `to_gpu`. CuPy's arrays become NumPy's."""
     return to_gpu(thing, "cpu", numpy=numpy)
@@ -243,6 +248,7 @@ def gpu_free(*, dry_run: bool = False, cluster: None = None) -> Freed: ...
 def gpu_free(*, dry_run: bool = False, cluster: Cluster) -> ByEngine[Freed]: ...
 
 
+@public
 def gpu_free(*, dry_run: bool = False, cluster: Cluster | None = None) -> Freed | ByEngine[Freed]:
     """Give memory back: what only IPython's history keeps, garbage, and what frameworks keep unused.
 

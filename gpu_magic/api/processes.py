@@ -11,6 +11,7 @@ from gpu_magic.errors import ProcessError, show_as
 from gpu_magic.process.ending import PATIENCE, endings, has_ended
 from gpu_magic.process.own_processes import OwnProcess, find_own_processes
 from gpu_magic.process.session import current
+from gpu_magic.public import public
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["end_process", "my_processes"]
 
 
+@public
 def my_processes() -> OwnProcesses:
     """Return the processes of this user that have memory on GPUs: this kernel, other notebooks, scripts.
 
@@ -37,6 +39,7 @@ def my_processes() -> OwnProcesses:
     return OwnProcesses(find_own_processes(current(), find_manager))
 
 
+@public
 def end_process(
     which: int | str | OwnProcess, *, kill: bool = False, confirm: Callable[[str], bool] | None = None
 ) -> EndedProcess:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpu_magic.errors import ClusterError, LaunchError
 from gpu_magic.process.session import current
+from gpu_magic.public import public
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+@public
 def launch(
     command: str | Iterable[str],
     *,
@@ -135,6 +137,7 @@ def _check_count(function: str, count: object) -> None:
         raise LaunchError(f"count={count!r:.40} is not a number of GPUs; try {function}(..., count=2).")
 
 
+@public
 def cluster(
     gpus: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] | Client | None = None,
     *,
@@ -194,6 +197,7 @@ def cluster(
     return _used(start(current(), wanted, count, force=force, keep=keep))
 
 
+@public
 def attach_cluster(name: str = "") -> Cluster:
     """Use the engines that another process has started with `cluster(keep=True)`, and that have outlived it.
 
@@ -225,6 +229,7 @@ def _used(made: Cluster) -> Cluster:
     return made
 
 
+@public
 def tasks() -> dict[str, BackgroundTask]:
     """Return what was started in the background, commands and cells, by name: what `%gpu_tasks` lists.
 
@@ -236,6 +241,7 @@ def tasks() -> dict[str, BackgroundTask]:
     return {task.name: task for task in started}
 
 
+@public
 def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
     fn: Callable[[Item], Result],
     items: Iterable[Item],

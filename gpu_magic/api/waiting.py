@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.api.choosing import choice_of
 from gpu_magic.process.session import current
 from gpu_magic.process.waiting import Waiting
+from gpu_magic.public import public, public_coroutine
 from gpu_magic.selection.duration import read_seconds
 from gpu_magic.selection.filters import check_filters
 from gpu_magic.selection.normalize import normalize_wait
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["wait_for"]
 
 
+@public
 def wait_for(
     wanted: int | str | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] = 1,
     *,
@@ -70,6 +72,7 @@ def wait_for(
     return _awaited(Waiting(current(), normalize_wait(wanted), read, seconds))
 
 
+@public_coroutine
 async def _awaited(waiting: Waiting) -> Choice:
     outcome = await waiting.wait_async()
     return choice_of(outcome, strict=False, caller=sys._getframe())  # noqa: SLF001

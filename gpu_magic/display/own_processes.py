@@ -13,6 +13,7 @@ from gpu_magic.display.table import html_block, title
 from gpu_magic.errors import ProcessError
 from gpu_magic.process.ending import this_kernel
 from gpu_magic.process.own_processes import devices_with_processes
+from gpu_magic.public import public
 from gpu_magic.text import age_text, bytes_text, listed, printable, since_text
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class OwnProcesses(Sequence["OwnProcess"]):
         """Return what a process is called: a kernel by its notebook."""
         return self._names.name(own.process)
 
+    @public
     def find(self, which: int | str) -> OwnProcess:
         """Return the process with a number or a name, as the table has it.
 

@@ -14,6 +14,7 @@ from gpu_magic.engines.engine import Engine, EngineNumber, capitalized, named
 from gpu_magic.engines.in_engine import begin
 from gpu_magic.engines.starter import CONTROLLER
 from gpu_magic.errors import ClusterError
+from gpu_magic.public import public
 from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Cluster:
         alive = self.alive
         return [engine for engine in self.engines.values() if engine not in alive]
 
+    @public
     def find(self, numbers: Iterable[int]) -> list[Engine]:
         """Return engines by their numbers.
 
@@ -104,6 +106,7 @@ class Cluster:
             raise ClusterError(f"There is no engine {unknown[0]}; there are {there}.")
         return [self.engines[number] for number in wanted]
 
+    @public
     def targets(self, numbers: Iterable[int] | None = None) -> list[EngineNumber]:
         """Return engines for a view of ipyparallel's, which shows their GPUs in front of their outputs.
 
@@ -146,6 +149,7 @@ class Cluster:
         """Whether `restart` can start engines anew: they were started by gpu_magic."""
         return self._starter.can_restart
 
+    @public
     def restart(self, numbers: Iterable[int] | None = None) -> list[Engine]:
         """End engines, whatever they do, and start them anew with their GPUs; return them.
 
@@ -177,12 +181,14 @@ class Cluster:
         return self.find(numbers)
 
     @property
+    @public
     def busy(self) -> list[Engine]:
         """The engines that run something, or have it in their queues, whoever has sent it."""
         self._check_controller()
         numbers = self.activity.busy()
         return [engine for engine in self.alive if engine.number in numbers]
 
+    @public
     def ask(self, function: Callable[..., T], *given: object) -> Answers[T]:
         """Call a function in each engine that runs nothing; the others can't answer, and are silent.
 
@@ -208,6 +214,7 @@ class Cluster:
         failed = [(self.engines[number], error) for number, error in answers.errors.items()]
         return notes + [f"{capitalized(engine.label)}: {error}." for engine, error in failed]
 
+    @public
     def interrupt(self, jobs: Any, numbers: Iterable[int] | None = None) -> list[Engine]:
         """Interrupt engines that run something; return those that go on after 5 s.
 
@@ -233,6 +240,7 @@ class Cluster:
         self._left = busy
         return busy
 
+    @public
     def stop(self) -> None:
         """End all engines, and return when nothing of them is left; others' engines are let go of."""
         self.is_stopped = True

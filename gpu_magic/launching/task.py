@@ -17,6 +17,7 @@ from gpu_magic.launching.guarded import Guarded
 from gpu_magic.launching.output import Output
 from gpu_magic.log import logger
 from gpu_magic.process.task import BackgroundTask
+from gpu_magic.public import public
 from gpu_magic.text import bytes_text, listed, printable
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ class Task(BackgroundTask):
             most = min(_MOST_AT_ONCE, max(0, most) + _MORE)
             self._ended.wait(_READ_AGAIN)
 
+    @public
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; return the exit code.
 
@@ -202,6 +204,7 @@ class Task(BackgroundTask):
         """Wait for its end, however it ends; return whether it has come before the timeout, in seconds."""
         return self._ended.wait(timeout)
 
+    @public
     def check(self) -> None:
         """Raise CommandFailed where it has failed, with the traceback of the rank that failed first."""
         if not self.has_failed:

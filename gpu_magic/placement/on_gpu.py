@@ -16,6 +16,7 @@ from gpu_magic.placement.block import IN_PYTHON, Block, Spelling
 from gpu_magic.placement.physical import LazySnapshot, locate
 from gpu_magic.placement.scope import Scope
 from gpu_magic.placement.uses import Evidence
+from gpu_magic.public import public
 from gpu_magic.selection.plain import without_brackets
 from gpu_magic.selection.target import CPU, LogicalDevice, Target, parse_targets
 from gpu_magic.text import listed
@@ -89,6 +90,7 @@ class OnGpu:
         """Whether a framework that the block imports could be unable to run there; all have a CPU."""
         return self._targets != (CPU,)
 
+    @public
     def scope(self) -> Scope:
         """Return a new run of the block, to be entered once.
 
@@ -125,6 +127,7 @@ class OnGpu:
         pairs = zip(self._targets, devices, strict=True)
         return listed(str(device) if target == device else f"{target} ({device})" for target, device in pairs)
 
+    @public
     def __enter__(self) -> Any:
         """Begin a block; return the device as the framework calls it that the block uses."""
         scope = self.scope().__enter__()
@@ -136,11 +139,13 @@ class OnGpu:
         self._runs.scopes.append(scope)
         return device
 
+    @public
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._runs.scopes.pop().__exit__(kind, error, trace)
 
+    @public
     def __call__(self, function: _Function) -> _Function:
         """Decorate a function: each call is a block of its own."""
         if isinstance(function, type) or not callable(function):

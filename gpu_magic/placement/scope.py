@@ -12,6 +12,7 @@ from gpu_magic.errors import PlacementError, PlacementWarning
 from gpu_magic.frameworks import get, imported, known
 from gpu_magic.frameworks.post_import import PostImportHook
 from gpu_magic.placement.block import backend_of
+from gpu_magic.public import public
 from gpu_magic.selection.target import CPU, LogicalDevice
 from gpu_magic.text import listed
 
@@ -74,6 +75,7 @@ class Scope:
         """Where the block runs: the CPU where the device can't be used, and that was allowed."""
         return self._block.devices
 
+    @public
     def __enter__(self) -> Self:
         frameworks = [framework for framework in imported() if self._block.is_meant(framework)]
         if problem := self._block.problem(frameworks):
@@ -91,6 +93,7 @@ class Scope:
         _running.scopes.append(self)
         return self
 
+    @public
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from gpu_magic.errors import MeasurementError
+from gpu_magic.public import public
 from gpu_magic.usage.recorder import recorder
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class GpuTime:
         self._usage: CellUsage | None = None
 
     @property
+    @public
     def usage(self) -> CellUsage:
         """What the block has cost, the last time.
 
@@ -47,10 +49,12 @@ class GpuTime:
             raise MeasurementError("What the block has cost is known when it has ended: with … as measured.")
         return self._usage
 
+    @public
     def __enter__(self) -> Self:
         self._running.append(recorder().begin(reset=True))
         return self
 
+    @public
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
