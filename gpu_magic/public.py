@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.log import logger
+from gpu_magic.spelling import in_python
 
 __all__ = ["public", "public_coroutine"]
 
@@ -21,6 +22,7 @@ _log = logger("api")
 def public(function: _Function) -> _Function:
     """Decorate a function or a method that users call.
 
+    Where the user has called it, and no magic, options are written as in Python: see `spelling`.
     Its errors say in one line what is wrong with what the user wrote: the frames beneath that are left out,
     and the logger `gpu_magic.api` has them at DEBUG. The user's own code that it has called stays in the
     traceback. A function that looks at its caller's frame finds it two frames up: one is the decorator's.
@@ -30,11 +32,15 @@ def public(function: _Function) -> _Function:
     def called(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         handled = sys.exception()
+        spelling = None if _package(sys._getframe(1)) == _OURS else in_python.set(True)  # noqa: SLF001
         try:
             return function(*args, **kwargs)
         except (GpuMagicError, TypeError) as error:
             _leave_out_frames(error, handled)
             raise  # without a name: so Python adds no frame for this line
+        finally:
+            if spelling is not None:
+                in_python.reset(spelling)
 
     return called  # type: ignore[return-value]
 
@@ -78,10 +84,14 @@ def _without(trace: TracebackType | None, packages: set[str]) -> TracebackType |
     """Return a traceback without the frames of some packages."""
     steps = []
     while trace is not None:
-        if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] not in packages:
+        if _package(trace.tb_frame) not in packages:
             steps.append(trace)
         trace = trace.tb_next
     kept = None
     for step in reversed(steps):
         kept = TracebackType(kept, step.tb_frame, step.tb_lasti, step.tb_lineno)
     return kept
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]

@@ -27,6 +27,7 @@ ROOMS = [
     "errors",
     "interrupts",
     "log",
+    "spelling",
     "public",
     # facts
     "devices",

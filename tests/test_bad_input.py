@@ -12,11 +12,13 @@ import pytest
 import torch
 
 import gpu_magic
-from gpu_magic.errors import ChoiceError, LaunchError, PlacementError, SimulationError
+from gpu_magic.errors import ChoiceError, GpuMagicError, LaunchError, PlacementError, SimulationError
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_magic.testing import Machine
 
@@ -149,3 +151,68 @@ def test_a_clock_is_nothing_else() -> None:
     said = "clock='noon' is no number of seconds and no function; try clock=0"
     with pytest.raises(SimulationError, match=said), simulate("1xT4", clock="noon"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: gpu_magic.choose("auto:2", min_free=60),
+            "min_free=60 is less than a MiB; try min_free='20GB', or 20GiB.",
+        ),
+        (
+            lambda: gpu_magic.wait_for(2, max_util=101),
+            "max_util=101 is not 0 to 100 percent; try max_util=10.",
+        ),
+        (
+            lambda: gpu_magic.wait_for(2, within="soon"),
+            "within='soon' is no time; try within='30m', or 90s, or 1h30m.",
+        ),
+        (
+            lambda: gpu_magic.choose(1, wait="soon"),
+            "wait='soon' is no time; try wait='30m', or 90s, or 1h30m.",
+        ),
+        (
+            lambda: gpu_magic.choose(1, memory_limit="much"),
+            "memory_limit='much' is not a size; try memory_limit='8GB', or 8GiB.",
+        ),
+        (
+            lambda: gpu_magic.launch("true", gpus="2,0", count=5),
+            "count=5 with 2 GPUs: from 1 to 2 of them can be used.",
+        ),
+        (
+            lambda: gpu_magic.choose("auto", fits=torch.nn.Linear(4, 2), min_free="1GB"),
+            "fits says how much min_free is: use one of the two.",
+        ),
+    ],
+)
+def test_python_s_options_are_written_as_in_python(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(GpuMagicError) as refused:
+        call()
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("%gpus auto:2 --min-free 60", "--min-free 60 is less than a MiB; try --min-free 20GB, or 20GiB."),
+        ("%gpus 1 --wait soon", "--wait soon is no time; try --wait 30m, or 90s, or 1h30m."),
+        (
+            "%gpus 1 --memory-limit much",
+            "--memory-limit much is not a size; try --memory-limit 8GB, or 8GiB.",
+        ),
+        ("%gpu_launch --gpus 2,0 -n 5 true", "-n 5 with 2 GPUs: from 1 to 2 of them can be used."),
+    ],
+)
+def test_a_magic_s_options_are_written_as_they_are_typed(
+    shell: InteractiveShell, typed: str, said: str
+) -> None:
+    shell.run_line_magic("load_ext", "gpu_magic")
+    result = shell.run_cell(typed)
+    assert str(result.error_in_exec) == said
+
+
+def test_python_in_a_cell_of_a_magic_is_python(shell: InteractiveShell) -> None:
+    shell.run_line_magic("load_ext", "gpu_magic")
+    result = shell.run_cell("%%on_gpu cpu\nimport gpu_magic\ngpu_magic.choose('auto', min_free=60)")
+    assert str(result.error_in_exec).startswith("min_free=60 is less")

@@ -11,6 +11,7 @@ from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedW
 from gpu_magic.process.session import current
 from gpu_magic.process.view import ask_guard, take_snapshot
 from gpu_magic.public import public
+from gpu_magic.spelling import option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -182,7 +183,7 @@ def choose(
     bound = None
     if fits is not None:
         if min_free is not None:
-            raise ChoiceError("--fits says how much --min-free is: use one of the two.")
+            raise ChoiceError(f"{option('fits')} says how much {option('min_free')} is: use one of the two.")
         _check_fits(wanted, in_process=in_process)
         bound = bound_of(fits)
         min_free = bound.min_free
@@ -205,7 +206,8 @@ def choose(
     text = normalize_request(wanted)
     outcome: Outcome
     if wait is not None and (in_process or dry_run):
-        raise ChoiceError("--wait goes neither with --in-process nor with --dry-run.")
+        others = f"with {option('in_process')} nor with {option('dry_run')}"
+        raise ChoiceError(f"{option('wait')} goes neither {others}.")
     try:
         if wait is not None:
             waiting = Waiting(current(), text, options, read_seconds(wait))
@@ -230,7 +232,7 @@ def _check_fits(wanted: Any, *, in_process: bool) -> None:
     from gpu_magic.selection.request import Auto, parse
 
     if in_process:
-        raise ChoiceError("An in-process choice keeps to no bound: omit --fits.")
+        raise ChoiceError(f"An in-process choice keeps to no bound: omit {option('fits')}.")
     if not isinstance(parse(normalize_request(wanted)), Auto):
         raise ChoiceError("--fits goes with auto; try auto --fits model.")
 

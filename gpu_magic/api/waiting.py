@@ -68,7 +68,7 @@ def wait_for(
     check_wait_options(options)
     read = Options(**options)
     check_filters(read)
-    seconds = None if within is None else read_seconds(within)
+    seconds = None if within is None else read_seconds(within, "within")
     return _awaited(Waiting(current(), normalize_wait(wanted), read, seconds))
 
 

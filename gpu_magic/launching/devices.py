@@ -13,6 +13,7 @@ from gpu_magic.process.view import read_for_auto, take_snapshot
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import Auto, Named, parse
 from gpu_magic.selection.select import select
+from gpu_magic.spelling import option
 from gpu_magic.text import counted
 
 if TYPE_CHECKING:
@@ -78,14 +79,17 @@ def _select(
     held = session.claims.held
     selection = select(request, machine, inherited, options, grant=grant, held=held)
     if selection.devices is UNKNOWN:
-        raise LaunchError("Which GPUs these are can't be known here: name them, as --gpus 0,1.")
+        raise LaunchError(f"Which GPUs these are can't be known here: name them, as {option('gpus', '0,1')}.")
     if not selection.devices:
-        raise LaunchError("A launch needs a GPU: name some, as --gpus 0,1, or run the command by itself.")
+        some = option("gpus", "0,1")
+        raise LaunchError(f"A launch needs a GPU: name some, as {some}, or run the command by itself.")
     if count is None or count == len(selection.devices):
         return selection
     if not 1 <= count <= len(selection.devices):
         there = counted(len(selection.devices), "GPU")
-        raise LaunchError(f"-n {count} with {there}: from 1 to {len(selection.devices)} of them can be used.")
+        raise LaunchError(
+            f"{option('count', count)} with {there}: from 1 to {len(selection.devices)} of them can be used."
+        )
     return select(_named(selection.devices[:count]), machine, inherited, options, grant=grant)
 
 
@@ -110,14 +114,16 @@ def _visible(snapshot: Snapshot) -> tuple[int | str, ...]:
     """Return what names the devices that this process has, in the order of `cuda:i`."""
     names = snapshot.kernel.names
     if names is UNKNOWN:
-        raise LaunchError("Which GPUs this process has can't be known: name them, as --gpus 0,1.")
+        raise LaunchError(
+            f"Which GPUs this process has can't be known: name them, as {option('gpus', '0,1')}."
+        )
     if snapshot.problem:
         raise LaunchError(snapshot.problem)
     by_uuid = {device.uuid: device for device in snapshot.devices}
     order = sorted(names, key=lambda uuid: int(names[uuid].removeprefix("cuda:")))
     found = [by_uuid[uuid] for uuid in order if uuid in by_uuid]
     if not found:
-        raise LaunchError("No GPU is visible in this process: name some, as --gpus 0,1.")
+        raise LaunchError(f"No GPU is visible in this process: name some, as {option('gpus', '0,1')}.")
     return _named(found).identifiers
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from gpu_magic.errors import ChoiceError
+from gpu_magic.spelling import option
 
 __all__ = ["duration_text", "read_seconds"]
 
@@ -13,8 +14,15 @@ _NAMES = (r"d(?:ays?)?", r"h(?:(?:ou)?rs?)?", r"m(?:in(?:ute)?s?)?", r"s(?:ec(?:
 _PARTS = re.compile(r"\s*".join(rf"(?:(\d{{1,6}})\s*{name})?" for name in _NAMES), re.IGNORECASE)
 
 
-def read_seconds(duration: str | float) -> float:
+def read_seconds(duration: str | float, name: str = "wait") -> float:
     """Return the seconds of `30m`, `1h30m`, `2d`, `30 min`; a number is seconds.
+
+    Parameters
+    ----------
+    duration
+        What was given.
+    name
+        The option that it was given to.
 
     Raises
     ------
@@ -29,7 +37,9 @@ def read_seconds(duration: str | float) -> float:
     parts = match.groups("0") if match else ()
     seconds = sum(int(part) * unit for part, unit in zip(parts, _UNITS.values(), strict=False))
     if not seconds:
-        raise ChoiceError(f"--wait {duration} is no time; try --wait 30m, or 90s, or 1h30m.")
+        raise ChoiceError(
+            f"{option(name, duration)} is no time; try {option(name, '30m')}, or 90s, or 1h30m."
+        )
     return float(seconds)
 
 

@@ -9,6 +9,7 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.reasons import used_by
 from gpu_magic.selection.size import read_size, size_as_typed, size_meant
+from gpu_magic.spelling import option
 from gpu_magic.text import MIB, bytes_text
 
 if TYPE_CHECKING:
@@ -32,12 +33,13 @@ def check_filters(options: Options) -> None:
     size = None if options.min_free is None else read_size(options.min_free)
     if options.min_free is not None and (size is None or 0 < size < MIB):
         what = "not a size" if size is None else "less than a MiB"
-        better = size_meant(options.min_free, "20GB")
-        raise ChoiceError(f"--min-free {options.min_free} is {what}; try --min-free {better}.")
+        better = option("min_free", size_meant(options.min_free, "20GB"))
+        raise ChoiceError(f"{option('min_free', options.min_free)} is {what}; try {better}.")
     if options.model is not None and not isinstance(options.model, str):
-        raise ChoiceError(f"--model {options.model!r:.40} is not a name; try --model A100.")
+        raise ChoiceError(f"{option('model', options.model)} is not a name; try {option('model', 'A100')}.")
     if options.max_util is not None and _percent(options.max_util) is None:
-        raise ChoiceError(f"--max-util {options.max_util} is not 0 to 100 percent; try --max-util 10.")
+        given = option("max_util", options.max_util)
+        raise ChoiceError(f"{given} is not 0 to 100 percent; try {option('max_util', 10)}.")
 
 
 def why_not(device: Device, options: Options) -> str:

@@ -9,6 +9,7 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.size import read_size, size_as_typed, size_meant
+from gpu_magic.spelling import option
 from gpu_magic.text import bytes_text
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
     if not growth and limit is None:
         return MemorySettings()
     if not devices:
-        option = "--growth" if limit is None else f"--memory-limit {limit}"
-        raise ChoiceError(f"{option} goes with GPUs that are named; try %gpus all {option}.")
+        asked = "--growth" if limit is None else f"--memory-limit {limit}"
+        raise ChoiceError(f"{asked} goes with GPUs that are named; try %gpus all {asked}.")
     if limit is None:
         return MemorySettings(growth=True, gpus=len(devices))
     size = _size(limit)
@@ -88,15 +89,15 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
             raise ChoiceError(f"{device.label} does not report its memory, so no limit can be set.")
         if size > device.memory_total:
             there = bytes_text(device.memory_total)
-            raise ChoiceError(f"--memory-limit {limit} is more than {device.label} has: {there}.")
+            raise ChoiceError(f"{option('memory_limit', limit)} is more than {device.label} has: {there}.")
     largest = max(device.memory_total for device in devices if device.memory_total is not UNKNOWN)
     return MemorySettings(growth, size, size / largest, len(devices), limit)
 
 
 def _size(limit: str | int) -> int:
-    size, better = read_size(limit), size_meant(limit, "8GB")
+    size, given, better = read_size(limit), option("memory_limit", limit), size_meant(limit, "8GB")
     if size is None:
-        raise ChoiceError(f"--memory-limit {limit} is not a size; try --memory-limit {better}.")
+        raise ChoiceError(f"{given} is not a size; try {option('memory_limit', better)}.")
     if size < _LEAST:
-        raise ChoiceError(f"--memory-limit {limit} is less than any framework starts with; try {better}.")
+        raise ChoiceError(f"{given} is less than any framework starts with; try {better}.")
     return size
