@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections import deque
 from functools import cache, partial
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
@@ -15,6 +16,9 @@ from gpu_magic.magics.incomplete import goes_with, with_hyphens
 from gpu_magic.magics.meant import EXAMPLES, is_unclear, option_meant
 from gpu_magic.selection.request import WORDS as REQUESTS
 from gpu_magic.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
 
 __all__ = [
     "FLAG",
@@ -197,14 +201,18 @@ def read_command(magic: str, line: str) -> SimpleNamespace:
     values = _defaults(magic).copy()
     while words and _is_option(words[0]):
         _read_option(magic, words.popleft(), words, values)
-        if values["background"] in LAUNCHERS:
-            launcher = values["background"]
-            raise refusal(f"--background needs a name; try {magic} --background NAME {launcher} …")
-    if words and values.get("gpus") and re.fullmatch(r"[0-9]{1,3}", words[0]):
-        raise refusal(f"GPUs are separated by commas; try --gpus {values['gpus']},{words[0]}.")
+        name = values["background"]
+        if name in LAUNCHERS or (name and _is_command(name, words, names_of(magic))):
+            raise refusal(f"--background needs a name; try {magic} --background NAME {name} …")
     if found := re.search(r"[|<>;&]+", re.sub(_QUOTED, "", typed)):
         raise refusal(f"{found[0]} is a shell's, and there is none: {magic} bash -c '…' starts one.")
     return SimpleNamespace(**values, command=list(words))
+
+
+def _is_command(name: str, words: Sequence[str], options: Container[str]) -> bool:
+    """Return whether what stands for a task's name is a program, and what follows is none and no option."""
+    follows = words[0] if words else ""
+    return bool(shutil.which(name)) and not (follows.partition("=")[0] in options or shutil.which(follows))
 
 
 def read_count(typed: str | None) -> int | None:

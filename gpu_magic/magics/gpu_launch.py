@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +22,7 @@ from gpu_magic.process.session import current
 from gpu_magic.process.tasks import tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from types import SimpleNamespace
 
     from IPython.core.interactiveshell import InteractiveShell
@@ -32,6 +34,8 @@ __all__ = ["GpuLaunchMagic"]
 
 # Programs that know $NAMES and {…} themselves.
 _HAVE_THEIR_OWN = ("sh", "bash", "dash", "zsh", "fish", "awk", "gawk", "mawk", "perl")
+
+_NO_SHELL = "is handed over as it stands: there is no shell here, bash -c '…' starts one."
 
 
 class GpuLaunchMagic:
@@ -89,7 +93,7 @@ class GpuLaunchMagic:
         is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
         instead = "--gpus 0,1 before the command takes others"
         about_gpus = gpu_notes(task.devices, instead, is_chosen=is_chosen)
-        for note in (*about_gpus, *_notes_on(options.command), *task.notes):
+        for note in (*about_gpus, *_notes_on(options, line), *task.notes):
             print(note)
         if options.background:
             print(f"{task.name} runs; %gpu_tasks {task.name} shows what it writes.")
@@ -179,8 +183,9 @@ class GpuLaunchMagic:
         task.check()
 
 
-def _notes_on(words: Sequence[str]) -> Iterator[str]:
+def _notes_on(options: SimpleNamespace, line: str) -> Iterator[str]:
     """Say what of a line is handed over as it stands, though it looks like something else."""
+    words = options.command
     if not words or Path(words[0]).name in _HAVE_THEIR_OWN:
         return
     text = " ".join(words[1:])
@@ -190,4 +195,16 @@ def _notes_on(words: Sequence[str]) -> Iterator[str]:
             "knows all of them, and $NAMES as well."
         )
     elif found := re.search(r"\$\{?[A-Za-z_]\w*", text):
-        yield f"{found[0]} is handed over as it stands: there is no shell here, bash -c '…' starts one."
+        yield f"{found[0]} {_NO_SHELL}"
+    # In quotes it would stay one, and is no word of the line.
+    elif patterns := [word for word in line.split() if word in words[1:] and _has_files(word, options.cwd)]:
+        yield f"{patterns[0]} {_NO_SHELL}"
+
+
+def _has_files(word: str, folder: str | None) -> bool:
+    """Return whether a shell would put files in the place of a word."""
+    if not glob.has_magic(word):
+        return False
+    # pathlib raises for `~nobody`, and takes no absolute pattern.
+    where = os.path.join(os.path.expanduser(folder or "."), word)  # noqa: PTH111, PTH118
+    return any(glob.iglob(where))  # noqa: PTH207

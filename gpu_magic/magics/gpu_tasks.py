@@ -36,8 +36,8 @@ class GpuTasksMagic:
 
         %gpu_tasks               list all
         %gpu_tasks NAME          show what a command has written, or the value of a cell
-        %gpu_tasks NAME --wait   wait for its end, and fail where it has failed; without a name, wait for the
-                                 end of all. An interrupt ends the waiting alone
+        %gpu_tasks NAME --wait   wait for its end, show the same, and fail where it has failed; without a
+                                 name, wait for the end of all. An interrupt ends the waiting alone
         %gpu_tasks NAME --stop   end a command with all that it has started; interrupt a cell
         """
         __tracebackhide__ = True
@@ -57,35 +57,46 @@ class GpuTasksMagic:
             )
             return
         if options.wait:
-            _wait(found, is_named=bool(options.request))
+            waited = found if options.request else [task for task in found if task.is_running]
+            _join(waited)
+            if options.request:
+                self._show_output(found[0])
+            _tell(found, waited)
             if options.request:
                 _show_result(found[0])
             return
         if options.stop:
             found[0].stop()
         elif options.request:
-            if isinstance(found[0], Task):
-                show_output(found[0], in_kernel=hasattr(self._shell, "kernel"))
+            self._show_output(found[0])
             _show_result(found[0])
         _list(found)
 
+    def _show_output(self, task: BackgroundTask) -> None:
+        if isinstance(task, Task):
+            show_output(task, in_kernel=hasattr(self._shell, "kernel"))
 
-def _wait(found: Sequence[BackgroundTask], *, is_named: bool) -> None:
-    """Wait for the end of all, and say how each has ended; of the first that has failed, an error says it.
 
-    Where none is named, what had failed before is no error again.
-    """
+def _join(waited: Sequence[BackgroundTask]) -> None:
+    """Wait for the end of all."""
     __tracebackhide__ = True
-    waited = found if is_named else [task for task in found if task.is_running]
     try:
         for task in waited:
             while not task.join(_AGAIN):  # Python can miss an interrupt that comes as it begins to wait
                 pass
     except KeyboardInterrupt as interrupt:
-        running = ", ".join(task.name for task in found if task.is_running)
+        running = ", ".join(task.name for task in waited if task.is_running)
         text = f"KeyboardInterrupt: {running} runs on; %gpu_tasks NAME --stop ends it."
         show_as(interrupt, text)
         raise
+
+
+def _tell(found: Sequence[BackgroundTask], waited: Sequence[BackgroundTask]) -> None:
+    """Say how each has ended; of the first that was waited for and has failed, an error says it.
+
+    Where none is named, what had failed before is no error again.
+    """
+    __tracebackhide__ = True
     failed = [task for task in waited if task.has_failed]
     _list([task for task in found if task not in failed[:1]])
     for task in failed:

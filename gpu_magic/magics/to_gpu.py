@@ -55,7 +55,7 @@ class ToGpuMagics:
         %to_cpu model optimizer   move these
         --all, --dry-run          as there
         """
-        self._move(read("%to_cpu", line), device="cpu")
+        self._move(read("%to_cpu", line), device="cpu", magic="%to_cpu")
 
     def _move(self, options: SimpleNamespace, **more: Any) -> None:
         report = self._try(MoveRequest(options.request, all=options.all, dry_run=options.dry_run, **more))

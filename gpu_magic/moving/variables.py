@@ -24,7 +24,7 @@ __all__ = ["MoveReport", "MoveRequest", "ProgressBar", "move_variables"]
 
 
 class MoveRequest(NamedTuple):
-    """What `%to_gpu` was asked for.
+    """What `%to_gpu` or `%to_cpu` was asked for.
 
     Parameters
     ----------
@@ -40,6 +40,8 @@ class MoveRequest(NamedTuple):
         Report what would move, and change nothing.
     or_cpu
         Move to the CPU where the device can't be used, and print that in a line.
+    magic
+        What was typed, as an error shows it.
 
     """
 
@@ -49,6 +51,7 @@ class MoveRequest(NamedTuple):
     converts: str | None = None
     dry_run: bool = False
     or_cpu: bool = False
+    magic: str = "%to_gpu"
 
 
 class MoveReport(NamedTuple):
@@ -168,7 +171,7 @@ def _add(request: MoveRequest, plan: Plan, names: Names) -> list[tuple[str, str]
             f"--all is every variable, and {request.names} is also named: use one of the two."
         )
     if not request.all and not request.names:
-        raise PlacementError("Which variables? %to_gpu model batch names them, --all is every one.")
+        raise PlacementError(f"Which variables? {request.magic} model batch names them, --all is every one.")
     if request.names:
         for name, value in names.read(request.names).items():
             plan.add(name, value)

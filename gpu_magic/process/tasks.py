@@ -52,6 +52,8 @@ class Tasks:
         word, _, rest = name.partition(" ")
         if word in ("stop", "wait") and rest:
             raise LaunchError(f"There is no task {name}; try %gpu_tasks {rest} --{word}.")
+        if word in self._tasks and rest in ("stop", "wait"):
+            raise LaunchError(f"There is no task {name}; try %gpu_tasks {word} --{rest}.")
         if rest:
             raise LaunchError(f"Name one task: {word}, for example.")
         known = ", ".join(self._tasks)

@@ -85,6 +85,13 @@ def test_the_traceback_of_the_rank_that_failed_comes_with_the_error(kernel: Kern
         ("LR=1 python -V", "LR=1 sets a variable: write --env LR=1, or for GPUs --gpus."),
         ("python -m torch.distributed.run --nproc_per_node 8 show.py", "contradicts the 4 GPUs"),
         ("--background python -V", "--background needs a name; try %gpu_launch --background NAME python …"),
+        ("--background true", "--background needs a name; try %gpu_launch --background NAME true …"),
+        (
+            "--background bash -c 'sleep 1'",
+            "--background needs a name; try %gpu_launch --background NAME bash …",
+        ),
+        ("'python -V'", "python -V is one word, as it is in quotes: leave them out."),
+        ("2,0 python -V", "2,0 names GPUs, and no program: write --gpus 2,0 before the command."),
         ("--gpus 2 0 python -V", "GPUs are separated by commas; try --gpus 2,0."),
         ("--gpus 7 python -V", "There is no GPU 7"),
         ("--cwd /nowhere python -V", "/nowhere is not a folder."),
@@ -322,6 +329,11 @@ def test_what_only_looks_like_something_is_said(kernel: Kernel) -> None:
     assert kernel.run(f"{show} $HOME").stdout.startswith(
         "$HOME is handed over as it stands: there is no shell"
     )
+    kernel.run("open('one.py', 'w').close()")
+    said = kernel.run(f"{show} *.py").stdout
+    assert said.startswith("*.py is handed over as it stands: there is no shell here, bash -c")
+    for word in "'*.py'", "*.nothing", "one.py":
+        assert "handed over" not in kernel.run(f"{show} {word}").stdout, word
     for typed in ("> out.log", "| tail -1", "&& date", "2>&1"):
         assert "is a shell's, and there is none" in kernel.run(f"{show} {typed}").stderr, typed
     assert kernel.run(f"{show} '|'").stdout == "['|']\n"
@@ -370,6 +382,26 @@ def test_all_that_run_in_the_background_are_waited_for(kernel: Kernel) -> None:
     assert kernel.run("%gpu_tasks --wait").status == "ok"  # it was said
     assert kernel.run("%gpu_tasks three --wait").status == "ok"
     assert "Name one task: one, for example." in kernel.run("%gpu_tasks one two").stderr
+    for word in "stop", "wait":
+        assert f"try %gpu_tasks one --{word}." in kernel.run(f"%gpu_tasks one {word}").stderr
+
+
+def test_a_task_can_have_the_name_of_a_program(kernel: Kernel) -> None:
+    kernel.run(LOAD)
+    for line in "test printenv CUDA_VISIBLE_DEVICES", "test --gpus 1 printenv CUDA_VISIBLE_DEVICES":
+        assert kernel.run(f"%gpu_launch --background {line}").status == "ok", line
+        kernel.run("%gpu_tasks test --wait")
+
+
+def test_a_task_that_is_waited_for_shows_what_it_wrote(kernel: Kernel) -> None:
+    kernel.run(f"{LOAD}\n%gpu_launch --background ok python -c 'print(5)'")
+    lines = kernel.run("%gpu_tasks ok --wait").stdout.splitlines()
+    assert lines[0] == "5"
+    assert lines[1].startswith("ok: python -c 'print(5)': done")
+    kernel.run("%gpu_launch --background bad python -c 'print(6); raise SystemExit(3)'")
+    reply = kernel.run("%gpu_tasks bad --wait")
+    assert reply.stdout == "6\n"
+    assert "failed with exit code 3" in reply.errors[0]
 
 
 def test_a_failure_is_an_error_again_only_where_the_task_is_named(kernel: Kernel) -> None:

@@ -92,6 +92,7 @@ def test_names_attributes_and_items(kernel: Kernel) -> None:
     [
         ("%to_gpu modle", "modle is not a variable here; did you mean model?"),
         ("%to_gpu", "Which variables? %to_gpu model batch names them, --all is every one."),
+        ("%to_cpu", "Which variables? %to_cpu model batch names them, --all is every one."),
         ("%to_gpu model.weigth", "model.weigth raises AttributeError: 'Sequential' object has no attribute 'weigth'"),
         ("%to_gpu batch['z']", "batch['z'] raises KeyError: 'z'"),
         ("%to_gpu model.parameters()", "model.parameters() is not a variable, attribute or item, and what is moved needs a name"),
