@@ -39,7 +39,7 @@ class Asked:
 
     def __repr__(self) -> str:
         claims = self._asking.claims
-        of = listed(owner_text(claim.owner, claim.notebook) for claim in claims)
+        of = listed(owner_text("you" if claim.is_own else claim.owner, claim.notebook) for claim in claims)
         numbers = ",".join(device.number_text for device in self.devices)
         return printable(
             f"Asked for {labels(self.devices)}: {of}. The answer is shown with a later cell of yours. "

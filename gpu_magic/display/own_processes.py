@@ -40,8 +40,8 @@ class OwnProcesses(Sequence["OwnProcess"]):
     """
 
     def __init__(self, found: Found) -> None:
-        self._processes, self._others, self._machine = found
-        self._names = ProcessNames(own.process for own in found.processes)
+        self._processes, self._others, self._machine, self._claimants = found
+        self._names = ProcessNames(own.process for own in (*found.processes, *found.claimants))
 
     @overload
     def __getitem__(self, place: int) -> OwnProcess: ...
@@ -61,7 +61,7 @@ class OwnProcesses(Sequence["OwnProcess"]):
 
     @public
     def find(self, which: int | str) -> OwnProcess:
-        """Return the process with a number or a name, as the table has it.
+        """Return the process with a number or a name, as the table has it, or the lines of claims below it.
 
         Raises
         ------
@@ -71,11 +71,14 @@ class OwnProcesses(Sequence["OwnProcess"]):
         """
         text = str(which).strip()
         number = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
+        all_of_them = (*self._processes, *self._claimants)
         if number is not None:
-            found = [own for own in self if own.pid == number]
+            found = [own for own in all_of_them if own.pid == number]
         else:
-            found = [own for own in self if self.name(own) == text] or [
-                own for own in self if own.process.is_kernel and f"/{own.notebook}".endswith(f"/{text}")
+            found = [own for own in all_of_them if self.name(own) == text] or [
+                own
+                for own in all_of_them
+                if own.process.is_kernel and f"/{own.notebook}".endswith(f"/{text}")
             ]
         if len(found) == 1:
             return found[0]
@@ -86,7 +89,7 @@ class OwnProcesses(Sequence["OwnProcess"]):
         if owner is not None:
             whose = "not known to be yours" if owner is UNKNOWN else f"{owner}'s, and not yours"
             raise ProcessError(f"Process {text} is {whose}, so it can't be ended from here.")
-        yours = listed(f"{own.pid} ({self.name(own)})" for own in self)
+        yours = listed(f"{own.pid} ({self.name(own)})" for own in all_of_them)
         raise ProcessError(f"You have no process {text} on a GPU{f'; yours: {yours}' * bool(yours)}.")
 
     def check_can_end(self, own: OwnProcess) -> None:
@@ -106,7 +109,8 @@ class OwnProcesses(Sequence["OwnProcess"]):
     def described(self, own: OwnProcess) -> str:
         """Return `train.py (pid 4711, 12.4 GiB on GPU 3)`, `the kernel of train.ipynb (…)`."""
         memory = ", ".join(f"{_size(size)} on {device.label}" for device, size in own.memory.items())
-        return f"{self.called(own)} (pid {own.pid}, {memory})"
+        has = memory or f"claims {listed(device.label for device in own.claimed)}"
+        return f"{self.called(own)} (pid {own.pid}, {has})"
 
     def called(self, own: OwnProcess) -> str:
         """Return `train.py`, `the kernel of train.ipynb`."""
@@ -170,8 +174,10 @@ class OwnProcesses(Sequence["OwnProcess"]):
             labels = listed(device.label for device, _ in claimed)
             since = since_text(min(claim.since for _, claim in claimed))
             name = notebook or "another process"
+            can_end = not self._machine.simulated and any(own.pid == pid for own in self._claimants)
+            ends = f"; %gpus --end {pid} ends it" if can_end else ""
             yield printable(
-                f"Claimed by you in {name} (pid {pid}), without memory there: {labels}, since {since}."
+                f"Claimed by you in {name} (pid {pid}), without memory there: {labels}, since {since}{ends}."
             )
 
     @property

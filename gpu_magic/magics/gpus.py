@@ -53,8 +53,8 @@ class GpusMagic:
         %gpus --cluster    show the GPUs of all hosts that engines run on: see %gpu_cluster
         %gpus --mine       show your own processes on the GPUs: other notebooks, scripts, this kernel; and
                            what they have claimed
-        %gpus --end 4711   end one of them, by its number or its name, after a question; --yes ends it without
-                           one, and --kill one that has not ended
+        %gpus --end 4711   end one of them, also one that only claims GPUs, by its number or its name, after a
+                           question; --yes ends it without one, and --kill one that has not ended
         %gpus 3 --ask      ask who has claimed GPU 3 for it; a text may follow. Their next cell says so, and
                            their panel
         %gpus --give-up    give up what others ask for: free its memory, end the claim, choose the rest;

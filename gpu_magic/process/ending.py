@@ -53,7 +53,7 @@ class Endings:
         pid: int,
         started: int,
         *,
-        is_meant: Callable[[Device], bool] = lambda _: True,
+        is_meant: Callable[[Device], bool] | None = None,
         kill: bool = False,
     ) -> None:
         """Send a process TERM or KILL.
@@ -63,7 +63,8 @@ class Endings:
         pid, started
             The process, and when it was started: see `ProcessDetail`.
         is_meant
-            Returns whether a device is one of those that it has to be on.
+            Returns whether a device is one of those that it has to be on; None: it has to be on a device, or
+            have claimed one.
         kill
             Whether to send KILL, as TERM was of no use.
 
@@ -96,7 +97,9 @@ class Endings:
             self._asked.pop(next(iter(self._asked)))
         self._asked.setdefault((pid, started), time.monotonic())
 
-    def _check(self, pid: int, started: int, is_meant: Callable[[Device], bool], *, kill: bool) -> None:
+    def _check(
+        self, pid: int, started: int, is_meant: Callable[[Device], bool] | None, *, kill: bool
+    ) -> None:
         """Raise ProcessError where the process that has this number now may not be sent the signal."""
         if pid == os.getpid():
             raise ProcessError(this_kernel(pid))
@@ -107,10 +110,13 @@ class Endings:
         listed = {
             process.pid
             for device in machine.devices
-            if is_meant(device) and device.status.processes is not UNKNOWN
+            if (is_meant is None or is_meant(device)) and device.status.processes is not UNKNOWN
             for process in device.status.processes
         }
-        if pid not in listed:
+        # Who holds a claim the system's kernel says.
+        claims = [claim for device in machine.devices for claim in device.status.claims if claim.is_own]
+        has_claimed = is_meant is None and any(claim.pid == pid for claim in claims)
+        if pid not in listed and not has_claimed:
             raise ProcessError(f"Process {pid} is not on the GPU any more; nothing was sent to it.")
         detail = process_detail(session, pid)
         if not detail.is_own:

@@ -6,17 +6,18 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.devices.processes import numbers_are_ours
+from gpu_magic.devices.processes import gpu_process, numbers_are_ours
+from gpu_magic.devices.status import GpuProcess
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ProcessError
-from gpu_magic.process.view import read_machine
+from gpu_magic.process.view import look_up_process, read_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterator, Mapping
 
+    from gpu_magic.devices.claim import Claim
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device
-    from gpu_magic.devices.status import GpuProcess
     from gpu_magic.devices.unknown import Unknown
     from gpu_magic.process.session import Session
 
@@ -41,22 +42,25 @@ class Manager(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnProcess:
-    """A process of this user that has memory on GPUs.
+    """A process of this user that has memory on GPUs, or has claimed some.
 
     Parameters
     ----------
     process
-        As the driver lists it on the first of its devices.
+        As the driver lists it on the first of its devices; of one that only claims them, as it is known here.
     memory
         Bytes on each device; UNKNOWN where the driver does not give it.
     manager
         What in this kernel has started it; None where nothing here has, or nothing that is kept.
+    claimed
+        Of a process without memory on any device, those that it has claimed.
 
     """
 
     process: GpuProcess
     memory: Mapping[Device, int | Unknown]
     manager: Manager | None = None
+    claimed: tuple[Device, ...] = ()
 
     @property
     def pid(self) -> int:
@@ -95,12 +99,15 @@ class Found(NamedTuple):
         The owners of all other processes that are listed, by number.
     machine
         The machine.
+    claimants
+        This user's other processes that have claimed devices, without memory on any.
 
     """
 
     processes: tuple[OwnProcess, ...]
     others: Mapping[int, str | Unknown]
     machine: Inventory
+    claimants: tuple[OwnProcess, ...] = ()
 
 
 def find_own_processes(session: Session, find_manager: Callable[[GpuProcess], Manager | None]) -> Found:
@@ -138,7 +145,27 @@ def find_own_processes(session: Session, find_manager: Callable[[GpuProcess], Ma
         tuple(OwnProcess(process, memory[process.pid], find_manager(process)) for process in own),
         {pid: process.owner for pid, process in first.items() if process not in own},
         machine,
+        tuple(_claimants(session, machine, first, find_manager)),
     )
+
+
+def _claimants(
+    session: Session,
+    machine: Inventory,
+    listed: Container[int],
+    find_manager: Callable[[GpuProcess], Manager | None],
+) -> Iterator[OwnProcess]:
+    """Yield this user's processes that have claimed devices, and that the driver lists on none."""
+    claims: dict[int, tuple[Claim, list[Device]]] = {}
+    for device in devices_with_processes(machine):
+        for claim in device.status.claims:
+            if claim.is_own and claim.pid is not UNKNOWN and claim.pid not in listed:
+                claims.setdefault(claim.pid, (claim, []))[1].append(device)
+    for pid, (claim, devices) in claims.items():
+        process = gpu_process(pid, look_up_process(session, pid), 0)
+        if not process.is_own:  # on a simulated machine nothing is known of it
+            process = GpuProcess(pid, claim.notebook or UNKNOWN, claim.owner, 0)
+        yield OwnProcess(process, {}, find_manager(process), tuple(devices))
 
 
 def devices_with_processes(machine: Inventory) -> Iterator[Device]:

@@ -49,7 +49,7 @@ def refused(kernel: Kernel, line: str) -> str:
 def test_who_asks_is_read_with_the_next_cell_and_in_the_table(two: tuple[Kernel, Kernel]) -> None:
     holder, asker = two
     assert said(asker, "%gpus 3 --ask 'my deadline is tonight'") == (
-        f"Asked for GPU 3: {ME} (train.ipynb). The answer is shown with a later cell of yours. "
+        "Asked for GPU 3: you (train.ipynb). The answer is shown with a later cell of yours. "
         "%gpus 3 --wait 30m waits until nobody else has it.\n"
     )
     asks = rf"{ME} \(eval.ipynb\) asks for GPU 3, since \d\d:\d\d: my deadline is tonight"
@@ -108,7 +108,7 @@ def test_one_answer_ends_a_note_for_two_gpus_of_one_kernel(
     two: tuple[Kernel, Kernel], start_kernel: Kernels
 ) -> None:
     holder, asker = two
-    assert said(asker, "%gpus 3,1 --ask").startswith(f"Asked for GPU 3 and GPU 1: {ME} (train.ipynb). ")
+    assert said(asker, "%gpus 3,1 --ask").startswith("Asked for GPU 3 and GPU 1: you (train.ipynb). ")
     said(holder, "%gpus --keep")
     said(asker, "1")
     third = start_kernel()

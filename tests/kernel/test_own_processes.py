@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.claims.holders import STAYS, as_nobody, end
 from tests.conftest import LIMIT, ROOT
 from tests.machine import CARDS, Driver, environment
 from tests.processes import (
@@ -27,7 +29,6 @@ from tests.processes import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.kernel.conftest import Kernel, Reply
 
@@ -250,6 +251,53 @@ def test_a_process_that_gets_the_number_during_the_question_is_left_alone(
         answer = kernel.client._recv_reply(message, timeout=LIMIT)
         assert another.poll() is None
     assert "is another one than was shown" in answer["content"]["evalue"]
+
+
+def test_a_notebook_that_only_claims_gpus_ends_by_its_name(
+    kernel: Kernel, start_kernel: Callable[..., Kernel]
+) -> None:
+    other = start_kernel(JPY_SESSION_NAME="/home/maria/other.ipynb")
+    other.run("%load_ext gpu_magic\n%gpus 2")
+    pid = other.pid
+    shown = kernel.run("%gpus --mine").text
+    assert f"Claimed by you in other.ipynb (pid {pid}), without memory there: GPU 2, since " in shown
+    assert shown.endswith(f"; %gpus --end {pid} ends it.")
+    reply = kernel.run("%gpus --end other.ipynb", answer="y")
+    assert reply.asked == [f"End the kernel of other.ipynb (pid {pid}, claims GPU 2)? [y/N] "]
+    assert reply.stdout.startswith(f"The kernel of other.ipynb (pid {pid}) has ended.")
+    until(lambda: not other.is_alive())
+    assert "Claimed" not in kernel.run("%gpus --mine").text
+
+
+def test_a_process_that_claims_no_gpu_any_more_is_left_alone(
+    kernel: Kernel, start_kernel: Callable[..., Kernel], tmp_path: Path
+) -> None:
+    other = start_kernel(JPY_SESSION_NAME="/home/maria/other.ipynb")
+    other.run("%load_ext gpu_magic\n%gpus 2")
+    pid = other.pid
+    waits = "def go(question):\n    pathlib.Path('asked').touch()\n"
+    waits += "    while not pathlib.Path('go').exists(): time.sleep(0.05)\n    return True"
+    kernel.run(f"import gpu_magic, pathlib, time\n{waits}")
+    message = kernel.client.execute(f"gpu_magic.end_process({pid}, confirm=go)")
+    until((tmp_path / "asked").exists)
+    other.run("%gpus reset")
+    (tmp_path / "go").touch()
+    answer = kernel.client._recv_reply(message, timeout=LIMIT)
+    assert "is not on the GPU any more; nothing was sent to it." in answer["content"]["evalue"]
+    assert other.is_alive()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_another_user_s_claim_is_nothing_to_end(kernel: Kernel) -> None:
+    code = f"claims = Claims()\nassert not claims.hold([{CARDS[2].uuid!r}])\n"
+    pid = int(as_nobody(code + STAYS, Path(os.environ["GPU_MAGIC_CLAIMS"])))
+    try:
+        assert "GPU 2 is claimed by nobody" in kernel.run("%load_ext gpu_magic\n%gpus 2 --dry-run").stdout
+        assert "Claimed" not in kernel.run("%gpus --mine").text
+        line = refusal(kernel.run(f"%gpus --end {pid} --yes"))
+    finally:
+        end(pid)
+    assert line == f"You have no process {pid} on a GPU."
 
 
 def test_an_interrupt_while_it_waits_says_that_the_signal_was_sent(kernel: Kernel, tmp_path: Path) -> None:
