@@ -7,34 +7,38 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import json
 import os
 import shlex
 import shutil
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import gpu_magic
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.display.gpu_record import record_of
+from gpu_magic.display.table import problem_text
 from gpu_magic.errors import CommandFailed, GpuMagicError
+from gpu_magic.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpu_magic.devices.model import Device
     from gpu_magic.launching.prepared import Prepared
     from gpu_magic.launching.task import Task
+    from gpu_magic.process.wait import Wait
 
 __all__ = ["EXAMPLES", "RUN_OPTIONS", "main"]
 
 EXAMPLES = """
 examples:
-  gpu-magic                                         the GPUs, and who uses them
-  gpu-magic run --gpus auto:2 -- torchrun train.py  one process for each of two free GPUs
-  gpu-magic run --gpus 2,0 -- python train.py       one process, whose cuda:0 is GPU 2
-  gpu-magic doctor                                  what is wrong with the GPU set-up, and how to fix it
+  gpu-magic                                          the GPUs, and who uses them
+  gpu-magic run --gpus auto:2 -- torchrun train.py   one process for each of two free GPUs
+  gpu-magic run --gpus 2,0 -- python train.py        one process, whose cuda:0 is GPU 2
+  gpu-magic run --gpus auto --wait 2h -- ./train.sh  on one GPU, once one is free
+  gpu-magic doctor                                   what is wrong with the GPU set-up, and how to fix it
 """
 
 
@@ -46,6 +50,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 _ACTIONS = ("run", "doctor")
+_BETWEEN_LINES = 60.0  # seconds, of a wait
 # Those of `gpu-magic run`, which stand before the command: their names, and what argparse is told of each.
 RUN_OPTIONS: dict[tuple[str, ...], dict[str, Any]] = {
     ("--gpus",): {"help": "as after %%gpus: 2,0 or auto:2; without it, those that this shell has"},
@@ -62,8 +67,23 @@ RUN_OPTIONS: dict[tuple[str, ...], dict[str, Any]] = {
         "help": "a variable for the command",
     },
     ("--cwd",): {"metavar": "FOLDER", "help": "where it is run"},
+    ("--only-free",): {
+        "action": "store_true",
+        "help": "only GPUs that nobody else uses or has claimed; without enough of them nothing is started",
+    },
+    ("--min-free",): {"metavar": "20GB", "help": "with auto: GPUs with so much free memory"},
+    ("--wait",): {
+        "metavar": "30m",
+        "help": "wait so long until they are free, or have the memory of --min-free, and start it then",
+    },
     ("--force",): {"action": "store_true", "help": "allow GPUs outside CUDA_VISIBLE_DEVICES"},
     ("--dry-run",): {"action": "store_true", "help": "say what would be run"},
+}
+# The options of each action, for what is close to one of them.
+_OPTIONS = {
+    None: ("--json", "--version", "--help"),
+    "run": (*(name for names in RUN_OPTIONS for name in names), "--help"),
+    "doctor": ("--report", "--json", "--help"),
 }
 
 
@@ -77,7 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if action not in (None, *_ACTIONS):
         print(f"gpu-magic: {_meant(action, words)}", file=sys.stderr)
         return 2
-    options = _parser().parse_args(words)
+    _accept_any_text()
+    options = _read(words)
     try:
         if options.action == "doctor":
             return _doctor(options)
@@ -85,6 +106,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GpuMagicError as error:
         print(f"gpu-magic: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # a command that has started gets its interrupts itself
+        if options.action == "run":
+            print("gpu-magic: Interrupted; nothing was started.", file=sys.stderr)
+        return 128 + signal.SIGINT
     except BrokenPipeError:  # who has read it, as `head` does, is gone; so nothing is to be written at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
@@ -97,10 +122,31 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"gpu-magic: {message}; {self.prog} --help explains the options.\n")
 
 
+def _accept_any_text() -> None:
+    """Have what a terminal's encoding lacks shown as `?`: names come from the machine and can be any."""
+    for stream in sys.stdout, sys.stderr:
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
+
+
+def _read(words: Sequence[str]) -> argparse.Namespace:
+    """Read a line; what is no option is said with the help of the action that it was typed for."""
+    parser = _parser()
+    options, unknown = parser.parse_known_args(words)
+    if not unknown:
+        return options
+    name = unknown[0].partition("=")[0]
+    close = difflib.get_close_matches(name, _OPTIONS[options.action], n=1)
+    hint = f"; did you mean {close[0]}?" if close else ";"
+    program = " ".join(filter(None, ("gpu-magic", options.action)))
+    said = f"unrecognized arguments: {' '.join(unknown)}{hint} {program} --help explains the options."
+    print(f"gpu-magic: {one_line(said)}", file=sys.stderr)
+    raise SystemExit(2)
+
+
 def _meant(action: str, words: Sequence[str]) -> str:
     """Return what is said of a first word that is no action."""
     from gpu_magic.selection.request import is_request
-    from gpu_magic.text import one_line
 
     if close := difflib.get_close_matches(action, _ACTIONS, n=1):
         hint = f"did you mean gpu-magic {close[0]}?"
@@ -125,7 +171,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gpu-magic {gpu_magic.__version__}")
     actions = parser.add_subparsers(dest="action", metavar=", ".join(_ACTIONS))
-    run = actions.add_parser("run", help="run a command: gpu-magic run --help")
+    run = actions.add_parser(
+        "run", usage="%(prog)s [options] -- COMMAND", help="run a command: gpu-magic run --help"
+    )
     for names, settings in RUN_OPTIONS.items():
         run.add_argument(*names, **settings)
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="torchrun train.py")
@@ -154,6 +202,7 @@ def _run(options: argparse.Namespace) -> int:
     """Run a command to its end; pass signals on to it."""
     from gpu_magic.display.gpu_notes import gpu_notes
     from gpu_magic.display.task_output import RankLines
+    from gpu_magic.launching.devices import Free
     from gpu_magic.launching.prepare import prepare
     from gpu_magic.process.environment import variables_now
     from gpu_magic.process.session import current
@@ -166,6 +215,7 @@ def _run(options: argparse.Namespace) -> int:
         options.count,
         each=options.each,
         force=options.force,
+        free=Free(options.only_free, options.min_free, options.wait, _WaitingLines().show),
         dry_run=options.dry_run,
         variables=dict(options.env),
         folder=options.cwd,
@@ -191,6 +241,19 @@ def _run(options: argparse.Namespace) -> int:
             print(f"gpu-magic: {failure}", file=sys.stderr)
     code = task.code or 0
     return code if code >= 0 else 128 - code  # as shells report a signal
+
+
+class _WaitingLines:
+    """Says for whom a command waits: at first, and when that has changed, at most once a minute."""
+
+    def __init__(self) -> None:
+        self._said, self._next_at = "", 0.0
+
+    def show(self, wait: Wait) -> None:
+        """Say it, unless it was said, or something else was just now."""
+        if wait.holders != self._said and time.monotonic() >= self._next_at:
+            self._said, self._next_at = wait.holders, time.monotonic() + _BETWEEN_LINES
+            print(f"Waiting for {wait.wanted}: {wait.holders}; Ctrl+C ends it.", file=sys.stderr, flush=True)
 
 
 def _start(prepared: Prepared) -> Task:
@@ -219,34 +282,8 @@ def _start(prepared: Prepared) -> Task:
 
 def _show(*, as_json: bool) -> int:
     found = gpu_magic.gpus()
-    records = [_record(device) for device in found.devices] if as_json else []
+    if as_json and (problem := problem_text(found) or found.limitation):
+        print(f"gpu-magic: {problem}", file=sys.stderr)
+    records = [record_of(device) for device in found.devices] if as_json else []
     print(json.dumps(records, indent=2) if as_json else found, flush=True)
     return 0
-
-
-def _record(device: Device) -> dict[str, Any]:
-    """Return a device as JSON has it; null for what the driver would not tell."""
-    status = device.status
-    processes = None if status.processes is UNKNOWN else status.processes
-    return {
-        "index": device.index if isinstance(device, Gpu) else None,
-        "vendor": device.vendor if isinstance(device, Gpu) else "nvidia",
-        "gpu": device.index if isinstance(device, Gpu) else device.gpu_index,
-        "uuid": _known(device.uuid),
-        "name": _known(device.name),
-        "memory_total": _known(device.memory_total),
-        "memory_used": _known(status.memory_used),
-        "utilization": _known(status.utilization),
-        "temperature": _known(status.temperature),
-        "power": _known(status.power),
-        "problem": device.problem if isinstance(device, Gpu) else "",
-        "processes": processes
-        and [
-            {name: _known(getattr(one, name)) for name in ("pid", "name", "owner", "memory")}
-            for one in processes
-        ],
-    }
-
-
-def _known(value: object) -> object:
-    return None if value is UNKNOWN else value

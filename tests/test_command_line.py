@@ -51,6 +51,8 @@ def test_it_shows_the_gpus() -> None:
         ("python x.py", "a command is run by gpu-magic run -- python x.py"),
         ("nothing", "alone it shows the GPUs, run runs a command on some, and doctor says what is wrong."),
         ("--foo", "unrecognized arguments: --foo; gpu-magic --help explains the options."),
+        ("run --gpsu 2 -- true", "--gpsu; did you mean --gpus? gpu-magic run --help explains the options."),
+        ("doctor --jsno", "--jsno; did you mean --json? gpu-magic doctor --help explains the options."),
         ("run -n x y", "invalid int value: 'x'; gpu-magic run --help explains the options."),
     ],
 )
@@ -179,6 +181,31 @@ def test_a_command_that_a_signal_ends_is_reported_as_shells_do() -> None:
         (["run", "--gpus", "9", "--", "true"], "There is no GPU 9: this machine has GPUs 0 to 3."),
         (["run", "--", "no-such-program"], "There is no program no-such-program here"),
         (["run"], "Nothing to launch is named"),
+        (["run", "--gpus", "2", "0", "--", "true"], "GPUs are separated by commas; try --gpus 2,0."),
+        (
+            ["run", "2,0", "--", "true"],
+            "2,0 names GPUs, and no program: write --gpus 2,0 before the command.",
+        ),
+        (["run", "--", "-n", "2", "true"], "-n stands where the command begins: options go before that"),
+        (["run", "python k.py"], "python k.py is one word, as it is in quotes: leave them out."),
+        (["run", "printenv X"], "printenv X is one word, as it is in quotes: leave them out."),
+        (["run", "--gpus", "0", "no-such program"], "There is no program no-such program here"),
+        (["run", "--gpus", "auto:4", "--only-free", "--", "true"], "and only 3 can be picked; try auto:3;"),
+        (["run", "--gpus", "auto:4", "--only-free", "--", "true"], " --wait 30m waits until there are 4."),
+        (["run", "--gpus", "0,2", "--only-free", "--", "true"], "Not free: GPU 2 (in use by aisha"),
+        (
+            ["run", "--gpus", "auto:4", "--min-free", "60GB", "--", "true"],
+            "only 3 can be picked; try auto:3;",
+        ),
+        (["run", "--min-free", "1GB", "--", "true"], "goes with auto; try --gpus auto --min-free 1GB."),
+        (["run", "--gpus", "auto", "--wait", "soon", "--", "true"], "--wait soon is no time; try --wait 30m"),
+        (["run", "--gpus", "auto:9", "--wait", "1h", "--", "true"], "auto:9 asks for 9, and only 4 can be"),
+        (["run", "--gpus", "all", "--wait", "1h", "--", "true"], "--wait goes with auto and with GPUs by"),
+        (["run", "--dry-run", "--wait", "1h", "--", "true"], "--wait goes not with --dry-run"),
+        (
+            ["run", "--gpus", "2", "--wait", "1s", "--", "true"],
+            "Waited 1 s for GPU 2 in vain: in use by aisha",
+        ),
         (["run", "--env", "LR", "--", "true"], "LR is not NAME=value"),
         (["run", "torchrun", "-n", "1", "a.py"], "-n is not torchrun's: write it before torchrun."),
     ],
@@ -222,3 +249,75 @@ def test_the_doctor_s_report_and_json() -> None:
         found = json.loads(run(*words)[1])
         assert found["facts"]["machine"]["simulated"] == "4xA100-80GB"
     assert run("doctor", "--json", "--report")[0] == 2
+
+
+@pytest.fixture
+def no_driver() -> dict[str, str]:
+    return {"GPU_MAGIC_SIMULATE": ""}
+
+
+def test_without_a_driver_each_action_says_why(no_driver: dict[str, str]) -> None:
+    said = "No GPU can be seen, as NVML is not here"
+    status, out, _ = run(**no_driver)
+    assert (status, said in out) == (0, True)
+    assert out.endswith(" To try gpu_magic without a GPU: GPU_MAGIC_SIMULATE=8xA100-80GB gpu-magic.\n")
+    for words in (["run", "true"], ["run", "--gpus", "1", "true"], ["run", "--gpus", "auto", "true"]):
+        status, out, err = run(*words, **no_driver)
+        assert (status, out, err.startswith(f"gpu-magic: {said}")) == (2, "", True), words
+        assert "%env" not in err
+    status, out, err = run("--json", **no_driver)
+    assert (status, out, err.startswith(f"gpu-magic: {said}")) == (0, "[]\n", True)
+
+
+def test_a_variable_that_hides_all_gpus_is_named_with_what_shows_them() -> None:
+    empty = (
+        "it was started with CUDA_VISIBLE_DEVICES empty (no GPU); unset CUDA_VISIBLE_DEVICES in the shell,"
+    )
+    assert empty in run("run", "true", CUDA_VISIBLE_DEVICES="")[2]
+    assert empty in run("run", "--gpus", "0,1", "true", CUDA_VISIBLE_DEVICES="")[2]
+    by_slurm = run("run", "true", CUDA_VISIBLE_DEVICES="", SLURM_JOB_ID="7")[2]
+    assert "CUDA_VISIBLE_DEVICES empty (no GPU)." in by_slurm  # who has emptied it knows why
+
+
+def test_a_terminal_that_lacks_characters_gets_others() -> None:
+    status, out, err = run(PYTHONIOENCODING="ascii")
+    assert (status, err) == (0, "")
+    assert " 30?C " in out
+
+
+def test_in_a_shell_there_is_no_kernel() -> None:
+    assert "  In this process  " in run()[1]
+
+
+def test_the_usage_has_the_command() -> None:
+    assert run("run", "--help")[1].startswith("usage: gpu-magic run [options] -- COMMAND\n")
+
+
+def test_a_command_starts_once_its_gpus_are_free() -> None:
+    with start(
+        "run", "--gpus", "0,1", "--", sys.executable, "-c", "print('there', flush=True); input()"
+    ) as first:
+        assert first.stdout
+        assert first.stdout.readline() == "there\n"
+        assert "Not free: GPU 1 (claimed by you" in run("run", "--gpus", "1,3", "--only-free", "true")[2]
+        show = ["printenv", "CUDA_VISIBLE_DEVICES"]
+        waits = [
+            start("run", "--gpus", "auto:3", "--wait", "10m", "--", *show),
+            start("run", "--gpus", "1,3", "-n", "1", "--wait", "10m", "--", *show),
+        ]
+        said = [process.stderr.readline() for process in waits if process.stderr]
+        assert said[0].startswith("Waiting for 3 free GPUs: GPU 0 and GPU 1 (claimed by you")
+        assert said[1].startswith("Waiting for GPU 1: claimed by you")
+        assert all(line.endswith("; Ctrl+C ends it.\n") for line in said)
+        first.communicate("\n", timeout=LIMIT)
+        outs = [process.communicate(timeout=LIMIT)[0] for process in waits]
+    assert outs == ["0,1,3\n", "1\n"]
+
+
+def test_an_interrupt_ends_a_wait_in_one_line() -> None:
+    process = start("run", "--gpus", "2", "--wait", "10m", "--", "true")
+    assert process.stderr
+    assert process.stderr.readline().startswith("Waiting for GPU 2: in use by aisha")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=LIMIT)
+    assert (process.returncode, err) == (130, "gpu-magic: Interrupted; nothing was started.\n")

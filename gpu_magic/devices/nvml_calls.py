@@ -36,8 +36,7 @@ _NOT_AVAILABLE = (None, pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value)
 NO_LIBRARY = (
     "No GPU can be seen, as NVML is not here "
     "(libnvidia-ml.so.1 of the NVIDIA driver). In a container that has a GPU, "
-    "NVIDIA_DRIVER_CAPABILITIES=compute,utility adds it. "
-    "To try gpu_magic without a GPU: %env GPU_MAGIC_SIMULATE=8xA100-80GB, then %gpus."
+    "NVIDIA_DRIVER_CAPABILITIES=compute,utility adds it."
 )
 NOT_LOADED = (
     "The NVIDIA driver is installed and not loaded: "

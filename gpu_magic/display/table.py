@@ -10,6 +10,7 @@ import html
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpu_magic.devices.nvml_calls import NO_LIBRARY
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.notes import how_to_answer, note_text
 from gpu_magic.display.rows import UNKNOWN_TEXT, Row, rows
@@ -24,9 +25,20 @@ if TYPE_CHECKING:
     from gpu_magic.devices.unknown import Unknown
     from gpu_magic.process.view import Snapshot
 
-__all__ = ["COLUMNS", "Column", "as_html", "as_text", "html_block", "html_table", "text_table", "title"]
+__all__ = [
+    "COLUMNS",
+    "Column",
+    "as_html",
+    "as_text",
+    "html_block",
+    "html_table",
+    "problem_text",
+    "text_table",
+    "title",
+]
 
 _ALL = ": all GPUs"
+_SIMULATED = "GPU_MAGIC_SIMULATE=8xA100-80GB"
 _LONGEST_MASK = 400  # characters: eight UUIDs and more
 
 
@@ -75,7 +87,15 @@ COLUMNS = (
 
 def as_text(snapshot: Snapshot) -> str:
     """Return the table as text, for a terminal."""
-    return "\n".join([title(snapshot), *text_table({"": rows(snapshot)}), *_footer_text(snapshot)])
+    table = text_table({"": rows(snapshot)}, _columns(snapshot))
+    return "\n".join([title(snapshot), *table, *_footer_text(snapshot)])
+
+
+def _columns(snapshot: Snapshot) -> Sequence[Column]:
+    """Return the columns as this process names itself: in a shell and in a script there is no kernel."""
+    if snapshot.kernel.program != "python":
+        return COLUMNS
+    return [column._replace(heading=column.heading.replace("kernel", "process")) for column in COLUMNS]
 
 
 def text_table(groups: Mapping[str, Iterable[Row]], columns: Sequence[Column] = COLUMNS) -> list[str]:
@@ -122,7 +142,8 @@ def as_html(snapshot: Snapshot) -> str:
         for name, text in _facts(snapshot)
     )
     facts = f"<table class='gm-facts'><tbody>{facts}</tbody></table>" if facts else ""
-    return html_block(title(snapshot), html_table({"": rows(snapshot)}) + facts, _notes(snapshot))
+    table = html_table({"": rows(snapshot)}, _columns(snapshot))
+    return html_block(title(snapshot), table + facts, _notes(snapshot))
 
 
 def html_block(title: str, body: str, notes: Iterable[str]) -> str:
@@ -211,9 +232,19 @@ def _mask(mask: str | None) -> str:
     )
 
 
+def problem_text(snapshot: Snapshot) -> str:
+    """Return why no GPU can be read, and without a driver how gpu_magic can be tried; empty where one can."""
+    if NO_LIBRARY not in snapshot.problem:
+        return snapshot.problem
+    is_shell = snapshot.kernel.program == "python"
+    typed = f"{_SIMULATED} gpu-magic" if is_shell else f"%env {_SIMULATED}, then %gpus"
+    return f"{snapshot.problem} To try gpu_magic without a GPU: {typed}."
+
+
 def _notes(snapshot: Snapshot) -> list[str]:
     asked = [*map(note_text, snapshot.asked), *how_to_answer(snapshot.asked)]
-    return [*filter(None, (snapshot.problem, snapshot.limitation)), *snapshot.kernel.notes, *asked]
+    problems = filter(None, (problem_text(snapshot), snapshot.limitation))
+    return [*problems, *snapshot.kernel.notes, *asked]
 
 
 def _footer_text(snapshot: Snapshot) -> Iterator[str]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpu_magic.claims.turns import pick_in_turn
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.errors import LaunchError
-from gpu_magic.process.view import read_for_auto, take_snapshot
+from gpu_magic.errors import ChoiceError, LaunchError, NotFreeError
+from gpu_magic.process.view import read_for_auto, read_machine, take_snapshot
+from gpu_magic.process.wait import Wait, options_of_wait, or_wait
+from gpu_magic.selection.allotment import Allotment
+from gpu_magic.selection.duration import read_seconds
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import Auto, Named, parse
 from gpu_magic.selection.select import select
@@ -17,10 +21,9 @@ from gpu_magic.spelling import option
 from gpu_magic.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gpu_magic.claims.held import Claims
-    from gpu_magic.claims.turns import Taken
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device
     from gpu_magic.process.session import Session
@@ -28,11 +31,40 @@ if TYPE_CHECKING:
     from gpu_magic.selection.request import Request
     from gpu_magic.selection.select import Selection
 
-__all__ = ["divide", "pick"]
+__all__ = ["Free", "divide", "pick"]
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Which GPUs are free enough for a command, and how long it waits for them: options as those of `%gpus`.
+
+    Parameters
+    ----------
+    only_free
+        Those that nobody else uses or has claimed, another command of this process included.
+    min_free
+        With `auto`: those with so much free memory, "20GB" or bytes.
+    wait
+        How long to wait for them, "30m" or in seconds; None: they have to be free now.
+    on_wait
+        Is called with the wait, each time that they were looked at in vain.
+
+    """
+
+    only_free: bool = False
+    min_free: str | int | None = None
+    wait: str | float | None = None
+    on_wait: Callable[[Wait], None] = lambda _: None
 
 
 def pick(
-    session: Session, gpus: str | None, count: int | None, *, force: bool, claims: Claims | None = None
+    session: Session,
+    gpus: str | None,
+    count: int | None,
+    *,
+    force: bool,
+    claims: Claims | None = None,
+    free: Free | None = None,
 ) -> Selection:
     """Return the GPUs for a command.
 
@@ -48,34 +80,87 @@ def pick(
         Allow GPUs outside what this process was started with.
     claims
         Claims them, unless this process wants none.
+    free
+        Which of them are free enough, and how long to wait for them.
 
     Raises
     ------
     ChoiceError
         They can't be chosen.
+    NotFreeError
+        Others have them, also after the wait.
     LaunchError
         There are not that many.
 
     """
-    request = None if gpus is None else parse(gpus)
-    if not isinstance(request, Auto):
-        snapshot = take_snapshot(session)
-        request = request or Named(_visible(snapshot))
-        selection = _select(session, request, snapshot, count, force=force)
-        return _claim(session, selection, claims, is_alone=False)
-    machine = read_for_auto(session)
+    request: Request = Named(_visible(session, take_snapshot(session))) if gpus is None else parse(gpus)
+    free = free or Free()
+    options = Options(force=force, only_free=free.only_free, min_free=free.min_free)
+    if isinstance(request, Named) and count in range(1, len(request.identifiers)):
+        request = Named(request.identifiers[:count])  # the others need not be free
+    if free.min_free is not None and not isinstance(request, Auto):
+        size = free.min_free
+        raise LaunchError(f"--min-free {size} goes with auto; try --gpus auto --min-free {size}.")
+    if free.wait is None:
+        try:
+            return _pick(session, request, count, options, claims)
+        except NotFreeError as error:
+            raise or_wait(error, request) from None
+    if not isinstance(request, Auto | Named):
+        raise LaunchError("--wait goes with auto and with GPUs by number; try --gpus auto:2 --wait 30m.")
+    seconds = read_seconds(free.wait)
+    wait = Wait(request, options, seconds)
+    while True:
+        machine = read_for_auto(session)
+        try:
+            return _pick(session, request, count, options_of_wait(options), claims, machine=machine)
+        except NotFreeError as error:
+            wait.note(machine, error.holders)
+        except ChoiceError:  # it will never do; the same is said of what was typed
+            _pick(session, request, count, options, None, machine=machine)
+            raise
+        free.on_wait(wait)
+        time.sleep(wait.next_pause())
 
-    def pick(taken: Taken) -> Selection:
-        selection = _select(session, request, machine.with_claims(taken), count, force=force)
-        return _claim(session, selection, claims, is_alone=True)
 
-    return pick_in_turn(session.claims, pick) if claims else pick(session.claims.taken())
+def _pick(
+    session: Session,
+    request: Request,
+    count: int | None,
+    options: Options,
+    claims: Claims | None,
+    *,
+    machine: Inventory | None = None,
+) -> Selection:
+    """Return the GPUs for a command as they are now; see `pick`.
+
+    Parameters
+    ----------
+    session, request, count, options, claims
+        What is asked for.
+    machine
+        The machine, where it was read for this just now.
+
+    """
+    is_alone = isinstance(request, Auto) or options.only_free
+    if machine is None:
+        machine = read_for_auto(session) if is_alone else read_machine(session)
+
+    def choose(machine: Inventory) -> Selection:
+        selection = _select(session, request, machine, count, options)
+        return _claim(session, selection, claims, is_alone=is_alone)
+
+    if not is_alone:
+        return choose(machine)
+    if claims is None:
+        return choose(machine.with_claims(session.claims.taken()))
+    return pick_in_turn(session.claims, lambda taken: choose(machine.with_claims(taken)))
 
 
 def _select(
-    session: Session, request: Request, machine: Inventory, count: int | None, *, force: bool
+    session: Session, request: Request, machine: Inventory, count: int | None, options: Options
 ) -> Selection:
-    options, inherited, grant = Options(force=force), session.inherited, session.grant
+    inherited, grant = session.inherited, session.grant
     held = session.claims.held
     selection = select(request, machine, inherited, options, grant=grant, held=held)
     if selection.devices is UNKNOWN:
@@ -83,14 +168,15 @@ def _select(
     if not selection.devices:
         some = option("gpus", "0,1")
         raise LaunchError(f"A launch needs a GPU: name some, as {some}, or run the command by itself.")
-    if count is None or count == len(selection.devices):
-        return selection
-    if not 1 <= count <= len(selection.devices):
+    if count is not None and not 1 <= count <= len(selection.devices):
         there = counted(len(selection.devices), "GPU")
         raise LaunchError(
             f"{option('count', count)} with {there}: from 1 to {len(selection.devices)} of them can be used."
         )
-    return select(_named(selection.devices[:count]), machine, inherited, options, grant=grant)
+    if count is None or count == len(selection.devices):
+        return selection
+    first, plain = _named(selection.devices[:count]), Options(force=options.force)
+    return select(first, machine, inherited, plain, grant=grant)
 
 
 def _claim(session: Session, selection: Selection, claims: Claims | None, *, is_alone: bool) -> Selection:
@@ -110,19 +196,22 @@ def divide(selection: Selection) -> list[Selection]:
     ]
 
 
-def _visible(snapshot: Snapshot) -> tuple[int | str, ...]:
+def _visible(session: Session, snapshot: Snapshot) -> tuple[int | str, ...]:
     """Return what names the devices that this process has, in the order of `cuda:i`."""
+    if snapshot.problem:
+        raise LaunchError(snapshot.problem)
     names = snapshot.kernel.names
     if names is UNKNOWN:
         raise LaunchError(
             f"Which GPUs this process has can't be known: name them, as {option('gpus', '0,1')}."
         )
-    if snapshot.problem:
-        raise LaunchError(snapshot.problem)
     by_uuid = {device.uuid: device for device in snapshot.devices}
     order = sorted(names, key=lambda uuid: int(names[uuid].removeprefix("cuda:")))
     found = [by_uuid[uuid] for uuid in order if uuid in by_uuid]
     if not found:
+        allotment = Allotment(snapshot, session.inherited, session.grant)
+        if allotment.devices == () and snapshot.devices:
+            raise LaunchError(f"No GPU is visible in this process: {allotment.sentence}{allotment.unset}.")
         raise LaunchError(f"No GPU is visible in this process: name some, as {option('gpus', '0,1')}.")
     return _named(found).identifiers
 

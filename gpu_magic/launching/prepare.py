@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_magic.claims.held import Claims
 from gpu_magic.errors import LaunchError
-from gpu_magic.launching.devices import divide, pick
+from gpu_magic.launching.devices import Free, divide, pick
 from gpu_magic.launching.launchers import Command, plan_command
 from gpu_magic.launching.prepared import Prepared, Process
 from gpu_magic.launching.run_folder import RunFolder
+from gpu_magic.selection.request import is_request
 from gpu_magic.selection.visible import NAMES
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ def prepare(
     *,
     each: bool,
     force: bool,
+    free: Free | None = None,
     dry_run: bool = False,
     variables: Mapping[str, str],
     folder: str | None,
@@ -59,6 +63,8 @@ def prepare(
         Start the command once for each GPU, which it sees alone.
     force
         Allow GPUs outside what this process was started with.
+    free
+        Which of them are free enough, and how long to wait for them; None: all are.
     dry_run
         Claim no GPU, as the command is not going to be launched.
     variables
@@ -76,6 +82,9 @@ def prepare(
         One line that says why it can't be launched.
 
     """
+    _check_first(words, gpus)
+    if dry_run and free and free.wait is not None:
+        raise LaunchError("--wait goes not with --dry-run: use one of the two.")
     for name in set(NAMES) & set(variables):
         raise LaunchError(f"{name} says which GPUs the command gets: name them with --gpus instead.")
     for name, value in variables.items():
@@ -88,7 +97,7 @@ def prepare(
     with ExitStack() as undo:
         claims = Claims(shlex.join(words), session.access)
         undo.callback(claims.release)
-        selection = pick(session, gpus, count, force=force, claims=None if dry_run else claims)
+        selection = pick(session, gpus, count, force=force, claims=None if dry_run else claims, free=free)
         files = RunFolder()
         undo.callback(files.remove)
         in_cell = script.write(files.path, each=each) if script else []
@@ -110,6 +119,17 @@ def prepare(
         undo.pop_all()
     typed = shlex.join([*words, *([script.name] if script else [])])
     return Prepared(typed, tuple(processes), str(where), files, claims)
+
+
+def _check_first(words: Sequence[str], gpus: str | None) -> None:
+    """Raise LaunchError where GPUs, or an option of the launch, stand where a command begins."""
+    first = words[0] if words else ""
+    if gpus and re.fullmatch(r"[0-9]{1,3}(?:[,-][0-9]{1,3})*", first):
+        raise LaunchError(f"GPUs are separated by commas; try --gpus {gpus.rstrip(',')},{first}.")
+    if first and is_request(first) and not shutil.which(first):
+        raise LaunchError(f"{first} names GPUs, and no program: write --gpus {first} before the command.")
+    if first.startswith("-"):
+        raise LaunchError(f"{first} stands where the command begins: options go before that, and before --.")
 
 
 def _variables(selection: Selection, given: Mapping[str, str]) -> dict[str, str | None]:

@@ -163,7 +163,7 @@ def _mapping_text(visible: Sequence[Device | None]) -> str:
 
 
 def _without_hint(problem: str) -> str:
-    """Return a problem without the hint how to simulate a machine: nothing would run on it."""
+    """Return a problem without what may be done about it, which is no matter of a block."""
     return problem.partition(". ")[0].rstrip(".") + "."
 
 

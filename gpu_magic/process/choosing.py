@@ -20,6 +20,7 @@ from gpu_magic.process.settings import settings_of
 from gpu_magic.process.state import State
 from gpu_magic.process.tasks import tasks
 from gpu_magic.process.view import judge_process, read_for_auto, read_machine
+from gpu_magic.process.wait import or_wait
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.selection.mask import write
 from gpu_magic.selection.memory import plan_memory
@@ -106,10 +107,9 @@ def _decide(
         try:
             return _apply(session, text, request, machine.with_claims(claims), options, dry_run=dry_run)
         except NotFreeError as error:
-            if not isinstance(request, Auto) or inventory is not None:  # the latter is a wait's own look
+            if inventory is not None:  # a wait's own look
                 raise
-            there = "there is one" if request.count == 1 else f"there are {request.count}"
-            raise NotFreeError(f"{error} --wait 30m waits until {there}.", error.holders) from None
+            raise or_wait(error, request) from None
 
     if dry_run or options.no_claim:
         return pick(session.claims.taken())

@@ -13,7 +13,7 @@ from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.process import driver
+from gpu_magic.process import Program, driver, program
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.guard import judge, judge_rocm
 from gpu_magic.process.notes import OpenNote, open_notes
@@ -80,6 +80,8 @@ class KernelView:
     others
         The UUIDs of the other vendor's GPUs that are not hidden: a framework for these calls them `cuda:0`,
         too.
+    program
+        What this process is: a kernel, IPython in a terminal, or Python.
 
     """
 
@@ -97,6 +99,7 @@ class KernelView:
     inherited_amd: tuple[tuple[str, str], ...] = ()
     vendor: Vendor = "nvidia"
     others: tuple[str, ...] = ()
+    program: Program = "kernel"
 
 
 @record
@@ -280,6 +283,7 @@ def _kernel_view(allotment: Allotment, inherited: Variables, now: Variables, gua
         inherited_amd=_hiding_amd(inherited, inventory),
         vendor=vendor,
         others=_seen_of_others(now, inventory, vendor),
+        program=program(),
     )
 
 

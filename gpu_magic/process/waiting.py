@@ -8,15 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import ChoiceError, NotFreeError
-from gpu_magic.log import logger
 from gpu_magic.process.choosing import apply
 from gpu_magic.process.state import probe
 from gpu_magic.process.view import read_for_auto
-from gpu_magic.selection.duration import duration_text
-from gpu_magic.selection.find import find
+from gpu_magic.process.wait import Wait
 from gpu_magic.selection.request import Auto, Named, parse
 from gpu_magic.selection.select import select
-from gpu_magic.text import counted, listed, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,15 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Waiting"]
 
-# Seconds between two looks: few at first, as somebody watches; then as many as a machine does not notice.
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
-_SLOWER = 1.2
-_LONGEST = 200  # characters of a list of GPUs
-_log = logger("process")
 
-
-class Waiting:
-    """One wait for GPUs. `str` returns a line: who holds them, since when, and when it looks again.
+class Waiting(Wait):
+    """A wait for GPUs that are then chosen here.
 
     GPUs that are named it waits for until nobody else uses or has claimed them. With `auto`, and without a
     bound of memory or utilization, it waits for GPUs that nobody uses or claims.
@@ -49,13 +40,6 @@ class Waiting:
         As typed after `%gpus`.
     seconds
         How long to wait; None: without an end.
-
-    Attributes
-    ----------
-    wanted
-        What it waits for, as it is shown, after the first look.
-    holders
-        Who holds that, as of the last look.
 
     Raises
     ------
@@ -71,14 +55,8 @@ class Waiting:
                 f"--wait goes with auto and with GPUs by number; try auto:2{options} --wait 30m, or 1,3 "
                 "--wait 30m."
             )
-        has_bound = options.min_free is not None or options.max_util is not None
-        self._request = request
+        super().__init__(request, options, seconds)
         self._session, self._text = session, text
-        self._given = options
-        self._options = replace(options, only_free=options.only_free or not has_bound)
-        self._seconds, self._began = seconds, time.monotonic()
-        self._pause = _FIRST_PAUSE
-        self.wanted = self.holders = ""
 
     def wait(self, show: Callable[[str], None]) -> Applied | Refused:
         """Wait, and return what was chosen; each line to show is handed over.
@@ -133,26 +111,8 @@ class Waiting:
         self.wanted, self.holders = self._what(inventory), holders
         return not holders
 
-    @property
-    def progress(self) -> str:
-        """Who holds them, since when, and when it looks again; without a full stop."""
-        waited = duration_text(int(time.monotonic() - self._began))
-        until = f" of {duration_text(self._seconds)}" if self._seconds else ""
-        return f"Waiting for {self.wanted}, {waited}{until}: {self.holders}. Next look in {self._pause:.0f} s"
-
-    def __str__(self) -> str:
-        return f"{self.progress}; an interrupt ends it."
-
     def _read(self) -> Inventory:
         return read_for_auto(self._session, near=self._options.near)
-
-    def _what(self, inventory: Inventory) -> str:
-        """Return what it waits for, as it is shown: `2 free GPUs`, `GPU 1 and GPU 3`."""
-        if isinstance(self._request, Named):
-            labels = listed(find(identifier, inventory).label for identifier in self._request.identifiers)
-            return shortened(labels, _LONGEST)
-        kind = "free GPU" if self._options.only_free else "GPU"
-        return f"{counted(self._request.count, kind)}{replace(self._given, only_free=False).filters}"
 
     def _look(self, inventory: Inventory) -> Applied | Refused | None:
         """Choose, where that can be done now; return None where not.
@@ -170,23 +130,9 @@ class Waiting:
         try:
             return apply(self._session, self._text, self._options, inventory=inventory)
         except NotFreeError as error:
-            self.wanted, self.holders = self._what(inventory), error.holders
-            if self._seconds is not None and time.monotonic() - self._began >= self._seconds:
-                waited = duration_text(self._seconds)
-                _log.info("Waited %s for %s in vain: %s", waited, self.wanted, error.holders)
-                raise NotFreeError(
-                    f"Waited {waited} for {self.wanted} in vain: {error.holders}; nothing was changed.",
-                    error.holders,
-                ) from None
+            self.note(inventory, error.holders)
         except ChoiceError:
             # It will never do. The same is said of what was typed.
             apply(self._session, self._text, self._given, dry_run=True, inventory=inventory)
             raise
         return None
-
-    def next_pause(self) -> float:
-        """Return the seconds until the next look, of which the last is at the end of the time."""
-        pause, self._pause = self._pause, min(_LONGEST_PAUSE, self._pause * _SLOWER)
-        if self._seconds is None:
-            return pause
-        return max(0.0, min(pause, self._began + self._seconds - time.monotonic()))

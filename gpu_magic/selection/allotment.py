@@ -101,7 +101,14 @@ class Allotment:
     @property
     def override(self) -> str:
         """How to take others all the same, as the end of a sentence; empty where that is not allowed."""
-        return "; --force overrides" if self._grant.can_force else ""
+        return self.unset + ("; --force overrides" if self._grant.can_force else "")
+
+    @property
+    def unset(self) -> str:
+        """What shows GPUs that a variable hides, all of them, as the end of a sentence; else empty."""
+        if self.devices != () or self._grant.by or not self._in_force:
+            return ""
+        return f"; unset {' '.join(self._in_force)} in the shell, before it is started, shows them"
 
     def outside(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return those of the devices that it is not known to have been given."""

@@ -9,6 +9,7 @@ from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.notes import note_text
 from gpu_magic.display.rows import rows
+from gpu_magic.display.table import problem_text
 from gpu_magic.errors import ChoiceError
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.selection.allotment import whole_gpus
@@ -101,7 +102,7 @@ def serialize(snapshot: Snapshot, allotment: Allotment, memory: Options) -> Seri
         host=printable(socket.gethostname()),
         driver=printable(f"driver {snapshot.driver_version}") if is_known else "",
         simulated=printable(snapshot.simulated),
-        problem=snapshot.problem or snapshot.limitation,
+        problem=problem_text(snapshot) or snapshot.limitation,
         cuda_state=view.state,
         cuda_text=view.cuda,
         runtime=runtime_of(view.vendor),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.errors import LaunchError
 from gpu_magic.launching.launchers import accelerate, deepspeed, python, torchrun
 from gpu_magic.launching.launchers.plan import Command, Plan
-from gpu_magic.launching.launchers.words import find_program
+from gpu_magic.launching.launchers.words import find_program, has_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +39,7 @@ def plan_command(command: Command) -> Plan:
     if any("\0" in word for word in command.words):
         raise LaunchError("A command can't have a NUL character in it.")
     program, *rest = command.words
+    _check_is_one_word(command, program)
     match [Path(program).name, *rest]:
         case ["torchrun", *rest]:
             return torchrun.plan(command, [program], rest)
@@ -51,6 +52,15 @@ def plan_command(command: Command) -> Plan:
         case [name, *rest] if _PYTHON.fullmatch(name):
             return python.plan(command, [program], rest)
     return _other(command, program, rest)
+
+
+def _check_is_one_word(command: Command, program: str) -> None:
+    """Raise LaunchError where a whole command stands in quotes, as after `bash -c`."""
+    first, *more = program.split()[:2] or [""]
+    if not more or Path(command.folder, program).exists():
+        return
+    if _PYTHON.fullmatch(first) or has_program(first, command.folder):
+        raise LaunchError(f"{program} is one word, as it is in quotes: leave them out.")
 
 
 def _other(command: Command, program: str, words: Sequence[str]) -> Plan:

@@ -26,6 +26,7 @@ __all__ = [
     "find_program",
     "find_python",
     "has_flag",
+    "has_program",
     "start_of",
 ]
 
@@ -164,6 +165,15 @@ def start_of(launcher: Sequence[str], folder: str) -> tuple[str, ...]:
     program, *rest = launcher
     find = find_python if Path(program).name.startswith("python") else find_program
     return (find(program, folder), *rest)
+
+
+def has_program(name: str, folder: str) -> bool:
+    """Return whether there is a program of a name: see `find_program`."""
+    try:
+        find_program(name, folder)
+    except LaunchError:
+        return False
+    return True
 
 
 def find_program(name: str, folder: str) -> str:
