@@ -133,6 +133,8 @@ def _read(words: Sequence[str]) -> argparse.Namespace:
     """Read a line; what is no option is said with the help of the action that it was typed for."""
     parser = _parser()
     options, unknown = parser.parse_known_args(words)
+    if lacking := _without_value(options):
+        parser.exit(2, f"gpu-magic: {lacking} needs a value; gpu-magic run --help explains the options.\n")
     if not unknown:
         return options
     name = unknown[0].partition("=")[0]
@@ -142,6 +144,15 @@ def _read(words: Sequence[str]) -> argparse.Namespace:
     said = f"unrecognized arguments: {' '.join(unknown)}{hint} {program} --help explains the options."
     print(f"gpu-magic: {one_line(said)}", file=sys.stderr)
     raise SystemExit(2)
+
+
+def _without_value(options: argparse.Namespace) -> str:
+    """Return the option of `run` whose value is `--`, which argparse drops before Python 3.13."""
+    for names, settings in RUN_OPTIONS.items() if options.action == "run" else ():
+        value = getattr(options, names[-1].lstrip("-").replace("-", "_"))
+        if [] in (value if settings.get("action") == "append" else [value]):
+            return names[0]
+    return ""
 
 
 def _meant(action: str, words: Sequence[str]) -> str:

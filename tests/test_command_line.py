@@ -207,6 +207,9 @@ def test_a_command_that_a_signal_ends_is_reported_as_shells_do() -> None:
             "Waited 1 s for GPU 2 in vain: in use by aisha",
         ),
         (["run", "--env", "LR", "--", "true"], "LR is not NAME=value"),
+        (["run", "-n--", "true"], "-n"),
+        (["run", "--gpus=--", "true"], "--"),
+        (["run", "--env=--", "true"], "--"),
         (["run", "torchrun", "-n", "1", "a.py"], "-n is not torchrun's: write it before torchrun."),
     ],
 )
