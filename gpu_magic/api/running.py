@@ -37,6 +37,10 @@ def launch(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     force: bool = False,
+    only_free: bool = False,
+    min_free: str | int | None = None,
+    wait: str | float | None = None,
+    on_wait: Callable[[str], None] | None = None,
 ) -> Task:
     """Run a command on GPUs, in processes of its own; return while it runs.
 
@@ -61,6 +65,15 @@ def launch(
         Where it is run; None: where this process is.
     force
         Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
+    only_free
+        Only GPUs that nobody else uses or has claimed; other commands of this process count, too.
+    min_free
+        With `auto`: GPUs with so much free memory, "20GB" or bytes.
+    wait
+        How long to wait until they are free, or have that memory: "30m", or seconds. The call returns once
+        the command runs.
+    on_wait
+        Is called with a line that says who holds them, each time that they were looked at in vain.
 
     Returns
     -------
@@ -73,6 +86,7 @@ def launch(
         One line that says why it can't be launched; nothing was started.
 
     """
+    from gpu_magic.launching.devices import Free
     from gpu_magic.launching.prepare import prepare
     from gpu_magic.launching.task import Task
     from gpu_magic.selection.normalize import normalize_request
@@ -82,6 +96,7 @@ def launch(
     if cwd is not None and not isinstance(cwd, str | os.PathLike):
         raise LaunchError(f"cwd={cwd!r:.40} is not a folder; try cwd='experiments'.")
     wanted = None if gpus is None else normalize_request(gpus)
+    say = on_wait or (lambda _: None)
     prepared = prepare(
         current(),
         words,
@@ -89,6 +104,7 @@ def launch(
         count,
         each=each,
         force=force,
+        free=Free(only_free, min_free, wait, lambda waiting: say(str(waiting))),
         variables=variables,
         folder=None if cwd is None else os.fspath(cwd),
     )

@@ -106,6 +106,9 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--out": LIST,
         "--background": WORD,
         "--keep": FLAG,
+        "--only-free": FLAG,
+        "--min-free": WORD,
+        "--wait": WORD,
         "--force": FLAG,
         "--dry-run": FLAG,
     },
@@ -250,7 +253,7 @@ def _read_option(magic: str, word: str, words: deque[str], values: dict[str, Any
         words.appendleft(value)
     if equals and OPTIONS[magic][option] == FLAG:
         raise _error(magic, f"{option} takes no value.")
-    found = _read_value(magic, option, words)
+    found = _read_value(magic, option, words, name if name in _SHORT else option)
     attribute = _attribute(option)
     values[attribute] = [*(values[attribute] or []), found] if OPTIONS[magic][option] == PAIRS else found
 
@@ -283,8 +286,8 @@ def _find_option(magic: str, name: str) -> str:
     raise refusal(f"There is no {name}{hint} {magic}? explains them.")
 
 
-def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
-    """Take an option's value from the words that follow it."""
+def _read_value(magic: str, option: str, words: deque[str], typed: str) -> str | bool:
+    """Take an option's value from the words that follow it; errors name it as it was typed."""
     kind = OPTIONS[magic][option]
     if kind == FLAG:
         return True
@@ -299,8 +302,8 @@ def _read_value(magic: str, option: str, words: deque[str]) -> str | bool:
     value = "".join(taken) if kind == LIST else " ".join(taken)
     choices = f"{', '.join(kind[:-1])} or {kind[-1]}" if isinstance(kind, tuple) else ""
     if not value and kind != OPTIONAL:
-        example = f": {choices}" if choices else f", as in {option} {EXAMPLES[option]}"
-        raise _error(magic, f"{option} needs a value{example}.")
+        example = f": {choices}" if choices else f", as in {typed} {EXAMPLES[option]}"
+        raise _error(magic, f"{typed} needs a value{example}.")
     if kind == PAIRS and not re.match(r"[A-Za-z_]\w*=", value):
         raise _error(magic, f"{option} is NAME=value, and not {value}.")
     if choices and value not in kind:

@@ -12,11 +12,13 @@ from IPython.core.error import UsageError
 
 from gpu_magic.display.gpu_notes import gpu_notes
 from gpu_magic.errors import GpuMagicError, LaunchError, show_as
+from gpu_magic.launching.devices import Free
 from gpu_magic.launching.prepare import prepare
 from gpu_magic.launching.task import Task
 from gpu_magic.magics.arguments import names_of, read_command, read_count
 from gpu_magic.magics.cell_script import make_script
 from gpu_magic.magics.task_view import view_of
+from gpu_magic.magics.waiting_line import WaitingLine
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.session import current
 from gpu_magic.process.tasks import tasks
@@ -71,6 +73,10 @@ class GpuLaunchMagic:
                                --each a list, with the variable of each process
         --background NAME      return at once; %gpu_tasks shows, waits for and ends it
         --keep                 keep the files of its output, and the cell's script
+        --only-free            only GPUs that nobody else uses or has claimed, other commands here included
+        --min-free 20GB        with --gpus auto: GPUs with so much free memory
+        --wait 30m             wait so long until they are free, or have that memory, and start it then;
+                               interrupt it at any time
         --force                allow GPUs outside those that the kernel was started with
         --dry-run              say what would be run, as one would type it in a shell
 
@@ -118,19 +124,22 @@ class GpuLaunchMagic:
     def _prepare(self, options: SimpleNamespace, script: Script | None) -> Prepared:
         if options.background:
             tasks.check_name(options.background)
-        return prepare(
-            current(),
-            options.command,
-            options.gpus,
-            read_count(options.count),
-            each=options.each,
-            force=options.force,
-            dry_run=options.dry_run,
-            variables=dict(pair.split("=", 1) for pair in options.env or []),
-            folder=options.cwd,
-            script=script,
-            options=names_of("%gpu_launch"),
-        )
+        with WaitingLine() as line:
+            free = Free(options.only_free, options.min_free, options.wait, lambda wait: line.show(str(wait)))
+            return prepare(
+                current(),
+                options.command,
+                options.gpus,
+                read_count(options.count),
+                each=options.each,
+                force=options.force,
+                free=free,
+                dry_run=options.dry_run,
+                variables=dict(pair.split("=", 1) for pair in options.env or []),
+                folder=options.cwd,
+                script=script,
+                options=names_of("%gpu_launch"),
+            )
 
     def _run(self, script: Script | None, task: Task, options: SimpleNamespace) -> None:
         """Show a task to its end, and take back what comes back; nothing else of it stays."""

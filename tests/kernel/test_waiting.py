@@ -194,3 +194,31 @@ def test_a_task_waits_for_a_gpu_that_is_named(two: tuple[Kernel, Kernel]) -> Non
     assert second.run("await asyncio.sleep(1.2); print(waiting.done())").stdout == "False\n"
     first.run("%gpus reset")
     assert "cuda:0 = GPU 3" in second.run("print(await waiting)").stdout
+
+
+def test_a_command_starts_once_its_gpus_are_free(kernel: Kernel) -> None:
+    kernel.run("%load_ext gpu_magic")
+    kernel.change_machine(Driver(BUSY))
+    free = lambda: kernel.change_machine(Driver(FREED))  # noqa: E731
+    show = "printenv CUDA_VISIBLE_DEVICES"
+    assert "Not free: GPU 2 (in use)" in kernel.run(f"%gpu_launch --gpus 2 --only-free {show}").stderr
+    reply = run_and(kernel, f"%gpu_launch --gpus auto --wait 30m {show}", free)
+    assert reply.text.startswith("Waiting for 1 free GPU, ")
+    assert "They are free now." in reply.shown
+    assert reply.stdout == "2\n"
+    kernel.change_machine(Driver(BUSY))
+    kernel.run("pass")  # what was heard before is no sign of this wait
+    code = f"import gpu_magic\ntask = gpu_magic.launch({show!r}, gpus=2, wait='30m', on_wait=lambda line: display(line))"
+    assert " of 30 min: in use. Next look in 1 s; " in run_and(kernel, code, free).text
+    assert kernel.run("task.wait(); print(task.output, end='')").stdout == "2\n"
+
+
+def test_a_command_that_waits_for_another_one_of_the_kernel(kernel: Kernel) -> None:
+    kernel.run("%load_ext gpu_magic\n%gpu_launch --background first --gpus 1 sleep 600")
+    refused = kernel.run("%gpu_launch --gpus 1 --only-free true").stderr
+    assert "Not free: GPU 1 (claimed by this kernel" in refused
+    reply = run_and(kernel, "%gpu_launch --gpus 1 --wait 30m true", kernel.interrupt)
+    assert reply.traceback == "KeyboardInterrupt"
+    assert reply.updated == "The waiting was ended; nothing was changed."
+    kernel.run("%gpu_tasks first --stop")
+    assert kernel.run("%gpu_launch --gpus 1 --only-free true").status == "ok"

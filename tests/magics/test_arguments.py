@@ -93,6 +93,7 @@ def test_what_is_given(magic: str, line: str, expected: dict[str, Any]) -> None:
             "x --numpy y",
             "--numpy is torch, jax or cupy, and not y. %to_gpu? explains the options.",
         ),
+        ("%gpu_cluster", "-n", "-n needs a value, as in -n 2. %gpu_cluster? explains the options."),
         ("%to_gpu", "x --device", "--device needs a value, as in --device 1. %to_gpu? explains the options."),
         (
             "%%on_gpu",
