@@ -72,18 +72,21 @@ class Claims:
 
     def taken(self) -> dict[str, tuple[Claim, ...]]:
         """Return what `auto` keeps off: others' claims, and those for what this process has started."""
-        of_commands = [
-            (uuid, Claim("this kernel", file.since, self._access.pid, other._purpose))  # noqa: SLF001
-            for other in _of_this_process()
-            if other._purpose and other is not self  # noqa: SLF001
-            for uuid, file in other._files.by_key.items()  # noqa: SLF001
-        ]
         of_processes = [
             (uuid, replace(claim, owner="this kernel", is_own=False) if is_ours(claim.pid) else claim)
             for uuid, claim in self._read()
             if not has_started_us(claim.pid)
         ]
-        return _by_uuid([*of_commands, *of_processes])
+        return _by_uuid([*self.of_commands(), *of_processes])
+
+    def of_commands(self) -> list[tuple[str, Claim]]:
+        """Return the claims for what this process has launched, each behind the UUID of its device."""
+        return [
+            (uuid, Claim("this kernel", file.since, self._access.pid, other._purpose))  # noqa: SLF001
+            for other in _of_this_process()
+            if other._purpose and other is not self  # noqa: SLF001
+            for uuid, file in other._files.by_key.items()  # noqa: SLF001
+        ]
 
     @contextmanager
     def turn(self, seconds: float) -> Iterator[None]:

@@ -135,7 +135,7 @@ def _gpu_row(gpu: Gpu, snapshot: Snapshot, names: ProcessNames) -> Row:
     if gpu.problem:
         problem = (gpu.problem,)
         return Row(device=gpu, label=label, name=name, users=problem, usage="problem", visible_as=visible_as)
-    users, usage = _users(gpu, names)
+    users, usage = _users(gpu, snapshot, names)
     memory, total = memory_texts(status.memory_used, gpu.memory_total)
     return Row(
         device=gpu,
@@ -156,7 +156,7 @@ def _gpu_row(gpu: Gpu, snapshot: Snapshot, names: ProcessNames) -> Row:
 def _mig_row(instance: MigInstance, snapshot: Snapshot, names: ProcessNames, branch: str) -> Row:
     # The profile first: it is what tells instances apart where names are cut off.
     profile = "MIG" if instance.name is UNKNOWN else name_text(instance.name.rpartition("MIG ")[2])
-    users, usage = _users(instance, names)
+    users, usage = _users(instance, snapshot, names)
     memory, total = memory_texts(instance.status.memory_used, instance.memory_total)
     return Row(
         device=instance,
@@ -172,8 +172,15 @@ def _mig_row(instance: MigInstance, snapshot: Snapshot, names: ProcessNames, bra
     )
 
 
-def _users(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
+def _users(device: Device, snapshot: Snapshot, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
     """Return who uses a device, a line each, and what that makes of its usage."""
+    users, usage = _users_of(device, names)
+    launched = tuple(str(claim) for uuid, claim in snapshot.launched if uuid == device.uuid)
+    return (launched, "mine") if launched and usage == "free" else (users, usage)
+
+
+def _users_of(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
+    """Return the same, but for what this process has launched and does not use it yet."""
     if isinstance(device, MigInstance):
         return _with_claims(device, *_users_by_figures(device, names))
     if device.is_split:

@@ -26,6 +26,7 @@ from gpu_magic.selection.visible import Variables, names_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from gpu_magic.devices.claim import Claim
     from gpu_magic.devices.counters import Counters
     from gpu_magic.devices.model import Device, Gpu, Vendor
     from gpu_magic.process.guard import Guard
@@ -112,11 +113,14 @@ class Snapshot(Inventory):
         What this process makes of it.
     asked
         What others ask of it, as it has claimed some of the devices.
+    launched
+        The claims for commands and engines that it has launched, each behind the UUID of its device.
 
     """
 
     kernel: KernelView = field(kw_only=True)
     asked: tuple[OpenNote, ...] = field(default=(), kw_only=True)
+    launched: tuple[tuple[str, Claim], ...] = field(default=(), kw_only=True)
 
 
 def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
@@ -145,6 +149,7 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
         inventory.near,
         kernel=kernel,
         asked=open_notes(session, inventory),
+        launched=tuple(session.claims.of_commands()),
     )
 
 

@@ -112,6 +112,18 @@ def test_a_launched_command_has_its_gpus_to_itself(two: tuple[Kernel, Kernel]) -
     assert chosen(second, "%gpus auto") == ["0"]
 
 
+def test_what_was_launched_is_shown_before_it_uses_its_gpus(two: tuple[Kernel, Kernel]) -> None:
+    kernel, _ = two
+    assert kernel.run("%gpu_launch --gpus 3 --background one sleep 600").status == "ok"
+    rows = kernel.run("%gpus").text.splitlines()
+    (row,) = [line for line in rows if line.startswith("  3  ")]
+    assert re.search(r"claimed by this kernel: sleep 600, since \d\d:\d\d$", row)
+    assert kernel.run("%gpu_tasks one --stop").status == "ok"
+    rows = kernel.run("%gpus").text.splitlines()
+    (row,) = [line for line in rows if line.startswith("  3  ")]
+    assert row.endswith("free")
+
+
 def test_a_dry_run_of_a_launch_claims_nothing(two: tuple[Kernel, Kernel]) -> None:
     first, second = two
     assert first.run("%gpu_launch --gpus auto:4 --dry-run sleep 600").status == "ok"
