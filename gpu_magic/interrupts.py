@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,9 +55,9 @@ def postponed_interrupts() -> Iterator[None]:
             yield
     finally:
         if received:
-            again = threading.Timer(_MOMENT, _interrupt_main)
-            again.daemon = True
-            again.start()
+            is_over = threading.Event()  # starting a thread can take longer than the moment
+            threading.Thread(target=_interrupt_main, args=[is_over], daemon=True).start()
+            is_over.set()
 
 
 class HeldInterrupts:
@@ -141,8 +142,10 @@ def uninterrupted() -> contextlib.AbstractContextManager[object]:
     return held_interrupts(lambda frame, count: False)  # noqa: ARG005
 
 
-def _interrupt_main() -> None:
-    """Interrupt the main thread, also where it waits in a call to the system."""
+def _interrupt_main(is_over: threading.Event) -> None:
+    """Interrupt the main thread a moment after something is over, also where it waits in a system call."""
+    is_over.wait()
+    time.sleep(_MOMENT)
     if hasattr(signal, "pthread_kill"):
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
     else:

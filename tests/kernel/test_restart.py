@@ -220,7 +220,7 @@ def test_a_restart_is_logged(kernel: Kernel, tmp_path: Path) -> None:
     kernel.run(
         "import logging\n"
         f"logging.getLogger('gpu_magic').addHandler(logging.FileHandler({str(log)!r}))\n"
-        "logging.getLogger('gpu_magic').setLevel(logging.DEBUG)"
+        "logging.getLogger('gpu_magic').setLevel(logging.INFO)"
     )
     kernel.run("%gpus 1")
     kernel.run(START_CUDA)

@@ -44,7 +44,7 @@ def test_a_word_like_one_of_its_own_is_not_run(run: Run, typed: str, says: str) 
     assert (shown, wrong) == ("", f"UsageError: {says}")
 
 
-@pytest.mark.parametrize("typed", ["~" * 9000 + "1", "x" + ".a" * 9000, "(" * 9000])
+@pytest.mark.parametrize("typed", ["~" * 9000 + "1", "(" * 9000])
 def test_a_line_of_very_many_levels_gets_one_line(run: Run, typed: str) -> None:
     shown, wrong = run(f"%gpu_time {typed}")
     assert shown == ""
