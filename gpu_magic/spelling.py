@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
-__all__ = ["in_python", "option"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["either", "in_python", "option", "spelled"]
 
 # Whether what runs was called from Python by the user: see `public`.
 in_python: ContextVar[bool] = ContextVar("in_python", default=False)
-_SHORT = {"count": "-n"}
+# Those that are typed by another name.
+_TYPED = {"count": "-n", "batch_size": "--batch"}
 
 
 def option(name: str, *value: object) -> str:
@@ -19,10 +25,25 @@ def option(name: str, *value: object) -> str:
     name
         As in Python: `min_free`.
     value
-        Its value, if it is to be shown.
+        Its value, if it is to be shown: True for one that is typed without a value.
 
     """
     if in_python.get():
         return f"{name}={value[0]!r:.60}" if value else name
-    typed = _SHORT.get(name) or f"--{name.replace('_', '-')}"
-    return f"{typed} {value[0]}" if value else typed
+    typed = _TYPED.get(name) or f"--{name.replace('_', '-')}"
+    return f"{typed} {value[0]}" if value and value[0] is not True else typed
+
+
+def either(typed: str, called: str) -> str:
+    """Return what one types, or calls in Python, as whoever reads it can write it."""
+    return called if in_python.get() else typed
+
+
+@contextmanager
+def spelled(*, is_in_python: bool) -> Iterator[None]:
+    """Write options in a block as in Python, or as they are typed."""
+    before = in_python.set(is_in_python)
+    try:
+        yield
+    finally:
+        in_python.reset(before)

@@ -184,6 +184,42 @@ def test_a_clock_is_nothing_else() -> None:
             lambda: gpu_magic.choose("auto", fits=torch.nn.Linear(4, 2), min_free="1GB"),
             "fits says how much min_free is: use one of the two.",
         ),
+        (
+            lambda: gpu_magic.choose(0, fits=torch.nn.Linear(4, 2)),
+            "fits goes with auto; try choose('auto', fits=model).",
+        ),
+        (
+            lambda: gpu_magic.choose("none", growth=True),
+            "growth=True goes with GPUs that are named; try choose('all', growth=True).",
+        ),
+        (
+            lambda: gpu_magic.choose("all", wait="30m"),
+            "A wait goes with auto and with GPUs by number; try 'auto:2', or '1,3'.",
+        ),
+        (
+            lambda: gpu_magic.choose(1, min_free="1GB", near=True),
+            "min_free='1GB', near=True goes with auto; try 'auto' with min_free='1GB', near=True.",
+        ),
+        (
+            lambda: gpu_magic.choose("auto", model="H100"),
+            "model='H100' fits no GPU here: there is NVIDIA A100-SXM4-80GB.",
+        ),
+        (
+            lambda: gpu_magic.launch("true", gpus="all", wait="1h"),
+            "wait goes with auto and with GPUs by number; try gpus='auto:2', wait='30m'.",
+        ),
+        (
+            lambda: gpu_magic.launch("true", gpus=1, min_free="1GB"),
+            "min_free='1GB' goes with auto; try gpus='auto', min_free='1GB'.",
+        ),
+        (
+            lambda: gpu_magic.fit(torch.nn.Linear(4, 2)),
+            "There is no batch: fit(model, optimizer, batch).",
+        ),
+        (
+            lambda: gpu_magic.on_gpu("cpu", mirror=True),
+            "mirror=True has nothing to mirror over on cpu alone: omit it.",
+        ),
     ],
 )
 def test_python_s_options_are_written_as_in_python(call: Callable[[], object], said: str) -> None:
@@ -201,6 +237,7 @@ def test_python_s_options_are_written_as_in_python(call: Callable[[], object], s
             "%gpus 1 --memory-limit much",
             "--memory-limit much is not a size; try --memory-limit 8GB.",
         ),
+        ("%gpus none --growth", "--growth goes with GPUs that are named; try %gpus all --growth."),
         ("%gpu_launch --gpus 2,0 -n 5 true", "-n 5 with 2 GPUs: from 1 to 2 of them can be used."),
     ],
 )
@@ -210,6 +247,12 @@ def test_a_magic_s_options_are_written_as_they_are_typed(
     shell.run_line_magic("load_ext", "gpu_magic")
     result = shell.run_cell(typed)
     assert str(result.error_in_exec) == said
+
+
+def test_a_decorated_function_is_called_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    with pytest.raises(GpuMagicError, match="mirror=True is for code that uses TensorFlow"):
+        gpu_magic.on_gpu("0,1", mirror=True)(print)()
 
 
 def test_python_in_a_cell_of_a_magic_is_python(shell: InteractiveShell) -> None:

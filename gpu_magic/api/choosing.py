@@ -11,7 +11,7 @@ from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedW
 from gpu_magic.process.session import current
 from gpu_magic.process.view import ask_guard, take_snapshot
 from gpu_magic.public import public
-from gpu_magic.spelling import option
+from gpu_magic.spelling import either, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -234,7 +234,8 @@ def _check_fits(wanted: Any, *, in_process: bool) -> None:
     if in_process:
         raise ChoiceError(f"An in-process choice keeps to no bound: omit {option('fits')}.")
     if not isinstance(parse(normalize_request(wanted)), Auto):
-        raise ChoiceError("--fits goes with auto; try auto --fits model.")
+        way = either("auto --fits model", "choose('auto', fits=model)")
+        raise ChoiceError(f"{option('fits')} goes with auto; try {way}.")
 
 
 def choice_of(outcome: Outcome, bound: str = "", *, strict: bool, caller: FrameType) -> Choice:

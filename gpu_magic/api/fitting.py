@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import FitError
 from gpu_magic.public import public
+from gpu_magic.spelling import option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from gpu_magic.display.fit import Fit
     from gpu_magic.fitting.bound import Bound
-    from gpu_magic.frameworks.prediction import Spelling
 
 __all__ = ["bound_of", "fit", "fit_values", "named_values"]
 
@@ -89,21 +89,15 @@ def fit_values(
     amp: bool = False,
     dtype: Any = None,
     batch_size: int | str | None = None,
-    spelling: Spelling | None = None,
 ) -> Fit:
-    """Predict the memory of what `fitting.expressions.values` returns; see `fit`.
-
-    `spelling` is how the options are written, in messages; None: as in Python.
-    """
+    """Predict the memory of what `fitting.expressions.values` returns; see `fit`."""
     from gpu_magic.display.fit import Fit
     from gpu_magic.fitting.fit import predict
     from gpu_magic.fitting.steps import FitOptions
-    from gpu_magic.frameworks.prediction import IN_PYTHON
     from gpu_magic.process.session import current
     from gpu_magic.process.view import take_snapshot
 
-    written = spelling or IN_PYTHON
-    options = FitOptions(loss, eval, amp, dtype, _size(batch_size, written.batch), written)
+    options = FitOptions(loss, eval, amp, dtype, _size(batch_size))
     return Fit(predict(values, options, lambda: take_snapshot(current())))
 
 
@@ -141,10 +135,10 @@ def _is_data(value: Any) -> bool:
     return any(one.is_array(type(value)) or one.role_of(value) == "batch" for one in imported())
 
 
-def _size(given: int | str | None, name: str) -> int | None:
+def _size(given: int | str | None) -> int | None:
     if given is None:
         return None
     text = str(given)
     if isinstance(given, bool) or not re.fullmatch(r"[0-9]{1,10}", text) or not 0 < int(text) < 1 << 31:
-        raise FitError(f"{name} is a number of items, and not {text:.40}.")
+        raise FitError(f"{option('batch_size')} is a number of items, and not {text:.40}.")
     return int(text)

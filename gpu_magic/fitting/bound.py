@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpu_magic.fitting.fit import predict
 from gpu_magic.fitting.steps import FitOptions, has_batch
 from gpu_magic.fitting.verdict import CONTEXT
-from gpu_magic.frameworks.prediction import TYPED
 from gpu_magic.placement.holdings import memory_by_device
+from gpu_magic.spelling import either, option
 from gpu_magic.text import GIB, MIB, bytes_text, size_text
 
 if TYPE_CHECKING:
@@ -48,13 +48,14 @@ def bound_of(values: Sequence[Any]) -> Bound:
         They make no step, or it can't be followed.
 
     """
-    options = FitOptions(spelling=TYPED)
+    options = FitOptions()
     if has_batch(values, options):
         return bound_of_peak(predict(values, options, None).memory.peak)
     size = sum(memory.nbytes for memory in memory_by_device(values).values())
     free = _typed(size + CONTEXT)
-    what = f"{size_text(size)}, and CUDA itself {bytes_text(CONTEXT)}: --min-free {free}"
-    why = f"Without a batch it is what is there now, {what}. A step takes more: --fits model optimizer batch."
+    what = f"{size_text(size)}, and CUDA itself {bytes_text(CONTEXT)}: {option('min_free', free)}"
+    more = either("--fits model optimizer batch", "fits=(model, optimizer, batch)")
+    why = f"Without a batch it is what is there now, {what}. A step takes more: {more}."
     return Bound(free, why)
 
 
@@ -62,7 +63,7 @@ def bound_of_peak(peak: int) -> Bound:
     """Return the bound for a step with a peak of so many bytes."""
     free = _typed(peak + CONTEXT)
     takes = f"The step takes {size_text(peak)} at its peak, and CUDA itself {bytes_text(CONTEXT)}"
-    return Bound(free, f"{takes}: --min-free {free}.")
+    return Bound(free, f"{takes}: {option('min_free', free)}.")
 
 
 def _typed(size: int) -> str:

@@ -12,6 +12,7 @@ from gpu_magic.fitting.largest_batch import LargestBatch, find_largest
 from gpu_magic.fitting.steps import FitOptions, step_of
 from gpu_magic.fitting.verdict import Room, rooms
 from gpu_magic.frameworks.prediction import Step, StepMemory, TrainingStep
+from gpu_magic.spelling import either, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,7 +78,7 @@ def predict(values: Sequence[Any], options: FitOptions, machine: Callable[[], Sn
     size = predictor.batch_size
     if options.batch_size is not None and size is None:
         needs = "needs a batch whose tensors have a common dimension 0, and this one has none"
-        raise FitError(f"{options.spelling.batch} {needs}.")
+        raise FitError(f"{option('batch_size')} {needs}.")
     at = time.monotonic()
     memory = predictor.predict(options.batch_size)
     took = time.monotonic() - at
@@ -96,7 +97,8 @@ def predict(values: Sequence[Any], options: FitOptions, machine: Callable[[], Sn
 
 def _predictor(framework: Framework, step: Step) -> Predictor:
     if isinstance(step, TrainingStep) and step.batch is None:
-        raise FitError(f"There is no batch: {step.spelling.step}.")
+        way = either("%gpu_fit model optimizer batch", "fit(model, optimizer, batch)")
+        raise FitError(f"There is no batch: {way}.")
     predictor = framework.predictor(step)
     if predictor is None:
         raise FitError(f"The memory of a step of {framework.name}'s can't be predicted.")

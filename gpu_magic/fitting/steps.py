@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import FitError
 from gpu_magic.frameworks import imported
-from gpu_magic.frameworks.prediction import IN_PYTHON, FunctionCall, Spelling, Step, TrainingStep
+from gpu_magic.frameworks.prediction import FunctionCall, Step, TrainingStep
 from gpu_magic.placement.uses import Evidence
+from gpu_magic.spelling import either, option
 from gpu_magic.text import listed, with_article
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ class FitOptions:
         As in `TrainingStep`.
     batch_size
         The batch's size along dimension 0; None: as it is.
-    spelling
-        How they are written.
 
     """
 
@@ -44,16 +43,17 @@ class FitOptions:
     amp: bool = False
     dtype: Any = None
     batch_size: int | None = None
-    spelling: Spelling = IN_PYTHON
 
     @property
     def of_training(self) -> list[str]:
         """The options that were given and that say how a model is trained."""
-        written = self.spelling
-        given = {written.loss: self.loss is not None, written.eval: self.is_eval, written.amp: self.amp}
-        return [
-            name for name, is_given in {**given, written.dtype: self.dtype is not None}.items() if is_given
-        ]
+        given = {
+            option("loss"): self.loss is not None,
+            option("eval", True): self.is_eval,
+            option("amp", True): self.amp,
+            option("dtype"): self.dtype is not None,
+        }
+        return [name for name, is_given in given.items() if is_given]
 
 
 def step_of(values: Sequence[Any], options: FitOptions) -> tuple[Framework, Step]:
@@ -72,7 +72,7 @@ def step_of(values: Sequence[Any], options: FitOptions) -> tuple[Framework, Step
         They make no step.
 
     """
-    call, written = values[0] if values else None, options.spelling
+    call = values[0] if values else None
     if isinstance(call, FunctionCall):
         if given := options.of_training:
             verb = "is" if len(given) == 1 else "are"
@@ -81,7 +81,10 @@ def step_of(values: Sequence[Any], options: FitOptions) -> tuple[Framework, Step
     framework = _framework_of_model(values)
     if framework is None:
         what = listed(with_article(type(value).__name__) for value in values)
-        give = f"a model, an optimizer and a batch: {written.step}; or a call: {written.call}"
+        step_typed, call_typed = "%gpu_fit model optimizer batch", "%gpu_fit train_step(batch)"
+        made = either(step_typed, "fit(model, optimizer, batch)")
+        called = either(call_typed, "fit(train_step, batch)")
+        give = f"a model, an optimizer and a batch: {made}; or a call: {called}"
         raise FitError(f"There is no model{f' in {what}' * bool(values)}; give {give}.")
     step = TrainingStep(
         None,
@@ -89,7 +92,6 @@ def step_of(values: Sequence[Any], options: FitOptions) -> tuple[Framework, Step
         is_eval=options.is_eval,
         amp=options.amp,
         dtype=options.dtype,
-        spelling=written,
     )
     batch = []
     for value in values:
@@ -103,7 +105,7 @@ def step_of(values: Sequence[Any], options: FitOptions) -> tuple[Framework, Step
                 f"{kind} is neither a model, an optimizer nor a batch of {framework.name}'s tensors."
             )
         elif getattr(step, role) is not None:
-            loss = f"; {written.give_loss} names a loss" if role == "model" else ""
+            loss = f"; {either('--loss', 'loss=…')} names a loss" if role == "model" else ""
             raise FitError(f"There are two {role}s, and a step has one{loss}.")
         else:
             step = replace(step, **{role: value})

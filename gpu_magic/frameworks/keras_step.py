@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from gpu_magic.errors import FitError
 from gpu_magic.frameworks import get
 from gpu_magic.frameworks.prediction import FunctionCall, Step, TrainingStep
+from gpu_magic.spelling import either, option
 
 if TYPE_CHECKING:
     from gpu_magic.frameworks.base import Framework
@@ -33,7 +34,7 @@ def predictor(step: Step, backend: str) -> Predictor | None:
 
     """
     if not isinstance(step, TrainingStep):
-        raise FitError("Give the model and a batch: %gpu_fit model batch.")
+        raise FitError(f"Give the model and a batch: {either('%gpu_fit model batch', 'fit(model, batch)')}.")
     if backend not in ("jax", "torch"):
         raise FitError(
             f"Keras on {backend} runs a step to know its memory: it can be predicted with the backends jax "
@@ -46,7 +47,7 @@ def predictor(step: Step, backend: str) -> Predictor | None:
         raise FitError("The model is not built yet: call it once, or give its layers an Input.")
     if not step.is_eval and getattr(model, "optimizer", None) is None:
         raise FitError(
-            f"The model has no optimizer yet: call model.compile(...), or use {step.spelling.eval}."
+            f"The model has no optimizer yet: call model.compile(...), or use {option('eval', True)}."
         )
     inner = cast("Framework", get(backend))
     return inner.predictor(_on_torch(step) if backend == "torch" else _on_jax(step))

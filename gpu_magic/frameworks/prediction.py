@@ -14,67 +14,15 @@ if TYPE_CHECKING:
     from gpu_magic.selection.target import LogicalDevice
 
 __all__ = [
-    "IN_PYTHON",
-    "TYPED",
     "FunctionCall",
     "ModelCall",
     "NotFollowed",
     "Predictor",
-    "Spelling",
     "Step",
     "StepMemory",
     "TrainingStep",
     "name_of",
 ]
-
-
-class Spelling(NamedTuple):
-    """How the options are written where a prediction was asked for: in messages, which say what would work.
-
-    Parameters
-    ----------
-    loss, dtype, batch
-        The name alone.
-    give_loss, eval, amp
-        As one gives it.
-    step, step_alone, call
-        What predicts a step of training, one without an optimizer, and a call.
-
-    """
-
-    loss: str
-    dtype: str
-    batch: str
-    give_loss: str
-    eval: str
-    amp: str
-    step: str
-    step_alone: str
-    call: str
-
-
-TYPED = Spelling(
-    "--loss",
-    "--dtype",
-    "--batch",
-    "--loss",
-    "--eval",
-    "--amp",
-    "%gpu_fit model optimizer batch",
-    "%gpu_fit model batch",
-    "%gpu_fit train_step(batch)",
-)
-IN_PYTHON = Spelling(
-    "loss",
-    "dtype",
-    "batch_size",
-    "loss=…",
-    "eval=True",
-    "amp=True",
-    "fit(model, optimizer, batch)",
-    "fit(model, batch)",
-    "fit(train_step, batch)",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +46,6 @@ class TrainingStep:
     dtype
         The name of a dtype, `"bfloat16"`, or the framework's own: the model's and the batch's, or with `amp`
         that of mixed precision.
-    spelling
-        How the options are written.
 
     """
 
@@ -110,7 +56,6 @@ class TrainingStep:
     is_eval: bool = False
     amp: bool = False
     dtype: Any = None
-    spelling: Spelling = IN_PYTHON
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from gpu_magic.selection.duration import read_seconds
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import Auto, Named, parse
 from gpu_magic.selection.select import select
-from gpu_magic.spelling import option
+from gpu_magic.spelling import either, option
 from gpu_magic.text import counted
 
 if TYPE_CHECKING:
@@ -99,15 +99,17 @@ def pick(
     if isinstance(request, Named) and count in range(1, len(request.identifiers)):
         request = Named(request.identifiers[:count])  # the others need not be free
     if free.min_free is not None and not isinstance(request, Auto):
-        size = free.min_free
-        raise LaunchError(f"--min-free {size} goes with auto; try --gpus auto --min-free {size}.")
+        given = option("min_free", free.min_free)
+        way = either(f"--gpus auto {given}", f"gpus='auto', {given}")
+        raise LaunchError(f"{given} goes with auto; try {way}.")
     if free.wait is None:
         try:
             return _pick(session, request, count, options, claims)
         except NotFreeError as error:
             raise or_wait(error, request) from None
     if not isinstance(request, Auto | Named):
-        raise LaunchError("--wait goes with auto and with GPUs by number; try --gpus auto:2 --wait 30m.")
+        way = either("--gpus auto:2 --wait 30m", "gpus='auto:2', wait='30m'")
+        raise LaunchError(f"{option('wait')} goes with auto and with GPUs by number; try {way}.")
     seconds = read_seconds(free.wait)
     wait = Wait(request, options, seconds)
     while True:

@@ -10,7 +10,6 @@ from IPython.display import display
 from gpu_magic.api.fitting import fit_values
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.fitting.expressions import value, values
-from gpu_magic.frameworks.prediction import TYPED
 from gpu_magic.magics.arguments import read
 
 if TYPE_CHECKING:
@@ -67,7 +66,6 @@ class GpuFitMagic:
                 amp=options.amp,
                 dtype=options.dtype,
                 batch_size=options.batch,
-                spelling=TYPED,
             )
         except GpuMagicError as error:
             return str(error)

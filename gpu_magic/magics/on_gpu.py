@@ -11,7 +11,6 @@ from gpu_magic.frameworks import device_of
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.cell_input import body_of
 from gpu_magic.magics.expansion import expand, refuse_names
-from gpu_magic.placement.block import TYPED
 from gpu_magic.placement.on_gpu import OnGpu, read_only
 from gpu_magic.placement.physical import LazySnapshot, labels
 from gpu_magic.selection.normalize import normalize_device
@@ -69,12 +68,11 @@ class OnGpuMagic:
         try:
             block = OnGpu(
                 options.request,
-                only=read_only(options.only, TYPED) if options.only is not None else None,
+                only=read_only(options.only) if options.only is not None else None,
                 or_cpu=options.or_cpu,
                 mirror=options.mirror,
                 code=lambda: body.source,
                 namespace=self._shell.user_ns,
-                spelling=TYPED,
             )
         except GpuMagicError as error:
             raise UsageError(str(error)) from None

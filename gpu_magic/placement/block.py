@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gpu_magic.frameworks import get, imported, known
 from gpu_magic.placement.physical import problem_of
 from gpu_magic.selection.target import CPU
+from gpu_magic.spelling import in_python, option, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Mapping, Sequence
@@ -17,31 +18,7 @@ if TYPE_CHECKING:
     from gpu_magic.placement.physical import LazySnapshot
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["IN_PYTHON", "TYPED", "Block", "Spelling", "backend_of"]
-
-
-class Spelling(NamedTuple):
-    """How the options are written where the block was: in messages, which say what would work.
-
-    Parameters
-    ----------
-    mirror
-        As it is.
-    only
-        With a place for the names of frameworks.
-    launch, cluster
-        Other ways to use several GPUs.
-
-    """
-
-    mirror: str
-    only: str
-    launch: str
-    cluster: str
-
-
-TYPED = Spelling("--mirror", "--only {}", "%gpu_launch torchrun", "%gpu_cluster with %%px")
-IN_PYTHON = Spelling("mirror=True", 'only="{}"', "gpu_magic.launch()", "gpu_magic.cluster()")
+__all__ = ["Block", "backend_of"]
 
 
 @dataclass(frozen=True)
@@ -64,8 +41,8 @@ class Block:
         The packages that the code evidently uses.
     machine
         The machine, read once for this block.
-    spelling
-        How the options are written.
+    is_in_python
+        Whether options are written as in Python: as they were where the block was asked for.
 
     """
 
@@ -76,7 +53,7 @@ class Block:
     or_cpu: bool
     packages: Container[str]
     machine: LazySnapshot
-    spelling: Spelling
+    is_in_python: bool = field(default_factory=in_python.get)
 
     @property
     def name(self) -> str:
@@ -110,6 +87,10 @@ class Block:
         """Return why the block can't run on the device, as a sentence; empty where it can."""
         if self.devices == (CPU,) and not self.mirror:
             return ""  # every framework has one CPU
+        with spelled(is_in_python=self.is_in_python):
+            return self._problem(frameworks)
+
+    def _problem(self, frameworks: Sequence[Framework]) -> str:
         used = [framework for framework in frameworks if self.uses(framework.module)]
         problems = {
             framework.module: problem for framework in used if (problem := self._first_problem(framework))
@@ -154,7 +135,7 @@ class Block:
 
     def _problems_of_mirror(self) -> dict[str, str]:
         """Return why the devices can't be mirrored over, by the modules that are used without TensorFlow."""
-        mirror = self.spelling.mirror
+        mirror = option("mirror", True)
         wrong = {
             framework.module: f"{mirror} is TensorFlow's, and {framework.name} runs on {framework.backend()}"
             for framework in imported()
@@ -167,7 +148,7 @@ class Block:
                 "device without it"
             )
         elif self.only is not None and "tensorflow" not in self.only:
-            only = self.spelling.only.format(",".join(self.only))
+            only = option("only", ",".join(self.only))
             wrong["tensorflow"] = f"{mirror} is for TensorFlow, which {only} leaves out"
         return wrong
 
@@ -178,7 +159,7 @@ class Block:
             for framework in used
             if not {framework.module, framework.backend()} & problems.keys()
         ]
-        return f" {self.spelling.only.format(','.join(rest))} leaves the others out." if rest else ""
+        return f" {option('only', ','.join(rest))} leaves the others out." if rest else ""
 
 
 def backend_of(framework: Framework) -> Framework | None:

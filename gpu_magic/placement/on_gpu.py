@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import known
-from gpu_magic.placement.block import IN_PYTHON, Block, Spelling
+from gpu_magic.placement.block import Block
 from gpu_magic.placement.physical import LazySnapshot, locate
 from gpu_magic.placement.scope import Scope
 from gpu_magic.placement.uses import Evidence
 from gpu_magic.public import public
 from gpu_magic.selection.plain import without_brackets
 from gpu_magic.selection.target import CPU, LogicalDevice, Target, parse_targets
+from gpu_magic.spelling import either, option, spelled
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ class OnGpu:
         The code that is to run: that of a function, or a function that returns a cell's text as Python.
     namespace
         Where the names in the code are looked up.
-    spelling
-        How the options are written, in what is said about them.
 
     """
 
@@ -63,22 +62,25 @@ class OnGpu:
         mirror: bool = False,
         code: CodeType | Callable[[], str] = str,
         namespace: Mapping[str, Any] | None = None,
-        spelling: Spelling = IN_PYTHON,
     ) -> None:
         self._wanted, self._only, self._or_cpu, self._mirror = wanted, only, or_cpu, mirror
-        self._code, self._namespace, self._spelling = code, namespace or {}, spelling
+        self._code, self._namespace = code, namespace or {}
         self._targets = parse_targets(wanted)
         self._runs = _Runs()
         if mirror and self._targets == (CPU,):
-            raise PlacementError(f"{spelling.mirror} has nothing to mirror over on cpu alone: omit it.")
-        if not mirror and CPU in self._targets and self.wants_gpu:
-            either = " or ".join(entry.strip() for entry in without_brackets(wanted).split(","))
-            raise PlacementError(f"A cell runs on one device: try {either}.")
-        if len(self._targets) > 1 and not mirror:
             raise PlacementError(
-                f"A cell runs on one device. For {wanted}: {spelling.mirror} (TensorFlow, Keras on it), "
-                f"torch.nn.DataParallel(model, device_ids=[{_numbers(self._targets)}]), or processes with a "
-                f"GPU each: {spelling.launch} runs a script in them, {spelling.cluster} code that you type."
+                f"{option('mirror', True)} has nothing to mirror over on cpu alone: omit it."
+            )
+        if not mirror and CPU in self._targets and self.wants_gpu:
+            each = " or ".join(entry.strip() for entry in without_brackets(wanted).split(","))
+            raise PlacementError(f"A cell runs on one device: try {each}.")
+        if len(self._targets) > 1 and not mirror:
+            launch = either("%gpu_launch torchrun", "gpu_magic.launch()")
+            cluster = either("%gpu_cluster with %%px", "gpu_magic.cluster()")
+            raise PlacementError(
+                f"A cell runs on one device. For {wanted}: {option('mirror', True)} (TensorFlow, Keras on "
+                f"it), torch.nn.DataParallel(model, device_ids=[{_numbers(self._targets)}]), or processes "
+                f"with a GPU each: {launch} runs a script in them, {cluster} code that you type."
             )
 
     @property
@@ -116,7 +118,6 @@ class OnGpu:
             or_cpu=self._or_cpu,
             packages=Evidence(self._code, self._namespace),
             machine=machine,
-            spelling=self._spelling,
         )
         return Scope(block)
 
@@ -164,12 +165,13 @@ class OnGpu:
             mirror=self._mirror,
             code=getattr(function, "__code__", str),
             namespace=getattr(function, "__globals__", None),
-            spelling=self._spelling,
         )
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with block.scope():
+            with spelled(is_in_python=True):  # the user has called it, and this frame is ours
+                scope = block.scope()
+            with scope:
                 return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]
@@ -182,7 +184,7 @@ class _Runs(threading.local):
         self.scopes: list[Scope] = []
 
 
-def read_only(text: str, spelling: Spelling = IN_PYTHON) -> tuple[str, ...]:
+def read_only(text: str) -> tuple[str, ...]:
     """Return the modules of the frameworks that `--only torch,tensorflow` names.
 
     Raises
@@ -198,12 +200,12 @@ def read_only(text: str, spelling: Spelling = IN_PYTHON) -> tuple[str, ...]:
             close = difflib.get_close_matches(name, [*known(), *_ALIASES], n=1)
             hint = f" Did you mean {_ALIASES.get(close[0], close[0])}?" if close else ""
             raise PlacementError(
-                f"{spelling.only.format(name)}: no framework has that name; it can be {listed(known())}, "
+                f"{option('only', name)}: no framework has that name; it can be {listed(known())}, "
                 f"with commas between.{hint}"
             )
         found.append(module)
     if not found:
-        raise PlacementError(f"{spelling.only.format('').strip()} needs a framework: {listed(known())}.")
+        raise PlacementError(f"{option('only', text).strip()} needs a framework: {listed(known())}.")
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ from gpu_magic.log import logger
 from gpu_magic.selection.duration import duration_text
 from gpu_magic.selection.find import find
 from gpu_magic.selection.request import Auto, Named
+from gpu_magic.spelling import option
 from gpu_magic.text import counted, listed, shortened
 
 if TYPE_CHECKING:
@@ -108,4 +109,4 @@ def or_wait(error: NotFreeError, request: Request) -> NotFreeError:
     if not isinstance(request, Auto):
         return error
     there = "there is one" if request.count == 1 else f"there are {request.count}"
-    return NotFreeError(f"{error} --wait 30m waits until {there}.", error.holders)
+    return NotFreeError(f"{error} {option('wait', '30m')} waits until {there}.", error.holders)

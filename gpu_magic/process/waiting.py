@@ -14,6 +14,7 @@ from gpu_magic.process.view import read_for_auto
 from gpu_magic.process.wait import Wait
 from gpu_magic.selection.request import Auto, Named, parse
 from gpu_magic.selection.select import select
+from gpu_magic.spelling import either
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,9 +52,12 @@ class Waiting(Wait):
     def __init__(self, session: Session, text: str, options: Options, seconds: float | None) -> None:
         request = parse(text)
         if not isinstance(request, Auto | Named):
+            goes = "goes with auto and with GPUs by number; try"
             raise ChoiceError(
-                f"--wait goes with auto and with GPUs by number; try auto:2{options} --wait 30m, or 1,3 "
-                "--wait 30m."
+                either(
+                    f"--wait {goes} auto:2{options} --wait 30m, or 1,3 --wait 30m.",
+                    f"A wait {goes} 'auto:2', or '1,3'.",
+                )
             )
         super().__init__(request, options, seconds)
         self._session, self._text = session, text

@@ -14,6 +14,7 @@ from gpu_magic.selection.options import Options
 from gpu_magic.selection.ranking import Standing, first_group, is_comparable, rank, standing
 from gpu_magic.selection.reasons import left_out, why_these, why_too_few, why_unranked
 from gpu_magic.selection.size import read_size
+from gpu_magic.spelling import option
 from gpu_magic.text import bytes_text, listed
 
 if TYPE_CHECKING:
@@ -127,12 +128,15 @@ class _Asked:
             return f"{text}: no {self.count} of {_labels(usable)} are {self._together}."
         if self.options.model and not any(is_model(one, self.options.model) for one in self.pool):
             names = {device.name for device in self.pool if device.name is not UNKNOWN}
-            return f"--model {self.options.model} fits no GPU here: there is {listed(sorted(names), 'none')}."
+            given = option("model", self.options.model)
+            return f"{given} fits no GPU here: there is {listed(sorted(names), 'none')}."
         size = None if self.options.min_free is None else read_size(self.options.min_free)
         totals = [device.memory_total for device in self.pool if device.memory_total is not UNKNOWN]
         if size is not None and totals and size > max(totals):
             most = bytes_text(max(totals))
-            return f"--min-free {self.options.min_free} is more than any GPU here has: at most {most}."
+            return (
+                f"{option('min_free', self.options.min_free)} is more than any GPU here has: at most {most}."
+            )
         if self.count > 1 and not usable and mig_instances(tuple(self.pool)):
             why = "all are split by MIG; try auto, which takes one instance"
             return f"{text} asks for {self.count}, and {why}."

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.errors import NotFreeError
 from gpu_magic.selection.reasons import left_out, used_by
+from gpu_magic.spelling import option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ def check_free(devices: Sequence[Device]) -> None:
     if others:
         is_one, holders = len(devices) == 1, left_out(others)
         it = "it" if is_one else "them"
-        line = f"Not free: {holders}; nothing was changed. --wait 30m waits for {it}."
+        line = f"Not free: {holders}; nothing was changed. {option('wait', '30m')} waits for {it}."
         raise NotFreeError(line, next(iter(others.values())) if is_one else holders)
 
 

@@ -9,7 +9,7 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.size import read_size, size_as_typed, size_meant
-from gpu_magic.spelling import option
+from gpu_magic.spelling import either, option
 from gpu_magic.text import bytes_text
 
 if TYPE_CHECKING:
@@ -79,8 +79,9 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
     if not growth and limit is None:
         return MemorySettings()
     if not devices:
-        asked = "--growth" if limit is None else f"--memory-limit {limit}"
-        raise ChoiceError(f"{asked} goes with GPUs that are named; try %gpus all {asked}.")
+        asked = option("growth", True) if limit is None else option("memory_limit", limit)
+        way = either(f"%gpus all {asked}", f"choose('all', {asked})")
+        raise ChoiceError(f"{asked} goes with GPUs that are named; try {way}.")
     if limit is None:
         return MemorySettings(growth=True, gpus=len(devices))
     size = _size(limit)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from gpu_magic.errors import ChoiceError
+from gpu_magic.spelling import either, option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,6 +78,12 @@ class Options:
     def filters(self) -> str:
         """Those that say which GPUs `auto` takes, as they are typed; empty where none is given."""
         return self._typed(_FILTERS)
+
+    @property
+    def written_filters(self) -> str:
+        """These as whoever reads them can write them: see `spelling`."""
+        given = [option(name, getattr(self, name)) for name in _FILTERS if self._is_given(name)]
+        return either(" ", ", ").join(given)
 
     @property
     def of_named(self) -> Options:

@@ -25,6 +25,7 @@ from gpu_magic.selection.rank_share import take_share
 from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Request, Reset
 from gpu_magic.selection.variables import device_order, hide, in_order, show
 from gpu_magic.selection.visible import ORDER, Variables, names_of
+from gpu_magic.spelling import either
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -221,7 +222,9 @@ def _check_options(request: Request, options: Options, grant: Grant, vendor: Ven
         options = replace(options, only_free=False)
     if options.filters and not isinstance(request, Auto):
         or_numbers = " and with GPUs by number" if options.filters == " --only-free" else ""
-        raise ChoiceError(f"{options.filters.strip()} goes with auto{or_numbers}; try auto{options.filters}.")
+        given = options.written_filters
+        way = either(f"auto {given}", f"'auto' with {given}")
+        raise ChoiceError(f"{given} goes with auto{or_numbers}; try {way}.")
 
 
 def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:

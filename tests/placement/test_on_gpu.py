@@ -241,7 +241,7 @@ def test_several_devices_without_mirror_are_refused(run: Runner) -> None:
 
 def test_a_mirror_that_only_leaves_without_tensorflow_is_refused(run: Runner) -> None:
     assert run("on_gpu_tensorflow.several_refused", "cpu:0,cpu:1", True, "jax,torch") == {
-        "error": 'cpu and cpu:1 can\'t be used: mirror=True is for TensorFlow, which only="jax,torch" leaves out.',
+        "error": "cpu and cpu:1 can't be used: mirror=True is for TensorFlow, which only='jax,torch' leaves out.",
         "ran": False,
     }
 
@@ -746,7 +746,7 @@ def test_the_backend_of_a_keras_that_only_names_counts_as_used(run: Runner) -> N
 
 def test_only_is_proposed_where_one_of_several_can_run_there(run: Runner) -> None:
     assert run("on_gpu_torch_and_jax.both") == (
-        f'cuda:2 can\'t be used: {JAX_WITHOUT_GPU}. only="torch" leaves the others out.'
+        f"cuda:2 can't be used: {JAX_WITHOUT_GPU}. only='torch' leaves the others out."
     )
 
 
@@ -755,9 +755,9 @@ def test_only_is_proposed_where_one_of_several_can_run_there(run: Runner) -> Non
     [
         (
             "jaxx",
-            'only="jaxx": no framework has that name; it can be torch, tensorflow, jax, cupy and keras, with commas between. Did you mean jax?',
+            "only='jaxx': no framework has that name; it can be torch, tensorflow, jax, cupy and keras, with commas between. Did you mean jax?",
         ),
-        ("", 'only="" needs a framework: torch, tensorflow, jax, cupy and keras.'),
+        ("", "only='' needs a framework: torch, tensorflow, jax, cupy and keras."),
     ],
 )
 def test_only_says_what_it_can_be(run: Runner, only: str, error: str) -> None:

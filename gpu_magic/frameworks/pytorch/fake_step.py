@@ -185,7 +185,7 @@ class _Training:
             if step.is_eval:
                 self._counter.forward_ends()
                 return
-            value, self.notes = loss_of(output, targets, self._loss, step.spelling)
+            value, self.notes = loss_of(output, targets, self._loss)
         del output, targets
         value.backward()
 

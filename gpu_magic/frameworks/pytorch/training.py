@@ -12,12 +12,13 @@ import torch
 
 from gpu_magic.errors import FitError
 from gpu_magic.frameworks.pytorch.batch import tensors_in
+from gpu_magic.spelling import either, option
 from gpu_magic.text import with_article
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpu_magic.frameworks.prediction import Spelling, TrainingStep
+    from gpu_magic.frameworks.prediction import TrainingStep
 
 __all__ = ["check", "dtype_of", "forward", "loss_of", "naming_arrays"]
 
@@ -34,24 +35,27 @@ def check(step: TrainingStep) -> None:
         One is not.
 
     """
-    written, dtype = step.spelling, dtype_of(step)
+    dtype = dtype_of(step)
     if step.amp and dtype not in (None, torch.float16, torch.bfloat16):
-        raise FitError(f"{written.amp} computes in float16 or bfloat16, and not in {_name_of(dtype)}.")
+        raise FitError(
+            f"{option('amp', True)} computes in float16 or bfloat16, and not in {_name_of(dtype)}."
+        )
     if step.is_eval and step.optimizer is not None:
-        raise FitError(f"{written.eval} is the forward alone: leave the optimizer out.")
+        raise FitError(f"{option('eval', True)} is the forward alone: leave the optimizer out.")
     if isinstance(step.loss, type):
         name = step.loss.__name__
         raise FitError(
-            f"{written.loss} is the class {name}, and not a function or a module: {name}() makes one."
+            f"{option('loss')} is the class {name}, and not a function or a module: {name}() makes one."
         )
     if step.loss is not None and not callable(step.loss):
         kind = with_article(type(step.loss).__name__)
-        raise FitError(f"{written.loss} is a function or a module, and not {kind}.")
+        raise FitError(f"{option('loss')} is a function or a module, and not {kind}.")
     if step.optimizer is not None and _needs_closure(step.optimizer):
         name = type(step.optimizer).__name__
+        alone = either("%gpu_fit model batch", "fit(model, batch)")
         raise FitError(
             f"{name} evaluates the loss again in its step, as often as numbers decide, which can't be "
-            f"followed: leave it out, {written.step_alone}, and add the copies of the parameters that {name} "
+            f"followed: leave it out, {alone}, and add the copies of the parameters that {name} "
             "keeps."
         )
     optimized = (
@@ -76,7 +80,7 @@ def dtype_of(step: TrainingStep) -> torch.dtype | None:
     name = _name_of(step.dtype)
     if name not in _DTYPES:
         meant = f": did you mean {_SHORT[name]}?" if name in _SHORT else "."
-        raise FitError(f"{step.spelling.dtype} {name:.40} is not one of {', '.join(_DTYPES)}{meant}")
+        raise FitError(f"{option('dtype')} {name:.40} is not one of {', '.join(_DTYPES)}{meant}")
     found: torch.dtype = getattr(torch, name)
     return found
 
@@ -144,7 +148,7 @@ def _has_arrays(batch: Any) -> bool:
     return numpy is not None and isinstance(batch, numpy.ndarray)
 
 
-def loss_of(output: Any, targets: Any, loss: Any, written: Spelling) -> tuple[Any, tuple[str, ...]]:
+def loss_of(output: Any, targets: Any, loss: Any) -> tuple[Any, tuple[str, ...]]:
     """Return the loss, and what was assumed for it, as sentences.
 
     Raises
@@ -167,12 +171,13 @@ def loss_of(output: Any, targets: Any, loss: Any, written: Spelling) -> tuple[An
     trained = [tensor for tensor in tensors_in(_plain(output)) if tensor.requires_grad]
     if not trained:
         raise FitError(
-            f"Nothing that the model returns depends on a parameter that is trained; try {written.eval}."
+            "Nothing that the model returns depends on a parameter that is trained; "
+            f"try {option('eval', True)}."
         )
     value = trained[0].sum()
     for tensor in trained[1:]:
         value = value + tensor.sum()
-    return value, (f"The loss is the sum of the output: {written.give_loss} names another one.",)
+    return value, (f"The loss is the sum of the output: {either('--loss', 'loss=…')} names another one.",)
 
 
 def _plain(output: Any) -> Any:
