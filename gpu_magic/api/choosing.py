@@ -57,8 +57,10 @@ def gpus(*, cluster: Cluster | None = None) -> Gpus | HostGpus:
     if cluster is None:
         return Gpus.of(take_snapshot(current()))
     from gpu_magic.display.hosts import HostGpus
+    from gpu_magic.engines.cluster import check_cluster
     from gpu_magic.engines.hosts import read_hosts
 
+    check_cluster(cluster)
     return HostGpus(read_hosts(cluster))
 
 

@@ -292,7 +292,9 @@ def _shell() -> Any:
 def _by_engine(cluster: Cluster, function: Callable[..., Result], *given: object) -> ByEngine[Result]:
     """Call a function of this module in the engines that run nothing."""
     from gpu_magic.display.hosts import ByEngine
+    from gpu_magic.engines.cluster import check_cluster
 
+    check_cluster(cluster)
     answers = cluster.ask(function, *given)
     results = {cluster.engines[number]: answer for number, answer in answers.results.items()}
     return ByEngine(results, cluster.unanswered(answers))

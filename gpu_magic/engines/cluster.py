@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpu_magic.engines.asking import Answers
     from gpu_magic.engines.starter import Starter
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "check_cluster"]
 
 T = TypeVar("T")
 
@@ -302,6 +302,20 @@ class Cluster:
             engine = self.engines[number]
             text = f"{capitalized(engine.label)}: {how}; {self._how_to_restart([engine])}."
         self.on_end("\n".join([text, *last]))
+
+
+def check_cluster(given: object) -> None:
+    """Check that what a function was given is a cluster.
+
+    Raises
+    ------
+    ClusterError
+        It is something else.
+
+    """
+    if not isinstance(given, Cluster):
+        way = "engines = gpu_magic.cluster(), and then cluster=engines"
+        raise ClusterError(f"cluster={given!r:.40} is no cluster; try {way}.")
 
 
 def _write(text: str) -> None:
