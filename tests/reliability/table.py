@@ -82,9 +82,9 @@ def _foot() -> str:
 
 {lines}
 After each the environment was as before or as the whole line makes it, no variable was lost, interrupts were handled as
-before, and IPython showed `KeyboardInterrupt` and no frame of gpu_magic's but the one by which IPython calls it. What
-gpu_magic does before and after each cell counts as a part of the line. Moments are picked in gpu_magic's code and in what
-it calls of `os` and `contextlib`, and nowhere else in Python, IPython or PyTorch.
+before, and IPython showed `KeyboardInterrupt` and no frame of gpu_magic's but the one by which IPython calls it. Moments
+are picked in gpu_magic's code and in what it calls of `os` and `contextlib`, and nowhere else in Python, IPython or
+PyTorch. An interrupt that comes in what gpu_magic does before or after a cell comes a moment later, in the cell.
 
 {KILLS} times a process that chose GPUs was killed (`kill -9`) at such a step. After each, no claim of it was left, and
 another process could have the same GPUs at once.
