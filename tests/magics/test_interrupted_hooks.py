@@ -49,7 +49,7 @@ def loaded(shell: InteractiveShell) -> Iterator[InteractiveShell]:
 def arrived() -> Iterator[list[int]]:
     """Return the interrupts that arrive, which raise nothing here: one that is late can come anywhere."""
     numbers: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, frame: numbers.append(number))  # noqa: ARG005
+    handler = signal.signal(signal.SIGINT, lambda number, frame: numbers.append(number))
     yield numbers
     signal.signal(signal.SIGINT, handler)
 
