@@ -114,15 +114,18 @@ def test_a_broken_extension_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "is_known"),
     [
-        b"/opt/" + b"x" * 300 + b"/bin/python\0/opt/hub/bin/jupyter-lab\0",  # longer than a name can be
-        b"/opt/\n/bin/jupyter-lab\0",
+        (
+            b"/opt/" + b"x" * 300 + b"/bin/python\0/opt/hub/bin/jupyter-lab\0",
+            True,
+        ),  # longer than a name can be
+        (b"/opt/\n/bin/jupyter-lab\0", False),
     ],
 )
-def test_a_server_where_nobody_can_look(tmp_path: Path, line: bytes) -> None:
+def test_a_path_that_is_none_is_passed_over(tmp_path: Path, line: bytes, is_known: bool) -> None:
     serve(tmp_path, line)
-    read_front_end(BROWSED, 1, has_answered=False, root=tmp_path)
+    assert read_front_end(BROWSED, 1, has_answered=False, root=tmp_path).is_known == is_known
 
 
 def test_a_server_in_a_folder_that_is_closed_to_others(tmp_path: Path, fresh: Fresh) -> None:
