@@ -383,7 +383,7 @@ def test_all_that_run_in_the_background_are_waited_for(kernel: Kernel) -> None:
     assert kernel.run("%gpu_tasks three --wait").status == "ok"
     assert "Name one task: one, for example." in kernel.run("%gpu_tasks one two").stderr
     for word in "stop", "wait":
-        assert f"try %gpu_tasks one --{word}." in kernel.run(f"%gpu_tasks one {word}").stderr
+        assert f"try %gpu_tasks one --{word}" in kernel.run(f"%gpu_tasks one {word}").stderr
 
 
 def test_a_task_can_have_the_name_of_a_program(kernel: Kernel) -> None:
