@@ -1,6 +1,7 @@
 # make demo   JupyterLab on the quickstart: your GPUs, or a simulated machine where there is no driver
-# make test   everything that is tested
+# make test   everything that is tested, with the versions in tests/constraints.txt; CONSTRAINTS= with the newest
 # make check  linter, formatter, types
+# make constraints   renew tests/constraints.txt: the newest versions of everything; KEEP=torch==2.13.0 keeps one
 # make matrix the kernels' tests with the oldest and the newest versions, in .nox; ONLY=colab runs some of them
 # make fuzz   search for inputs that break a promise: ONLY="masks claims" some targets, MINUTES=60 for each
 # make docs   the documentation as a site, in build/site; without a network, warnings are errors
@@ -12,10 +13,14 @@ PYTHON ?= python3
 PYTHON_VERSION ?= 3.12
 MACHINE ?= x86_64
 BIN := .venv/bin
+CONSTRAINTS ?= tests/constraints.txt
+# Also for what builds a package: pip reads the first before its release 25.3, and the second since.
+PINNED := $(if $(CONSTRAINTS),env PIP_CONSTRAINT=$(CONSTRAINTS) PIP_BUILD_CONSTRAINT=$(CONSTRAINTS))
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
-.PHONY: demo test test-gpu gpu-kit needs check matrix fuzz docs bench clean
+.PHONY: demo test test-suite test-notebooks test-shared-server test-moving test-usage test-gpu gpu-kit needs check \
+    constraints matrix fuzz docs bench clean
 
 demo: .venv-demo/installed
 	@.venv-demo/bin/python -c 'import pynvml; pynvml.nvmlInit()' 2>/dev/null || { \
@@ -23,13 +28,26 @@ demo: .venv-demo/installed
 	    echo "No NVIDIA driver answers here: this is a SIMULATED machine, $$GPU_MAGIC_SIMULATE."; }; \
 	exec .venv-demo/bin/jupyter lab $$(test "$$(id -u)" = 0 && echo --allow-root) notebooks/quickstart.ipynb
 
+# A part that fails hides none of those after it.
 test: needs .venv/installed
+	@$(MAKE) --no-print-directory --keep-going \
+	    test-suite test-notebooks test-shared-server test-moving test-usage
+
+test-suite:
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+test-notebooks:
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=off $(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) notebooks \
 	    --ignore notebooks/moving.ipynb --ignore notebooks/shared_server.ipynb --ignore notebooks/usage.ipynb
+
+test-shared-server:
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=$$(mktemp -d)/claims \
 	    $(BIN)/python -m pytest $(NBVAL) notebooks/shared_server.ipynb
+
+test-moving:
 	PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/moving.ipynb
+
+test-usage:
 	env $(SIMULATED) GPU_MAGIC_SIMULATE="2xA100-80GB own=0:12GiB:60" GPU_MAGIC_CLAIMS=off \
 	    PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/usage.ipynb
 
@@ -60,10 +78,18 @@ docs: .venv-docs/installed
 bench: .venv-bench/installed
 	.venv-bench/bin/python -m benchmarks --save
 
-.venv/installed: pyproject.toml
+.venv/installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable '.[test,check]'
+	$(PINNED) $(BIN)/python -m pip install --quiet --editable '.[test,check]'
 	touch $@
+
+# Without the `+cpu` of a build: it is a matter of where pip looks.
+constraints:
+	rm -rf build/newest
+	$(PYTHON) -m venv build/newest
+	build/newest/bin/python -m pip install --quiet --editable '.[test,check]' $(KEEP)
+	{ echo "# What \`make test\` installs. \`make constraints\` renews it (Python 3.11)."; \
+	    build/newest/bin/python -m pip freeze --all --exclude-editable | sed -e '/^pip==/d' -e 's/+.*//'; } > tests/constraints.txt
 
 .venv-demo/installed: pyproject.toml
 	@echo "Once: JupyterLab and gpu_magic are installed in .venv-demo, which takes a minute or two."
@@ -72,9 +98,9 @@ bench: .venv-bench/installed
 	@touch $@
 
 # The peers' own extensions of JupyterLab would be in the pages of tests.
-.venv-bench/installed: pyproject.toml
+.venv-bench/installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python -m pip install --quiet --editable '.[test,bench]'
+	$(PINNED) .venv-bench/bin/python -m pip install --quiet --editable '.[test,bench]'
 	touch $@
 
 .venv-docs/installed: pyproject.toml
