@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,11 @@ ROOT = Path(__file__).parent.parent
 os.environ["GPU_MAGIC_CLAIMS"] = tempfile.mkdtemp(prefix="gpu_magic-tests-claims-")
 Path(os.environ["GPU_MAGIC_CLAIMS"]).chmod(0o1777)
 atexit.register(shutil.rmtree, os.environ["GPU_MAGIC_CLAIMS"], ignore_errors=True)
+
+# A shell's background job ignores interrupts, and what it starts inherits that: tests and their children do not.
+for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 # No test fails because a machine is slow.
 hypothesis.settings.register_profile("any speed", deadline=None)

@@ -9,18 +9,16 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
 from gpu_magic.claims.held import Claims
 from tests.claims.holders import GPU, OTHER, as_nobody, end, holder
-from tests.processes import until
+from tests.processes import needs_root, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(
-    os.getuid() != 0 and not os.environ.get("CI"), reason="another user's process is started as root"
-)
+    import pytest
+
+pytestmark = needs_root
 NAME = f"{GPU}.{'0' * 16}"
 
 

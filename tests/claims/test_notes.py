@@ -18,15 +18,13 @@ from gpu_magic.claims.notes import LONGEST_TEXT
 from gpu_magic.claims.outbox import NotSentError, Outbox, Unclaimed
 from tests.claims.holders import GPU, OTHER, STAYS, as_nobody, end, holder
 from tests.conftest import LIMIT
-from tests.processes import until
+from tests.processes import needs_root, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(
-    os.getuid() != 0 and not os.environ.get("CI"), reason="another user's process is started as root"
-)
+pytestmark = needs_root
 
 ASKS = (
     "from gpu_magic.claims.folder import Access\n"

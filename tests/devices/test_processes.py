@@ -17,7 +17,7 @@ from gpu_magic.devices.processes import UNKNOWN_PROCESS, ProcessTable, descends_
 from gpu_magic.devices.unknown import UNKNOWN
 from tests.conftest import LIMIT
 from tests.machine import IN_CONTAINER
-from tests.processes import WAITS, another_users, can_reuse_numbers, running, running_again, sees_processes
+from tests.processes import WAITS, another_users, needs_root, running, running_again, sees_processes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +82,7 @@ def test_what_is_known_of_a_process_is_not_read_again(fresh: Fresh) -> None:
 
 
 @sees_processes
-@can_reuse_numbers
+@needs_root
 def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
     table = ProcessTable()
     with running(WAITS, tmp_path / "train.py", JPY_SESSION_NAME="a.ipynb") as first:

@@ -14,7 +14,7 @@ from gpu_magic.diagnosis.checks.device_files import check_device_files
 from gpu_magic.diagnosis.facts import DeviceFile, Facts, System
 from tests.conftest import ROOT
 from tests.machine import CARDS, MIG, Driver
-from tests.processes import missing
+from tests.processes import missing, needs_root
 
 if TYPE_CHECKING:
     from tests.diagnosis.conftest import Machine
@@ -193,11 +193,6 @@ def test_a_driver_without_a_gpu_in_a_container(machine: Machine) -> None:
 # Device files
 
 
-# In CI they run there as well, and fail: nothing is skipped in silence.
-needs_root = pytest.mark.skipif(
-    os.getuid() != 0 and not os.environ.get("CI"),
-    reason="only root can make device files and programs that run as root, and give up its power",
-)
 # Root without the capabilities by which it opens every file (capset(2), 1 << CAP_DAC_OVERRIDE | 1 << CAP_DAC_READ_SEARCH).
 POWERLESS = """
 import ctypes

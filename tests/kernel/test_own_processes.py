@@ -18,8 +18,8 @@ from tests.processes import (
     DEAF,
     WAITS,
     another_users,
-    can_reuse_numbers,
     missing,
+    needs_root,
     running,
     running_again,
     sees_processes,
@@ -222,7 +222,7 @@ def test_a_process_without_memory_on_a_gpu_is_refused(kernel: Kernel, tmp_path: 
     assert line == f"You have no process {process.pid} on a GPU."
 
 
-@can_reuse_numbers
+@needs_root
 def test_a_process_that_has_the_number_of_one_that_was_shown_is_left_alone(
     kernel: Kernel, tmp_path: Path
 ) -> None:
@@ -235,7 +235,7 @@ def test_a_process_that_has_the_number_of_one_that_was_shown_is_left_alone(
     assert line == f"Process {shown.pid} is another one than was shown; nothing was sent to it."
 
 
-@can_reuse_numbers
+@needs_root
 def test_a_process_that_gets_the_number_during_the_question_is_left_alone(
     kernel: Kernel, tmp_path: Path
 ) -> None:
@@ -287,7 +287,7 @@ def test_a_process_that_claims_no_gpu_any_more_is_left_alone(
     assert other.is_alive()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+@needs_root
 def test_another_user_s_claim_is_nothing_to_end(kernel: Kernel) -> None:
     code = f"claims = Claims()\nassert not claims.hold([{CARDS[2].uuid!r}])\n"
     pid = int(as_nobody(code + STAYS, Path(os.environ["GPU_MAGIC_CLAIMS"])))

@@ -15,6 +15,7 @@ from jupyter_client.manager import KernelManager
 from tests.conftest import ROOT
 from tests.kernel.conftest import Kernel
 from tests.machine import CARDS, Driver, clean_environment, environment
+from tests.processes import missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +32,11 @@ exec "$@"
 """
 UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
 
-pytestmark = pytest.mark.skipif(
-    subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode != 0,
-    reason="mounts of one's own are not allowed here",
-)
+
+@pytest.fixture(scope="module", autouse=True)
+def allowed() -> None:
+    if subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode:
+        missing("no mounts of one's own can be made here")
 
 
 @pytest.fixture
