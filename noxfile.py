@@ -3,7 +3,8 @@
 `make matrix` runs all of it, each combination in an environment of its own, and ends with a list that says
 of each whether it passed. `make matrix ONLY="colab or oldest"` runs some, and `NOXPYTHON=3.13` before it one
 Python only. A Python that this machine does not have is skipped. With Python 3.11 the frameworks are there,
-too, and all tests of kernels run; pip takes PyTorch's CPU build where you point it there.
+the oldest that are promised or the newest, and all tests of kernels run; pip takes PyTorch's CPU build where you
+point it there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ WITH_FRAMEWORKS = "3.11"
 PROJECT = tomllib.loads(Path("pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OURS = [*PROJECT["dependencies"], *EXTRAS["amd"], *EXTRAS["cluster"]]
+FRAMEWORKS = ["torch==2.8.0", "tensorflow-cpu==2.21.0", "jax==0.10.0", "jaxlib==0.10.0"]  # the oldest we promise
 # What goes with ipykernel 6.17, which does not work with the next major releases of these.
 IPYKERNEL_617 = ["ipykernel==6.17.1", "jupyter_client==7.4.9", "pyzmq==26.2.1"]
 
@@ -39,7 +41,7 @@ COMBINATIONS = [
     Combination(
         "oldest",
         ("3.11", "3.12", "3.13"),
-        [*(each.replace(">=", "==") for each in OURS), *IPYKERNEL_617],
+        [*(each.replace(">=", "==") for each in OURS), *FRAMEWORKS, *IPYKERNEL_617],
     ),
     # As googlecolab/backend-info lists them, in pip-freeze.gpu.txt of 2026-08-19.
     Combination(

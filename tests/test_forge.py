@@ -55,7 +55,7 @@ def test_pythons_are_named_that_the_matrix_of_versions_has() -> None:
 
 
 def test_each_session_of_the_matrix_has_a_machine_with_its_python() -> None:
-    jobs = yaml.safe_load((FORGE / "workflows" / "test.yml").read_text())["jobs"]
+    jobs = yaml.safe_load((FORGE / "workflows" / "nightly.yml").read_text())["jobs"]
     (listed,) = [step["run"] for step in jobs["versions"]["steps"] if step.get("id") == "list"]
     assert "nox --list --json" in listed
     assert (
@@ -66,9 +66,16 @@ def test_each_session_of_the_matrix_has_a_machine_with_its_python() -> None:
     assert run["run"] == "pipx run nox --session '${{ matrix.session.session }}'"
 
 
+def test_every_night_the_newest_of_everything_is_tested() -> None:
+    found = yaml.safe_load((FORGE / "workflows" / "nightly.yml").read_text())
+    assert found[True]["schedule"]  # YAML 1.1 reads `on` as true
+    run = [step.get("run", "") for step in found["jobs"]["newest"]["steps"]]
+    assert "make test check --keep-going CONSTRAINTS=" in run
+
+
 def test_a_release_is_tested_before_it_is_published() -> None:
     jobs = yaml.safe_load((FORGE / "workflows" / "release.yml").read_text())["jobs"]
-    assert set(jobs["publish"]["needs"]) == {"test", "build"}
+    assert set(jobs["publish"]["needs"]) == {"test", "versions", "build"}
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
     (version,) = [step["run"] for step in jobs["build"]["steps"] if "GITHUB_REF_NAME" in step.get("run", "")]
     (pattern,) = re.findall(r"s/(.*?)/\\1/p", version)
