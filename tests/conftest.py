@@ -174,6 +174,7 @@ def shell() -> Iterator[InteractiveShell]:
     if "gpu_magic" in extensions.loaded:
         extensions.unload_extension("gpu_magic")
     assert _traces(ip) == before
+    atexit.unregister(ip.atexit_operations)  # each shell would collect all garbage once more at the end
     InteractiveShell.clear_instance()
 
 
