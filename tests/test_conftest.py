@@ -1,0 +1,22 @@
+"""What the tests themselves rely on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.conftest import LIMIT, ROOT
+
+
+def test_children_start_with_default_signals_whatever_the_parent_ignores() -> None:
+    code = "import subprocess, tests.conftest; subprocess.run(['grep', 'SigIgn', '/proc/self/status'], check=True)"
+    ignoring = ["sh", "-c", 'trap "" INT HUP QUIT TERM; exec "$@"', "sh"]
+    done = subprocess.run(
+        [*ignoring, sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT,
+    )
+    assert int(done.stdout.split()[1], 16) == 0
