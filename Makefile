@@ -17,7 +17,7 @@ CONSTRAINTS ?= tests/constraints.txt
 # Also for what builds a package: pip reads the first before its release 25.3, and the second since.
 PINNED := $(if $(CONSTRAINTS),env PIP_CONSTRAINT=$(CONSTRAINTS) PIP_BUILD_CONSTRAINT=$(CONSTRAINTS))
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
-SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
+SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER -u PYTHONUNBUFFERED GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
 .PHONY: demo test test-suite test-notebooks test-shared-server test-moving test-usage test-gpu gpu-kit needs check \
     constraints matrix fuzz docs bench clean

@@ -26,6 +26,7 @@ FOLDER = Path(__file__).parent.parent / "notebooks"
 def main(paths: list[Path]) -> None:
     """Run each notebook from the top and write it back."""
     simulated = {"GPU_MAGIC_SIMULATE": "8xA100-80GB clock=0", "GPU_MAGIC_CLAIMS": "off"}
+    os.environ.pop("PYTHONUNBUFFERED", None)  # it would change what a dry run shows
     accelerator = [sys.executable, "-m", "tests.native"]
     for path in paths:
         extra = simulated

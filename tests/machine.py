@@ -65,10 +65,10 @@ MIG = tuple(
 
 
 def clean_environment(*prefixes: str) -> dict[str, str]:
-    """Return our environment without what says which GPUs there are, and without other variables by prefix.
+    """Return our environment without variables that say which GPUs there are, or change what is shown; also without those by prefix.
 
     Claims are still those of this run alone.
     """
-    removed = "CUDA_", "GPU_MAGIC", "SLURM_", "LSB_", "PBS_", "NVIDIA_VISIBLE", *prefixes
+    removed = "CUDA_", "GPU_MAGIC", "SLURM_", "LSB_", "PBS_", "NVIDIA_VISIBLE", "PYTHONUNBUFFERED", *prefixes
     claims = {"GPU_MAGIC_CLAIMS": os.environ["GPU_MAGIC_CLAIMS"]}
     return {name: value for name, value in os.environ.items() if not name.startswith(removed)} | claims
