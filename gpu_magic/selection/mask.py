@@ -265,7 +265,7 @@ def _of_mig_uuids(mask: str, inventory: Inventory) -> Reading:
     names = list(takewhile(lambda entry: entry.startswith("MIG-"), entries))
     repeated = _first_repeated(names)
     if repeated is not None:
-        return Reading("mig", (), (_named_twice(mask, shortened(repeated, _LONGEST_SHOWN)),))
+        return Reading("mig", (), (_named_twice(mask, repeated),))
     fits = [fitting_instances(name, inventory) for name in names]
     if len(fits[0]) != 1:
         why = f"fits {len(fits[0])} MIG instances" if fits[0] else "fits no MIG instance of this machine"
@@ -294,8 +294,9 @@ def _first_repeated(items: Iterable[T]) -> T | None:
     return None
 
 
-def _named_twice(mask: str, entry: object) -> str:
-    return f"{_shown(mask)} names {entry} twice: CUDA then sees no GPU at all."
+def _named_twice(mask: str, entry: int | str) -> str:
+    shown = shortened(str(entry), _LONGEST_SHOWN)
+    return f"{_shown(mask)} names {shown} twice: CUDA then sees no GPU at all."
 
 
 def _ends_the_list(mask: str, position: int, why: str, seen: str) -> str:

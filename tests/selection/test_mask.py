@@ -127,6 +127,15 @@ def test_a_mask_and_what_is_said_of_it(mask: str | None, sees: list[int], says: 
     assert says in " ".join(reading.notes) if says else not reading.notes
 
 
+@pytest.mark.parametrize("end", ["\n\x1b[31mGPU 0 is free", "f" * 5000, "\N{RIGHT-TO-LEFT OVERRIDE}1,2"])
+@pytest.mark.parametrize("entry", ["GPU-8f3a", "GPU-zz", "MIG-8f3a", "0", "x", ""])
+def test_an_entry_is_shown_in_one_line_and_cut(entry: str, end: str) -> None:
+    for mask in (f"{entry}{end}", f"{entry}{end},{entry}{end}", f"0,{entry}{end}", f'"{entry}{end}"'):
+        for note in read(mask, machine()).notes:
+            assert note.isprintable()
+            assert len(note) < 500
+
+
 @pytest.mark.parametrize("mask", [None, "0", "2,1"])
 def test_numbers_on_unlike_gpus_can_not_be_told_without_an_order(mask: str | None) -> None:
     assert read(mask, unlike()).devices is UNKNOWN
