@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from traitlets import TraitError
 
+from tests.conftest import ROOT
+
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -64,6 +66,16 @@ def test_all_of_them_are_listed(shell: InteractiveShell) -> None:
     assert docs["cell"]["on_gpu"].startswith("Run a cell on one GPU")
     assert {"gpus", "where", "to_gpu", "to_cpu", "gpu_free", "gpu_panel"} <= docs["line"].keys()
     assert docs["line"]["where"].startswith("Say on which devices")
+
+
+def test_the_page_looks_for_a_kernel_s_panel_after_each_of_them(shell: InteractiveShell) -> None:
+    lists = shell.magics_manager.magics.values()
+    before = {name for names in lists for name in names}
+    shell.run_line_magic("load_ext", "gpu_magic")
+    page = (ROOT / "gpu_magic" / "labextension" / "static" / "extension.js").read_text(encoding="utf-8")
+    mentions = re.search(r"^const MENTIONS = /gpu_magic\|%\(([\w|]+)\)\\b/;$", page, re.MULTILINE)
+    assert mentions
+    assert set(mentions[1].split("|")) == {name for names in lists for name in names} - before
 
 
 def test_the_configuration_is_listed_shown_and_set(
