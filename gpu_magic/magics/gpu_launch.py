@@ -124,7 +124,7 @@ class GpuLaunchMagic:
     def _prepare(self, options: SimpleNamespace, script: Script | None) -> Prepared:
         if options.background:
             tasks.check_name(options.background)
-        with WaitingLine() as line:
+        with WaitingLine("started") as line:
             free = Free(options.only_free, options.min_free, options.wait, lambda wait: line.show(str(wait)))
             return prepare(
                 current(),

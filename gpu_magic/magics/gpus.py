@@ -123,7 +123,7 @@ class GpusMagic:
                 if options["fits"] is not None:
                     shell = self._shell
                     options["fits"] = named_values(options["fits"], shell.user_ns, shell.user_ns_hidden)
-                with WaitingLine() as line_of_waiting:
+                with WaitingLine("changed") as line_of_waiting:
                     choice = gpu_magic.choose(request, on_wait=line_of_waiting.show, **options)
         except KernelRestarting:
             raise

@@ -27,9 +27,17 @@ class _Line:
 
 
 class WaitingLine:
-    """Shows a line, and others in its place. An interrupt is shown as a line that says what it means."""
+    """Shows a line, and others in its place. An interrupt is shown as a line that says what it means.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    undone
+        What is not done where the wait is interrupted: `changed`.
+
+    """
+
+    def __init__(self, undone: str) -> None:
+        self._undone = undone
         self._handle: DisplayHandle | None = None
 
     def __enter__(self) -> Self:
@@ -48,7 +56,7 @@ class WaitingLine:
         if self._handle is None:
             return
         if isinstance(error, KeyboardInterrupt):
-            self._handle.update(_Line("The waiting was ended; nothing was changed."))
+            self._handle.update(_Line(f"The waiting was ended; nothing was {self._undone}."))
             show_as(error, "KeyboardInterrupt")
         else:
             self._handle.update(_Line("They are free now." if error is None else "The waiting has ended."))

@@ -85,9 +85,7 @@ class Wait:
             return
         waited = duration_text(self._seconds)
         _log.info("Waited %s for %s in vain: %s", waited, self.wanted, holders)
-        raise NotFreeError(
-            f"Waited {waited} for {self.wanted} in vain: {holders}; nothing was changed.", holders
-        ) from None
+        raise NotFreeError(f"Waited {waited} for {self.wanted} in vain: {holders}.", holders) from None
 
     def _what(self, inventory: Inventory) -> str:
         """Return what it waits for, as it is shown: `2 free GPUs`, `GPU 1 and GPU 3`."""

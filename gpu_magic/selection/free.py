@@ -29,7 +29,7 @@ def check_free(devices: Sequence[Device]) -> None:
     if others:
         is_one, holders = len(devices) == 1, left_out(others)
         it = "it" if is_one else "them"
-        line = f"Not free: {holders}; nothing was changed. {option('wait', '30m')} waits for {it}."
+        line = f"Not free: {holders}. {option('wait', '30m')} waits for {it}."
         raise NotFreeError(line, next(iter(others.values())) if is_one else holders)
 
 

@@ -49,14 +49,12 @@ def test_who_holds_which_is_said_in_one_line() -> None:
     with pytest.raises(NotFreeError) as error:
         chosen("3,1,0", used(3, OURS, OTHERS), claimed)
     assert error.value.holders.startswith("GPU 3 (in use by tom), GPU 1 (claimed by chen: eval.ipynb, since ")
-    assert str(error.value) == (
-        f"Not free: {error.value.holders}; nothing was changed. --wait 30m waits for them."
-    )
+    assert str(error.value) == f"Not free: {error.value.holders}. --wait 30m waits for them."
 
 
 def test_of_one_gpu_its_holder_alone_is_said() -> None:
     with pytest.raises(
-        NotFreeError, match=r"^Not free: GPU 3 \(in use by tom\); .* waits for it\.$"
+        NotFreeError, match=r"^Not free: GPU 3 \(in use by tom\)\. .* waits for it\.$"
     ) as error:
         chosen("3", used(3, OTHERS))
     assert error.value.holders == "in use by tom"
