@@ -81,3 +81,26 @@ def test_a_cell_in_the_background_prints_into_a_terminal(terminal: pexpect.spawn
     terminal.expect("printed")
     terminal.expect("ZeroDivisionError: division by zero")
     say(terminal, "%gpu_tasks", "eval: failed: ZeroDivisionError: division by zero")
+
+
+@pytest.mark.parametrize("ends_first", [True, False])
+def test_the_value_of_a_cell_in_the_background_is_shown_once(
+    terminal: pexpect.spawn, tmp_path: Path, ends_first: bool
+) -> None:
+    say(terminal, "%load_ext gpu_magic", r"In \[2\]:")
+    go = tmp_path / "go"
+    cell = (
+        rf"import pathlib, time\nwhile not pathlib.Path('{go}').exists(): time.sleep(0.01)\n'forty' + '-two'"
+    )
+    say(terminal, f"get_ipython().run_cell_magic('on_gpu', 'cpu --background a', \"{cell}\")", r"In \[3\]:")
+    if ends_first:
+        go.touch()
+        terminal.expect("forty-two")
+        waited = say(terminal, "%gpu_tasks a --wait", "a: done")
+        assert "forty-two" not in waited
+    else:
+        terminal.send("%gpu_tasks a --wait\r")
+        go.touch()
+        terminal.expect("forty-two.*a: done")
+    assert "forty-two" not in say(terminal, "", r"In \[4\]:")
+    assert "forty-two" in say(terminal, "%gpu_tasks a", r"In \[5\]:")  # what is asked for

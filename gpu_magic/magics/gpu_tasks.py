@@ -62,7 +62,8 @@ class GpuTasksMagic:
             if options.request:
                 self._show_output(found[0])
             _tell(found, waited)
-            if options.request:
+            # In a terminal it stands above already, where the cell in the background has shown it.
+            if options.request and hasattr(self._shell, "kernel"):
                 _show_result(found[0])
             return
         if options.stop:
