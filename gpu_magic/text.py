@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GIB",
+    "STRING",
     "TIB",
     "age_text",
     "bytes_text",
+    "code_words",
     "counted",
     "listed",
     "one_line",
@@ -27,6 +30,9 @@ __all__ = [
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
 _LONGEST_LINE = 2000  # characters
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
+# A string as Python writes it, to its end.
+STRING = re.compile(r"""(?s)(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
+_PIECE = re.compile(f"{STRING.pattern}|.")
 
 
 def printable(text: str) -> str:
@@ -46,6 +52,21 @@ def one_line(text: str) -> str:
         half = (_LONGEST_LINE - 3) // 2
         text = f"{text[:half]} … {text[-half:]}"
     return printable(text)
+
+
+def code_words(text: str, *, commas: bool = False) -> list[str]:
+    """Divide code at spaces, and also at commas, outside of brackets and strings, up to a comment."""
+    words, depth = [""], 0
+    for piece in _PIECE.finditer(text):
+        letter = piece[0]
+        if not depth and letter == "#" and not words[-1]:
+            break
+        if not depth and (letter.isspace() or (commas and letter == ",")):
+            words.append("")
+            continue
+        depth = max(0, depth + (letter in "([{") - (letter in ")]}"))
+        words[-1] += letter
+    return [word for word in words if word]
 
 
 def listed(names: Iterable[str], none: str = "") -> str:

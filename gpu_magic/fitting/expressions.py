@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import FitError, PlacementError
 from gpu_magic.frameworks.prediction import FunctionCall
-from gpu_magic.moving.names import parse_expression, raised_text, split_words, value_of
-from gpu_magic.text import shortened
+from gpu_magic.moving.names import parse_expression, raised_text, value_of
+from gpu_magic.text import code_words, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -42,7 +42,7 @@ def values(text: str, namespace: dict[str, Any], hidden: Container[str] = ()) ->
     call = _call(text, namespace, hidden)
     if call is not None:
         return [call]
-    return [value(word, namespace, hidden) for word in split_words(text.strip().rstrip(";"))]
+    return [value(word, namespace, hidden) for word in code_words(text.strip().rstrip(";"), commas=True)]
 
 
 def value(

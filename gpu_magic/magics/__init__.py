@@ -50,6 +50,8 @@ MAGICS = {
     "gpu_time": (("line", "cell"), "gpu_time", "GpuTimeMagic"),
 }
 _KINDS = [(kind, name) for name, (kinds, *_) in MAGICS.items() for kind in kinds]
+# Those whose line IPython leaves as it is typed: they replace `{n}` themselves, but in what is code.
+_KEPT = ("gpus", "where", "to_gpu", "to_cpu", "gpu_fit", "gpu_time")
 # Those whose arguments Tab completes.
 _COMPLETED = (
     "%gpus",
@@ -167,9 +169,9 @@ class GpuMagics:
         for name, (kinds, module, class_) in MAGICS.items():
             for kind in kinds:
                 table[kind][name] = _LazyMagic(shell, name, module, class_)
-        for magic in (table["line"]["gpus"], table["cell"]["on_gpu"]):
-            no_var_expand(magic)  # it expands its line itself
-        no_var_expand(table["line"]["gpu_time"])  # it can be code, with braces of its own
+        no_var_expand(table["cell"]["on_gpu"])
+        for name in _KEPT:
+            no_var_expand(table["line"][name])
         matchers, matcher = self._completion = completion_hook(shell, self._complete)
         matchers.append(matcher)
         shell.input_transformers_post.append(self._await_cell)

@@ -15,12 +15,14 @@ from IPython.core.error import UsageError
 from gpu_magic.magics.incomplete import goes_with, with_hyphens
 from gpu_magic.magics.meant import EXAMPLES, is_unclear, option_meant
 from gpu_magic.selection.request import WORDS as REQUESTS
-from gpu_magic.text import one_line
+from gpu_magic.text import STRING, code_words, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Callable, Container, Sequence
 
 __all__ = [
+    "CODE",
+    "FITS",
     "FLAG",
     "LAUNCHERS",
     "OPTIONS",
@@ -126,8 +128,10 @@ _SHORT = {"-v": "--verbose", "-n": "--count"}
 # What stands for itself in a command, as in a shell; and a comment, which begins a word and is not quoted.
 _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
 _COMMENT = re.compile(rf"(?P<quoted>{_QUOTED})|(?:^|\s)#.*")
-# Lines that name variables, as Python code does: quotes belong to the names.
-_CODE = ("%to_gpu", "%to_cpu", "%where", "%gpu_fit")
+# Lines of expressions, and options that have one: it stays as typed, with its quotes, spaces and braces.
+CODE = ("%to_gpu", "%to_cpu", "%where", "%gpu_fit")
+_EXPRESSIONS = ("--fits", "--loss")
+FITS = re.compile(r"--fi(?:ts?)?(?:=|$)")
 # Values that go on behind a space: `--wait 1 h`, `--wait 1h 30m`.
 _GO_ON = {
     "--wait": re.compile(r"[0-9]+ ?[dhms][a-z]{0,6}(?: [0-9]+[hms][a-z]{0,6})?", re.IGNORECASE),
@@ -140,7 +144,7 @@ def names_of(magic: str) -> set[str]:
     return {*OPTIONS[magic], *(short for short, name in _SHORT.items() if name in OPTIONS[magic])}
 
 
-def read(magic: str, line: str) -> SimpleNamespace:
+def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNamespace:
     """Read a magic's line.
 
     Parameters
@@ -149,6 +153,8 @@ def read(magic: str, line: str) -> SimpleNamespace:
         As typed: `%gpus`.
     line
         What follows it.
+    expand
+        Replaces what stands for a value, `{n}`, in words that are no part of an expression.
 
     Returns
     -------
@@ -162,13 +168,13 @@ def read(magic: str, line: str) -> SimpleNamespace:
         One line that says what is wrong, and what would work.
 
     """
-    typed = re.sub(r"(^|\s)#.*", "", line).strip()  # IPython takes a comment for a part of the line
-    words = deque(filter(None, (word.strip("" if magic in _CODE else "'\"") for word in typed.split())))
+    typed = code_words(line)  # IPython takes a comment for a part of the line
+    words = deque(_expanded(magic, typed, expand))
     values = _defaults(magic).copy()
     request: list[str] = []
     shown = list(words)
     if not shown and typed and magic == "%gpus":
-        raise refusal(f"{typed} names no GPU; %gpus alone shows them, and %gpus 1,3 chooses.")
+        raise refusal(f"{' '.join(typed)} names no GPU; %gpus alone shows them, and %gpus 1,3 chooses.")
     while words:
         word = words.popleft()
         if not _is_option(word):
@@ -180,6 +186,19 @@ def read(magic: str, line: str) -> SimpleNamespace:
     if not request and (problem := goes_with(magic, shown, values)):
         raise refusal(problem)
     return SimpleNamespace(**values, request=" ".join(request))
+
+
+def _expanded(magic: str, words: list[str], expand: Callable[[str], str]) -> list[str]:
+    """Return the words of a line with values in the place of `{n}`, and without quotes but in expressions."""
+    if magic in CODE:
+        return [piece for word in words for piece in code_words(expand(word))]
+    numbers = range(len(words))
+    begin = next((n for n in numbers if magic == "%gpus" and FITS.match(words[n])), len(words))
+    end = next((n for n in numbers if n > begin and _is_option(words[n])), len(words))
+    before = expand(" ".join(words[:begin])).split()  # no frames between: `expand` counts them
+    after = expand(" ".join(words[end:])).split()
+    bare = [[word.strip("'\"") for word in part] for part in (before, after)]
+    return list(filter(None, [*bare[0], *words[begin:end], *bare[1]]))
 
 
 def read_command(magic: str, line: str) -> SimpleNamespace:
@@ -295,6 +314,8 @@ def _read_value(magic: str, option: str, words: deque[str], typed: str) -> str |
     taken: list[str] = []
     while words and len(taken) < most and not _is_option(words[0]):
         taken.append(words.popleft())
+    if option in _EXPRESSIONS:  # in quotes, as in a shell
+        taken = [word.strip(word[0]) if STRING.fullmatch(word) else word for word in taken]
     while words and option in _GO_ON and _GO_ON[option].fullmatch(" ".join([*taken, words[0]])):
         taken.append(words.popleft())
     while kind == LIST and words and taken and taken[-1].endswith(","):

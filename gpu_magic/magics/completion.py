@@ -14,9 +14,10 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.engines.current import running_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import known
-from gpu_magic.magics.arguments import FLAG, LAUNCHERS, OPTIONS, WORDS
+from gpu_magic.magics.arguments import CODE, FITS, FLAG, LAUNCHERS, OPTIONS, WORDS
 from gpu_magic.process.tasks import tasks
 from gpu_magic.selection.request import is_request
+from gpu_magic.text import STRING
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
@@ -32,7 +33,7 @@ _EXAMPLES = {
     "--max-util": ("5", "10", "25"),
     "--memory-limit": ("8GB", "16GB", "32GB", "64GB"),
 }
-_TAKE_VARIABLES = ("%to_gpu", "%to_cpu", "%where", "%gpu_free", "%gpu_fit")
+_TAKE_VARIABLES = (*CODE, "%gpu_free")
 
 
 class Offers(NamedTuple):
@@ -71,6 +72,8 @@ def complete(shell: Any, magic: str, words: list[str]) -> Offers | None:
     is_cell = magic not in OPTIONS
     magic = magic if magic in OPTIONS else magic.removeprefix("%")  # a cell magic of a line magic's name
     previous, options = before[-1] if before else "", OPTIONS[magic]
+    if (magic in CODE or any(map(FITS.match, words))) and _is_open(" ".join(words)):
+        return None  # of what is within brackets and strings, IPython's own matchers know more
     option, equals, value = word.partition("=")
     if equals and option in options:
         return _offer(value, _values(magic, option), "value")
@@ -87,6 +90,12 @@ def complete(shell: Any, magic: str, words: list[str]) -> Offers | None:
         is_name = word.isidentifier() or not word  # IPython's own matchers complete attributes and items
         return _offer(word, _variables(shell, word, words), "variable") if is_name else None
     return _device(magic, before, word)
+
+
+def _is_open(code: str) -> bool:
+    """Return whether code ends within a string or brackets."""
+    rest = STRING.sub("", code)
+    return any(quote in rest for quote in "'\"") or sum(map(rest.count, "([{")) > sum(map(rest.count, ")]}"))
 
 
 def _value_of(shell: Any, magic: str, option: str, word: str) -> Offers:

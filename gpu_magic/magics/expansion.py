@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["expand", "refuse_names"]
+__all__ = ["expand", "refuse_names", "text_named"]
 
 _NAME = re.compile(r"\b[A-Za-z_]\w*(?:\[-?[0-9]{1,4}\])?")
 
 
-def expand(shell: InteractiveShell, line: str, write: Callable[[Any], str], depth: int) -> str:
+def expand(shell: InteractiveShell, line: str, *, write: Callable[[Any], str], depth: int) -> str:
     """Return a line with its expressions replaced.
 
     IPython's own way leaves an expression that fails as it is, and makes nothing of an empty text, so that
@@ -59,6 +59,13 @@ def expand(shell: InteractiveShell, line: str, write: Callable[[Any], str], dept
     except Exception as error:  # noqa: BLE001 - it is the user's expression
         what = "is not a variable or an expression that has a value here"
         raise refusal(f"{line.strip()!r} {what}: {type(error).__name__}: {error}") from None
+
+
+def text_named(shell: InteractiveShell, word: str) -> str:
+    """Return the text that `{name}` or `$name` stands for in IPython; any other word is code, and stays."""
+    name = re.fullmatch(r"\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", word)
+    value = shell.user_ns.get(name[1] or name[2]) if name else None
+    return value if isinstance(value, str) else word
 
 
 def refuse_names(

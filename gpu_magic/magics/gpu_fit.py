@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -11,6 +12,7 @@ from gpu_magic.api.fitting import fit_values
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.fitting.expressions import value, values
 from gpu_magic.magics.arguments import read
+from gpu_magic.magics.expansion import text_named
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -54,7 +56,7 @@ class GpuFitMagic:
         display(shown)
 
     def _predicted(self, line: str) -> Fit | str:
-        options = read("%gpu_fit", line)
+        options = read("%gpu_fit", line, partial(text_named, self.shell))
         namespace, hidden = self.shell.user_ns, self.shell.user_ns_hidden
         try:
             given = values(options.request, namespace, hidden)

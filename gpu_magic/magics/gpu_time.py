@@ -65,7 +65,7 @@ class GpuTimeMagic:
 
     def _line(self, line: str) -> Any:
         __tracebackhide__ = True
-        word = line.partition("#")[0].strip().removesuffix(";").lower()
+        word = _word(line)
         if word in ("on", "off"):
             print(self._switch(is_on=word == "on"))
         elif word == "report":
@@ -73,14 +73,15 @@ class GpuTimeMagic:
         elif word in ("", "--json"):
             raise UsageError(f"{_GOES_WITH}; %%gpu_time measures a cell.")
         else:
-            is_json = line.startswith("--json ")
-            code = line.removeprefix("--json ").strip()
+            first, *rest = line.split(maxsplit=1)
+            is_json = first == "--json"
+            code = rest[0] if is_json else line
             if word.startswith("-") and word.lstrip("-") in _WORDS:
                 raise refusal(f"There is no {word}; try %gpu_time {word.lstrip('-')}.")
             if code.startswith("-") and not code[1:2].isalnum():
                 raise refusal(f"There is no {code.split()[0]}; the option is --json. %gpu_time? explains it.")
             body = Body(self._shell, f"{code}\n")
-            if problem := self._misspelt(word.removeprefix("--json "), body):
+            if problem := self._misspelt(code, body):
                 raise refusal(problem)
             if awaits(body.compile(one_by_one=False)):
                 raise UsageError(
@@ -90,12 +91,13 @@ class GpuTimeMagic:
             return body.run(scope, _nothing, check_each=False)
         return None
 
-    def _misspelt(self, word: str, body: Body) -> str:
+    def _misspelt(self, code: str, body: Body) -> str:
         """Return what is said of a line that is a word of this magic's, misspelt; empty for code.
 
         Nothing that has a value is refused: the line is no Python at all, or what it evaluates first is a
         name that is not there.
         """
+        word = _word(code)
         first = re.match(r"\w*", word)[0]  # type: ignore[index] # it matches nothing, too
         near = first if first in _WORDS else "".join(difflib.get_close_matches(first, _WORDS, n=1))
         flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | self._shell.compile.flags
@@ -105,7 +107,7 @@ class GpuTimeMagic:
             if near and re.fullmatch(r"[\w\s,-]+", word):
                 return f"%gpu_time takes no {word}; did you mean %gpu_time {near}?"
             why = error.msg if isinstance(error, SyntaxError) else str(error) or "it has too many levels"
-            return f"%gpu_time measures a line of Python, and {word} is none: {why}."
+            return f"%gpu_time measures a line of Python, and {code} is none: {why}."
         name = _evaluated_first(tree.body[0]) if tree.body else ""
         known = (self._shell.user_ns, self._shell.user_global_ns, vars(builtins))
         if not name or any(name in names for names in known):
@@ -152,6 +154,11 @@ class _MeasuredCell:
         show = show_json if self._is_json else show_usage
         show(self._time.usage)
         show_hint(self._shell, self._time.usage, self._body.source)
+
+
+def _word(line: str) -> str:
+    """Return a line as it is compared with the words that this magic knows."""
+    return line.partition("#")[0].strip().removesuffix(";").lower()
 
 
 def _evaluated_first(statement: ast.stmt) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
@@ -99,7 +100,7 @@ class GpusMagic:
         is_strict = getattr(magics_of(self._shell), "on_frozen", "warn") == "error"
         try:
             line, text = asking.take_text(line)
-            options = vars(read("%gpus", expand(self._shell, line, _typed, depth=3)))
+            options = vars(read("%gpus", line, partial(expand, self._shell, write=_typed, depth=5)))
             if options["request"]:
                 refuse_names(self._shell, "%gpus", options["request"], _typed, is_request)
             of_processes = {name: options.pop(name) for name in own_processes.OPTIONS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -61,7 +62,7 @@ class OnGpuMagic:
         """
         __tracebackhide__ = True
         # The code that runs the magic is below the frames of this one, the lazy one and run_cell_magic.
-        options = read("%%on_gpu", expand(self._shell, line, _typed, depth=3))
+        options = read("%%on_gpu", line, partial(expand, self._shell, write=_typed, depth=5))
         if options.request:
             refuse_names(self._shell, "%%on_gpu", options.request, _typed, is_target)
         body = body_of(self._shell, cell)

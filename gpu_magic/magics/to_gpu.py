@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -9,6 +10,7 @@ from IPython.core.error import UsageError
 from gpu_magic.display.move import move_lines
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics.arguments import read
+from gpu_magic.magics.expansion import text_named
 from gpu_magic.magics.progress import Progress
 from gpu_magic.moving.names import Names
 from gpu_magic.moving.variables import MoveRequest, move_variables
@@ -46,7 +48,7 @@ class ToGpuMagics:
         weights stay tied, views stay views, gradients come along. Tensors, arrays and tuples are new: other
         names of theirs keep the old ones, and are listed.
         """
-        options = read("%to_gpu", line)
+        options = read("%to_gpu", line, partial(text_named, self.shell))
         self._move(options, device=options.device, converts=options.numpy, or_cpu=options.or_cpu)
 
     def to_cpu(self, line: str) -> None:
@@ -55,7 +57,7 @@ class ToGpuMagics:
         %to_cpu model optimizer   move these
         --all, --dry-run          as there
         """
-        self._move(read("%to_cpu", line), device="cpu", magic="%to_cpu")
+        self._move(read("%to_cpu", line, partial(text_named, self.shell)), device="cpu", magic="%to_cpu")
 
     def _move(self, options: SimpleNamespace, **more: Any) -> None:
         report = self._try(MoveRequest(options.request, all=options.all, dry_run=options.dry_run, **more))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -11,7 +12,8 @@ from gpu_magic.api.placing import where
 from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics.arguments import read
-from gpu_magic.moving.names import split_words
+from gpu_magic.magics.expansion import text_named
+from gpu_magic.text import code_words
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -35,8 +37,8 @@ class WhereMagic:
 
         What shares memory (views, tied weights) is counted once.
         """
-        options = read("%where", line)
-        words = split_words(options.request)
+        options = read("%where", line, partial(text_named, self.shell))
+        words = code_words(options.request, commas=True)
         try:
             if options.cluster:
                 print(gpu_magic.devices_of(*words, cluster=current_cluster()))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpu_magic.errors import PlacementError
 from gpu_magic.placement.components import is_frozen
 from gpu_magic.selection.target import parse_targets
-from gpu_magic.text import with_article
+from gpu_magic.text import code_words, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
@@ -20,12 +20,10 @@ __all__ = [
     "evaluated",
     "parse_expression",
     "raised_text",
-    "split_words",
     "value_of",
     "variables_of",
 ]
 
-_OPENING, _CLOSING = "([{", ")]}"
 _DEEPEST = 100  # levels of an expression: Python can't follow ten times as many
 
 
@@ -74,26 +72,6 @@ def parse_expression(text: str) -> ast.expr | None:
         if not level:
             return found
     return None
-
-
-def split_words(text: str) -> list[str]:
-    """Split a text at spaces and commas outside of brackets and quotes."""
-    words: list[list[str]] = [[]]
-    depth, quote = 0, ""
-    for letter in text:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        elif letter in _OPENING:
-            depth += 1
-        elif letter in _CLOSING:
-            depth = max(0, depth - 1)
-        elif not depth and (letter.isspace() or letter == ","):
-            words.append([])
-            continue
-        words[-1].append(letter)
-    return list(filter(None, map("".join, words)))
 
 
 def evaluated(shell: Any, expression: str) -> object:
@@ -273,6 +251,9 @@ def _refuse_devices(word: str) -> None:
 def _words(text: str) -> list[str]:
     """Return each name of a text once."""
     text = text.strip().rstrip(";")
+    words = code_words(text, commas=True)
     if text[:1] + text[-1:] in ("()", "[]", "''", '""'):  # as one would write them in Python
-        text = text[1:-1]
-    return list(dict.fromkeys(split_words(text)))
+        inner = code_words(text[1:-1], commas=True)
+        if all(map(parse_expression, inner)):  # `[a, b][0]` begins and ends so, too
+            words = inner
+    return list(dict.fromkeys(words))

@@ -71,6 +71,56 @@ def test_what_is_given(magic: str, line: str, expected: dict[str, Any]) -> None:
     assert given(magic, line) == expected
 
 
+# Typed, they stay as they are, from the first character to the last.
+EXPRESSIONS = [
+    'd["a  b"]',
+    "d['a #1']",
+    'd["a\tb"]',
+    "d['a --all b']",
+    "d['''it's  \"so\" --x #1''']",
+    r'd[r"\\"]["a  b"]',
+    r"d['it\'s  #1']",
+    'd[f"{n:>3}  {m!r} {{}} $n"]',
+    'd[f"{e["a  b #1"]}"]',
+    "d['größe  \N{IDEOGRAPHIC SPACE}名']",
+    "step(x,  'a')",
+    'step(  {"a  b": x}["a  b"],\t[1,  2]  )',
+    "'a  b'.join(c)",
+]
+
+
+@pytest.mark.parametrize("comment", ["", "  # it's the first --all", "\t#", ' # "', " # [1"])
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_an_expression_stays_as_typed(expression: str, comment: str) -> None:
+    for magic in "%where", "%to_gpu", "%to_cpu", "%gpu_fit":
+        assert given(magic, f"{expression}{comment}") == {"request": expression}
+        assert given(magic, f" y  {expression} z {comment}") == {"request": f"y {expression} z"}
+    assert given("%to_gpu", f"{expression} --device 1{comment}") == {"request": expression, "device": "1"}
+    for typed in f"--loss {expression}", f"--loss={expression}":
+        found = given("%gpu_fit", f"m {typed} --amp b{comment}")
+        assert found == {"loss": expression, "amp": True, "request": "m b"}
+    for typed in f"--fits {expression}", f"--fits={expression}", f"--fi {expression}":
+        found = given("%gpus", f"auto:2 {typed} --wait 1 h{comment}")
+        assert found == {"request": "auto:2", "fits": expression, "wait": "1 h"}
+    assert given("%gpus", f"auto --fits y {expression}{comment}")["fits"] == f"y {expression}"
+
+
+def test_what_stands_in_quotes_behind_an_option_is_its_expression() -> None:
+    for typed in "--fits 'step(x,  \"a\")' # all", "--fits='step(x,  \"a\")'":
+        assert given("%gpus", f"auto {typed}") == {"request": "auto", "fits": 'step(x,  "a")'}
+    assert given("%gpus", "auto --fits 'model' \"optimizer batch\"")["fits"] == "model optimizer batch"
+    assert given("%gpu_fit", "m --loss 'lambda o, t: o'")["loss"] == "lambda o, t: o"
+
+
+def test_names_in_braces_stand_for_values_but_in_an_expression_and_in_a_comment() -> None:
+    def expand(text: str) -> str:
+        return text.replace("{n}", "1, 3 --force").replace("{w}", "1h")
+
+    found = vars(read("%gpus", "{n} --fits step({n}, '{n}')  --wait {w}  # {n}", expand))
+    assert (found["request"], found["fits"]) == ("1, 3", "step({n}, '{n}')")
+    assert (found["force"], found["wait"]) == (True, "1h")
+
+
 @pytest.mark.parametrize(
     ("magic", "line", "says"),
     [

@@ -35,6 +35,10 @@ def run(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Iterator
         ("--json off", "There is no variable off to measure; did you mean %gpu_time off?"),
         ("--report", "There is no --report; try %gpu_time report."),
         ("x y", "%gpu_time measures a line of Python, and x y is none: invalid syntax."),
+        (
+            'F("a  #1") X',
+            '%gpu_time measures a line of Python, and F("a  #1") X is none: invalid syntax.',
+        ),
         ("on, off", "There is no variable on to measure; did you mean %gpu_time on?"),
         ("status", "There is no variable status to measure; %gpu_time goes with on, off, report or code."),
     ],
@@ -90,6 +94,12 @@ def test_code_that_python_can_run_is_measured(run: Run, shell: InteractiveShell,
     shown, wrong = run(f"%gpu_time {typed}")
     assert wrong == ""
     assert "Wall " in shown
+
+
+def test_an_option_can_end_with_a_tab(run: Run) -> None:
+    shown, wrong = run("%gpu_time --json\t'a  #1'")
+    assert wrong == ""
+    assert '"code": "\'a  #1\'"' in shown
 
 
 @pytest.mark.parametrize(

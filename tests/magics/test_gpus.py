@@ -11,6 +11,7 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 
 import gpu_magic
+from gpu_magic.magics import completion
 from gpu_magic.testing import Machine, simulate
 from tests.claims.holders import holder
 
@@ -228,6 +229,50 @@ def test_a_local_variable_of_the_code_that_runs_the_magic_counts(run: Run) -> No
     assert environment()[0] == "3"
 
 
+THINGS = 'x = "y"; d = {"a  b": 1, "a #1": 2, "{x}": 3, "$x": 4, "{{x}}": 5, "x": {1: 6}}'
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'd["a  b"]',
+        "d['a #1']",
+        'd["{x}"]',
+        "d['$x']",
+        'd["{{x}}"]',
+        "d[f'{chr(120)}']",
+        "d[f'{chr(120):s}'][1]",
+        '{1: "no"}[1]',
+        "[d['''a  b''']]",
+        "d['a\\x20 b']",
+    ],
+)
+def test_where_answers_for_the_expression_that_is_typed(run: Run, expression: str) -> None:
+    run(THINGS)
+    assert run(f"%where {expression}  # it's 'x'") == (f"{expression}  no arrays", "")
+
+
+@pytest.mark.parametrize("line", ["%to_gpu d['{x}']", "%to_cpu d['{x}']", "%gpu_fit d['{x}']"])
+def test_braces_in_an_expression_are_its_own(run: Run, line: str) -> None:
+    run(THINGS)
+    _, wrong = run(line)
+    assert wrong
+    assert "KeyError" not in wrong  # it would be 'y'
+    assert "KeyError: 'no'" in run(f"name = 'no'\n{line.replace('{x}', 'no')}")[1]
+
+
+def test_what_fits_is_no_request_in_braces(run: Run) -> None:
+    run(f"{THINGS}\nw = '1m'")
+    assert "d['{y}'] raises KeyError: '{y}'" in run("%gpus auto --fits d['{y}'] --wait {w}  # {what}")[1]
+
+
+def test_a_name_in_braces_stands_for_the_text_in_it(run: Run) -> None:
+    run(f"{THINGS}\nname = 'x d'")
+    for line in "%where {name}", "%where $name":
+        assert run(line)[0] == "x  no arrays\nd  no arrays"
+    assert "no arrays" in run("%where {1}")[0]
+
+
 @pytest.mark.parametrize("magic", ["gpus", "to_gpu", "gpu_free", "gpu_panel"])
 def test_help_is_an_option_of_every_magic(run: Run, magic: str) -> None:
     before = environment()
@@ -310,6 +355,26 @@ def test_tab_completes_variables(run: Run, shell: InteractiveShell) -> None:
     assert {"%where model", "%where moment"} <= set(offered)
     assert not {"%where abs", "%where _model", "%where %gpus"} & set(offered)
     assert "%where _model" in complete(shell, "%where _m")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%where d['a mo",
+        "%where d['a --cl",
+        '%gpu_fit model "x --e',
+        "%to_gpu x d['mo",
+        "%gpus auto --fits step(x, 1",
+        "%gpus auto --fits step(x, --gr",
+        "%gpus auto --fits=d['a 1",
+    ],
+)
+def test_tab_leaves_what_is_within_an_expression_to_ipython(
+    run: Run, shell: InteractiveShell, line: str
+) -> None:
+    shell.user_ns |= {"model": 1}
+    magic, *words = line.split(" ")
+    assert completion.complete(shell, magic, words) is None
 
 
 def test_tab_offers_the_models_that_there_are(run: Run, shell: InteractiveShell) -> None:

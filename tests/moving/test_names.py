@@ -32,6 +32,26 @@ def test_the_nearest_attribute_is_named(typed: str, says: str) -> None:
     assert str(caught.value).endswith(says)
 
 
+@pytest.mark.parametrize(
+    ("typed", "names"),
+    [
+        ("(state.weight, batch['x'])", ["state.weight", "batch['x']"]),
+        ("[ batch, state.weight ]", ["batch", "state.weight"]),
+        ("'batch'", ["batch"]),
+        ("batch state.weight;", ["batch", "state.weight"]),
+        ("rows['a,  b']", ["rows['a,  b']"]),
+        ("rows['it\\'s'], batch", ["rows['it\\'s']", "batch"]),
+        ("rows['''\"a' b''']", ["rows['''\"a' b''']"]),
+        ("[state, batch][0]", ["[state, batch][0]"]),
+        ("(state).weight, (batch)", ["(state).weight", "(batch)"]),
+        ("(rows)['[a']  (state).weight", ["(rows)['[a']", "(state).weight"]),
+    ],
+)
+def test_names_are_divided_where_python_would(typed: str, names: list[str]) -> None:
+    rows = {"a,  b": 1.0, "it's": 2.0, "\"a' b": 3.0, "[a": 4.0}
+    assert list(Names({**HERE, "rows": rows}, ()).read(typed)) == names
+
+
 def test_an_object_that_can_not_list_its_attributes_is_no_obstacle() -> None:
     class Odd:
         def __dir__(self) -> list[str]:
