@@ -178,5 +178,5 @@ def _size(room: Room) -> str:
 
 def _html_row(name: str, size: str, share: float | None) -> str:
     bar = "" if share is None else f"<i class='gm-bar'><b style='width:{share:.0%}'></b></i>"
-    heading = f"<b>{name}</b>" if share is None else name
+    heading = f"<b>{name}</b>" if share is None else html.escape(name)
     return f"<tr><td>{heading}</td><td class='gm-right'>{size}{bar}</td></tr>"

@@ -1,0 +1,301 @@
+"""Other people's text in a page: whatever a name, a mask or a note holds, a notebook shows it as text.
+
+Whoever shares a machine chooses what a process, a notebook or a task is called, and others' tables show it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from html.parser import HTMLParser
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from IPython.utils.capture import capture_output
+
+from gpu_magic.claims.notes import Note
+from gpu_magic.devices.claim import Claim
+from gpu_magic.devices.inventory import Inventory
+from gpu_magic.devices.model import Gpu, MigInstance
+from gpu_magic.devices.status import GpuProcess, GpuStatus
+from gpu_magic.diagnosis.diagnose import Findings
+from gpu_magic.diagnosis.facts import Build, DeviceFile, Facts, FrontEnd, Kernel, Packages, System
+from gpu_magic.diagnosis.finding import Finding
+from gpu_magic.display.diagnosis import Diagnosis
+from gpu_magic.display.engines import EngineTable
+from gpu_magic.display.fallback import display_with_fallback
+from gpu_magic.display.fit import Fit
+from gpu_magic.display.gpus import Gpus
+from gpu_magic.display.hosts import HostGpus
+from gpu_magic.display.own_processes import OwnProcesses
+from gpu_magic.display.rank_folds import RankFolds
+from gpu_magic.display.refusal import RefusalBlock
+from gpu_magic.display.usage import quiet_text
+from gpu_magic.display.usage_chart import quiet_html, usage_html
+from gpu_magic.display.usage_history import History
+from gpu_magic.engines.engine import Engine
+from gpu_magic.engines.hosts import Hosts
+from gpu_magic.engines.status import EngineStatus
+from gpu_magic.fitting.fit import Prediction
+from gpu_magic.fitting.verdict import Room
+from gpu_magic.frameworks.prediction import StepMemory
+from gpu_magic.launching.output import Output
+from gpu_magic.process.guard import Guard
+from gpu_magic.process.notes import OpenNote
+from gpu_magic.process.own_processes import Found, Manager, OwnProcess
+from gpu_magic.process.state import State
+from gpu_magic.process.view import KernelView
+from gpu_magic.selection.visible import Variables
+from gpu_magic.usage.record import CellUsage, GpuUsage, OtherProcess, Sample
+from gpu_magic.widget.rank_tabs import RankTabs
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+# It closes an attribute in either quotes, and begins a tag and a character; and it fits into what is cut.
+HOSTILE = "<b'\">&lt"
+HARMLESS = "x" * len(HOSTILE)
+GIB = 1 << 30
+UUID = "GPU-1"
+CLOSING_TAG = re.compile(r"</[a-z]")
+
+
+def status(*processes: GpuProcess, claims: tuple[Claim, ...] = ()) -> GpuStatus:
+    return GpuStatus(GIB, GIB, 1, 30, 50.0, processes, claims)
+
+
+def gpu(name: str = "A100", of: GpuStatus | None = None, **more: Any) -> Gpu:
+    return Gpu(0, UUID, name, "0", 80 * GIB, of or status(), **more)
+
+
+def gpus(*there: Gpu, kernel: dict[str, Any] | None = None, **more: Any) -> Gpus:
+    nothing = dict.fromkeys(("inherited", "inherited_order", "mask", "order", "given"))
+    view = {**nothing, "names": {}, "state": "live", "cuda": "not started", **(kernel or {})}
+    return Gpus(there or (gpu(),), kernel=KernelView(**view), **more)
+
+
+def note(owner: str = "bob", notebook: str = "", text: str = "") -> OpenNote:
+    return OpenNote(Note("file", 1, owner, 0.0, (UUID,), notebook, text), (gpu(),), True)
+
+
+def own(name: str = "train.py", notebook: str = "", manager: str = "") -> OwnProcess:
+    process = GpuProcess(4711, name, "me", GIB, is_own=True, notebook=notebook)
+    return OwnProcess(process, {gpu(): GIB}, Manager(manager) if manager else None)
+
+
+def mine(*processes: OwnProcess, machine: Inventory | None = None) -> OwnProcesses:
+    return OwnProcesses(Found(processes, {}, machine or Inventory((gpu(),))))
+
+
+def engines(engine: Engine) -> EngineTable:
+    other = Engine(1, (gpu(),), "node-b")
+    return EngineTable([EngineStatus(one, "idle", 1.0, GIB, GIB) for one in (engine, other)])
+
+
+def usage(code: str = "train()", problem: str = "", **of_gpu: Any) -> CellUsage:
+    samples = tuple(Sample(float(at), GIB, 50) for at in range(5))
+    used = {"name": "cuda:0", "gpu": "GPU 0", "uuid": UUID, "peak": GIB, "samples": samples, **of_gpu}
+    return CellUsage(1, code, 0.0, 9.0, 1.0, 1.0, () if problem else (GpuUsage(**used),), problem)
+
+
+def doctor(*findings: Finding, **facts: Any) -> Diagnosis:
+    return Diagnosis.of(Findings(findings, Facts(**facts)))
+
+
+def doctor_of_kernel(**more: Any) -> Diagnosis:
+    return doctor(
+        kernel=Kernel(
+            "kernel", Guard(State.LIVE), **{"variables": Variables(), "launched": Variables(), **more}
+        )
+    )
+
+
+def fit(part: str = "gradients", label: str = "GPU 0", note: str = "") -> Fit:
+    rooms = (Room("cuda:0", label, 80 * GIB, 0),)
+    return Fit(Prediction(StepMemory({part: GIB}, {}, (note,)), rooms))
+
+
+def fallback(problem: str, mend: str) -> str:
+    """Return what a notebook's file keeps of a panel that its page can't show."""
+    with capture_output() as captured:
+        widget = SimpleNamespace(_repr_mimebundle_=dict)
+        display_with_fallback(widget, "key", "<table></table>", "", problem=problem, mend=mend)
+    return str(captured.outputs[0].data["text/html"])
+
+
+def task(folder: Path, title: str = "Rank 0", wrote: str = "", error: str = "") -> Any:
+    """Return a command that has ended, of which one rank has written something."""
+    (folder / "rank").write_text(wrote or "text")
+    output = Output("0", title, lambda: [folder / "rank"])
+    return SimpleNamespace(outputs=[output], first_failure=(output, error) if error else None)
+
+
+def tabs(folder: Path, text: str) -> str:
+    """Return the page of a rank that has written something, and runs on."""
+    running = task(folder)
+    shown = RankTabs(running)
+    shown.show([(running.outputs[0], text)])
+    (page,) = shown._tabs.children
+    value = str(page.value)
+    shown.close()
+    return value
+
+
+# What is hostile, and the page that shows it, or what shows itself as one.
+PLACES: dict[str, Callable[[str, Path], Any]] = {
+    "a GPU's name": lambda text, _: gpus(gpu(text)),
+    "a GPU's problem": lambda text, _: gpus(gpu(problem=text)),
+    "a MIG instance's name": lambda text, _: gpus(gpu(mig=(MigInstance("MIG-1", text, 0),))),
+    "a MIG instance's UUID": lambda text, _: gpus(gpu(mig=(MigInstance(text, "MIG", 0),))),
+    "a process's name": lambda text, _: gpus(gpu(of=status(GpuProcess(1, text, "tom", GIB)))),
+    "a process's owner": lambda text, _: gpus(gpu(of=status(GpuProcess(1, "a.py", text, GIB)))),
+    "a process's notebook": lambda text, _: gpus(
+        gpu(of=status(GpuProcess(1, "ipykernel", "me", GIB, is_own=True, notebook=f"/home/{text}")))
+    ),
+    "a claim's owner": lambda text, _: gpus(gpu(of=status(claims=(Claim(text, 0.0),)))),
+    "a claim's notebook": lambda text, _: gpus(gpu(of=status(claims=(Claim("tom", 0.0, 1, text),)))),
+    "a launched task": lambda text, _: gpus(launched=((UUID, Claim("me", 0.0, 1, text)),)),
+    "what a GPU is called": lambda text, _: gpus(kernel={"names": {UUID: text}}),
+    "a note's owner": lambda text, _: gpus(asked=(note(owner=text),)),
+    "a note's notebook": lambda text, _: gpus(asked=(note(notebook=text),)),
+    "a note's text": lambda text, _: gpus(asked=(note(text=text),)),
+    "the mask": lambda text, _: gpus(kernel={"mask": text}),
+    "the order": lambda text, _: gpus(kernel={"order": text}),
+    "the inherited mask": lambda text, _: gpus(kernel={"inherited": text}),
+    "AMD's variable": lambda text, _: gpus(gpu(vendor="amd"), kernel={"amd": (("HIP", text),)}),
+    "AMD's inherited variable": lambda text, _: gpus(
+        gpu(vendor="amd"), kernel={"inherited_amd": (("HIP", text),)}
+    ),
+    "who gave the GPUs": lambda text, _: gpus(kernel={"allotted": text}),
+    "what has started CUDA": lambda text, _: gpus(kernel={"cuda": text}),
+    "what is wrong with a mask": lambda text, _: gpus(kernel={"notes": (text,)}),
+    "why no GPU can be read": lambda text, _: gpus(problem=text),
+    "why no figure can be read": lambda text, _: gpus(limitation=text),
+    "the simulated machine": lambda text, _: gpus(simulated=text),
+    "the driver's version": lambda text, _: gpus(driver_version=text),
+    "CUDA's version": lambda text, _: gpus(cuda_version=text),
+    "a host's name": lambda text, _: HostGpus(Hosts({text: gpus()}, ())),
+    "a GPU's name on a host": lambda text, _: HostGpus(Hosts({"node-a": gpus(gpu(text))}, ())),
+    "a host's problem": lambda text, _: HostGpus(Hosts({"node-a": gpus(problem=text)}, ())),
+    "why a host was not read": lambda text, _: HostGpus(Hosts({"node-a": gpus()}, (text,))),
+    "an engine's host": lambda text, _: engines(Engine(0, (gpu(),), text)),
+    "an engine's GPU": lambda text, _: engines(Engine(0, (gpu(text),), "node-a")),
+    "one's own process": lambda text, _: mine(own(text)),
+    "one's own notebook": lambda text, _: mine(own("ipykernel", f"/home/{text}")),
+    "what was started in a notebook": lambda text, _: mine(own("a.py", f"/home/{text}")),
+    "a task of one's own": lambda text, _: mine(own(manager=text)),
+    "what one's own claim says": lambda text, _: mine(
+        machine=Inventory((gpu(of=status(claims=(Claim("me", 0.0, 1, text, is_own=True),))),))
+    ),
+    "one's own processes on a simulated machine": lambda text, _: mine(
+        own(), machine=Inventory((gpu(),), simulated=text)
+    ),
+    "a GPU whose processes are not listed": lambda text, _: mine(
+        machine=Inventory((Gpu(0, mig=(MigInstance(text, "MIG", 0),), is_split=True),))
+    ),
+    "a finding": lambda text, _: doctor(Finding("wrong", "driver", text)),
+    "what a finding means": lambda text, _: doctor(Finding("unknown", "driver", "what", text)),
+    "what mends a finding": lambda text, _: doctor(Finding("wrong", "driver", "what", "", f"rm a\n{text}")),
+    "the doctor's GPU": lambda text, _: doctor(machine=Inventory((gpu(text),))),
+    "the doctor's driver": lambda text, _: doctor(machine=Inventory((gpu(),), text)),
+    "the doctor's framework": lambda text, _: doctor(packages=Packages((Build(text, "torch", "2"),))),
+    "the doctor's version": lambda text, _: doctor(packages=Packages((Build("JAX", "jax", text),))),
+    "the doctor's mask": lambda text, _: doctor_of_kernel(variables=Variables(mask=text)),
+    "the doctor's devices": lambda text, _: doctor_of_kernel(seen=(text,)),
+    "the doctor's container": lambda text, _: doctor(system=System(container=text)),
+    "the doctor's capabilities": lambda text, _: doctor(system=System(capabilities=text)),
+    "the doctor's device files": lambda text, _: doctor(system=System(devices=(DeviceFile(f"/dev/{text}"),))),
+    "the doctor's Jupyter server": lambda text, _: doctor(
+        packages=Packages(), front_end=FrontEnd(is_known=True, anywidget=text)
+    ),
+    "why a choice came too late": lambda text, _: RefusalBlock(text),
+    "a part of a step": lambda text, _: fit(part=text),
+    "the GPU that a step fits on": lambda text, _: fit(label=text),
+    "what was assumed of a step": lambda text, _: fit(note=text),
+    "a measured cell's code": lambda text, _: History([usage(text)]),
+    "a measured cell's GPU": lambda text, _: History([usage(gpu=text)]),
+    "the GPU beside a chart": lambda text, _: usage_html(usage(gpu=text)),
+    "who else worked on a GPU": lambda text, _: usage_html(usage(others=(OtherProcess(1, text, "tom"),))),
+    "whose process worked on a GPU": lambda text, _: usage_html(
+        usage(others=(OtherProcess(1, "a.py", text),))
+    ),
+    "who counted the memory": lambda text, _: usage_html(usage(peak_by=text)),
+    "why no GPU was measured": lambda text, _: usage_html(usage(problem=text)),
+    "a cell's quiet line": lambda text, _: quiet_html(quiet_text(usage(gpu=text))),
+    "what a panel's page lacks": lambda text, _: fallback(text, "pip install anywidget"),
+    "what mends a panel's page": lambda text, _: fallback("It is not there.", text),
+    "a rank's title": lambda text, folder: RankFolds(task(folder, title=text)),
+    "a rank's output": lambda text, folder: RankFolds(task(folder, wrote=text)),
+    "a rank's error": lambda text, folder: RankFolds(task(folder, error=f"Traceback\n{text}")),
+    "a running rank's output": lambda text, folder: tabs(folder, text),
+}
+
+
+class Page(HTMLParser):
+    """What a browser makes of a page: its tags with their attributes, and the text between them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.parts: list[Any] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.parts.append((tag, [(name, plain(value or "")) for name, value in attrs]))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.parts.append(f"/{tag}")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if not (self.parts and isinstance(self.parts[-1], list)):
+            self.parts.append([""])
+        self.parts[-1][0] = plain(self.parts[-1][0] + data)
+
+    def handle_comment(self, data: str) -> None:
+        self.parts.append(("!", data))
+
+    handle_decl = unknown_decl = handle_pi = handle_comment
+
+
+def plain(text: str) -> str:
+    """Return what a harmless text would have given in its place."""
+    return text.replace(HOSTILE, HARMLESS)
+
+
+def html_of(shown: Any) -> str:
+    return shown if isinstance(shown, str) else shown._repr_html_()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_other_peoples_text_stays_text(place: str, shell: InteractiveShell, tmp_path: Path) -> None:
+    hostile, harmless = (Page(html_of(PLACES[place](text, tmp_path))) for text in (HOSTILE, HARMLESS))
+    assert HOSTILE in hostile.text
+    assert hostile.parts == harmless.parts
+
+
+def test_what_makes_html_is_in_the_table(shell: InteractiveShell, tmp_path: Path) -> None:
+    modules, classes = set(), set()
+    for file in (ROOT / "gpu_magic").rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and CLOSING_TAG.search(node.value)
+            ):
+                modules.add(str(file.relative_to(ROOT / "gpu_magic")))
+            if isinstance(node, ast.ClassDef) and "_repr_html_" in (
+                getattr(one, "name", "") for one in node.body
+            ):
+                classes.add(node.name)
+    shown = {type(place(HARMLESS, tmp_path)).__name__ for place in PLACES.values()}
+    assert classes == shown - {"str"}
+    names = "diagnosis engines fallback fit own_processes rank_folds refusal table usage_chart usage_history"
+    assert modules == {f"display/{name}.py" for name in names.split()}
