@@ -2,9 +2,9 @@
 
 `make matrix` runs all of it, each combination in an environment of its own, and ends with a list that says
 of each whether it passed. `make matrix ONLY="colab or oldest"` runs some, and `NOXPYTHON=3.13` before it one
-Python only. A Python that this machine does not have is skipped. With Python 3.11 the frameworks are there,
-the oldest that are promised or the newest, and all tests of kernels run; pip takes PyTorch's CPU build where you
-point it there.
+Python only. A Python that this machine does not have is skipped. With Python 3.11 the frameworks are there
+(in "oldest" the oldest that we promise), and all tests of kernels run; pip takes PyTorch's CPU build where
+you point it there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ WITH_FRAMEWORKS = "3.11"
 PROJECT = tomllib.loads(Path("pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OURS = [*PROJECT["dependencies"], *EXTRAS["amd"], *EXTRAS["cluster"]]
-FRAMEWORKS = ["torch==2.8.0", "tensorflow-cpu==2.21.0", "jax==0.10.0", "jaxlib==0.10.0"]  # the oldest we promise
+# The oldest that we promise: docs/reference/limits.md.
+FRAMEWORKS = ["torch==2.10.0", "tensorflow-cpu==2.21.0", "jax==0.10.0", "jaxlib==0.10.0"]
 # What goes with ipykernel 6.17, which does not work with the next major releases of these.
 IPYKERNEL_617 = ["ipykernel==6.17.1", "jupyter_client==7.4.9", "pyzmq==26.2.1"]
 
