@@ -5,6 +5,8 @@ import io
 import os
 
 import pynvml
+import torch
+import torch._dynamo  # noqa: F401 - which the first optimizer imports: two seconds, once for all programs here
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
