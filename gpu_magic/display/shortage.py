@@ -1,4 +1,4 @@
-"""What is said below an out-of-memory error: who holds what, and what would give some back."""
+"""What is said below an out-of-memory error: who holds what, what gives some back, how to predict it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ __all__ = ["shortage_lines"]
 _MOST_NAMES = 6
 
 
-def shortage_lines(shortage: Shortage, advice: str = "") -> list[str]:
+def shortage_lines(shortage: Shortage, fit_line: str = "") -> list[str]:
     """Return the block.
 
     Parameters
     ----------
     shortage
         What holds the memory.
-    advice
-        What `%gpu_fit` says of less, as a line; empty where it can't say anything.
+    fit_line
+        The `%gpu_fit` line for the call that failed; empty if there is none.
 
     """
     lines = [_head(shortage)]
     facts = [("this kernel", _ours(shortage)), ("others", _others(shortage)), ("%gpu_free", _free(shortage))]
     lines += [f"  {name:<11}  {printable(text)}" for name, text in facts if text]
-    return [*lines, f"  {'%gpu_fit':<11}  {advice}"] if advice else lines
+    return [*lines, f"To predict the memory of this step: {printable(fit_line)}"] if fit_line else lines
 
 
 def _head(shortage: Shortage) -> str:

@@ -239,11 +239,6 @@ class Framework(ABC):
         del frame
         return None
 
-    def batch_size(self, batch: object) -> int | None:
-        """Return the size of a batch along dimension 0; None where its arrays have no common one."""
-        del batch
-        return None
-
     def predictor(self, step: Step) -> Predictor | None:
         """Return what predicts the memory of a step; None where the framework can't.
 

@@ -83,11 +83,9 @@ Step = TrainingStep | FunctionCall
 
 
 class ModelCall(NamedTuple):
-    """A call of a model: what it was called with, and whether it was not in training."""
+    """A call of a model, and whether it was not in training."""
 
     model: Any
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
     is_eval: bool
 
 

@@ -1,14 +1,13 @@
-"""Says below an out-of-memory error what holds the memory, and what would give some back."""
+"""Says below an out-of-memory error what holds the memory, what gives some back, how to predict it."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING
 
-import gpu_magic
 from gpu_magic.display.shortage import shortage_lines
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.fitting.failed_step import causes, find_failed_step
+from gpu_magic.fitting.failed_step import causes, fit_line
 from gpu_magic.moving.history import History
 from gpu_magic.usage.shortage import find_shortage
 
@@ -37,20 +36,6 @@ def explain_failure(shell: InteractiveShell, error: BaseException) -> None:
     if not may_be_shortage(error):
         return
     with contextlib.suppress(GpuMagicError):  # a simulation that is described wrongly: %gpus says so
-        history = History(shell)
-        shortage = find_shortage(error, history)
+        shortage = find_shortage(error, History(shell))
         if shortage is not None:
-            print("\n".join(shortage_lines(shortage, _of_half_the_batch(error, history))))
-
-
-def _of_half_the_batch(error: BaseException, history: History) -> str:
-    """Return what `%gpu_fit` says of half the batch; empty where it can't say anything."""
-    step = find_failed_step(error, history.variables())
-    if step is None or step.batch_size < 2:  # noqa: PLR2004 - one is no batch
-        return ""
-    half = step.batch_size // 2
-    try:
-        found = gpu_magic.fit(*step.values, eval=step.is_eval, batch_size=half)
-    except (GpuMagicError, KeyboardInterrupt):  # who interrupts it knows enough
-        return ""
-    return f"half the batch ({half}) takes {found.verdict}"
+            print("\n".join(shortage_lines(shortage, fit_line(error, shell.user_global_ns))))

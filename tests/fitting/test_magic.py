@@ -103,6 +103,68 @@ def test_what_is_wrong_is_one_line(run: Runner, line: str, said: str) -> None:
     assert "Traceback" not in text
 
 
+FULL = """class Full(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(64, 8)
+    def forward(self, x, scale=1.0):
+        if is_full:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return self.inner(x) * scale
+def full_step(batch, scale=1.0):
+    full(batch[0] * scale).sum().backward()
+full, is_full = Full(), True
+of_full = torch.optim.Adam(full.parameters())
+fulls, named = {"a model": full}, {"x": x}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("loss = full(x).sum()", "full of_full x"),
+        ("full.eval(); full(x)", "full x --eval"),
+        ("full(**named)", "full of_full named"),
+        ("out = fulls['a model'](state.batch)", "fulls['a model'] of_full state.batch"),
+        ("full(x=x)", "full(x=x)"),
+        ("full(x, 2.0)", "full(x, 2.0)"),
+        ("full(x + 1)", "full(x + 1)"),
+        ("full.eval()(x)", "full.eval()(x)"),
+        ("for pair in [batch]:\n    é = full_step(\n        pair, scale=2.0)", "full_step(pair, scale=2.0)"),
+        ("%%on_gpu cpu\n\nfull(\n    x)", "full of_full x"),
+        (
+            "try:\n    full(x)\nexcept RuntimeError as error:\n    raise ValueError from error",
+            "full of_full x",
+        ),
+    ],
+)
+def test_an_error_for_want_of_memory_ends_with_a_line_that_works(run: Runner, cell: str, line: str) -> None:
+    _, (shown, _), _, (predicted, wrong) = run(
+        "fitting_typed.typed", [FULL, cell, "is_full = False", f"%gpu_fit {line}"]
+    )
+    assert shown.splitlines()[-1] == f"To predict the memory of this step: %gpu_fit {line}"
+    assert "peak" in predicted
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "raise torch.OutOfMemoryError('CUDA out of memory.')",
+        "exec('full(x)')",  # whose source is nowhere
+        "[full(one) for one in [x]]",  # whose variable ends with it
+        # The backward computes the model's forward again, and is no step by itself.
+        "is_full = False\nfrom torch.utils.checkpoint import checkpoint\n"
+        "loss = checkpoint(full, x.requires_grad_(), use_reentrant=False).sum()\n"
+        "is_full = True\nloss.backward()",
+    ],
+)
+def test_without_a_call_of_a_model_in_the_cell_there_is_no_line(run: Runner, cell: str) -> None:
+    _, (shown, _) = run("fitting_typed.typed", [FULL, cell])
+    assert "Out of memory" in shown
+    assert "To predict" not in shown
+
+
 def test_where_no_gpu_has_room_it_says_what_would_fit(run: Runner) -> None:
     (shown, _), (none, _) = run(
         "fitting_typed.typed",

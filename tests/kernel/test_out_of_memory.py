@@ -108,29 +108,9 @@ def test_unloading_ends_it(kernel: Kernel) -> None:
     assert kernel.run("take_all()").stdout == ""
 
 
-def test_what_half_the_batch_takes_is_said_of_a_model_that_was_called(kernel: Kernel) -> None:
+def test_a_line_asks_what_the_step_takes_and_nothing_is_run_or_kept(kernel: Kernel) -> None:
     kernel.run(
-        "class Model(torch.nn.Module):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        "        self.inner = torch.nn.Linear(1024, 1024)\n"
-        "    def forward(self, x):\n"
-        "        x = self.inner(x)\n"
-        "        return take(1 << 50) if len(x) > 32 else x\n"
-        "model = Model(); optimizer = torch.optim.Adam(model.parameters())\n"
-        "other = torch.optim.SGD(torch.nn.Linear(2, 2).parameters()); batch = torch.ones(64, 1024)"
-    )
-    reply = kernel.run("loss = model(batch).sum()")
-    (line,) = (line for line in reply.stdout.splitlines() if line.startswith("  %gpu_fit"))
-    # Weights of 4 MiB, their gradients, the two states that Adam keeps, and what it works with.
-    assert line.startswith("  %gpu_fit     half the batch (32) takes 20 MiB")
-    reply = kernel.run("def step(x): return take(1 << 50)\nstep(batch)")
-    assert "%gpu_fit" not in reply.stdout
-
-
-def test_a_model_that_was_called_is_not_kept_alive(kernel: Kernel) -> None:
-    kernel.run(
-        "import gc, weakref\n"
+        "import gc, sys, weakref\n"
         "class Model(torch.nn.Module):\n"
         "    def __init__(self):\n"
         "        super().__init__()\n"
@@ -138,9 +118,13 @@ def test_a_model_that_was_called_is_not_kept_alive(kernel: Kernel) -> None:
         "    def forward(self, x):\n"
         "        x = self.inner(x)\n"
         "        return take(1 << 50) if len(x) > 32 else x\n"
-        "model = Model(); batch = torch.ones(64, 64); living = weakref.ref(model.inner.weight)"
+        "def count(frame, event, _):\n"
+        "    if event == 'call' and frame.f_code.co_qualname == 'Model.forward': calls.append(event)\n"
+        "calls = []; model = Model(); batch = torch.ones(64, 64); living = weakref.ref(model.inner.weight)"
     )
-    assert "half the batch (32) takes" in kernel.run("loss = model(batch).sum()").stdout
+    reply = kernel.run("sys.setprofile(count); loss = model(batch).sum()")
+    assert kernel.run("sys.setprofile(None); len(calls)").text == "1"
+    assert reply.stdout.splitlines()[-1] == "To predict the memory of this step: %gpu_fit model batch"
     kernel.run("1 / 0")  # the last error is another one
     kernel.run("del model, batch; collected = gc.collect()")
     assert kernel.run("living() is None").text == "True"

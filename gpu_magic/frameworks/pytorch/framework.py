@@ -195,13 +195,8 @@ class PyTorch(Framework):
         module = sys.modules["torch"].nn.Module
         if frame.f_code is not module._wrapped_call_impl.__code__:  # noqa: SLF001
             return None
-        found = frame.f_locals
-        model = found.get("self")
-        return ModelCall(model, found["args"], found["kwargs"], not getattr(model, "training", False))
-
-    def batch_size(self, batch: object) -> int | None:
-        size: int | None = import_module("gpu_magic.frameworks.pytorch.batch").size_of(batch)
-        return size
+        model = frame.f_locals.get("self")
+        return ModelCall(model, not getattr(model, "training", False))
 
     def predictor(self, step: Step) -> Predictor | None:
         found: Predictor = import_module("gpu_magic.frameworks.pytorch.fake_step").FakeStep(step)
