@@ -12,7 +12,7 @@ from gpu_magic.selection.target import CPU
 from gpu_magic.spelling import in_python, option, spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Sequence
 
     from gpu_magic.frameworks.base import Framework
     from gpu_magic.placement.physical import LazySnapshot
@@ -98,7 +98,7 @@ class Block:
         if self.mirror:
             problems |= self._problems_of_mirror()
         if problems:
-            advice = self._advice(used, problems)
+            advice = self.advice(used, problems)
             return f"{self.name} can't be used: {'; '.join(problems.values())}.{advice}"
         if used or all(device.kind == "cpu" for device in self.devices):
             return ""
@@ -152,12 +152,12 @@ class Block:
             wrong["tensorflow"] = f"{mirror} is for TensorFlow, which {only} leaves out"
         return wrong
 
-    def _advice(self, used: Sequence[Framework], problems: Mapping[str, str]) -> str:
+    def advice(self, used: Sequence[Framework], problems: Container[str]) -> str:
         """Return how to run the code in those of the frameworks that can use the device."""
         rest = [
             framework.module
             for framework in used
-            if not {framework.module, framework.backend()} & problems.keys()
+            if framework.module not in problems and framework.backend() not in problems
         ]
         return f" {option('only', ','.join(rest))} leaves the others out." if rest else ""
 

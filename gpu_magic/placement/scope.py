@@ -17,7 +17,7 @@ from gpu_magic.selection.target import CPU, LogicalDevice
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -36,6 +36,9 @@ class _RunningBlocks(threading.local):
 
 _running = _RunningBlocks()
 
+# The modules of the frameworks that were left out of a block in this session, each with a warning.
+_left_out: set[str] = set()
+
 
 def innermost() -> LogicalDevice | None:
     """Return the device of the block that this thread runs; None outside of blocks, and in one on several."""
@@ -49,7 +52,8 @@ class Scope:
     Where a framework that the code evidently uses can't run on the device, the block does not begin. In other
     frameworks that happen to be imported (TensorFlow by TensorBoard, JAX by Keras) the device is set as well;
     they are neither asked for their devices nor started. One that is used after all, and can't run there,
-    raises: where it is used, or at the end of the block.
+    raises: where it is used, or at the end of the block. One that can't be set, as its insides are not those
+    that we know, is left out with one warning a session, unless the code uses it or could use no other.
 
     Parameters
     ----------
@@ -83,15 +87,41 @@ class Scope:
                 raise PlacementError(problem)
             print(f"Running on the CPU, as {problem}")  # noqa: T201 - what `or_cpu` promises
             self._block = replace(self._block, devices=(CPU,), mirror=False)
+        failed = {}
         try:
             for framework in frameworks:
-                self._set_in(framework, self.devices)
+                try:
+                    self._set_in(framework, self.devices)
+                except PlacementError as error:
+                    failed[framework] = str(error)
+            self._check_failed(failed)
             self._import_hook.attach()
         except BaseException:
             self._restore(None, None, None)
             raise
         _running.scopes.append(self)
         return self
+
+    def _check_failed(self, failed: Mapping[Framework, str]) -> None:
+        """Warn of frameworks that can't be set.
+
+        Raises
+        ------
+        PlacementError
+            The code evidently uses one, or nothing that could be set: it would run elsewhere.
+
+        """
+        modules = {framework.module for framework in failed}
+        meant = filter(self._block.is_meant, imported())
+        used = [framework for framework in meant if self._block.uses(framework.module)]
+        others = (framework for framework, _ in self._set.values() if framework.backend() not in modules)
+        for framework, why in failed.items():
+            if framework in used or not (any(map(self._block.uses, known())) or any(others)):
+                raise PlacementError(f"{why}{self._block.advice(used, modules)}")
+        for framework, why in failed.items():
+            if framework.module not in _left_out:
+                _left_out.add(framework.module)
+                _warn(f"{why} It is left out; code that uses it does not run in a block.")
 
     @public
     def __exit__(
@@ -103,13 +133,9 @@ class Scope:
         missed = [] if kind is not None else self._missed()
         self._restore(kind, error, trace)
         for framework in missed:
-            warnings.warn_explicit(
+            _warn(
                 f"{framework.name} was first imported in another thread, or by an unusual loader, and was "
-                f"not set to {self._block.name}. Import it first.",
-                PlacementWarning,
-                "on_gpu",
-                1,
-                module="gpu_magic",
+                f"not set to {self._block.name}. Import it first."
             )
         if kind is None:
             self._raise_problem()
@@ -231,12 +257,18 @@ class Scope:
         """
         try:
             self._set_in(framework, self.devices)
+        except PlacementError as error:
+            try:
+                self._check_failed({framework: str(error)})
+            except PlacementError as problem:
+                self._problem = str(problem)
         except Exception as error:  # noqa: BLE001 - see above
             self._problem = str(error)
 
     def _missed(self) -> list[Framework]:
         """Return the frameworks whose import was not noticed: in another thread, or by an unusual loader."""
-        new = [module for module in self._not_imported if module in sys.modules and module not in self._set]
+        dealt_with = self._set.keys() | _left_out
+        new = [module for module in self._not_imported if module in sys.modules and module not in dealt_with]
         if not new:
             return []
         return [
@@ -249,3 +281,7 @@ class Scope:
         if problem := self._problem:
             self._problem = ""
             raise PlacementError(problem)
+
+
+def _warn(text: str) -> None:
+    warnings.warn_explicit(text, PlacementWarning, "on_gpu", 1, module="gpu_magic")

@@ -706,13 +706,41 @@ def test_a_pytorch_that_is_too_old_has_the_cpu(run: Runner) -> None:
     assert run("on_gpu_torch.too_old", "cpu") == {"error": None, "devices": ["cpu"]}
 
 
-def test_a_framework_that_fails_to_be_told_is_one_line_and_the_others_are_told_back(run: Runner) -> None:
-    """Another version of it, with other insides."""
-    assert run("on_gpu_torch_and_tensorflow.other_insides") == {
-        "error": "TensorFlow can't be set to cuda:1: AttributeError: 'Context' object has no attribute "
-        "'_set_device'.",
+OTHER_INSIDES = (
+    "TensorFlow can't be set to {}: AttributeError: 'Context' object has no attribute '_set_device'."
+)
+
+
+def test_a_framework_that_fails_to_be_told_is_left_out_of_blocks_that_use_another_one(run: Runner) -> None:
+    """Another version of it, with other insides. One warning says so; a block that uses it does not begin."""
+    found = run("on_gpu_torch_and_tensorflow.other_insides")
+    assert found["found"] == ["pretend:1", "pretend:1", "ran"]
+    assert found["errors"] == [
+        *[None] * 3,
+        # It uses `on_gpu`, of a package that refers to PyTorch.
+        *[f"{OTHER_INSIDES.format('cpu')} only='torch' leaves the others out."] * 2,
+        OTHER_INSIDES.format("cpu"),
+    ]
+    assert found["warned"] == [
+        f"{OTHER_INSIDES.format('cuda:1')} It is left out; code that uses it does not run in a block."
+    ]
+    assert found["after"] == ["cpu", 0]
+
+
+def test_one_that_fails_when_the_block_has_it_imported_is_left_out(run: Runner) -> None:
+    assert run("on_gpu_torch_and_tensorflow.other_insides_at_import", str(PROGRAMS / "plugins")) == {
+        "found": "pretend:1",
+        "warned": [
+            "Abacus can't be set to cuda:1: AttributeError: rods have moved. It is left out; code that uses it "
+            "does not run in a block."
+        ],
+    }
+
+
+def test_a_block_that_could_use_nothing_else_does_not_begin(run: Runner) -> None:
+    assert run.fresh("on_gpu_first_imports.nothing_else", str(PROGRAMS / "plugins")) == {
+        "error": "Abacus can't be set to cuda:1: AttributeError: rods have moved.",
         "ran": False,
-        "after": ["cpu", 0],
     }
 
 

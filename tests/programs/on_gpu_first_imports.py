@@ -106,6 +106,24 @@ def no_framework():
     return placement_error(use)
 
 
+def nothing_else(folder):
+    """Return what happens in a block that names nothing, where the only framework fails."""
+    sys.path.insert(0, folder)
+    import abacus  # noqa: F401
+    from abacus_gpu_magic import FRAMEWORK
+
+    def scope(device, is_used):
+        raise AttributeError("rods have moved")
+
+    FRAMEWORK.scope, ran = scope, []
+
+    def use():
+        with on_gpu(1):
+            ran.append("ran")
+
+    return {"error": placement_error(use), "ran": bool(ran)}
+
+
 def error_at_the_beginning(folder):
     sys.path.insert(0, folder)
     global abacus  # noqa: PLW0603 - as a notebook's cell imports it
