@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import TYPE_CHECKING
+
 from gpu_magic.text import one_line, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 __all__ = [
     "BindingError",
@@ -22,7 +28,10 @@ __all__ = [
     "ProcessError",
     "SimulationError",
     "show_as",
+    "warn_once",
 ]
+
+_warned: set[Hashable] = set()
 
 
 class GpuMagicError(Exception):
@@ -147,3 +156,10 @@ class PlacementWarning(UserWarning):
 def show_as(interrupt: KeyboardInterrupt, *lines: str) -> None:
     """Have IPython show an interrupt as some lines: the frames that waited are ours, and explain nothing."""
     interrupt._render_traceback_ = lambda: list(lines)  # type: ignore[attr-defined] # its protocol
+
+
+def warn_once(about: Hashable, text: str, kind: type[Warning] = UserWarning) -> None:
+    """Warn of something that can't be done or told here, once in a session."""
+    if about not in _warned:
+        _warned.add(about)
+        warnings.warn_explicit(one_line(text), kind, "gpu_magic", 1, module="gpu_magic")

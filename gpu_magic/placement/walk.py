@@ -6,7 +6,7 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from gpu_magic.errors import PlacementError
+from gpu_magic.errors import PlacementError, warn_once
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.answers import Components
 from gpu_magic.placement.components import (
@@ -134,6 +134,9 @@ class Walker:
                 if isinstance(error, PlacementError) and self._device is not None:
                     raise
                 visited[key] = obj
+                kind = type.__repr__(type(obj))
+                why = f"can't be looked into ({type(error).__name__}): what such objects hold is left out."
+                warn_once(kind, f"{kind} {why}")
                 continue
             if node is None:
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -127,5 +128,31 @@ def test_an_array_that_repeats_its_memory_takes_no_more_than_that(run: Runner) -
 
 def test_odd_objects_are_passed_over(run: Runner) -> None:
     found = run("devices_of_odd_objects.beside_a_tensor")
-    assert len(found) == 10
-    assert all(devices == {"cpu": 4} for devices in found.values()), found
+    assert len(found["devices"]) == 10
+    assert all(devices == {"cpu": 4} for devices in found["devices"].values()), found
+    said = found["said"]  # of each type once
+    assert len(said) == len(set(said))
+    assert (
+        "<class '__main__.Raising'> can't be looked into (RuntimeError): what such objects hold is left out."
+        in said
+    )
+
+
+def test_memory_that_pytorch_does_not_count_is_said_once(run: Runner) -> None:
+    assert run("devices_of_torch.uncounted") == {
+        "pools": [{}, {}],
+        "free": None,
+        "said": [
+            f"PyTorch {version('torch')} does not count its memory on pretend (module 'torch._C' has no attribute "
+            "'_accelerator_getDeviceStats'): it is left out of what is shown. Update PyTorch."
+        ],
+    }
+
+
+def test_a_jax_that_does_not_list_its_backends_is_said_once(run: Runner) -> None:
+    assert run("devices_of_jax.unlisted_backends") == {
+        "started": [False, False],
+        "said": [
+            f"JAX {version('jax')} does not list its backends: it counts as not started. Update gpu_magic."
+        ],
+    }

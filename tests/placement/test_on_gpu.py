@@ -695,6 +695,17 @@ def test_a_block_that_is_kept_does_not_keep_variables(run: Runner) -> None:
     assert run("on_gpu_torch.block_that_is_kept") == {"blocks": 2, "is gone": True}
 
 
+def test_a_pytorch_without_a_private_name_has_its_own_device_context(run: Runner) -> None:
+    found = run("on_gpu_torch.without_private_names")
+    assert found["inside"] == [["pretend:2", 2], ["cpu", 0], ["pretend:1", 1]]
+    assert found["between"] == found["before"]
+    assert found["nested"] == "pretend:1"
+    assert found["warned"] == [
+        f"PyTorch {TORCH} has other insides ('DeviceContext' object has no attribute 'prev_mode'): a block is "
+        "with torch.device(...), in which a DataLoader can't shuffle. Update PyTorch."
+    ]
+
+
 def test_a_pytorch_that_is_too_old_is_told_so(run: Runner) -> None:
     assert run("on_gpu_torch.too_old", 1) == {
         "error": f"cuda:1 can't be used: PyTorch {TORCH} is too old for it: 2.8 is needed.",

@@ -1,5 +1,8 @@
 """`devices_of` with JAX and NumPy."""
 
+import sys
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +10,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from gpu_magic import devices_of
+from gpu_magic.frameworks import get
 
 
 def sharded():
@@ -14,6 +18,15 @@ def sharded():
     split = jax.device_put(jnp.ones(8), NamedSharding(mesh, P("x")))
     same = jax.device_put(jnp.ones(8), NamedSharding(mesh, P()))
     return {"split": devices_of(split), "replicated": devices_of(same)}
+
+
+def unlisted_backends():
+    """Return whether JAX has started where it does not list its backends, and what is said of that."""
+    del sys.modules["jax._src.xla_bridge"]._backends
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        started = [get("jax").is_started(), get("jax").has_gpu()]
+    return {"started": started, "said": [str(one.message) for one in caught]}
 
 
 def tree():

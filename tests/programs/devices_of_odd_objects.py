@@ -4,6 +4,7 @@ import dataclasses
 import shelve
 import tempfile
 import unittest.mock
+import warnings
 from pathlib import Path
 
 import jax
@@ -66,5 +67,8 @@ ODD = {
 
 def beside_a_tensor():
     odd = {name: make() for name, make in ODD.items()}
-    found = {name: devices_of([one, torch.ones(1)]) for name, one in odd.items()}
-    return {**found, "all": devices_of(list(odd.values()), torch.ones(1))}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = {name: devices_of([one, torch.ones(1)]) for name, one in odd.items()}
+        found["all"] = devices_of(list(odd.values()), torch.ones(1))
+    return {"devices": found, "said": [str(one.message) for one in caught]}

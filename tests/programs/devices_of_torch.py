@@ -4,12 +4,15 @@ import collections
 import dataclasses
 import functools
 import types
+import warnings
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_magic import devices_of
+from gpu_magic.frameworks import get
+from gpu_magic.selection.target import LogicalDevice
 
 x = torch.ones(10, device="pretend:1")
 
@@ -26,6 +29,17 @@ def tensors():
 
 def shown():
     return {"nested": repr(devices_of([x, {"a": (x,)}])), "nothing": repr(devices_of(3, "x", None, object()))}
+
+
+def uncounted():
+    """Return what is known of memory where PyTorch does not count it, as before 2.9, and what is said of that."""
+    del torch.accelerator.get_memory_info, torch._C._accelerator_getDeviceStats
+    torch.ones(1, device="pretend:0")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pools = [get("torch").pools() for _ in range(2)]
+        free = get("torch").free_bytes(LogicalDevice("gpu", 0, "pretend"))
+    return {"pools": list(map(dict, pools)), "free": free, "said": [str(one.message) for one in caught]}
 
 
 def tied_model():

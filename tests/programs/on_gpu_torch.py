@@ -5,10 +5,12 @@ import contextlib
 import gc
 import io
 import threading
+import warnings
 import weakref
 
 import numpy as np
 import torch
+from torch.utils import _device
 from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_magic import on_gpu
@@ -299,6 +301,32 @@ def block_that_is_kept():
     del globals()["x"]
     gc.collect()
     return {"blocks": len(blocks), "is gone": seen() is None}
+
+
+def without_private_names():
+    """Return what blocks do where PyTorch lacks `DeviceContext.prev_mode`, as 2.8 and 2.9 do."""
+
+    def init(self, device):
+        self.device = torch.device(device)
+
+    def enter(self):
+        self.old_device, _device.CURRENT_DEVICE = _device.CURRENT_DEVICE, self.device
+        modes = [_device._pop_mode() for _ in range(_device._len_torch_function_stack())]
+        for mode in [self, *reversed(modes)]:
+            _device._push_mode(mode)
+
+    _device.DeviceContext.__init__, _device.DeviceContext.__enter__ = init, enter
+    found = {"before": state(), "inside": []}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for device in (2, "cpu", 1):
+            with on_gpu(device):
+                found["inside"].append([made(), torch.accelerator.current_device_index()])
+        found["between"] = state()
+        with on_gpu(3), on_gpu(1):
+            found["nested"] = made()
+            torch.set_default_device("cpu")
+    return {**found, "warned": [str(one.message) for one in caught]}
 
 
 def too_old(device):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from gpu_magic.errors import warn_once
 from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["backends", "devices_like", "has_plugin", "logical_device", "platform"]
@@ -16,8 +17,11 @@ def platform(device: LogicalDevice) -> str:
 
 
 def backends() -> dict[str, Any]:
-    found: dict[str, Any] = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", {})
-    return found
+    found: dict[str, Any] | None = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None)
+    if found is None and "jax._src" in sys.modules:  # no namesake of JAX
+        text = f"JAX {sys.modules['jax'].__version__} does not list its backends"
+        warn_once("JAX's backends", f"{text}: it counts as not started. Update gpu_magic.")
+    return found or {}
 
 
 def has_plugin() -> bool:

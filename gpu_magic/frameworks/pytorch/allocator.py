@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.errors import warn_once
 from gpu_magic.frameworks.answers import MemoryPool, OutOfMemory
 from gpu_magic.frameworks.out_of_memory import wanted_in
 from gpu_magic.selection.target import LogicalDevice
@@ -28,7 +28,8 @@ def free_bytes(name: str) -> int | None:
     try:
         free, _ = accelerator.get_memory_info(name)
         cached = accelerator.memory_reserved(name) - accelerator.memory_allocated(name)
-    except _NOT_COUNTED:
+    except _NOT_COUNTED as error:
+        _say_not_counted(name.partition(":")[0], error)
         return None
     return int(free + cached)
 
@@ -37,10 +38,17 @@ def pools(kind: str) -> dict[LogicalDevice, MemoryPool]:
     """Return the memory on each device of the accelerator, which is of a kind: "cuda"."""
     torch: Any = sys.modules["torch"]
     found = {}
-    with contextlib.suppress(*_NOT_COUNTED):
+    try:
         for index in range(torch.accelerator.device_count()):
             found[LogicalDevice("gpu", index, kind)] = _pool(index)
+    except _NOT_COUNTED as error:
+        _say_not_counted(kind, error)
     return found
+
+
+def _say_not_counted(kind: str, error: Exception) -> None:
+    text = f"PyTorch {sys.modules['torch'].__version__} does not count its memory on {kind} ({error})"
+    warn_once(("PyTorch's memory", kind), f"{text}: it is left out of what is shown. Update PyTorch.")
 
 
 def _pool(index: int) -> MemoryPool:

@@ -4,6 +4,9 @@
 take a generator are sent to `d` also when the generator is the CPU's, and then raise, so no DataLoader can
 shuffle; one with `pin_memory` pins what was made on `d`, and raises; and the forked workers of a DataLoader
 inherit the mode, and can't use CUDA.
+
+It is built on private names of PyTorch. Importing it raises where one is missing; blocks then have
+`with torch.device(d)` itself. `prev_mode` is not in PyTorch 2.8 and 2.9; the others are in all since 2.8.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceMode", "RefusingMode"]
 
+_stack_size, _at = _C._len_torch_function_stack, _C._get_function_stack_at  # noqa: SLF001
+DeviceContext("cpu").prev_mode, _device.CURRENT_DEVICE  # they are there, or this raises
 _global = torch._GLOBAL_DEVICE_CONTEXT  # noqa: SLF001 - what torch.set_default_device sets, per thread
 _normal = torch.normal
 _pin_memory = torch.Tensor.pin_memory
@@ -54,7 +59,7 @@ class DeviceMode(DeviceContext):  # type: ignore[misc] # the type checker does n
 
     def __exit__(self, *exc_info: object) -> None:
         is_default_unchanged = _global.__dict__.get("device_context") is self._default_before
-        is_alone = _C._len_torch_function_stack() == 1 and _C._get_function_stack_at(0) is self  # noqa: SLF001
+        is_alone = _stack_size() == 1 and _at(0) is self
         with _global_kept_to_main_thread():
             if is_default_unchanged and is_alone:
                 DeviceContext.__exit__(self, *exc_info)
@@ -145,7 +150,7 @@ def _global_kept_to_main_thread() -> Iterator[None]:
 
 def _pop_all_modes() -> list[Any]:
     """Empty this thread's stack of modes; return them, the bottom first."""
-    modes = [_pop_mode() for _ in range(_C._len_torch_function_stack())]  # noqa: SLF001
+    modes = [_pop_mode() for _ in range(_stack_size())]
     return modes[::-1]
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.errors import PlacementError
+from gpu_magic.errors import PlacementError, PlacementWarning, warn_once
 from gpu_magic.frameworks.answers import Holding
 from gpu_magic.frameworks.base import Framework
 from gpu_magic.frameworks.prediction import ModelCall
@@ -99,18 +99,29 @@ class PyTorch(Framework):
 
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         del is_used  # a device mode starts nothing
+        torch: Any = sys.modules["torch"]
         modes = self._modes
         if device.kind == "cpu":
-            return modes.DeviceMode("cpu")  # type: ignore[no-any-return]
+            return modes.DeviceMode("cpu") if modes else torch.device("cpu")  # type: ignore[no-any-return]
+        torch_device = torch.device(self.name_of(device))
         if why := self.problem(device):
+            if modes is None:  # what is made there raises, in PyTorch's words
+                return torch_device  # type: ignore[no-any-return]
             return modes.RefusingMode(f"This is to run on {device}, and {why}.")  # type: ignore[no-any-return]
-        torch_device = sys.modules["torch"].device(self.name_of(device))
-        return CurrentDevice(torch_device, modes.DeviceMode(torch_device))
+        return CurrentDevice(torch_device, modes.DeviceMode(torch_device) if modes else torch_device)
 
     @cached_property
     def _modes(self) -> Any:
-        """The module that imports PyTorch, and so can't be imported before it."""
-        return import_module("gpu_magic.frameworks.pytorch.device_mode")
+        """The module that imports PyTorch, and so is imported late; None, after a warning, if it can't be."""
+        try:
+            return import_module("gpu_magic.frameworks.pytorch.device_mode")
+        except (AttributeError, ImportError) as error:
+            text = (
+                f"PyTorch {sys.modules['torch'].__version__} has other insides ({error}): a block is "
+                "with torch.device(...), in which a DataLoader can't shuffle. Update PyTorch."
+            )
+            warn_once("device_mode", text, PlacementWarning)
+            return None
 
     def is_array(self, kind: type) -> bool:
         return issubclass(kind, sys.modules["torch"].Tensor)
