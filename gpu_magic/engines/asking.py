@@ -12,7 +12,7 @@ from gpu_magic.text import shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Answers", "call"]
+__all__ = ["Answers", "as_line", "call"]
 
 T = TypeVar("T")
 
@@ -74,11 +74,11 @@ def call(
         try:
             answers.results[number] = reply.get()
         except Exception as error:  # noqa: BLE001 - whatever was raised in the engine
-            answers.errors[number] = _line(error)
+            answers.errors[number] = as_line(error)
     return answers
 
 
-def _line(error: Exception) -> str:
+def as_line(error: Exception) -> str:
     """Return an error as a line without a full stop; ipyparallel says which it was in the engine."""
     kind = getattr(error, "ename", None) or type(error).__name__
     text = str(getattr(error, "evalue", None) or error).strip().partition("\n")[0].rstrip(".")

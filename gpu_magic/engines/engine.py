@@ -82,11 +82,12 @@ class Engine:
 class EngineNumber(int):
     """The number of an engine. ipyparallel writes it in front of outputs, and its GPUs stand there, too."""
 
+    label: str
     _text: str
 
     def __new__(cls, engine: Engine) -> Self:
         made = super().__new__(cls, engine.number)
-        made._text = str(engine)
+        made.label, made._text = engine.label, str(engine)
         return made
 
     def __format__(self, how: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from ipyparallel import AsyncResult
@@ -10,8 +13,11 @@ from ipyparallel.client.magics import ParallelMagics
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
 
+from gpu_magic.engines.asking import as_line
 from gpu_magic.engines.current import current_cluster
+from gpu_magic.engines.engine import capitalized
 from gpu_magic.errors import GpuMagicError, show_as
+from gpu_magic.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,11 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = ["add_px"]
 
+_PATIENCE = 2.0  # seconds that engines may go on after the first has failed
+_AGAIN = 0.2
+
 
 class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
     """ipyparallel's result of a cell, with the GPUs of each engine where it names the engine."""
 
     numbers: Sequence[EngineNumber]
+    _failed_at: float | None = None
+    _is_noted = False
 
     @property
     def engine_id(self) -> list[EngineNumber]:
@@ -39,6 +50,37 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
             if isinstance(one, ExecuteReply):
                 one.metadata["engine_id"] = number
         return found
+
+    def wait(self, timeout: float | None = -1, return_when: str | None = None) -> Any:
+        """Wait as ipyparallel does, and say when an engine has failed and others go on: ranks wait for it."""
+        if return_when is not None or timeout == 0:
+            return super().wait(timeout, return_when=return_when)
+        deadline = math.inf if timeout is None or timeout < 0 else time.monotonic() + timeout
+        while not super().wait(min(_AGAIN, max(deadline - time.monotonic(), 0))):
+            self._note_failed()
+            if time.monotonic() >= deadline:
+                return False
+        return True
+
+    def _note_failed(self) -> None:
+        done = [
+            (number, one.result())
+            for number, one in zip(self.numbers, self._children, strict=False)
+            if one.done()
+        ]
+        failed = [(number, error) for number, error in done if isinstance(error, Exception)]
+        running = len(self._children) - len(done)
+        if self._is_noted or not (failed and running):
+            return
+        self._failed_at = self._failed_at or time.monotonic()
+        if time.monotonic() - self._failed_at >= _PATIENCE:
+            self._is_noted = True
+            number, error = failed[0]
+            run, they_wait = ("runs", "it waits") if running == 1 else ("run", "they wait")
+            sys.stderr.write(
+                f"{capitalized(number.label)} failed: {as_line(error)}. {counted(running, 'other engine')} "
+                f"still {run}. If {they_wait} for engine {int(number)}, interrupt the kernel.\n"
+            )
 
     def _iopub_streaming_output_callback(self, eid: EngineNumber, msg_future: Any, msg: Any) -> None:
         # A value that is shown as it comes takes the engine from there.

@@ -70,12 +70,13 @@ class Kernel:
             content = message["content"]
             if message["msg_type"] == "stream":
                 setattr(reply, content["name"], getattr(reply, content["name"]) + content["text"])
+                self.heard += content["text"]
             if message["msg_type"] in ("display_data", "execute_result", "update_display_data"):
                 key = content.get("transient", {}).get("display_id") or message["header"]["msg_id"]
                 reply.displays[key] = content["data"].get("text/plain", "")
             if message["msg_type"] in ("display_data", "execute_result"):
                 reply.text += content["data"].get("text/plain", "")
-                self.heard = reply.text
+                self.heard += content["data"].get("text/plain", "")
                 reply.html += content["data"].get("text/html", "")
                 reply.metadata = content["metadata"]
             elif message["msg_type"] == "update_display_data":

@@ -99,6 +99,20 @@ def test_an_engine_that_does_not_answer_an_interrupt_is_named_and_can_be_ended(
     assert "[stdout:1 = GPU 1 (NVIDIA A100-SXM4-80GB)] 1 1 2" in kernel.run(f"%%px\n{MASK}").shown
 
 
+@pytest.mark.parametrize("options", ["", "--no-stream", "--no-stream --progress-after -1"])
+def test_an_engine_that_fails_is_named_while_another_one_goes_on(kernel: Kernel, options: str) -> None:
+    """Ranks wait for one that has failed: for 30 minutes when they meet, and without a word on why."""
+    kernel.run("%gpu_cluster -n 2")
+    cell = "import os, time\nif os.environ['RANK'] == '0':\n    raise ValueError('no port\\nleft')\ntime.sleep(600)"
+    says = (
+        "Engine 0 (GPU 0) failed: ValueError: no port. 1 other engine still runs. "
+        "If it waits for engine 0, interrupt the kernel.\n"
+    )
+    reply = kernel.run_and_interrupt(f"%%px {options}\n{cell}", lambda: says in kernel.heard)
+    assert reply.stderr.count("still runs") == 1
+    assert kernel.run("%%px\nprint('next')").shown.count("next") == 2
+
+
 def test_an_engine_that_dies_is_named_and_the_results_of_others_are_kept(kernel: Kernel) -> None:
     kernel.run("%gpu_cluster -n 2")
     dies = "import ctypes, os\nkept = os.environ['RANK']\nif kept == '1':\n    ctypes.string_at(0)"
