@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from io import BytesIO
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -68,6 +69,16 @@ def pickled(name: str, value: object) -> Pickled:
     return Pickled(file.getvalue(), frozenset(pickler.files))
 
 
+class _AsWritten:
+    """What is read as something else: it is written as it is told to be."""
+
+    def __init__(self, written: tuple[Any, ...]) -> None:
+        self._written = written
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._written
+
+
 class _Pickler(Pickler):  # type: ignore[misc] # cloudpickle has no types
     """cloudpickle's, which looks where arrays are.
 
@@ -84,6 +95,9 @@ class _Pickler(Pickler):  # type: ignore[misc] # cloudpickle has no types
         """Return how to pickle an object, unless it is on a GPU: called for all but Python's plain types."""
         if isinstance(obj, CodeType):
             self.files.add(obj.co_filename)
+            # cloudpickle 3.1.3 leaves the file's name out, and tracebacks there find lines by it.
+            without = _AsWritten(self.dispatch_table[CodeType](obj))
+            return partial(CodeType.replace, co_filename=obj.co_filename), (without,)
         kind = type(obj)
         for framework in self._frameworks:
             if framework.is_array(kind):
