@@ -270,7 +270,8 @@ def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
 
     The function, also one of the notebook's or a closure, goes to each engine once, with the names of the
     notebook that it uses; other names are those that `%%px` has defined there. What the calls print is shown
-    behind the position of their item.
+    behind the position of their item. Calls are no ranks: RANK and its like are unset while they run, and a
+    process group that `%%px` has started is not seen.
 
     Parameters
     ----------

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import traceback
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.record import record
+from gpu_magic.engines.ranks import RANK_VARIABLES
 from gpu_magic.engines.sources import add_sources
 from gpu_magic.launching.pickling import NotPickled, pickled
+from gpu_magic.process.environment import set_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["Failure", "call", "forget", "keep"]
 
@@ -56,7 +60,8 @@ def keep(token: str, function: bytes, sources: Mapping[str, list[str]]) -> Failu
     """
     add_sources(sources)
     try:
-        loaded = pickle.loads(function)  # noqa: S301 - the notebook's own
+        with _no_rank():
+            loaded = pickle.loads(function)  # noqa: S301 - the notebook's own
     except Exception as error:  # noqa: BLE001 - what it needs can be missing here
         return _failure(error)
     names = getattr(loaded, "__globals__", {})
@@ -75,7 +80,8 @@ def call(token: str, item: bytes) -> bytes | Failure | None:
     if function is None:
         return None
     try:
-        return pickled("The result", function(pickle.loads(item))).text  # noqa: S301 - the notebook's own
+        with _no_rank():
+            return pickled("The result", function(pickle.loads(item))).text  # noqa: S301 - the notebook's own
     except NotPickled as error:
         forget(token)  # the first failure ends all
         return Failure("", str(error))
@@ -87,6 +93,44 @@ def call(token: str, item: bytes) -> bytes | Failure | None:
 def forget(token: str) -> None:
     """Forget a function: it is not called any more, also where that has been asked for."""
     _functions.pop(token, None)
+
+
+@contextmanager
+def _no_rank() -> Iterator[None]:
+    """Let this process be no rank meanwhile, whatever cells have made of it.
+
+    Calls are independent: as ranks they would average what they learn, or wait for each other. A rank is
+    known by its variables and by PyTorch's default group, and Accelerate keeps what it has found
+    (accelerate.state: "modify the _storage dict in-place").
+    """
+    variables = {name: value for name in RANK_VARIABLES if (value := os.environ.get(name)) is not None}
+    group: Any = getattr(sys.modules.get("torch.distributed"), "group", None)
+    world = getattr(group, "WORLD", None)
+    known = [dict(state) for state in _accelerate_states()]
+    try:
+        for name in variables:
+            set_variable(name, None)
+        if world is not None:
+            group.WORLD = None
+        for state in _accelerate_states():
+            state.clear()
+        yield
+    finally:
+        for name in RANK_VARIABLES:
+            set_variable(name, variables.get(name))
+        if world is not None:
+            group.WORLD = world
+        # Where calls were the first to import it, cells are to find themselves.
+        for number, state in enumerate(_accelerate_states()):
+            state.clear()
+            state.update(known[number] if known else {})
+
+
+def _accelerate_states() -> list[dict[str, Any]]:
+    module = sys.modules.get("accelerate.state")
+    kinds = (getattr(module, name, None) for name in ("PartialState", "AcceleratorState", "GradientState"))
+    states = (getattr(kind, "_shared_state", None) for kind in kinds)
+    return [state for state in states if isinstance(state, dict)]
 
 
 def _failure(error: BaseException) -> Failure:

@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["LOCAL", "Meeting", "free_ports", "rank_variables"]
+__all__ = ["LOCAL", "RANK_VARIABLES", "Meeting", "free_ports", "rank_variables"]
 
 LOCAL = "127.0.0.1"
+# What makes a process a rank: our own (`rank_variables`), and those of MPI and srun.
+RANK_VARIABLES = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("JAX_COORDINATOR_ADDRESS", "TF_CONFIG"),
+    *(f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "NODE_RANK")),
+    *(f"MV2_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")),
+    *("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def rank() -> Callable[[object], str]:
-    """Return a function that tells the rank of its engine. No engine can import it."""
-    return lambda _: os.environ["RANK"]
+def number() -> Callable[[object], str]:
+    """Return a function that tells the number of its engine. No engine can import it."""
+    return lambda _: os.environ["GPU_MAGIC_INDEX"]
 
 
 def processes(cluster: gpu_magic.Cluster) -> list[int]:
@@ -38,7 +38,7 @@ def test_results_are_in_the_order_of_the_items_and_a_free_engine_takes_the_next(
                 time.sleep(0.01)
         if item == 39:
             (tmp_path / "last").touch()
-        return item, os.environ["RANK"]
+        return item, os.environ["GPU_MAGIC_INDEX"]
 
     found = gpu_magic.map(waits, range(40))
     assert [item for item, _ in found] == list(range(40))
@@ -70,11 +70,11 @@ def test_what_was_defined_here_goes_there_and_comes_back(cluster: gpu_magic.Clus
 @pytest.mark.parametrize("gpus", [0, "0", [0]])
 def test_engines_are_named_by_their_gpus(cluster: gpu_magic.Cluster, gpus: Any) -> None:
     """GPU 0 is that of engine 1."""
-    assert set(gpu_magic.map(rank(), range(4), gpus=gpus)) == {"1"}
+    assert set(gpu_magic.map(number(), range(4), gpus=gpus)) == {"1"}
 
 
 def test_the_least_busy_gpus_are_picked_among_those_with_engines(cluster: gpu_magic.Cluster) -> None:
-    assert len(set(gpu_magic.map(rank(), range(4), gpus="auto:1"))) == 1
+    assert len(set(gpu_magic.map(number(), range(4), gpus="auto:1"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_an_engine_that_ends_is_named_with_its_item_and_started_anew(
     assert str(error) == f"{label} has ended while it worked on item 5 (5)."
     assert error.__notes__ == [f"{label} was started anew: its variables are gone."]
     assert "ended by SIGKILL" in capsys.readouterr().err
-    assert set(gpu_magic.map(rank(), range(100))) == {"0", "1"}
+    assert set(gpu_magic.map(number(), range(100))) == {"0", "1"}
 
 
 def test_engines_that_can_not_load_the_function_say_so(cluster: gpu_magic.Cluster) -> None:
@@ -250,7 +250,7 @@ def test_an_engine_that_does_something_else_is_left_to_it(cluster: gpu_magic.Clu
 
     other = cluster.client[0].apply_async(waits, tmp_path)
     until((tmp_path / "begun").exists)
-    assert set(gpu_magic.map(rank(), range(5))) == {"1"}
+    assert set(gpu_magic.map(number(), range(5))) == {"1"}
     with pytest.raises(gpu_magic.CallFailed):
         gpu_magic.map(lambda item: 1 / item, [0])
 
@@ -259,9 +259,9 @@ def test_an_engine_that_does_something_else_is_left_to_it(cluster: gpu_magic.Clu
         if item == 0:
             while not (tmp_path / "from-0").exists():
                 time.sleep(0.01)
-        if os.environ["RANK"] == "0":
+        if os.environ["GPU_MAGIC_INDEX"] == "0":
             (tmp_path / "from-0").touch()
-        return os.environ["RANK"]
+        return os.environ["GPU_MAGIC_INDEX"]
 
     assert set(gpu_magic.map(ends_the_other, range(5))) == {"0", "1"}
     assert other.get(LIMIT) == "not interrupted"

@@ -91,16 +91,16 @@ def test_an_engine_that_does_not_answer_an_interrupt_is_started_anew(
     hangs = (
         "def hangs(x):\n"
         "    pathlib.Path(f'begun-{x}').touch()\n"
-        f"    if os.environ['RANK'] == '1':\n        {HANGS}\n    time.sleep(600)"
+        f"    if os.environ['GPU_MAGIC_INDEX'] == '1':\n        {HANGS}\n    time.sleep(600)"
     )
     kernel.run(hangs)
     reply = kernel.run_and_interrupt(
         "gpu_magic.map(hangs, range(4))", lambda: len(list(tmp_path.glob("begun-*"))) == 2
     )
     assert reply.traceback == "KeyboardInterrupt\nEngine 1 (GPU 0) was started anew: its variables are gone."
-    assert kernel.run("sorted(set(gpu_magic.map(lambda x: os.environ['RANK'], range(50))))").text.endswith(
-        "['0', '1']"
-    )
+    assert kernel.run(
+        "sorted(set(gpu_magic.map(lambda x: os.environ['GPU_MAGIC_INDEX'], range(50))))"
+    ).text.endswith("['0', '1']")
     assert "'0'" in kernel.run("%%px --targets 0\nkept").shown
     assert "NameError" in kernel.run("%%px --targets 1\nkept").stderr
 

@@ -1,0 +1,99 @@
+"""Calls of `gpu_magic.map` are no ranks: neither the engines' variables nor what cells have set up joins them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gpu_magic
+from tests.conftest import LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# What Accelerate's users write at the begin of a script ("Add Accelerate to your code").
+ACCELERATE = "from accelerate import Accelerator\naccelerator = Accelerator(cpu=True)"
+IN_CELLS = (
+    "(accelerator.num_processes, reduced.item(), torch.distributed.is_initialized(), os.environ['RANK'])"
+)
+
+
+def training() -> Callable[[tuple[float, bool]], float]:
+    """Return a function that trains, with Accelerate or without: no engine can import it."""
+
+    def train(item: tuple[float, bool]) -> float:
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+
+        rate, accelerates = item
+        torch.manual_seed(0)
+        model, data = torch.nn.Linear(4, 1), torch.randn(64, 4)
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=rate)
+        batches: Any = DataLoader(TensorDataset(data, data.sum(1, keepdim=True)), batch_size=8)
+        if accelerates:
+            from accelerate import Accelerator
+
+            accelerator = Accelerator(cpu=True)
+            model, optimizer, batches = accelerator.prepare(model, optimizer, batches)
+        for inputs, wanted in batches:
+            loss = torch.nn.functional.mse_loss(model(inputs), wanted)
+            optimizer.zero_grad()
+            (accelerator.backward if accelerates else torch.Tensor.backward)(loss)
+            optimizer.step()
+        return float(loss.detach())
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[float]:
+    """Return what two trainings give by themselves."""
+    return [training()((rate, False)) for rate in (0.01, 0.02)]
+
+
+def in_cells(cluster: gpu_magic.Cluster, cell: str, expression: str) -> list[Any]:
+    """Run a cell in both engines, as `%%px` does, and return the value of an expression in each."""
+    view = cluster.client[cluster.targets()]
+    view.execute(f"import os\n{cell}\nfound = {expression}", block=False).get(LIMIT)
+    found: list[Any] = view.pull("found", block=False).get(LIMIT)
+    return found
+
+
+def test_calls_with_accelerate_give_what_each_gives_alone(
+    cluster: gpu_magic.Cluster, alone: list[float]
+) -> None:
+    assert gpu_magic.map(training(), [(0.01, True), (0.02, True)]) == pytest.approx(alone)
+    assert gpu_magic.map(training(), [(0.02, True)]) == pytest.approx(alone[1:]), "one item on two engines"
+    # They leave nothing that would keep cells from being ranks.
+    reduces = f"{ACCELERATE}\nimport torch\nreduced = accelerator.reduce(torch.ones(1))"
+    assert in_cells(cluster, reduces, IN_CELLS) == [(2, 2.0, True, "0"), (2, 2.0, True, "1")]
+
+
+def test_calls_are_no_ranks_after_cells_that_were(cluster: gpu_magic.Cluster, alone: list[float]) -> None:
+    in_cells(cluster, f"{ACCELERATE}\nimport torch", "None")
+    assert gpu_magic.map(training(), [(0.01, True), (0.02, True)]) == pytest.approx(alone)
+    assert gpu_magic.map(training(), [(0.02, True)]) == pytest.approx(alone[1:]), "one item on two engines"
+
+    def is_rank(item: int) -> tuple[bool, list[str]]:
+        import torch
+
+        names = [
+            name
+            for name in os.environ
+            if "RANK" in name or name in ("MASTER_ADDR", "MASTER_PORT", "TF_CONFIG")
+        ]
+        found = (
+            torch.distributed.is_initialized(),
+            [*names, *(name for name in os.environ if "COORDINATOR" in name)],
+        )
+        if item < 0:
+            raise ValueError(found)
+        return found
+
+    assert gpu_magic.map(is_rank, [1, 2]) == [(False, []), (False, [])]
+    with pytest.raises(gpu_magic.CallFailed, match=r"ValueError: \(False, \[\]\)"):
+        gpu_magic.map(is_rank, [-1])
+    found = in_cells(cluster, "reduced = accelerator.reduce(torch.ones(1))", IN_CELLS)
+    assert found == [(2, 2.0, True, "0"), (2, 2.0, True, "1")]
