@@ -137,6 +137,7 @@ def test_a_choice_is_written_into_the_notebook_whose_chip_was_clicked(lab: Lab) 
     assert notebook.sources() == [LOAD, "%gpus 3"]
 
 
+@pytest.mark.timeout(600)  # may install an older ipykernel first
 @pytest.mark.parametrize("version", VERSIONS)
 def test_choosing_beside_a_cell_that_runs(lab: Lab, ipykernel: Callable[[str], str], version: str) -> None:
     (lab.root / "go").unlink(missing_ok=True)

@@ -206,6 +206,7 @@ def test_an_old_panel_comes_alive_after_a_restart(lab: Lab, app: str) -> None:
     assert notebook.page.locator(".gm-panel").count() == 1
 
 
+@pytest.mark.timeout(600)  # may install an older ipykernel first
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_old_panel_comes_alive_whichever_ipykernel_it_is(
     lab: Lab, ipykernel: Callable[[str], str], version: str

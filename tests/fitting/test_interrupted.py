@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tests.programs.runner import Runner
 
 
+@pytest.mark.timeout(600)  # a hundred predictions
 @pytest.mark.parametrize(
     ("what", "times", "interrupts"),
     [("fit_model", 150, 1), ("fit_function", 100, 1), ("fit_function", 50, 2), ("fit_swallowing", 10, 1)],

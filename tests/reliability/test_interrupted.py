@@ -25,6 +25,7 @@ def kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kern
     return kernel
 
 
+@pytest.mark.timeout(600)  # hundreds of moments
 def test_an_interrupt_at_any_moment(kernel: Kernel) -> None:
     kernel.run("from tests.reliability.interrupted import anywhere as _anywhere")
     reply = kernel.run(f"_found = _anywhere(get_ipython(), {INTERRUPTS})")
@@ -34,6 +35,7 @@ def test_an_interrupt_at_any_moment(kernel: Kernel) -> None:
     assert not found["wrong"], "\n".join(sorted(found["wrong"], key=lambda line: " shows " in line)[:12])
 
 
+@pytest.mark.timeout(600)  # a process for each moment
 def test_a_kill_at_any_moment(kernel: Kernel) -> None:
     kernel.run("from tests.reliability.killed import anywhere as _anywhere")
     reply = kernel.run(f"_found = _anywhere(get_ipython(), {KILLS})")

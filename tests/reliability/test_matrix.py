@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.reliability.fault import Fault
 
 
+@pytest.mark.timeout(600)  # all that users type, in one kernel
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault(fault: Fault, start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> None:
     def start() -> Kernel:
