@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import Gpu
@@ -106,7 +107,7 @@ def serialize(snapshot: Snapshot, allotment: Allotment, memory: Options) -> Seri
         cuda_state=view.state,
         cuda_text=view.cuda,
         runtime=runtime_of(view.vendor),
-        notes=list(view.notes),
+        notes=[*view.notes, *_notes_on_ipykernel()],
         asked=[note_text(note) for note in snapshot.asked],
         allotted=view.allotted,
         launch_devices=_keys(_launch_devices(snapshot, allotment)),
@@ -119,6 +120,15 @@ def serialize(snapshot: Snapshot, allotment: Allotment, memory: Options) -> Seri
         {key_of(row.device): _device_row(row, allotment) for row in shown},
         {key_of(row.device): _figures(row) for row in shown},
     )
+
+
+def _notes_on_ipykernel() -> list[str]:
+    """Return what to know of ipykernel 7.0 to 7.3: it can miss what comes as a reply leaves (#1529)."""
+    module: Any = sys.modules.get("ipykernel")  # a kernel has imported it
+    if module is None or not (7, 0) <= module.version_info[:2] < (7, 4):
+        return []
+    what = f"ipykernel {module.__version__} can miss a cell or a click until the next one"
+    return [f"{what}: pip install --upgrade ipykernel"]
 
 
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

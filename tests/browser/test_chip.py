@@ -49,7 +49,10 @@ def test_the_chip_is_there_once_gpu_magic_is_loaded(lab: Lab, app: str) -> None:
     notebook = lab.open("1 + 1", LOAD, app=app)
     notebook.run(0)
     expect(chip_of(notebook)).to_have_count(0)
+    place = notebook.page.locator("[id^=gpu-magic-chip-]")
+    expect(place).to_have_js_property("hidden", True)  # an empty one has a width among those of others
     notebook.run(1)
+    expect(place).to_have_js_property("hidden", False)
     expect(chip_of(notebook)).to_be_visible()
     expect(chip_of(notebook)).to_have_text("all 4 GPUs · 2/320 GiBCUDA not started")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conftest import LIMIT
+from tests.conftest import LIMIT, ROOT
 from tests.machine import CARDS, Driver
 
 if TYPE_CHECKING:
@@ -214,6 +214,19 @@ def test_the_panel_says_who_gave_which_gpus(start_kernel: Callable[..., Kernel])
     kernel.run("%load_ext gpu_magic")
     header = "gpu_magic.panel().state.full_state()['header']['allotted']"
     assert kernel.run(f"import gpu_magic; {header}").text == "'allotted by Slurm job 123: GPUs 1, 3'"
+
+
+@pytest.mark.timeout(600)  # may install an older ipykernel first
+@pytest.mark.parametrize("version", ["6.30.1", "7.3.0", "7.4.0"])
+def test_an_ipykernel_that_can_miss_a_request_is_named_with_its_upgrade(
+    start_kernel: Callable[..., Kernel], ipykernel: Callable[[str], str], version: str
+) -> None:
+    kernel = start_kernel(PYTHONPATH=f"{ipykernel(version)}:{ROOT}")
+    notes = kernel.run("import gpu_magic; gpu_magic.panel().state.full_state()['header']['notes']").text
+    says = (
+        "['ipykernel 7.3.0 can miss a cell or a click until the next one: pip install --upgrade ipykernel']"
+    )
+    assert notes == (says if version == "7.3.0" else "[]")
 
 
 def test_only_what_changed_is_sent(page: Page) -> None:
