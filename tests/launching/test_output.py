@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import io
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import ipywidgets
@@ -271,13 +273,14 @@ def test_a_hundred_launches_leave_nothing_in_this_process(machine: Path) -> None
 
 def test_a_process_with_many_open_files_launches(machine: Path) -> None:
     """`select` takes no descriptor above 1023."""
-    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
-    try:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))  # an ordinary user's is often 1024
+    with ExitStack() as files:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        for _ in range(1100):
+            files.enter_context(Path(os.devnull).open())
         task = gpu_magic.launch("printenv CUDA_VISIBLE_DEVICES", gpus="2")
         task.wait()
-    finally:
-        for file in files:
-            os.close(file)
     assert task.output == "2\n"
 
 
