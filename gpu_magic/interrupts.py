@@ -6,6 +6,7 @@ import contextlib
 import signal
 import threading
 import time
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,11 +17,29 @@ __all__ = [
     "HeldInterrupts",
     "deferred_interrupts",
     "held_interrupts",
+    "is_unasked",
     "postponed_interrupts",
+    "unasked",
     "uninterrupted",
 ]
 
 _MOMENT = 0.01  # seconds
+_is_unasked = ContextVar("gpu_magic_is_unasked", default=False)
+
+
+@contextlib.contextmanager
+def unasked() -> Iterator[None]:
+    """Mark what nobody has typed and nobody can interrupt: Tab, a panel's reading, a hook of a shell."""
+    token = _is_unasked.set(True)
+    try:
+        yield
+    finally:
+        _is_unasked.reset(token)
+
+
+def is_unasked() -> bool:
+    """Return whether this runs in a block of `unasked`, which is to make nobody wait for long."""
+    return _is_unasked.get()
 
 
 @contextlib.contextmanager
@@ -51,7 +70,7 @@ def postponed_interrupts() -> Iterator[None]:
     """
     received: list[int] = []
     try:
-        with deferred_interrupts() as received:
+        with deferred_interrupts() as received, unasked():
             yield
     finally:
         if received:

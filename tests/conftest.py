@@ -155,8 +155,8 @@ def fresh() -> Fresh:
 
 @pytest.fixture
 def nvml() -> Iterator[Nvml]:
-    """Return a reader; a test that lets calls hang does not wait long for them."""
-    reader = Nvml(timeout=0.6)
+    """Return a reader; a test that lets calls hang does not wait long for them, nor for a driver to start."""
+    reader = Nvml(timeout=0.6, starting=0.0)
     yield reader
     reader.close()
 

@@ -135,8 +135,9 @@ class CallTimeout:
         """
         if os.getpid() != self._pid:  # threads do not survive a fork
             self._start_over()
-        self._hanging = {key: call for key, call in self._hanging.items() if not call.has_ended}
-        calls = {key: _Call(function) for key, function in functions if key not in self._hanging}
+        calls = {key: _Call(function) for key, function in functions if not self.hangs(key)}
+        for key in calls:
+            self._hanging.pop(key, None)  # it has ended meanwhile
         batch = _Batch(calls.values())
         try:
             if calls:
@@ -150,6 +151,16 @@ class CallTimeout:
             if call.error is not None:
                 raise call.error
         return [calls[key].result if key in calls else None for key, _ in functions]
+
+    def hangs(self, key: Hashable) -> bool:
+        """Return whether a call that was given up has not returned yet. Can be called on any thread."""
+        call = self._hanging.get(key)
+        return call is not None and not call.has_ended
+
+    def late(self, key: Hashable) -> Any:
+        """Return what a call has returned since it was given up; None if it has not, or was made again."""
+        call = self._hanging.get(key)
+        return call.result if call is not None and call.has_ended else None
 
     def close(self) -> None:
         """End the kept thread, as soon as the call that it makes returns."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -31,9 +32,11 @@ from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process, gpu_process
 from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.topology import read_near
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.errors import show_as
+from gpu_magic.interrupts import is_unasked
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Hashable
 
     from gpu_magic.devices.counters import Counters
 
@@ -43,6 +46,14 @@ __all__ = ["HUNG_DRIVER", "NO_GPU", "Nvml"]
 _IDENTITY_SECONDS = 60.0
 _ROOT = Path("/")
 
+# For as long as a driver may start, which takes seconds for each GPU.
+STARTING_SECONDS = 60.0
+# Between two looks at whether the driver has started: nobody notices it, and an interrupt comes at once.
+_LOOK_SECONDS = 0.02
+_STARTING = (
+    "gpu_magic is waiting for the NVIDIA driver, which can take seconds to start each GPU. "
+    "An interrupt ends the wait."
+)
 _HUNG = "not answering: a call into the driver did not come back in time"
 HUNG_DRIVER = "The NVIDIA driver does not answer: a call did not come back in time. It may do so later."
 NO_GPU = (
@@ -57,12 +68,16 @@ class Nvml:
     ----------
     timeout
         Seconds after which calls that hang are given up.
+    starting
+        Seconds that the driver may take to start; None: STARTING_SECONDS. Without persistence mode it starts
+        a GPU for its first user, which takes seconds: in `nvmlInit`, and since NVML 5 in
+        `nvmlDeviceGetHandleByIndex`.
     root
         The folder with `proc` and `dev`, where the kernel module tells of GPUs without NVML.
 
     """
 
-    def __init__(self, timeout: float = 2.0, root: Path = _ROOT) -> None:
+    def __init__(self, timeout: float = 2.0, starting: float | None = None, root: Path = _ROOT) -> None:
         self._timeout = CallTimeout(timeout)
         self._pid, self._lock = os.getpid(), threading.Lock()
         self._library: Library | None = None
@@ -71,6 +86,8 @@ class Nvml:
         self._machine = Inventory()  # without GPUs, but for those that are known without NVML
         self._cards: list[Card] = []
         self._calls: Calls
+        self._starting = STARTING_SECONDS if starting is None else starting
+        self._start_until = -math.inf
         self._root = root
 
     def inventory(self) -> Inventory:
@@ -78,25 +95,53 @@ class Nvml:
 
         It never raises for what a driver can do: what can't be read is UNKNOWN, and `Inventory.problem`
         or `Gpu.problem` says why. A call that hangs delays it by the timeout; a GPU that is known to hang
-        does not.
+        does not. A driver that starts is waited for, which a line on stderr says, unless nobody asked.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            That wait was interrupted. The driver goes on starting.
+
         """
         if PROBLEM:
             return Inventory(problem=PROBLEM)
-        with self._locked():
-            started = time.monotonic()
-            if not self._is_current():
-                self._open()
-            machine = self._machine
-            if machine.problem or machine.gpus:
+        is_told = is_unasked()
+        while True:
+            with self._locked():
+                machine, starting = self._look()
+            if not starting or is_unasked() or time.monotonic() >= self._start_until:
                 return machine
-            left = max(self._timeout.seconds / 4, self._timeout.seconds - (time.monotonic() - started))
-            library = id(pynvml.nvmlLib)  # a GPU that hangs on one machine can be well on another
-            reads = [((library, card.gpu.index), partial(self._read, card)) for card in self._cards]
-            gpus = tuple(
-                gpu or replace(card.gpu, problem=_HUNG)
-                for card, gpu in zip(self._cards, self._timeout.call(reads, left), strict=True)
-            )
-        return Inventory(gpus, machine.driver_version, machine.cuda_version, machine.simulated)
+            try:
+                # Without the lock, so that other threads get their answer meanwhile.
+                while any(map(self._timeout.hangs, starting)) and time.monotonic() < self._start_until:
+                    if not is_told:
+                        is_told = True
+                        print(_STARTING, file=sys.stderr, flush=True)  # noqa: T201 - it comes while one waits
+                    time.sleep(_LOOK_SECONDS)
+            except KeyboardInterrupt as interrupt:
+                show_as(interrupt, "KeyboardInterrupt: the NVIDIA driver is still starting.")
+                raise
+
+    def _look(self) -> tuple[Inventory, list[Hashable]]:
+        """Read all GPUs; return them, and the keys of the calls that hang and may be the driver's start."""
+        began = time.monotonic()
+        if not self._is_current() and (starting := self._open()):
+            return self._machine, starting
+        machine = self._machine
+        if machine.problem or machine.gpus:
+            return machine, []
+        left = max(self._timeout.seconds / 4, self._timeout.seconds - (time.monotonic() - began))
+        library = id(pynvml.nvmlLib)  # a GPU that hangs on one machine can be well on another
+        reads = [((library, card.gpu.index), partial(self._read, card)) for card in self._cards]
+        answers = list(zip(reads, self._cards, self._timeout.call(reads, left), strict=True))
+        gpus = tuple(gpu or replace(card.gpu, problem=_HUNG) for _, card, gpu in answers)
+        # One that was found before has been started.
+        starting = [
+            key
+            for (key, _), card, gpu in answers
+            if gpu is None and card.handle is None and card.gpu.uuid is UNKNOWN
+        ]
+        return Inventory(gpus, machine.driver_version, machine.cuda_version, machine.simulated), starting
 
     def limits(self, index: int) -> Limits:
         """Return what holds a GPU back, by nvidia-smi's number; UNKNOWN where it does not answer."""
@@ -195,19 +240,23 @@ class Nvml:
             and self._simulate == os.environ.get("GPU_MAGIC_SIMULATE")
         )
 
-    def _open(self) -> None:
-        """Open the library, unless it is open, and count the GPUs.
+    def _open(self) -> list[Hashable]:
+        """Open the library, unless it is open, and count the GPUs; return as `_look` the call that hangs.
 
         The GPUs themselves are found when they are read, so that one that hangs delays no other.
         """
-        before = self._library if self._is_ours() else None
         simulate = self._simulate = os.environ.get("GPU_MAGIC_SIMULATE")
+        key = ("open", simulate)
+        if not self._is_ours():  # it can have been opened since that was given up
+            self._library = self._timeout.late(key) or self._library
+        before = self._library if self._is_ours() else None
+        if before is None and not self._timeout.hangs(key):
+            self._start_until = time.monotonic() + self._starting
         self._opened_at = -math.inf
         machine = Inventory(problem=HUNG_DRIVER)
         library: Library | None = None
         try:
-            # A call that returns too late has no effect here: its result is dropped.
-            (library,) = self._timeout.call([(("open", simulate), partial(open_library, before, simulate))])
+            (library,) = self._timeout.call([(key, partial(open_library, before, simulate))])
         except pynvml.NVMLError as error:
             machine = Inventory(problem=explain(error))
             if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
@@ -217,7 +266,7 @@ class Nvml:
                     machine = Inventory(gpus, limitation=NO_NVML)
         if library is None:
             self._machine, self._cards = machine, []
-            return
+            return [key] if before is None and machine.problem is HUNG_DRIVER else []
         if before and before.handle is library.handle and library.count == len(self._cards):
             for card in self._cards:  # kept, as a GPU that is lost by now is shown with its name
                 card.handle = None
@@ -227,6 +276,7 @@ class Nvml:
         self._library = library
         self._machine = library.machine if library.count else replace(library.machine, problem=NO_GPU)
         self._opened_at = time.monotonic()
+        return []
 
     def _read(self, card: Card) -> Gpu:
         """Find a GPU, unless it was found before, and read its figures."""

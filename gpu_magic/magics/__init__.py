@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand
 
-from gpu_magic.interrupts import deferred_interrupts, postponed_interrupts, uninterrupted
+from gpu_magic.interrupts import deferred_interrupts, postponed_interrupts, unasked, uninterrupted
 from gpu_magic.magics.ipython_versions import completion_hook
 from gpu_magic.process import has_saved_choices, note_variables
 from gpu_magic.process.watch import cuda_watch
@@ -221,7 +221,10 @@ class GpuMagics:
         magic, *words = before.lstrip().split(" ")
         if not words or magic not in _COMPLETED:
             return None
-        with contextlib.suppress(ImportError):  # of NVML's binding: the magic says so when it is run
+        with (
+            unasked(),
+            contextlib.suppress(ImportError),
+        ):  # of NVML's binding: the magic says so when it is run
             from gpu_magic.magics.completion import complete
 
             return complete(self._shell, magic, words)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.getipython import get_ipython
 
 from gpu_magic.errors import GpuMagicError
+from gpu_magic.interrupts import unasked
 from gpu_magic.widget.front_end import script, style
 from gpu_magic.widget.kernel_messages import Attached, Closed, to_json
 from gpu_magic.widget.page_messages import Attach, parse
@@ -45,6 +46,7 @@ class PageViewer:
     def close_if_left(self, shell: Any) -> None:
         """Stay: a page can come at any time."""
 
+    @unasked()
     def receive(self, message: object) -> None:
         """Take a message from a page."""
         try:

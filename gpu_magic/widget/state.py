@@ -13,6 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError, GpuMagicError
+from gpu_magic.interrupts import unasked
 from gpu_magic.process.sampler import Sampler
 from gpu_magic.restart import restart
 from gpu_magic.widget.asking import PanelAsking
@@ -202,6 +203,7 @@ class PanelState:
         self._broadcast.send(Restarting())
         restart.begin(shell, lambda kernel, page: tell(Restart(kernel, page)), page)
 
+    @unasked()
     def tick(self) -> bool:
         """Read the machine and send what has changed; return whether any view is visible."""
         if not self._is_any_visible():
@@ -248,6 +250,7 @@ class PanelState:
         with self._lock:
             return self._viewers.is_any_visible
 
+    @unasked()
     def _when_idle(self, before_cell: bool) -> None:
         """Do what is done between cells; begin to read where panels are shown during cells only."""
         with self._lock:
