@@ -110,6 +110,9 @@ def test_one_line_says_why_these_and_not_the_others() -> None:
     [
         ({"min_free": "30GB"}, [0, 2]),
         ({"min_free": 70 * GIB}, [2]),
+        ({"min_free": 60 * GIB}, [0, 2]),  # exactly as much as is asked for is enough
+        ({"min_free": 80 * GIB}, [2]),
+        ({"min_free": 60 * GIB + 1}, [2]),
         ({"max_util": "10"}, [0, 2]),
         ({"max_util": 4}, [2]),
         ({"max_util": 0}, [2]),

@@ -19,8 +19,10 @@ from gpu_magic.display.usage import quiet_text, usage_lines
 from gpu_magic.frameworks.answers import MemoryPool
 from gpu_magic.process.session import current
 from gpu_magic.testing import Machine, simulate
+from gpu_magic.usage import targets
+from gpu_magic.usage.analysis import analyze
 from gpu_magic.usage.measurement import Measurement
-from gpu_magic.usage.reading import Reading, read
+from gpu_magic.usage.reading import DeviceReading, Reading, read
 from gpu_magic.usage.recorder import recorder
 from gpu_magic.usage.targets import MachineCache
 from tests.processes import until
@@ -85,6 +87,20 @@ def test_a_short_block_says_that_it_is_too_short(machine: Machine) -> None:
     assert usage.gpus[0].busy is UNKNOWN
     assert "too short to tell how busy" in usage_lines(usage)[0]
     assert "busy" not in quiet_text(usage)
+
+
+@pytest.mark.parametrize(("at", "counts"), [(0.0, False), (0.16, False), (1 / 6, True), (0.2, True)])
+def test_how_busy_a_gpu_was_before_the_block_does_not_count(at: float, counts: bool) -> None:
+    target = targets.Target("GPU-1", "cuda:0", "GPU 0", "A100")
+    block = Measurement(targets.Machine((target,), "", "", ""), Reading(0.0, {}, {}), ())
+    block.began = 0.0
+    # The driver's figure is of a sixth of a second before it is read.
+    for moment, busy in ((at, 100), (0.7, 20), (1.3, 40)):
+        one = DeviceReading(utilization=busy, memory=GIB, work=busy)
+        block.add(Reading(moment, {target.uuid: one}, {}))
+    usage = analyze(block, target, LONG, only_touched=False)
+    assert usage is not None
+    assert usage.busy == usage.busy_own == pytest.approx(160 / 3 if counts else 30)
 
 
 def test_a_counter_that_stands_still_says_nothing() -> None:
