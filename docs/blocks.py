@@ -211,6 +211,7 @@ _TIMES = [
     (r"(PID|pid) \d+", r"\1 NUMBER"),
     (r"\d+ % busy, idle for DURATION", "BUSY"),
     (r"too short to tell how busy", "BUSY"),
+    (r"\d+ % busy, (?=peak)", ""),  # of a cell that takes a second by chance
     (r"[\d.,]+ J\b", "ENERGY"),
     (r"(PyTorch|TensorFlow|JAX|Keras) \d+\.\d+\.\d+[\w+.]*", r"\1 VERSION"),
     (r" +", " "),

@@ -63,14 +63,15 @@ def digits(*uuids: str) -> list[str]:
 def test_pynvml_reads_the_figures(ask: Ask) -> None:
     gpus = ask("native_drivers.gpus")
     assert len(gpus) == len(CARDS)
-    memory = [40 * GIB, 7 * GIB, 33 * GIB]
+    reserved = CARDS[0].reserved
+    free = 33 * GIB - reserved
     assert gpus[0] == {
         "name": SMALL,
         "uuid": CARDS[0].uuid,
         "index": 0,
         "index by uuid": 0,
-        "memory": memory,
-        "memory, version 2": memory,
+        "memory": [40 * GIB, 7 * GIB + reserved, free],
+        "memory, version 2": [40 * GIB, 7 * GIB, free],
         "utilization": 91,
         "temperature": 64,
         "temperature, versioned": 64,

@@ -50,7 +50,7 @@ def test_show_and_choose_in_a_terminal(terminal: pexpect.spawn) -> None:
     assert "GPU  Name" in shown
     assert "3  NVIDIA A100-SXM4-80GB" in shown
     assert "cuda:3" in shown
-    shown = say(terminal, "%gpus 3,1", r"cuda:1 = GPU 1 \(NVIDIA A100-SXM4-80GB, 80 GiB free\)")
+    shown = say(terminal, "%gpus 3,1", r"cuda:1 = GPU 1 \(NVIDIA A100-SXM4-80GB, 79 GiB free\)")
     assert "cuda:0 = GPU 3" in shown
     terminal.expect(r"In \[4\]:")
     shown = say(terminal, "%gpus 9", "There is no GPU 9: this machine has GPUs 0 to 3")

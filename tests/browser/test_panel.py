@@ -341,7 +341,7 @@ def test_several_panels_agree(lab: Lab) -> None:
     for number in range(3):
         cells.nth(number + 1).scroll_into_view_if_needed()
         expect(panels.nth(number).locator(".gm-said")).to_contain_text("cuda:1 = GPU 1")
-    assert notebook.ask("%gpus 0") == "cuda:0 = GPU 0 (NVIDIA A100-SXM4-80GB, 80 GiB free)"
+    assert notebook.ask("%gpus 0") == "cuda:0 = GPU 0 (NVIDIA A100-SXM4-80GB, 79 GiB free)"
     for number in range(3):
         cells.nth(number + 1).scroll_into_view_if_needed()
         expect(panels.nth(number).locator('[data-key="0"] .gm-badge')).to_have_text("cuda:0")

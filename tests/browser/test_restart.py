@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.browser.lab import Lab, Notebook
 
 START_CUDA = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
-APPLIED = "As chosen before the restart:\ncuda:0 = GPU 3 (NVIDIA A100-SXM4-80GB, 80 GiB free)"
+APPLIED = "As chosen before the restart:\ncuda:0 = GPU 3 (NVIDIA A100-SXM4-80GB, 79 GiB free)"
 
 
 def frozen_panel(lab: Lab, *more: str, **how: str) -> Notebook:

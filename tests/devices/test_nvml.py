@@ -128,7 +128,9 @@ def test_a_compute_mode_that_is_refused_is_unknown_and_nothing_is_said_of_it(nvm
 def test_an_old_driver_without_version_2_of_memory_is_read_by_version_1(nvml: Nvml) -> None:
     with simulate("2xA100-80GB") as machine:
         machine.missing.add("nvmlDeviceGetMemoryInfo_v2")
-        assert nvml.inventory()[1].status.memory_used == machine.gpus[1].memory_used
+        gpu, status = machine.gpus[1], nvml.inventory()[1].status
+        assert status.memory_used == gpu.memory_used + gpu.reserved  # which version 1 does not tell apart
+        assert status.memory_free == gpu.model.memory - gpu.memory_used - gpu.reserved
 
 
 def test_a_driver_before_r510_has_the_second_process_list(nvml: Nvml) -> None:

@@ -23,9 +23,9 @@ def test_a_model_an_optimizer_and_a_batch(run: Runner) -> None:
         "peak",
     ]
     assert lines[6].startswith(
-        f"{lines[5].split('  ')[-1].strip()} and 0.5 GiB for CUDA itself: fits on SIMULATED GPU 1 (79.5"
+        f"{lines[5].split('  ')[-1].strip()} and 0.5 GiB for CUDA itself: fits on SIMULATED GPU 1 (79.1"
     )
-    assert "SIMULATED GPU 0 (9.5 GiB free)" in lines[6]
+    assert "SIMULATED GPU 0 (9.1 GiB free)" in lines[6]
     assert "; batch up to " in lines[6]
     assert len(lines) == 7
     assert not wrong
@@ -171,7 +171,7 @@ def test_where_no_gpu_has_room_it_says_what_would_fit(run: Runner) -> None:
         ["%gpu_fit model optimizer batch --batch 4000000", "%gpu_fit huge optimizer_of_huge x"],
     )
     assert (
-        "fits on no GPU of this process: SIMULATED GPU 1 has 79.5 GiB free, the most; batch up to " in shown
+        "fits on no GPU of this process: SIMULATED GPU 1 has 79.1 GiB free, the most; batch up to " in shown
     )
     assert shown.split("\n")[6].endswith(" would fit.")
     assert none.split("\n")[6].endswith("; not even a batch of 1 would.")
@@ -218,7 +218,7 @@ def test_auto_takes_a_gpu_on_which_it_fits(run: Runner) -> None:
     shown = [text + wrong for text, wrong in found]
     assert "The step takes " in shown[0]
     assert "at its peak, and CUDA itself 0.5 GiB: --min-free 0.6GiB." in shown[0] or "MiB." in shown[0]
-    assert "cuda:0 = GPU 1" in shown[1]  # GPU 0 has 9.5 GiB free
+    assert "cuda:0 = GPU 1" in shown[1]  # GPU 0 has 9.1 GiB free
     assert "The step takes" in shown[2]
     assert "Without a batch it is what is there now" in shown[3]
     assert "--fits model optimizer batch." in shown[3]

@@ -158,7 +158,7 @@ def test_in_process_is_for_a_process_where_cuda_is_initialized(machine: Runner) 
 
 
 def test_in_process_tells_what_is_imported_and_says_what_came_of_it(machine: Runner) -> None:
-    gpu = "cuda:1 = GPU 2 (NVIDIA A100-SXM4-80GB, 80 GiB free)"
+    gpu = "cuda:1 = GPU 2 (NVIDIA A100-SXM4-80GB, 79 GiB free)"
     assert machine("settings_all.in_process") == {
         "dry run": [gpu, "Nothing was changed."],
         "after it": 0,

@@ -284,8 +284,10 @@ def test_the_report_is_plain_text(kernel: Kernel) -> None:
 
 
 def test_json_is_null_where_nothing_is_known(kernel: Kernel) -> None:
+    kernel.change_machine(Driver((replace(CARDS[0], speed=None), *CARDS[1:])))
     found = json.loads(kernel.run("%gpu_doctor --json").stdout)
     assert found["facts"]["machine"]["gpus"][0]["speed"] is None
+    assert found["facts"]["machine"]["gpus"][1]["speed"]["capability"] == [8, 0]
     assert found["facts"]["kernel"]["guard"]["state"] == "absent"
     assert "private" not in found["facts"]
 

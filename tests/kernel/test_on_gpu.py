@@ -136,7 +136,7 @@ def test_in_process_in_a_frozen_kernel(kernel: Kernel) -> None:
         in kernel.run("%gpus 2").text
     )
     assert kernel.run("%gpus 2 --in-process").stdout == (
-        "cuda:1 = GPU 2 (NVIDIA A100-SXM4-80GB, 80 GiB free)\n"
+        "cuda:1 = GPU 2 (NVIDIA A100-SXM4-80GB, 79 GiB free)\n"
         "PyTorch: its current device is pretend:1; the others can still be named.\n"
     )
     where = "torch.accelerator.current_device_index()"

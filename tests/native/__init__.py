@@ -97,6 +97,12 @@ class Card:
     samples
         What newer AMD GPUs count: how often the firmware has looked, and for how often it was slowed down by
         the machine (PROCHOT), by its power limit, and by the heat of its socket, voltage regulator and memory.
+    reserved
+        Bytes that the driver keeps for itself: neither used nor free.
+    speed
+        The compute capability's two numbers, the CUDA cores, and their highest frequency in MHz.
+    reasons
+        Why its clocks are low, besides that it is idle, as NVML's bits.
     """
 
     uuid: str
@@ -118,6 +124,9 @@ class Card:
     throttled: int | None = None
     energy: int | None = None
     samples: tuple[int | None, ...] = (None,) * 6
+    reserved: int = 450 << 20
+    speed: tuple[int, int, int, int] | None = (8, 0, 6912, 1410)
+    reasons: int = 0
 
     def lines(self) -> list[str]:
         """Return the card's lines of the state file."""
@@ -131,6 +140,9 @@ class Card:
             f"hip {_figure(self.hip)}",
             f"slow {' '.join(map(_figure, (self.throttled, *self.samples)))}",
             f"energy {_figure(self.energy)}",
+            f"reserve {self.reserved}",
+            *([] if self.speed is None else [f"speed {' '.join(map(str, self.speed))}"]),
+            f"reasons {self.reasons}",
             *(
                 f"proc {pid} {_figure(used)} {_figure(work[0] if work else None)}"
                 for pid, used, *work in self.processes

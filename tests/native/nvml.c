@@ -291,6 +291,7 @@ ONE_FIGURE(nvmlDeviceGetMinorNumber, view.card->minor)
 ONE_FIGURE(nvmlDeviceGetComputeMode, view.card->mode)
 ONE_FIGURE(nvmlDeviceGetPowerUsage, view.card->milliwatts)
 ONE_FIGURE(nvmlDeviceGetEnforcedPowerLimit, view.card->milliwatts < 0 ? -1 : MILLIWATTS_ALLOWED)
+ONE_FIGURE(nvmlDeviceGetNumGpuCores, view.card->cores)
 ONE_FIGURE(nvmlDeviceGetMaxMigDeviceCount, view.card->instance_count ? INSTANCES : 0)
 
 static int give_memory(const struct view *view, MemoryV2 *out)
@@ -299,17 +300,19 @@ static int give_memory(const struct view *view, MemoryV2 *out)
     long long used = view->instance ? view->instance->used : view->card->used;
     if (total < 0 || used < 0)
         return NOT_SUPPORTED;
-    *out = (MemoryV2){out->version, (uint64_t)total, 0, (uint64_t)(total - used), (uint64_t)used};
+    long long reserved = view->instance ? 0 : view->card->reserved, rest = total - used - reserved;
+    *out = (MemoryV2){out->version, (uint64_t)total, (uint64_t)reserved, (uint64_t)(rest < 0 ? 0 : rest), (uint64_t)used};
     return SUCCESS;
 }
 
+/* Its "used" has what is reserved as well, which version 2 tells apart. */
 int nvmlDeviceGetMemoryInfo(Device device, Memory *out)
 {
     LOOK(look);
     MemoryV2 memory = {0};
     code = give_memory(&view, &memory);
     if (!code)
-        *out = (Memory){memory.total, memory.free, memory.used};
+        *out = (Memory){memory.total, memory.free, memory.used + memory.reserved};
     return code;
 }
 
@@ -322,6 +325,8 @@ int nvmlDeviceGetMemoryInfo_v2(Device device, MemoryV2 *out)
 int nvmlDeviceGetUtilizationRates(Device device, Utilization *out)
 {
     LOOK(look_at_gpu);
+    if (view.card->instance_count)
+        return NOT_SUPPORTED;
     out->memory = 0; /* how busy the memory's lines are: nobody asks yet */
     return give_figure(view.card->util, &out->gpu);
 }
@@ -342,9 +347,9 @@ int nvmlDeviceGetTemperatureV(Device device, Temperature *out)
 
 int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, Process *out)
 {
-    LOOK(look_at_gpu);
+    LOOK(look);
     unsigned room = *count;
-    *count = (unsigned)view.card->process_count;
+    *count = view.instance ? 0 : (unsigned)view.card->process_count; /* nobody works on an instance here */
     if (room < *count)
         return INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < *count; i++) {
@@ -353,6 +358,42 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, Proc
         out[i] = (Process){view.card->processes[i].pid, bytes, ~0u, ~0u};
     }
     return SUCCESS;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v2(Device device, unsigned *count, Process *out)
+{
+    return nvmlDeviceGetComputeRunningProcesses_v3(device, count, out);
+}
+
+int nvmlDeviceGetCudaComputeCapability(Device device, int *major, int *minor)
+{
+    LOOK(look_at_gpu);
+    if (view.card->cores < 0)
+        return NOT_SUPPORTED;
+    *major = (int)view.card->capability[0];
+    *minor = (int)view.card->capability[1];
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxClockInfo(Device device, unsigned kind, unsigned *out)
+{
+    enum { KINDS = 4 }; /* graphics, multiprocessors, memory, video: all of its clocks are the same */
+    LOOK(look_at_gpu);
+    return kind < KINDS ? give_figure(view.card->clock, out) : INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(Device device, unsigned long long *out)
+{
+    enum { IDLE = 1 };
+    LOOK(look_at_gpu);
+    *out = (unsigned long long)view.card->reasons | (view.card->util == 0 ? IDLE : 0);
+    return SUCCESS;
+}
+
+/* Its name before R535. */
+int nvmlDeviceGetCurrentClocksThrottleReasons(Device device, unsigned long long *out)
+{
+    return nvmlDeviceGetCurrentClocksEventReasons(device, out);
 }
 
 /* Ampere; Pascal is the last that does not count its energy. zeus asks for it before that. */
@@ -374,15 +415,18 @@ int nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long *out)
     return SUCCESS;
 }
 
-/* How busy each process has kept the GPU: one sample each, of now. A driver that knows it of none does not count. */
+/* How busy each process has kept the GPU: one sample each, of the last step. A driver that knows it of none does not count. */
 int nvmlDeviceGetProcessUtilization(Device device, Work *out, unsigned *count, unsigned long long since)
 {
     LOOK(look_at_gpu);
+    if (view.card->instance_count)
+        return NOT_SUPPORTED;
     unsigned room = *count, found = 0;
     int known = 0;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    unsigned long long at = (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000;
+    unsigned long long step = (unsigned long long)now.tv_nsec / (1000000000 / STEPS);
+    unsigned long long at = (unsigned long long)now.tv_sec * 1000000 + step * (1000000 / STEPS);
     for (int i = 0; i < view.card->process_count; i++) {
         const struct process *process = &view.card->processes[i];
         known += process->work >= 0;

@@ -11,6 +11,9 @@
  *     gpu UUID BUS_ID TOTAL USED UTIL TEMPERATURE MILLIWATTS ok|lost NAME WITH SPACES
  *     proc PID BYTES WORK              on the gpu line before it; WORK is how busy it keeps the GPU, in percent
  *     energy MILLIJOULES               what the gpu line before it had counted when the machine was started
+ *     reserve BYTES                    what the driver keeps of the memory of the gpu line before it
+ *     speed MAJOR MINOR CORES CLOCK    the compute capability of the gpu line before it, its cores, and its highest MHz
+ *     reasons BITS                     why its clocks are low, besides that it is idle (nvmlClocksEventReason...)
  *     mig UUID TOTAL USED NAME         an instance of the gpu line before it
  *     mode NUMBER                      the compute mode of the gpu line before it
  *     link SWITCH NVLINK               its PCIe switch, and its group of NVLink or XGMI, of that gpu line; -1: none
@@ -51,6 +54,7 @@ struct instance {
 struct card {
     char uuid[TEXT], bus_id[32], name[TEXT];
     long long total, used, util, temperature, milliwatts, energy, throttled, samples[6];
+    long long reserved, capability[2], cores, clock, reasons;
     int lost, mode, minor, switch_number, nvlink, hip, process_count, instance_count;
     struct process processes[PROCESSES];
     struct instance instances[INSTANCES];
@@ -98,7 +102,7 @@ static inline int read_card(struct state *state, const char *rest)
     memset(card, 0, sizeof *card);
     card->minor = state->count - 1;
     card->hip = -1;
-    card->throttled = card->energy = -1;
+    card->throttled = card->energy = card->cores = card->clock = -1;
     memset(card->samples, 0xFF, sizeof card->samples); /* -1 */
     int got = sscanf(rest, "%95s %31s %lld %lld %lld %lld %lld %7s %n", card->uuid, card->bus_id,
                      &card->total, &card->used, &card->util, &card->temperature, &card->milliwatts, life,
@@ -184,12 +188,21 @@ static inline int read_line(struct state *state, const char *line)
         return card && sscanf(rest, "%d", &card->minor) == 1;
     if (strcmp(word, "energy") == 0)
         return card && sscanf(rest, "%lld", &card->energy) == 1;
+    if (strcmp(word, "reserve") == 0)
+        return card && sscanf(rest, "%lld", &card->reserved) == 1;
+    if (strcmp(word, "speed") == 0)
+        return card && sscanf(rest, "%lld %lld %lld %lld", card->capability, card->capability + 1, &card->cores,
+                              &card->clock) == 4;
+    if (strcmp(word, "reasons") == 0)
+        return card && sscanf(rest, "%lld", &card->reasons) == 1;
     if (strcmp(word, "hip") == 0)
         return card && sscanf(rest, "%d", &card->hip) == 1;
     if (strcmp(word, "slow") == 0)
         return read_slow(card, rest);
     return 0;
 }
+
+enum { STEPS = 10 }; /* how often a second the driver brings a counter up to date, whoever asks meanwhile */
 
 /* Millijoules: what is drawn now, for as long as the machine runs; -1 where it does not count them. */
 static inline long long energy_of(const struct card *card)
@@ -198,7 +211,8 @@ static inline long long energy_of(const struct card *card)
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (card->energy < 0 || card->milliwatts < 0)
         return -1;
-    return card->energy + (long long)((double)card->milliwatts * ((double)now.tv_sec + (double)now.tv_nsec / 1e9));
+    long long steps = (long long)now.tv_sec * STEPS + now.tv_nsec / (1000000000 / STEPS);
+    return card->energy + card->milliwatts * steps / STEPS;
 }
 
 /* 1 and the machine; or 0, and the reason on stderr: a test's mistake must not pass for a driver's answer. */

@@ -84,6 +84,79 @@ def _gpu(gpu: Any) -> dict[str, Any]:
     }
 
 
+def answers() -> dict[str, Any]:
+    """Return all that the driver answers to what gpu_magic calls: of the machine, its GPUs, MIG instances and pairs."""
+    pynvml.nvmlInit()
+    found = {
+        "count": pynvml.nvmlDeviceGetCount(),
+        "driver": pynvml.nvmlSystemGetDriverVersion(),
+        "cuda": pynvml.nvmlSystemGetCudaDriverVersion(),
+    }
+    gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    for index, gpu in enumerate(gpus):
+        found |= {f"GPU {index}, {name}": answer for name, answer in _answers_of(gpu).items()}
+        most = found[f"GPU {index}, instances"] = pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)
+        for position in range(most + 1):
+            instance = _answer(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, position)
+            if isinstance(instance, str):
+                found[f"GPU {index}, no instance {position}"] = instance
+            else:
+                of_it = _answers_of(instance).items()
+                found |= {f"GPU {index}, instance {position}, {name}": answer for name, answer in of_it}
+        for other, another in enumerate(gpus[:index]):
+            links = _answer(pynvml.nvmlDeviceGetP2PStatus, gpu, another, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
+            found[f"GPU {index}, to {other}"] = [
+                links, _answer(pynvml.nvmlDeviceGetTopologyCommonAncestor, gpu, another)
+            ]  # fmt: skip
+    pynvml.nvmlShutdown()
+    return found
+
+
+def _answers_of(device: Any) -> dict[str, Any]:
+    calls: dict[str, tuple[Any, ...]] = {
+        "nvmlDeviceGetMemoryInfo": (),
+        "nvmlDeviceGetTemperature": (pynvml.NVML_TEMPERATURE_GPU,),
+        "nvmlDeviceGetTemperatureV": (pynvml.NVML_TEMPERATURE_GPU,),
+        "nvmlDeviceGetMaxClockInfo": (pynvml.NVML_CLOCK_SM,),
+        "nvmlDeviceGetProcessUtilization": (0,),
+    }
+    figures = (
+        "Name UUID PciInfo MigMode MinorNumber ComputeMode CudaComputeCapability NumGpuCores "
+        "GpuInstanceId ComputeInstanceId UtilizationRates PowerUsage EnforcedPowerLimit "
+        "CurrentClocksEventReasons CurrentClocksThrottleReasons ComputeRunningProcesses_v2 ComputeRunningProcesses_v3"
+    )
+    calls |= {f"nvmlDeviceGet{name}": () for name in figures.split()}
+    answers = {name: _answer(getattr(pynvml, name), device, *arguments) for name, arguments in calls.items()}
+    answers["memory, version 2"] = _answer(pynvml.nvmlDeviceGetMemoryInfo, device, pynvml.nvmlMemory_v2)
+    # What is counted goes on while it is read: whether it is, is what can be compared.
+    energy = _answer(pynvml.nvmlDeviceGetTotalEnergyConsumption, device)
+    return answers | {"energy": energy if isinstance(energy, str) else "counted"}
+
+
+def _answer(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a call returns, as JSON; where it raises, the error's name."""
+    try:
+        answer = call(*arguments)
+    except pynvml.NVMLError as error:
+        return type(error).__name__
+    return _plain(answer)
+
+
+def _plain(answer: Any) -> Any:
+    if isinstance(answer, list | tuple):
+        return list(map(_plain, answer))
+    if isinstance(answer, pynvml.c_nvmlDevice_t) or not hasattr(answer, "_fields_"):
+        fields = getattr(answer, "__dict__", None)  # pynvml's own object, in place of a structure
+        return answer if not fields else _plain_fields({**fields})
+    return _plain_fields({name: getattr(answer, name) for name, *_ in answer._fields_})
+
+
+def _plain_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    # Numbers that nobody asks, and moments.
+    left_out = ("pciDeviceId", "pciSubSystemId", "timeStamp", "memory")
+    return {name: _plain(value) for name, value in fields.items() if name not in left_out}
+
+
 def versions() -> dict[str, Any]:
     """Return the versions of the driver and of CUDA."""
     pynvml.nvmlInit()

@@ -22,6 +22,7 @@ __all__ = ["SimulatedLibrary"]
 
 # A handle is the number 1 + 16 * GPU + instance: 0 for the GPU itself, 1 for its first MIG instance.
 _HANDLES = 16
+_NO_INSTANCE = 0xFFFFFFFF  # of a process that does not run in a MIG instance
 
 
 class SimulatedLibrary:
@@ -198,13 +199,19 @@ class SimulatedLibrary:
 
     # What it does now
 
-    def _nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> None:
+    def _nvmlDeviceGetMemoryInfo_v2(self, handle: Any, memory: Any) -> None:
         device, info = self._device(handle), memory._obj  # noqa: SLF001
-        total = device.memory if isinstance(device, SimulatedMig) else device.model.memory
-        info.total, info.used = total, device.memory_used
-        info.free = info.total - info.used
+        if isinstance(device, SimulatedMig):
+            info.total, info.reserved = device.memory, 0
+        else:
+            info.total, info.reserved = device.model.memory, device.reserved
+        info.used = device.memory_used
+        info.free = info.total - info.reserved - info.used
 
-    _nvmlDeviceGetMemoryInfo_v2 = _nvmlDeviceGetMemoryInfo
+    def _nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> None:
+        self._nvmlDeviceGetMemoryInfo_v2(handle, memory)
+        info = memory._obj  # noqa: SLF001
+        info.used = info.total - info.free  # with what is reserved, which version 2 tells apart
 
     def _nvmlDeviceGetUtilizationRates(self, handle: Any, rates: Any) -> int:
         gpu = self._device(handle)
@@ -258,6 +265,7 @@ class SimulatedLibrary:
             return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
         for process, entry in zip(running, array or (), strict=False):
             entry.pid = process.pid
+            entry.gpuInstanceId = entry.computeInstanceId = _NO_INSTANCE
             entry.usedGpuMemory = (
                 pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value if process.memory is None else process.memory
             )
@@ -267,7 +275,7 @@ class SimulatedLibrary:
         gpu = self._device(handle)
         if isinstance(gpu, SimulatedMig) or gpu.is_split:
             return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        now = time.time_ns() // 1000
+        now = time.time_ns() // 100_000_000 * 100_000  # microseconds, of the last step
         working = [process for process in gpu.processes if process.work] if now > since.value else []
         room, count._obj.value = count._obj.value, len(working)  # noqa: SLF001
         if not working:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -26,7 +27,8 @@ __all__ = ["Machine", "SimulatedGpu", "SimulatedMig", "SimulatedProcess"]
 
 GIB = 1 << 30
 _NAMESPACE = uuid.UUID("6a0f3a5e-7c1c-4b5e-9d5b-0f4b7f6f2a11")
-_IDLE_MEMORY = 520 * MIB
+_IDLE_MEMORY, _RESERVED = 520 * MIB, 450 * MIB
+_STEPS = 10  # how often a second a driver brings its counters up to date, whoever asks meanwhile
 _IDLE = 1  # nvmlClocksEventReasonGpuIdle
 _SOMEBODY = ("chen", "maria", "tom", "aisha")
 _KERNEL, _NOTEBOOK = "ipykernel", "work/evaluate.ipynb"
@@ -82,6 +84,8 @@ class SimulatedGpu:
         NVML's reasons for lower clocks besides that it is idle (`nvmlClocksEventReason…`), as bits.
     minor
         The number of its device file, /dev/nvidiaN.
+    reserved
+        Bytes that the driver keeps for itself: neither used nor free.
 
     """
 
@@ -97,9 +101,10 @@ class SimulatedGpu:
         self.errors: dict[str, int] = {}
         self.slowdowns = 0
         self.minor = index
+        self.reserved = _RESERVED
         self._machine = machine
         # Millijoules up to the latest reading, its time, and the power then, in milliwatts.
-        self._counted, self._counted_at, self._last_power = 0.0, machine.clock(), 0.0
+        self._counted, self._counted_at, self._last_power = 0.0, self._moment, 0.0
 
     def run(
         self,
@@ -151,9 +156,8 @@ class SimulatedGpu:
     def memory_used(self) -> int:
         """Bytes: half a GiB as on an idle GPU, and what its processes hold."""
         held = sum(process.memory or 0 for process in self.processes)
-        return min(
-            self.model.memory, _IDLE_MEMORY + held + sum(instance.memory_used for instance in self.mig)
-        )
+        held += sum(instance.memory_used for instance in self.mig)
+        return min(self.model.memory - self.reserved, _IDLE_MEMORY + held)
 
     @property
     def utilization(self) -> int:
@@ -170,7 +174,7 @@ class SimulatedGpu:
     @property
     def energy(self) -> int:
         """Millijoules since the machine was made: the mean power of two readings, for the time between."""
-        now, power = self._machine.clock(), self.power
+        now, power = self._moment, self.power
         self._counted += (now - self._counted_at) * (power + (self._last_power or power)) / 2
         self._counted_at, self._last_power = now, power
         return round(self._counted)
@@ -185,9 +189,14 @@ class SimulatedGpu:
         """Degrees Celsius."""
         return round(31 + 40 * self.utilization / 100 + 2 * self._variation("heat"))
 
+    @property
+    def _moment(self) -> float:
+        """When the driver has last brought its counters up to date, by the machine's clock."""
+        return math.floor(self._machine.clock() * _STEPS) / _STEPS
+
     def _variation(self, what: str) -> float:
-        """Return a number from -1 to 1 that changes smoothly with the clock and follows from the seed."""
-        second, fraction = divmod(self._machine.clock(), 1.0)
+        """Return a number from -1 to 1 that changes slowly with the clock and follows from the seed."""
+        second, fraction = divmod(self._moment, 1.0)
         seed = f"{self._machine.seed}/{self.index}/{what}/"
         before, after = (random.Random(f"{seed}{second + n:.0f}").uniform(-1, 1) for n in (0, 1))  # noqa: S311
         return before + (after - before) * fraction
