@@ -110,6 +110,36 @@ def test_a_click_opens_a_live_panel_beside_the_notebook(lab: Lab, app: str) -> N
     expect(notebook.row(0).locator(".gm-percent")).to_have_text("63 %")
 
 
+def test_the_panel_beside_is_cut_off_at_no_width_of_the_window(lab: Lab) -> None:
+    notebook = open_chip(lab, own_page=True)
+    page = notebook.page
+    page.evaluate("jupyterapp.shell.collapseLeft()")  # the file browser leaves no room
+    chip_of(notebook).click()
+    notebook.row(1).click()
+    for width in range(280, 1201, 40):
+        page.set_viewport_size({"width": width, "height": 400})
+        page.wait_for_function(
+            """width => {
+                const panel = document.querySelector('.gm-panel');
+                const edge = document.querySelector('#jp-main-dock-panel').getBoundingClientRect().right;
+                return window.innerWidth === width && panel.getBoundingClientRect().right <= edge &&
+                    panel.scrollWidth <= panel.clientWidth;
+            }""",
+            arg=width,
+        )
+
+
+def test_a_panel_beside_that_is_higher_than_the_window_is_scrolled(lab: Lab) -> None:
+    notebook = open_chip(lab, own_page=True)
+    chip_of(notebook).click()
+    expect(notebook.panel).to_be_visible()
+    notebook.page.set_viewport_size({"width": 1240, "height": 300})
+    expect(notebook.button("Use these")).not_to_be_in_viewport()
+    notebook.panel.hover(position={"x": 50, "y": 10})
+    notebook.page.mouse.wheel(0, 2000)
+    expect(notebook.button("Use these")).to_be_in_viewport()
+
+
 @pytest.mark.parametrize("app", APPS)
 def test_a_choice_is_written_below_the_active_cell(lab: Lab, app: str) -> None:
     notebook = open_chip(lab, "x = 1", "x = 2", app=app)

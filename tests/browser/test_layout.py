@@ -53,6 +53,23 @@ WRONG = """async width => {
     if (panel.scrollWidth > panel.clientWidth) wrong.push(panel);
     return [...new Set(wrong.map(one => one.className || one.tagName))];
 }"""
+# Returns what can't be seen, and not be scrolled to either.
+CUT = """async width => {
+    document.querySelector('main').style.width = `${width}px`;
+    await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+    const [panel, rows] = ['.gm-panel', '.gm-rows'].map(one => box.querySelector(one));
+    const end = one => one.getBoundingClientRect().right;
+    const isSeen = one => one.checkVisibility({visibilityProperty: true}) && !one.closest('svg') && getComputedStyle(one).clipPath === 'none';
+    const wide = [...panel.querySelectorAll('*')].filter(one => isSeen(one) && end(one) > end(panel) + 1);
+    rows.scrollLeft = rows.scrollWidth;
+    const wrong = wide.filter(one => !rows.contains(one) || end(one) > end(panel) + 1);
+    rows.scrollLeft = 0;
+    if (panel.scrollWidth > panel.clientWidth) wrong.push(panel);
+    if (rows.scrollWidth > rows.clientWidth && getComputedStyle(rows).overflowX !== 'auto') wrong.push(rows);
+    const whole = '.gm-row :is(.gm-badge, .gm-memory, .gm-size, .gm-util, .gm-percent), button, code';
+    wrong.push(...[...panel.querySelectorAll(whole)].filter(one => isSeen(one) && one.scrollWidth > one.clientWidth + 1));
+    return [...new Set(wrong.map(one => one.className || one.tagName))];
+}"""
 # Returns the texts of a row's cells that can be seen whole, and of those that are cut off, what is left of them.
 SEEN = """([selector, width]) => {
     box.style.width = `${width}px`;
@@ -135,6 +152,39 @@ def test_nothing_overflows_where_users_ask_each_other(chromium: Browser, font: s
         expect(page.get_by_role("button", name="Ask for it")).to_be_visible()
         expect(page.get_by_role("button", name="Give it up")).to_be_visible()
         wrong = {width: found for width in range(240, 1241, 20) if (found := page.evaluate(WRONG, width))}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("font", FONTS)
+def test_long_texts_are_not_cut_off_at_any_width(chromium: Browser, font: str) -> None:
+    """From half of a window of 280 pixels on: rows that are wider than it are scrolled."""
+    state = state_of("4xA100-80GB", busy)
+    who = "a-rather-long-name: a-notebook-with-a-name-that-is-longer-than-most-others.ipynb"
+    state["header"] |= {
+        "host": "gpu-node-0123.cluster.some-university.example.org",
+        "simulated": "8xA100-80GB+4xRTX-4090+2xH100-80GB",
+        "allotted": "allotted by Slurm job 12345678: GPUs 0, 1, 2, 3",
+        "notes": [
+            "CUDA_VISIBLE_DEVICES=GPU-8f3a1234-1234-1234-1234-123456789012,9 stops at 9: no GPU has that number."
+        ],
+        "asked": [f"{who} asks for GPU 0, since 14:02: until tonight"],
+    }
+    for key, row in state["rows"].items():
+        if row["usage"] != "problem":
+            row |= {"users": [who] * 5, "usage": "busy", "is_held": True, "is_claimed": True}
+            row["name"] = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"
+            state["figures"][key] = [79.9, 999, 100, 100, 1000]
+    with panel_page(chromium, state, style=f"body {{ font-family: {font} }}") as page:
+        for key in "301":
+            page.locator(f'.gm-row[data-key="{key}"]').click()
+        page.get_by_role("button", name="options").click()
+        page.locator(".gm-row .gm-chevron").first.click()
+        page.evaluate("message => hear(message)", detail_of(state, "0"))
+        wrong = {
+            width: found
+            for width in (*range(140, 280, 10), *range(280, 1201, 20))
+            if (found := page.evaluate(CUT, width))
+        }
     assert wrong == {}
 
 
