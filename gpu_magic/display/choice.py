@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
     from gpu_magic.selection.select import Selection
 
-__all__ = ["Choice", "others_on", "resumed_text"]
+__all__ = ["Choice", "others_on", "resumed_text", "warnings_of"]
 
 
 class Choice:
@@ -97,6 +97,17 @@ def resumed_text(outcome: Applied | Refused) -> str:
     return f"As chosen before the restart:\n{Choice(outcome)}"
 
 
+def warnings_of(outcome: Applied) -> list[str]:
+    """Return those of the lines of a choice that warn: who else uses the GPUs, and what is odd about them."""
+    return [printable(line) for line in _warnings(outcome)]
+
+
+def _warnings(outcome: Applied) -> Iterator[str]:
+    for device in outcome.devices:
+        yield from others_on(device)
+    yield from outcome.selection.notes
+
+
 def _applied(outcome: Applied) -> Iterator[str]:
     selection = outcome.selection
     if outcome.is_reset:
@@ -106,9 +117,7 @@ def _applied(outcome: Applied) -> Iterator[str]:
         if selection.devices == ():
             yield f"No GPU is visible to {_runtimes(selection)}: frameworks run on the CPU."
         yield from _map(outcome, range(len(outcome.devices)))
-        for device in outcome.devices:
-            yield from others_on(device)
-        yield from selection.notes
+        yield from _warnings(outcome)
     if outcome.memory:
         yield outcome.memory
     if outcome.is_dry_run:

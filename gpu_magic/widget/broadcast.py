@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.widget.kernel_messages import Changes, Draft, Notice, Waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from threading import RLock
 
     from gpu_magic.widget.kernel_messages import KernelMessage
@@ -31,14 +32,14 @@ class Broadcast:
     version
         How many messages were sent that a page must not miss.
     said
-        The latest text for all, and its kind.
+        As in `FullState`.
 
     """
 
     def __init__(self, lock: RLock, viewers: Viewers) -> None:
         self._lock, self._viewers = lock, viewers
         self.version = 0
-        self.said: tuple[str, NoticeKind] = ("", "info")
+        self.said: tuple[str, NoticeKind, list[str]] = ("", "info", [])
 
     def send(self, message: KernelMessage) -> None:
         """Send a message that a page can miss."""
@@ -51,11 +52,11 @@ class Broadcast:
             self.version += 1
             self._viewers.send(message._replace(version=self.version))
 
-    def notify(self, text: str, kind: NoticeKind) -> None:
+    def notify(self, text: str, kind: NoticeKind, warnings: Iterable[str] = ()) -> None:
         """Show a text in every panel."""
         with self._lock:
-            self.said = text, kind
-            self.publish(Notice(text, kind, 0))
+            self.said = text, kind, list(warnings)
+            self.publish(Notice(*self.said, 0))
 
     def forget_done(self) -> None:
         """Say no more what a choice has done: something else has happened, a choice by typing for example."""

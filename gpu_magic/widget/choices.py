@@ -117,7 +117,7 @@ class Choices:
     def _change_draft(self, request: str | None, page: str = "") -> None:
         with self._lock:
             self.pending.change(request, page)
-            self._broadcast.said = "", "info"  # it was about the draft before; pages do the same
+            self._broadcast.said = "", "info", []  # it was about the draft before; pages do the same
             self._broadcast.publish(Draft(*self.pending.now, page, 0))
 
     # Choices are made on the main thread.

@@ -57,8 +57,8 @@ class Grid {
     // Where the devices of the launch are not known, neither is what "reset" drops.
     const isKnown = draft !== null && (draft !== "reset" || header.launch_devices);
     let pending = "";
-    if (chosen && chosen !== applied) pending = applied ? ` → ${chosen}` : chosen;
-    else if (!chosen && isKnown && applied.startsWith("cuda:")) pending = " dropped";
+    if (chosen !== applied) pending = chosen;
+    if (!chosen && isKnown && applied.startsWith("cuda:")) pending = " dropped";
     return { order: place < 0 ? "" : String(place), applied, pending, wasChosen: header.hides_devices };
   }
 

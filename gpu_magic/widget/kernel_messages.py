@@ -133,7 +133,7 @@ class Notice(NamedTuple):
 
     Parameters
     ----------
-    text, kind
+    text, kind, warnings
         As `said` in `FullState`.
     version
         As in `FullState`; 0 in an answer to one page, which no other misses.
@@ -142,6 +142,7 @@ class Notice(NamedTuple):
 
     text: str
     kind: NoticeKind
+    warnings: list[str]
     version: int
 
 

@@ -91,7 +91,8 @@ class FullState(TypedDict):
     draft_number: int
     clicks: dict[str, int]  # the number of each page's latest click that is in the draft, or was refused
     is_waiting: bool  # whether a choice waits until no cell runs
-    said: tuple[str, NoticeKind]  # the latest text for all, empty where it is of something that is over
+    # The latest text for all, empty where it is of something that is over, and those of its lines that warn.
+    said: tuple[str, NoticeKind, list[str]]
     waiting: str  # see `Waiting`
     is_paused: bool  # see `Paused`
 

@@ -190,8 +190,13 @@ class PanelView {
     setAttribute(this.use, "aria-disabled", !hasDevices || store.isDead ? "true" : null);
     this.wait.show(this.use);
     this.asked.show(this.use);
-    setText(this.notice, store.said.text);
-    this.notice.dataset.kind = store.said.kind;
+    const { text, kind, warnings } = store.said;
+    if (this.notice.textContent !== text) {
+      const lines = text.split(/(?<=\n)/).filter(Boolean); // each with its end
+      const line = (one) => Object.assign(make("span", warnings?.includes(one.trimEnd()) ? "gm-warns" : ""), { textContent: one });
+      this.notice.replaceChildren(...lines.map(line));
+    }
+    this.notice.dataset.kind = kind;
   }
 
   close() {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.display.choice import Choice
+from gpu_magic.display.choice import Choice, warnings_of
 from gpu_magic.display.refusal import refusal_text
 from gpu_magic.errors import GpuMagicError, NotFreeError
 from gpu_magic.process.choosing import apply
@@ -106,10 +106,11 @@ class PendingChoice:
         return choice
 
 
-def carry_out(choice: WaitingChoice) -> tuple[str, NoticeKind] | None:
+def carry_out(choice: WaitingChoice) -> tuple[str, NoticeKind, list[str]] | None:
     """Choose, as `%gpus` would; call it on the main thread, between cells.
 
-    Return what to say. None: it came too late, so it is saved, and the kernel is to be restarted.
+    Return what to say, as `said` in `FullState`. None: it came too late, so it is saved, and the kernel is to
+    be restarted.
 
     Raises
     ------
@@ -126,14 +127,14 @@ def carry_out(choice: WaitingChoice) -> tuple[str, NoticeKind] | None:
         else:
             outcome = apply(session, devices, options)
         if isinstance(outcome, Applied):
-            return str(Choice(outcome)), "done"
+            return str(Choice(outcome)), "done", warnings_of(outcome)
         if not choice.choose.restart:
-            return refusal_text(outcome), "warning"
+            return refusal_text(outcome), "warning", []
         save(outcome)
     except GpuMagicError as error:
         if choice.only_free and isinstance(error, NotFreeError):
             raise
-        return str(error), "error"
+        return str(error), "error", []
     except Exception as error:  # noqa: BLE001 - there is no cell to show it, and a page waits
-        return f"Nothing was chosen: {type(error).__name__}: {error}", "error"
+        return f"Nothing was chosen: {type(error).__name__}: {error}", "error", []
     return None

@@ -36,7 +36,7 @@ const pageMessage = {
 //   draft       {request, number, clicks, page, version}
 //                                                what was clicked, with the number of each page's latest click in it
 //   outdated    {request, number, clicks}        a click was on an older draft: repeat it on this one
-//   notice      {text, kind, version}            a text to show; kind: info, done, warning, error
+//   notice      {text, kind, warnings, version}  a text to show; kind: info, done, warning, error; warnings: its lines that warn
 //   waiting     {text, version}                  who has the GPUs that are waited for; empty: nothing is waited for
 //   paused      {is_paused}                      the extension was unloaded, or is loaded again
 //   restarting  {}                               the kernel is about to be restarted

@@ -19,6 +19,7 @@ class RowView {
     this.element = makeFocusable("div", "gm-row", { role: "row", tabindex: "-1", "data-key": key });
     Object.assign(this, makeParts(this.element, "gridcell"));
     this.applied = this.badge.appendChild(make("span", "gm-applied"));
+    this.arrow = this.badge.appendChild(make("span"));
     this.pending = this.badge.appendChild(make("span", "gm-pending"));
     this.bars = ["mine", "others", "rest"].map((name) => this.bar.appendChild(make("b", `gm-${name}`)));
     this.chart = new Chart();
@@ -59,6 +60,7 @@ class RowView {
     setAttribute(this.element, "title", row.unavailable || null);
     setAttribute(this.box, "data-order", order);
     setText(this.applied, applied);
+    setText(this.arrow, isChosen && applied && pending ? " → " : "");
     setText(this.pending, pending);
     setText(this.number, row.label);
     setText(this.name, row.name.replace(/^NVIDIA /, ""));

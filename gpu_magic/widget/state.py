@@ -185,7 +185,7 @@ class PanelState:
     def refuse(self, viewer: Viewer, text: str) -> None:
         """Say in one panel that what it has sent was refused."""
         with self._lock:
-            viewer.tell(Notice(text, "error", 0))
+            viewer.tell(Notice(text, "error", [], 0))
 
     def restart(self, shell: Any, tell: Callable[[KernelMessage], None], page: str = "") -> None:
         """Restart the kernel, and say so in every visible panel.

@@ -73,7 +73,7 @@ class Store {
         break;
       case "notice":
         if (message.kind === "done") this.clicks.settle();
-        this.answer(message.text, message.kind);
+        this.answer(message.text, message.kind, message.warnings);
         break;
       case "waiting":
         if (this.isWaitAsked) this.answer("", "info");
@@ -119,15 +119,15 @@ class Store {
     this.second = second;
   }
 
-  notify(text, kind) {
-    this.notice = { text, kind };
+  notify(text, kind, warnings) {
+    this.notice = { text, kind, warnings };
   }
 
   // What the kernel says: it ends the wait for what becomes of a choice.
-  answer(text, kind) {
+  answer(text, kind, warnings) {
     clearTimeout(this.waiting);
     this.isWaiting = this.isWaitAsked = false;
-    this.notify(text, kind);
+    this.notify(text, kind, warnings);
   }
 
   // Whether nothing would receive a click.

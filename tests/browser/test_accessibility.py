@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from gpu_magic import choose
 from gpu_magic.testing import start_cuda
 from tests.browser.panel import busy_machine, open_panel
 from tests.browser.standalone import detail_of, panel_page, state_of
@@ -214,7 +215,38 @@ def test_all_users_of_a_gpu_are_read_and_seen_where_the_keyboard_is(chromium: Br
         assert not row.locator(".gm-more").is_visible()
 
 
+def with_a_choice(machine: Machine) -> None:
+    with_people(machine)
+    choose("0,3")
+
+
 def test_what_is_not_applied_yet_is_announced(chromium: Browser) -> None:
-    with panel_page(chromium, state_of(FOUR)) as page:
+    with panel_page(chromium, state_of(FOUR, with_a_choice)) as page:
         click(1)(page)
         assert page.get_by_role("status").filter(has_text="not applied yet").count() == 1
+        click(0)(page)
+        said = tree(page)
+    for cell in (
+        "cuda:0 not applied yet: dropped",
+        "not applied yet: cuda:1",
+        "cuda:1 → not applied yet: cuda:0",
+    ):
+        assert f'gridcell "{cell}"' in said
+
+
+# How a badge is written: its weight, and whether it is framed.
+WRITTEN = (
+    "one => { const {fontWeight, outlineStyle} = getComputedStyle(one); return [fontWeight, outlineStyle]; }"
+)
+
+
+@pytest.mark.parametrize("colors", [{}, {"theme": "light"}, {"theme": "dark"}, {"forced_colors": "active"}])
+def test_what_is_not_applied_yet_does_not_look_applied(chromium: Browser, colors: dict[str, Any]) -> None:
+    with panel_page(chromium, state_of(FOUR, with_a_choice), **colors) as page:
+        click(1)(page)
+        assert page.locator('[data-key="0"] .gm-applied').evaluate(WRITTEN) == ["600", "none"]
+        assert page.locator('[data-key="1"] .gm-pending').evaluate(WRITTEN) == ["400", "dashed"]
+        click(0)(page)
+        moved = page.locator('[data-key="3"]')
+        assert moved.locator(".gm-applied").evaluate(WRITTEN) == ["400", "none"]
+        assert moved.locator(".gm-pending").evaluate(WRITTEN) == ["400", "dashed"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.standalone import panel_page, state_of
@@ -115,3 +116,34 @@ def test_a_click_that_got_lost_is_not_made_again_once_it_was_chosen(chromium: Br
         page.clock.fast_forward(4000)
         hear_heartbeat(page, state)
         assert drafts(page) == 1
+
+
+DONE = "cuda:0 = GPU 3 (NVIDIA A100-SXM4-80GB, 20 GiB free)"
+BUSY = "GPU 3 is in use by tom: train.py, for 3 h"
+
+
+@pytest.mark.parametrize(
+    "colors", [{}, {"theme": "light"}, {"theme": "dark"}, {"forced_colors": "active"}], ids=str
+)
+def test_lines_that_warn_stand_out_from_what_was_done(chromium: Browser, colors: dict[str, Any]) -> None:
+    def look(line: str) -> list[str]:
+        shown: list[str] = page.get_by_text(line).evaluate(
+            "one => { const {color, fontWeight} = getComputedStyle(one); return [color, fontWeight]; }"
+        )
+        return shown
+
+    state = state_of("4xA100-80GB")
+    text = f"{DONE}\n{BUSY}\nTensorFlow and JAX take memory as they need it"
+    with panel_page(chromium, state, **colors) as page:
+        said = {"text": text, "kind": "done", "warnings": [BUSY], "version": state["version"] + 1}
+        hear(page, type="notice", **said)
+        assert page.locator(".gm-said").inner_text() == text
+        assert look(DONE) == look("TensorFlow and JAX") != look(BUSY)
+        warned = look(BUSY)
+        hear(page, type="state", state={**state, "said": [text, "done", [BUSY]]})
+        assert look(BUSY) == warned
+        if "forced_colors" not in colors:  # there all text has one color
+            hear(page, type="notice", text="Too late.", kind="warning", warnings=[], version=0)
+            assert look("Too late.") == warned
+        hear(page, type="state", state={**state, "said": ["As before.", "done"]})  # from a notebook's file
+        expect(page.locator(".gm-said")).to_have_text("As before.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.conftest import LIMIT, ROOT
-from tests.machine import CARDS, Driver
+from tests.machine import CARDS, GIB, Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,6 +154,20 @@ def test_a_wider_mask_than_the_kernel_was_given_is_refused(start_kernel: Callabl
     page.do(type="choose", restart=False, request="2")
     assert page.hear_said()["text"].startswith("cuda:0 = GPU 2")
     assert kernel.run(MASK).stdout == "2"
+
+
+def test_lines_that_warn_are_told_from_those_of_success(page: Page) -> None:
+    used = replace(CARDS[2], used=50 * GIB, processes=((1, 49 * GIB),))
+    page.kernel.change_machine(Driver((*CARDS[:2], used, CARDS[3])))
+    page.do(type="choose", restart=False, request="2,3")
+    while (message := page.hear()).get("type") != "notice":
+        assert message
+    mapped, also_mapped, warning = message["text"].split("\n")
+    assert [mapped[:14], also_mapped[:14]] == ["cuda:0 = GPU 2", "cuda:1 = GPU 3"]
+    assert warning.startswith("GPU 2 is in use by ")
+    assert message["warnings"] == [warning]
+    page.do(type="set_visibility", view="v", visibility="watched")
+    assert next_of(page, "state")["state"]["said"] == [message["text"], "done", [warning]]
 
 
 def test_one_thread_while_somebody_looks_and_none_else(page: Page) -> None:
