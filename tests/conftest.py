@@ -46,6 +46,8 @@ hypothesis.settings.register_profile("any speed", deadline=None)
 hypothesis.settings.load_profile("any speed")
 # Seconds after which something hangs for sure: no measure of how long it takes on a busy machine.
 LIMIT = 600
+# Seconds after which calls are given up that a test lets hang: the others come back before, on a busy machine also.
+IMPATIENT = 1.5
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -155,8 +157,16 @@ def fresh() -> Fresh:
 
 @pytest.fixture
 def nvml() -> Iterator[Nvml]:
-    """Return a reader; a test that lets calls hang does not wait long for them, nor for a driver to start."""
-    reader = Nvml(timeout=0.6, starting=0.0)
+    """Return a reader that does not take a busy machine for a driver that hangs."""
+    reader = Nvml(timeout=30, starting=0.0)
+    yield reader
+    reader.close()
+
+
+@pytest.fixture
+def impatient() -> Iterator[Nvml]:
+    """Return a reader that does not wait long for calls that hang."""
+    reader = Nvml(timeout=IMPATIENT, starting=0.0)
     yield reader
     reader.close()
 

@@ -15,6 +15,7 @@ from gpu_magic.errors import ChoiceError, SimulationError
 from gpu_magic.selection.request import parse
 from gpu_magic.selection.select import select
 from gpu_magic.testing import Machine, simulate
+from tests.conftest import IMPATIENT
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import ComputeMode
@@ -173,31 +174,31 @@ def test_a_process_whose_memory_is_not_told(nvml: Nvml) -> None:
         assert (process.owner, process.name) == ("maria", "train.py")
 
 
-def test_a_call_that_hangs_is_given_up_and_the_others_are_read(nvml: Nvml) -> None:
+def test_a_call_that_hangs_is_given_up_and_the_others_are_read(impatient: Nvml) -> None:
     with simulate("4xA100-80GB") as machine:
-        nvml.inventory()
+        impatient.inventory()
         comes_back = machine.hang("nvmlDeviceGetTemperature", 1)
         started = time.monotonic()
-        gpus = nvml.inventory().gpus
+        gpus = impatient.inventory().gpus
         assert time.monotonic() - started < 5
         assert "did not come back" in gpus[1].problem
         assert [gpu.problem for gpu in gpus if gpu.index != 1] == [""] * 3
         # It is not called again while it hangs, so nobody waits a second time, and no thread is lost to it.
-        nvml.inventory()
+        impatient.inventory()
         threads = threading.active_count()
         for _ in range(5):
-            assert "did not come back" in nvml.inventory()[1].problem
+            assert "did not come back" in impatient.inventory()[1].problem
         assert threading.active_count() == threads
         comes_back.set()
-        assert _becomes(lambda: nvml.inventory()[1].problem == "")
+        assert _becomes(lambda: impatient.inventory()[1].problem == "")
 
 
-def test_a_driver_that_hangs_when_opened_is_given_up(nvml: Nvml) -> None:
+def test_a_driver_that_hangs_when_opened_is_given_up(impatient: Nvml) -> None:
     with simulate("4xA100-80GB") as machine:
         comes_back = machine.hang("nvmlInitWithFlags")
-        assert "did not come back" in nvml.inventory().problem
+        assert "did not come back" in impatient.inventory().problem
         comes_back.set()
-        assert _becomes(lambda: len(nvml.inventory()) == 4)
+        assert _becomes(lambda: len(impatient.inventory()) == 4)
 
 
 @pytest.mark.parametrize(
@@ -277,51 +278,51 @@ def _becomes(condition: object, seconds: float = 5.0) -> bool:
     return False
 
 
-def test_gpus_behind_several_that_hang_are_read_the_next_time(nvml: Nvml) -> None:
+def test_gpus_behind_several_that_hang_are_read_the_next_time(impatient: Nvml) -> None:
     with simulate("12xT4") as machine:
-        nvml.inventory()
+        impatient.inventory()
         events = [machine.hang("nvmlDeviceGetPowerUsage", number) for number in range(8)]
-        nvml.inventory()
+        impatient.inventory()
         for _ in range(2):
-            second = nvml.inventory()
+            second = impatient.inventory()
         assert [bool(gpu.problem) for gpu in second] == [True] * 8 + [False] * 4
         for event in events:
             event.set()
-        assert _becomes(lambda: not any(gpu.problem for gpu in nvml.inventory()))
+        assert _becomes(lambda: not any(gpu.problem for gpu in impatient.inventory()))
 
 
-def test_one_gpu_that_hangs_when_found_and_one_when_read_cost_one_wait(nvml: Nvml) -> None:
+def test_one_gpu_that_hangs_when_found_and_one_when_read_cost_one_wait(impatient: Nvml) -> None:
     with simulate("4xT4") as machine:
         events = [machine.hang("nvmlDeviceGetName", 1), machine.hang("nvmlDeviceGetPowerUsage", 2)]
         started = time.monotonic()
-        gpus = nvml.inventory().gpus
-        assert time.monotonic() - started < 2 * 0.6
+        gpus = impatient.inventory().gpus
+        assert time.monotonic() - started < 2 * IMPATIENT
         assert [bool(gpu.problem) for gpu in gpus] == [False, True, True, False]
         for event in events:
             event.set()
 
 
-def test_closing_does_not_wait_for_a_driver_that_hangs(nvml: Nvml) -> None:
+def test_closing_does_not_wait_for_a_driver_that_hangs(impatient: Nvml) -> None:
     with simulate("2xT4") as machine:
-        nvml.inventory()
+        impatient.inventory()
         comes_back = machine.hang("nvmlShutdown")
         started = time.monotonic()
-        nvml.close()
+        impatient.close()
         assert time.monotonic() - started < 3
         comes_back.set()
 
 
-def test_a_child_forked_while_another_thread_reads_can_read(nvml: Nvml) -> None:
+def test_a_child_forked_while_another_thread_reads_can_read(impatient: Nvml) -> None:
     with simulate("2xT4") as machine:
-        nvml.inventory()
+        impatient.inventory()
         comes_back = machine.hang("nvmlDeviceGetPowerUsage", 0)
-        reader = threading.Thread(target=nvml.inventory)
+        reader = threading.Thread(target=impatient.inventory)
         reader.start()
         time.sleep(0.1)
         child = os.fork()
         if child == 0:
             comes_back.set()
-            os._exit(len(nvml.inventory()))
+            os._exit(len(impatient.inventory()))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
         comes_back.set()
         reader.join()
@@ -367,27 +368,27 @@ def test_gpus_that_are_slow_and_well_leave_no_threads_behind(nvml: Nvml) -> None
 
 
 def test_a_driver_that_hangs_does_not_keep_the_simulated_one_away(
-    nvml: Nvml, monkeypatch: pytest.MonkeyPatch
+    impatient: Nvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with simulate("2xT4") as machine:
         comes_back = machine.hang("nvmlInitWithFlags")
-        assert "does not answer" in nvml.inventory().problem
+        assert "does not answer" in impatient.inventory().problem
     monkeypatch.setenv("GPU_MAGIC_SIMULATE", "3xL4")
-    assert len(nvml.inventory()) == 3
+    assert len(impatient.inventory()) == 3
     comes_back.set()
     time.sleep(0.1)
-    assert nvml.inventory()[0].name == "NVIDIA L4"
+    assert impatient.inventory()[0].name == "NVIDIA L4"
     monkeypatch.delenv("GPU_MAGIC_SIMULATE")
-    nvml.inventory()
+    impatient.inventory()
 
 
-def test_a_gpu_that_hangs_on_one_machine_is_well_on_another(nvml: Nvml) -> None:
+def test_a_gpu_that_hangs_on_one_machine_is_well_on_another(impatient: Nvml) -> None:
     with simulate("2xT4") as machine:
-        nvml.inventory()
+        impatient.inventory()
         comes_back = machine.hang("nvmlDeviceGetPowerUsage", 0)
-        assert nvml.inventory()[0].problem
+        assert impatient.inventory()[0].problem
         with simulate("2xL4"):
-            assert not nvml.inventory()[0].problem
+            assert not impatient.inventory()[0].problem
         comes_back.set()
 
 
