@@ -19,7 +19,7 @@ from gpu_magic.interrupts import postponed_interrupts
 from gpu_magic.testing import simulate
 from gpu_magic.widget.page_viewer import PageViewer
 from gpu_magic.widget.state import panel_state
-from tests.conftest import LIMIT, ROOT
+from tests.conftest import IMPATIENT, LIMIT, ROOT
 from tests.machine import CARDS, Driver, clean_environment, environment
 from tests.processes import until
 
@@ -62,7 +62,7 @@ def read(
 @pytest.fixture
 def hurried() -> Iterator[Nvml]:
     """Return a reader that tells of a wait soon, and waits as long as any."""
-    reader = Nvml(timeout=0.1)
+    reader = Nvml(timeout=IMPATIENT)
     yield reader
     reader.close()
 
@@ -98,7 +98,7 @@ def test_library_and_gpus_that_both_take_their_time_are_told_of_once(
 
 
 def test_a_driver_that_never_starts_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = Nvml(timeout=0.05, starting=0.2)
+    nvml = Nvml(timeout=0.05, starting=IMPATIENT)
     with simulate("4xA100-80GB") as machine:
         comes_back = machine.hang(OPEN)
         inventory, told = read(monkeypatch, nvml, lambda: None)
