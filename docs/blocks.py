@@ -217,7 +217,11 @@ _TIMES = [
     (r" +", " "),
     (r"-{4,}", "----"),
 ]
-_SIZES = [(r"[\d.,]+ (bytes|KiB|MiB|GiB|TiB)", "SIZE"), (r"batch up to (at least )?\d+", "batch up to N")]
+_SIZES = [
+    (r"[\d.,]+ (bytes|KiB|MiB|GiB|TiB)", "SIZE"),
+    (r"batch up to (at least )?\d+", "batch up to N"),
+    (r"; not even a batch of 1 would", ""),  # found within a time
+]
 
 
 def _sanitized(text: str, *, has_sizes: bool) -> str:
