@@ -51,7 +51,7 @@ def largest_batch():
     """Take away memory of a simulated GPU, until a batch of some hundreds fits there."""
     model, optimizer = network()
     with simulate("1xA100-80GB") as machine:
-        machine.gpus[0].run("train.py", "maria", (79 << 30) - (200 << 20))
+        machine.gpus[0].run("train.py", "maria", (79 << 30) - (650 << 20))
         found = gpu_magic.fit(model, optimizer, batch_of(64), nn.MSELoss())
         (room,) = found._prediction.rooms
         size = found.largest_batch
