@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -19,4 +20,6 @@ def test_children_start_with_default_signals_whatever_the_parent_ignores() -> No
         check=True,
         timeout=LIMIT,
     )
-    assert int(done.stdout.split()[1], 16) == 0
+    ignored = int(done.stdout.split()[1], 16)
+    # The C library keeps signal 32 to itself: nothing in Python can set it.
+    assert [number for number in signal.valid_signals() if ignored >> (number - 1) & 1] == []

@@ -113,6 +113,13 @@ def test_an_engine_that_fails_is_named_while_another_one_goes_on(kernel: Kernel,
     assert kernel.run("%%px\nprint('next')").shown.count("next") == 2
 
 
+def test_output_that_came_before_the_cell_looks_is_shown_for_each_engine(kernel: Kernel) -> None:
+    kernel.run("%gpu_cluster -n 2")
+    kernel.run("%%px --noblock\nprint('next')")
+    reply = kernel.run("late = _\nlate.wait_for_output()\nwith late.stream_output():\n    pass")
+    assert reply.shown.count("next") == 2, reply
+
+
 def test_an_engine_that_dies_is_named_and_the_results_of_others_are_kept(kernel: Kernel) -> None:
     kernel.run("%gpu_cluster -n 2")
     dies = "import ctypes, os\nkept = os.environ['RANK']\nif kept == '1':\n    ctypes.string_at(0)"
