@@ -11,8 +11,9 @@ from gpu_magic.engines.cluster import Cluster
 from gpu_magic.engines.division import Allotted, divide
 from gpu_magic.engines.engine import Engine
 from gpu_magic.engines.introduction import introduce, settle, too_late, version
-from gpu_magic.engines.ranks import LOCAL, Meeting, free_ports, rank_variables
+from gpu_magic.engines.ranks import LOCAL, Meeting, rank_variables
 from gpu_magic.errors import ClusterError
+from gpu_magic.launching.ports import free_ports
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:

@@ -85,7 +85,7 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
     def _iopub_streaming_output_callback(self, eid: EngineNumber, msg_future: Any, msg: Any) -> None:
         # A value that is shown as it comes takes the engine from there.
         msg_future.output.metadata["engine_id"] = eid
-        # What had come before the cell looked has no header: one engine's output would take another one's place.
+        # What came before the cell looked has no header: one engine's would take the place of another's.
         parent = msg.get("parent_header") or {"msg_id": msg_future.msg_id}
         super()._iopub_streaming_output_callback(eid, msg_future, {**msg, "parent_header": parent})
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import socket
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from random import SystemRandom
 from typing import TYPE_CHECKING
+
+from gpu_magic.launching.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["LOCAL", "RANK_VARIABLES", "Meeting", "free_ports", "rank_variables"]
+__all__ = ["LOCAL", "RANK_VARIABLES", "Meeting", "rank_variables"]
 
 LOCAL = "127.0.0.1"
 # What makes a process a rank: our own (`rank_variables`), and those of MPI and srun.
@@ -90,28 +88,3 @@ def rank_variables(rank: int, meeting: Meeting) -> dict[str, str]:
         "JAX_COORDINATOR_ADDRESS": f"{meeting.address}:{meeting.jax}",
         "TF_CONFIG": json.dumps(task),
     }
-
-
-def free_ports(count: int) -> Sequence[int]:
-    """Return ports of this host that nobody listens on now, and that its kernel gives to no socket by itself.
-
-    The kernel gives out those of a range (ip(7), `ip_local_port_range`), and ipyparallel's controller and
-    engines take dozens: one of them could be in their hands before a rank listens there.
-    """
-    try:
-        text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
-        first, last = map(int, text.split())
-    except (OSError, ValueError):
-        first, last = 32768, 60999  # Linux's own
-    others = [*range(20000, first), *range(last + 1, 1 << 16)]  # below 20000 are many servers' own ports
-    # Not with the user's random numbers: after the same seed, two notebooks would have the same ports.
-    some = SystemRandom().sample(others, min(len(others), 20 * count))
-    with ExitStack() as open_sockets:
-        found: list[int] = []
-        for port in (*some, *[0] * count):  # 0: one that the kernel gives, where it gives out all
-            if len(found) < count:
-                one = open_sockets.enter_context(socket.socket())
-                with suppress(OSError):
-                    one.bind(("", port))
-                    found.append(one.getsockname()[1])
-        return found

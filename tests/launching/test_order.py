@@ -99,6 +99,16 @@ def test_python_s_own_options_are_read_as_python_does(machine: Path, typed: str,
     assert f"{sys.executable} {start}" in str(prepared)
 
 
+def test_deepspeed_s_ranks_meet_at_a_port_that_no_other_socket_is_given(machine: Path) -> None:
+    text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
+    first, last = map(int, text.split())
+    if last - first > 60000:
+        pytest.skip("this machine gives out all of its ports")
+    (machine / "show.py").write_text(SCRIPT.replace("RANK", "MASTER_PORT", 1))
+    ports = [int(seen(gpu_magic.launch("deepspeed show.py", gpus=0))[0]["MASTER_PORT"]) for _ in range(3)]
+    assert [port for port in ports if first <= port <= last] == []
+
+
 def test_launchers_that_a_python_of_a_version_runs_are_told_as_well(machine: Path) -> None:
     (machine / "show.py").write_text(SCRIPT)
     version = "python{}.{}".format(*sys.version_info)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.errors import LaunchError
 from gpu_magic.launching.launchers.plan import Plan
 from gpu_magic.launching.launchers.words import CommandLine, find_program
+from gpu_magic.launching.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ def plan(command: Command, launcher: Sequence[str], words: Sequence[str]) -> Pla
     if not line.has("--master-addr"):
         start.append("--master_addr=127.0.0.1")
     if not line.has("--master-port"):
-        start.append(f"--master_port={_free_port()}")
+        start.append(f"--master_port={free_ports(1)[0]}")
     rest = (*line.flags, *line.program)
     if line.has("--enable-each-rank-log"):
         return Plan(tuple(start), rest)
@@ -66,10 +66,3 @@ def _interpreter(program: str, folder: str) -> str:
     if find_spec("deepspeed") is None:
         raise LaunchError("deepspeed is not installed here: pip install deepspeed.")
     return sys.executable
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
