@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.machine import CARDS, GIB, Driver
@@ -49,6 +50,9 @@ def restart_and_use(notebook: Notebook) -> None:
     """Let the panel restart the kernel for what was clicked."""
     notebook.button("Restart kernel and use these").click()
     notebook.panel.get_by_role("button", name="Restart", exact=True).click()
+
+
+opens_again = pytest.mark.timeout(240)  # for tests with `open_again`: it may try for 150 s
 
 
 def open_again(lab: Lab, name: str, panels: int = 1) -> Notebook:

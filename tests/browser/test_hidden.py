@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
-from tests.browser.panel import busy_machine, open_again, open_panel
+from tests.browser.panel import busy_machine, open_again, open_panel, opens_again
 
 if TYPE_CHECKING:
     from tests.browser.lab import Lab, Notebook
@@ -93,6 +93,7 @@ def test_a_tab_behind_another_wants_none(lab: Lab) -> None:
     assert has_threads(notebook, 1)
 
 
+@opens_again
 def test_a_closed_page_wants_none(lab: Lab) -> None:
     notebook = open_panel(lab, own_page=True)
     name = notebook.page.evaluate("notebook.context.path")

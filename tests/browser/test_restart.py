@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import LOAD, MASK, open_again, open_panel, picture, restart, restart_and_use
+from tests.browser.panel import (
+    LOAD,
+    MASK,
+    open_again,
+    open_panel,
+    opens_again,
+    picture,
+    restart,
+    restart_and_use,
+)
 from tests.browser.test_busy import VERSIONS
 
 if TYPE_CHECKING:
@@ -102,6 +111,7 @@ def test_where_the_page_has_no_server_to_ask_the_kernel_does_it(lab: Lab) -> Non
     assert notebook.ask(LOAD) == APPLIED
 
 
+@opens_again
 def test_all_panels_and_pages_learn_of_it_and_one_of_them_does_it(lab: Lab) -> None:
     notebook = frozen_panel(lab, "%gpu_panel")
     notebook.save()
@@ -218,6 +228,7 @@ def test_an_old_panel_comes_alive_whichever_ipykernel_it_is(
     expect(notebook.page.locator(".gm-panel")).to_have_count(1)
 
 
+@opens_again
 def test_all_old_panels_of_all_pages_come_alive(lab: Lab) -> None:
     lab.harmless.append(
         "Comm not found"
