@@ -5,6 +5,7 @@ PyTorch's devices are the pretend accelerator's: a cell that runs, runs there.
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.kernel.conftest import Kernel
+
+TORCH = version("torch")
 
 
 @pytest.fixture
@@ -56,11 +59,11 @@ def test_a_gpu_that_is_not_there_is_one_line_and_the_body_has_not_run(bare: Kern
     bare.run("import torch")
     reply = bare.run("%%on_gpu 0\nprint('ran')\ntorch.ones(1)")
     assert (reply.status, reply.stdout) == ("error", "")
-    assert "PyTorch 2.13.0+cpu is built without CUDA. The cell has not run; --or-cpu" in reply.stderr
+    assert f"PyTorch {TORCH} is built without CUDA. The cell has not run; --or-cpu" in reply.stderr
     reply = bare.run("%%on_gpu 0 --or-cpu\ntorch.ones(1).device")
     assert reply.text == "device(type='cpu')"
     assert reply.stdout == (
-        "Running on the CPU, as cuda:0 can't be used: PyTorch 2.13.0+cpu is built without CUDA.\n"
+        f"Running on the CPU, as cuda:0 can't be used: PyTorch {TORCH} is built without CUDA.\n"
     )
 
 
@@ -68,7 +71,7 @@ def test_a_cell_stops_behind_the_import_of_what_can_not_run_there(bare: Kernel) 
     reply = bare.run("%%on_gpu 0\nx = 1\nimport torch\nx = torch.ones(1)")
     assert reply.status == "error"
     assert reply.stderr == (
-        "UsageError: cuda:0 can't be used: PyTorch 2.13.0+cpu is built without CUDA. "
+        f"UsageError: cuda:0 can't be used: PyTorch {TORCH} is built without CUDA. "
         "The cell was stopped there.\n"
     )
     assert bare.run("print(x, torch.ones(1).device)").stdout == "1 cpu\n"
@@ -79,7 +82,7 @@ def test_a_cell_stops_behind_the_import_of_what_can_not_run_there(bare: Kernel) 
 def test_or_cpu_places_what_the_cell_imports_on_the_cpu(bare: Kernel) -> None:
     reply = bare.run("%%on_gpu 0 --or-cpu\nimport torch\ntorch.ones(1).device")
     assert (reply.status, reply.text) == ("ok", "device(type='cpu')")
-    assert reply.stdout == "PyTorch runs on the CPU: PyTorch 2.13.0+cpu is built without CUDA.\n"
+    assert reply.stdout == f"PyTorch runs on the CPU: PyTorch {TORCH} is built without CUDA.\n"
 
 
 @pytest.mark.parametrize(
