@@ -112,7 +112,7 @@ def test_two_of_them_and_a_cell_each_have_their_own_device(outputs: Outputs, tmp
 def test_an_error_is_shown_below_its_cell_and_by_the_list_and_by_waiting(outputs: Outputs) -> None:
     task = outputs.run("%%on_gpu 1 --background eval\ndef fails():\n    raise ValueError('boom')\nfails()")
     text = outputs.of(task, "ValueError: boom\n")
-    assert re.search(r"Cell In\[\d+\], line 4\n.*----> 4 fails\(\)", text, re.DOTALL)
+    assert "----> 4 fails()" in text
     assert "gpu_magic" not in text
     assert "hidden" not in text
     waited = outputs.of(outputs.run("%gpu_tasks eval --wait"))
