@@ -124,6 +124,7 @@ def busy(client: Any, number: int, folder: Path) -> Iterator[None]:
     finally:
         flag.unlink()
         reply.get()
+        until(lambda: not client.queue_status(number)["queue"])  # the controller learns of it later
 
 
 def test_the_gpus_of_all_hosts_are_one_table(cluster: Cluster) -> None:
