@@ -45,7 +45,7 @@ def magics() -> str:
         ),
     ]
     for name, (kinds, module, class_) in MAGICS.items():
-        method = getattr(getattr(import_module(f"gpu_magic.magics.{module}"), class_), name)
+        method = getattr(getattr(import_module(f"gpu_magic.{module}"), class_), name)
         forms = " and ".join(f"{'%' * (1 + (kind == 'cell'))}{name}" for kind in kinds)
         parts += [f"## {forms} {{#{name}}}\n", *_help(inspect.getdoc(method) or "")]
         options = OPTIONS.get(f"%{name}") or OPTIONS.get(f"%%{name}") or {}

@@ -13,8 +13,10 @@ The public names are listed in `__init__.pyi`. Nothing is imported before it is 
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import gpu_magic.process as _process
@@ -60,3 +62,15 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*_homes(), "__version__", "load_ipython_extension", "unload_ipython_extension"])
+
+
+class _Package(ModuleType):
+    """The package. A folder does not hide the function of its name: `gpu_magic.fit` is the function."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Python sets a folder that is imported as an attribute of its package.
+        if not (isinstance(value, ModuleType) and name in _homes()):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

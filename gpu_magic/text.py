@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import html
 import re
 import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
 __all__ = [
     "GIB",
     "STRING",
+    "STYLE",
     "TIB",
     "age_text",
     "bytes_text",
     "code_words",
     "counted",
+    "html_block",
+    "html_table",
     "listed",
     "one_line",
     "printable",
     "shortened",
     "since_text",
     "size_text",
+    "text_table",
     "time_text",
     "with_article",
 ]
@@ -33,6 +38,36 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
 # A string as Python writes it, to its end.
 STRING = re.compile(r"""(?s)(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
 _PIECE = re.compile(f"{STRING.pattern}|.")
+# The colors are the front end's where it names them (JupyterLab and Notebook do), else colors that can be
+# read on light and on dark. Everything else is inherited. "&" stands for the class three times, which
+# outweighs what front ends say about every table.
+STYLE = """
+&{--gm-line:var(--jp-border-color2,#8884);--gm-soft:var(--jp-ui-font-color2,#888);
+--gm-blue:var(--jp-brand-color1,#4b8df8);--gm-green:var(--jp-success-color1,#3fa45b);
+--gm-amber:var(--jp-warn-color0,#c77f1a);font-size:13px;line-height:1.4;overflow-x:auto}
+& table{border-collapse:collapse;margin:4px 0;border:0;font-variant-numeric:tabular-nums}
+& tbody tr,& tbody tr:nth-child(even),& tbody tr:hover{background:none}
+& th,& td{text-align:left;padding:4px 8px;border:0;white-space:nowrap;vertical-align:top;max-width:none}
+& thead th,& .gm-facts th{color:var(--gm-soft);font-weight:600}
+& tbody tr{border:0;border-top:1px solid var(--gm-line)}
+& .gm-right{text-align:right}
+& .gm-bar{display:block;height:3px;margin-top:2px;background:var(--gm-line);border-radius:2px}
+& .gm-bar b{display:block;height:3px;background:var(--gm-soft);border-radius:2px}
+& .gm-busy .gm-bar b{background:var(--gm-amber)}
+& .gm-mine .gm-bar b{background:var(--gm-blue)}
+& .gm-free .gm-used-by{color:var(--gm-green)}
+& .gm-busy .gm-used-by,& .gm-note{color:var(--gm-amber)}
+& .gm-mine .gm-used-by{color:var(--gm-blue)}
+& .gm-problem td{color:var(--gm-soft)}
+& .gm-here .gm-visible-as{color:var(--gm-blue);font-weight:700}
+& .gm-hidden .gm-visible-as{color:var(--gm-soft)}
+& .gm-chosen td:first-child{box-shadow:inset 3px 0 var(--gm-blue)}
+& .gm-used-by{white-space:normal;min-width:24ch}
+& .gm-facts td{white-space:normal}
+& .gm-host th{color:var(--gm-soft);font-weight:600;padding-top:10px}
+& .gm-facts tr{border:0}& .gm-facts th,& .gm-facts td{padding:1px 8px}
+& p{margin:2px 8px}& .gm-title{color:var(--gm-soft)}
+""".replace("\n", "").replace("&", ".gpu-magic.gpu-magic.gpu-magic")
 
 
 def printable(text: str) -> str:
@@ -128,3 +163,38 @@ def size_text(size: int) -> str:
     if size < MIB:
         return f"{size / (1 << 10):.1f} KiB"
     return f"{size / MIB:.{1 if size < 10 * MIB else 0}f} MiB" if size < GIB else bytes_text(size)
+
+
+def text_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()
+) -> list[str]:
+    """Return a table as lines; the columns whose numbers are in `right` are aligned to the right."""
+    cells = [[printable(text) for text in row] for row in (headings, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            text.rjust(width) if at in right else text.ljust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+        if any(row)
+    ]
+
+
+def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> str:
+    """Return a table as HTML, escaped; to be put into `html_block`."""
+
+    def line(row: Sequence[str], tag: str) -> str:
+        css = (" class='gm-right'" if at in right else "" for at in range(len(row)))
+        cells = (f"<{tag}{name}>{html.escape(text)}</{tag}>" for text, name in zip(row, css, strict=True))
+        return f"<tr>{''.join(cells)}</tr>"
+
+    head = f"<thead>{line(headings, 'th')}</thead>" if any(headings) else ""
+    return f"<table>{head}<tbody>{''.join(line(row, 'td') for row in rows)}</tbody></table>"
+
+
+def html_block(title: str, body: str, notes: Iterable[str] = ()) -> str:
+    """Return a title, what stands below it as HTML, and notes, in the colors of the front end."""
+    title = f"<p class='gm-title'>{html.escape(title)}</p>" if title else ""
+    shown = "".join(f"<p class='gm-note'>{html.escape(note)}</p>" for note in notes)
+    return f"<div class='gpu-magic'><style>{STYLE}</style>{title}{body}{shown}</div>"

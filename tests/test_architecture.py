@@ -42,6 +42,13 @@ ROOMS = [
     "fitting",
     "usage",
     "diagnosis",
+    # what users do: each of these has its own function, texts and magic, and comes in place of rooms here
+    "objects",
+    "move",
+    "on_gpu",
+    "measure",
+    "fit",
+    "doctor",
     "restart",
     "launching",
     "engines",
@@ -117,31 +124,41 @@ def imports_of(source: str, module: str = "", *, is_folder: bool = False) -> Ite
             yield node.lineno, str(node.value)
 
 
+def room_of_module(module: str) -> str:
+    """Return the room of a module of ours: a folder's magic is one of the magics."""
+    room, _, rest = module.partition(".")
+    return "magics" if rest == "magic" else room
+
+
 def room_of(name: str) -> str:
     """Return the room of a module of ours, as imported; the package itself is its API. Empty for others'."""
     package, _, rest = name.partition(".")
     if package != "gpu_magic":
         return ""
     first = rest.partition(".")[0]
+    if rest.split(".")[1:2] == ["magic"]:
+        return "magics"
     return first if first in ROOMS else "api"
 
 
 def violations(source: str, module: str, *, is_folder: bool = False) -> list[str]:
     """Return the imports of a module that go against the order."""
-    here = module.partition(".")[0]
+    here = room_of_module(module)
     found = []
     for line, name in imports_of(source, module, is_folder=is_folder):
         room = room_of(name)
         if room and room != here and ROOMS.index(room) >= ROOMS.index(here):
             found.append(f"gpu_magic.{module}, line {line}: {here} comes before {room} ({name})")
         homes = LIBRARIES.get(name.partition(".")[0])
-        if homes is not None and not any(f"{module}.".startswith(f"{home}.") for home in homes):
+        if homes is not None and not any(
+            f"{place}.".startswith(f"{home}.") for place in (module, here) for home in homes
+        ):
             found.append(f"gpu_magic.{module}, line {line}: imports {name}")
     return found
 
 
 def test_every_module_is_in_a_room() -> None:
-    assert {module.partition(".")[0] for module in MODULES} - {""} == set(ROOMS)
+    assert {module.partition(".")[0] for module in MODULES} - {""} <= set(ROOMS)
 
 
 @pytest.mark.parametrize("module", sorted(filter(None, MODULES)))
@@ -187,6 +204,8 @@ def test_no_module_leads_back_to_itself() -> None:
         ("process.view", "import pynvml"),
         ("restart.kernel", "import anywidget"),
         ("placement.scope", "from IPython.display import display"),
+        ("doctor.checks", "from gpu_magic.doctor.magic import GpuDoctorMagic"),
+        ("doctor.checks", "from gpu_magic.magics.arguments import read"),
     ],
 )
 def test_an_import_against_the_order_is_found(module: str, planted: str) -> None:
@@ -200,6 +219,8 @@ def test_an_import_against_the_order_is_found(module: str, planted: str) -> None
         ("devices.nvml", "from . import model"),
         ("display.table", "from gpu_magic.process.view import Snapshot"),
         ("magics.gpus", "import gpu_magic"),
+        ("doctor.magic", "from gpu_magic.magics.arguments import read"),
+        ("doctor.magic", "from IPython.display import display"),
         ("text", "import re"),
     ],
 )

@@ -143,3 +143,8 @@ def test_a_name_stays_a_function_when_its_rooms_are_loaded(fresh: Fresh) -> None
 def test_the_extension_of_jupyterlab_has_the_packages_version() -> None:
     package = json.loads((ROOT / "gpu_magic" / "labextension" / "package.json").read_text())
     assert package["version"] == gpu_magic.__version__
+
+
+def test_a_folder_does_not_hide_the_function_of_its_name(fresh: Fresh) -> None:
+    code = "import sys, types, gpu_magic; gpu_magic.doctor = types.ModuleType('x'); print(gpu_magic.doctor.__name__)"
+    assert fresh(code) == "doctor\n"

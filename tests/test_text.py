@@ -1,10 +1,10 @@
-"""Words of messages that depend on what they stand beside."""
+"""Words of messages that depend on what they stand beside, and tables."""
 
 from __future__ import annotations
 
 import pytest
 
-from gpu_magic.text import bytes_text, size_text, with_article
+from gpu_magic.text import bytes_text, html_table, size_text, text_table, with_article
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,15 @@ def test_memory_has_a_unit_that_people_read(size: int, expected: str) -> None:
 
 def test_the_same_is_said_of_what_was_measured() -> None:
     assert [size_text(size << 30) for size in (1, 1023, 1024)] == ["1.0 GiB", "1023.0 GiB", "1.0 TiB"]
+
+
+def test_a_table_has_a_heading_and_aligned_columns() -> None:
+    lines = text_table(("GPU", "used by"), [("10", "tom\n"), ("2", "")], right={0})
+    assert lines == ["GPU  used by", " 10  tom�", "  2"]
+    assert text_table(("", ""), [("a", "b")]) == ["a  b"]
+
+
+def test_a_table_in_a_page_is_escaped() -> None:
+    table = html_table(("GPU", "used by"), [("0", "<b>tom")], right={0})
+    assert "<td class='gm-right'>0</td><td>&lt;b&gt;tom</td>" in table
+    assert "<thead>" not in html_table(("", ""), [("a", "b")])

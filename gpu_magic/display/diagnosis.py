@@ -11,8 +11,7 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.diagnosis.diagnose import Findings
 from gpu_magic.diagnosis.private import without_private
 from gpu_magic.display.diagnosis_facts import fact_rows
-from gpu_magic.display.table import html_block
-from gpu_magic.text import counted, printable
+from gpu_magic.text import counted, html_block, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from gpu_magic.display.rows import memory_texts
-from gpu_magic.display.style import STYLE
-from gpu_magic.text import printable
+from gpu_magic.text import STYLE, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.display.table import html_block
-from gpu_magic.text import bytes_text, listed, printable, size_text
+from gpu_magic.text import bytes_text, html_block, listed, printable, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

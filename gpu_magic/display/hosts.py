@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from gpu_magic.display.rows import rows
-from gpu_magic.display.table import COLUMNS, html_block, html_table, text_table, title
-from gpu_magic.text import printable
+from gpu_magic.display.table import COLUMNS, html_table, text_table, title
+from gpu_magic.text import html_block, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

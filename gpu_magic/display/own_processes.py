@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, overload
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.process_names import ProcessNames
-from gpu_magic.display.table import html_block, title
+from gpu_magic.display.table import title
 from gpu_magic.errors import ProcessError
 from gpu_magic.process.ending import this_kernel
 from gpu_magic.process.own_processes import devices_with_processes
 from gpu_magic.public import public
-from gpu_magic.text import age_text, bytes_text, listed, printable, since_text
+from gpu_magic.text import age_text, bytes_text, html_block, listed, printable, since_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

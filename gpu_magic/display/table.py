@@ -14,9 +14,8 @@ from gpu_magic.devices.nvml_calls import NO_LIBRARY
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.display.notes import how_to_answer, note_text
 from gpu_magic.display.rows import UNKNOWN_TEXT, Row, rows
-from gpu_magic.display.style import STYLE
 from gpu_magic.process.guard import runtime_of
-from gpu_magic.text import printable, shortened
+from gpu_magic.text import html_block, printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +29,6 @@ __all__ = [
     "Column",
     "as_html",
     "as_text",
-    "html_block",
     "html_table",
     "problem_text",
     "text_table",
@@ -144,13 +142,6 @@ def as_html(snapshot: Snapshot) -> str:
     facts = f"<table class='gm-facts'><tbody>{facts}</tbody></table>" if facts else ""
     table = html_table({"": rows(snapshot)}, _columns(snapshot))
     return html_block(title(snapshot), table + facts, _notes(snapshot))
-
-
-def html_block(title: str, body: str, notes: Iterable[str]) -> str:
-    """Return a title, what stands below it as HTML, and notes."""
-    title = f"<p class='gm-title'>{html.escape(title)}</p>" if title else ""
-    shown = "".join(f"<p class='gm-note'>{html.escape(note)}</p>" for note in notes)
-    return f"<div class='gpu-magic'><style>{STYLE}</style>{title}{body}{shown}</div>"
 
 
 def html_table(groups: Mapping[str, Iterable[Row]], columns: Sequence[Column] = COLUMNS) -> str:

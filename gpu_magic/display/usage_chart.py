@@ -6,9 +6,8 @@ import html
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.display.table import html_block
 from gpu_magic.display.usage import gpu_name, gpu_text, usage_lines
-from gpu_magic.text import size_text, time_text
+from gpu_magic.text import html_block, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

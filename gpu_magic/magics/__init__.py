@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 __all__ = ["MAGICS", "GpuMagics", "load", "magics_of", "unload"]
 
-# Each magic: its kinds, its module in this folder, and the class in there that has a method of its name. A
+# Each magic: its kinds, its module in the package, and the class in there that has a method of its name. A
 # new magic is one new file, and a line here.
 MAGICS = {
-    "gpus": (("line",), "gpus", "GpusMagic"),
-    "on_gpu": (("cell",), "on_gpu", "OnGpuMagic"),
-    "where": (("line",), "where", "WhereMagic"),
-    "to_gpu": (("line",), "to_gpu", "ToGpuMagics"),
-    "to_cpu": (("line",), "to_gpu", "ToGpuMagics"),
-    "gpu_free": (("line",), "gpu_free", "GpuFreeMagic"),
-    "gpu_fit": (("line",), "gpu_fit", "GpuFitMagic"),
-    "gpu_panel": (("line",), "gpu_panel", "GpuPanelMagic"),
-    "gpu_doctor": (("line",), "gpu_doctor", "GpuDoctorMagic"),
-    "gpu_launch": (("line", "cell"), "gpu_launch", "GpuLaunchMagic"),
-    "gpu_tasks": (("line",), "gpu_tasks", "GpuTasksMagic"),
-    "gpu_cluster": (("line",), "gpu_cluster", "GpuClusterMagic"),
-    "gpu_time": (("line", "cell"), "gpu_time", "GpuTimeMagic"),
+    "gpus": (("line",), "magics.gpus", "GpusMagic"),
+    "on_gpu": (("cell",), "magics.on_gpu", "OnGpuMagic"),
+    "where": (("line",), "magics.where", "WhereMagic"),
+    "to_gpu": (("line",), "magics.to_gpu", "ToGpuMagics"),
+    "to_cpu": (("line",), "magics.to_gpu", "ToGpuMagics"),
+    "gpu_free": (("line",), "magics.gpu_free", "GpuFreeMagic"),
+    "gpu_fit": (("line",), "magics.gpu_fit", "GpuFitMagic"),
+    "gpu_panel": (("line",), "magics.gpu_panel", "GpuPanelMagic"),
+    "gpu_doctor": (("line",), "magics.gpu_doctor", "GpuDoctorMagic"),
+    "gpu_launch": (("line", "cell"), "magics.gpu_launch", "GpuLaunchMagic"),
+    "gpu_tasks": (("line",), "magics.gpu_tasks", "GpuTasksMagic"),
+    "gpu_cluster": (("line",), "magics.gpu_cluster", "GpuClusterMagic"),
+    "gpu_time": (("line", "cell"), "magics.gpu_time", "GpuTimeMagic"),
 }
 _KINDS = [(kind, name) for name, (kinds, *_) in MAGICS.items() for kind in kinds]
 # Those whose line IPython leaves as it is typed: they replace `{n}` themselves, but in what is code.
@@ -276,7 +276,7 @@ class _LazyMagic:
     @cached_property
     def __wrapped__(self) -> Callable[..., object]:
         """The magic itself, of which `%to_gpu??` shows the source."""
-        class_ = getattr(import_module(f"gpu_magic.magics.{self._module}"), self._class)
+        class_ = getattr(import_module(f"gpu_magic.{self._module}"), self._class)
         magic: Callable[..., object] = getattr(class_(self._shell), self.__name__)
         return magic
 
