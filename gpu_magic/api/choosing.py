@@ -89,10 +89,7 @@ def choose(
     memory_limit: str | int | None = None,
     only_free: bool = False,
     min_free: str | int | None = None,
-    max_util: str | float | None = None,
     model: str | None = None,
-    same_model: bool = False,
-    near: bool = False,
     fits: Any = None,
     no_claim: bool = False,
     wait: str | float | None = None,
@@ -125,10 +122,9 @@ def choose(
     only_free
         With `auto`: GPUs that nobody uses, and none where there are not enough of them. GPUs that are named
         are chosen where nobody else uses or has claimed them; what this process has itself is free for it.
-    min_free, max_util, model, same_model, near
-        With `auto`: GPUs with so much free memory ("20GB", or bytes), with at most so much utilization
-        (percent), with these words in their names ("A100"); all of one model; each two linked by NVLink, XGMI
-        or one PCIe switch.
+    min_free, model
+        With `auto`: GPUs with at least this much free memory ("20GB", or bytes), and with these words in
+        their names ("A100").
     fits
         With `auto`: GPUs with the free memory that a step needs, in place of `min_free`. A `Fit`, what `fit`
         takes, `(model, optimizer, batch)`, or a model, of which it is what the model itself takes.
@@ -136,8 +132,8 @@ def choose(
         Do not claim the GPUs. A claim lasts as long as the process and its choice: the kernels of all users
         see it, and `auto` picks no GPU that another process has claimed.
     wait
-        How long to wait for such GPUs, "30m", "1h30m" or in seconds: with `auto`, and without `min_free` and
-        `max_util`, for free ones; where they are named, until nobody else uses or has claimed them. At its
+        How long to wait for such GPUs, "30m", "1h30m" or in seconds: with `auto`, and without `min_free`, for
+        free ones; where they are named, until nobody else uses or has claimed them. At its
         end nothing was changed.
     on_wait
         Is called with a line that says who holds them, each time that they were looked at in vain.
@@ -199,10 +195,7 @@ def choose(
         memory_limit=memory_limit,
         only_free=only_free,
         min_free=min_free,
-        max_util=max_util,
         model=model,
-        same_model=same_model,
-        near=near,
         no_claim=no_claim,
     )
     text = normalize_request(wanted)

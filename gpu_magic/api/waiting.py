@@ -44,9 +44,9 @@ def wait_for(
     within
         How long, "30m" or in seconds; None: without an end.
     options
-        Which, and how they are chosen: `min_free`, `max_util`, `model`, `same_model`, `near`, `by`, `order`,
-        `force`, `growth`, `memory_limit` and `no_claim`, as for `choose`. Of a number of GPUs, without
-        `min_free` and `max_util`, it waits for ones that nobody uses.
+        Which, and how they are chosen: `min_free`, `model`, `by`, `order`, `force`, `growth`,
+        `memory_limit` and `no_claim`, as for `choose`. Of a number of GPUs, without `min_free`, it waits for
+        ones that nobody uses.
 
     Returns
     -------

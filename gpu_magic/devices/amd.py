@@ -19,7 +19,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.amd_limits import Throttling, read_limits
-from gpu_magic.devices.amd_topology import read_near
 from gpu_magic.devices.call_timeout import CallTimeout
 from gpu_magic.devices.counters import NO_COUNTERS, Counters
 from gpu_magic.devices.inventory import Inventory
@@ -123,13 +122,6 @@ class Amd:
             reads = [(card.gpu.index, partial(self._read_counters, card)) for card in cards]
             found = self._timeout.call(reads) if reads else []
         return {str(card.gpu.uuid): one or NO_COUNTERS for card, one in zip(cards, found, strict=True)}
-
-    def near(self) -> frozenset[tuple[int, int]]:
-        """Return which GPUs are near each other, by their numbers, the lower first; after `inventory`."""
-        with self._locked():
-            handles = {card.gpu.index: card.handle for card in self._cards if card.is_found}
-            (near,) = self._timeout.call([("near", partial(read_near, self._ask, handles))])
-        return near or frozenset()
 
     def look_up(self, pid: int) -> Process:
         """Return the owner and the name of a process that the driver has listed."""

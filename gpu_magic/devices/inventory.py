@@ -6,7 +6,6 @@ from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpu_magic.devices.claim import Claim
-    from gpu_magic.devices.model import Device, Vendor
+    from gpu_magic.devices.model import Device, Gpu, Vendor
     from gpu_magic.devices.status import GpuStatus
 
 __all__ = ["Inventory"]
@@ -36,9 +35,6 @@ class Inventory:
         Why nothing could be read, as a sentence: there is no driver, for example. Empty where it could.
     limitation
         Why nothing but names and UUIDs could be read, as a sentence; empty where figures could.
-    near
-        Pairs of GPUs that are linked by NVLink, by XGMI or by one PCIe switch: the vendor and their numbers,
-        the lower one first; UNKNOWN where it was not asked for.
 
     """
 
@@ -48,7 +44,6 @@ class Inventory:
     simulated: str = ""
     problem: str = ""
     limitation: str = ""
-    near: frozenset[tuple[Vendor, int, int]] | Unknown = UNKNOWN
 
     def __iter__(self) -> Iterator[Gpu]:
         return iter(self.gpus)
@@ -79,13 +74,6 @@ class Inventory:
                 found.append(gpu)
             found.extend(gpu.mig)
         return tuple(found)
-
-    def are_near(self, one: Device, other: Device) -> bool:
-        """Return whether two whole GPUs are known to be linked by NVLink, by XGMI or by one PCIe switch."""
-        if self.near is UNKNOWN or not (isinstance(one, Gpu) and isinstance(other, Gpu)):
-            return False
-        first, last = sorted((one.index, other.index))
-        return one.vendor == other.vendor and (one.vendor, first, last) in self.near
 
     def with_claims(self, claims: Mapping[str, tuple[Claim, ...]]) -> Inventory:
         """Return it with other processes' claims of now, which are given by the UUID of the device."""

@@ -90,13 +90,6 @@ class MachineReader:
         amd = {} if self._amd is None else self._amd.counters(uuids)
         return self._nvidia.counters(uuids, since) | amd
 
-    def near(self) -> frozenset[tuple[Vendor, int, int]]:
-        """Return which GPUs are near each other, as in `Inventory.near`; after `inventory`."""
-        found: set[tuple[Vendor, int, int]] = {("nvidia", *pair) for pair in self._nvidia.near()}
-        if self._amd is not None:
-            found |= {("amd", *pair) for pair in self._amd.near()}
-        return frozenset(found)
-
     def look_up(self, pid: int) -> Process:
         """Return the owner and the name of a process that the driver has listed."""
         found = self._nvidia.look_up(pid)

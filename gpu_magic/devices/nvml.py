@@ -30,7 +30,6 @@ from gpu_magic.devices.nvml_library import Card, Library, find, leave_simulation
 from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process, gpu_process
 from gpu_magic.devices.status import GpuProcess, GpuStatus
-from gpu_magic.devices.topology import read_near
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import show_as
 from gpu_magic.interrupts import is_unasked
@@ -188,13 +187,6 @@ class Nvml:
             ]
             answers = self._timeout.call(reads) if reads else []
         return {uuid: one for answer in answers if answer for uuid, one in answer.items()}
-
-    def near(self) -> frozenset[tuple[int, int]]:
-        """Return which GPUs are near each other, by their numbers, the lower first; after `inventory`."""
-        with self._locked():
-            handles = {index: card.handle for index, card in self._answering().items()}
-            (near,) = self._timeout.call([(("near", id(pynvml.nvmlLib)), partial(read_near, handles))])
-        return near or frozenset()
 
     def look_up(self, pid: int) -> Process:
         """Return the owner and the name of a process that the driver has listed."""

@@ -50,10 +50,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--memory-limit": TEXT,
         "--only-free": FLAG,
         "--min-free": TEXT,
-        "--max-util": WORD,
         "--model": TEXT,
-        "--same-model": FLAG,
-        "--near": FLAG,
         "--fits": TEXT,
         "--no-claim": FLAG,
         "--wait": WORD,
@@ -135,7 +132,6 @@ FITS = re.compile(r"--fi(?:ts?)?(?:=|$)")
 # Values that go on behind a space: `--wait 1 h`, `--wait 1h 30m`.
 _GO_ON = {
     "--wait": re.compile(r"[0-9]+ ?[dhms][a-z]{0,6}(?: [0-9]+[hms][a-z]{0,6})?", re.IGNORECASE),
-    "--max-util": re.compile(r"[0-9.]+ %"),
 }
 
 

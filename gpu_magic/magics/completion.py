@@ -30,7 +30,6 @@ __all__ = ["Offers", "complete"]
 _EXAMPLES = {
     "--wait": ("10m", "30m", "2h", "8h"),
     "--min-free": ("8GB", "16GB", "32GB", "64GB"),
-    "--max-util": ("5", "10", "25"),
     "--memory-limit": ("8GB", "16GB", "32GB", "64GB"),
 }
 _TAKE_VARIABLES = (*CODE, "%gpu_free")

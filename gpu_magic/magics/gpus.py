@@ -71,16 +71,13 @@ class GpusMagic:
         --memory-limit 8GB the most that TensorFlow, JAX and PyTorch take of each GPU
         --only-free        auto takes GPUs that nobody uses, or none; with 1,3 these, where nobody else uses
                            or has claimed them
-        --min-free 20GB --max-util 10 --model A100
-                           auto takes GPUs with so much free memory, at most so many percent of
-                           utilization, and these words in their names
-        --same-model       all that auto takes are of one model
-        --near             each two that auto takes are linked by NVLink, XGMI or one PCIe switch
+        --min-free 20GB --model A100
+                           auto takes GPUs with so much free memory, and with these words in their names
         --fits "model optimizer batch"
                            auto takes GPUs with the free memory that a step needs: see %gpu_fit. With a model
                            alone it is what the model itself takes; a call works, too: `--fits train_step(x)`
-        --wait 30m         auto waits for GPUs that are free, or within --min-free and --max-util; with 1,3
-                           it waits until nobody else uses or has claimed these; interrupt it at any time
+        --wait 30m         auto waits for GPUs that are free, or have --min-free; with 1,3 it waits until
+                           nobody else uses or has claimed these; interrupt it at any time
         --no-claim         do not claim them: others see a claim until this kernel ends or chooses anew,
                            and their auto keeps off these GPUs; `c.GpuMagics.claims = False` is for good
         --in-process       once CUDA has started: have the imported frameworks use these,

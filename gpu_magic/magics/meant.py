@@ -24,9 +24,7 @@ _MEANT = {
             "gpu-memory me mem memo memor memory memory- vram"
         ),
         "--memory-limit": "max-mem max-memory memory-fraction",
-        "--max-util": "usage utilisation utilization",
         "--model": "gpu-name name type",
-        "--near": "nvlink",
         "--wait": "time-out timeout",
         "--mine": "processes ps",
         "%gpus alone": "list ls show status table",
@@ -70,7 +68,6 @@ EXAMPLES = {
     "--gpus": "2,0",
     "--in": "lr",
     "--loss": "loss",
-    "--max-util": "10",
     "--memory-limit": "8GB",
     "--min-free": "20GB",
     "--model": "A100",

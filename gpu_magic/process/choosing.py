@@ -99,7 +99,7 @@ def _decide(
     if not is_auto and not options.only_free:
         machine = read_machine(session) if inventory is None else inventory
         return _apply(session, text, request, machine, options, dry_run=dry_run)
-    machine = read_for_auto(session, near=options.near) if inventory is None else inventory
+    machine = read_for_auto(session) if inventory is None else inventory
 
     def pick(taken: Taken) -> Applied | Refused:
         # What this process has launched has claimed GPUs for it: nobody else has those.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.inventory import Inventory
@@ -146,7 +146,6 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
         inventory.simulated,
         inventory.problem,
         inventory.limitation,
-        inventory.near,
         kernel=kernel,
         asked=open_notes(session, inventory),
         launched=tuple(session.claims.of_commands()),
@@ -174,19 +173,11 @@ def _reader(session: Session) -> MachineReader:
     return session.reader
 
 
-def read_for_auto(session: Session, *, near: bool = False) -> Inventory:
+def read_for_auto(session: Session) -> Inventory:
     """Read the machine's GPUs to pick from: a GPU that rests for a moment only is not taken for a free one.
 
     The utilization is the highest of three looks within half a second: NVML's own period is between a sixth
     of a second and a second (`nvmlUtilization_t`).
-
-    Parameters
-    ----------
-    session
-        This process's.
-    near
-        Read which GPUs are near each other, too.
-
     """
     inventory = read_machine(session)
     reader = session.reader
@@ -195,7 +186,7 @@ def read_for_auto(session: Session, *, near: bool = False) -> Inventory:
     for _ in range(_LOOKS):
         time.sleep(_BETWEEN_LOOKS)
         inventory = inventory.with_highest(reader.utilization())
-    return replace(inventory, near=reader.near()) if near else inventory
+    return inventory
 
 
 def read_limits(session: Session, gpu: Gpu) -> Limits:

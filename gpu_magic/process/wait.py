@@ -98,8 +98,7 @@ class Wait:
 
 def options_of_wait(options: Options) -> Options:
     """Return the options that a wait looks with: without a bound, for GPUs that nobody uses or claims."""
-    has_bound = options.min_free is not None or options.max_util is not None
-    return replace(options, only_free=options.only_free or not has_bound)
+    return replace(options, only_free=options.only_free or options.min_free is None)
 
 
 def or_wait(error: NotFreeError, request: Request) -> NotFreeError:

@@ -116,7 +116,7 @@ class Waiting(Wait):
         return not holders
 
     def _read(self) -> Inventory:
-        return read_for_auto(self._session, near=self._options.near)
+        return read_for_auto(self._session)
 
     def _look(self, inventory: Inventory) -> Applied | Refused | None:
         """Choose, where that can be done now; return None where not.

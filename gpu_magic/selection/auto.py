@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Device, Gpu, MigInstance
+from gpu_magic.devices.model import Device, Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.selection.allotment import mig_instances, why_unusable
 from gpu_magic.selection.filters import check_filters, is_model, why_not
 from gpu_magic.selection.options import Options
-from gpu_magic.selection.ranking import Standing, first_group, is_comparable, rank, standing
+from gpu_magic.selection.ranking import Standing, is_comparable, rank, standing
 from gpu_magic.selection.reasons import left_out, why_these, why_too_few, why_unranked
 from gpu_magic.selection.size import read_size
 from gpu_magic.spelling import option
@@ -19,8 +18,6 @@ from gpu_magic.text import bytes_text, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from gpu_magic.devices.inventory import Inventory
 
 __all__ = ["best_first", "pick"]
 
@@ -30,7 +27,6 @@ _PLAIN = Options()
 def pick(
     count: int,
     pool: Sequence[Device],
-    inventory: Inventory,
     options: Options = _PLAIN,
     held: frozenset[str] = frozenset(),
 ) -> tuple[tuple[Device, ...], str]:
@@ -42,8 +38,6 @@ def pick(
         How many.
     pool
         Those that this process may use, in nvidia-smi's order.
-    inventory
-        The machine.
     options
         The bounds to keep to.
     held
@@ -58,20 +52,16 @@ def pick(
 
     """
     check_filters(options)
-    asked = _Asked(count, pool, inventory, options)
-    candidates, others = asked.candidates()
+    candidates, others = _candidates(count, pool, options)
     if len(candidates) != count:  # all of them are asked for: there is none to prefer
         others |= {one: "nothing is known of its use" for one in candidates if not is_comparable(one)}
         candidates = list(filter(is_comparable, candidates))
     ranked = rank(candidates, held)
-    picked = first_group(ranked, count, asked.fit)
-    if not picked:
-        raise asked.refusal(ranked, others)
-    for device in ranked:
-        if device not in picked:
-            others[device] = asked.why_apart(device, picked) or why_unranked(device, picked)
-    fitting = [one for one in ranked if one in picked or not asked.why_apart(one, picked)]
-    free = sum(standing(device) is Standing.FREE for device in fitting)
+    if len(ranked) < count:
+        raise _refusal(count, pool, options, ranked, others)
+    picked = tuple(ranked[:count])
+    others |= {device: why_unranked(device, picked) for device in ranked[count:]}
+    free = sum(standing(device) is Standing.FREE for device in ranked)
     return picked, why_these(picked, {one: others[one] for one in pool if one in others}, free)
 
 
@@ -84,75 +74,37 @@ def best_first(pool: Sequence[Device]) -> tuple[Device, ...]:
     return ranked if all(isinstance(device, Gpu) for device in ranked) else ranked[:1]
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What `auto` is asked for; see `pick` for the fields."""
-
-    count: int
-    pool: Sequence[Device]
-    inventory: Inventory
-    options: Options
-
-    def candidates(self) -> tuple[list[Device], dict[Device, str]]:
-        return _candidates(self.count, self.pool, self.options)
-
-    def fit(self, one: Device, other: Device) -> bool:
-        """Return whether two devices can be picked together."""
-        if self.options.same_model and (one.name is UNKNOWN or one.name != other.name):
-            return False
-        return not self.options.near or self.inventory.are_near(one, other)
-
-    def why_apart(self, device: Device, picked: Iterable[Device]) -> str:
-        """Return in a few words why a device does not fit to those that are picked; empty where it does."""
-        if all(self.fit(device, one) for one in picked):
-            return ""
-        return " or ".join(
-            ["another model"] * self.options.same_model + ["not near these"] * self.options.near
-        )
-
-    def refusal(self, ranked: Sequence[Device], others: dict[Device, str]) -> ChoiceError:
-        """Return why not as many can be picked as are asked for: now, or at all."""
-        text = f"auto:{self.count}{self.options.filters}"
-        later = _usable(self.count, self.pool, self.options)
-        if not first_group(later, self.count, self.fit):
-            return ChoiceError(self._why_never(text, later))
-        holders = left_out({one: others[one] for one in later if one in others})
-        if len(ranked) >= self.count:
-            apart = f"{text}: no {self.count} of {_labels(ranked)} are {self._together}; not {holders}."
-            return NotFreeError(apart, holders)
-        in_order = {one: others[one] for one in self.pool if one in others}
-        return NotFreeError(why_too_few(text, self.count, ranked, in_order), holders)
-
-    def _why_never(self, text: str, usable: Sequence[Device]) -> str:
-        if len(usable) >= self.count:
-            return f"{text}: no {self.count} of {_labels(usable)} are {self._together}."
-        if self.options.model and not any(is_model(one, self.options.model) for one in self.pool):
-            names = {device.name for device in self.pool if device.name is not UNKNOWN}
-            given = option("model", self.options.model)
-            return f"{given} fits no GPU here: there is {listed(sorted(names), 'none')}."
-        size = None if self.options.min_free is None else read_size(self.options.min_free)
-        totals = [device.memory_total for device in self.pool if device.memory_total is not UNKNOWN]
-        if size is not None and totals and size > max(totals):
-            most = bytes_text(max(totals))
-            return (
-                f"{option('min_free', self.options.min_free)} is more than any GPU here has: at most {most}."
-            )
-        if self.count > 1 and not usable and mig_instances(tuple(self.pool)):
-            why = "all are split by MIG; try auto, which takes one instance"
-            return f"{text} asks for {self.count}, and {why}."
-        return why_too_few(text, self.count, usable, {})
-
-    @property
-    def _together(self) -> str:
-        link = "XGMI" if self.inventory.vendors == ("amd",) else "NVLink"
-        return " and ".join(
-            ["of one model"] * self.options.same_model
-            + [f"linked by {link} or by one PCIe switch"] * self.options.near
-        )
+def _refusal(
+    count: int,
+    pool: Sequence[Device],
+    options: Options,
+    ranked: Sequence[Device],
+    others: dict[Device, str],
+) -> ChoiceError:
+    """Return why not as many can be picked as are asked for: now, or at all."""
+    text = f"auto:{count}{options.filters}"
+    later = _usable(count, pool, options)
+    if len(later) < count:
+        return ChoiceError(_why_never(text, count, pool, options, later))
+    holders = left_out({one: others[one] for one in later if one in others})
+    in_order = {one: others[one] for one in pool if one in others}
+    return NotFreeError(why_too_few(text, count, ranked, in_order), holders)
 
 
-def _labels(devices: Iterable[Device]) -> str:
-    return listed(device.label for device in devices)
+def _why_never(
+    text: str, count: int, pool: Sequence[Device], options: Options, usable: Sequence[Device]
+) -> str:
+    if options.model and not any(is_model(one, options.model) for one in pool):
+        names = {device.name for device in pool if device.name is not UNKNOWN}
+        return f"{option('model', options.model)} fits no GPU here: there is {listed(sorted(names), 'none')}."
+    size = None if options.min_free is None else read_size(options.min_free)
+    totals = [device.memory_total for device in pool if device.memory_total is not UNKNOWN]
+    if size is not None and totals and size > max(totals):
+        most = bytes_text(max(totals))
+        return f"{option('min_free', options.min_free)} is more than any GPU here has: at most {most}."
+    if count > 1 and not usable and mig_instances(tuple(pool)):
+        return f"{text} asks for {count}, and all are split by MIG; try auto, which takes one instance."
+    return why_too_few(text, count, usable, {})
 
 
 def _candidates(
@@ -196,9 +148,7 @@ def _usable(count: int, pool: Sequence[Device], options: Options) -> list[Device
     def could_fit(device: Device) -> bool:
         if options.model is not None and not is_model(device, options.model):
             return False
-        is_small = size is not None and device.memory_total is not UNKNOWN and device.memory_total < size
-        # NVML has no utilization of a MIG instance.
-        return not is_small and not (options.max_util is not None and isinstance(device, MigInstance))
+        return size is None or device.memory_total is UNKNOWN or device.memory_total >= size
 
     usable: list[Device] = [one for one in pool if isinstance(one, Gpu) and not why_unusable(one)]
     if count == 1:

@@ -1,4 +1,4 @@
-"""The bounds that `auto` keeps to: `--min-free 20GB`, `--max-util 10`, `--model A100`."""
+"""The bounds that `auto` keeps to: `--min-free 20GB`, `--model A100`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check_filters", "is_model", "why_not"]
 
-_ALL = 100  # percent
-
 
 def check_filters(options: Options) -> None:
     """Check that the bounds can be read.
@@ -37,9 +35,6 @@ def check_filters(options: Options) -> None:
         raise ChoiceError(f"{option('min_free', options.min_free)} is {what}; try {better}.")
     if options.model is not None and not isinstance(options.model, str):
         raise ChoiceError(f"{option('model', options.model)} is not a name; try {option('model', 'A100')}.")
-    if options.max_util is not None and _percent(options.max_util) is None:
-        given = option("max_util", options.max_util)
-        raise ChoiceError(f"{given} is not 0 to 100 percent; try {option('max_util', 10)}.")
 
 
 def why_not(device: Device, options: Options) -> str:
@@ -54,11 +49,6 @@ def why_not(device: Device, options: Options) -> str:
             return "its free memory is not known"
         if status.memory_free < (read_size(options.min_free) or 0):
             return f"{bytes_text(status.memory_free)} free, and not {size_as_typed(options.min_free)}"
-    if options.max_util is not None:
-        if status.utilization is UNKNOWN:
-            return "its utilization is not known"
-        if status.utilization > (_percent(options.max_util) or 0):
-            return f"{status.utilization} % utilization"
     return ""
 
 
@@ -78,8 +68,3 @@ def is_model(device: Device, model: str) -> bool:
 
 def _words(name: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", name.lower())
-
-
-def _percent(figure: str | float) -> float | None:
-    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?)\s*%?", str(figure).strip())
-    return float(match[1]) if match and float(match[1]) <= _ALL else None

@@ -20,7 +20,7 @@ Order = Literal["pci", "fastest"]
 
 _MEMORY = re.compile(r"(.*?)( --growth)?(?: --memory-limit ([\w.]{1,20}(?: \w{1,5})?))?", re.DOTALL)
 # Those that go with `auto`; the first one with GPUs that are named, too.
-_FILTERS = ("only_free", "min_free", "max_util", "model", "same_model", "near")
+_FILTERS = ("only_free", "min_free", "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,8 @@ class Options:
         uses, and fails where there are not enough.
     min_free
         It takes GPUs with so much free memory: "20GB", or a number of bytes.
-    max_util
-        And with at most so much utilization, in percent.
     model
         And with these words in their names: "A100".
-    same_model, near
-        And all of one model; and each two linked by NVLink, XGMI or one PCIe switch.
     no_claim
         Do not claim the GPUs.
 
@@ -60,10 +56,7 @@ class Options:
     memory_limit: str | int | None = None
     only_free: bool = False
     min_free: str | int | None = None
-    max_util: str | float | None = None
     model: str | None = None
-    same_model: bool = False
-    near: bool = False
     no_claim: bool = False
 
     def __str__(self) -> str:
@@ -88,7 +81,7 @@ class Options:
     @property
     def of_named(self) -> Options:
         """Those of them that go with GPUs that are named."""
-        return replace(self, min_free=None, max_util=None, model=None, same_model=False, near=False)
+        return replace(self, min_free=None, model=None)
 
     def _is_given(self, name: str) -> bool:
         value = getattr(self, name)
@@ -111,10 +104,7 @@ class WaitOptions(TypedDict, total=False):
     growth: bool
     memory_limit: str | int | None
     min_free: str | int | None
-    max_util: str | float | None
     model: str | None
-    same_model: bool
-    near: bool
     no_claim: bool
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -11,14 +10,11 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.text import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from gpu_magic.devices.model import Device
 
-__all__ = ["Fit", "Standing", "first_group", "is_comparable", "rank", "standing"]
-
-# Whether two devices can be picked together.
-Fit = Callable[["Device", "Device"], bool]
+__all__ = ["Standing", "is_comparable", "rank", "standing"]
 
 
 class Standing(IntEnum):
@@ -71,36 +67,6 @@ def rank(devices: Iterable[Device], preferred: frozenset[str] = frozenset()) -> 
 
 def _last(figure: float | Unknown) -> float:
     return math.inf if figure is UNKNOWN else figure
-
-
-def first_group(ranked: Sequence[Device], count: int, fits: Fit) -> tuple[Device, ...]:
-    """Return the best devices, of which each two fit together; none where there are not so many.
-
-    A group of free devices is better than any with one that is in use, and so on; of these the first in rank.
-    """
-    for worst in Standing:
-        good = [device for device in ranked if standing(device) <= worst]
-        if len(good) >= count and (group := _group(good, count, fits, ())):
-            return group
-    return ()
-
-
-def _group(
-    ranked: Sequence[Device],
-    count: int,
-    fits: Fit,
-    chosen: tuple[Device, ...],
-) -> tuple[Device, ...]:
-    """Return what is chosen with as many more as are missing; none where that can't be."""
-    if len(chosen) == count:
-        return chosen
-    for place, device in enumerate(ranked):
-        rest = [other for other in ranked[place + 1 :] if fits(device, other)]
-        if len(chosen) + 1 + len(rest) < count:
-            continue
-        if group := _group(rest, count, fits, (*chosen, device)):
-            return group
-    return ()
 
 
 def is_comparable(device: Device) -> bool:

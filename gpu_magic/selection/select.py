@@ -173,7 +173,7 @@ def select_among(
     if isinstance(request, Named):
         return _named(request, inventory)
     if isinstance(request, Auto):
-        return pick(request.count, pool, inventory)[0]
+        return pick(request.count, pool)[0]
     return _everything(pool, inventory)
 
 
@@ -268,7 +268,7 @@ def _picked(
     if rank and len(shared) != request.count:  # else each rank was given its own
         share, why = take_share(request.count, shared, rank, options)
         return share, (why,)
-    picked, why = pick(request.count, pool, allotment.inventory, options, held)
+    picked, why = pick(request.count, pool, options, held)
     return picked, (why,)
 
 

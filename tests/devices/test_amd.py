@@ -11,7 +11,7 @@ import pytest
 
 from gpu_magic.devices.amd_limits import Throttling
 from gpu_magic.devices.unknown import UNKNOWN
-from tests.machine import AMD_CARDS, CARDS, GIB, IN_CONTAINER, Card, Driver, amd_environment, environment
+from tests.machine import AMD_CARDS, CARDS, GIB, IN_CONTAINER, Driver, amd_environment, environment
 from tests.programs.runner import Runner
 
 if TYPE_CHECKING:
@@ -171,40 +171,6 @@ def test_a_look_long_after_another_says_nothing_of_now() -> None:
     looks = [(0.0, 100), (600.0, 200), (601.0, 300)]
     found = [throttling.look(dict.fromkeys(names, count), now) for now, count in looks]
     assert found == [UNKNOWN, UNKNOWN, ("power limit", "heat")]
-
-
-def linked(*links: tuple[int, int]) -> tuple[Card, ...]:
-    """Return GPUs at these switches, and in these groups of XGMI."""
-    return tuple(replace(card, switch=a, nvlink=b) for card, (a, b) in zip(AMD_CARDS, links, strict=False))
-
-
-def test_xgmi_and_one_pcie_switch_are_near_and_links_over_a_cpu_are_not(ask: Ask) -> None:
-    amd = Driver(linked((-1, 5), (0, -2), (0, 5), (1, -2)))
-    assert ask("near", amd=amd) == [["amd", 0, 2], ["amd", 1, 2]]
-
-
-def test_a_lost_gpu_of_amds_is_near_none_and_hides_none(ask: Ask) -> None:
-    amd = Driver(linked((-1, 1), (-1, 1), (-1, 1), (-1, 1)))
-    assert ask("near", amd=amd.losing(1)) == [["amd", 0, 2], ["amd", 0, 3], ["amd", 2, 3]]
-
-
-def test_a_library_that_hangs_makes_no_gpus_near(ask: Ask) -> None:
-    amd = Driver(linked((-1, 1), (-1, 1)), hangs=(("amdsmi_topo_get_link_type", 0, 3600.0),))
-    assert ask("near", amd=amd) == []
-
-
-def test_numbers_of_two_vendors_are_not_mixed_up(ask: Ask) -> None:
-    nvidia = Driver(tuple(replace(card, nvlink=1) for card in CARDS[:2]))
-    amd = Driver(linked((-1, -1), (-1, 7), (-1, 7)))
-    assert ask("near", amd=amd, nvidia=nvidia) == [["amd", 1, 2], ["nvidia", 0, 1]]
-
-
-def test_auto_takes_two_that_are_linked_by_xgmi(ask: Ask) -> None:
-    amd = Driver(linked((-1, -1), (-1, 7), (-1, -1), (-1, 7)))
-    assert ask("chosen_near", "auto:2", amd=amd) == ["GPU 1", "GPU 3"]
-    assert ask("chosen_near", "amd:auto:2", amd=amd, nvidia=Driver(CARDS)) == ["AMD GPU 1", "AMD GPU 3"]
-    (why,) = ask("chosen_near", "auto:2", amd=AMD)
-    assert why.endswith("are linked by XGMI or by one PCIe switch.")
 
 
 def test_the_table_is_one_with_rocm_smis_numbers(ask: Ask) -> None:

@@ -64,7 +64,6 @@ def test_the_stand_ins_have_what_is_called() -> None:
 
 def in_c(machine: Machine) -> Driver:
     """Return a simulated machine as it is now, for the pretend library."""
-    links = sorted({gpu.model.name for gpu in machine.gpus})
 
     def card(gpu: SimulatedGpu) -> Card:
         processes = tuple((one.pid, one.memory, one.work) for one in gpu.processes)
@@ -80,8 +79,6 @@ def in_c(machine: Machine) -> Driver:
             processes=processes,
             mig=tuple(Instance(one.uuid, one.name, one.memory, one.memory_used) for one in gpu.mig),
             mode=getattr(pynvml, f"NVML_COMPUTEMODE_{gpu.compute_mode.upper()}"),
-            switch=gpu.index // 2,
-            nvlink=links.index(gpu.model.name),
             minor=gpu.minor,
             energy=gpu.energy,
             reserved=gpu.reserved,

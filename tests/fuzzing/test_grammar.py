@@ -45,14 +45,10 @@ SIZES = st.builds(
     st.sampled_from(["GB", "GiB", "MB", "%", "m", "h30m", ""]),
 )
 OPTIONS = st.one_of(
-    st.sampled_from(
-        ["--force", "--growth", "--near", "--same-model", "--only-free", "--no-claim", "--ask", "--o", "--"]
-    ),
+    st.sampled_from(["--force", "--growth", "--only-free", "--no-claim", "--ask", "--o", "--"]),
     st.builds(
         "{}{}{}".format,
-        st.sampled_from(
-            ["--min-free", "--memory-limit", "--max-util", "--wait", "--model", "--by", "--order", "--m"]
-        ),
+        st.sampled_from(["--min-free", "--memory-limit", "--wait", "--model", "--by", "--order", "--m"]),
         st.sampled_from([" ", "=", "  ", ""]),
         st.one_of(SIZES, st.sampled_from(["A100", "T4", "index", "uuid", "pci", "fastest"]), ODD),
     ),

@@ -67,7 +67,7 @@ def test_a_saved_choice_is_applied_once_with_its_options(kernel: Kernel) -> None
 
 
 def test_what_auto_has_picked_within_bounds_is_applied(kernel: Kernel) -> None:
-    save(kernel, request="auto:2", options="only_free=True, min_free='20GB', same_model=True")
+    save(kernel, request="auto:2", options="only_free=True, min_free='20GB'")
     kernel.restart()
     assert "cuda:1 = GPU" in kernel.run("%load_ext gpu_magic").stdout
 

@@ -51,7 +51,6 @@ def test_nothing_is_given_in_an_empty_line(magic: str) -> None:
         ("%gpus", "1 --wait 30 min --growth", {"wait": "30 min", "growth": True, "request": "1"}),
         ("%gpus", "--wait 1h 30m 1", {"wait": "1h 30m", "request": "1"}),
         ("%gpus", "--wait 1h 1", {"wait": "1h", "request": "1"}),
-        ("%gpus", "auto --max-util 10 %", {"max_util": "10 %", "request": "auto"}),
         ("%gpu_fit", "model --batch 64 d", {"batch": "64", "request": "model d"}),
         ("%gpu_fit", "model eval", {"request": "model eval"}),
         ("%gpu_tasks", "wait", {"request": "wait"}),

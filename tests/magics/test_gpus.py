@@ -327,7 +327,6 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%gpus --dry-run ", {"1", "all"}, {"--by"}),
         ("%gpus auto --wait ", {"30m"}, {"pyproject.toml", "1"}),
         ("%gpus auto --min-free 1", {"16GB"}, {"8GB"}),
-        ("%gpus auto --max-util ", {"10"}, {"tests/"}),
         ("%gpu_launch --gpus 2,", {"0", "7"}, {"2", "auto"}),
         ("%gpu_launch ", {"torchrun", "accelerate", "deepspeed"}, {"0"}),
         ("%gpu_time ", {"on", "off", "report"}, {"0", "abs"}),

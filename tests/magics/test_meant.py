@@ -82,8 +82,6 @@ def test_force_is_suggested_for_nothing_else(magic: str, word: str) -> None:
         ("%gpus", "--memory_free", "--min-free"),
         ("%gpus", "--timeout", "--wait"),
         ("%gpus", "--limit", "--memory-limit"),
-        ("%gpus", "--util", "--max-util"),
-        ("%gpus", "--utilization", "--max-util"),
         ("%gpus", "--uuid", "--by uuid"),
         ("%gpus", "--allow-growth", "--growth"),
         ("%gpus", "--num-gpus", "%gpus auto:2"),

@@ -84,10 +84,6 @@ class Card:
         MIG instances; with at least one of them, MIG mode is on.
     mode
         The compute mode, as NVML numbers them: 0 is Default, 2 Prohibited, 3 Exclusive_Process.
-    switch, nvlink
-        Which PCIe switch it is at, and which GPUs it is linked with by NVLink, or by XGMI if it is AMD's:
-        those with the same number; -1 is a switch, or no link, of its own. A `nvlink` of -2 is XGMI that
-        leads to a CPU.
     minor
         The number of its device file, 2 for /dev/nvidia2 and for /dev/dri/renderD130; None: its index.
     hip
@@ -117,8 +113,6 @@ class Card:
     processes: tuple[tuple[int, int | None] | tuple[int, int | None, int], ...] = ()
     mig: tuple[Instance, ...] = ()
     mode: int = 0
-    switch: int = -1
-    nvlink: int = -1
     minor: int | None = None
     hip: int | None = None
     throttled: int | None = None
@@ -135,7 +129,6 @@ class Card:
         return [
             f"gpu {self.uuid} {self.bus_id} {' '.join(map(_figure, figures))} {life} {self.name}",
             f"mode {self.mode}",
-            f"link {self.switch} {self.nvlink}",
             *([] if self.minor is None else [f"file {self.minor}"]),
             f"hip {_figure(self.hip)}",
             f"slow {' '.join(map(_figure, (self.throttled, *self.samples)))}",

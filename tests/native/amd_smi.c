@@ -14,7 +14,7 @@
 
 enum { SUCCESS, INVALID = 1, NOT_SUPPORTED = 2, OUT_OF_RESOURCES = 15, NOT_INITIALIZED = 32, NO_DATA = 40 };
 enum { NAME = 256, WATTS_ALLOWED = 750 };
-enum { PCIE = 1, XGMI = 2, FIRST_RENDER = 128 };
+enum { FIRST_RENDER = 128 };
 
 typedef void *Handle;
 typedef struct { uint64_t function : 3, device : 5, bus : 8, domain : 48; } Bdf;
@@ -265,21 +265,6 @@ int amdsmi_get_gpu_metrics_info(Handle handle, Metrics *out)
     for (int i = 0; i < 6; i++)
         if (card->samples[i] >= 0)
             out->samples[i] = (uint64_t)card->samples[i];
-    return SUCCESS;
-}
-
-/* As the library counts: 1 hop by a link of their own, 2 by a CPU. One for a PCIe switch is not seen in it yet. */
-int amdsmi_topo_get_link_type(Handle handle, Handle other, uint64_t *hops, uint32_t *type)
-{
-    struct state again;
-    struct card *to;
-    LOOK;
-    if ((code = look(&again, &to, other, __func__)))
-        return code;
-    int is_xgmi = card->nvlink != -1 && card->nvlink == to->nvlink;
-    int is_near = is_xgmi ? card->nvlink >= 0 : card->switch_number >= 0 && card->switch_number == to->switch_number;
-    *hops = is_near ? 1 : 2;
-    *type = is_xgmi ? XGMI : PCIE;
     return SUCCESS;
 }
 

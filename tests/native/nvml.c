@@ -442,37 +442,6 @@ int nvmlDeviceGetProcessUtilization(Device device, Work *out, unsigned *count, u
     return !found ? NOT_FOUND : found > room || !out ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
-/* Of two GPUs that are looked at at one moment. */
-static int look_at_two(struct view *one, struct view *other, Device first, Device second, const char *function)
-{
-    int code = look_at_gpu(one, first, function);
-    return code ? code : look_at_gpu(other, second, function);
-}
-
-int nvmlDeviceGetP2PStatus(Device first, Device second, unsigned what, unsigned *out)
-{
-    enum { NVLINK = 2, OK = 0, NOT_LINKED = 5 };
-    struct view one, other;
-    int code = look_at_two(&one, &other, first, second, __func__);
-    if (code)
-        return code;
-    int linked = one.card->nvlink >= 0 && one.card->nvlink == other.card->nvlink;
-    *out = what == NVLINK && linked ? OK : NOT_LINKED;
-    return SUCCESS;
-}
-
-int nvmlDeviceGetTopologyCommonAncestor(Device first, Device second, unsigned *out)
-{
-    enum { SINGLE = 10, SYSTEM = 50 };
-    struct view one, other;
-    int code = look_at_two(&one, &other, first, second, __func__);
-    if (code)
-        return code;
-    int same = one.card->switch_number >= 0 && one.card->switch_number == other.card->switch_number;
-    *out = same ? SINGLE : SYSTEM;
-    return SUCCESS;
-}
-
 /* The numbers of a MIG instance's parts, in its GPU: each is a GPU instance with one compute instance. */
 int nvmlDeviceGetGpuInstanceId(Device device, unsigned *out)
 {

@@ -55,7 +55,7 @@ struct card {
     char uuid[TEXT], bus_id[32], name[TEXT];
     long long total, used, util, temperature, milliwatts, energy, throttled, samples[6];
     long long reserved, capability[2], cores, clock, reasons;
-    int lost, mode, minor, switch_number, nvlink, hip, process_count, instance_count;
+    int lost, mode, minor, hip, process_count, instance_count;
     struct process processes[PROCESSES];
     struct instance instances[INSTANCES];
 };
@@ -182,8 +182,6 @@ static inline int read_line(struct state *state, const char *line)
         return read_instance(card, rest);
     if (strcmp(word, "mode") == 0)
         return card && sscanf(rest, "%d", &card->mode) == 1;
-    if (strcmp(word, "link") == 0)
-        return card && sscanf(rest, "%d %d", &card->switch_number, &card->nvlink) == 2;
     if (strcmp(word, "file") == 0)
         return card && sscanf(rest, "%d", &card->minor) == 1;
     if (strcmp(word, "energy") == 0)

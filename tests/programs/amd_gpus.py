@@ -13,7 +13,7 @@ import gpu_magic
 from gpu_magic.devices.amd_binding import find_amdsmi
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.process.session import current
-from gpu_magic.process.view import read_for_auto, read_limits
+from gpu_magic.process.view import read_limits
 
 
 def inventory() -> dict[str, Any]:
@@ -55,20 +55,6 @@ def slowdowns(*looks: list[int]) -> list[Any]:
         new.replace(state)
         found.append(limits()[1])
     return found
-
-
-def near() -> list[Any]:
-    """Return which GPUs are near each other."""
-    session = current()
-    return sorted(map(list, read_for_auto(session, near=True).near))
-
-
-def chosen_near(text: str) -> list[str]:
-    """Return the labels of the GPUs that are chosen, or why none are."""
-    try:
-        return [device.label for device in gpu_magic.choose(text, near=True).devices]
-    except gpu_magic.ChoiceError as error:
-        return [str(error)]
 
 
 def lost_and_back(number: int) -> list[str]:

@@ -103,11 +103,6 @@ def answers() -> dict[str, Any]:
             else:
                 of_it = _answers_of(instance).items()
                 found |= {f"GPU {index}, instance {position}, {name}": answer for name, answer in of_it}
-        for other, another in enumerate(gpus[:index]):
-            links = _answer(pynvml.nvmlDeviceGetP2PStatus, gpu, another, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
-            found[f"GPU {index}, to {other}"] = [
-                links, _answer(pynvml.nvmlDeviceGetTopologyCommonAncestor, gpu, another)
-            ]  # fmt: skip
     pynvml.nvmlShutdown()
     return found
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_magic.devices.claim import Claim
-from gpu_magic.devices.model import Device, Gpu
+from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError, NotFreeError
@@ -23,7 +22,6 @@ from tests.selection.machines import GIB, UUIDS, gpu, machine, split
 
 if TYPE_CHECKING:
     from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Vendor
 
 CLAIM = Claim("maria", 0.0, 4711, "train.ipynb")
 
@@ -42,7 +40,7 @@ def kind(whole: Gpu, name: str, memory: int) -> Gpu:
 
 def picked(count: int, there: Inventory, **options: Any) -> list[int]:
     """Return the numbers of the GPUs that are picked."""
-    devices, _ = pick(count, there.devices, there, Options(**options))
+    devices, _ = pick(count, there.devices, Options(**options))
     return [device.index for device in devices if isinstance(device, Gpu)]
 
 
@@ -61,7 +59,7 @@ def test_the_larger_mig_instance_comes_before_the_smaller() -> None:
         for part, size in zip(whole.mig, (10, 40), strict=True)
     )
     there = machine(replace(whole, mig=(small, large)))
-    assert pick(1, there.devices, there)[0] == (large,)
+    assert pick(1, there.devices)[0] == (large,)
 
 
 def test_of_busy_gpus_the_most_free_memory_counts_and_then_the_least_utilization() -> None:
@@ -89,9 +87,9 @@ def test_what_another_process_has_claimed_is_not_picked() -> None:
 
 def test_asking_again_gives_the_same() -> None:
     there = machine(gpu(0), gpu(1), gpu(2))
-    assert pick(1, there.devices, there, held=frozenset({UUIDS[2]}))[0] == (there[2],)
+    assert pick(1, there.devices, held=frozenset({UUIDS[2]}))[0] == (there[2],)
     crowded = machine(gpu(0), gpu(1), gpu(2, 60, 90))  # but not one that others use by now
-    assert pick(1, crowded.devices, crowded, held=frozenset({UUIDS[2]}))[0] == (crowded[0],)
+    assert pick(1, crowded.devices, held=frozenset({UUIDS[2]}))[0] == (crowded[0],)
 
 
 def test_one_line_says_why_these_and_not_the_others() -> None:
@@ -113,9 +111,6 @@ def test_one_line_says_why_these_and_not_the_others() -> None:
         ({"min_free": 60 * GIB}, [0, 2]),  # exactly as much as is asked for is enough
         ({"min_free": 80 * GIB}, [2]),
         ({"min_free": 60 * GIB + 1}, [2]),
-        ({"max_util": "10"}, [0, 2]),
-        ({"max_util": 4}, [2]),
-        ({"max_util": 0}, [2]),
         ({"model": "A100"}, [0, 1, 2]),
         ({"model": "t4"}, [3]),
         ({"model": "tesla-T4", "min_free": "1GB"}, [3]),
@@ -134,7 +129,6 @@ def test_bounds_are_kept(options: dict[str, Any], numbers: list[int]) -> None:
     ("options", "says"),
     [
         ({"min_free": "lots"}, "--min-free lots is not a size; try --min-free 20GB"),
-        ({"max_util": "150"}, "not 0 to 100 percent"),
         ({"model": "H100"}, "--model H100 fits no GPU here: there is NVIDIA A100-SXM4-80GB"),
         (
             {"min_free": "75GB"},
@@ -155,41 +149,10 @@ def test_a_t400_is_no_t4() -> None:
 @pytest.mark.parametrize("text", ["0", "all", "none", "reset"])
 def test_bounds_go_with_auto_alone(text: str) -> None:
     with pytest.raises(
-        ChoiceError, match="--min-free 20GB --near goes with auto; try auto --min-free 20GB --near"
+        ChoiceError,
+        match="--min-free 20GB --model A100 goes with auto; try auto --min-free 20GB --model A100",
     ):
-        select(parse(text), machine(), (None, None), Options(min_free="20GB", near=True))
-
-
-def test_gpus_of_one_model() -> None:
-    there = machine(gpu(0), kind(gpu(1), "L4", 23), gpu(2, 60, 90), kind(gpu(3), "L4", 23))
-    assert picked(2, there, same_model=True) == [1, 3]  # both free, with less memory than GPU 0
-    with pytest.raises(ChoiceError, match=r"no 3 of .* are of one model"):
-        picked(3, there, same_model=True)
-
-
-def links(*pairs: tuple[int, int], vendor: Vendor = "nvidia") -> frozenset[tuple[Vendor, int, int]]:
-    return frozenset((vendor, *pair) for pair in pairs)
-
-
-def test_gpus_that_are_near() -> None:
-    there = replace(machine(gpu(0), gpu(1, 60, 90), gpu(2), gpu(3), gpu(4)), near=links((0, 1), (2, 4)))
-    assert picked(2, there, near=True) == [2, 4]
-    _, why = pick(2, there.devices, there, Options(near=True))
-    assert "GPU 0, GPU 1 and GPU 3 (not near these)" in why
-    with pytest.raises(ChoiceError, match=r"no 3 of .* are linked by NVLink or by one PCIe switch"):
-        picked(3, there, near=True)
-
-
-def test_amds_gpus_are_near_by_their_own_links_alone() -> None:
-    """Their numbers are also those of NVIDIA's GPUs beside them."""
-    amd = [replace(gpu(index), uuid=f"GPU-{index:016x}", vendor="amd") for index in range(3)]
-    there = replace(machine(*amd), near=links((1, 2), vendor="amd"))
-    assert picked(2, there, near=True) == [1, 2]
-    with pytest.raises(ChoiceError, match=r"no 3 of .* are linked by XGMI or by one PCIe switch"):
-        picked(3, there, near=True)
-    assert not replace(there, near=links((1, 2))).are_near(amd[1], amd[2])
-    beside = replace(machine(gpu(1), amd[2]), near=links((1, 2)) | links((1, 2), vendor="amd"))
-    assert not beside.are_near(beside[0], beside[1])
+        select(parse(text), machine(), (None, None), Options(min_free="20GB", model="A100"))
 
 
 # Machines where anything can be UNKNOWN.
@@ -216,7 +179,7 @@ def machines(draw: st.DrawFn) -> Inventory:
 @given(machines(), st.integers(1, 5))
 def test_auto_keeps_what_it_promises_on_any_machine(there: Inventory, count: int) -> None:
     try:
-        devices, why = pick(count, there.devices, there)
+        devices, why = pick(count, there.devices)
     except ChoiceError as error:
         assert "\n" not in str(error)
         return
@@ -229,44 +192,14 @@ def test_auto_keeps_what_it_promises_on_any_machine(there: Inventory, count: int
         assert not any(one.is_free for one in left)
 
 
-@given(machines(), st.integers(1, 3), st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4))))
-def test_a_group_is_found_where_there_is_one(
-    there: Inventory, count: int, pairs: set[tuple[int, int]]
-) -> None:
-    """Beside the search there is another one here, that tries every group."""
-    there = replace(there, near=links(*(pair for pair in pairs if pair[0] < pair[1])))
-    options = Options(near=True, same_model=True)
-
-    def fits(group: tuple[Device, ...]) -> bool:
-        return all(there.are_near(a, b) and a.name == b.name for a, b in combinations(group, 2))
-
-    def is_readable(one: Gpu) -> bool:
-        status = one.status
-        return any(
-            value is not UNKNOWN for value in (status.memory_used, status.processes, status.utilization)
-        )
-
-    open_to_all = [one for one in there if not one.status.claims]
-    assume(all(map(is_readable, open_to_all)))
-    groups = [group for group in combinations(open_to_all, count) if fits(group)]
-    try:
-        devices, _ = pick(count, there.devices, there, options)
-    except ChoiceError:
-        assert not groups
-        return
-    assert fits(devices)
-    if any(all(one.is_free for one in group) for group in groups):
-        assert all(device.is_free for device in devices)
-
-
 def test_a_free_mig_instance_comes_before_a_busy_gpu() -> None:
     whole = split(gpu(1))
     part = replace(whole.mig[0], status=GpuStatus(0, 40 * GIB, processes=()))
     there = machine(gpu(0, 50, 90), replace(whole, mig=(part,)))
-    devices, why = pick(1, there.devices, there)
+    devices, why = pick(1, there.devices)
     assert devices == (part,)
     assert why.endswith("is free; not picked: GPU 0 (in use).")
-    assert pick(1, machine(gpu(0), replace(whole, mig=(part,))).devices, there)[0] == (gpu(0),)
+    assert pick(1, machine(gpu(0), replace(whole, mig=(part,))).devices)[0] == (gpu(0),)
 
 
 @pytest.mark.parametrize("options", [{"min_free": "200GB"}, {"model": "H100"}])
@@ -282,16 +215,9 @@ def test_what_somebody_has_is_something_to_wait_for() -> None:
     instance = replace(whole.mig[0], name="NVIDIA A100 MIG 1g.10gb", status=status)
     there = machine(replace(whole, mig=(instance,)))
     with pytest.raises(NotFreeError, match="claimed by maria"):
-        pick(1, there.devices, there, Options(model="1g"))
+        pick(1, there.devices, Options(model="1g"))
 
 
-def test_only_gpus_that_fit_together_are_counted_as_free() -> None:
-    there = machine(kind(gpu(0), "L4", 23), gpu(1), gpu(2, 40, 90))
-    _, why = pick(2, there.devices, there, Options(same_model=True))
-    assert why.startswith("Only 1 GPU is free: GPU 1 and GPU 2 have the most free memory")
-
-
-def test_those_that_are_picked_are_counted_as_free_where_they_have_to_be_near() -> None:
-    there = replace(machine(gpu(0), gpu(1, 40, 90)), near=links((0, 1)))
-    _, why = pick(2, there.devices, there, Options(near=True))
-    assert why == "Only 1 GPU is free."
+def test_a_busy_gpu_with_exactly_the_memory_that_is_asked_for_is_something_to_wait_for() -> None:
+    with pytest.raises(NotFreeError):
+        picked(1, machine(claimed(gpu(0))), min_free=80 * GIB)

@@ -152,21 +152,6 @@ class SimulatedLibrary:
         clock._obj.value = gpu.model.clock  # noqa: SLF001
         return 0
 
-    def _nvmlDeviceGetP2PStatus(self, one: Any, other: Any, what: Any, answer: Any) -> int:
-        first, second = self._device(one), self._device(other)
-        if isinstance(first, SimulatedMig) or isinstance(second, SimulatedMig):
-            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        is_linked = first.model == second.model and first.model.has_nvlink
-        is_ok = is_linked and what == pynvml.NVML_P2P_CAPS_INDEX_NVLINK
-        answer._obj.value = pynvml.NVML_P2P_STATUS_OK if is_ok else pynvml.NVML_P2P_STATUS_NOT_SUPPORTED  # noqa: SLF001
-        return 0
-
-    def _nvmlDeviceGetTopologyCommonAncestor(self, one: Any, other: Any, level: Any) -> int:
-        first, second = ((_number(handle) - 1) // _HANDLES for handle in (one, other))
-        is_one_switch = first // 2 == second // 2
-        level._obj.value = pynvml.NVML_TOPOLOGY_SINGLE if is_one_switch else pynvml.NVML_TOPOLOGY_SYSTEM  # noqa: SLF001
-        return 0
-
     def _nvmlDeviceIsMigDeviceHandle(self, handle: Any, answer: Any) -> None:
         answer._obj.value = int(isinstance(self._device(handle), SimulatedMig))  # noqa: SLF001
 

@@ -30,9 +30,6 @@ class Model(NamedTuple):
         CUDA's compute capability, the number of CUDA cores, and their highest frequency in MHz.
     has_mig
         Whether MIG can split it.
-    has_nvlink
-        Whether NVLink links it with all others of its kind, as in a DGX; without it two and two share a PCIe
-        switch.
 
     """
 
@@ -43,30 +40,21 @@ class Model(NamedTuple):
     cores: int
     clock: int
     has_mig: bool = False
-    has_nvlink: bool = False
 
-
-_DATACENTER = {"has_mig": True, "has_nvlink": True}
 
 # Names and memory as nvidia-smi prints them for these cards; the rest as in NVIDIA's data sheets.
 CATALOGUE = {
-    "A100-40GB": Model(
-        "NVIDIA A100-SXM4-40GB", 40960 * MIB, 400, (8, 0), 6912, 1410, has_mig=True, has_nvlink=True
-    ),
-    "A100-80GB": Model(
-        "NVIDIA A100-SXM4-80GB", 81920 * MIB, 400, (8, 0), 6912, 1410, has_mig=True, has_nvlink=True
-    ),
-    "H100-80GB": Model(
-        "NVIDIA H100 80GB HBM3", 81559 * MIB, 700, (9, 0), 16896, 1980, has_mig=True, has_nvlink=True
-    ),
-    "H200": Model("NVIDIA H200", 143771 * MIB, 700, (9, 0), 16896, 1980, **_DATACENTER),
+    "A100-40GB": Model("NVIDIA A100-SXM4-40GB", 40960 * MIB, 400, (8, 0), 6912, 1410, has_mig=True),
+    "A100-80GB": Model("NVIDIA A100-SXM4-80GB", 81920 * MIB, 400, (8, 0), 6912, 1410, has_mig=True),
+    "H100-80GB": Model("NVIDIA H100 80GB HBM3", 81559 * MIB, 700, (9, 0), 16896, 1980, has_mig=True),
+    "H200": Model("NVIDIA H200", 143771 * MIB, 700, (9, 0), 16896, 1980, has_mig=True),
     "L4": Model("NVIDIA L4", 23034 * MIB, 72, (8, 9), 7424, 2040),
     "L40S": Model("NVIDIA L40S", 46068 * MIB, 350, (8, 9), 18176, 2520),
     "RTX-3090": Model("NVIDIA GeForce RTX 3090", 24576 * MIB, 350, (8, 6), 10496, 2100),
     "RTX-4090": Model("NVIDIA GeForce RTX 4090", 24564 * MIB, 450, (8, 9), 16384, 3105),
     "RTX-A6000": Model("NVIDIA RTX A6000", 49140 * MIB, 300, (8, 6), 10752, 2100),
     "T4": Model("Tesla T4", 15360 * MIB, 70, (7, 5), 2560, 1590),
-    "V100-32GB": Model("Tesla V100-SXM2-32GB", 32768 * MIB, 300, (7, 0), 5120, 1530, has_nvlink=True),
+    "V100-32GB": Model("Tesla V100-SXM2-32GB", 32768 * MIB, 300, (7, 0), 5120, 1530),
 }
 
 _COMPONENT = re.compile(r"(?:([0-9]{1,9})x)?([A-Za-z0-9-]+?)(?:\(([\w.,]+)\))?")

@@ -70,12 +70,12 @@ TARGETS = (
         "what is typed after %gpus",
         tuple(
             "auto auto:2 all none reset amd: smi: 0-2 1,3 2:1 GPU- MIG- MIG-GPU- /1/0 GPU-8f3a GPU-c0ffee00 MIG-41b7 "
-            "--by --order --growth --memory-limit --only-free --min-free --max-util --model --same-model --near "
+            "--by --order --growth --memory-limit --only-free --min-free --model "
             "--wait --no-claim --force --ask --end uuid index pci fastest 8GB GiB 30m 1h30m A100 T4 10% # = , ;".split()
         ),
         (
             "\n\n1,3",
-            "x\n0,1\nauto:2 --min-free 20GB --max-util 10 --model A100",
+            "x\n0,1\nauto:2 --min-free 20GB --model A100",
             "xx\n\nMIG-41b7 --by uuid",
             "xxxxxx\n\namd:1 --order pci",
             "xxxxx\n0,1\n1,0 --growth --memory-limit 8 GB",
