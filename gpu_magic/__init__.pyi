@@ -21,7 +21,6 @@ from gpu_magic.api.placing import to_cpu as to_cpu
 from gpu_magic.api.placing import to_gpu as to_gpu
 from gpu_magic.api.processes import end_process as end_process
 from gpu_magic.api.processes import my_processes as my_processes
-from gpu_magic.api.running import attach_cluster as attach_cluster
 from gpu_magic.api.running import cluster as cluster
 from gpu_magic.api.running import launch as launch
 from gpu_magic.api.running import map as map  # noqa: A004 - it is `gpu_magic.map`

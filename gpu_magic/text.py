@@ -64,7 +64,6 @@ STYLE = """
 & .gm-chosen td:first-child{box-shadow:inset 3px 0 var(--gm-blue)}
 & .gm-used-by{white-space:normal;min-width:24ch}
 & .gm-facts td{white-space:normal}
-& .gm-host th{color:var(--gm-soft);font-weight:600;padding-top:10px}
 & .gm-facts tr{border:0}& .gm-facts th,& .gm-facts td{padding:1px 8px}
 & p{margin:2px 8px}& .gm-title{color:var(--gm-soft)}
 """.replace("\n", "").replace("&", ".gpu-magic.gpu-magic.gpu-magic")

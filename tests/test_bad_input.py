@@ -219,7 +219,6 @@ def test_a_clock_is_nothing_else() -> None:
         *(
             (call, "cluster=5 is no cluster; try engines = gpu_magic.cluster(), and then cluster=engines.")
             for call in (
-                lambda: gpu_magic.gpus(cluster=5),  # type: ignore[call-overload]
                 lambda: gpu_magic.devices_of(cluster=5),  # type: ignore[call-overload]
                 lambda: gpu_magic.gpu_free(cluster=5),  # type: ignore[call-overload]
             )

@@ -49,7 +49,6 @@ REFUSED = [
     "gpu_magic.launch(5)",
     "gpu_magic.launch(['false']).wait()",
     "gpu_magic.cluster(9)",
-    "gpu_magic.attach_cluster('nobody')",
     "gpu_magic.map(print, [1])",
     "gpu_magic.gpu_time().usage",
 ]

@@ -64,7 +64,6 @@ NAMES = [
     "Task",
     "UNKNOWN",
     "ask",
-    "attach_cluster",
     "choose",
     "cluster",
     "devices_of",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from gpu_magic.display.gpus import Gpus
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.display.choice import Choice
-    from gpu_magic.display.hosts import HostGpus
-    from gpu_magic.engines.cluster import Cluster
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.outcome import Outcome
     from gpu_magic.selection.options import By, Order
@@ -29,39 +27,18 @@ if TYPE_CHECKING:
 __all__ = ["choice_of", "choose", "gpus", "guard", "panel"]
 
 
-@overload
-def gpus() -> Gpus: ...
-
-
-@overload
-def gpus(*, cluster: Cluster) -> HostGpus: ...
-
-
 @public
-def gpus(*, cluster: Cluster | None = None) -> Gpus | HostGpus:
+def gpus() -> Gpus:
     """Return the machine's GPUs: an `Inventory` that shows itself as a table.
-
-    Parameters
-    ----------
-    cluster
-        Return those of all hosts of this cluster, by host.
 
     Returns
     -------
     Gpus
         One `Gpu` for each physical GPU, in nvidia-smi's order, with figures of now (bytes, percent, degrees
-        Celsius, watts; UNKNOWN where the driver gives none), and what this process can see of them. With
-        `cluster`, a mapping from each host's name to its GPUs.
+        Celsius, watts; UNKNOWN where the driver gives none), and what this process can see of them.
 
     """
-    if cluster is None:
-        return Gpus.of(take_snapshot(current()))
-    from gpu_magic.display.hosts import HostGpus
-    from gpu_magic.engines.cluster import check_cluster
-    from gpu_magic.engines.hosts import read_hosts
-
-    check_cluster(cluster)
-    return HostGpus(read_hosts(cluster))
+    return Gpus.of(take_snapshot(current()))
 
 
 @public

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpu_magic.devices.model import Gpu, MigInstance
-    from gpu_magic.display.hosts import ByEngine
+    from gpu_magic.display.by_engine import ByEngine
     from gpu_magic.display.memory import Devices, Freed, Where
     from gpu_magic.engines.cluster import Cluster
     from gpu_magic.placement.budget import Budget
@@ -291,7 +291,7 @@ def _shell() -> Any:
 
 def _by_engine(cluster: Cluster, function: Callable[..., Result], *given: object) -> ByEngine[Result]:
     """Call a function of this module in the engines that run nothing."""
-    from gpu_magic.display.hosts import ByEngine
+    from gpu_magic.display.by_engine import ByEngine
     from gpu_magic.engines.cluster import check_cluster
 
     check_cluster(cluster)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpu_magic.launching.task import Task
     from gpu_magic.process.task import BackgroundTask
 
-__all__ = ["attach_cluster", "cluster", "launch", "map", "tasks"]
+__all__ = ["cluster", "launch", "map", "tasks"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -159,7 +159,6 @@ def cluster(
     *,
     count: int | None = None,
     force: bool = False,
-    keep: bool = False,
     profile: str | None = None,
 ) -> Cluster:
     """Start one IPython engine for each GPU, which sees that GPU alone; return when all have answered.
@@ -176,8 +175,6 @@ def cluster(
         How many of them, the first ones; None: all. With a profile, how many engines.
     force
         Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
-    keep
-        Let them go on when this process ends; another one can attach them.
     profile
         An IPython profile that says how ipyparallel starts engines: by ssh, Slurm, PBS and others.
 
@@ -202,37 +199,15 @@ def cluster(
     _check_count("cluster", count)
     check_none()
     if profile is not None:
-        if gpus is not None or force or keep:
+        if gpus is not None or force:
             raise ClusterError("A profile says which engines there are: it goes with -n and nothing else.")
         return _used(start_profile(profile, count))
     if is_client(gpus):
-        if count is not None or force or keep:
+        if count is not None or force:
             raise ClusterError("All engines of a client are used, as they are: it goes with no options.")
         return _used(join(gpus, Others()))
     wanted = None if gpus is None else normalize_request(gpus)
-    return _used(start(current(), wanted, count, force=force, keep=keep))
-
-
-@public
-def attach_cluster(name: str = "") -> Cluster:
-    """Use the engines that another process has started with `cluster(keep=True)`, and that have outlived it.
-
-    Parameters
-    ----------
-    name
-        Which, where there are several: the error says what they are called.
-
-    Raises
-    ------
-    ClusterError
-        There are none, or several; or this process uses a cluster already.
-
-    """
-    from gpu_magic.engines.current import check_none
-    from gpu_magic.engines.start import attach
-
-    check_none()
-    return _used(attach(current(), name))
+    return _used(start(current(), wanted, count, force=force))
 
 
 def _used(made: Cluster) -> Cluster:

@@ -25,19 +25,16 @@ class ProcessNames:
     ----------
     processes
         All that are shown.
-    ours
-        The owner of those of this process and its descendants.
 
     """
 
-    def __init__(self, processes: Iterable[GpuProcess], ours: str = "this kernel") -> None:
-        self._ours = ours
+    def __init__(self, processes: Iterable[GpuProcess]) -> None:
         paths = {process.notebook for process in processes if process.notebook}
         self._notebooks = {path: _shortest(path, paths) for path in paths}
 
     def line(self, process: GpuProcess) -> str:
         """Return `maria: train.py, 59.6 GiB, for 3 h`; of this user's own, `you: train.ipynb, …`."""
-        owner = self._ours if process.mine else "you" if process.is_own else process.owner
+        owner = "this kernel" if process.mine else "you" if process.is_own else process.owner
         memory = "?" if process.memory is UNKNOWN else bytes_text(process.memory)
         facts = [self.name(process), memory]
         if process.age is not UNKNOWN and not process.mine:

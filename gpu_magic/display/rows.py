@@ -98,18 +98,9 @@ class Row:
         return self.visible_as.startswith("cuda:") and self.usage != "problem"
 
 
-def rows(snapshot: Snapshot, ours: str = "this kernel") -> Iterator[Row]:
-    """Return a row for each GPU in nvidia-smi's order, each followed by its MIG instances.
-
-    Parameters
-    ----------
-    snapshot
-        The machine.
-    ours
-        The owner of the processes that are ours.
-
-    """
-    names = ProcessNames(_processes(snapshot), ours)
+def rows(snapshot: Snapshot) -> Iterator[Row]:
+    """Return a row for each GPU in nvidia-smi's order, each followed by its MIG instances."""
+    names = ProcessNames(_processes(snapshot))
     for gpu in snapshot.gpus:
         yield _gpu_row(gpu, snapshot, names)
         for instance in gpu.mig:

@@ -7,7 +7,7 @@ a user) are escaped in HTML, and have no control characters in text.
 from __future__ import annotations
 
 import html
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.nvml_calls import NO_LIBRARY
@@ -18,7 +18,7 @@ from gpu_magic.process.guard import runtime_of
 from gpu_magic.text import html_block, printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.unknown import Unknown
@@ -29,9 +29,7 @@ __all__ = [
     "Column",
     "as_html",
     "as_text",
-    "html_table",
     "problem_text",
-    "text_table",
     "title",
 ]
 
@@ -85,7 +83,7 @@ COLUMNS = (
 
 def as_text(snapshot: Snapshot) -> str:
     """Return the table as text, for a terminal."""
-    table = text_table({"": rows(snapshot)}, _columns(snapshot))
+    table = _text_table(rows(snapshot), _columns(snapshot))
     return "\n".join([title(snapshot), *table, *_footer_text(snapshot)])
 
 
@@ -96,27 +94,14 @@ def _columns(snapshot: Snapshot) -> Sequence[Column]:
     return [column._replace(heading=column.heading.replace("kernel", "process")) for column in COLUMNS]
 
 
-def text_table(groups: Mapping[str, Iterable[Row]], columns: Sequence[Column] = COLUMNS) -> list[str]:
-    """Return the lines of a table; none where it has no rows.
-
-    Parameters
-    ----------
-    groups
-        Its rows, by the heading that they stand under.
-    columns
-        Its columns.
-
-    """
-    lines = {heading: list(_text_cells(of_group, columns)) for heading, of_group in groups.items()}
-    if not any(lines.values()):
+def _text_table(rows: Iterable[Row], columns: Sequence[Column] = COLUMNS) -> list[str]:
+    """Return the lines of a table; none if it has no rows."""
+    lines = list(_text_cells(rows, columns))
+    if not lines:
         return []
     first = tuple(column.heading for column in columns)
-    widths = [max(map(len, texts)) for texts in zip(first, *chain(*lines.values()), strict=True)]
-    table = [_text_line(first, widths, columns)]
-    for heading, of_group in lines.items():
-        table += [heading] * bool(heading)
-        table += [_text_line(line, widths, columns) for line in of_group]
-    return table
+    widths = [max(map(len, texts)) for texts in zip(first, *lines, strict=True)]
+    return [_text_line(line, widths, columns) for line in (first, *lines)]
 
 
 def _text_cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[tuple[str, ...]]:
@@ -140,22 +125,18 @@ def as_html(snapshot: Snapshot) -> str:
         for name, text in _facts(snapshot)
     )
     facts = f"<table class='gm-facts'><tbody>{facts}</tbody></table>" if facts else ""
-    table = html_table({"": rows(snapshot)}, _columns(snapshot))
+    table = _html_table(rows(snapshot), _columns(snapshot))
     return html_block(title(snapshot), table + facts, _notes(snapshot))
 
 
-def html_table(groups: Mapping[str, Iterable[Row]], columns: Sequence[Column] = COLUMNS) -> str:
-    """Return a table as HTML, as `text_table` does as text; empty where it has no rows."""
-    found = {heading: list(of_group) for heading, of_group in groups.items()}
-    if not any(found.values()):
+def _html_table(rows: Iterable[Row], columns: Sequence[Column] = COLUMNS) -> str:
+    """Return a table as HTML, as `_text_table` does as text; empty if it has no rows."""
+    found = list(rows)
+    if not found:
         return ""
     head = "".join(f"<th{_css(column)}>{column.heading}</th>" for column in columns)
-    marks_visible = not all(row.is_visible for row in chain(*found.values()))  # all is no choice to mark
-    body = ""
-    for heading, of_group in found.items():
-        if heading:
-            body += f"<tr class='gm-host'><th colspan='{len(columns)}'>{html.escape(heading)}</th></tr>"
-        body += "".join(_html_row(row, columns, marks_visible=marks_visible) for row in of_group)
+    marks_visible = not all(row.is_visible for row in found)  # all is no choice to mark
+    body = "".join(_html_row(row, columns, marks_visible=marks_visible) for row in found)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

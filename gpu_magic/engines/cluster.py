@@ -277,7 +277,6 @@ class Cluster:
                 self._check_start(number, deadline)
             answer = reply.get()
             self.engines[number] = replace(self.engines[number], host=answer.host, process=answer.process)
-        self._starter.note_ready(self.engines.values())
 
     def _check_controller(self) -> None:
         """Raise ClusterError where the controller has ended: whoever asks it waits for ever."""

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_magic.engines.adopted import Adopted
-from gpu_magic.engines.kept import Kept, KeptEngine, save
 from gpu_magic.engines.ranks import Meeting, rank_variables
 from gpu_magic.engines.starter import CONTROLLER, Starter
 from gpu_magic.errors import ClusterError
@@ -23,7 +19,8 @@ from gpu_magic.launching.guardian import send
 from gpu_magic.launching.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from gpu_magic.engines.engine import Engine
     from gpu_magic.selection.select import Selection
@@ -49,12 +46,6 @@ class LocalProcesses(Starter):
     ----------
     parts
         The GPUs of each engine, in the order of their numbers.
-    meeting
-        Of their ranks.
-    files
-        The folder for what they write.
-    outlives
-        Whether they go on when this process ends.
 
     Attributes
     ----------
@@ -67,58 +58,23 @@ class LocalProcesses(Starter):
     is_here = True
     can_restart = True
 
-    def __init__(
-        self, parts: Sequence[Selection], meeting: Meeting, files: RunFolder | Path, *, outlives: bool
-    ) -> None:
-        self._parts, self._meeting, self._outlives = parts, meeting, outlives
-        self._files = files  # they go with it, unless it is kept
-        self._folder = files if isinstance(files, Path) else files.path
+    def __init__(self, parts: Sequence[Selection]) -> None:
+        self._parts, self._meeting = parts, Meeting.on_one_host(len(parts))
+        self._files = RunFolder()
+        self._folder = self._files.path
         self._security = self._folder / "security"
         self._causes = Causes(self._folder)
         self.codes: dict[int, int | None] = {}
-        self._running: dict[int, tuple[Guarded | Adopted, threading.Thread]] = {}
+        self._running: dict[int, tuple[Guarded, threading.Thread]] = {}
         self._expected: set[int] = set()  # those that are being ended
-
-    @classmethod
-    def start_all(cls, parts: Sequence[Selection], *, outlives: bool = False) -> LocalProcesses:
-        """Start a controller, and an engine for each part."""
-        files = RunFolder()
-        (files.path / "security").mkdir(mode=0o700)
-        made = cls(
-            parts, Meeting.on_one_host(len(parts)), files.keep() if outlives else files, outlives=outlives
-        )
+        self._security.mkdir(mode=0o700)
         try:
-            made._start_controller()
+            self._start_controller()
             for number in range(len(parts)):
-                made.start(number)
+                self.start(number)
         except BaseException:  # an interrupt, too
-            made.end()
+            self.end()
             raise
-        return made
-
-    @classmethod
-    def adopt(cls, kept: Kept, parts: Sequence[Selection]) -> LocalProcesses:
-        """Take over the processes of a cluster that was kept."""
-        made = cls(parts, kept.meeting, kept.folder, outlives=True)
-        for number, guardian in kept.guardians.items():
-            made._watch(number, Adopted(guardian))
-        return made
-
-    def note_ready(self, engines: Iterable[Engine]) -> None:
-        """Write down what another process needs to take them over, where they outlive this one."""
-        if not self._outlives:
-            return
-        guardians = {number: one.guardian for number, (one, _) in self._running.items()}
-        kept = [
-            KeptEngine(
-                tuple(str(device.uuid) for device in engine.devices),
-                dict(self._parts[engine.number].variables),
-                engine.host,
-                engine.process,
-            )
-            for engine in engines
-        ]
-        save(Kept(self._folder, self._meeting, guardians, tuple(kept)))
 
     def start(self, number: int) -> None:
         """Start an engine, also in the place of one that has ended."""
@@ -163,8 +119,6 @@ class LocalProcesses(Starter):
             The controller has not come.
 
         """
-        if (self._security / _ENGINES).exists():  # that of a cluster that was kept
-            return self._security / _FOR_CLIENTS
         deadline = time.monotonic() + _WAIT
         while not all(map(_is_whole, (self._security / _FOR_CLIENTS, self._security / _FOR_ENGINES))):
             self.check(*range(len(self._parts)))
@@ -205,20 +159,19 @@ class LocalProcesses(Starter):
             self.log(number),
             str(self._folder),
             linger=_LINGER,
-            outlives=self._outlives,
         )
         self.codes.pop(number, None)
         self._expected.discard(number)
         self._watch(number, guarded)
 
-    def _watch(self, number: int, one: Guarded | Adopted) -> None:
+    def _watch(self, number: int, one: Guarded) -> None:
         thread = threading.Thread(
             target=self._follow, args=(number, one), name=f"gpu_magic engine {number}", daemon=True
         )
         self._running[number] = one, thread
         thread.start()
 
-    def _follow(self, number: int, one: Guarded | Adopted) -> None:
+    def _follow(self, number: int, one: Guarded) -> None:
         while not one.has_ended:
             one.read_report()
             if (one.code is not None or one.has_ended) and number not in self.codes:
@@ -272,7 +225,7 @@ class LocalProcesses(Starter):
             guarded.end()
         for _, thread in self._running.values():
             thread.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._files.remove()
 
 
 def _is_whole(file: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Starts a cluster on this machine, or finds one that has outlived its kernel."""
+"""Starts a cluster on this machine."""
 
 from __future__ import annotations
 
@@ -9,24 +9,21 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.claims.held import Claims
 from gpu_magic.engines.cluster import Cluster
 from gpu_magic.engines.engine import Engine
-from gpu_magic.engines.kept import find_kept
 from gpu_magic.engines.processes import LocalProcesses
 from gpu_magic.errors import ClusterError
 from gpu_magic.launching.devices import divide, pick
 from gpu_magic.log import logger
 from gpu_magic.process.view import read_machine
-from gpu_magic.selection.select import Selection, vendor_of
 from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from gpu_magic.devices.model import Device
-    from gpu_magic.engines.kept import Kept
     from gpu_magic.process.session import Session
+    from gpu_magic.selection.select import Selection
 
-__all__ = ["Client", "attach", "import_ipyparallel", "is_client", "start"]
+__all__ = ["Client", "import_ipyparallel", "is_client", "start"]
 
 Client = Any  # ipyparallel's, which has no types
 
@@ -34,9 +31,7 @@ _CONTROLLER = 60.0  # seconds that it may take to answer
 _log = logger("engines")
 
 
-def start(
-    session: Session, gpus: str | None, count: int | None, *, force: bool = False, keep: bool = False
-) -> Cluster:
+def start(session: Session, gpus: str | None, count: int | None, *, force: bool = False) -> Cluster:
     """Start one engine for each GPU; return when all of them have answered.
 
     Parameters
@@ -49,8 +44,6 @@ def start(
         How many of these, the first ones; None: all.
     force
         Allow GPUs outside what this process was started with.
-    keep
-        Let them go on when this process ends.
 
     Raises
     ------
@@ -62,21 +55,22 @@ def start(
     claims = Claims("engines", session.access)
     try:
         parts = divide(pick(session, gpus, count, force=force, claims=claims))
-        return _start(session, ipyparallel, parts, keep=keep)
+        return _start(session, ipyparallel, parts)
     finally:  # the engines have claimed them
         claims.release()
 
 
-def _start(session: Session, ipyparallel: Any, parts: Sequence[Selection], *, keep: bool) -> Cluster:
+def _start(session: Session, ipyparallel: Any, parts: Sequence[Selection]) -> Cluster:
     is_simulated = bool(read_machine(session).simulated)
     engines = [
         Engine(number, _devices(part), is_simulated=is_simulated, claims=session.claims.are_wanted)
         for number, part in enumerate(parts)
     ]
-    processes = LocalProcesses.start_all(parts, outlives=keep)
+    processes = LocalProcesses(parts)
     cluster = None
     try:
-        cluster = Cluster(_client(ipyparallel, processes.connection_file()), engines, processes)
+        client = ipyparallel.Client(str(processes.connection_file()), timeout=_CONTROLLER)
+        cluster = Cluster(client, engines, processes)
         processes.let_engines_come()
         cluster.begin()
     except BaseException:  # an interrupt, too
@@ -85,49 +79,6 @@ def _start(session: Session, ipyparallel: Any, parts: Sequence[Selection], *, ke
     devices = [device.label for engine in engines for device in engine.devices]
     _log.info("Started %s on %s", counted(len(engines), "engine"), listed(devices))
     return cluster
-
-
-def attach(session: Session, name: str) -> Cluster:
-    """Use a cluster that another process has started, and that has outlived it.
-
-    Parameters
-    ----------
-    session
-        This process's.
-    name
-        Which; empty where there is only one.
-
-    Raises
-    ------
-    ClusterError
-        There is none, or there are several.
-
-    """
-    ipyparallel = import_ipyparallel()
-    kept = _find(name)
-    machine = read_machine(session)
-    by_uuid = {device.uuid: device for device in machine.devices}
-    engines, parts = [], []
-    for number, one in enumerate(kept.engines):
-        devices = tuple(by_uuid[uuid] for uuid in one.uuids if uuid in by_uuid)
-        engines.append(Engine(number, devices, one.host, one.process, bool(machine.simulated)))
-        parts.append(Selection(devices, one.variables, (), vendor_of(devices)))
-    processes = LocalProcesses.adopt(kept, parts)
-    return Cluster(_client(ipyparallel, processes.connection_file()), engines, processes)
-
-
-def _find(name: str) -> Kept:
-    found = find_kept()
-    if not found:
-        raise ClusterError("No engines were kept: %gpu_cluster --keep starts some that outlive the kernel.")
-    if named := [kept for kept in found if kept.name == name or (not name and len(found) == 1)]:
-        return named[0]
-    names = [f"%gpu_cluster attach {kept.name} ({counted(len(kept.engines), 'engine')})" for kept in found]
-    raise ClusterError(f"Several clusters were kept: {listed(names)}.")
-
-
-def _client(ipyparallel: Any, connection_file: Path) -> Any:
-    return ipyparallel.Client(str(connection_file), timeout=_CONTROLLER)
 
 
 def import_ipyparallel() -> Any:

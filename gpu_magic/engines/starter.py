@@ -10,7 +10,7 @@ from gpu_magic.engines.engine import capitalized
 from gpu_magic.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gpu_magic.engines.engine import Engine
 
@@ -34,7 +34,7 @@ class Starter(ABC):
     is_here
         Whether all engines are known to run on this machine.
     can_restart
-        Whether single engines can be started anew. `start`, `check` and `note_ready` are for these alone.
+        Whether single engines can be started anew. `start` and `check` are for these alone.
 
     """
 
@@ -77,9 +77,6 @@ class Starter(ABC):
     def has_no_controller(self) -> bool:
         """Whether the controller is known to have ended: it never answers then."""
         return False
-
-    def note_ready(self, engines: Iterable[Engine]) -> None:  # noqa: B027 - most kinds have no use for it
-        """Take note of all engines, when some of them have become ready."""
 
     def note_gone(self, number: int) -> None:
         """Take note that the controller no longer has an engine."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.engines.hosts import read_hosts
+from gpu_magic.engines.introduction import read_gpus
 from gpu_magic.process.view import read_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device
@@ -64,12 +64,13 @@ def read_status(cluster: Cluster, session: Session) -> list[EngineStatus]:
 
 def _devices(cluster: Cluster, session: Session) -> Iterator[tuple[tuple[str, str], Device]]:
     """Yield all that can be read now, each with its host and its UUID."""
-    inventories: Mapping[str, Inventory]
+    inventories: list[tuple[str, Inventory]]
     if cluster.is_here:
-        inventories = {next(iter(cluster.engines.values())).host: read_machine(session)}
+        inventories = [(next(iter(cluster.engines.values())).host, read_machine(session))]
     else:
-        inventories = read_hosts(cluster).snapshots
-    for host, inventory in inventories.items():
+        read = cluster.ask(read_gpus).results
+        inventories = [(cluster.engines[number].host, inventory) for number, inventory in read.items()]
+    for host, inventory in inventories:
         yield from (((host, str(device.uuid)), device) for device in inventory.devices)
 
 

@@ -40,8 +40,6 @@ class Guarded:
         Whether it reads what this process would.
     linger
         For how many seconds what it has started may go on after its end.
-    outlives
-        Whether it goes on when this process ends.
 
     Attributes
     ----------
@@ -69,7 +67,6 @@ class Guarded:
         *,
         has_input: bool = False,
         linger: float = 0.0,
-        outlives: bool = False,
     ) -> None:
         if not hasattr(os, "pidfd_open"):
             raise LaunchError("Commands can be launched on Linux alone.")
@@ -81,8 +78,7 @@ class Guarded:
         self._unread = b""
         control, self._control = os.pipe()
         self._report, report = os.pipe()
-        parent = 0 if outlives else os.getpid()
-        words = [str(parent), str(control), str(report), logs, str(linger), *command]
+        words = [str(os.getpid()), str(control), str(report), logs, str(linger), *command]
         try:
             with nullcontext() if output is None else output.open("ab") as file:
                 self._process = subprocess.Popen(

@@ -103,8 +103,8 @@ class Guardian:
         self.ended = 0.0  # when the command has ended
         self.is_ending = False
         self.signals: list[tuple[float, int]] = []  # to be sent, and when
-        self.parent = os.pidfd_open(int(parent)) if int(parent) else None
-        if int(parent) not in (0, os.getppid()):
+        self.parent = os.pidfd_open(int(parent))
+        if int(parent) != os.getppid():
             raise ProcessLookupError
 
     def run(self) -> int:
@@ -119,8 +119,7 @@ class Guardian:
         # Not `select`, which takes no descriptor above 1023: these have the numbers of the launching process.
         watched = select.poll()
         for descriptor in (self.control, self.parent, woken):
-            if descriptor is not None:
-                watched.register(descriptor, select.POLLIN)
+            watched.register(descriptor, select.POLLIN)
         is_alone = False
         while self.is_anything_left():
             is_over = self.is_ending or self.status is not None
@@ -136,9 +135,8 @@ class Guardian:
                     self.end(signal.SIGINT if asked == b"i" else signal.SIGTERM)
                     continue
                 watched.unregister(self.control)
-                if self.parent is not None:
-                    is_alone = True  # a process that ends closes its files before it is known to have ended
-                    self.end(signal.SIGTERM)
+                is_alone = True  # a process that ends closes its files before it is known to have ended
+                self.end(signal.SIGTERM)
         if is_alone:
             remove(self.logs)
         return os.waitstatus_to_exitcode(self.status or 0) & 0xFF

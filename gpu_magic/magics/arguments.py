@@ -59,7 +59,6 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--force": FLAG,
         "--restart": FLAG,
         "--strict": FLAG,
-        "--cluster": FLAG,
         "--mine": FLAG,
         "--end": TEXT,
         "--kill": FLAG,
@@ -111,13 +110,13 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--force": FLAG,
         "--dry-run": FLAG,
     },
-    "%gpu_cluster": {"--count": WORD, "--profile": WORD, "--keep": FLAG, "--force": FLAG},
+    "%gpu_cluster": {"--count": WORD, "--profile": WORD, "--force": FLAG},
     "%gpu_tasks": {"--wait": FLAG, "--stop": FLAG},
 }
 # The words that a magic knows besides what it is about.
 WORDS = {
     "%gpus": tuple(REQUESTS),
-    "%gpu_cluster": ("attach", "restart", "stop"),
+    "%gpu_cluster": ("restart", "stop"),
     "%gpu_time": ("on", "off", "report"),
 }
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "python")

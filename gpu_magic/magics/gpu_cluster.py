@@ -47,12 +47,9 @@ class GpuClusterMagic:
         %gpu_cluster restart 2   end engine 2, whatever it does, and start it anew; without a number, start
                                  those anew that have ended
         %gpu_cluster stop        end all of them
-        %gpu_cluster attach      use engines that another kernel has started with --keep; where there are
-                                 several, attach NAME: without one it lists them
 
         --profile slurm -n 16    have ipyparallel start engines as this IPython profile says, by ssh or Slurm:
                                  those of one host divide the GPUs that they were given there
-        --keep                   let them go on when this kernel ends
         --force                  allow GPUs outside those that the kernel was started with
 
         What runs in them is ipyparallel's: %%px runs a cell in each, and %autopx all cells; and
@@ -85,7 +82,6 @@ class GpuClusterMagic:
         cluster = gpu_magic.cluster(
             options.request or None,
             count=count,
-            keep=options.keep,
             force=options.force,
             profile=options.profile,
         )
@@ -96,9 +92,6 @@ class GpuClusterMagic:
             is_chosen = bool(options.request) or count is not None or variables_now().name_gpus
             for note in gpu_notes(devices, instead, is_chosen=is_chosen):
                 print(note)
-
-    def _attach(self, name: str) -> None:
-        print(gpu_magic.attach_cluster(name))
 
     def _show(self) -> None:
         display(EngineTable(read_status(current_cluster(), current())))
@@ -125,6 +118,6 @@ def _engines(text: str) -> list[int]:
 
 
 def _check_alone(word: str, options: SimpleNamespace) -> None:
-    given = [name for name in ("count", "force", "keep", "profile") if getattr(options, name)]
+    given = [name for name in ("count", "force", "profile") if getattr(options, name)]
     if given:
         raise ClusterError(f"%gpu_cluster {word} takes no options.")

@@ -12,10 +12,9 @@ from IPython.display import display
 import gpu_magic
 from gpu_magic.api.fitting import named_values
 from gpu_magic.display.refusal import RefusalBlock
-from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
 from gpu_magic.magics import asking, magics_of, own_processes
-from gpu_magic.magics.arguments import read, refusal
+from gpu_magic.magics.arguments import read
 from gpu_magic.magics.expansion import expand, refuse_names
 from gpu_magic.magics.news import say_news
 from gpu_magic.magics.waiting_line import WaitingLine
@@ -51,7 +50,6 @@ class GpusMagic:
         %gpus none         hide every GPU
         %gpus reset        back to what the kernel was started with
         %gpus {n}          a variable, or any expression
-        %gpus --cluster    show the GPUs of all hosts that engines run on: see %gpu_cluster
         %gpus --mine       show your own processes on the GPUs: other notebooks, scripts, this kernel; and
                            what they have claimed
         %gpus --end 4711   end one of them, also one that only claims GPUs, by its number or its name, after a
@@ -108,11 +106,9 @@ class GpusMagic:
             if any(of_asking.values()):
                 asking.ask_or_answer(of_asking, options.pop("request"), text, options)
                 return
-            request, of_cluster = options.pop("request"), options.pop("cluster")
-            if of_cluster and request:
-                raise refusal(f"--cluster shows GPUs and chooses none: %gpus {request} chooses here.")
+            request = options.pop("request")
             if not request:
-                display(gpu_magic.gpus(cluster=current_cluster()) if of_cluster else gpu_magic.gpus())
+                display(gpu_magic.gpus())
                 return
             options["strict"] |= is_strict
             with warnings.catch_warnings():

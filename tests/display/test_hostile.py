@@ -27,7 +27,6 @@ from gpu_magic.display.engines import EngineTable
 from gpu_magic.display.fallback import display_with_fallback
 from gpu_magic.display.fit import Fit
 from gpu_magic.display.gpus import Gpus
-from gpu_magic.display.hosts import HostGpus
 from gpu_magic.display.own_processes import OwnProcesses
 from gpu_magic.display.rank_folds import RankFolds
 from gpu_magic.display.refusal import RefusalBlock
@@ -35,7 +34,6 @@ from gpu_magic.display.usage import quiet_text
 from gpu_magic.display.usage_chart import quiet_html, usage_html
 from gpu_magic.display.usage_history import History
 from gpu_magic.engines.engine import Engine
-from gpu_magic.engines.hosts import Hosts
 from gpu_magic.engines.status import EngineStatus
 from gpu_magic.fitting.fit import Prediction
 from gpu_magic.fitting.verdict import Room
@@ -179,10 +177,6 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "the simulated machine": lambda text, _: gpus(simulated=text),
     "the driver's version": lambda text, _: gpus(driver_version=text),
     "CUDA's version": lambda text, _: gpus(cuda_version=text),
-    "a host's name": lambda text, _: HostGpus(Hosts({text: gpus()}, ())),
-    "a GPU's name on a host": lambda text, _: HostGpus(Hosts({"node-a": gpus(gpu(text))}, ())),
-    "a host's problem": lambda text, _: HostGpus(Hosts({"node-a": gpus(problem=text)}, ())),
-    "why a host was not read": lambda text, _: HostGpus(Hosts({"node-a": gpus()}, (text,))),
     "an engine's host": lambda text, _: engines(Engine(0, (gpu(),), text)),
     "an engine's GPU": lambda text, _: engines(Engine(0, (gpu(text),), "node-a")),
     "one's own process": lambda text, _: mine(own(text)),

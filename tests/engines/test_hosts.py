@@ -127,43 +127,6 @@ def busy(client: Any, number: int, folder: Path) -> Iterator[None]:
         until(lambda: not client.queue_status(number)["queue"])  # the controller learns of it later
 
 
-def test_the_gpus_of_all_hosts_are_one_table(cluster: Cluster) -> None:
-    hosts = gpu_magic.gpus(cluster=cluster)
-    assert {host: len(machine) for host, machine in hosts.items()} == {A: 4, B: 4}
-    table = columns(repr(hosts))
-    assert table[0] == ["GPU", "Name", "Memory", "Util", "Temp", "Power", "In engines", "Used by"]
-    assert [line[0].partition(" ·")[0] for line in table[1:]] == [A, *"0123", B, *"0123"]
-    assert [line[-2] for line in table[2:6]] == [
-        "cuda:0 of engine 0",
-        "cuda:1 of engine 0",
-        "cuda:0 of engine 1",
-        "cuda:1 of engine 1",
-    ]
-    assert [line[-2] for line in table[7:]] == [
-        "not visible",
-        "cuda:1 of engine 2",
-        "not visible",
-        "cuda:0 of engine 2",
-    ]
-
-
-def test_a_notebook_shows_the_hosts_as_headings_in_one_table(cluster: Cluster) -> None:
-    html = gpu_magic.gpus(cluster=cluster)._repr_html_()
-    assert html.count("<table>") == 1
-    assert html.count("<th colspan='8'>") == 2
-    assert html.count("<td class='gm-visible-as'>cuda:") == 6
-
-
-def test_what_a_busy_engine_alone_could_read_is_unknown(
-    client: Any, cluster: Cluster, tmp_path: Path
-) -> None:
-    with busy(client, 2, tmp_path):
-        *table, note = columns(repr(gpu_magic.gpus(cluster=cluster)))
-    assert [line[0].partition(" ·")[0] for line in table[1:]] == [A, *"0123", B, "1", "3"]
-    assert {line[2] for line in table[-2:]} == {"? / 24.0 GiB"}
-    assert note == ["! Engine 2 (GPU 3 and GPU 1 on 127.0.0.2) is busy, and could not be asked."]
-
-
 def test_another_engine_of_the_host_reads_for_a_busy_one(
     client: Any, cluster: Cluster, tmp_path: Path
 ) -> None:

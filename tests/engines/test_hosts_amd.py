@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import gpu_magic
-from gpu_magic import ClusterError
-from gpu_magic.engines.with_gpus import engines_with
-from gpu_magic.process.session import current
 from tests.engines.hosts import on_host, started
-from tests.engines.test_hosts import columns, variable
+from tests.engines.test_hosts import variable
 from tests.machine import AMD_CARDS, CARDS, Driver, amd_environment, environment
 
 if TYPE_CHECKING:
@@ -75,79 +71,3 @@ def test_each_engine_gets_the_variable_of_its_vendor(client: Any, cluster: Clust
     del cluster
     assert variable(client, "HIP_VISIBLE_DEVICES") == ["1,0", "2,3", "3,1", None, "-1", "1,0,2,3"]
     assert variable(client, "CUDA_VISIBLE_DEVICES") == [None, None, None, "0,1", "0,1", ""]
-
-
-def test_the_table_of_all_hosts_shows_them_as_amds(cluster: Cluster) -> None:
-    hosts = gpu_magic.gpus(cluster=cluster)
-    assert {host: machine.vendors for host, machine in hosts.items()} == {
-        A: ("amd",),
-        B: ("amd",),
-        C: ("nvidia",),
-        D: ("nvidia", "amd"),
-    }
-    assert [hosts[host].kernel.vendor for host in (A, C)] == ["amd", "nvidia"]
-    table = columns(repr(hosts))
-    there = [(line[0], line[1], line[-2]) for line in table[1:] if len(line) > 1]
-    kind = "AMD Instinct MI300X"
-    assert there[:4] == [
-        ("0", kind, "cuda:0 of engine 0"),
-        ("1", kind, "cuda:1 of engine 0"),
-        ("2", kind, "cuda:0 of engine 1"),
-        ("3", kind, "cuda:1 of engine 1"),
-    ]
-    assert [(number, where) for number, name, where in there[-4:] if name == kind] == [
-        (f"amd:{index}", f"cuda:{index} of engine 5") for index in range(4)
-    ]
-    assert "driver 6.12.12" in repr(hosts)
-
-
-@pytest.mark.parametrize(
-    ("typed", "numbers"),
-    [
-        ("amd:0", [0, 2, 5]),
-        ("0", [0, 2, 3, 4]),
-        ("amd:all", [0, 1, 2, 5]),
-        ("all", [0, 1, 2, 3, 4, 5]),
-        ("GPU-2c0f", [1, 5]),
-    ],
-)
-def test_engines_are_named_by_their_gpus(cluster: Cluster, typed: str, numbers: list[int]) -> None:
-    assert [engine.number for engine in engines_with(cluster, current(), typed)] == numbers
-
-
-def start_hip() -> None:
-    """Start ROCm in an engine, on all GPUs that it was given."""
-    import ctypes
-
-    ctypes.CDLL("libhsa-runtime64.so.1").hsa_init()
-
-
-def test_where_rocm_has_been_initialized_the_engine_is_named_and_nothing_is_changed(
-    native_amd: Path, tmp_path: Path, join: Callable[[Any], Cluster]
-) -> None:
-    there = amd_host(A, native_amd, tmp_path)
-    with started(tmp_path, there, there) as client:
-        client[:].apply_sync(current_reader)  # it watches from here on
-        client[1].apply_sync(start_hip)
-        with pytest.raises(ClusterError) as caught:
-            join(client)
-        assert variable(client, "HIP_VISIBLE_DEVICES") == [None, None]
-    said = str(caught.value)
-    assert said.startswith("Engine 1 on 127.0.0.1 can't be given GPU 2 and GPU 3: ROCm was initialized there")
-    assert said.endswith("and let it have its GPU before anything starts ROCm there.")
-
-
-def current_reader() -> None:
-    """Have gpu_magic look at the machine."""
-    gpu_magic.gpus()
-
-
-def test_engines_whose_gpus_overlap_are_told_amds_variable(
-    native_amd: Path, tmp_path: Path, join: Callable[[Any], Cluster]
-) -> None:
-    one, other = (amd_host(A, native_amd, tmp_path, HIP_VISIBLE_DEVICES=value) for value in ("2,3", "0,2"))
-    with started(tmp_path, one, other) as client, pytest.raises(ClusterError) as caught:
-        join(client)
-    assert str(caught.value).endswith(
-        "which overlap: give all engines of a host the same HIP_VISIBLE_DEVICES, or each its own GPUs."
-    )

@@ -52,7 +52,6 @@ def test_every_promise_holds_for_long_inputs(name: str) -> None:
         ("expressions", "f\nx" + ".a" * _LONG),
         ("expressions", "\n" + "[" * _LONG),
         ("kept-choice", "[" * _LONG),
-        ("kept-cluster", "[" * _LONG),
         ("messages", "[" * _LONG),
     ],
 )

@@ -231,11 +231,6 @@ def test_engines_have_amds_gpus_in_the_chosen_order(start_amd: StartAmd) -> None
     for number, gpu, hip in ((0, 3, 3), (1, 1, 0)):
         shown = f"[stdout:{number} = AMD GPU {gpu} {kind}] CUDA_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES={hip} "
         assert shown in reply.shown
-    table = kernel.run("%gpus --cluster").text
-    rows = {line.split()[0]: line for line in table.splitlines() if "MI300X" in line or "A100" in line}
-    assert "cuda:0 of engine 0" in rows["amd:3"]
-    assert "cuda:0 of engine 1" in rows["amd:1"]
-    assert "not visible" in rows["0"]
 
 
 FIND_ENGINES = """

@@ -191,34 +191,6 @@ def test_px_without_engines_is_one_line(kernel: Kernel) -> None:
     )
 
 
-def test_engines_that_are_kept_are_found_by_another_kernel(
-    start_kernel: Callable[..., Kernel], tmp_path: Path
-) -> None:
-    mark = f"{uuid4()}"
-    first = start_kernel(MARK=mark, TMPDIR=str(tmp_path))
-    assert first.run("%load_ext gpu_magic\n%gpu_cluster --keep 2,0").stdout.startswith(
-        "2 engines: 0 = GPU 2 "
-    )
-    first.run("%%px\nimport os\nkept = os.environ['RANK'] * 3")
-    first.run("import os, threading; threading.Timer(0.1, os.kill, (os.getpid(), 9)).start()")
-    until(lambda: not first.is_alive())
-    second = start_kernel(TMPDIR=str(tmp_path))
-    second.run("%load_ext gpu_magic")
-    attached = second.run("%gpu_cluster attach").stdout
-    assert attached == "2 engines: 0 = GPU 2 (NVIDIA A100-SXM4-80GB), 1 = GPU 0 (NVIDIA A100-SXM4-80GB)\n"
-    assert "'000'" in (reply := second.run("%%px\nkept")).shown
-    assert "'111'" in reply.shown
-    second.run("%%px --targets 1\nimport os; os.kill(os.getpid(), 9)")
-    assert second.run("%gpu_cluster restart").stdout.startswith("1 = GPU 0 ")
-    assert "[stdout:1 = GPU 0 (NVIDIA A100-SXM4-80GB)] 0 1 2" in second.run(f"%%px\n{MASK}").shown
-    assert second.run("%gpu_cluster stop").stdout == "2 engines ended.\n"
-    assert not marked(mark)
-    assert second.run("%gpu_cluster attach").stderr == (
-        "UsageError: No engines were kept: %gpu_cluster --keep starts some that outlive the kernel.\n"
-    )
-    assert not list(tmp_path.glob("gpu_magic-*"))
-
-
 def test_an_interrupt_while_engines_start_leaves_nothing(
     start_kernel: Callable[..., Kernel], tmp_path: Path
 ) -> None:

@@ -117,5 +117,4 @@ def test_a_command_without_a_place_for_its_output_is_not_started(kernel: Kernel)
     said(kernel, "import os, tempfile; tempfile.tempdir = os.environ['HOME']")
     for line in ("%gpu_launch --gpus 2 true", "%gpu_cluster 2,0"):
         assert said(kernel, line).startswith(NO_PLACE)
-    assert said(kernel, "%gpu_cluster attach").startswith("UsageError: No engines were kept")
     assert said(kernel, "%gpu_tasks").startswith("Nothing was started")

@@ -1,13 +1,10 @@
-"""What is kept over the end of a process: a choice for the next start of a kernel, and engines that go on."""
+"""What is kept over the end of a process: a choice for the next start of a kernel."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-from gpu_magic.engines.kept import Kept, KeptEngine, read_kept
 from gpu_magic.errors import ChoiceError
-from gpu_magic.launching.guardian import read_stat
 from gpu_magic.restart.saved_choice import read_saved
 from gpu_magic.selection.memory import plan_memory
 from gpu_magic.selection.options import Options
@@ -39,27 +36,7 @@ def check_kept_choice(data: bytes) -> None:
     assert set(devices) <= set(MACHINES[0].devices)
 
 
-def check_kept_cluster(data: bytes) -> None:
-    """Check the record of a cluster: it is one that can be looked for, or none."""
-    kept = read_kept(data, Path("/tmp/gpu_magic-kept"))
-    if kept is None:
-        return
-    assert isinstance(kept, Kept)
-    for pid, start in [*kept.guardians.values(), *(engine.process for engine in kept.engines)]:
-        assert type(pid) is int
-        assert type(start) is str
-        read_stat(pid)
-    for engine in kept.engines:
-        assert isinstance(engine, KeptEngine)
-        assert all(isinstance(uuid, str) for uuid in engine.uuids)
-
-
 CHOICE = {"kernel": _KERNEL, "saved": _NOW, "request": "none", "options": {}}
-_CLUSTER = {
-    "meeting": {"address": "127.0.0.1", "torch": 1, "jax": 2, "tensorflow": ["a:1"]},
-    "guardians": [[0, [4711, "12"]]],
-    "engines": [{"uuids": ["GPU-1"], "variables": {"A": None}, "host": "a", "process": [4712, "13"]}],
-}
 
 TARGETS = (
     Target(
@@ -82,18 +59,5 @@ TARGETS = (
                 CHOICE | {"options": {"force": False, "by": "uuid", "order": "pci", "no_claim": True}}
             ),
         ),
-    ),
-    Target(
-        "kept-cluster",
-        check_kept_cluster,
-        "the record of engines that are kept",
-        (
-            *tuple(json.dumps(word) for word in (*_CLUSTER, *_CLUSTER["engines"][0])),
-            "null",
-            "Infinity",
-            "[]",
-            "{}",
-        ),
-        (json.dumps(_CLUSTER),),
     ),
 )
