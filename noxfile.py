@@ -85,7 +85,6 @@ WITHOUT_FRAMEWORKS = tuple(
     for name in (
         "versions",
         "allotment",
-        "asking",
         "claims",
         "configured",
         "gpu_doctor",

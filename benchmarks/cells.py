@@ -32,9 +32,9 @@ PLAIN, *_, FROZEN = STATES
 NOISE = 1.05  # two processes that run the same code differ by this much
 MODULES = 100
 SHORTFALL = Shortfall(
-    "none of the two is the watch's: one says who asks for a GPU that this process has claimed, the other "
-    "explains a cell that has run out of a GPU's memory. What they cost a cell is in the first table.",
-    2,
+    "it is not the watch's: it explains a cell that has run out of a GPU's memory. The first table has what it "
+    "costs a cell.",
+    1,
 )
 
 

@@ -203,9 +203,7 @@ _TIMES = [
     (r"\b\d\d:\d\d(:\d\d)?\b", "TIME"),
     (r"[\d.,]+ (µs|ms|s|min|h|d|days)\b", "DURATION"),
     (r"(?<=moved to )(.*?) in DURATION\.", r"\1."),  # a move that takes less than 0.1 s has none
-    (r"\b(claimed by|Asked for GPU \d:|notes? (?:of|from)) \w+", r"\1 OWNER"),
-    (r"^\w+ \((?=[\w.]+\))", "OWNER ("),
-    (r"\w+ can read that", "OWNER can read that"),
+    (r"\bclaimed by \w+", "claimed by OWNER"),
     (r"/[\w./-]+/bin/(?=\w)", ""),  # where a program is
     (r"(/tmp|/var/tmp)/[\w./-]+", "/tmp/FOLDER"),
     (r"(PID|pid) \d+", r"\1 NUMBER"),

@@ -3,9 +3,6 @@
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from gpu_magic.api.asking import ask as ask
-from gpu_magic.api.asking import give_up as give_up
-from gpu_magic.api.asking import keep as keep
 from gpu_magic.api.choosing import choose as choose
 from gpu_magic.api.choosing import gpus as gpus
 from gpu_magic.api.choosing import guard as guard
@@ -34,9 +31,6 @@ from gpu_magic.devices.status import GpuProcess as GpuProcess
 from gpu_magic.devices.status import GpuStatus as GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN as UNKNOWN
 from gpu_magic.diagnosis.finding import Finding as Finding
-from gpu_magic.display.asking import Asked as Asked
-from gpu_magic.display.asking import GivenUp as GivenUp
-from gpu_magic.display.asking import Kept as Kept
 from gpu_magic.display.choice import Choice as Choice
 from gpu_magic.display.diagnosis import Diagnosis as Diagnosis
 from gpu_magic.display.ended_process import EndedProcess as EndedProcess

@@ -40,9 +40,6 @@ REFUSED = [
     "gpu_magic.to_gpu([], 'nothing')",
     "gpu_magic.to_cpu(None)",
     "gpu_magic.fit(5)",
-    "gpu_magic.ask(9)",
-    "gpu_magic.give_up(1)",
-    "gpu_magic.keep()",
     "gpu_magic.end_process(99999999)",
     "gpu_magic.my_processes().find('nobody')",
     "gpu_magic.launch('python', gpus=9)",
@@ -94,9 +91,7 @@ def test_a_script_that_fails_shows_its_own_line(fresh: Fresh) -> None:
 
 
 def test_a_machine_that_is_described_wrongly(fresh: Fresh) -> None:
-    calls = [
-        f"gpu_magic.{call}" for call in ("gpus()", "choose(1)", "my_processes()", "launch('true')", "ask(1)")
-    ]
+    calls = [f"gpu_magic.{call}" for call in ("gpus()", "choose(1)", "my_processes()", "launch('true')")]
     said = fresh(RUN.replace(str(REFUSED + MISTYPED), str(calls)), GPU_MAGIC_SIMULATE="many")
     for call, shown in json.loads(said.rpartition("RESULT ")[2]):
         assert "SimulationError" in shown, call

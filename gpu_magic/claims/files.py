@@ -1,8 +1,8 @@
-"""The files by which processes of all users tell each other something, each locked by the one that made it.
+"""The files by which processes tell all users what they have claimed, each locked by the one that made it.
 
-Whose a file is and since when, the file system says; whether its process lives and which that is, the lock.
-Its name begins with what it is about, and so does its text: a claim's with the UUID of the device. The other
-lines are its owner's word.
+The file system says who owns a file and since when. The lock says which process holds it, and whether that
+process lives. The name begins with the UUID of the device, and so does the text. The next line is the owner's
+word.
 """
 
 from __future__ import annotations
@@ -23,16 +23,13 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.unknown import Unknown
 
-__all__ = ["ANSWER", "CLAIM", "NOTE", "SharedFile", "new_name", "publish", "read", "withdraw"]
+__all__ = ["ClaimFile", "new_name", "publish", "read", "withdraw"]
 
-# What a file can be about: a device that is claimed; a note to those who have claimed some; an answer.
-CLAIM, NOTE, ANSWER = r"[A-Za-z]+-[0-9A-Za-z-]{1,80}", "note", "answer"
+_NAME = re.compile(r"([A-Za-z]+-[0-9A-Za-z-]{1,80})\.[0-9a-f]{16}")  # a device's UUID, and what is random
 _DRAFT = "."  # before the name of a file that is not finished
 _ABANDONED = 60.0  # seconds after which a draft is one whose process has ended
 _LONGEST_FILE = 8192  # bytes
-# Files of one user that are looked at: nobody can hide others' claims behind many of their own, or keep
-# others busy with notes.
-_MOST = {CLAIM: 1024, NOTE: 4, ANSWER: 64}
+_MOST = 1024  # files of one user that are looked at: nobody can hide others' claims behind many of their own
 _PRIVATE, _READABLE = 0o600, 0o644
 _OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -42,32 +39,29 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_ours.clear)  # a child has claimed nothing
 
 
-class SharedFile(NamedTuple):
-    """A file of another process.
+class ClaimFile(NamedTuple):
+    """A claim of another process.
 
     Parameters
     ----------
-    name
-        The file's name.
+    uuid
+        The device.
     uid
         Its owner.
     since
         When it was made, in seconds since the epoch.
     pid
         The process that has made it; UNKNOWN where it can't be seen from here.
-    about
-        What it is about: the UUID of a device, NOTE or ANSWER.
-    lines
-        What its owner says. It can be anything.
+    notebook
+        What its owner says that it is. It can be anything.
 
     """
 
-    name: str
+    uuid: str
     uid: int
     since: float
     pid: int | Unknown
-    about: str
-    lines: tuple[str, ...]
+    notebook: str
 
     @property
     def owner(self) -> str:
@@ -75,12 +69,12 @@ class SharedFile(NamedTuple):
         return owner_name(self.uid)
 
 
-def new_name(about: str) -> str:
+def new_name(uuid: str) -> str:
     """Return a name for a file that nobody has used."""
-    return f"{about}.{os.urandom(8).hex()}"
+    return f"{uuid}.{os.urandom(8).hex()}"
 
 
-def publish(folder: int, name: str, *lines: str) -> int:
+def publish(folder: int, name: str, notebook: str) -> int:
     """Make a file of a new name that all users can read; return the descriptor that keeps it.
 
     It is locked before others can open it, and before it has its name: one that is found unlocked has lost
@@ -92,13 +86,13 @@ def publish(folder: int, name: str, *lines: str) -> int:
         The folder can't be written to, or is full; nothing is left there.
 
     """
-    about, draft = name.rpartition(".")[0], f"{_DRAFT}{name}"
+    uuid, draft = name.rpartition(".")[0], f"{_DRAFT}{name}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(draft, flags, _PRIVATE, dir_fd=folder)
     _ours.add(_identity(os.fstat(file)))
     try:
         lock(file)
-        os.write(file, "\n".join((about, *lines)).encode())
+        os.write(file, f"{uuid}\n{notebook}".encode())
         os.fchmod(file, _READABLE)  # whatever the umask is
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
@@ -132,22 +126,17 @@ def withdraw(folder: int | None, name: str, file: int | None) -> None:
         _ours.discard(identity)
 
 
-def read(folder: int, kind: str) -> Iterator[SharedFile]:
-    """Yield the files of other processes: CLAIM, NOTE or ANSWER.
-
-    Those of them that this user's ended processes have left are removed.
-    """
-    pattern = re.compile(rf"({kind})\.[0-9a-f]{{16}}")
+def read(folder: int) -> Iterator[ClaimFile]:
+    """Yield the claims of other processes; remove what ended processes of this user have left."""
     seen: Counter[int] = Counter()
-    most = _MOST[kind]
     for name in os.listdir(folder):
-        match = pattern.fullmatch(name.removeprefix(_DRAFT))
+        match = _NAME.fullmatch(name.removeprefix(_DRAFT))
         if not match:
             continue
         with contextlib.suppress(OSError):  # it has ended meanwhile, or is something else
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             seen[found.st_uid] += 1
-            if seen[found.st_uid] > most or not stat.S_ISREG(found.st_mode) or _identity(found) in _ours:
+            if seen[found.st_uid] > _MOST or not stat.S_ISREG(found.st_mode) or _identity(found) in _ours:
                 continue
             if name.startswith(_DRAFT):
                 _remove_abandoned(folder, name, found)
@@ -155,8 +144,8 @@ def read(folder: int, kind: str) -> Iterator[SharedFile]:
                 yield file
 
 
-def _read(folder: int, name: str, about: str) -> SharedFile | None:
-    """Return a file; None where it is not one of ours, or its process has ended."""
+def _read(folder: int, name: str, uuid: str) -> ClaimFile | None:
+    """Return a claim; None where the file is not one of ours, or its process has ended."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     file = os.open(name, flags, dir_fd=folder)
     try:
@@ -168,11 +157,11 @@ def _read(folder: int, name: str, about: str) -> SharedFile | None:
             if found.st_uid == os.geteuid():
                 os.unlink(name, dir_fd=folder)
             return None
-        first, *lines = os.read(file, _LONGEST_FILE).decode("utf-8", "replace").split("\n")
-        if first != about:  # another name for a file says what its owner has not said
+        first, notebook, *_ = (*os.read(file, _LONGEST_FILE).decode("utf-8", "replace").split("\n"), "")
+        if first != uuid:  # another name for a file says what its owner has not said
             return None
         # Its owner can set any time but this one.
-        return SharedFile(name, found.st_uid, found.st_ctime, pid, about, tuple(lines))
+        return ClaimFile(uuid, found.st_uid, found.st_ctime, pid, notebook)
     finally:
         os.close(file)
 

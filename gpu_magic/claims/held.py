@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpu_magic.claims.files import CLAIM, read
+from gpu_magic.claims.files import read
 from gpu_magic.claims.folder import Access, NoFolder
 from gpu_magic.claims.lock import turn
 from gpu_magic.claims.origin import LONGEST_NAME, has_started_us, is_ours, notebook_name
@@ -22,7 +22,7 @@ from gpu_magic.text import shortened
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Claims", "PickedTwiceError", "held_here"]
+__all__ = ["Claims", "PickedTwiceError"]
 
 _log = logger("claims")
 
@@ -53,13 +53,13 @@ class Claims:
     def __init__(self, purpose: str = "", access: Access | None = None) -> None:
         self.are_wanted = True
         self._purpose, self._access = purpose, access or Access()
-        self._files = OwnFiles(self._access)  # by UUID
+        self._files = OwnFiles(self._access)
         _all.add(self)
 
     @property
     def held(self) -> frozenset[str]:
         """The UUIDs of the devices that are claimed."""
-        return frozenset(self._files.by_key)
+        return frozenset(self._files.by_uuid)
 
     def others(self) -> dict[str, tuple[Claim, ...]]:
         """Return the claims of others, by the UUID of the device.
@@ -83,9 +83,9 @@ class Claims:
         """Return the claims for what this process has launched, each behind the UUID of its device."""
         return [
             (uuid, Claim("this kernel", file.since, self._access.pid, other._purpose))  # noqa: SLF001
-            for other in _of_this_process()
-            if other._purpose and other is not self  # noqa: SLF001
-            for uuid, file in other._files.by_key.items()  # noqa: SLF001
+            for other in tuple(_all)
+            if other._purpose and other is not self and other._access.pid == os.getpid()  # noqa: SLF001
+            for uuid, file in other._files.by_uuid.items()  # noqa: SLF001
         ]
 
     @contextmanager
@@ -160,7 +160,7 @@ class Claims:
         try:
             with self._access.folder(make=True) as folder:
                 for uuid in wanted:
-                    self._files.add(folder, uuid, uuid, notebook_name())
+                    self._files.add(folder, uuid, notebook_name())
         except NoFolder as error:
             return str(error)
         except OSError as error:
@@ -169,30 +169,16 @@ class Claims:
         return ""
 
     def _read(self) -> Iterator[tuple[str, Claim]]:
+        """Yield the claims of other processes, each behind the UUID of its device."""
         with contextlib.suppress(NoFolder, OSError), self._access.folder() as folder:
-            yield from _read(folder)
+            for file in read(folder):
+                # A container can have the same number for another person; from here it can't be seen into.
+                is_own = file.uid == os.geteuid() and file.pid is not UNKNOWN
+                notebook = shortened(file.notebook, LONGEST_NAME)
+                yield file.uuid, Claim(file.owner, file.since, file.pid, notebook, is_own)
 
 
 _all: weakref.WeakSet[Claims] = weakref.WeakSet()
-
-
-def held_here(folder: int) -> set[str]:
-    """Return the UUIDs of all devices that this process has claimed, or one that it has started."""
-    ours = {uuid for claims in _of_this_process() for uuid in claims.held}
-    return ours | {uuid for uuid, claim in _read(folder) if is_ours(claim.pid)}
-
-
-def _of_this_process() -> list[Claims]:
-    return [claims for claims in tuple(_all) if claims._access.pid == os.getpid()]  # noqa: SLF001
-
-
-def _read(folder: int) -> Iterator[tuple[str, Claim]]:
-    """Yield the claims of other processes, each behind the UUID of its device."""
-    for file in read(folder, CLAIM):
-        notebook = shortened(file.lines[0] if file.lines else "", LONGEST_NAME)
-        # A container can have the same number for another person; what is in it can't be seen from here.
-        is_own = file.uid == os.geteuid() and file.pid is not UNKNOWN
-        yield file.about, Claim(file.owner, file.since, file.pid, notebook, is_own)
 
 
 def _by_uuid(found: Iterable[tuple[str, Claim]]) -> dict[str, tuple[Claim, ...]]:

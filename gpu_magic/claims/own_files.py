@@ -1,4 +1,4 @@
-"""The files of this process in the folder for one purpose."""
+"""The claims that this process has made for one purpose, as files in the folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OwnFile(NamedTuple):
 
 
 class OwnFiles:
-    """Files by a key. They end with the process, however that ends, and with this object.
+    """Files by the UUID of the device. They end with the process, however that ends, and with this object.
 
     Its methods can be called on any thread.
 
@@ -48,13 +48,13 @@ class OwnFiles:
         weakref.finalize(self, _withdraw, self._files, access)
 
     @property
-    def by_key(self) -> dict[str, OwnFile]:
+    def by_uuid(self) -> dict[str, OwnFile]:
         """The files."""
         with self._lock:
             return dict(self._files)
 
-    def add(self, folder: int, key: str, about: str, *lines: str) -> None:
-        """Make a file, where there is none with this key.
+    def add(self, folder: int, uuid: str, notebook: str) -> None:
+        """Make a file, where there is none for this device.
 
         Raises
         ------
@@ -63,31 +63,31 @@ class OwnFiles:
 
         """
         with self._lock:
-            if key in self._files:
+            if uuid in self._files:
                 return
             # It is known before it is there: an interrupt leaves none behind that nobody knows.
-            made = self._files[key] = OwnFile(time.time(), new_name(about), None)
+            made = self._files[uuid] = OwnFile(time.time(), new_name(uuid), None)
             try:
-                self._files[key] = made._replace(descriptor=publish(folder, made.name, *lines))
+                self._files[uuid] = made._replace(descriptor=publish(folder, made.name, notebook))
             except BaseException:
                 withdraw(folder, made.name, None)
-                self._files.pop(key)
+                self._files.pop(uuid)
                 raise
 
-    def keep(self, keys: Iterable[str]) -> None:
-        """Remove all files but those with these keys."""
+    def keep(self, uuids: Iterable[str]) -> None:
+        """Remove all files but those for these devices."""
         with self._lock:
-            _withdraw(self._files, self._access, keys)
+            _withdraw(self._files, self._access, uuids)
 
 
-def _withdraw(files: dict[str, OwnFile], access: Access, keys: Iterable[str] = ()) -> None:
-    ended = files.keys() - keys
+def _withdraw(files: dict[str, OwnFile], access: Access, kept: Iterable[str] = ()) -> None:
+    ended = files.keys() - kept
     if not ended or os.getpid() != access.pid:
         return
     with contextlib.ExitStack() as stack:
         folder = None
         with contextlib.suppress(NoFolder):
             folder = stack.enter_context(access.folder())
-        for key in ended:
-            _, name, descriptor = files.pop(key)
+        for uuid in ended:
+            _, name, descriptor = files.pop(uuid)
             withdraw(folder, name, descriptor)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.nvml_calls import NO_LIBRARY
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.display.notes import how_to_answer, note_text
 from gpu_magic.display.rows import UNKNOWN_TEXT, Row, rows
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.text import html_block, printable, shortened
@@ -214,9 +213,8 @@ def problem_text(snapshot: Snapshot) -> str:
 
 
 def _notes(snapshot: Snapshot) -> list[str]:
-    asked = [*map(note_text, snapshot.asked), *how_to_answer(snapshot.asked)]
     problems = filter(None, (problem_text(snapshot), snapshot.limitation))
-    return [*problems, *snapshot.kernel.notes, *asked]
+    return [*problems, *snapshot.kernel.notes]
 
 
 def _footer_text(snapshot: Snapshot) -> Iterator[str]:

@@ -175,7 +175,6 @@ class GpuMagics:
         matchers, matcher = self._completion = completion_hook(shell, self._complete)
         matchers.append(matcher)
         shell.input_transformers_post.append(self._await_cell)
-        shell.events.register("pre_run_cell", self._say_news)
         shell.events.register("post_run_cell", self._explain_failure)
         shell.configurables.append(self)
 
@@ -192,17 +191,8 @@ class GpuMagics:
         shell.configurables.remove(self)
         if measured := sys.modules.get("gpu_magic.magics.measured_cells"):
             measured.stop(shell)
-        for event, hook in (("pre_run_cell", self._say_news), ("post_run_cell", self._explain_failure)):
-            if hook in shell.events.callbacks[event]:
-                shell.events.unregister(event, hook)
-
-    def _say_news(self, info: Any) -> None:
-        """Say what other users have asked or answered; before GPUs were read here, nobody has."""
-        if info.store_history and "gpu_magic.process.session" in sys.modules:
-            with postponed_interrupts():
-                from gpu_magic.magics.news import say_news
-
-                say_news()
+        if self._explain_failure in shell.events.callbacks["post_run_cell"]:
+            shell.events.unregister("post_run_cell", self._explain_failure)
 
     def _explain_failure(self, result: Any) -> None:
         """Say what holds the memory, where a cell has failed as it ran out of it."""

@@ -63,9 +63,6 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--end": TEXT,
         "--kill": FLAG,
         "--yes": FLAG,
-        "--ask": FLAG,
-        "--give-up": FLAG,
-        "--keep": FLAG,
     },
     "%%on_gpu": {
         "--only": TEXT,

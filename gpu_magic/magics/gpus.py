@@ -13,10 +13,9 @@ import gpu_magic
 from gpu_magic.api.fitting import named_values
 from gpu_magic.display.refusal import RefusalBlock
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
-from gpu_magic.magics import asking, magics_of, own_processes
+from gpu_magic.magics import magics_of, own_processes
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.expansion import expand, refuse_names
-from gpu_magic.magics.news import say_news
 from gpu_magic.magics.waiting_line import WaitingLine
 from gpu_magic.selection.normalize import normalize_request
 from gpu_magic.selection.request import is_request
@@ -54,10 +53,6 @@ class GpusMagic:
                            what they have claimed
         %gpus --end 4711   end one of them, also one that only claims GPUs, by its number or its name, after a
                            question; --yes ends it without one, and --kill one that has not ended
-        %gpus 3 --ask      ask who has claimed GPU 3 for it; a text may follow. Their next cell says so, and
-                           their panel
-        %gpus --give-up    give up what others ask for: free its memory, end the claim, choose the rest;
-                           %gpus 3 --give-up gives up GPU 3, and --keep tells those who ask that you keep it
 
         --by index|uuid    write CUDA_VISIBLE_DEVICES as numbers or as UUIDs; without it, as it was
                            when the kernel started
@@ -91,20 +86,14 @@ class GpusMagic:
         in IPython's configuration makes that an error everywhere. Sizes are 8GB (10^9 bytes each) or 8GiB
         (2^30); times are 90s, 30m, 1h30m, 2d, or a number of seconds.
         """
-        say_news()  # programs run cells that are not announced, and other tools run some of their own
         is_strict = getattr(magics_of(self._shell), "on_frozen", "warn") == "error"
         try:
-            line, text = asking.take_text(line)
             options = vars(read("%gpus", line, partial(expand, self._shell, write=_typed, depth=5)))
             if options["request"]:
                 refuse_names(self._shell, "%gpus", options["request"], _typed, is_request)
             of_processes = {name: options.pop(name) for name in own_processes.OPTIONS}
             if any(of_processes.values()):
                 own_processes.show_or_end(of_processes, options)
-                return
-            of_asking = {name: options.pop(name) for name in asking.OPTIONS}
-            if any(of_asking.values()):
-                asking.ask_or_answer(of_asking, options.pop("request"), text, options)
                 return
             request = options.pop("request")
             if not request:

@@ -22,7 +22,7 @@ _NAME_NOTHING = ("%gpus", "%%on_gpu", "%gpu_free", "%gpu_cluster", "%gpu_tasks")
 # Those of %gpus that say which GPUs `auto` takes.
 _OF_AUTO = ("min_free", "model", "fits", "wait", "only_free")
 # Those of %gpus that need no GPUs.
-_ALONE = ("cluster", "mine", "end", "kill", "yes", "give_up", "keep")
+_ALONE = ("cluster", "mine", "end", "kill", "yes")
 
 
 def with_hyphens(

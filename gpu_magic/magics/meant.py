@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["EXAMPLES", "is_unclear", "option_in", "option_meant"]
 
 # What ends, takes or moves something: it is suggested for nothing but its own name, almost as it is.
-_DESTRUCTIVE = ("--all", "--end", "--force", "--give-up", "--kill", "--stop", "--yes")
+_DESTRUCTIVE = ("--all", "--end", "--force", "--kill", "--stop", "--yes")
 
 _COUNT = "np nproc nproc-per-node ngpus num-gpus num-processes gpu-count"
 # What people mean in a magic, and the words that they type for it.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gpu_magic.selection.memory import MemorySettings
     from gpu_magic.selection.request import Request
 
-__all__ = ["apply", "check_background"]
+__all__ = ["apply"]
 
 _PLAIN = Options()
 _log = logger("process")
@@ -145,7 +145,7 @@ def _apply(
         selection = replace(selection, notes=(*selection.notes, *found))
         if not dry_run:
             if selection.variables != variables_now().named(tuple(selection.variables)):
-                check_background("which another choice would change")
+                _check_background()
             is_shared = session.local_rank is not None  # ranks of one launch share what `auto` takes
             is_alone = not is_shared if isinstance(request, Auto) else options.only_free
             with uninterrupted():
@@ -197,25 +197,13 @@ def _claim(
     return replace(selection, notes=(*selection.notes, note)) if problem and uuids else selection
 
 
-def check_background(why: str) -> None:
-    """Raise where a cell in the background runs on a GPU.
-
-    Parameters
-    ----------
-    why
-        What is wrong with that, as a clause.
-
-    Raises
-    ------
-    ChoiceError
-        One does.
-
-    """
+def _check_background() -> None:
+    """Raise ChoiceError if a cell in the background runs on a GPU."""
     for task in tasks:
         if task.is_running and task.gpus:
             raise ChoiceError(
-                f"{task.name} runs on {task.gpus}, {why}: %gpu_tasks {task.name} --wait waits for its end, "
-                "--stop ends it."
+                f"{task.name} runs on {task.gpus}, which another choice would change: "
+                f"%gpu_tasks {task.name} --wait waits for its end, --stop ends it."
             )
 
 

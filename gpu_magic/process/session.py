@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.claims.folder import Access
 from gpu_magic.claims.held import Claims
-from gpu_magic.claims.inbox import Inbox
-from gpu_magic.claims.outbox import Outbox
 from gpu_magic.log import logger
 from gpu_magic.process import note_variables, variables_at_start
 from gpu_magic.process.environment import (
@@ -63,7 +61,6 @@ class Session:
         self.chosen_options = Options()
         self.access = Access(is_shared=given is None)
         self.claims = Claims(access=self.access)
-        self.inbox, self.outbox = Inbox(self.access), Outbox(self.access)
         # Made when they are first used.
         self.reader: MachineReader | None = None
         self.settings: FrameworkSettings | None = None
@@ -121,8 +118,6 @@ class Session:
         if can_change:
             self.chosen = None
         self.claims.release()
-        self.inbox.close()
-        self.outbox.withdraw()
         if self.settings is not None:
             self.settings.forget()
         if self.reader is not None:

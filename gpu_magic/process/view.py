@@ -16,7 +16,6 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process import Program, driver, program
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.guard import judge, judge_rocm
-from gpu_magic.process.notes import OpenNote, open_notes
 from gpu_magic.process.state import State
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.selection.allotment import Allotment
@@ -111,15 +110,12 @@ class Snapshot(Inventory):
     ----------
     kernel
         What this process makes of it.
-    asked
-        What others ask of it, as it has claimed some of the devices.
     launched
         The claims for commands and engines that it has launched, each behind the UUID of its device.
 
     """
 
     kernel: KernelView = field(kw_only=True)
-    asked: tuple[OpenNote, ...] = field(default=(), kw_only=True)
     launched: tuple[tuple[str, Claim], ...] = field(default=(), kw_only=True)
 
 
@@ -147,7 +143,6 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
         inventory.problem,
         inventory.limitation,
         kernel=kernel,
-        asked=open_notes(session, inventory),
         launched=tuple(session.claims.of_commands()),
     )
 

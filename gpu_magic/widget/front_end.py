@@ -25,7 +25,6 @@ _SCRIPTS = (
     "loss.js",
     "store.js",
     "question.js",
-    "asking.js",
     "wait.js",
     "options.js",
     "cell.js",

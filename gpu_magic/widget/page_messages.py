@@ -21,13 +21,10 @@ from typing import Literal, NamedTuple, get_args
 
 __all__ = [
     "AnswerRestart",
-    "Ask",
     "Attach",
     "Choose",
     "EndProcess",
     "Free",
-    "GiveUp",
-    "Keep",
     "PageMessage",
     "SetDetails",
     "SetDraft",
@@ -133,27 +130,6 @@ class StopWaiting(NamedTuple):
     """Somebody clicked "Cancel": wait no longer."""
 
 
-class Ask(NamedTuple):
-    """Somebody clicked "Ask for it": do what `%gpus 3 --ask` does, as soon as no cell runs.
-
-    Parameters
-    ----------
-    request
-        The devices.
-
-    """
-
-    request: str
-
-
-class GiveUp(NamedTuple):
-    """Somebody clicked "Give it up": do what `%gpus --give-up` does, as soon as no cell runs."""
-
-
-class Keep(NamedTuple):
-    """Somebody clicked "Keep": do what `%gpus --keep` does, as soon as no cell runs."""
-
-
 class AnswerRestart(NamedTuple):
     """The answer to `Restart`: a page can restart the kernel through its Jupyter server, or has failed to.
 
@@ -231,23 +207,12 @@ PageMessage = (
     | Choose
     | Wait
     | StopWaiting
-    | Ask
-    | GiveUp
-    | Keep
     | AnswerRestart
     | SetDetails
     | EndProcess
     | Free
     | Attach
 )
-
-_OF_REQUESTS: dict[str, type[Wait | Ask]] = {"wait": Wait, "ask": Ask}
-_WITHOUT_FIELDS: dict[str, PageMessage] = {
-    "free": Free(),
-    "give_up": GiveUp(),
-    "keep": Keep(),
-    "stop_waiting": StopWaiting(),
-}
 
 
 def parse(message: object) -> PageMessage | None:
@@ -267,8 +232,8 @@ def parse(message: object) -> PageMessage | None:
             return SetDraft(request, page, click, number) if is_valid and _is_request(request) else None
         case {"type": "choose", "request": str(request), "restart": bool(restart), "page": str(page)}:
             return Choose(request, restart, page) if _is_name(page) and _is_request(request) else None
-        case {"type": "wait" | "ask" as name, "request": str(request)}:
-            return _OF_REQUESTS[name](request) if _is_request(request) else None
+        case {"type": "wait", "request": str(request)}:
+            return Wait(request) if _is_request(request) else None
         case {"type": "answer_restart", "page": str(page), "can": bool(can)}:
             return AnswerRestart(page, can) if _is_name(page) else None
         case {"type": "set_details", "view": str(view), "keys": list(keys)}:
@@ -277,8 +242,8 @@ def parse(message: object) -> PageMessage | None:
         case {"type": "end_process", "key": str(key), "pid": pid, "started": started, "kill": bool(kill)}:
             is_valid = _is_name(key) and _is_number(pid) and _is_number(started) and 0 < pid <= _HIGHEST_PID
             return EndProcess(key, pid, started, kill) if is_valid else None
-        case {"type": "free" | "give_up" | "keep" | "stop_waiting" as name}:
-            return _WITHOUT_FIELDS[name]
+        case {"type": "free" | "stop_waiting" as name}:
+            return Free() if name == "free" else StopWaiting()
         case {"type": "attach", "page": str(page)}:
             return Attach(page) if _is_name(page) else None
     return None

@@ -26,7 +26,6 @@ class Header(TypedDict):
     cuda_text: str  # the same as a sentence
     runtime: str  # what these are about: "CUDA" or "ROCm"
     notes: list[str]  # what is wrong with CUDA_VISIBLE_DEVICES, a sentence each
-    asked: list[str]  # what others ask for that this process has claimed, a sentence each
     allotted: str  # who gave it which GPUs: "allotted by Slurm job 123: GPUs 2, 5", or empty
     launch_devices: str  # the devices that "reset" amounts to; empty where that is not known
     hides_devices: bool  # whether this process is known to see some of the devices only
@@ -46,7 +45,6 @@ class DeviceRow(TypedDict):
     usage: str  # free, busy, mine, unknown, problem
     visible_as: str  # what frameworks in this process call it: "cuda:0", "not visible", "not given", or empty
     is_held: bool  # whether another process uses or has claimed it
-    is_claimed: bool  # whether another process has claimed it
     unavailable: str  # why it can't be chosen; empty where it can
     parent: str  # the index of the GPU that an instance belongs to; empty for a GPU
 

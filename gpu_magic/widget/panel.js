@@ -35,7 +35,6 @@ class PanelView {
     this.stale = header.appendChild(make("span", "gm-stale"));
     this.state = header.appendChild(make("span", "gm-state"));
     this.banner = this.root.appendChild(make("p", "gm-banner", { role: "status" }));
-    this.asked = new AskedView(this.store, this.root);
     this.notes = this.root.appendChild(make("p", "gm-banner gm-notes"));
     this.empty = this.root.appendChild(make("p", "gm-empty"));
     this.grid = new Grid(this.root, store);
@@ -189,7 +188,6 @@ class PanelView {
     // A disabled button would lose the focus, and people at a keyboard their position.
     setAttribute(this.use, "aria-disabled", !hasDevices || store.isDead ? "true" : null);
     this.wait.show(this.use);
-    this.asked.show(this.use);
     const { text, kind, warnings } = store.said;
     if (this.notice.textContent !== text) {
       const lines = text.split(/(?<=\n)/).filter(Boolean); // each with its end

@@ -10,11 +10,6 @@ const pageMessage = {
   choose: (request, restart, page) => ({ type: "choose", request, restart, page }),
   // Choose, as soon as nobody else has these; "waiting" tells of it.
   wait: (request) => ({ type: "wait", request }),
-  // Ask those who have claimed these for them, as %gpus 3 --ask does.
-  ask: (request) => ({ type: "ask", request }),
-  // Give up what others ask for, as %gpus --give-up does, or say no.
-  giveUp: () => ({ type: "give_up" }),
-  keep: () => ({ type: "keep" }),
   // Wait no longer.
   stopWaiting: () => ({ type: "stop_waiting" }),
   // Whether this page can restart the kernel.

@@ -8,13 +8,10 @@ from gpu_magic.errors import GpuMagicError
 from gpu_magic.restart import restart
 from gpu_magic.widget.page_messages import (
     AnswerRestart,
-    Ask,
     Attach,
     Choose,
     EndProcess,
     Free,
-    GiveUp,
-    Keep,
     SetDetails,
     SetDraft,
     SetVisibility,
@@ -59,16 +56,12 @@ def _do(state: PanelState, viewer: Viewer, message: object) -> None:
             _do_while_loaded(state, viewer, wanted)
 
 
-def _do_while_loaded(
-    state: PanelState, viewer: Viewer, wanted: Choose | Wait | Ask | GiveUp | Keep | EndProcess | Free
-) -> None:
+def _do_while_loaded(state: PanelState, viewer: Viewer, wanted: Choose | Wait | EndProcess | Free) -> None:
     match wanted:
         case Choose():
             state.choices.choose(viewer, wanted)
         case Wait():
             state.choices.wait(viewer, wanted)
-        case Ask() | GiveUp() | Keep():
-            state.asking.do(wanted)
         case EndProcess():
             state.details.end(wanted)
         case Free():

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.display.notes import note_text
 from gpu_magic.display.rows import rows
 from gpu_magic.display.table import problem_text
 from gpu_magic.errors import ChoiceError
@@ -71,7 +70,6 @@ NO_MACHINE = SerializedMachine(
         cuda_text="",
         runtime="CUDA",
         notes=[],
-        asked=[],
         allotted="",
         launch_devices="",
         hides_devices=False,
@@ -108,7 +106,6 @@ def serialize(snapshot: Snapshot, allotment: Allotment, memory: Options) -> Seri
         cuda_text=view.cuda,
         runtime=runtime_of(view.vendor),
         notes=[*view.notes, *_notes_on_ipykernel()],
-        asked=[note_text(note) for note in snapshot.asked],
         allotted=view.allotted,
         launch_devices=_keys(_launch_devices(snapshot, allotment)),
         hides_devices=view.names is not UNKNOWN and not all(row.is_visible for row in shown),
@@ -178,7 +175,6 @@ def _device_row(row: Row, allotment: Allotment) -> DeviceRow:
         usage=row.usage,
         visible_as=row.visible_as,
         is_held=bool(held_by(row.device)),
-        is_claimed=bool(row.device.status.claims),
         unavailable=printable(allotment.why_not(row.device)),
         parent="" if isinstance(row.device, Gpu) else str(row.device.gpu_index),
     )

@@ -16,7 +16,6 @@ from gpu_magic.errors import ChoiceError, GpuMagicError
 from gpu_magic.interrupts import unasked
 from gpu_magic.process.sampler import Sampler
 from gpu_magic.restart import restart
-from gpu_magic.widget.asking import PanelAsking
 from gpu_magic.widget.broadcast import Broadcast
 from gpu_magic.widget.cells import CellTimes
 from gpu_magic.widget.choices import Choices
@@ -68,7 +67,6 @@ class PanelState:
         self.choices = Choices(
             self._lock, self._broadcast, self._readings, self._idle, read=self._read, restart=self.restart
         )
-        self.asking = PanelAsking(self._broadcast, self._idle, read=self._read)
         self.details = Details(
             self._lock,
             self._viewers,
@@ -235,7 +233,6 @@ class PanelState:
             elif self._viewers.silence >= _HEARTBEAT:
                 self._broadcast.send(self._heartbeat())
         self.details.update(reading.snapshot)
-        self.asking.tell_replies(reading.snapshot)
         return reading.snapshot
 
     def _heartbeat(self) -> Heartbeat:
@@ -261,7 +258,6 @@ class PanelState:
             if before_cell and self._viewers.is_any_unwatched:
                 self._sampler.start()
         self.details.when_idle(self._shell, before_cell=before_cell)
-        self.asking.when_idle(self._shell)
         self.choices.when_idle(self._shell, before_cell=before_cell)
 
 

@@ -220,19 +220,6 @@ class Store {
     this.isWaitAsked = true;
   }
 
-  // Asks those who have claimed some of what was clicked for it.
-  askOthers() {
-    this.ask(pageMessage.ask(this.claimed.join(",")), "Asks when the kernel is free");
-  }
-
-  giveUp() {
-    this.ask(pageMessage.giveUp(), "Gives it up when the kernel is free");
-  }
-
-  keep() {
-    this.ask(pageMessage.keep(), "Says no when the kernel is free");
-  }
-
   stopWaiting() {
     this.ask(pageMessage.stopWaiting(), "The waiting ends when the kernel is free");
     this.isWaitAsked = true;
@@ -309,11 +296,6 @@ class Store {
   get held() {
     const isNamed = this.draft !== null && this.draft !== "reset";
     return isNamed ? this.marked.filter((key) => this.rows[key].is_held) : [];
-  }
-
-  // Those of them that another process has claimed.
-  get claimed() {
-    return this.held.filter((key) => this.rows[key].is_claimed);
   }
 
   get isFrozen() {

@@ -74,24 +74,6 @@ def wait(page: Page) -> None:
     assert page.get_by_role("group", name="Waiting").is_visible()
 
 
-ASKED = {
-    "type": "changes",
-    "second": 1 << 40,  # later than whatever was read before in this process
-    "unbroken": 0,
-    "version": 1,
-    "header": {"asked": ["chen (eval.ipynb) asks for GPU 0, since 14:02: until tonight"]},
-    "rows": {"2": {"is_held": True, "is_claimed": True}},
-    "figures": {},
-}
-
-
-def be_asked(page: Page) -> None:
-    click(2)(page)
-    page.evaluate("message => hear(message)", ASKED)
-    page.get_by_role("group", name="Asked by others").wait_for()
-    page.get_by_role("button", name="Ask for it").wait_for()
-
-
 def lose_kernel(page: Page) -> None:
     click(2)(page)
     page.evaluate("lose()")
@@ -112,7 +94,6 @@ STATES: dict[str, tuple[str, Callable[[Machine], object], Callable[[Page], objec
     "none": (FOUR, lambda machine: machine.gpus.clear(), lambda _page: None),
     "held": (FOUR, with_people, click(1, 2)),
     "waiting": (FOUR, with_people, wait),
-    "asked": (FOUR, with_people, be_asked),
     "gone": (FOUR, with_people, lose_kernel),
     "many": ("20xA100-80GB", with_people, click(1)),
 }

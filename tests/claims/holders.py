@@ -77,7 +77,7 @@ def as_nobody(code: str, folder: Path) -> str:
     program = (
         "import os, sys\nif os.fork(): os._exit(0)\nos.setsid()\n"
         "import time\nwhile os.getppid() == int(os.environ['STARTED_BY']): time.sleep(0.01)\n"
-        "import pwd\nfrom gpu_magic.claims.held import Claims\nimport gpu_magic.claims.outbox\n"
+        "import pwd\nfrom gpu_magic.claims.held import Claims\n"
         "user = pwd.getpwnam('nobody')\nos.setgroups([]); os.setgid(user.pw_gid); os.setuid(user.pw_uid)\n"
         f"{code}"
     )

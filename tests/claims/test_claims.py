@@ -205,3 +205,37 @@ def test_claims_can_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = Claims()
     assert not ours.hold([GPU])
     assert not ours.held
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_interrupt_leaves_no_claim_that_nobody_knows() -> None:
+    """It comes before each call, and behind each: Python looks for signals there."""
+    script = f"""
+import itertools, os, sys
+from gpu_magic.claims.held import Claims
+claims, left = Claims(), 0
+for step in itertools.count(1):
+    calls = 0
+    def interrupt(frame, event, argument):
+        global calls
+        if "gpu_magic/claims/" in frame.f_code.co_filename and event in ("call", "c_return"):
+            calls += 1
+            if calls == step:
+                raise KeyboardInterrupt
+    done = False
+    sys.setprofile(interrupt)
+    try:
+        claims.hold([{GPU!r}])
+        done = True
+    except KeyboardInterrupt:
+        pass
+    sys.setprofile(None)
+    there = os.path.exists(os.environ["GPU_MAGIC_CLAIMS"]) and os.listdir(os.environ["GPU_MAGIC_CLAIMS"])
+    left += bool(there) and not claims.held
+    claims.release()
+    if done:
+        break
+print(step > 10, left)
+"""
+    shown = subprocess.check_output([sys.executable, "-c", script], text=True, timeout=LIMIT)
+    assert shown == "True 0\n"

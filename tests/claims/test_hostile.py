@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gpu_magic.claims.held import Claims
-from tests.claims.holders import GPU, OTHER, as_nobody, end, holder
+from tests.claims.holders import GPU, OTHER, STAYS, as_nobody, end, holder
 from tests.processes import needs_root, until
 
 if TYPE_CHECKING:
@@ -137,3 +137,19 @@ def test_a_file_that_others_can_write_is_no_claim(open_folder: Path) -> None:
         (file,) = open_folder.iterdir()
         file.chmod(0o666)
         assert Claims().others() == {}
+
+
+def test_a_folder_whose_owner_closes_it_again_and_again_keeps_nobody(open_folder: Path) -> None:
+    closing = (
+        "folder = os.environ['GPU_MAGIC_CLAIMS']\nos.mkdir(folder)\n"
+        "import threading\n"
+        "def close():\n    while True:\n        os.chmod(folder, 0o700); os.chmod(folder, 0o701)\n"
+        "threading.Thread(target=close, daemon=True).start()\n"
+    )
+    pid = int(as_nobody(closing + STAYS, open_folder))
+    try:
+        claims = Claims()
+        assert claims.others() == {}
+        assert "is not open to all users" in claims.hold([GPU]) or "can't be opened" in claims.hold([GPU])
+    finally:
+        end(pid)

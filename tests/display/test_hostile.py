@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from IPython.utils.capture import capture_output
 
-from gpu_magic.claims.notes import Note
 from gpu_magic.devices.claim import Claim
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.model import Gpu, MigInstance
@@ -40,7 +39,6 @@ from gpu_magic.fitting.verdict import Room
 from gpu_magic.frameworks.prediction import StepMemory
 from gpu_magic.launching.output import Output
 from gpu_magic.process.guard import Guard
-from gpu_magic.process.notes import OpenNote
 from gpu_magic.process.own_processes import Found, Manager, OwnProcess
 from gpu_magic.process.state import State
 from gpu_magic.process.view import KernelView
@@ -75,10 +73,6 @@ def gpus(*there: Gpu, kernel: dict[str, Any] | None = None, **more: Any) -> Gpus
     nothing = dict.fromkeys(("inherited", "inherited_order", "mask", "order", "given"))
     view = {**nothing, "names": {}, "state": "live", "cuda": "not started", **(kernel or {})}
     return Gpus(there or (gpu(),), kernel=KernelView(**view), **more)
-
-
-def note(owner: str = "bob", notebook: str = "", text: str = "") -> OpenNote:
-    return OpenNote(Note("file", 1, owner, 0.0, (UUID,), notebook, text), (gpu(),), True)
 
 
 def own(name: str = "train.py", notebook: str = "", manager: str = "") -> OwnProcess:
@@ -159,9 +153,6 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "a claim's notebook": lambda text, _: gpus(gpu(of=status(claims=(Claim("tom", 0.0, 1, text),)))),
     "a launched task": lambda text, _: gpus(launched=((UUID, Claim("me", 0.0, 1, text)),)),
     "what a GPU is called": lambda text, _: gpus(kernel={"names": {UUID: text}}),
-    "a note's owner": lambda text, _: gpus(asked=(note(owner=text),)),
-    "a note's notebook": lambda text, _: gpus(asked=(note(notebook=text),)),
-    "a note's text": lambda text, _: gpus(asked=(note(text=text),)),
     "the mask": lambda text, _: gpus(kernel={"mask": text}),
     "the order": lambda text, _: gpus(kernel={"order": text}),
     "the inherited mask": lambda text, _: gpus(kernel={"inherited": text}),

@@ -183,9 +183,7 @@ def test_to_dict_is_json_with_none_for_unknown(nvml: Nvml) -> None:
     assert data["gpus"][0]["status"]["utilization"] is None
     assert data["simulated"]
     assert data["kernel"]["mask"] is None
-    assert facts == {
-        name: value for name, value in data.items() if name not in ("kernel", "asked", "launched")
-    }
+    assert facts == {name: value for name, value in data.items() if name not in ("kernel", "launched")}
 
 
 def test_unknown_is_no_truth_value() -> None:

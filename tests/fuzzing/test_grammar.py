@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_magic.claims.files import ANSWER, NOTE
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.visible import NAMES
 from tests.fuzzing.machines import MACHINES
@@ -45,7 +44,7 @@ SIZES = st.builds(
     st.sampled_from(["GB", "GiB", "MB", "%", "m", "h30m", ""]),
 )
 OPTIONS = st.one_of(
-    st.sampled_from(["--force", "--growth", "--only-free", "--no-claim", "--ask", "--o", "--"]),
+    st.sampled_from(["--force", "--growth", "--only-free", "--no-claim", "--o", "--"]),
     st.builds(
         "{}{}{}".format,
         st.sampled_from(["--min-free", "--memory-limit", "--wait", "--model", "--by", "--order", "--m"]),
@@ -113,15 +112,11 @@ def test_kept_choices(options: dict[str, Any], request: str, changed: str, value
 
 @FEW
 @given(
-    st.sampled_from(["claim", NOTE, ANSWER]),
-    st.sampled_from([NOTE, ANSWER, THEIRS, OURS, ""]),
-    st.lists(
-        st.sampled_from([OURS, THEIRS, "NOTE", "", f"{OURS},{THEIRS},{THEIRS}"]) | st.text(max_size=300),
-        max_size=4,
-    ),
+    st.sampled_from([THEIRS, OURS, ""]),
+    st.lists(st.sampled_from([OURS, THEIRS, ""]) | st.text(max_size=300), max_size=4),
 )
-def test_files_of_others(kind: str, about: str, lines: list[str]) -> None:
-    check("claims", kind, about, *lines)
+def test_claims_of_others(uuid: str, lines: list[str]) -> None:
+    check("claims", uuid, *lines)
 
 
 @FEW

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.claims.holders import holder
 from tests.conftest import ROOT
 from tests.kernel.test_restart import START_CUDA
-from tests.machine import CARDS
 from tests.processes import until
 
 if TYPE_CHECKING:
@@ -23,16 +21,11 @@ PAGE = ROOT / "docs" / "reference" / "variables-and-files.md"
 RANDOM = r"\.[0-9a-f]{16}"
 # For each row of the page: what stands in it, and where such files are in this test.
 ROWS = {
-    "the folder of claims and notes": r"claims",
+    "the folder of claims": r"claims",
     "a claim: the GPU": rf"claims/GPU-[\w-]+{RANDOM}",
-    "what users ask each other": rf"claims/(note|answer){RANDOM}",
     "the choice that a restart keeps": r"runtime/gpu_magic(/kernel-[\w-]+\.json)?",
     "what the ranks of a command write": r"tmp/gpu_magic-\w+",
 }
-ASKS = (
-    "from gpu_magic.claims.folder import Access\nfrom gpu_magic.claims.outbox import Outbox\n"
-    "outbox = Outbox(Access())\noutbox.send([{uuid!r}], '', ())\n"
-)
 
 
 def modes_of(row: str) -> set[int]:
@@ -63,14 +56,13 @@ def test_what_is_written_is_what_the_page_lists(
     place = tmp_path / "all"
     for name in ("home", "tmp", "runtime"):
         (place / name).mkdir(parents=True)
-    claims = str(place / "claims")
     kernel = start_kernel(
         connection_file=place / "runtime" / "kernel-1.json",
         HOME=str(place / "home"),
         IPYTHONDIR=str(place / "home" / "ipython"),
         JUPYTER_RUNTIME_DIR=str(place / "runtime"),
         TMPDIR=str(place / "tmp"),
-        GPU_MAGIC_CLAIMS=claims,
+        GPU_MAGIC_CLAIMS=str(place / "claims"),
     )
     seen: dict[str, int] = {}
 
@@ -84,10 +76,6 @@ def test_what_is_written_is_what_the_page_lists(
     run("%gpus")
     assert seen == {}
     run("%gpus 1")
-    with holder(CARDS[2].uuid, then=ASKS.format(uuid=CARDS[1].uuid), GPU_MAGIC_CLAIMS=claims):
-        assert "keep" in run("%gpus --keep")
-    with holder(CARDS[3].uuid, GPU_MAGIC_CLAIMS=claims):
-        assert "Asked" in run("%gpus 3 --ask please")
     run("%gpu_launch --gpus 2 --background sleeping sleep 600")
     run(START_CUDA)
     run(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 # An interrupt can come before anything holds it back.
 DOORS = {
-    "_say_news",
     "_explain_failure",
     "_await_cell",
     "_before_cell",

@@ -15,7 +15,7 @@ from gpu_magic.magics.meant import _MEANT, EXAMPLES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HARMFUL = {"--force", "--kill", "--yes", "--all", "--end", "--give-up"}
+HARMFUL = {"--force", "--kill", "--yes", "--all", "--end"}
 
 
 def said_of(magic: str, line: str) -> str:
@@ -88,7 +88,6 @@ def test_force_is_suggested_for_nothing_else(magic: str, word: str) -> None:
         ("%gpus", "-n", "%gpus auto:2"),
         ("%gpus", "--forced", "--force"),
         ("%gpus", "--DryRun", "--dry-run"),
-        ("%gpus", "--giveup", "--give-up"),
         ("%gpu_launch", "--np", "-n"),
         ("%gpu_launch", "-np", "-n"),
         ("%gpu_launch", "--nproc", "-n"),

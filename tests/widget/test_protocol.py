@@ -13,13 +13,10 @@ from gpu_magic.widget import joined
 from gpu_magic.widget.kernel_messages import KernelMessage
 from gpu_magic.widget.page_messages import (
     AnswerRestart,
-    Ask,
     Attach,
     Choose,
     EndProcess,
     Free,
-    GiveUp,
-    Keep,
     SetDetails,
     SetDraft,
     SetVisibility,
@@ -42,9 +39,6 @@ MESSAGES: list[tuple[dict[str, Any], Any]] = [
     ({"type": "choose", "request": "3,1", "restart": False, "page": "p"}, Choose("3,1", False, "p")),
     ({"type": "wait", "request": "3,1"}, Wait("3,1")),
     ({"type": "stop_waiting"}, StopWaiting()),
-    ({"type": "ask", "request": "3,1"}, Ask("3,1")),
-    ({"type": "give_up"}, GiveUp()),
-    ({"type": "keep"}, Keep()),
     ({"type": "answer_restart", "page": "p", "can": True}, AnswerRestart("p", True)),
     ({"type": "set_details", "view": "v", "keys": ["3", "MIG-41b7"]}, SetDetails("v", ("3", "MIG-41b7"))),
     (

@@ -30,7 +30,6 @@ _NAMES = {
     "AnswerRestart": "answer_restart",
     "SetDetails": "set_details",
     "EndProcess": "end_process",
-    "GiveUp": "give_up",
     "StopWaiting": "stop_waiting",
 }
 
@@ -93,8 +92,7 @@ _SEEDS = (
     {"type": "set_visibility", "view": "v", "visibility": "watched", "version": 3},
     {"type": "set_draft", "request": "3,1 --growth --memory-limit 8GB", "page": "p", "click": 1, "number": 2},
     {"type": "choose", "request": "none", "restart": False, "page": "p"},
-    {"type": "wait", "request": "3"},
-    {"type": "ask", "request": "GPU-1"},
+    {"type": "wait", "request": "GPU-1"},
     {"type": "answer_restart", "page": "p", "can": True},
     {"type": "set_details", "view": "v", "keys": ["0", "1"]},
     {"type": "end_process", "key": "0", "pid": 4711, "started": 12, "kill": False},
@@ -111,7 +109,7 @@ TARGETS = (
             dict.fromkeys(
                 [
                     *(json.dumps(part) for seed in _SEEDS for pair in seed.items() for part in pair),
-                    *"give_up keep stop_waiting unwatched hidden true false null NaN 1e999 -1 [] {} auto:2 reset all".split(),
+                    *"stop_waiting unwatched hidden true false null NaN 1e999 -1 [] {} auto:2 reset all".split(),
                     *"--growth --memory-limit GiB 0-3".split(),
                 ]
             )

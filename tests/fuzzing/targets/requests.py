@@ -9,7 +9,6 @@ from IPython.core.error import UsageError
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.magics.arguments import read
-from gpu_magic.magics.asking import take_text
 from gpu_magic.selection.duration import read_seconds
 from gpu_magic.selection.filters import check_filters
 from gpu_magic.selection.memory import plan_memory
@@ -33,8 +32,6 @@ def check_request(data: bytes) -> None:
     there = MACHINES[len(number) % len(MACHINES)]
     given = _NOTHING if mask == "" else Variables(mask=mask)
     try:
-        line, text = take_text(line)
-        assert not text.strip().startswith("--"), f"an option is read as a text: {text!r}"
         typed = vars(read("%gpus", line))
         options = Options(**{name: value for name, value in typed.items() if name in _OPTIONS})
         if typed["wait"] is not None:
@@ -71,7 +68,7 @@ TARGETS = (
         tuple(
             "auto auto:2 all none reset amd: smi: 0-2 1,3 2:1 GPU- MIG- MIG-GPU- /1/0 GPU-8f3a GPU-c0ffee00 MIG-41b7 "
             "--by --order --growth --memory-limit --only-free --min-free --model "
-            "--wait --no-claim --force --ask --end uuid index pci fastest 8GB GiB 30m 1h30m A100 T4 10% # = , ;".split()
+            "--wait --no-claim --force --end uuid index pci fastest 8GB GiB 30m 1h30m A100 T4 10% # = , ;".split()
         ),
         (
             "\n\n1,3",
@@ -79,7 +76,6 @@ TARGETS = (
             "xx\n\nMIG-41b7 --by uuid",
             "xxxxxx\n\namd:1 --order pci",
             "xxxxx\n0,1\n1,0 --growth --memory-limit 8 GB",
-            "\n\n3 --ask when you are done",
             "\n\n0-2,4 --force --wait 1h30m",
             "xx\n\nMIG-GPU-8f3a0000-0000-4000-8000-000000000001/1/0",
         ),
