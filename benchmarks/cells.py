@@ -32,8 +32,8 @@ PLAIN, *_, FROZEN = STATES
 NOISE = 1.05  # two processes that run the same code differ by this much
 MODULES = 100
 SHORTFALL = Shortfall(
-    "it is not the watch's: it explains a cell that has run out of a GPU's memory. The first table has what it "
-    "costs a cell.",
+    "it is not the watch's: it explains a cell that has run out of a GPU's memory. What it costs is in the "
+    "first table.",
     1,
 )
 
