@@ -28,7 +28,6 @@ class Chart {
     setAttribute(this.svg, "preserveAspectRatio", "none");
     const color = `gm-heat-${makeName()}`;
     this.svg.append(makeColors(color, scale.height));
-    this.bands = []; // of cells: see `Bands`
     const paint = `url(#${color})`;
     this.area = this.svg.appendChild(makeSvg("path", { class: "gm-chart-area", fill: paint }));
     this.line = this.svg.appendChild(makeSvg("path", { class: "gm-chart-line", stroke: paint }));
@@ -69,9 +68,7 @@ class Chart {
     if (index < 0) return;
     this.readout ??= make("span", "gm-readout");
     const value = this.samples[index];
-    const cells = bandsAt(this.bands, ((event.clientX - left) / width) * SAMPLES, (2 / width) * SAMPLES);
-    const parts = [value === null ? "?" : this.write(value), `${this.samples.length - 1 - index} s ago`, ...cells.map(({ brief }) => brief)];
-    setText(this.readout, parts.join(", "));
+    setText(this.readout, `${value === null ? "?" : this.write(value)}, ${this.samples.length - 1 - index} s ago`);
     this.element.style.setProperty("--gm-place", `${((index + 0.5) / SAMPLES) * width}px`);
     if (!this.readout.parentNode) this.element.append(this.readout);
   }

@@ -19,8 +19,7 @@ class DetailView {
     this.util = new FigureView("Utilization", new Chart(LARGE));
     this.memory = new FigureView("Memory", new Chart(LARGE_SHARES, (share) => this.gibibytes(share)), "gm-detail-memory");
     this.power = make("p", "gm-detail-power");
-    this.cells = new CellList();
-    figures.append(this.util.element, this.memory.element, this.power, this.cells.element);
+    figures.append(this.util.element, this.memory.element, this.power);
     const lists = this.cell.appendChild(make("div", "gm-detail-lists"));
     this.processes = new ProcessList(this.key, this.store, () => this.chevron.closest(".gm-row").focus());
     this.variables = new VariableList(this.store);
@@ -37,12 +36,10 @@ class DetailView {
     // An instance has no utilization of its own, and a GPU that is lost has no figures.
     const samples = store.history[key] ?? [];
     this.util.element.hidden = row.parent || !samples.some((value) => value !== null);
-    const bands = placeCells(store.cells.latest(store.second), store.second, samples.length);
-    this.util.show(figure(utilization, "%"), samples, bands);
+    this.util.show(figure(utilization, "%"), samples);
     this.total = row.total_gib ?? NaN;
     this.memory.element.hidden = !detail.memory?.some((value) => value !== null) || Number.isNaN(this.total);
-    this.memory.show(usedOfTotal(used, row), detail.memory ?? [], bands);
-    this.cells.show(this.util.element.hidden && this.memory.element.hidden ? [] : bands);
+    this.memory.show(usedOfTotal(used, row), detail.memory ?? []);
     this.showPower(power, detail);
     this.processes.show(row, detail);
     const isHere = detail.processes?.some(({ whose }) => whose);
@@ -76,8 +73,6 @@ class DetailView {
   }
 
   close() {
-    this.util.close();
-    this.memory.close();
     this.element.remove();
     setAttribute(this.chevron, "aria-expanded", "false");
     setAttribute(this.chevron, "aria-controls", null);
@@ -95,21 +90,15 @@ class FigureView {
     this.element.append(chart.element);
     const axis = this.element.appendChild(make("p", "gm-detail-axis", { "aria-hidden": "true" }));
     this.times = ["", ""].map(() => axis.appendChild(make("span")));
-    this.bands = new Bands(chart, axis, this.times);
   }
 
-  show(value, samples, bands) {
+  show(value, samples) {
     setText(this.value, value);
     this.chart.draw(samples);
     // The chart fills from the left; once it is full, the oldest sample leaves it.
     const isFull = samples.length >= SAMPLES;
     setText(this.times[0], isFull ? "3 min ago" : "");
     setText(this.times[1], isFull ? "now" : "");
-    this.bands.show(bands);
-  }
-
-  close() {
-    this.bands.close();
   }
 }
 

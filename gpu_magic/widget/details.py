@@ -11,7 +11,7 @@ from gpu_magic.moving.free import free
 from gpu_magic.moving.history import History as Outputs
 from gpu_magic.process.ending import endings
 from gpu_magic.widget.detail import DeviceDetail, read_device_detail
-from gpu_magic.widget.kernel_messages import Cells, Detail
+from gpu_magic.widget.kernel_messages import Detail
 from gpu_magic.widget.serialization import key_of
 from gpu_magic.widget.variables import Variables, find_variables
 
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Device
     from gpu_magic.process.view import Snapshot
-    from gpu_magic.widget.cells import CellTimes
     from gpu_magic.widget.history import History
     from gpu_magic.widget.idle import IdleCallback
     from gpu_magic.widget.page_messages import EndProcess, SetDetails
-    from gpu_magic.widget.page_state import CellSpan, NoticeKind
+    from gpu_magic.widget.page_state import NoticeKind
     from gpu_magic.widget.viewers import Viewer, Viewers
 
 __all__ = ["Details"]
@@ -42,7 +41,7 @@ class Details:
     ----------
     lock
         `PanelState`'s, which guards what is kept here. Nothing is read while it is held.
-    viewers, history, idle, cells
+    viewers, history, idle
         Its parts.
     read_now
         Has the machine read at once.
@@ -57,19 +56,16 @@ class Details:
         viewers: Viewers,
         history: History,
         idle: IdleCallback,
-        cells: CellTimes,
         *,
         read_now: Callable[[], None],
         notify: Callable[[str, NoticeKind], None],
     ) -> None:
         self._lock, self._viewers, self._history, self._idle = lock, viewers, history, idle
-        self._cells = cells
         self._read_now, self._notify = read_now, notify
         self._open: dict[Viewer, dict[str, tuple[str, ...]]] = {}  # the keys, by view
         # The panels with a page that has asked for all; a dictionary, as `leftovers` knows such registers.
         self._asked: dict[Viewer, bool] = {}
         self._sent: dict[str, DeviceDetail] = {}  # the latest ones
-        self._sent_cells: dict[int, CellSpan] = {}  # by id
         self._variables: dict[str, Variables] = {}
         self._walked_at: float | None = None  # when the last cell had ended that was there at the latest walk
         self._is_free_wanted = False
@@ -165,9 +161,6 @@ class Details:
         when = self._history.second, self._history.unbroken
         changes = {key: _changed(self._sent.get(key), detail) for key, detail in found.items()}
         self._sent = found
-        cells = {span.id: span for span in self._cells.spans(self._history.second_at)}
-        new_cells = [span for span in cells.values() if span != self._sent_cells.get(span.id)]
-        self._sent_cells = cells
         for viewer in list(self._open):
             is_asked = viewer in self._asked
             keys = self._open_keys(viewer)
@@ -177,12 +170,8 @@ class Details:
                     viewer.tell(Detail(*when, key, dict(whole)))
                 elif changes[key]:
                     viewer.tell(Detail(*when, key, changes[key]))
-            if not keys:
-                continue
-            if is_asked or new_cells:
-                spans = cells.values() if is_asked else new_cells
-                viewer.tell(Cells(*when, [list(span) for span in spans], is_asked))
-            self._asked.pop(viewer, None)
+            if keys:
+                self._asked.pop(viewer, None)
 
 
 def _of_device(variables: dict[str, Variables] | None, key: str) -> Variables | None:

@@ -12,8 +12,6 @@ _SCRIPTS = (
     "restart.js",
     "chart.js",
     "samples.js",
-    "cells.js",
-    "bands.js",
     "rows.js",
     "overview.js",
     "processes.js",

@@ -59,14 +59,6 @@ class History:
         """Return the memory in use on a device in thousandths, the newest last; None: not known."""
         return [memory for _, memory in self._samples.get(key, ())]
 
-    def second_at(self, time: float) -> float:
-        """Return a time of `time.monotonic` on the clock that `second` is of, in hundredths of a second.
-
-        The sample of a second is a reading that comes at its begin, give or take half a second.
-        """
-        began = time if self._second_began is None else self._second_began
-        return round(self.second + time - began, 2)
-
     def _pass_seconds(self) -> int:
         """Return how many seconds have passed since the reading before; one may come half a second off."""
         now = time.monotonic()

@@ -16,8 +16,6 @@ from gpu_magic.interrupts import postponed_interrupts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_magic.widget.cells import CellTimes
-
 __all__ = ["IdleCallback"]
 
 
@@ -31,13 +29,11 @@ class IdleCallback:
     ----------
     call
         What is called; its argument says whether a cell is about to run.
-    cells
-        Is told when a cell begins and ends: not of those that a cell runs.
 
     """
 
-    def __init__(self, call: Callable[[bool], None], cells: CellTimes) -> None:
-        self._call, self._cells = call, cells
+    def __init__(self, call: Callable[[bool], None]) -> None:
+        self._call = call
         self._shell: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._depth = 0  # of the running cell, as cells can run cells
@@ -74,8 +70,6 @@ class IdleCallback:
             # Not pre_execute, which ipykernel triggers for each message of a widget, too.
             shell.events.register("pre_run_cell", self._before_cell)
             shell.events.register("post_run_cell", self._after_cell)
-            if depth:  # when it began is not known
-                self._cells.begin(len(shell.history_manager.input_hist_parsed) - 1)
         self.request()
 
     def detach(self) -> None:
@@ -84,7 +78,6 @@ class IdleCallback:
             self._shell.events.unregister("pre_run_cell", self._before_cell)
             self._shell.events.unregister("post_run_cell", self._after_cell)
         self._shell, self._depth = None, 0
-        self._cells.drop_running()
 
     def request(self) -> None:
         """Have the function called as soon as no cell runs. Can be called on any thread."""
@@ -100,6 +93,7 @@ class IdleCallback:
 
     @postponed_interrupts()
     def _before_cell(self, info: Any) -> None:
+        del info
         if not _is_main_thread():
             return
         try:
@@ -107,10 +101,6 @@ class IdleCallback:
             self._call_if_idle(before_cell=True)
         finally:
             self._depth += 1
-        if self._depth == 1 and self._shell is not None:
-            # Its input is listed next. IPython 9 has counted the cell up here, and IPython 8 does at its end.
-            inputs = self._shell.history_manager.input_hist_parsed
-            self._cells.begin(len(inputs) if info.store_history else None)
 
     @postponed_interrupts()
     def _after_cell(self, result: Any) -> None:
@@ -119,7 +109,6 @@ class IdleCallback:
             return
         self._depth = max(0, self._depth - 1)
         if not self._depth:
-            self._cells.end(is_numbered=result is None or result.info.store_history)
             self.free_since = time.monotonic()
             self.request()  # and not here: the watch has yet to note what this cell has started
 

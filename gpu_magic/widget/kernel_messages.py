@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attached",
-    "Cells",
     "Changes",
     "Closed",
     "Detail",
@@ -209,26 +208,6 @@ class Detail(NamedTuple):
     detail: Json
 
 
-class Cells(NamedTuple):
-    """The cells that this kernel has run in the last three minutes; sent where a row is open.
-
-    Parameters
-    ----------
-    second, unbroken
-        As in `Changes`.
-    cells
-        `CellSpan` as arrays: those that are new or have changed since the last message.
-    is_all
-        In an answer to `SetDetails`: these are all there are.
-
-    """
-
-    second: int
-    unbroken: int
-    cells: list[list[Any]]
-    is_all: bool
-
-
 class Attached(NamedTuple):
     """The answer to `Attach`: what shows a panel comes from the kernel, so that it fits its messages.
 
@@ -265,7 +244,6 @@ KernelMessage = (
     | Restarting
     | Restart
     | Detail
-    | Cells
     | Attached
     | Closed
 )
@@ -282,7 +260,6 @@ _TYPES: dict[type[KernelMessage], str] = {
     Restarting: "restarting",
     Restart: "restart",
     Detail: "detail",
-    Cells: "cells",
     Attached: "attached",
     Closed: "closed",
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CellSpan", "DeviceRow", "Figures", "FullState", "Header", "NoticeKind", "as_arrays"]
+__all__ = ["DeviceRow", "Figures", "FullState", "Header", "NoticeKind", "as_arrays"]
 
 NoticeKind = Literal["info", "done", "warning", "error"]
 
@@ -57,20 +57,6 @@ class Figures(NamedTuple):
     utilization: int | str | None  # percent
     temperature: int | str | None  # degrees Celsius
     power: int | str | None  # watts
-
-
-class CellSpan(NamedTuple):
-    """A cell that this kernel has run, or several short ones together, sent as an array.
-
-    Times are in seconds on the clock of the readings, whose latest is the `second`. They can be negative.
-    """
-
-    id: int  # counts them; negative: in the background
-    first: int | None  # the number of the cell; None: it has none
-    last: int | None  # of several cells the last one's, else the same
-    begin: float
-    end: float | None  # None: it runs
-    is_beside: bool  # whether it runs in the background, while other cells do
 
 
 class FullState(TypedDict):

@@ -37,9 +37,6 @@ const pageMessage = {
 //   restarting  {}                               the kernel is about to be restarted
 //   restart     {kernel, page}                   restart the kernel; page "": who can?
 //   detail      {second, unbroken, key, detail}  of a row that is open: what has changed; at first all, see detail.py
-//   cells       {second, unbroken, cells, is_all}
-//                                                where a row is open: this kernel's cells, those that are new or have
-//                                                changed, or all; see unpackCell
 //   attached    {page, script, style, state}     what a page needs that has no widget
 //   closed      {}                               the extension was unloaded: such a page has no kernel any more
 
@@ -58,12 +55,6 @@ function usedOfTotal(used, { total }) {
   if (used === null) return `? / ${total}`;
   const unit = total.endsWith("TiB") ? " TiB" : " GiB";
   return `${sizeText(used).replace(unit, "")} / ${total}`;
-}
-
-// So are cells, or several short ones together. first, last: their numbers, null where there is none.
-// begin, end: seconds on the clock of the readings; end is null while it runs. isBeside: in the background.
-function unpackCell([id, first, last, begin, end, isBeside]) {
-  return { id, first, last, begin, end, isBeside };
 }
 
 // A name for this page's copy of a model, or for a view of it.

@@ -17,7 +17,6 @@ from gpu_magic.interrupts import unasked
 from gpu_magic.process.sampler import Sampler
 from gpu_magic.restart import restart
 from gpu_magic.widget.broadcast import Broadcast
-from gpu_magic.widget.cells import CellTimes
 from gpu_magic.widget.choices import Choices
 from gpu_magic.widget.details import Details
 from gpu_magic.widget.history import History
@@ -55,8 +54,7 @@ class PanelState:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._process = secrets.token_hex(8)
-        self._cells = CellTimes()
-        self._idle = IdleCallback(self._when_idle, self._cells)
+        self._idle = IdleCallback(self._when_idle)
         self._sampler = Sampler(self.tick)
         self._viewers = Viewers(self._idle)
         self._history = History()
@@ -72,7 +70,6 @@ class PanelState:
             self._viewers,
             self._history,
             self._idle,
-            self._cells,
             read_now=self._read_now,
             notify=self._broadcast.notify,
         )

@@ -11,7 +11,6 @@ class Store {
     this.views = new Set();
     this.details = new Map(); // of rows that are open in some view, by key
     this.notice = { text: "", kind: "info" };
-    this.cells = new CellTimes(); // that this kernel has run, where rows are open
     this.isLive = false; // a page without a kernel has the state of then, and shows the table: see `receive`
     this.isRestarting = false;
     this.isGone = false;
@@ -27,7 +26,6 @@ class Store {
   }
 
   reset(state) {
-    if (state.process !== this.process) this.cells.clear();
     this.process = state.process;
     this.second = state.second;
     this.version = state.version;
@@ -59,10 +57,6 @@ class Store {
       case "detail":
         this.apply(message); // the history of its memory goes up to then
         this.details.set(message.key, { ...this.details.get(message.key), ...message.detail });
-        break;
-      case "cells":
-        this.apply(message);
-        this.cells.take(message);
         break;
       case "draft":
         // Of this page's own clicks it was forgotten when they were made: what was said since is about what is shown.

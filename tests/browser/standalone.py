@@ -94,19 +94,6 @@ def detail_of(state: dict[str, Any], key: str, **parts: Any) -> dict[str, Any]:
     }
 
 
-def cells_of(state: dict[str, Any], *cells: list[Any], is_all: bool = True) -> dict[str, Any]:
-    """Return the message with cells: the first number, the last, when they began and ended, and whether in the background.
-
-    Times are in seconds before the latest reading; an end of None: it runs.
-    """
-    second = state["second"]
-    arrays = [
-        [number, first, last, second - begin, None if end is None else second - end, is_beside]
-        for number, (first, last, begin, end, is_beside) in enumerate(cells)
-    ]
-    return {"type": "cells", "second": second, "unbroken": 0, "cells": arrays, "is_all": is_all}
-
-
 @contextmanager
 def panel_page(
     browser: Browser,
