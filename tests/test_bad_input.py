@@ -177,14 +177,6 @@ def test_a_clock_is_nothing_else() -> None:
             "count=5 with 2 GPUs: from 1 to 2 of them can be used.",
         ),
         (
-            lambda: gpu_magic.choose("auto", fits=torch.nn.Linear(4, 2), min_free="1GB"),
-            "fits says how much min_free is: use one of the two.",
-        ),
-        (
-            lambda: gpu_magic.choose(0, fits=torch.nn.Linear(4, 2)),
-            "fits goes with auto; try choose('auto', fits=model).",
-        ),
-        (
             lambda: gpu_magic.choose("none", growth=True),
             "growth=True goes with GPUs that are named; try choose('all', growth=True).",
         ),

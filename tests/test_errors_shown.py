@@ -28,7 +28,6 @@ FUNCTIONS = [name for name in gpu_magic.__all__ if inspect.isfunction(getattr(gp
 REFUSED = [
     "gpu_magic.choose(9)",
     "gpu_magic.choose('auto:2', min_free='much')",
-    "gpu_magic.choose('auto', fits=5)",
     "gpu_magic.wait_for(None)",
     "asyncio.run(gpu_magic.wait_for(9))",
     "asyncio.run(gpu_magic.wait_for('9'))",

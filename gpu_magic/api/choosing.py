@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpu_magic.display.gpus import Gpus
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
 from gpu_magic.process.session import current
 from gpu_magic.process.view import ask_guard, take_snapshot
 from gpu_magic.public import public
-from gpu_magic.spelling import either, option
+from gpu_magic.spelling import option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -67,7 +67,6 @@ def choose(
     only_free: bool = False,
     min_free: str | int | None = None,
     model: str | None = None,
-    fits: Any = None,
     no_claim: bool = False,
     wait: str | float | None = None,
     on_wait: Callable[[str], None] | None = None,
@@ -102,9 +101,6 @@ def choose(
     min_free, model
         With `auto`: GPUs with at least this much free memory ("20GB", or bytes), and with these words in
         their names ("A100").
-    fits
-        With `auto`: GPUs with the free memory that a step needs, in place of `min_free`. A `Fit`, what `fit`
-        takes, `(model, optimizer, batch)`, or a model, of which it is what the model itself takes.
     no_claim
         Do not claim the GPUs. A claim lasts as long as the process and its choice: the kernels of all users
         see it, and `auto` picks no GPU that another process has claimed.
@@ -131,8 +127,6 @@ def choose(
     ------
     ChoiceError
         For GPUs that can't be chosen; nothing was changed.
-    FitError
-        With `fits`, where the step can't be followed; nothing was changed.
     CudaInitializedError
         With `strict`, where CUDA was initialized with other GPUs; nothing was changed.
     KernelRestarting
@@ -144,7 +138,6 @@ def choose(
         The same without `strict`.
 
     """
-    from gpu_magic.api.fitting import bound_of
     from gpu_magic.process.choosing import apply
     from gpu_magic.process.narrowing import narrow
     from gpu_magic.process.outcome import Refused
@@ -155,13 +148,6 @@ def choose(
 
     if on_wait is not None and not callable(on_wait):
         raise ChoiceError(f"on_wait is called with a line, and {on_wait!r:.40} can't be; try on_wait=print.")
-    bound = None
-    if fits is not None:
-        if min_free is not None:
-            raise ChoiceError(f"{option('fits')} says how much {option('min_free')} is: use one of the two.")
-        _check_fits(wanted, in_process=in_process)
-        bound = bound_of(fits)
-        min_free = bound.min_free
     if in_process and restart:
         raise ChoiceError("An in-process choice needs no restart: use one of the two.")
     options = Options(
@@ -180,41 +166,23 @@ def choose(
     if wait is not None and (in_process or dry_run):
         others = f"with {option('in_process')} nor with {option('dry_run')}"
         raise ChoiceError(f"{option('wait')} goes neither {others}.")
-    try:
-        if wait is not None:
-            waiting = Waiting(current(), text, options, read_seconds(wait))
-            outcome = waiting.wait(on_wait or (lambda _: None))
-        else:
-            outcome = (narrow if in_process else apply)(current(), text, options, dry_run=dry_run)
-    except ChoiceError as error:
-        if bound is not None:  # nobody has typed the --min-free that it speaks of
-            error.args = (f"{bound.why} {error}",)
-        raise
+    if wait is not None:
+        waiting = Waiting(current(), text, options, read_seconds(wait))
+        outcome = waiting.wait(on_wait or (lambda _: None))
+    else:
+        outcome = (narrow if in_process else apply)(current(), text, options, dry_run=dry_run)
     if restart and isinstance(outcome, Refused):
         from gpu_magic.widget.restart_widget import restart_with_choice
 
         restart_with_choice(outcome)
-    why = bound.why if bound else ""
-    return choice_of(outcome, why, strict=strict, caller=sys._getframe(2))  # noqa: SLF001 - 1 is `public`
+    return choice_of(outcome, strict=strict, caller=sys._getframe(2))  # noqa: SLF001 - 1 is `public`
 
 
-def _check_fits(wanted: Any, *, in_process: bool) -> None:
-    """Raise ChoiceError where what fits is asked for with something else than `auto`."""
-    from gpu_magic.selection.normalize import normalize_request
-    from gpu_magic.selection.request import Auto, parse
-
-    if in_process:
-        raise ChoiceError(f"An in-process choice keeps to no bound: omit {option('fits')}.")
-    if not isinstance(parse(normalize_request(wanted)), Auto):
-        way = either("auto --fits model", "choose('auto', fits=model)")
-        raise ChoiceError(f"{option('fits')} goes with auto; try {way}.")
-
-
-def choice_of(outcome: Outcome, bound: str = "", *, strict: bool, caller: FrameType) -> Choice:
+def choice_of(outcome: Outcome, *, strict: bool, caller: FrameType) -> Choice:
     """Return what became of a choice, and say so where it came too late."""
     from gpu_magic.display.choice import Choice
 
-    choice = Choice(outcome, bound)
+    choice = Choice(outcome)
     if choice.refusal and strict:
         raise CudaInitializedError(choice.refusal)
     if choice.refusal:

@@ -10,12 +10,11 @@ from gpu_magic.public import public
 from gpu_magic.spelling import option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable
 
     from gpu_magic.display.fit import Fit
-    from gpu_magic.fitting.bound import Bound
 
-__all__ = ["bound_of", "fit", "fit_values", "named_values"]
+__all__ = ["fit", "fit_values"]
 
 
 @public
@@ -99,25 +98,6 @@ def fit_values(
 
     options = FitOptions(loss, eval, amp, dtype, _size(batch_size))
     return Fit(predict(values, options, lambda: take_snapshot(current())))
-
-
-def named_values(text: str, namespace: dict[str, Any], hidden: Container[str]) -> list[Any]:
-    """Return the values of what a line names: see `fitting.expressions.values`."""
-    from gpu_magic.fitting.expressions import values
-
-    return values(text, namespace, hidden)
-
-
-def bound_of(fits: Any) -> Bound:
-    """Return the bound on free memory of `choose(fits=...)`: of a `Fit`, a model, or what `fit` takes."""
-    from gpu_magic.display.fit import Fit
-    from gpu_magic.fitting import bound
-
-    if isinstance(fits, Fit):
-        return bound.bound_of_peak(fits.peak)
-    if isinstance(fits, tuple | list) and fits:
-        return bound.bound_of(_given(fits[0], tuple(fits[1:])))
-    return bound.bound_of([fits])
 
 
 def _given(first: Any, others: tuple[Any, ...]) -> list[Any]:

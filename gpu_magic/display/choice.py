@@ -30,13 +30,10 @@ class Choice:
     ----------
     outcome
         What became of it.
-    bound
-        Where the bound comes from that `auto` has kept to, as a sentence; empty where it was given.
-
     """
 
-    def __init__(self, outcome: Outcome, bound: str = "") -> None:
-        self._outcome, self._bound = outcome, bound
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -80,8 +77,6 @@ class Choice:
 
     def _lines(self) -> Iterator[str]:
         outcome = self._outcome
-        if self._bound:
-            yield self._bound
         if isinstance(outcome, Refused):
             yield "Not applied: this process keeps the GPUs that it has."
         elif isinstance(outcome, Narrowed):

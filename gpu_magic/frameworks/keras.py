@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 from gpu_magic.frameworks import get
 from gpu_magic.frameworks.answers import Components
 from gpu_magic.frameworks.base import Framework
-from gpu_magic.frameworks.keras_step import predictor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.frameworks.prediction import Predictor, Step
     from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["FRAMEWORK"]
@@ -81,9 +79,6 @@ class Keras(Framework):
         if isinstance(obj, keras.Model):
             return "model"
         return "optimizer" if isinstance(obj, keras.optimizers.Optimizer) else ""
-
-    def predictor(self, step: Step) -> Predictor | None:
-        return predictor(step, self.backend())
 
     @property
     def _kinds(self) -> tuple[type, ...]:

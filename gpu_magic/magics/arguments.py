@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CODE",
-    "FITS",
     "FLAG",
     "LAUNCHERS",
     "OPTIONS",
@@ -51,7 +50,6 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--only-free": FLAG,
         "--min-free": TEXT,
         "--model": TEXT,
-        "--fits": TEXT,
         "--no-claim": FLAG,
         "--wait": WORD,
         "--in-process": FLAG,
@@ -123,8 +121,7 @@ _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
 _COMMENT = re.compile(rf"(?P<quoted>{_QUOTED})|(?:^|\s)#.*")
 # Lines of expressions, and options that have one: it stays as typed, with its quotes, spaces and braces.
 CODE = ("%to_gpu", "%to_cpu", "%where", "%gpu_fit")
-_EXPRESSIONS = ("--fits", "--loss")
-FITS = re.compile(r"--fi(?:ts?)?(?:=|$)")
+_EXPRESSIONS = ("--loss",)
 # Values that go on behind a space: `--wait 1 h`, `--wait 1h 30m`.
 _GO_ON = {
     "--wait": re.compile(r"[0-9]+ ?[dhms][a-z]{0,6}(?: [0-9]+[hms][a-z]{0,6})?", re.IGNORECASE),
@@ -184,13 +181,10 @@ def _expanded(magic: str, words: list[str], expand: Callable[[str], str]) -> lis
     """Return the words of a line with values in the place of `{n}`, and without quotes but in expressions."""
     if magic in CODE:
         return [piece for word in words for piece in code_words(expand(word))]
-    numbers = range(len(words))
-    begin = next((n for n in numbers if magic == "%gpus" and FITS.match(words[n])), len(words))
-    end = next((n for n in numbers if n > begin and _is_option(words[n])), len(words))
-    before = expand(" ".join(words[:begin])).split()  # no frames between: `expand` counts them
-    after = expand(" ".join(words[end:])).split()
-    bare = [[word.strip("'\"") for word in part] for part in (before, after)]
-    return list(filter(None, [*bare[0], *words[begin:end], *bare[1]]))
+    bare = (
+        word.strip("'\"") for word in expand(" ".join(words)).split()
+    )  # no frames between: `expand` counts them
+    return list(filter(None, bare))
 
 
 def read_command(magic: str, line: str) -> SimpleNamespace:

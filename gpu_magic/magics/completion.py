@@ -14,7 +14,7 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.engines.current import running_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import known
-from gpu_magic.magics.arguments import CODE, FITS, FLAG, LAUNCHERS, OPTIONS, WORDS
+from gpu_magic.magics.arguments import CODE, FLAG, LAUNCHERS, OPTIONS, WORDS
 from gpu_magic.process.tasks import tasks
 from gpu_magic.selection.request import is_request
 from gpu_magic.text import STRING
@@ -71,7 +71,7 @@ def complete(shell: Any, magic: str, words: list[str]) -> Offers | None:
     is_cell = magic not in OPTIONS
     magic = magic if magic in OPTIONS else magic.removeprefix("%")  # a cell magic of a line magic's name
     previous, options = before[-1] if before else "", OPTIONS[magic]
-    if (magic in CODE or any(map(FITS.match, words))) and _is_open(" ".join(words)):
+    if magic in CODE and _is_open(" ".join(words)):
         return None  # of what is within brackets and strings, IPython's own matchers know more
     option, equals, value = word.partition("=")
     if equals and option in options:
@@ -100,7 +100,7 @@ def _is_open(code: str) -> bool:
 def _value_of(shell: Any, magic: str, option: str, word: str) -> Offers:
     """Complete the value of an option, which stands before it."""
     *named, piece = word.split(",")
-    if option in ("--in", "--fits", "--loss"):
+    if option in ("--in", "--loss"):
         return _offer(piece, _variables(shell, piece, named), "value")
     offers = _gpus(piece, is_first=False) if named and option == "--gpus" else _values(magic, option)
     return _offer(piece, _without(named, offers), "value")

@@ -48,7 +48,7 @@ class GpuFitMagic:
         a GiB more, which is counted. "batch up to" is the largest batch that fits; with "at least" a larger
         one may, but it would take too long to know, or be over 16 million. What numbers decide (an `if` on
         loss.item(), nonzero()) can't be followed, and the line is named. Of JAX it takes a call, once JAX has
-        started; of Keras `model batch`, with the backend PyTorch or JAX; of TensorFlow and CuPy none.
+        started; of Keras, TensorFlow and CuPy none.
         """
         shown = self._predicted(line)
         if isinstance(shown, str):  # raised here, as the last error keeps its frames and what is in them

@@ -10,7 +10,6 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 import gpu_magic
-from gpu_magic.api.fitting import named_values
 from gpu_magic.display.refusal import RefusalBlock
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
 from gpu_magic.magics import magics_of, own_processes
@@ -66,9 +65,6 @@ class GpusMagic:
                            or has claimed them
         --min-free 20GB --model A100
                            auto takes GPUs with so much free memory, and with these words in their names
-        --fits "model optimizer batch"
-                           auto takes GPUs with the free memory that a step needs: see %gpu_fit. With a model
-                           alone it is what the model itself takes; a call works, too: `--fits train_step(x)`
         --wait 30m         auto waits for GPUs that are free, or have --min-free; with 1,3 it waits until
                            nobody else uses or has claimed these; interrupt it at any time
         --no-claim         do not claim them: others see a claim until this kernel ends or chooses anew,
@@ -103,9 +99,6 @@ class GpusMagic:
             with warnings.catch_warnings():
                 # It is shown below, whatever the user's filters say: what is typed is answered.
                 warnings.simplefilter("ignore", CudaInitializedWarning)
-                if options["fits"] is not None:
-                    shell = self._shell
-                    options["fits"] = named_values(options["fits"], shell.user_ns, shell.user_ns_hidden)
                 with WaitingLine("changed") as line_of_waiting:
                     choice = gpu_magic.choose(request, on_wait=line_of_waiting.show, **options)
         except KernelRestarting:

@@ -20,7 +20,7 @@ _EXAMPLES = {"%gpus": ("GPUs", "1,3"), "%%on_gpu": ("a device", "0")}
 _NAME_NOTHING = ("%gpus", "%%on_gpu", "%gpu_free", "%gpu_cluster", "%gpu_tasks")
 
 # Those of %gpus that say which GPUs `auto` takes.
-_OF_AUTO = ("min_free", "model", "fits", "wait", "only_free")
+_OF_AUTO = ("min_free", "model", "wait", "only_free")
 # Those of %gpus that need no GPUs.
 _ALONE = ("cluster", "mine", "end", "kill", "yes")
 

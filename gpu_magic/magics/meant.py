@@ -64,7 +64,6 @@ EXAMPLES = {
     "--device": "1",
     "--end": "4711",
     "--env": "NAME=value",
-    "--fits": "model",
     "--gpus": "2,0",
     "--in": "lr",
     "--loss": "loss",

@@ -1,8 +1,7 @@
-"""`%gpu_fit` and `%gpus auto --fits` as typed, in an IPython shell over a simulated machine, with PyTorch."""
+"""`%gpu_fit` as typed, in an IPython shell over a simulated machine, with PyTorch."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -198,51 +197,13 @@ def test_a_context_that_is_there_is_not_counted_again(run: Runner) -> None:
     assert "for CUDA itself" not in shown
 
 
-def test_auto_takes_a_gpu_on_which_it_fits(run: Runner) -> None:
-    found = run(
-        "fitting_typed.typed",
-        [
-            "%gpus auto --fits 'model optimizer batch' --dry-run",
-            "%gpus auto --fits huge x --dry-run",
-            "%gpus auto --fits train_step(batch) --dry-run",
-            "%gpus auto --fits model",
-            "%gpus auto --fits huger",
-            "%gpus 0 --fits model",
-            "%gpus auto --fits model --min-free 1GB",
-            "%gpus auto --fits modl",
-            "%gpus none --fits model --dry-run",
-            "%gpus 0 --fits model --wait 1m",
-            "%gpus auto --fits model --in-process",
-        ],
-    )
-    shown = [text + wrong for text, wrong in found]
-    assert "The step takes " in shown[0]
-    assert "at its peak, and CUDA itself 0.5 GiB: --min-free 0.6GiB." in shown[0] or "MiB." in shown[0]
-    assert "cuda:0 = GPU 1" in shown[1]  # GPU 0 has 9.1 GiB free
-    assert "The step takes" in shown[2]
-    assert "Without a batch it is what is there now" in shown[3]
-    assert "--fits model optimizer batch." in shown[3]
-    assert re.search(
-        r"484\.3 GiB, .*: --min-free \S+GiB\. .* is more than any GPU here has: at most 80\.0 GiB\.", shown[4]
-    )
-    assert "--fits goes with auto; try auto --fits model." in shown[5]
-    assert "--fits says how much --min-free is: use one of the two." in shown[6]
-    assert "modl is not a variable here; did you mean model?" in shown[7]
-    assert "--fits goes with auto; try auto --fits model." in shown[8]
-    assert "--fits goes with auto; try auto --fits model." in shown[9]
-    assert "An in-process choice keeps to no bound: omit --fits." in shown[10]
-
-
 def test_tab_offers_options_and_variables(run: Runner) -> None:
     found = run(
         "fitting_typed.completed",
-        ["%gpu_fit mod", "%gpu_fit model --d", "%gpu_fit model --dtype b", "%gpus auto --f"],
+        ["%gpu_fit mod", "%gpu_fit model --d", "%gpu_fit model --dtype b"],
     )
     assert found == [
         ["%gpu_fit model"],
         ["%gpu_fit model --dtype"],
         ["%gpu_fit model --dtype bfloat16"],
-        ["%gpus auto --force", "%gpus auto --fits"]
-        if found[3][0].endswith("force")
-        else ["%gpus auto --fits", "%gpus auto --force"],
     ]

@@ -1,4 +1,4 @@
-"""The memory that JAX's and Keras's steps are predicted to take."""
+"""The memory that JAX's steps are predicted to take."""
 
 from __future__ import annotations
 
@@ -68,29 +68,3 @@ def test_what_returns_no_array_has_no_memory_in_jax(run: Runner, how: str, name:
     assert run("fitting_jax.refused", how) == (
         f"{name} returns no array, and JAX computes nothing else: have it return what it has computed."
     )
-
-
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_keras_by_its_backend(run: Runner, backend: str) -> None:
-    found = run.fresh("fitting_keras.step", KERAS_BACKEND=backend, TF_CPP_MIN_LOG_LEVEL="3")
-    assert found["peak"] > found["weights"]
-    assert found["larger"] > found["peak"]
-    assert found["forward"] < found["peak"]
-    assert found["changed"] == []
-
-
-def test_keras_on_tensorflow_says_that_it_can_not(run: Runner) -> None:
-    said = run.fresh("fitting_keras.refused", KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3")
-    assert said == (
-        "Keras on tensorflow runs a step to know its memory: it can be predicted with the backends jax and torch "
-        "alone."
-    )
-
-
-def test_keras_says_what_is_missing(run: Runner) -> None:
-    found = run.fresh("fitting_keras.missing", KERAS_BACKEND="jax", TF_CPP_MIN_LOG_LEVEL="3")
-    assert found == [
-        "The model has no optimizer yet: call model.compile(...), or use eval=True.",
-        "The optimizer is not built yet: optimizer.build(model.trainable_variables).",
-        "A Keras model has its own optimizer, loss and precision: model.compile() sets them.",
-    ]

@@ -98,25 +98,18 @@ def test_an_expression_stays_as_typed(expression: str, comment: str) -> None:
     for typed in f"--loss {expression}", f"--loss={expression}":
         found = given("%gpu_fit", f"m {typed} --amp b{comment}")
         assert found == {"loss": expression, "amp": True, "request": "m b"}
-    for typed in f"--fits {expression}", f"--fits={expression}", f"--fi {expression}":
-        found = given("%gpus", f"auto:2 {typed} --wait 1 h{comment}")
-        assert found == {"request": "auto:2", "fits": expression, "wait": "1 h"}
-    assert given("%gpus", f"auto --fits y {expression}{comment}")["fits"] == f"y {expression}"
 
 
 def test_what_stands_in_quotes_behind_an_option_is_its_expression() -> None:
-    for typed in "--fits 'step(x,  \"a\")' # all", "--fits='step(x,  \"a\")'":
-        assert given("%gpus", f"auto {typed}") == {"request": "auto", "fits": 'step(x,  "a")'}
-    assert given("%gpus", "auto --fits 'model' \"optimizer batch\"")["fits"] == "model optimizer batch"
     assert given("%gpu_fit", "m --loss 'lambda o, t: o'")["loss"] == "lambda o, t: o"
 
 
-def test_names_in_braces_stand_for_values_but_in_an_expression_and_in_a_comment() -> None:
+def test_names_in_braces_stand_for_values_but_in_a_comment() -> None:
     def expand(text: str) -> str:
         return text.replace("{n}", "1, 3 --force").replace("{w}", "1h")
 
-    found = vars(read("%gpus", "{n} --fits step({n}, '{n}')  --wait {w}  # {n}", expand))
-    assert (found["request"], found["fits"]) == ("1, 3", "step({n}, '{n}')")
+    found = vars(read("%gpus", "{n} --wait {w}  # {n}", expand))
+    assert found["request"] == "1, 3"
     assert (found["force"], found["wait"]) == (True, "1h")
 
 

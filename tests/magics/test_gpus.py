@@ -261,11 +261,6 @@ def test_braces_in_an_expression_are_its_own(run: Run, line: str) -> None:
     assert "KeyError: 'no'" in run(f"name = 'no'\n{line.replace('{x}', 'no')}")[1]
 
 
-def test_what_fits_is_no_request_in_braces(run: Run) -> None:
-    run(f"{THINGS}\nw = '1m'")
-    assert "d['{y}'] raises KeyError: '{y}'" in run("%gpus auto --fits d['{y}'] --wait {w}  # {what}")[1]
-
-
 def test_a_name_in_braces_stands_for_the_text_in_it(run: Run) -> None:
     run(f"{THINGS}\nname = 'x d'")
     for line in "%where {name}", "%where $name":
@@ -362,9 +357,6 @@ def test_tab_completes_variables(run: Run, shell: InteractiveShell) -> None:
         "%where d['a --cl",
         '%gpu_fit model "x --e',
         "%to_gpu x d['mo",
-        "%gpus auto --fits step(x, 1",
-        "%gpus auto --fits step(x, --gr",
-        "%gpus auto --fits=d['a 1",
     ],
 )
 def test_tab_leaves_what_is_within_an_expression_to_ipython(

@@ -173,7 +173,7 @@ TARGETS = (
             *dict.fromkeys(option for options in OPTIONS.values() for option in options),
             *"auto: 0- 0:1 GPU- MIG- smi: cuda: cpu mo restart ,".split(),
         ),
-        ("A0-", "A--by=u", "Aauto:", "B0,c", "Cmo", "A0 --end 1", "B0 --only to", "A--fits mo", "K-"),
+        ("A0-", "A--by=u", "Aauto:", "B0,c", "Cmo", "A0 --end 1", "B0 --only to", "K-"),
     ),
     Target(
         "devices",
