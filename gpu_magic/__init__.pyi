@@ -8,7 +8,6 @@ from gpu_magic.api.choosing import gpus as gpus
 from gpu_magic.api.choosing import guard as guard
 from gpu_magic.api.choosing import panel as panel
 from gpu_magic.api.diagnosis import doctor as doctor
-from gpu_magic.api.fitting import fit as fit
 from gpu_magic.api.measuring import gpu_time as gpu_time
 from gpu_magic.api.measuring import history as history
 from gpu_magic.api.placing import devices_of as devices_of
@@ -34,7 +33,6 @@ from gpu_magic.diagnosis.finding import Finding as Finding
 from gpu_magic.display.choice import Choice as Choice
 from gpu_magic.display.diagnosis import Diagnosis as Diagnosis
 from gpu_magic.display.ended_process import EndedProcess as EndedProcess
-from gpu_magic.display.fit import Fit as Fit
 from gpu_magic.display.gpus import Gpus as Gpus
 from gpu_magic.display.memory import Devices as Devices
 from gpu_magic.display.memory import Freed as Freed
@@ -59,6 +57,8 @@ from gpu_magic.errors import PlacementError as PlacementError
 from gpu_magic.errors import PlacementWarning as PlacementWarning
 from gpu_magic.errors import ProcessError as ProcessError
 from gpu_magic.errors import SimulationError as SimulationError
+from gpu_magic.fit.fit import Fit as Fit
+from gpu_magic.fit.fit import fit as fit
 from gpu_magic.launching.task import Task as Task
 from gpu_magic.placement.on_gpu import OnGpu as OnGpu
 from gpu_magic.process.guard import Guard as Guard

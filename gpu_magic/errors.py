@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from typing import TYPE_CHECKING
 
 from gpu_magic.text import one_line, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator
 
 __all__ = [
     "BindingError",
@@ -27,10 +28,12 @@ __all__ = [
     "PlacementWarning",
     "ProcessError",
     "SimulationError",
+    "causes",
     "show_as",
     "warn_once",
 ]
 
+_MOST_CAUSES = 20
 _warned: set[Hashable] = set()
 
 
@@ -163,3 +166,22 @@ def warn_once(about: Hashable, text: str, kind: type[Warning] = UserWarning) -> 
     if about not in _warned:
         _warned.add(about)
         warnings.warn_explicit(one_line(text), kind, "gpu_magic", 1, module="gpu_magic")
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, those of a group, and those that each was raised from; at most 20.
+
+    One that was merely being handled when it was raised is none: `raise … from` says which is.
+    """
+    seen: set[int] = set()
+    waiting = deque([error])
+    while waiting and len(seen) < _MOST_CAUSES:
+        found = waiting.popleft()
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        if found.__cause__ is not None:
+            waiting.append(found.__cause__)
+        if isinstance(found, BaseExceptionGroup):
+            waiting.extend(found.exceptions)

@@ -39,7 +39,6 @@ ROOMS = [
     "process",
     "placement",
     "moving",
-    "fitting",
     "usage",
     "diagnosis",
     # what users do: each of these has its own function, texts and magic, and comes in place of rooms here
@@ -63,7 +62,7 @@ ROOMS = [
 ]
 
 # Who may import a library that is slow to load, or that only some people have. Nobody imports a framework, but
-# for the one module that is loaded only where PyTorch is there already.
+# for modules that are loaded only where PyTorch is there already.
 LIBRARIES = {
     "pynvml": ["devices"],
     "amdsmi": ["devices.amd_binding"],
@@ -78,18 +77,9 @@ LIBRARIES = {
     ],
     "ipyparallel": ["engines"],
     "torch": [
-        "frameworks.pytorch.as_on_gpu",
-        "frameworks.pytorch.batch",
+        "fit.torch_step",
         "frameworks.pytorch.device_mode",
-        "frameworks.pytorch.fake_copy",
-        "frameworks.pytorch.fake_step",
-        "frameworks.pytorch.fake_tensors",
-        "frameworks.pytorch.kept_state",
         "frameworks.pytorch.sampling",
-        "frameworks.pytorch.stand_ins",
-        "frameworks.pytorch.step_interrupts",
-        "frameworks.pytorch.step_memory",
-        "frameworks.pytorch.training",
     ],
     "tensorflow": [],
     "jax": [],

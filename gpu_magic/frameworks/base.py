@@ -10,10 +10,8 @@ from gpu_magic.errors import PlacementError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from types import FrameType
 
     from gpu_magic.frameworks.answers import Components, Holding, MemoryPool, OutOfMemory
-    from gpu_magic.frameworks.prediction import ModelCall, Predictor, Step
     from gpu_magic.frameworks.transfer import Transfer
     from gpu_magic.selection.memory import MemorySettings
     from gpu_magic.selection.target import LogicalDevice
@@ -222,34 +220,10 @@ class Framework(ABC):
         del objects, device
         return iter(())
 
-    # A step, and the memory that it takes.
-
     def role_of(self, obj: object) -> str:
         """Return what an object is in a step: "model", "optimizer", "batch"; empty for nothing of these."""
         del obj
         return ""
-
-    def trains(self, optimizer: Any, model: Any) -> bool:
-        """Return whether an optimizer has parameters of a model."""
-        del optimizer, model
-        return False
-
-    def model_call(self, frame: FrameType) -> ModelCall | None:
-        """Return the call of a model that a frame runs; None where it runs something else."""
-        del frame
-        return None
-
-    def predictor(self, step: Step) -> Predictor | None:
-        """Return what predicts the memory of a step; None where the framework can't.
-
-        Raises
-        ------
-        FitError
-            The step is not one: its parts do not belong together.
-
-        """
-        del step
-        return None
 
     # Memory.
 

@@ -41,7 +41,7 @@ MAGICS = {
     "to_gpu": (("line",), "magics.to_gpu", "ToGpuMagics"),
     "to_cpu": (("line",), "magics.to_gpu", "ToGpuMagics"),
     "gpu_free": (("line",), "magics.gpu_free", "GpuFreeMagic"),
-    "gpu_fit": (("line",), "magics.gpu_fit", "GpuFitMagic"),
+    "gpu_fit": (("line",), "fit.magic", "GpuFitMagic"),
     "gpu_panel": (("line",), "magics.gpu_panel", "GpuPanelMagic"),
     "gpu_doctor": (("line",), "magics.gpu_doctor", "GpuDoctorMagic"),
     "gpu_launch": (("line", "cell"), "magics.gpu_launch", "GpuLaunchMagic"),

@@ -6,8 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from gpu_magic.display.shortage import shortage_lines
-from gpu_magic.errors import GpuMagicError
-from gpu_magic.fitting.failed_step import causes, fit_line
+from gpu_magic.errors import GpuMagicError, causes
+from gpu_magic.fit.failed_step import fit_line
 from gpu_magic.moving.history import History
 from gpu_magic.usage.shortage import find_shortage
 

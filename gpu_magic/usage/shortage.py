@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.fitting.failed_step import causes
+from gpu_magic.errors import causes
 from gpu_magic.frameworks import imported
 from gpu_magic.moving.free import free
 from gpu_magic.placement.budget import Budget

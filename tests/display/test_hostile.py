@@ -24,7 +24,6 @@ from gpu_magic.diagnosis.finding import Finding
 from gpu_magic.display.diagnosis import Diagnosis
 from gpu_magic.display.engines import EngineTable
 from gpu_magic.display.fallback import display_with_fallback
-from gpu_magic.display.fit import Fit
 from gpu_magic.display.gpus import Gpus
 from gpu_magic.display.own_processes import OwnProcesses
 from gpu_magic.display.rank_folds import RankFolds
@@ -34,9 +33,7 @@ from gpu_magic.display.usage_chart import quiet_html, usage_html
 from gpu_magic.display.usage_history import History
 from gpu_magic.engines.engine import Engine
 from gpu_magic.engines.status import EngineStatus
-from gpu_magic.fitting.fit import Prediction
-from gpu_magic.fitting.verdict import Room
-from gpu_magic.frameworks.prediction import StepMemory
+from gpu_magic.fit.fit import Fit
 from gpu_magic.launching.output import Output
 from gpu_magic.process.guard import Guard
 from gpu_magic.process.own_processes import Found, Manager, OwnProcess
@@ -108,8 +105,7 @@ def doctor_of_kernel(**more: Any) -> Diagnosis:
 
 
 def fit(part: str = "gradients", label: str = "GPU 0", note: str = "") -> Fit:
-    rooms = (Room("cuda:0", label, 80 * GIB, 0),)
-    return Fit(Prediction(StepMemory({part: GIB}, {}, (note,)), rooms))
+    return Fit({part: GIB}, None, None, {}, f"1.0 GiB: fits on {label}.", (note,))
 
 
 def fallback(problem: str, mend: str) -> str:
@@ -282,5 +278,5 @@ def test_what_makes_html_is_in_the_table(shell: InteractiveShell, tmp_path: Path
                 classes.add(node.name)
     shown = {type(place(HARMLESS, tmp_path)).__name__ for place in PLACES.values()}
     assert classes == shown - {"str"}
-    names = "diagnosis engines fallback fit own_processes rank_folds refusal table usage_chart usage_history"
-    assert modules == {"text.py"} | {f"display/{name}.py" for name in names.split()}
+    names = "diagnosis engines fallback own_processes rank_folds refusal table usage_chart usage_history"
+    assert modules == {"text.py", "fit/fit.py"} | {f"display/{name}.py" for name in names.split()}

@@ -6,7 +6,6 @@ import math
 import os
 import sys
 from contextlib import ExitStack
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
@@ -16,7 +15,6 @@ from gpu_magic.frameworks.copying import CopyTransfer
 from gpu_magic.frameworks.jax.devices import backends, devices_like, has_plugin, logical_device, platform
 from gpu_magic.frameworks.jax.scopes import AbsentDevice, DefaultDevice, global_default
 from gpu_magic.frameworks.out_of_memory import wanted_in
-from gpu_magic.frameworks.prediction import FunctionCall
 from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import listed
 
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.frameworks.prediction import Predictor, Step
     from gpu_magic.frameworks.transfer import Transfer
     from gpu_magic.selection.memory import MemorySettings
 
@@ -131,16 +128,6 @@ class Jax(Framework):
 
     def transfer(self, device: LogicalDevice) -> Transfer:
         return _JaxTransfer(device)
-
-    def role_of(self, obj: object) -> str:
-        return "batch" if _is_array(type(obj)) else ""
-
-    def predictor(self, step: Step) -> Predictor | None:
-        """Return what asks XLA; JAX has no models of its own, so a step is a call of a function."""
-        if not isinstance(step, FunctionCall):
-            return None
-        found: Predictor = import_module("gpu_magic.frameworks.jax.compiled_step").CompiledStep(step)
-        return found
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
         """Ask its own pool, which has reserved its part of the GPU; the CPU has no pool."""

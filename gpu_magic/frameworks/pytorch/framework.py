@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import PlacementError, PlacementWarning, warn_once
 from gpu_magic.frameworks.answers import Holding
 from gpu_magic.frameworks.base import Framework
-from gpu_magic.frameworks.prediction import ModelCall
 from gpu_magic.frameworks.pytorch import allocator
 from gpu_magic.frameworks.pytorch.allocator import Limit
 from gpu_magic.frameworks.pytorch.components import components_of
@@ -27,10 +26,8 @@ from gpu_magic.text import listed, with_article
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from types import FrameType
 
     from gpu_magic.frameworks.answers import Components, MemoryPool, OutOfMemory
-    from gpu_magic.frameworks.prediction import Predictor, Step
     from gpu_magic.frameworks.transfer import Transfer
     from gpu_magic.selection.memory import MemorySettings
 
@@ -196,22 +193,6 @@ class PyTorch(Framework):
             return "optimizer"
         is_data = isinstance(obj, torch.Tensor | torch.utils.data.DataLoader)
         return "batch" if is_data else ""
-
-    def trains(self, optimizer: Any, model: Any) -> bool:
-        own = {id(parameter) for parameter in model.parameters()}
-        return any(id(one) in own for group in optimizer.param_groups for one in group["params"])
-
-    def model_call(self, frame: FrameType) -> ModelCall | None:
-        """Return the call whose first frame it is (PyTorch 2.13, nn/modules/module.py)."""
-        module = sys.modules["torch"].nn.Module
-        if frame.f_code is not module._wrapped_call_impl.__code__:  # noqa: SLF001
-            return None
-        model = frame.f_locals.get("self")
-        return ModelCall(model, not getattr(model, "training", False))
-
-    def predictor(self, step: Step) -> Predictor | None:
-        found: Predictor = import_module("gpu_magic.frameworks.pytorch.fake_step").FakeStep(step)
-        return found
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
         """Add what the driver has left and what PyTorch's allocator caches; None before CUDA has started."""

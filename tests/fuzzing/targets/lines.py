@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 import gpu_magic
-from gpu_magic.api.fitting import _size
 from gpu_magic.errors import GpuMagicError, PlacementError
-from gpu_magic.fitting.expressions import values
+from gpu_magic.fit.magic import GpuFitMagic
 from gpu_magic.magics.arguments import FLAG, OPTIONS, read, read_count
 from gpu_magic.magics.completion import complete
 from gpu_magic.magics.gpu_cluster import _engines
@@ -62,7 +61,7 @@ def check_line_of_magic(data: bytes) -> None:
     again = " ".join(filter(None, retyped))
     # Quotes are not kept, and then what was within them can begin a comment.
     assert "#" in again or vars(read(magic, again)) == found, f"{again!r} is read as something else"
-    for reader in (read_count, read_seconds, read_only, _engines, parse_targets, _size, own_processes().find):
+    for reader in (read_count, read_seconds, read_only, _engines, parse_targets, own_processes().find):
         for value in found.values():
             if isinstance(value, str):
                 _check_reader(reader, value)
@@ -127,7 +126,7 @@ def check_expressions(data: bytes) -> None:
     before = dict(namespace)
     try:
         if which:
-            values(line, namespace)
+            GpuFitMagic(SimpleNamespace(user_ns=namespace))._value(line)
         else:
             names = Names(namespace, set())
             names.put(names.read(line))

@@ -7,7 +7,7 @@ from typing import Any
 from tests.gpu.claim import Seen, claim
 from tests.gpu.programs.common import alone
 
-WHERE = "frameworks/pytorch/step_memory.py"
+WHERE = "fit/torch_step.py"
 MIB = 1 << 20
 
 
@@ -78,7 +78,7 @@ def transformer() -> Seen:
 
 @claim(
     "Predicting a step's memory does not initialize CUDA.",
-    "frameworks/pytorch/fake_step.py",
+    WHERE,
     "PyTorch for CUDA",
 )
 def starts_nothing() -> Seen:

@@ -1,0 +1,1 @@
+"""The memory of a step, predicted on copies that have no data: `%gpu_fit`."""

@@ -1,0 +1,116 @@
+"""`%gpu_fit`: how much memory a step takes, and on which GPUs it fits."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from functools import partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+from gpu_magic.errors import FitError, GpuMagicError
+from gpu_magic.fit.failed_step import parsed
+from gpu_magic.fit.fit import Fit, fit_call, fit_model
+from gpu_magic.magics.arguments import read
+from gpu_magic.magics.expansion import text_named
+from gpu_magic.text import code_words, shortened
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["GpuFitMagic"]
+
+
+class GpuFitMagic:
+    """The magic that predicts the memory of a step."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell: Any = shell
+
+    def gpu_fit(self, line: str) -> None:
+        """Print how much GPU memory a step takes at its peak, and on which GPUs it fits, before you run it.
+
+        %gpu_fit model optimizer batch   a step of training: forward, loss, backward, optimizer; name them in
+                                         any order; a batch is a tensor, a tuple (inputs, targets), a dict of
+                                         keywords, or a DataLoader (its first batch)
+        %gpu_fit train_step(batch)       a call of your own function
+        %gpu_fit model batch --eval      the forward alone
+
+        --loss EXPR        loss(outputs, targets), a function or a module; without it the output's .loss, the
+                           output if it is one number, or its sum
+        --amp              mixed precision: float16, or the --dtype
+        --dtype bfloat16   of the model and the batch
+        --batch 64         predict for a batch of this size
+
+        The step runs several times on copies whose tensors have no data. Your model and variables stay as
+        they are, and no GPU is started; but what a function prints, writes or sends, it does. The verdict
+        adds half a GiB for CUDA on a GPU where it has not started. "Largest batch" was predicted to fit; with
+        "at least", a larger one may also fit. A step that data decides (`if loss.item() > 1`) cannot be
+        predicted: the error names the line. For JAX give a call, after JAX has started. Keras, TensorFlow and
+        CuPy are not supported.
+        """
+        shown = self._predicted(line)
+        if isinstance(shown, str):  # raised here, because the last error keeps its frames and what is in them
+            raise UsageError(shown)
+        display(shown)
+
+    def _predicted(self, line: str) -> Fit | str:
+        options = read("%gpu_fit", line.rstrip("; "), partial(text_named, self._shell))
+        request, of_model = options.request, {"amp": options.amp, "dtype": options.dtype}
+        try:
+            if options.batch is not None and not re.fullmatch("0*[1-9][0-9]{0,8}", options.batch):
+                raise FitError(f"--batch is a number of items, and not {options.batch}.")
+            size = None if options.batch is None else int(options.batch)
+            node = parsed(request)
+            if isinstance(node, ast.Call):
+                if options.loss or options.eval or any(of_model.values()):
+                    raise FitError(
+                        "--loss, --eval, --amp and --dtype are for a model: a function trains as it says."
+                    )
+                return fit_call(*self._call(node), size)
+            values = [self._value(word) for word in code_words(request, commas=True)]
+            loss = None if options.loss is None else self._value(options.loss, may_call=True)
+            return fit_model(values, loss, size, eval=options.eval, **of_model)
+        except GpuMagicError as error:
+            return str(error)
+
+    def _call(self, node: ast.Call) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """Return a function and what it is called with; a call with calls in it becomes one function."""
+        parts = [node.func, *node.args, *(word.value for word in node.keywords)]
+        names = [word.arg for word in node.keywords]
+        if None in names or any(isinstance(one, ast.Starred) or _runs(one) for one in parts):
+            code = compile(ast.Expression(node), "<gpu_fit>", "eval")
+            return FunctionType(code, self._shell.user_ns), (), {}
+        function, *given = (self._value(ast.unparse(one)) for one in parts)
+        if not callable(function):
+            raise FitError(f"{ast.unparse(node.func)} is no function.")
+        args, named = given[: len(node.args)], given[len(node.args) :]
+        return function, tuple(args), dict(zip(map(str, names), named, strict=True))
+
+    def _value(self, text: str, *, may_call: bool = False) -> Any:
+        """Return the value of an expression; only that of --loss may call functions."""
+        node, namespace = parsed(text), self._shell.user_ns
+        if node is None:
+            raise FitError(f"{shortened(text, 60)} is not an expression; separate names by spaces.")
+        if _runs(node) and not may_call:
+            raise FitError(f"{shortened(text, 60)} calls a function: assign what it returns first.")
+        try:
+            return eval(compile(ast.Expression(node), "<gpu_fit>", "eval"), namespace)  # noqa: S307 - the user's own
+        except NameError as error:
+            close = difflib.get_close_matches(error.name or "", namespace, n=1)
+            hint = f"; did you mean {close[0]}?" if close else "."
+            raise FitError(f"{error.name} is not a variable here{hint}") from None
+        except Exception as error:  # noqa: BLE001 - whatever the user's object raises
+            raise FitError(f"{shortened(text, 60)} raises {type(error).__name__}: {error}") from None
+
+
+def _runs(node: ast.AST) -> bool:
+    """Return whether an expression runs code of somebody's when it is evaluated."""
+    if isinstance(node, ast.Lambda | ast.GeneratorExp):
+        return False
+    is_run = isinstance(node, ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom)
+    return is_run or any(map(_runs, ast.iter_child_nodes(node)))

@@ -1,0 +1,116 @@
+"""The largest batch and the verdict, without a framework."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.errors import FitError
+from gpu_magic.fit.fit import Fit, _largest, _Room, _verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GIB = 1 << 30
+
+
+def largest(
+    peak: Callable[[int], int], size: int, room: int, seconds: float = 1e9
+) -> tuple[int | None, bool]:
+    def parts(size: int) -> dict[str, int]:
+        return {"parameters": peak(0), "activations": peak(size) - peak(0)}
+
+    return _largest(SimpleNamespace(peak=parts), size, parts(size), room, time.monotonic() + seconds)
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**6), st.integers(1, 1000), st.integers(0, 10**10))
+def test_what_grows_evenly_is_found_exactly(base: int, slope: int, size: int, more: int) -> None:
+    count = 0
+
+    def peak(batch: int) -> int:
+        nonlocal count
+        count += 1
+        return base + batch * slope
+
+    room = base + min(more, slope << 24)
+    assert largest(peak, size, room)[0] == (room - base) // slope
+    assert count < 24
+
+
+@given(st.integers(0, 10**8), st.integers(1, 10**4), st.integers(1, 10**5), st.integers(1, 10**6))
+def test_a_plateau_and_a_bend_give_one_that_fits(plateau: int, low: int, high: int, answer: int) -> None:
+    """As a large optimizer makes: small batches do not show in the peak."""
+
+    def peak(batch: int) -> int:
+        return -(-max(plateau, batch * low, batch * (low + high) - plateau) // 512) * 512
+
+    found, is_exact = largest(peak, 8, max(peak(answer), peak(8)))
+    assert found is not None
+    assert peak(found) <= max(peak(answer), peak(8))
+    if is_exact:
+        assert peak(found + 1) > max(peak(answer), peak(8))
+
+
+def test_without_time_it_is_what_is_known_to_fit() -> None:
+    assert largest(lambda size: 100 * size, 8, 10_000, 0.0) == (8, False)
+    assert largest(lambda size: 100 * size, 8, 700, 0.0) == (None, False)
+
+
+def test_no_batch_fits() -> None:
+    assert largest(lambda size: 1000 + size, 64, 1000) == (0, True)
+
+
+def test_a_size_that_cannot_be_made_does_not_fit() -> None:
+    def peak(batch: int) -> int:
+        if batch > 100:
+            raise FitError("too many elements")
+        return batch
+
+    assert largest(peak, 8, 1 << 40) == (100, False)
+
+
+def room(name: str, free: int | Unknown, context: int = 0) -> _Room:
+    return _Room(f"cuda:{name}", f"GPU {name}", free, context)
+
+
+@pytest.mark.parametrize(
+    ("rooms", "batch", "said"),
+    [
+        ([room("3", 80 * GIB, GIB // 2)], (58, True), "9.0 GiB, and 0.5 GiB for CUDA: fits on GPU 3 (80.0 GiB free)."),
+        ([room("0", GIB), room("3", 80 * GIB)], (58, False), "fits on GPU 3 (80.0 GiB free). Largest batch: at least 58."),
+        ([room("0", GIB), room("3", 2 * GIB)], (0, True), "Most free: GPU 3, 2.0 GiB. A batch of 1 does not fit."),
+        ([room("0", GIB)], (5, True), "fits on no visible GPU. Most free: GPU 0, 1.0 GiB. Largest batch: 5."),
+        ([room("0", UNKNOWN)], (None, False), "No verdict: the free memory of GPU 0 is unknown."),
+        ([], (None, False), "No verdict: no GPU is visible."),
+        ([room(str(at), 80 * GIB) for at in range(6)], (None, False), "GPU 3 (80.0 GiB free) and 2 more."),
+    ],
+)  # fmt: skip
+def test_the_verdict_names_the_gpus(rooms: list[_Room], batch: tuple[int | None, bool], said: str) -> None:
+    snapshot = SimpleNamespace(problem="", kernel=SimpleNamespace(names={}))
+    assert said in _verdict(9 * GIB, snapshot, rooms, *batch)  # type: ignore[arg-type]
+
+
+def test_a_gpu_needs_room_for_cuda_as_well() -> None:
+    assert room("0", GIB, 0).fits(GIB) is True
+    assert room("0", GIB, 1).fits(GIB) is False
+    assert room("0", UNKNOWN).fits(1) is UNKNOWN
+
+
+def test_a_fit_shows_itself() -> None:
+    fit = Fit({"parameters": 3 << 20, "batch": 1 << 20}, 8, 16, {}, "4.0 MiB: fits on GPU <0>.", ("A note.",))
+    assert repr(fit).splitlines() == [
+        "parameters  3.0 MiB",
+        "batch       1.0 MiB",
+        "peak        4.0 MiB",
+        "4.0 MiB: fits on GPU <0>.",
+        "A note.",
+    ]
+    page = fit._repr_html_()
+    assert "width:75%" in page
+    assert "GPU &lt;0&gt;" in page

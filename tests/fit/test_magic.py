@@ -1,0 +1,118 @@
+"""`%gpu_fit` as typed, in an IPython shell over a simulated machine, with PyTorch; and the line after an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.programs.runner import Runner
+
+GOOD = [
+    "%gpu_fit batch optimizer model",
+    "%gpu_fit model, optimizer, (x, y) --loss nn.functional.mse_loss",
+    "%gpu_fit model optimizer x y --loss lambda out, target: (out - target).square().mean()",
+    "%gpu_fit things['model'] things['optimizer'] state.batch",
+    "%gpu_fit model optimizer loader --loss nn.MSELoss() --amp --dtype bfloat16",
+    "%gpu_fit model x --eval",
+    "%gpu_fit model optimizer batch --batch 64;",
+    "%gpu_fit train_step(batch, scale=2.0)",
+    "%gpu_fit trainer.step(batch)",
+    "%gpu_fit train_step(*[batch])",
+]
+BAD = {
+    "%gpu_fit": "There is no model of PyTorch; try %gpu_fit model optimizer batch.",
+    "%gpu_fit modl optimizer batch": "modl is not a variable here; did you mean model?",
+    "%gpu_fit model optimizer x[": "x[ is not an expression",
+    "%gpu_fit model optimizer next(iter(loader))": "next(iter(loader)) calls a function: assign",
+    "%gpu_fit model things['no']": "things['no'] raises KeyError",
+    "%gpu_fit x(y)": "x is no function.",
+    "%gpu_fit exits(batch)": "The step raises SystemExit: 1, in line ",
+    "%gpu_fit model optimizer batch --dtype int8": "--dtype is bfloat16, float16, float32 or float64",
+    "%gpu_fit model optimizer batch --batch many": "--batch is a number of items, and not many.",
+    "%gpu_fit model optimizer batch --loss 3": "--loss is a function or a module, and not an int.",
+    "%gpu_fit model optimizer": "There is no batch; try %gpu_fit model optimizer batch.",
+    "%gpu_fit train_step(batch) --amp": "are for a model: a function trains as it says.",
+}
+FULL = """class Full(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(64, 8)
+    def forward(self, x, scale=1.0):
+        if is_full:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return self.inner(x) * scale
+def full_step(batch, scale=1.0):
+    full(batch[0] * scale).sum().backward()
+full, is_full = Full(), True
+of_full = torch.optim.Adam(full.parameters())
+fulls, named = {"a model": full}, {"x": x}
+"""
+# Cells that run out of memory, and the line below the error; empty if there is none.
+FAILED = {
+    "loss = full(x).sum()": "full of_full x",
+    "full.eval(); full(x)": "full x --eval",
+    "full.train(); full(**named)": "full of_full named",
+    "out = fulls['a model'](state.batch)": "fulls['a model'] of_full state.batch",
+    "full(x, 2.0)": "full(x, 2.0)",
+    "for pair in [batch]:\n    é = full_step(\n        pair, scale=2.0)": "full_step(pair, scale=2.0)",
+    "try:\n    full(x)\nexcept RuntimeError as error:\n    raise ValueError from error": "full of_full x",
+    "raise torch.OutOfMemoryError('CUDA out of memory.')": "",
+    "exec('full(x)')": "",  # whose source is nowhere
+    "[full(one) for one in [x]]": "",  # whose variable ends with it
+}
+
+
+def test_what_is_typed_is_predicted(run: Runner) -> None:
+    found = dict(zip(GOOD, run("fit_typed.typed", GOOD), strict=True))
+    for line, (shown, wrong) in found.items():
+        assert "\npeak" in shown, (line, wrong)
+        assert (
+            "fits on SIMULATED GPU 1 (79.1 GiB free) and SIMULATED GPU 0 (9.1 GiB free). Largest batch: "
+            in shown
+        )
+        assert not wrong
+
+
+def test_what_is_wrong_is_one_line(run: Runner) -> None:
+    found = dict(zip(BAD, run("fit_typed.typed", list(BAD)), strict=True))
+    for line, (shown, wrong) in found.items():
+        assert BAD[line] in shown + wrong, line
+        assert "Traceback" not in shown + wrong
+
+
+def test_an_error_for_want_of_memory_ends_with_a_line_that_works(run: Runner) -> None:
+    predict = [f"%gpu_fit {line}" for line in FAILED.values() if line]
+    lines = [FULL, *FAILED, "is_full = False; pair = batch", *predict]
+    found = dict(zip(lines, run("fit_typed.typed", lines), strict=True))
+    for cell, line in FAILED.items():
+        last = found[cell][0].splitlines()[-1]
+        assert (
+            last == f"To predict the memory of this step: %gpu_fit {line}"
+            if line
+            else "To predict" not in last
+        )
+    for line in predict:
+        assert "\npeak" in found[line][0], line
+
+
+@pytest.mark.parametrize(
+    ("machine", "lines", "said"),
+    [
+        ("", ["%gpu_fit huge optimizer_of_huge x"], "Most free: SIMULATED GPU 1, 79.1 GiB. A batch of 1 does not fit."),
+        ("hides", ["%gpus 0,1", "%gpu_fit model batch"], "the free memory of SIMULATED GPU 0 and SIMULATED GPU 1 is"),
+        ("hides", ["%gpu_fit model batch"], "it is unknown which GPUs are visible; choose one with %gpus 0."),
+        ("", ["%gpus none", "%gpu_fit model batch"], "No verdict: no GPU is visible."),
+        ("has started", ["%gpu_fit model batch"], "MiB: fits on"),
+    ],
+)  # fmt: skip
+def test_where_it_fits(run: Runner, machine: str, lines: list[str], said: str) -> None:
+    shown, _ = run("fit_typed.typed", lines, machine)[-1]
+    assert said in shown
+
+
+def test_tab_offers_options_and_variables(run: Runner) -> None:
+    lines = ["%gpu_fit mod", "%gpu_fit model --d", "%gpu_fit model --dtype b"]
+    found = [["%gpu_fit model"], ["%gpu_fit model --dtype"], ["%gpu_fit model --dtype bfloat16"]]
+    assert run("fit_typed.completed", lines) == found
