@@ -33,15 +33,16 @@ class Functions:
 
     def copied(self, value: Any) -> Any:
         """Return the copy of an object or a function; itself if it cannot be copied, or only loads data."""
-        value = getattr(value, "_torchdynamo_orig_callable", value)  # what torch.compile was given
         if isinstance(value, MethodType):
             return MethodType(self.copied(value.__func__), self.copied(value.__self__))
         if isinstance(value, functools.partial):
             return functools.partial(
                 self.copied(value.func), *self._copy(value.args), **self._copy(value.keywords)
             )
-        if isinstance(value, FunctionType):
-            return self._function(value)
+        if type(value).__name__ == "OptimizedModule":  # of torch.compile
+            return self.copied(value._orig_mod)  # noqa: SLF001
+        if isinstance(value, FunctionType):  # or what torch.compile was given
+            return self._function(getattr(value, "_torchdynamo_orig_callable", value))
         data = (
             getattr(sys.modules.get("torch.utils.data"), "Dataset", ()),
             getattr(sys.modules.get("numpy"), "ndarray", ()),

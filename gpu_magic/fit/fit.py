@@ -26,7 +26,7 @@ __all__ = ["Fit", "fit", "fit_call", "fit_model"]
 # What CUDA takes of a GPU when a process starts it there, with PyTorch's kernels: about half a GiB.
 _CONTEXT = 1 << 29
 _MOST = 1 << 24  # the largest batch that is looked for
-_SECONDS = 1.4  # no prediction of another batch begins that would end later
+_SECONDS = 1.4  # after one other batch, no prediction begins that would end later
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -228,7 +228,7 @@ def _fit(followed: Any, size: int | None, began: float) -> Fit:
     size = size or followed.size
     snapshot = take_snapshot(current())
     rooms = _rooms(snapshot, followed.present)
-    known = [room.free - room.context for room in rooms if room.free is not UNKNOWN]
+    known = [room.left for room in rooms if room.free is not UNKNOWN]
     largest, is_exact = None, False
     if size and known:
         largest, is_exact = _largest(followed, size, parts, max(known), began + _SECONDS)
@@ -245,8 +245,13 @@ class _Room(NamedTuple):
     free: int | Unknown
     context: int
 
+    @property
+    def left(self) -> int:
+        """The bytes that a step can have; 0 for unknown."""
+        return 0 if self.free is UNKNOWN else self.free - self.context
+
     def fits(self, peak: int) -> bool | Unknown:
-        return UNKNOWN if self.free is UNKNOWN else peak + self.context <= self.free
+        return UNKNOWN if self.free is UNKNOWN else peak <= self.left
 
 
 def _rooms(snapshot: Snapshot, present: Mapping[int, int]) -> list[_Room]:
@@ -285,7 +290,7 @@ def _largest(
     for turn in range(1, 25):
         low = max((one for one, peak in known.items() if peak <= room), default=0)
         high = min((one for one, peak in known.items() if peak > room), default=_MOST + 1)
-        if high - low <= 1 or time.monotonic() + longest > until:
+        if high - low <= 1 or (turn > 1 and time.monotonic() + longest > until):
             break
         following, began = max(low + 1, min(following, high - 1)), time.monotonic()
         try:
@@ -304,7 +309,7 @@ def _largest(
 
 def _verdict(peak: int, snapshot: Snapshot, rooms: list[_Room], largest: int | None, is_exact: bool) -> str:
     """Return on which GPUs a step fits, and the largest batch, as a line."""
-    known = sorted((one for one in rooms if one.free is not UNKNOWN), key=lambda one: one.context - one.free)
+    known = sorted((one for one in rooms if one.free is not UNKNOWN), key=lambda one: -one.left)
     if not known:
         why = snapshot.problem or "no GPU is visible"
         if rooms:
@@ -313,12 +318,11 @@ def _verdict(peak: int, snapshot: Snapshot, rooms: list[_Room], largest: int | N
             why = "it is unknown which GPUs are visible; choose one with %gpus 0"
         return f"{size_text(peak)}. No verdict: {why.rstrip('.')}."
     needs = f"{size_text(peak)}{f', and {bytes_text(_CONTEXT)} for CUDA' if known[0].context else ''}"
-    fitting = [f"{one.label} ({bytes_text(one.free)} free)" for one in known if one.fits(peak)]
+    fitting = [f"{one.label} ({bytes_text(one.left + one.context)} free)" for one in known if one.fits(peak)]
     batch = f" Largest batch: {'' if is_exact else 'at least '}{largest}."
     batch = {None: "", 0: " A batch of 1 does not fit."}.get(largest, batch)
     if fitting:
         more = [f"{len(fitting) - 4} more"] if len(fitting) > 4 else []  # noqa: PLR2004
         return f"{needs}: fits on {listed(fitting[:4] + more)}.{batch}"
-    return (
-        f"{needs}: fits on no visible GPU. Most free: {known[0].label}, {bytes_text(known[0].free)}.{batch}"
-    )
+    most = f"Most free: {known[0].label}, {bytes_text(known[0].left + known[0].context)}."
+    return f"{needs}: fits on no visible GPU. {most}{batch}"

@@ -23,7 +23,7 @@ from gpu_magic.errors import FitError
 from gpu_magic.fit.copies import Functions
 from gpu_magic.fit.failed_step import Unfollowed, is_users_file, one_line
 from gpu_magic.frameworks.private import private
-from gpu_magic.interrupts import held_interrupts
+from gpu_magic.interrupts import HeldInterrupts, held_interrupts
 from gpu_magic.spelling import either, option
 
 if TYPE_CHECKING:
@@ -100,8 +100,12 @@ class TorchStep:
         self._copies = _Fakes(dtype)
         self._counter = _Counter()
         with _undisturbed():
-            self._function = Functions(self._copies.copy).copied(function)
+            functions = Functions(self._copies.copy)
+            self._function = functions.copied(function)
             self._args, self._kwargs = self._copies.copy((args, kwargs))
+            for module in [one for one in self._copies.memo.values() if isinstance(one, torch.nn.Module)]:
+                for hooks in (module._forward_hooks, module._forward_pre_hooks):  # noqa: SLF001
+                    hooks.update({key: functions.copied(hook) for key, hook in hooks.items()})
         self._batch = self._args[2] if function is train else (self._args, self._kwargs)
         sizes = {one.shape[0] for one in _tensors(self._batch) if one.dim()}
         self.size = int(sizes.pop()) if len(sizes) == 1 else None
@@ -165,10 +169,9 @@ class TorchStep:
     @contextlib.contextmanager
     def _followed(self) -> Iterator[None]:
         """Run a block on fake tensors."""
-        with _undisturbed(), held_interrupts(_can_raise) as interrupts:
+        with _undisturbed() as interrupts:
             self._counter.between = interrupts.check
-            anomaly = torch.autograd.set_detect_anomaly(False)  # which reads each gradient
-            with self._copies.mode, self._counter, anomaly, _AsOnGpu(self._counter), interrupts.open():
+            with self._copies.mode, self._counter, _AsOnGpu(self._counter), interrupts.open():
                 yield
 
 
@@ -240,12 +243,10 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc] # the type checker does
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
         if func is torch.ops.prim.device.default:  # two thirds of all calls
-            return func(*args)
+            return getattr(args[0], "fake_device", _CPU)
         self.between()
         if any(type(one) in (torch.Tensor, torch.nn.Parameter) and one.requires_grad for one in args):
-            raise Unfollowed(
-                "it trains a parameter of an object that cannot be copied: pass it as an argument"
-            )
+            raise Unfollowed("it trains a parameter of what cannot be copied; pass the model as an argument")
         kwargs = dict(kwargs or {})
         if kwargs.get("device") is not None and kwargs["device"].type != "meta":
             kwargs["device"] = _CPU
@@ -308,9 +309,8 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc] # the type checker does
         found = self._living.get(key)
         if found is None and not self.is_on_host:
             self._clock += 1
-            found = SimpleNamespace(
-                nbytes=_blocks(storage.nbytes()), born=self._clock, died=None, part="temporary"
-            )
+            nbytes = _blocks(storage.nbytes())
+            found = SimpleNamespace(nbytes=nbytes, born=self._clock, died=None, part="temporary")
             found.reference = weakref.ref(storage, functools.partial(self._end, key))
             self._living[key] = found
             self._all.append(found)
@@ -335,10 +335,8 @@ class _AsOnGpu(TorchFunctionMode):  # type: ignore[misc]
         kwargs = dict(kwargs or {})
         if func is torch.Tensor.backward:
             self._counter.forward_ends()
-            given = (
-                dict(zip(("tensors", "grad_tensors", "retain_graph", "create_graph"), args, strict=False))
-                | kwargs
-            )
+            names = ("tensors", "grad_tensors", "retain_graph", "create_graph")
+            given = {**dict(zip(names, args, strict=False)), **kwargs}
             given["grad_tensors"] = given.pop("gradient", given.get("grad_tensors"))
             with self:  # what checkpoints compute again is also seen
                 torch.autograd.backward(**given)
@@ -360,9 +358,8 @@ class _AsOnGpu(TorchFunctionMode):  # type: ignore[misc]
 
     def _moved(self, func: Any, tensor: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         self._counter.has_computed = True
-        devices = [
-            one for one in (*args[:1], kwargs.get("device")) if isinstance(one, str | int | torch.device)
-        ]
+        places = (*args[:1], kwargs.get("device"))
+        devices = [one for one in places if isinstance(one, str | int | torch.device)]
         dtypes = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.dtype)]
         dtypes += [one.dtype for one in args if isinstance(one, torch.Tensor)]
         if func is torch.Tensor.cpu or (devices and torch.device(devices[0]).type == "cpu"):
@@ -391,16 +388,16 @@ class _Number(float):
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Raise what goes wrong in a block in one line, and put back random numbers; one thread at a time."""
+def _undisturbed() -> Iterator[HeldInterrupts]:
+    """Hold interrupts in a block, raise what goes wrong in one line, and put back what it changes."""
     numpy: Any = sys.modules.get("numpy.random")
-    with one_line(), _LOCK, contextlib.ExitStack() as stack:
+    with one_line(), held_interrupts(_can_raise) as interrupts, _LOCK, contextlib.ExitStack() as stack:
         stack.callback(torch.set_rng_state, torch.get_rng_state())
         stack.callback(random.setstate, random.getstate())
         if numpy is not None:
             stack.callback(numpy.set_state, numpy.get_state())
         _replace_what_needs_a_gpu(stack)
-        yield
+        yield interrupts
 
 
 def _replace_what_needs_a_gpu(stack: contextlib.ExitStack) -> None:
@@ -431,16 +428,12 @@ def _replace_what_needs_a_gpu(stack: contextlib.ExitStack) -> None:
             stack.callback(setattr, owner, name, old)
 
     replace(_AUTOCAST, "__init__", autocast)
-    replace(
-        _SCALER, "_maybe_opt_step", lambda _, optimizer, __, *args, **named: optimizer.step(*args, **named)
-    )
+    replace(_SCALER, "_maybe_opt_step", lambda _, optimizer, __, *args: optimizer.step(*args))
     replace(_SCALER, "update", lambda self, *_: self._per_optimizer_states.clear())
     replace(torch.nn.functional, "scaled_dot_product_attention", attend)
     replace(torch.nn.Module, "to", module_to)
     replace(torch.nn.Module, "cuda", lambda self, *_: self)
-    replace(
-        torch.cuda, "is_available", torch.cuda.is_initialized
-    )  # which asks the driver, and so starts CUDA
+    replace(torch.cuda, "is_available", torch.cuda.is_initialized)  # it asks the driver, which starts CUDA
     for name in ("synchronize", "set_device", "manual_seed", "manual_seed_all"):
         replace(torch.cuda, name, lambda *_, **__: None)
 
@@ -486,10 +479,8 @@ def _takes(model: Any, batch: Any) -> bool:
     """Return whether a model can be called with all that a batch has."""
     try:
         inspect.signature(model.forward).bind(*batch)
-    except TypeError:
+    except (TypeError, ValueError):
         return False
-    except ValueError:  # it has no signature
-        return True
     return True
 
 

@@ -57,9 +57,9 @@ def test_a_plateau_and_a_bend_give_one_that_fits(plateau: int, low: int, high: i
         assert peak(found + 1) > max(peak(answer), peak(8))
 
 
-def test_without_time_it_is_what_is_known_to_fit() -> None:
-    assert largest(lambda size: 100 * size, 8, 10_000, 0.0) == (8, False)
-    assert largest(lambda size: 100 * size, 8, 700, 0.0) == (None, False)
+def test_without_time_it_is_what_one_more_prediction_tells() -> None:
+    assert largest(lambda size: 100 * size + 50, 8, 10_000, 0.0) == (99, False)
+    assert largest(lambda size: 100 * size**2, 8, 700, 0.0) == (1, False)
 
 
 def test_no_batch_fits() -> None:

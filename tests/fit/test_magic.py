@@ -68,10 +68,8 @@ def test_what_is_typed_is_predicted(run: Runner) -> None:
     found = dict(zip(GOOD, run("fit_typed.typed", GOOD), strict=True))
     for line, (shown, wrong) in found.items():
         assert "\npeak" in shown, (line, wrong)
-        assert (
-            "fits on SIMULATED GPU 1 (79.1 GiB free) and SIMULATED GPU 0 (9.1 GiB free). Largest batch: "
-            in shown
-        )
+        assert "fits on SIMULATED GPU 1 (79.1 GiB free) and SIMULATED GPU 0 (9.1 GiB free)." in shown
+        assert "Largest batch: " in shown or "*" in line  # whose size is not known
         assert not wrong
 
 

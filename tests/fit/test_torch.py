@@ -78,7 +78,7 @@ def test_a_model_stays_as_it_is(run: Runner) -> None:
         ("by_bool", "it needs what a tensor holds", "if loss > 0:"),
         ("by_item", "it decides by a number that a tensor holds", "if loss.item() > 0:"),
         ("by_shape", "the shape of what nonzero() returns depends on data", "return x.nonzero()"),
-        ("not_copied", "it trains a parameter of an object that cannot be copied", "x = self.first(x)"),
+        ("not_copied", "it trains a parameter of what cannot be copied", "x = self.first(x)"),
         ("over_loader", "it decides by a number that a tensor holds", "for inputs, targets in loader:"),
         ("leaving", "The step raises", "return model(x).detach().numpy()"),
         ("wrong_width", "The step raises RuntimeError", "x = self.first(x)"),

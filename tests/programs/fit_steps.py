@@ -34,6 +34,8 @@ class Net(nn.Module):
 
 model = Net()
 optimizer = torch.optim.AdamW(model.parameters())
+seen = {}
+model.head.register_forward_hook(lambda module, given, output: seen.update(output=output.detach()))
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
 scaler = torch.amp.GradScaler("cpu")
 compiled = torch.compile(model)
@@ -207,7 +209,14 @@ def look():
         "others": [scheduler.last_epoch, scaler.state_dict(), trainer.count, table.tolist()],
         "random": [torch.get_rng_state(), random.getstate(), repr(np.random.get_state())],  # noqa: NPY002
         "batch": [x.clone(), x.requires_grad, y.clone()],
-        "variables": (count, list(losses), id(model), id(optimizer), id(model.first.weight)),
+        "variables": (
+            count,
+            list(losses),
+            type(seen.get("output")).__name__,
+            id(model),
+            id(optimizer),
+            id(model.first.weight),
+        ),
         "closure": with_closure.__closure__[1].cell_contents,
         "modes": torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack(),
         "replaced": [
