@@ -20,8 +20,6 @@ TEXTS = sorted({*pages(), *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md")})
 # Other sites that pages and messages send people to. Whether their pages are there, CI looks up (lychee).
 SITES = {
     "docs.nvidia.com",
-    "docs.python.org",
-    "docs.pytorch.org",
     "download.pytorch.org",
     "pypi.jetson-ai-lab.io",
     "rocm.docs.amd.com",

@@ -13,6 +13,7 @@ MODELS = ["linear", "cnn", "lstm", "transformer", "checkpointed", "mixed_precisi
 MODELS += ["hugging_face"]
 
 
+@pytest.mark.timeout(180)  # real steps under PyTorch's profiler
 @pytest.mark.parametrize("model", [*MODELS, "accumulation"])
 def test_the_peak_is_that_of_a_real_step(run: Runner, model: str) -> None:
     found = run("fit_models.accumulation") if model == "accumulation" else run("fit_models.prediction", model)
