@@ -11,7 +11,6 @@ import io
 import json
 import os
 import shlex
-import shutil
 import signal
 import sys
 import time
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import gpu_magic
 from gpu_magic.display.gpu_record import record_of
 from gpu_magic.display.table import problem_text
-from gpu_magic.errors import CommandFailed, GpuMagicError
+from gpu_magic.errors import CommandFailed, GpuMagicError, LaunchError
 from gpu_magic.text import one_line
 
 if TYPE_CHECKING:
@@ -155,6 +154,16 @@ def _without_value(options: argparse.Namespace) -> str:
     return ""
 
 
+def _is_program(name: str) -> bool:
+    """Return whether `gpu-magic run` would find a program of this name, also in this environment alone."""
+    from gpu_magic.launching.launchers.words import find_program
+
+    try:
+        return bool(find_program(name, "."))
+    except LaunchError:
+        return False
+
+
 def _meant(action: str, words: Sequence[str]) -> str:
     """Return what is said of a first word that is no action."""
     from gpu_magic.selection.request import is_request
@@ -163,7 +172,7 @@ def _meant(action: str, words: Sequence[str]) -> str:
         hint = f"did you mean gpu-magic {close[0]}?"
     elif is_request(action):
         hint = f"a command runs on these by gpu-magic run --gpus {action} -- python train.py."
-    elif shutil.which(action):
+    elif _is_program(action):
         hint = f"a command is run by gpu-magic run -- {shlex.join(words[words.index(action) :])}"
     else:
         hint = "alone it shows the GPUs, run runs a command on some, and doctor says what is wrong."

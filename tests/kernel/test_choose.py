@@ -219,10 +219,11 @@ def test_the_allotment_is_shown_and_leaving_it_is_said(start_kernel: Callable[..
 def test_a_program_that_wrote_its_title_over_the_environment(
     start_kernel: Callable[..., Kernel], title: str
 ) -> None:
-    """What setproctitle does: the memory behind /proc/self/environ is reused for the title."""
+    """What setproctitle does: the variables are copied, and the memory behind /proc/self/environ is reused."""
     kernel = start_kernel(CUDA_VISIBLE_DEVICES="2,3")
     kernel.run(
-        "import ctypes\n"
+        "import ctypes, os\n"
+        "os.environ.update(dict(os.environ))\n"
         "stat = open('/proc/self/stat').read().rpartition(')')[2].split()\n"
         "start, end = int(stat[47]), int(stat[48])\n"
         f"title = {title.encode()!r}\n"

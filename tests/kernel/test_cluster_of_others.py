@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -131,7 +132,7 @@ def test_a_profile_whose_engines_end_at_once_leaves_nothing(of_mark: Marked, tmp
 def test_an_interrupt_while_engines_start_leaves_nothing(of_mark: Marked, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     program = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
-    name = profile(tmp_path, f"c.LocalEngineLauncher.engine_cmd = ['python', '-c', {program!r}]")
+    name = profile(tmp_path, f"c.LocalEngineLauncher.engine_cmd = [{sys.executable!r}, '-c', {program!r}]")
 
     def interrupt() -> None:
         until(begun.exists)

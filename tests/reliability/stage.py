@@ -106,7 +106,8 @@ class Stage:
         reply = self.kernel.run("_inside.tell(globals())")
         assert reply.status == "ok", reply.traceback
         assert reply.stdout, reply
-        return Look(**json.loads(reply.stdout))
+        # IPython can add that it can't write its history.
+        return Look(**json.JSONDecoder().raw_decode(reply.stdout)[0])
 
     def type(self, code: str, asks: Sequence[int] | int | str = ()) -> Reply:
         """Run a cell, and check what has to hold after it.
