@@ -106,8 +106,9 @@ class Stage:
         reply = self.kernel.run("_inside.tell(globals())")
         assert reply.status == "ok", reply.traceback
         assert reply.stdout, reply
-        # IPython can add that it can't write its history.
-        return Look(**json.JSONDecoder().raw_decode(reply.stdout)[0])
+        # IPython prints that it can't write its history, before or after.
+        (told,) = (line for line in reply.stdout.splitlines() if line.startswith("{"))
+        return Look(**json.loads(told))
 
     def type(self, code: str, asks: Sequence[int] | int | str = ()) -> Reply:
         """Run a cell, and check what has to hold after it.
