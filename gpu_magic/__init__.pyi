@@ -12,7 +12,6 @@ from gpu_magic.api.measuring import gpu_time as gpu_time
 from gpu_magic.api.measuring import history as history
 from gpu_magic.api.placing import devices_of as devices_of
 from gpu_magic.api.placing import gpu_free as gpu_free
-from gpu_magic.api.placing import on_gpu as on_gpu
 from gpu_magic.api.placing import to_cpu as to_cpu
 from gpu_magic.api.placing import to_gpu as to_gpu
 from gpu_magic.api.processes import end_process as end_process
@@ -60,7 +59,8 @@ from gpu_magic.errors import SimulationError as SimulationError
 from gpu_magic.fit.fit import Fit as Fit
 from gpu_magic.fit.fit import fit as fit
 from gpu_magic.launching.task import Task as Task
-from gpu_magic.placement.on_gpu import OnGpu as OnGpu
+from gpu_magic.on_gpu.block import OnGpu as OnGpu
+from gpu_magic.on_gpu.block import on_gpu as on_gpu
 from gpu_magic.process.guard import Guard as Guard
 from gpu_magic.process.own_processes import OwnProcess as OwnProcess
 from gpu_magic.process.task import BackgroundTask as BackgroundTask

@@ -1,9 +1,8 @@
-"""Where code runs, where objects live, and how they move."""
+"""Where objects live, and how they move."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -12,80 +11,17 @@ from gpu_magic.public import public
 from gpu_magic.text import with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.display.by_engine import ByEngine
     from gpu_magic.display.memory import Devices, Freed, Where
     from gpu_magic.engines.cluster import Cluster
     from gpu_magic.placement.budget import Budget
-    from gpu_magic.placement.on_gpu import OnGpu
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["devices_by_name", "devices_of", "gpu_free", "on_gpu", "to_cpu", "to_gpu", "where"]
+__all__ = ["devices_by_name", "devices_of", "gpu_free", "to_cpu", "to_gpu", "where"]
 
 Result = TypeVar("Result")
-
-
-@public
-def on_gpu(
-    wanted: str | int | Gpu | MigInstance | Iterable[str | int],
-    *,
-    only: str | Iterable[str] | None = None,
-    or_cpu: bool = False,
-    mirror: bool = False,
-) -> OnGpu:
-    """Run a block, or a function, on one GPU in every framework that it uses.
-
-    >>> with gpu_magic.on_gpu(0):
-    ...     model = torch.nn.Linear(4, 2)
-
-    >>> @gpu_magic.on_gpu("cuda:1")
-    ... def train(): ...
-
-    Parameters
-    ----------
-    wanted
-        As after `%%on_gpu`: `0`, `"cuda:0"`, `"/GPU:0"`, `"smi:3"`, `"GPU-8f3a"`, `"cpu"`, `"cpu:2"`; a
-        framework's own object (`torch.device("cuda:1")`, `jax.devices()[1]`); one of `gpus()`.
-    only
-        The frameworks to tell, of torch, tensorflow, jax, cupy and keras: `"torch"`, `"torch,tensorflow"` or
-        `["torch"]`; None for all.
-    or_cpu
-        Where it can't be used, run on the CPU and say so.
-    mirror
-        With several devices: the scope of a `tf.distribute.MirroredStrategy` over exactly these.
-
-    Returns
-    -------
-    OnGpu
-        A context manager, which can be used several times and within itself, and a decorator for functions.
-        `as device` is the device as the framework calls it that the code uses, PyTorch before the others:
-        `torch.device("cuda:1")`, `"/GPU:1"`, an object of JAX or CuPy.
-
-    Raises
-    ------
-    PlacementError
-        For what names no device; at the block's beginning, where a framework that the code uses can't run
-        there, and the block has not run; at its end, for one that the block itself was the first to import.
-
-    """
-    from gpu_magic.frameworks import device_of
-    from gpu_magic.placement.on_gpu import OnGpu, read_only
-    from gpu_magic.selection.normalize import normalize_device
-
-    if only is not None and not isinstance(only, str | Iterable):
-        raise PlacementError(f"only={only!r:.40} names no frameworks; try only='torch'.")
-    names = only if only is None or isinstance(only, str) else ",".join(str(name) for name in only)
-    caller = sys._getframe(2)  # noqa: SLF001 - what the block will use stands in its own code; 1 is `public`
-    return OnGpu(
-        normalize_device(wanted, device_of),
-        only=None if names is None else read_only(names),
-        or_cpu=or_cpu,
-        mirror=mirror,
-        code=caller.f_code,
-        namespace=caller.f_globals,  # no copy and no locals: a block can be kept, and would keep those
-    )
 
 
 @overload
@@ -161,7 +97,7 @@ def devices_by_name(variables: Mapping[str, object], budget: Budget | None = Non
     """
     from gpu_magic.display.memory import Devices
     from gpu_magic.placement.holdings import memory_by_device
-    from gpu_magic.placement.physical import LazySnapshot, labels
+    from gpu_magic.process.physical import LazySnapshot, labels
 
     machine = LazySnapshot()
     memory = {}
@@ -208,7 +144,7 @@ def to_gpu(
     from gpu_magic.moving.move import carry_out
     from gpu_magic.moving.or_cpu import planned
     from gpu_magic.moving.plan import Plan
-    from gpu_magic.placement.physical import LazySnapshot
+    from gpu_magic.process.physical import LazySnapshot
     from gpu_magic.selection.normalize import can_name_device, normalize_device
 
     if isinstance(thing, str):

@@ -36,7 +36,7 @@ __all__ = ["MAGICS", "GpuMagics", "load", "magics_of", "unload"]
 # new magic is one new file, and a line here.
 MAGICS = {
     "gpus": (("line",), "magics.gpus", "GpusMagic"),
-    "on_gpu": (("cell",), "magics.on_gpu", "OnGpuMagic"),
+    "on_gpu": (("cell",), "on_gpu.magic", "OnGpuMagic"),
     "where": (("line",), "magics.where", "WhereMagic"),
     "to_gpu": (("line",), "magics.to_gpu", "ToGpuMagics"),
     "to_cpu": (("line",), "magics.to_gpu", "ToGpuMagics"),
@@ -225,7 +225,7 @@ class GpuMagics:
         if not lines or not lines[0].startswith(_RUN_BODIES):
             return lines
         with postponed_interrupts():
-            from gpu_magic.magics.cell_input import await_magic
+            from gpu_magic.shell.cells import await_magic
 
             return await_magic(self._shell, lines)
 

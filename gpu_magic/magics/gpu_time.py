@@ -15,10 +15,9 @@ import gpu_magic
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics import measured_cells
 from gpu_magic.magics.arguments import WORDS, read, refusal
-from gpu_magic.magics.cell_input import body_of
-from gpu_magic.magics.cells import Body, awaits, cell_number
 from gpu_magic.magics.measured_cells import first_line
 from gpu_magic.magics.usage_output import show_hint, show_json, show_usage
+from gpu_magic.shell.cells import Body, awaits, body_of, cell_number
 from gpu_magic.usage.block import GpuTime
 
 if TYPE_CHECKING:

@@ -6,9 +6,6 @@ is looked for. `%load_ext` loads this module, so it defines no class: a NamedTup
 
 from __future__ import annotations
 
-import linecache
-import tokenize
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from IPython.core import completer as ipython_completer
@@ -22,12 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "completion_hook",
-    "has_semicolon_at_end",
     "kernel_comm",
-    "replace_lines",
 ]
-
-_BLANK = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
 
 
 def completion_hook(
@@ -122,24 +115,3 @@ def kernel_comm(kernel: Any, name: str) -> tuple[Any, Any]:
 
         return Comm(target_name=name, primary=False), own
     return comm.create_comm(target_name=name, primary=False), shared
-
-
-def has_semicolon_at_end(source: str) -> bool:
-    """Return whether code ends with a semicolon, blanks and comments aside: IPython then shows no value.
-
-    IPython 8 has this as a method of its display hook, and before it only for the cell that runs.
-    """
-    tokens = list(tokenize.generate_tokens(StringIO(source).readline))
-    last = next((token for token in reversed(tokens) if token.type not in _BLANK), None)
-    return last is not None and last.string == ";"
-
-
-def replace_lines(name: str, text: str) -> None:
-    """Have tracebacks and debuggers show these lines for a file of IPython's, which no disk has.
-
-    IPython 7 keeps such files a second time, and restores them from there before each traceback.
-    """
-    entry = len(text), None, text.splitlines(keepends=True), name
-    for cache in (linecache.cache, getattr(linecache, "_ipython_cache", None)):
-        if cache is not None:
-            cache[name] = entry

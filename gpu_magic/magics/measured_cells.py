@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.interrupts import postponed_interrupts
-from gpu_magic.magics.cells import cell_number
 from gpu_magic.magics.usage_output import show_hint, show_quietly
+from gpu_magic.shell.cells import cell_number
 from gpu_magic.usage.recorder import recorder
 
 if TYPE_CHECKING:

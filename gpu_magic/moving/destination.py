@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get, imported
-from gpu_magic.placement.physical import LazySnapshot, locate
-from gpu_magic.placement.scope import innermost
+from gpu_magic.process.physical import LazySnapshot, innermost, locate
 from gpu_magic.selection.target import LogicalDevice, parse_targets
 
 if TYPE_CHECKING:

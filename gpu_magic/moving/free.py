@@ -9,7 +9,7 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.frameworks import imported
 from gpu_magic.placement.budget import Budget
 from gpu_magic.placement.holdings import gpu_bytes, holdings_of
-from gpu_magic.placement.physical import LazySnapshot, labels, used_by_us
+from gpu_magic.process.physical import LazySnapshot, labels, used_by_us
 from gpu_magic.process.tasks import tasks
 from gpu_magic.text import shortened
 

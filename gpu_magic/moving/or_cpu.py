@@ -10,7 +10,7 @@ from gpu_magic.selection.target import CPU
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_magic.placement.physical import LazySnapshot
+    from gpu_magic.process.physical import LazySnapshot
     from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["planned"]

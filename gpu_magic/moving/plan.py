@@ -13,7 +13,7 @@ from gpu_magic.moving.planned_variable import PlannedVariable, type_of
 from gpu_magic.moving.unmoved import UnmovedObject, unmoved_text
 from gpu_magic.placement.collection import collection_paused
 from gpu_magic.placement.holdings import holdings_of
-from gpu_magic.placement.physical import LazySnapshot, described, free_bytes
+from gpu_magic.process.physical import LazySnapshot, described, free_bytes
 from gpu_magic.text import listed, size_text
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from gpu_magic.moving.leftovers import Leftovers, find_leftovers
 from gpu_magic.moving.move import carry_out
 from gpu_magic.moving.or_cpu import planned
 from gpu_magic.moving.plan import Plan
-from gpu_magic.placement.physical import LazySnapshot
+from gpu_magic.process.physical import LazySnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

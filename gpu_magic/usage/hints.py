@@ -9,7 +9,6 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.frameworks import imported
 from gpu_magic.placement.budget import Budget
 from gpu_magic.placement.holdings import memory_by_device
-from gpu_magic.placement.uses import names_in
 from gpu_magic.selection.target import CPU
 from gpu_magic.usage.growth import Growth, Growths
 
@@ -68,7 +67,7 @@ class Hints:
         """
         if not self._can_matter(usage, has_chosen=has_chosen):
             return None
-        names = sorted(names_in(code).variables)
+        names = sorted({node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)})
         variables = {name: namespace[name] for name in names if name in namespace}
         found = (
             self._growths.after(usage, code, variables),

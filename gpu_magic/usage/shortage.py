@@ -10,7 +10,7 @@ from gpu_magic.frameworks import imported
 from gpu_magic.moving.free import free
 from gpu_magic.placement.budget import Budget
 from gpu_magic.placement.holdings import holdings_of, is_same_device
-from gpu_magic.placement.physical import LazySnapshot, described, physical
+from gpu_magic.process.physical import LazySnapshot, described, physical
 from gpu_magic.selection.target import LogicalDevice
 
 if TYPE_CHECKING:

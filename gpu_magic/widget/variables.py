@@ -8,7 +8,7 @@ from gpu_magic.frameworks import imported
 from gpu_magic.moving.names import variables_of
 from gpu_magic.placement.budget import Budget
 from gpu_magic.placement.holdings import memory_by_device
-from gpu_magic.placement.physical import LazySnapshot, physical
+from gpu_magic.process.physical import LazySnapshot, physical
 from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import shortened, size_text
 from gpu_magic.widget.serialization import key_of

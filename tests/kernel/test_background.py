@@ -77,57 +77,38 @@ def outputs(pretend_kernel: Kernel) -> Outputs:
     return found
 
 
-def test_it_returns_at_once_and_its_output_comes_below_its_own_cell(outputs: Outputs, tmp_path: Path) -> None:
-    task = outputs.run(
-        "%%on_gpu 1 --background eval\nfrom IPython.display import HTML\n"
-        f"print('begins', flush=True)\n{UNTIL_GO}"
-        "display(HTML('<b>in between</b>'))\nx = torch.ones(1)\nx.device"
-    )
-    other = outputs.run("print('other'); torch.ones(1).device")
-    (tmp_path / "go").touch()
-    last = outputs.run("%gpu_tasks eval --wait")
-    assert outputs.of(task, ">\n") == (
-        "eval: running on cuda:1 = GPU 0 (NVIDIA A100-SXM4-80GB)\nbegins\n"
-        "<<IPython.core.display.HTML object>>\n<device(type='pretend', index=1)>\n"
-    )
-    assert outputs.of(other) == "other\n<device(type='cpu')>\n"
-    assert re.fullmatch(
-        r"eval: done · \d+\.\d s\n<device\(type='pretend', index=1\)>\n", outputs.of(last, ">\n")
-    )
-    assert outputs.of(outputs.run("print(x.device)")) == "pretend:1\n"
-
-
-def test_two_of_them_and_a_cell_each_have_their_own_device(outputs: Outputs, tmp_path: Path) -> None:
-    cell = "%%on_gpu {n} --background task{n}\n" + UNTIL_GO
+def test_each_has_its_output_below_its_own_cell_and_its_own_device(outputs: Outputs, tmp_path: Path) -> None:
     state = "[torch.ones(1).device.index, torch.accelerator.current_device_index()]"
-    tasks = [outputs.run(f"{cell.format(n=n)}{state}") for n in (1, 2)]
-    foreground = outputs.run(f"%%on_gpu 3\n{state}")
+    tasks = [
+        outputs.run(
+            f"%%on_gpu {n} --background task{n}\nfrom IPython.display import HTML\n"
+            f"print('begins', flush=True)\n{UNTIL_GO}display(HTML('<b>in between</b>'))\n{state}"
+        )
+        for n in (1, 2)
+    ]
+    other = outputs.run(f"%%on_gpu 3\nprint('other')\n{state}")
     plain = outputs.run(state)
     (tmp_path / "go").touch()
-    assert [outputs.of(task, ">\n").splitlines()[-1] for task in tasks] == ["<[1, 1]>", "<[2, 2]>"]
-    assert outputs.of(foreground) == "<[3, 3]>\n"
+    last = outputs.run("%gpu_tasks task1 --wait")
+    for task, n, gpu in zip(tasks, (1, 2), (0, 3), strict=True):
+        assert outputs.of(task, "]>\n") == (
+            f"task{n}: running on cuda:{n} = GPU {gpu} (NVIDIA A100-SXM4-80GB)\nbegins\n"
+            f"<<IPython.core.display.HTML object>>\n<[{n}, {n}]>\n"
+        )
+    assert outputs.of(other) == "other\n<[3, 3]>\n"
     assert outputs.of(plain) == "<[None, 0]>\n"
+    assert re.fullmatch(r"task1: done · \d+\.\d s\n<\[1, 1\]>\n", outputs.of(last, ">\n"))
 
 
-def test_an_error_is_shown_below_its_cell_and_by_the_list_and_by_waiting(outputs: Outputs) -> None:
-    task = outputs.run("%%on_gpu 1 --background eval\ndef fails():\n    raise ValueError('boom')\nfails()")
+def test_an_error_is_shown_below_its_cell_and_fails_only_a_cell_that_waits(pretend_kernel: Kernel) -> None:
+    outputs = Outputs(pretend_kernel)
+    task = outputs.run("%%on_gpu cpu --background eval\ndef fails():\n    raise ValueError('boom')\nfails()")
     text = outputs.of(task, "ValueError: boom\n")
     assert "----> 4 fails()" in text
     assert "gpu_magic" not in text
     assert "hidden" not in text
-    waited = outputs.of(outputs.run("%gpu_tasks eval --wait"))
-    assert "----> 4 fails()" in waited
-    assert waited.endswith("ValueError: boom\n")
-    assert re.fullmatch(
-        r"eval: failed: ValueError: boom · \d+\.\d s\n", outputs.of(outputs.run("%gpu_tasks"))
-    )
-
-
-def test_an_error_does_not_fail_the_next_cell(pretend_kernel: Kernel) -> None:
-    replies = pretend_kernel.run_all(
-        "%%on_gpu 1 --background eval\n1 / 0", "import time; time.sleep(0.5)", "1"
-    )
-    assert [reply.status for reply in replies] == ["ok"] * 3
+    listed = outputs.of(outputs.run("%gpu_tasks"))
+    assert re.fullmatch(r"eval: failed: ValueError: boom · \d+\.\d s\n", listed)
     assert pretend_kernel.run_all("%gpu_tasks eval --wait", "1")[-1].status == "error"
 
 
@@ -168,70 +149,6 @@ def test_a_call_that_can_not_be_interrupted_is_told_in_a_line(outputs: Outputs, 
     )
     (tmp_path / "pipe").open("w").close()
     assert "eval: stopped" in outputs.of(outputs.run("%gpu_tasks eval --wait"))
-
-
-def test_a_name_is_given_and_one_in_use_is_refused(outputs: Outputs, tmp_path: Path) -> None:
-    first = outputs.of(outputs.run(f"%%on_gpu 1 --background\n{UNTIL_GO}"))
-    name = first.partition(":")[0]
-    assert re.fullmatch(r"cell_\d+", name)
-    second = outputs.of(outputs.run(f"%%on_gpu 1 --background {name}\nprint('ran')"))
-    assert second == (
-        f"UsageError: {name} runs already: %gpu_tasks --stop {name} ends it, or take another name.\n"
-    )
-    launched = outputs.of(outputs.run(f"%gpu_launch --background {name} python -V"))
-    assert launched == second
-    (tmp_path / "go").touch()
-
-
-@pytest.mark.parametrize(
-    ("cell", "said"),
-    [
-        ("%%on_gpu 7 --background\ntorch.ones(1)", "cuda:7 can't be used: PyTorch sees pretend:0, "),
-        (
-            "%%on_gpu --background eval",
-            "--background eval goes with a device; try %%on_gpu 0 --background eval",
-        ),
-        (
-            "%%on_gpu 1 --background\nimport asyncio\nawait asyncio.sleep(0)",
-            "await needs this kernel's event loop, which is for the cells in the foreground. With --background, "
-            "asyncio.run(...) runs a coroutine.",
-        ),
-        (
-            "%%on_gpu 1 --background\n%%capture\nprint(1)",
-            "%%capture takes the output of all cells that run. With --background, it stays below this cell.",
-        ),
-    ],
-)
-def test_what_can_not_run_is_one_line_and_fails_the_cell(
-    pretend_kernel: Kernel, cell: str, said: str
-) -> None:
-    pretend_kernel.run("import torch")
-    reply = pretend_kernel.run(cell if "\n" in cell else f"{cell}\n1")
-    assert (reply.status, reply.stdout, reply.text) == ("error", "", "")
-    assert reply.stderr.startswith(f"UsageError: {said}")
-    assert reply.stderr.count("\n") == 1
-    assert pretend_kernel.run("%gpu_tasks").stdout.startswith("Nothing was started in the background")
-
-
-def test_magics_and_commands_work_in_it(outputs: Outputs) -> None:
-    task = outputs.run(
-        "%%on_gpu 1 --background eval\n!echo from a shell\n%timeit -n1 -r1 torch.ones(1)\nfound = %pwd\n"
-        "print('end')"
-    )
-    text = outputs.of(task, "end\n")
-    assert "from a shell\n" in text.replace("\r", "")
-    assert "per loop" in text
-
-
-def test_a_cell_magic_in_it_works(outputs: Outputs) -> None:
-    task = outputs.run("%%on_gpu 1 --background eval\n%%on_gpu 2\ntorch.ones(1).device")
-    assert outputs.of(task, ">\n").endswith("<device(type='pretend', index=2)>\n")
-
-
-def test_all_expressions_are_shown_where_that_is_configured(outputs: Outputs) -> None:
-    outputs.run("get_ipython().ast_node_interactivity = 'all'")
-    task = outputs.run("%%on_gpu 1 --background eval\n'first'\nNone\ny = 2\n'last'")
-    assert outputs.of(task, "<'last'>\n").endswith("<'first'>\n<'last'>\n")
 
 
 def test_another_choice_is_refused_while_it_runs_on_a_gpu(outputs: Outputs, tmp_path: Path) -> None:
@@ -281,12 +198,6 @@ def test_gpu_free_drops_what_an_error_holds_and_it_still_fails(outputs: Outputs)
     )
     assert "the error of eval" in outputs.of(outputs.run("%gpu_free"))
     assert "failed: ZeroDivisionError" in outputs.of(outputs.run("%gpu_tasks eval --wait"))
-
-
-def test_the_result_is_had_from_python(outputs: Outputs) -> None:
-    outputs.run("import gpu_magic")
-    outputs.run("%%on_gpu 1 --background eval\n6 * 7")
-    assert outputs.of(outputs.run("gpu_magic.tasks()['eval'].wait()")) == "<42>\n"
 
 
 def test_a_kernel_that_is_shut_down_does_not_wait_for_it(pretend_kernel: Kernel) -> None:

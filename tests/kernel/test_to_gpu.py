@@ -202,7 +202,7 @@ def test_a_physical_gpu_can_be_named(kernel: Kernel) -> None:
 
 def test_how_much_is_free_is_the_drivers_figure(kernel: Kernel) -> None:
     kernel.run(
-        "from gpu_magic.placement.physical import LazySnapshot, free_bytes\n"
+        "from gpu_magic.process.physical import LazySnapshot, free_bytes\n"
         "from gpu_magic.selection.target import LogicalDevice\n"
         "def free(*device): return free_bytes(LogicalDevice(*device), LazySnapshot())"
     )

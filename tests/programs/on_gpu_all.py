@@ -1,7 +1,6 @@
 """`on_gpu` where PyTorch, TensorFlow and JAX are imported."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import jax
@@ -127,9 +126,3 @@ def jax_configured_beside_a_block():
 
     at_once([in_block], here=[configure])
     return str(jnp.ones(1).devices())
-
-
-def decorated_in_a_pool():
-    with ThreadPoolExecutor() as pool:
-        tasks = [pool.submit(on_gpu(index, only="torch")(state)) for index in (1, 2)]
-        return [task.result()[:2] for task in tasks]

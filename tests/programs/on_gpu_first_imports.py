@@ -1,12 +1,7 @@
 """`on_gpu` around imports, where no framework is imported yet."""
 
-import importlib.util
-import sys
-import warnings
-
 from gpu_magic import on_gpu
 from gpu_magic.frameworks import get
-from gpu_magic.placement.scope import innermost
 from tests.programs.errors import placement_error
 
 
@@ -38,49 +33,6 @@ def keras_inside():
     return found
 
 
-def lazily_loaded_jax():
-    with on_gpu("cpu:2", only="jax"):
-        spec = importlib.util.find_spec("jax")
-        loader = importlib.util.LazyLoader(spec.loader)
-        spec.loader = loader
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["jax"] = module
-        loader.exec_module(module)
-    import jax
-
-    return {
-        "outside": str(jax.numpy.ones(1).devices()),
-        "loader": type(jax.__loader__).__name__,
-        "loader in the spec": type(jax.__spec__.loader).__name__,
-    }
-
-
-def plug_in(folder):
-    sys.path.insert(0, folder)
-    global abacus  # noqa: PLW0603 - as a notebook's cell imports it
-    import abacus
-
-    found = {}
-
-    def use():
-        with on_gpu(1):
-            return abacus.device
-
-    def past():
-        with on_gpu(2):
-            return abacus.device
-
-    found["inside"] = use()
-    found["outside"] = abacus.device
-    found["past the last one"] = placement_error(past)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        import broken  # noqa: F401
-
-        found["beside a broken one"] = use()
-    return {**found, "warnings": [str(one.message) for one in caught]}
-
-
 def keras_on_jax(only):
     with on_gpu("cpu:2", only=only):
         import keras
@@ -96,48 +48,3 @@ def keras_on_jax(only):
 
 def logical(device):
     return str(get("jax").device_of(device))
-
-
-def no_framework():
-    def use():
-        with on_gpu(0):
-            pass
-
-    return placement_error(use)
-
-
-def nothing_else(folder):
-    """Return what happens in a block that names nothing, where the only framework fails."""
-    sys.path.insert(0, folder)
-    import abacus  # noqa: F401
-    from abacus_gpu_magic import FRAMEWORK
-
-    def scope(device, is_used):
-        raise AttributeError("rods have moved")
-
-    FRAMEWORK.scope, ran = scope, []
-
-    def use():
-        with on_gpu(1):
-            ran.append("ran")
-
-    return {"error": placement_error(use), "ran": bool(ran)}
-
-
-def error_at_the_beginning(folder):
-    sys.path.insert(0, folder)
-    global abacus  # noqa: PLW0603 - as a notebook's cell imports it
-    import abacus
-    from abacus_gpu_magic import FRAMEWORK
-
-    def own_device(device):
-        raise KeyError(abacus.device)
-
-    FRAMEWORK.own_device = own_device
-    found = {}
-    try:
-        with on_gpu(1):
-            found["ran"] = abacus.device
-    except KeyError as error:
-        found["device at the error"] = error.args[0]
-    return {**found, "outside": abacus.device, "is in a block": innermost() is not None}

@@ -93,16 +93,6 @@ def only_keras(device):
     return placement_error(use)
 
 
-def nothing_named(device, only):
-    ran = []
-
-    def use():
-        with on_gpu(device, only=only):
-            ran.append("ran")
-
-    return {"error": placement_error(use), "ran": bool(ran)}
-
-
 def device_objects():
     found = {}
     with on_gpu(tf.config.list_physical_devices("CPU")[0]):

@@ -1,12 +1,7 @@
 """`on_gpu` with PyTorch."""
 
-import asyncio
 import contextlib
-import gc
-import io
-import threading
 import warnings
-import weakref
 
 import numpy as np
 import torch
@@ -47,15 +42,15 @@ def default_and_current_device():
 
 
 def device_names():
-    found = {}
+    found = []
     for name in ("/GPU:3", "/device:GPU:3", "pretend:3", torch.device("pretend:3"), 3, "3", "GPU:3"):
         with on_gpu(name):
-            found[repr(name)] = made()
+            found.append(made())
     return found
 
 
-def shuffled_loader():
-    found = {}
+def loaders():
+    found, pairs = {}, [(i, float(i)) for i in range(8)]
     data = TensorDataset(torch.arange(8.0), torch.arange(8))
     try:
         with torch.device("pretend:1"):
@@ -64,24 +59,14 @@ def shuffled_loader():
         found["with torch.device"] = str(error)
     with on_gpu(1):
         found["batches"] = len(list(DataLoader(data, batch_size=4, shuffle=True)))
+        first, again = (next(iter(DataLoader(data, 8, shuffle=True, generator=seeded()))) for _ in range(2))
+        found["is the same order"] = first[0].tolist() == again[0].tolist()
+        found["of a worker"] = str(next(iter(DataLoader(pairs, 8, num_workers=1)))[0].device)
     return found
 
 
 def seeded():
     return torch.Generator().manual_seed(1)
-
-
-def seeded_loader():
-    data = TensorDataset(torch.arange(8.0), torch.arange(8))
-    with on_gpu(1):
-        first, again = (list(DataLoader(data, 8, shuffle=True, generator=seeded())) for _ in range(2))
-        return {"first": first[0][0].tolist(), "again": again[0][0].tolist()}
-
-
-def loader_with_a_worker():
-    pairs = [(i, float(i)) for i in range(8)]
-    with on_gpu(1):
-        return str(next(iter(DataLoader(pairs, 8, num_workers=1)))[0].device)
 
 
 def tensors_made_from_others():
@@ -120,17 +105,16 @@ def training(*devices):
 
 
 def step_counts():
-    found = {}
+    found = set()
     with on_gpu(1):
         for name in ("Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop"):
             net = torch.nn.Linear(2, 2)
             optimizer = getattr(torch.optim, name)(net.parameters())
             net(torch.ones(1, 2)).sum().backward()
             optimizer.step()
-            states = optimizer.state.values()
-            found[name] = sorted({str(one["step"].device) for one in states})
+            found |= {str(one["step"].device) for one in optimizer.state.values()}
         average = torch.optim.swa_utils.AveragedModel(net)
-    return {**found, "average": str(average.n_averaged.device)}
+    return {"optimizers": sorted(found), "average": str(average.n_averaged.device)}
 
 
 def compiled(*devices):
@@ -142,23 +126,22 @@ def compiled(*devices):
     return [*found, str(function(torch.zeros(3)).device)]
 
 
-def default_device_set_inside(before, inside):
-    torch.set_default_device(before)
-    found = {"before": state()}
-    with on_gpu(2):
-        torch.set_default_device(inside)
-        torch.accelerator.set_device_index(1)
-    return {**found, "after": state()}
-
-
-def device_context_that_raises(before):
-    torch.set_default_device(before)
-    found = {"before": state()}
-    try:
-        with on_gpu(2), torch.device("pretend:0"):
-            raise KeyError  # noqa: TRY301 - that is the point
-    except KeyError:
-        return {**found, "after": state()}
+def states_that_differ_afterwards():
+    """Return the default devices before and within a block, where one is another one after it."""
+    found = []
+    for default in (None, "pretend:1", "cpu"):
+        for inside in ("pretend:3", "cpu", None, "raises"):
+            torch.set_default_device(default)
+            before = state()
+            with contextlib.suppress(KeyError), on_gpu(2):
+                if inside == "raises":
+                    with torch.device("pretend:0"):
+                        raise KeyError
+                torch.set_default_device(inside)
+                torch.accelerator.set_device_index(1)
+            if state() != before or before[2] != (default or "cpu"):
+                found.append([default, inside])
+    return found
 
 
 def refused(device):
@@ -169,48 +152,6 @@ def refused(device):
             ran.append(torch.ones(1))
 
     return {"error": placement_error(use), "ran": bool(ran), "after": current()}
-
-
-def decorated_function():
-    @on_gpu(2)
-    def make(n, *, plus=0):
-        """Make it."""
-        return str(torch.ones(n).device), n + plus
-
-    device, number = make(1, plus=2)
-    return {
-        "device": device,
-        "number": number,
-        "name": make.__name__,
-        "doc": make.__doc__,
-        "after": current(),
-    }
-
-
-def block_within_itself():
-    block = on_gpu(1)
-    with block:
-        with block:
-            inner = made()
-        outer = made()
-    return {"inner": inner, "outer": outer, "after": current()}
-
-
-def block_in_two_threads():
-    block, seen = on_gpu(1), {}
-
-    def other():
-        seen["before"] = made()
-        with block:
-            seen["inside"] = made()
-        seen["after"] = made()
-
-    with block:
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-        seen["here"] = made()
-    return {**seen, "at the end": current()}
 
 
 def compiled_in_threads():
@@ -252,57 +193,6 @@ def default_device_of_the_compiler():
     return torch.utils._device.CURRENT_DEVICE
 
 
-def numbers():
-    yield 1
-
-
-async def later():
-    await asyncio.sleep(0)
-
-
-class Caller:
-    async def __call__(self):
-        return torch.ones(1).device
-
-
-def decorated(name):
-    functions = {"generator": numbers, "coroutine": later, "asynchronous object": Caller(), "class": Caller}
-    return placement_error(on_gpu(1), functions.get(name, name))
-
-
-def wrong_devices():
-    found = {repr(wrong): placement_error(on_gpu, wrong) for wrong in (b"1", {0, 1}, True, print, None)}
-    return {**found, "torch": placement_error(on_gpu, torch)}
-
-
-def wrong_frameworks():
-    return placement_error(on_gpu, 0, only=3)
-
-
-def entered_in_a_task():
-    block = on_gpu(2)
-
-    async def enter():
-        block.__enter__()
-
-    asyncio.run(enter())
-    inside = made()
-    block.__exit__(None, None, None)
-    return {"inside": inside, "after": current()}
-
-
-def block_that_is_kept():
-    def make(y):
-        return on_gpu(1), on_gpu(1)(lambda: None)
-
-    globals()["x"] = torch.ones(10)  # a notebook's variable
-    blocks = [on_gpu(1), make(globals()["x"])]
-    seen = weakref.ref(globals()["x"])
-    del globals()["x"]
-    gc.collect()
-    return {"blocks": len(blocks), "is gone": seen() is None}
-
-
 def without_private_names():
     """Return what blocks do where PyTorch lacks `DeviceContext.prev_mode`, as 2.8 and 2.9 do."""
 
@@ -340,24 +230,7 @@ def too_old(device):
     return {"error": placement_error(use), "devices": found}
 
 
-def or_cpu(device):
-    found, said = [], io.StringIO()
-    with contextlib.redirect_stdout(said), on_gpu(device, or_cpu=True):
-        found.append(made())
-    return {"made on": found, "said": said.getvalue()}
-
-
 def given_device(wanted):
     with on_gpu(wanted) as device:
         pass
     return [str(device), str(torch.zeros(1).to(device).device)]
-
-
-def innermost_of_the_same_again():
-    """Return where a block within itself, with another one between, says that it runs, and then that other one."""
-    from gpu_magic.placement.scope import innermost
-
-    with on_gpu(1), on_gpu(2):
-        with on_gpu(1):
-            inner = str(innermost())
-        return [inner, str(innermost())]

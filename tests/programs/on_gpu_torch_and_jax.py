@@ -64,23 +64,6 @@ def mere_word():
         }
 
 
-def limited(device, only):
-    with on_gpu(device, only=only):
-        return {"PyTorch": str(torch.ones(1).device), "JAX": str(jnp.ones(1).devices())}
-
-
-def both():
-    def use():
-        with on_gpu(2):
-            return torch.ones(1), jnp.ones(1)
-
-    return placement_error(use)
-
-
-def wrong_limit(only):
-    return placement_error(on_gpu, 2, only=only)
-
-
 def given_device():
     with on_gpu(2) as device:
         pass

@@ -11,11 +11,11 @@ It is built on private names of PyTorch. Importing it raises where one is missin
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
 from itertools import pairwise
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +34,6 @@ from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.pytorch.sampling import SAMPLERS, sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import FrameType
 
 __all__ = ["DeviceMode", "RefusingMode"]
@@ -42,6 +41,10 @@ __all__ = ["DeviceMode", "RefusingMode"]
 _stack_size, _at = _C._len_torch_function_stack, _C._get_function_stack_at  # noqa: SLF001
 DeviceContext("cpu").prev_mode, _device.CURRENT_DEVICE  # they are there, or this raises
 _global = torch._GLOBAL_DEVICE_CONTEXT  # noqa: SLF001 - what torch.set_default_device sets, per thread
+# A mode of another thread is kept out of `CURRENT_DEVICE`, the one global variable that modes have: modes
+# are each thread's own. The variable is what torch.compile takes for the default device when it decides
+# whether to compile again; in which mode it compiles, it finds out by itself.
+_MAIN = threading.main_thread().ident
 _normal = torch.normal
 _pin_memory = torch.Tensor.pin_memory
 
@@ -54,17 +57,20 @@ class DeviceMode(DeviceContext):  # type: ignore[misc] # the type checker does n
 
     def __enter__(self) -> Any:
         self._default_before = _global.__dict__.get("device_context")
-        with _global_kept_to_main_thread():
-            DeviceContext.__enter__(self)
+        before = _device.CURRENT_DEVICE
+        DeviceContext.__enter__(self)
+        if get_ident() != _MAIN:
+            _device.CURRENT_DEVICE = before
 
     def __exit__(self, *exc_info: object) -> None:
         is_default_unchanged = _global.__dict__.get("device_context") is self._default_before
-        is_alone = _stack_size() == 1 and _at(0) is self
-        with _global_kept_to_main_thread():
-            if is_default_unchanged and is_alone:
-                DeviceContext.__exit__(self, *exc_info)
-            else:
-                self._exit_out_of_order()
+        before = _device.CURRENT_DEVICE
+        if is_default_unchanged and _stack_size() == 1 and _at(0) is self:
+            DeviceContext.__exit__(self, *exc_info)
+        else:
+            self._exit_out_of_order()
+        if get_ident() != _MAIN:
+            _device.CURRENT_DEVICE = before
 
     def _exit_out_of_order(self) -> None:
         """Exit after `torch.set_default_device` in the block, or while other contexts are still entered.
@@ -133,19 +139,6 @@ class RefusingMode(TorchFunctionMode):  # type: ignore[misc]
         if _makes_on_default(func, args, kwargs):
             raise PlacementError(self._why)
         return func(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def _global_kept_to_main_thread() -> Iterator[None]:
-    """Keep a mode of another thread out of the one global variable that modes have.
-
-    The modes themselves are each thread's own. The variable is what torch.compile takes for the default
-    device when it decides whether to compile again; in which mode it compiles, it finds out by itself.
-    """
-    before = _device.CURRENT_DEVICE
-    yield
-    if threading.current_thread() is not threading.main_thread():
-        _device.CURRENT_DEVICE = before
 
 
 def _pop_all_modes() -> list[Any]:

@@ -108,7 +108,7 @@ def _in_container() -> bool:
 
 @claim(
     "What NVML says that this process has is what PyTorch has reserved, and CUDA's own part (at most 1 GiB).",
-    "placement/physical.py",
+    "process/physical.py",
     "PyTorch for CUDA",
     "a driver",
 )

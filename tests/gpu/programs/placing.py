@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.gpu.claim import Need, Seen, claim
 from tests.gpu.programs.common import Shell, accelerator, alone, both
 
-WHERE = "placement/scope.py"
+WHERE = "on_gpu/scope.py"
 TORCH: Need = "an accelerator of PyTorch's"
 
 

@@ -2,7 +2,7 @@
 
 ipykernel 7 keeps the cell that output belongs to in a context variable, so that a thread that runs in a copy
 of the cell's context has it. Before that, what is displayed goes to the cell that runs by then, and in older
-ones what is printed, too: their senders are given such a variable.
+ones also what is printed: their senders are given such a variable.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ def output_of_cell(shell: Any) -> Callable[[Callable[[], None]], None]:
     """Return what calls a function in a thread so that its output goes to the cell that runs now."""
     context = copy_context()
     if hasattr(shell, "kernel"):
-        senders = shell.display_pub, shell.displayhook, sys.stdout, sys.stderr
-        for sender in senders:
+        for sender in (shell.display_pub, shell.displayhook, sys.stdout, sys.stderr):
             if hasattr(sender, "parent_header") and not hasattr(sender, "_parent_header"):
                 _give_variable(sender)
         context.run(_header.set, shell.displayhook.parent_header)
@@ -35,13 +34,14 @@ def output_of_cell(shell: Any) -> Callable[[Callable[[], None]], None]:
 def _give_variable(sender: Any) -> None:
     """Have a sender look up the cell in `_header` first."""
     kind = type(sender)
-    if not hasattr(kind, "_sends_by_context"):
-        is_stream = hasattr(sender, "pub_thread")
-        latest, write = sender.parent_header, getattr(sender, "write", None)
-        sender.__class__ = _stream_type(kind) if is_stream else _sender_type(kind)
-        sender.parent_header = latest
-        if is_stream:
-            sender.write = write
+    if hasattr(kind, "_sends_by_context"):
+        return
+    latest, write = sender.parent_header, getattr(sender, "write", None)
+    is_stream = hasattr(sender, "pub_thread")
+    sender.__class__ = _stream_type(kind) if is_stream else _sender_type(kind)
+    sender.parent_header = latest
+    if is_stream:
+        sender.write = write
 
 
 def _sender_type(kind: Any) -> Any:

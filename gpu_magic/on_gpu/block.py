@@ -1,55 +1,105 @@
-"""`on_gpu(0)`: a context manager and a decorator, for scripts. `%%on_gpu` is the same around a cell."""
+"""`gpu_magic.on_gpu(0)`: a context manager and a decorator. `%%on_gpu` is the same around a cell."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks import known
-from gpu_magic.placement.block import Block
-from gpu_magic.placement.physical import LazySnapshot, locate
-from gpu_magic.placement.scope import Scope
-from gpu_magic.placement.uses import Evidence
+from gpu_magic.frameworks import device_of, known
+from gpu_magic.on_gpu.scope import Scope, Wish
 from gpu_magic.public import public
+from gpu_magic.selection.normalize import normalize_device
 from gpu_magic.selection.plain import without_brackets
 from gpu_magic.selection.target import CPU, LogicalDevice, Target, parse_targets
-from gpu_magic.spelling import either, option, spelled
+from gpu_magic.spelling import either, in_python, option
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from types import CodeType, TracebackType
 
-__all__ = ["OnGpu", "read_only"]
+    from gpu_magic.devices.model import Gpu, MigInstance
+
+__all__ = ["OnGpu", "on_gpu", "read_only"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 # Other names that people use for a framework.
 _ALIASES = {"pytorch": "torch", "tf": "tensorflow", "jnp": "jax"}
 
 
-class OnGpu:
-    """Runs a block, or a function, on one device in every framework.
+@public
+def on_gpu(
+    wanted: str | int | Gpu | MigInstance | Iterable[str | int],
+    *,
+    only: str | Iterable[str] | None = None,
+    or_cpu: bool = False,
+    mirror: bool = False,
+) -> OnGpu:
+    """Run a block, or a function, on one GPU in every framework that it uses.
+
+    >>> with gpu_magic.on_gpu(0):
+    ...     model = torch.nn.Linear(4, 2)
+
+    >>> @gpu_magic.on_gpu("cuda:1")
+    ... def train(): ...
 
     Parameters
     ----------
     wanted
-        The device, as after `%%on_gpu`.
+        As after `%%on_gpu`: `0`, `"cuda:0"`, `"/GPU:0"`, `"smi:3"`, `"GPU-8f3a"`, `"cpu"`, `"cpu:2"`; a
+        framework's own object (`torch.device("cuda:1")`, `jax.devices()[1]`); one of `gpus()`.
     only
-        The modules of the frameworks to set it in; None for all.
+        The frameworks to set, of torch, tensorflow, jax, cupy and keras: `"torch"`, `"torch,tensorflow"` or
+        `["torch"]`; None for all.
     or_cpu
-        Run it on the CPU where the device can't be used, and say so.
+        If the device can't be used, run on the CPU and print a line.
     mirror
-        Mirror over several devices (TensorFlow).
-    code
-        The code that is to run: that of a function, or a function that returns a cell's text as Python.
-    namespace
-        Where the names in the code are looked up.
+        With several devices: the scope of a `tf.distribute.MirroredStrategy` over exactly these.
+
+    Returns
+    -------
+    OnGpu
+        A context manager, which can be used several times and within itself, and a decorator for functions.
+        `as device` is the device as the framework calls it that the code uses, PyTorch before the others:
+        `torch.device("cuda:1")`, `"/GPU:1"`, an object of JAX or CuPy.
+
+    Raises
+    ------
+    PlacementError
+        `wanted` names no device. At the beginning of the block: a framework that the code uses can't run on
+        the device, and the block has not run. At its end: the same, for a framework that the block imported.
+
+    """
+    if only is not None and not isinstance(only, str | Iterable):
+        raise PlacementError(f"only={only!r:.40} names no frameworks; try only='torch'.")
+    names = only if only is None or isinstance(only, str) else ",".join(str(name) for name in only)
+    caller = sys._getframe(2)  # noqa: SLF001 - what the block will use stands in its own code; 1 is `public`
+    return OnGpu(
+        normalize_device(wanted, device_of),
+        only=None if names is None else read_only(names),
+        or_cpu=or_cpu,
+        mirror=mirror,
+        code=functools.partial(list, (caller.f_code,)),
+        namespace=caller.f_globals,  # no copy and no locals: a block can be kept, and would keep those
+    )
+
+
+class OnGpu:
+    """Runs a block, or a function, on one device in every framework: see `on_gpu`.
+
+    Attributes
+    ----------
+    wants_gpu
+        Whether one of the devices is a GPU.
+    can_stop
+        Whether a framework that the block imports could be unable to run there; all have a CPU.
 
     """
 
@@ -57,80 +107,40 @@ class OnGpu:
         self,
         wanted: str,
         *,
-        only: Collection[str] | None = None,
-        or_cpu: bool = False,
-        mirror: bool = False,
-        code: CodeType | Callable[[], str] = str,
-        namespace: Mapping[str, Any] | None = None,
+        only: Collection[str] | None,
+        or_cpu: bool,
+        mirror: bool,
+        code: Callable[[], Iterable[CodeType]],
+        namespace: Mapping[str, Any],
     ) -> None:
-        self._wanted, self._only, self._or_cpu, self._mirror = wanted, only, or_cpu, mirror
-        self._code, self._namespace = code, namespace or {}
-        self._targets = parse_targets(wanted)
-        self._runs = _Runs()
-        if mirror and self._targets == (CPU,):
+        targets = parse_targets(wanted)
+        self.wants_gpu = any(getattr(target, "kind", "gpu") == "gpu" for target in targets)
+        self.can_stop = targets != (CPU,)
+        if mirror and not self.can_stop:
             raise PlacementError(
                 f"{option('mirror', True)} has nothing to mirror over on cpu alone: omit it."
             )
-        if not mirror and CPU in self._targets and self.wants_gpu:
+        if not mirror and CPU in targets and self.wants_gpu:
             each = " or ".join(entry.strip() for entry in without_brackets(wanted).split(","))
             raise PlacementError(f"A cell runs on one device: try {each}.")
-        if len(self._targets) > 1 and not mirror:
+        if len(targets) > 1 and not mirror:
             launch = either("%gpu_launch torchrun", "gpu_magic.launch()")
             cluster = either("%gpu_cluster with %%px", "gpu_magic.cluster()")
             raise PlacementError(
                 f"A cell runs on one device. For {wanted}: {option('mirror', True)} (TensorFlow, Keras on "
-                f"it), torch.nn.DataParallel(model, device_ids=[{_numbers(self._targets)}]), or processes "
+                f"it), torch.nn.DataParallel(model, device_ids=[{_numbers(targets)}]), or processes "
                 f"with a GPU each: {launch} runs a script in them, {cluster} code that you type."
             )
+        self._wish = Wish(targets, only, or_cpu, mirror, code, namespace, in_python.get())
+        self._runs = _Runs()
 
-    @property
-    def wants_gpu(self) -> bool:
-        return any(not isinstance(target, LogicalDevice) or target.kind == "gpu" for target in self._targets)
-
-    @property
-    def can_stop(self) -> bool:
-        """Whether a framework that the block imports could be unable to run there; all have a CPU."""
-        return self._targets != (CPU,)
-
-    @public
     def scope(self) -> Scope:
-        """Return a new run of the block, to be entered once.
-
-        Raises
-        ------
-        PlacementError
-            This process can't see a physical GPU that was named.
-
-        """
-        machine = LazySnapshot()
-        try:
-            devices = tuple(locate(target, machine) for target in self._targets)
-        except PlacementError as error:
-            if not self._or_cpu:
-                raise
-            print(f"Running on the CPU: {error}")  # noqa: T201 - what `or_cpu` promises
-            devices = (CPU,)
-        block = Block(
-            devices,
-            get_name=functools.partial(self._name, devices),
-            mirror=self._mirror and devices != (CPU,),
-            only=self._only,
-            or_cpu=self._or_cpu,
-            packages=Evidence(self._code, self._namespace),
-            machine=machine,
-        )
-        return Scope(block)
-
-    def _name(self, devices: tuple[LogicalDevice, ...]) -> str:
-        """Return what the user called the device, and what this process calls it: `smi:3 (cuda:1)`."""
-        if len(devices) < len(self._targets):
-            return listed(map(str, devices))
-        pairs = zip(self._targets, devices, strict=True)
-        return listed(str(device) if target == device else f"{target} ({device})" for target, device in pairs)
+        """Return a new run of the block, to be entered once."""
+        return Scope(self._wish)
 
     @public
     def __enter__(self) -> Any:
-        """Begin a block; return the device as the framework calls it that the block uses."""
+        """Start a block; return the device as the framework calls it that the block uses."""
         scope = self.scope().__enter__()
         try:
             device = scope.device()
@@ -155,23 +165,19 @@ class OnGpu:
         can_wait = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
         if any(check(function) or check(called) for check in can_wait):
             raise PlacementError(
-                "on_gpu can't decorate a coroutine or a generator: what else runs while it waits would be on "
-                "that device, too. Write with on_gpu(...): around what it computes."
+                "on_gpu can't decorate a coroutine or a generator, because other code that runs while it "
+                "waits would also run on that device. Write with on_gpu(...): around what it computes."
             )
-        block = OnGpu(
-            self._wanted,
-            only=self._only,
-            or_cpu=self._or_cpu,
-            mirror=self._mirror,
-            code=getattr(function, "__code__", str),
-            namespace=getattr(function, "__globals__", None),
+        code = getattr(function, "__code__", None)
+        wish = dataclasses.replace(
+            self._wish,
+            code=functools.partial(list, () if code is None else (code,)),
+            namespace=getattr(function, "__globals__", {}),
         )
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with spelled(is_in_python=True):  # the user has called it, and this frame is ours
-                scope = block.scope()
-            with scope:
+            with Scope(wish):
                 return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]

@@ -1,11 +1,12 @@
-"""Which physical GPU is `cuda:i` in this process, and the other way round."""
+"""Which physical GPU is `cuda:i` in this process, and on which device a thread runs."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError, PlacementError
@@ -24,12 +25,36 @@ __all__ = [
     "LazySnapshot",
     "described",
     "free_bytes",
+    "innermost",
     "labels",
     "locate",
     "physical",
     "problem_of",
+    "running",
     "used_by_us",
 ]
+
+
+class _RunningBlocks(threading.local):
+    """The blocks of `on_gpu` that run in this thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.scopes: list[OnDevices] = []
+
+
+running = _RunningBlocks()
+
+
+class OnDevices(Protocol):
+    """What runs on devices."""
+
+    devices: tuple[LogicalDevice, ...]
+
+
+def innermost() -> LogicalDevice | None:
+    """Return the device of the block that this thread runs; None outside of blocks, and in one on several."""
+    devices = running.scopes[-1].devices if running.scopes else ()
+    return devices[0] if len(devices) == 1 else None
 
 
 class LazySnapshot:

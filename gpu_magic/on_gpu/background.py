@@ -1,4 +1,4 @@
-"""A function that runs in a thread of its own, on the device that is set there: a cell in the background."""
+"""A cell in the background: a function in a thread, on the device that is set there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.placement.physical import LazySnapshot, labels
+from gpu_magic.process.physical import LazySnapshot, labels
 from gpu_magic.process.task import BackgroundTask
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.text import shortened
@@ -46,14 +46,10 @@ class ThreadTask(BackgroundTask):
 
     Attributes
     ----------
-    cell
-        The number of the notebook's cell that it is.
     began
         When it began, on the clock of `time.monotonic`.
-    result
-        What the function has returned.
     error
-        What it has raised; None where it has not.
+        What it has raised; None if nothing.
     where
         The devices, with their physical GPUs.
 
@@ -70,10 +66,9 @@ class ThreadTask(BackgroundTask):
         at_begin: Callable[[ThreadTask], None],
         at_end: Callable[[ThreadTask], None],
     ) -> None:
-        self.name, self.where = name, ""
+        self.name, self.where, self.cell, self.began = name, "", cell, time.monotonic()
         self.error: BaseException | None = None
         self._traceback: TracebackType | None = None
-        self.cell, self.began = cell, time.monotonic()
         self._function, self._scope = function, scope
         self._at_begin, self._at_end = at_begin, at_end
         self._begun, self._ended = threading.Event(), threading.Event()
@@ -119,7 +114,7 @@ class ThreadTask(BackgroundTask):
 
     def wait(self, timeout: float | None = None) -> Any:
         if not self.join(timeout):
-            raise TimeoutError(f"{self.name} runs longer than {timeout} s; it goes on.")
+            raise TimeoutError(f"{self.name} still runs after {timeout} s, and goes on.")
         self.check()
         return self.result
 
@@ -163,7 +158,10 @@ class ThreadTask(BackgroundTask):
         cuda_watch.begin_beside(self.cell)
         try:
             with self._scope as devices:
-                self._begin(devices)
+                self.where = ", ".join(labels(devices, LazySnapshot()).values())
+                self.gpus = self.where if any(device.kind == "gpu" for device in devices) else ""
+                self._at_begin(self)
+                self._begun.set()
                 try:
                     self._allow_interrupts()
                     self.result = self._function()
@@ -173,24 +171,15 @@ class ThreadTask(BackgroundTask):
             self.error, self._traceback = error, error.__traceback__
         finally:
             cuda_watch.end_beside(self.cell)
-            self._end()
-
-    def _begin(self, devices: Sequence[LogicalDevice]) -> None:
-        self.where = ", ".join(labels(devices, LazySnapshot()).values())
-        self.gpus = self.where if any(device.kind == "gpu" for device in devices) else ""
-        self._at_begin(self)
-        self._begun.set()
-
-    def _end(self) -> None:
-        self._seconds = time.monotonic() - self.began
-        self._how = self._how_it_ended()
-        del self._function, self._scope  # they lead to the notebook's variables
-        try:
-            if self.where:
-                self._at_end(self)
-        finally:
-            self._ended.set()
-            self._begun.set()
+            self._seconds = time.monotonic() - self.began
+            self._how = self._how_it_ended()
+            del self._function, self._scope  # they lead to the notebook's variables
+            try:
+                if self.where:
+                    self._at_end(self)
+            finally:
+                self._ended.set()
+                self._begun.set()
 
     def _how_it_ended(self) -> str:
         if self.error is None:

@@ -1,0 +1,1 @@
+"""What magics need of IPython."""

@@ -1,0 +1,117 @@
+"""Two frameworks that exist in these tests only, beside one that computes with the first; and programs with real ones."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpu_magic import frameworks
+from gpu_magic.frameworks.base import Framework
+from gpu_magic.on_gpu import scope
+from tests.programs.runner import Runner, devices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from gpu_magic.selection.target import LogicalDevice
+
+SOURCE = """
+import threading
+class Here(threading.local):
+    device = "cpu"
+here = Here()
+def made():
+    return here.device
+"""
+METADATA = "Metadata-Version: 2.1\nName: fakes\nVersion: 1.0\n"
+
+
+class Abacus(Framework):
+    """A framework with four devices, which each thread has its own default one of."""
+
+    name, module, count = "Abacus", "abacus", 4
+    error: Exception | None = None  # what it raises when its device is set
+
+    def statement_for(self, ordinal: int) -> str:
+        return f"use({ordinal})"
+
+    def problem(self, device: LogicalDevice) -> str:
+        return "" if device.index < self.count else f"{self.name} has {self.count}"
+
+    def name_of(self, device: LogicalDevice) -> str:
+        return f"{device.kind}:{device.index}"
+
+    def narrow(self, ordinals: Sequence[int]) -> tuple[str, contextlib.AbstractContextManager[Any] | None]:
+        return "", None
+
+    @contextlib.contextmanager
+    def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> Iterator[None]:
+        here = sys.modules[self.module].here
+        if self.error is not None:
+            raise self.error
+        before, here.device = here.device, self.name_of(device)
+        try:
+            yield
+        finally:
+            here.device = before
+
+
+class Quipu(Abacus):
+    name, module, count = "Quipu", "quipu", 1
+
+
+class Layers(Abacus):
+    name, module, count = "Layers", "layers", 99  # other problems are its backend's
+
+    def backend(self) -> str:
+        return "abacus"
+
+
+PLUGINS = {"abacus": Abacus(), "quipu": Quipu(), "layers": Layers()}
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Install the three for a test, as other packages' plug-ins, and a fourth whose plug-in is broken."""
+    before = set(sys.modules)
+    for name in (*PLUGINS, "broken"):
+        (tmp_path / f"{name}.py").write_text(SOURCE)
+    (tmp_path / "hides_abacus.py").write_text("import abacus\n")
+    lines = [f"{name} = {__name__}:{type(plugin).__name__.upper()}" for name, plugin in PLUGINS.items()]
+    metadata = tmp_path / "fakes-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(METADATA)
+    points = "\n".join([f"[{frameworks.GROUP}]", *lines, "broken = not_there:FRAMEWORK", ""])
+    (metadata / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    forget()
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
+            del sys.modules[name]
+    for plugin in PLUGINS.values():
+        vars(plugin).clear()
+    scope._left_out.clear()
+    monkeypatch.undo()
+    forget()
+
+
+ABACUS, QUIPU, LAYERS = PLUGINS.values()
+
+
+def forget() -> None:
+    """Have the entry points read anew."""
+    importlib.invalidate_caches()
+    for cached in (frameworks._entry_points, frameworks.known, frameworks.get):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def run(pretend: dict[str, str]) -> Runner:
+    """Return what runs a program where each real framework has four devices."""
+    return Runner(devices(pretend))

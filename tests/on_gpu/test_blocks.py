@@ -1,0 +1,354 @@
+"""`gpu_magic.on_gpu`: what a block decides and restores, with frameworks that exist in the tests only."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.util
+import sys
+import threading
+import warnings
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gpu_magic
+from gpu_magic import PlacementError, PlacementWarning, on_gpu
+from gpu_magic.process.physical import innermost
+from gpu_magic.testing import simulate
+from tests.on_gpu.conftest import ABACUS, QUIPU
+from tests.programs.threads import at_once
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("fakes")
+
+
+def cell(code: str) -> dict[str, Any]:
+    """Run code as a notebook's cell; return its variables."""
+    space: dict[str, Any] = {"__name__": "__main__", "on_gpu": on_gpu, "found": []}
+    exec(compile(code, "<cell>", "exec"), space)
+    return space
+
+
+def refused(code: str) -> str:
+    """Return the message of the error that a cell raises, before which it must have run nothing."""
+    space: dict[str, Any] = {"__name__": "__main__", "on_gpu": on_gpu, "found": []}
+    with pytest.raises(PlacementError) as caught:
+        exec(compile(code, "<cell>", "exec"), space)
+    assert space["found"] == []
+    for name in ("abacus", "quipu"):
+        assert name not in sys.modules or sys.modules[name].made() == "cpu"
+    assert innermost() is None
+    return str(caught.value)
+
+
+def test_blocks_within_blocks_and_what_they_give() -> None:
+    space = cell(
+        "import abacus\n"
+        "with on_gpu(2) as device:\n"
+        "    with on_gpu('gpu:1'): inner = abacus.made()\n"
+        "    with on_gpu('cpu'): cpu = abacus.made()\n"
+        "    again = abacus.made()\n"
+        "after = abacus.made()\n"
+    )
+    names = ("device", "inner", "cpu", "again", "after")
+    assert [space[name] for name in names] == ["gpu:2", "gpu:1", "cpu:0", "gpu:2", "cpu"]
+
+
+def test_one_block_is_entered_within_itself_and_in_two_threads() -> None:
+    import abacus
+
+    block = on_gpu(1)
+
+    def other(wait: Any) -> str:
+        wait()
+        before = abacus.made()
+        with block:
+            wait()
+            return f"{before} {abacus.made()}"
+
+    def here(wait: Any) -> str:
+        with block, block:
+            wait()
+            wait()
+        return abacus.made()
+
+    assert at_once([other], here=[here]) == ["cpu gpu:1", "cpu"]
+
+
+def test_a_decorated_function_has_a_block_of_its_own_in_each_thread() -> None:
+    import abacus
+
+    @on_gpu(2)
+    def make(n: int, *, plus: int = 0) -> tuple[str, int]:
+        """Make it."""
+        return abacus.made(), n + plus
+
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(make, 1, plus=2).result() == ("gpu:2", 3)
+    assert (make.__name__, make.__doc__, abacus.made()) == ("make", "Make it.", "cpu")
+
+
+async def _later() -> None: ...
+
+
+def _numbers() -> Any:
+    yield 1
+
+
+class _Caller:
+    async def __call__(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        (_numbers, "can't decorate a coroutine"),
+        (_later, "can't decorate a coroutine"),
+        (_Caller(), "can't decorate a coroutine"),
+        (_Caller, "is not a function"),
+        (3, "3 is not a function"),
+    ],
+)
+def test_what_waits_or_is_no_function_is_not_decorated(function: Any, error: str) -> None:
+    with pytest.raises(PlacementError, match=error):
+        on_gpu(1)(function)
+
+
+@pytest.mark.parametrize("wrong", [b"1", {0, 1}, True, print, None, sys])
+def test_what_names_no_device_is_refused(wrong: Any) -> None:
+    with pytest.raises(PlacementError, match="does not name a device"):
+        on_gpu(wrong)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("on_gpu(0, only=3)", "only=3 names no frameworks"),
+        ("on_gpu(0, only='')", "only='' needs a framework: torch"),
+        ("on_gpu(0, only='jaxx')", "no framework has that name"),
+        ("on_gpu(0, only='jaxx')", "Did you mean jax?"),
+        ("on_gpu('cpu:0,cpu:1')", "mirror=True (TensorFlow, Keras on it), torch.nn.DataParallel"),
+        ("on_gpu('cpu,0')", "A cell runs on one device: try cpu or 0."),
+        ("on_gpu('cpu', mirror=True)", "mirror=True has nothing to mirror over on cpu alone"),
+        ("with on_gpu('cpu:1,cpu:2', only='abacus', mirror=True): found.append(1)", "mirror=True is for"),
+        ("import abacus\nwith on_gpu(4): found.append(abacus)", "cuda:4 can't be used: Abacus has 4."),
+        (
+            "import abacus, quipu\nwith on_gpu(2): found += [abacus, quipu]",
+            "cuda:2 can't be used: Quipu has 1. only='abacus' leaves the others out.",
+        ),
+        ("import quipu\nwith on_gpu(2, only='quipu'): found.append(1)", "Quipu has 1."),
+        ("import layers, abacus as a\nwith on_gpu(7, only='layers'): found.append(1)", "Abacus has 4."),
+        ("import layers, abacus as a\nwith on_gpu(7): found.append(layers)", "Abacus has 4."),
+    ],
+)
+def test_what_can_not_begin_says_why_and_nothing_runs(call: str, error: str) -> None:
+    assert error in refused(call)
+
+
+def test_without_a_framework_the_machine_says_why_and_a_physical_gpu_has_both_names() -> None:
+    with simulate("4xA100-80GB"):
+        assert "cuda:0 can't be used: the GPUs here are SIMULATED" in refused(
+            "with on_gpu(0, only='abacus'): found.append(1)"
+        )
+        assert "smi:3 (cuda:3) can't be used: Quipu has 1." in refused(
+            "import quipu\nwith on_gpu('smi:3'): found.append(quipu)"
+        )
+
+
+@pytest.mark.parametrize(
+    ("device", "said"), [(2, ""), (7, "Running on the CPU: cuda:7 can't be used: Abacus has 4.\n")]
+)
+def test_or_cpu_prints_why(device: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    space = cell(f"import abacus\nwith on_gpu({device}, or_cpu=True): x = abacus.made()")
+    assert (space["x"], capsys.readouterr().out) == ("cpu:0" if said else "gpu:2", said)
+
+
+def test_only_limits_it() -> None:
+    space = cell("import abacus, quipu\nwith on_gpu(0, only=['quipu']): x = abacus.made(), quipu.made()")
+    assert space["x"] == ("cpu", "gpu:0")
+
+
+# Imports inside
+
+
+@pytest.mark.parametrize(
+    "how", ["import abacus", "from abacus import made", "__import__('abacus')", "import hides_abacus"]
+)
+def test_a_framework_that_the_block_imports_is_set_in_all_blocks_around(how: str) -> None:
+    space = cell(
+        f"import sys\nwith on_gpu('cpu:2', only='abacus,quipu'):\n    with on_gpu('cpu:1'):\n        {how}\n"
+        "        inner = sys.modules['abacus'].made()\n    outer = sys.modules['abacus'].made()\n"
+        "spec, after = sys.modules['abacus'].__spec__, sys.modules['abacus'].made()"
+    )
+    assert (space["inner"], space["outer"], space["after"]) == ("cpu:1", "cpu:2", "cpu")
+    assert type(space["spec"].loader).__name__ == "SourceFileLoader"
+
+
+def test_one_that_can_not_run_there_is_told_at_the_end_and_its_import_is_whole(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import abacus
+
+    with pytest.raises(PlacementError, match="cuda:2 can't be used: Quipu has 1"):
+        cell("import abacus\nwith on_gpu(2):\n    abacus.made()\n    import quipu")
+    assert sys.modules["quipu"].made() == abacus.made() == "cpu"
+    del sys.modules["quipu"]
+    space = cell("import abacus\nwith on_gpu(2, or_cpu=True):\n    import quipu\n    x = quipu.made()")
+    assert (space["x"], capsys.readouterr().out) == ("cpu:0", "Quipu runs on the CPU: Quipu has 1.\n")
+
+
+def test_an_import_that_fails_can_be_tried_again(fakes: Path) -> None:
+    (fakes / "quipu.py").write_text("raise ImportError('no cord')")
+    with on_gpu("cpu"):
+        for _ in range(2):
+            with pytest.raises(ImportError, match="no cord"):
+                import quipu  # noqa: F401
+            assert "quipu" not in sys.modules
+
+
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_an_import_that_is_not_noticed_is_told(*, is_lazy: bool) -> None:
+    """In another thread, or by a lazy loader, which finds nothing of ours."""
+    block = on_gpu("cpu:1", only="abacus")
+    block.__enter__()
+    if is_lazy:
+        spec: Any = importlib.util.find_spec("abacus")
+        spec.loader = importlib.util.LazyLoader(spec.loader)
+        sys.modules["abacus"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["abacus"])
+    else:
+        thread = threading.Thread(target=__import__, args=("abacus",))
+        thread.start()
+        thread.join()
+    with pytest.warns(PlacementWarning, match="first imported in another thread, or by an unusual loader"):
+        block.__exit__(None, None, None)
+    module: Any = sys.modules["abacus"]
+    assert module.made() == "cpu"
+    assert type(module.__spec__.loader).__name__ == "SourceFileLoader"
+
+
+def test_a_block_that_ends_in_a_thread_does_not_disturb_an_import() -> None:
+    """Python goes through the finders one by one: one that goes away meanwhile must not make it miss another."""
+    other = on_gpu("cpu:1")
+
+    class Finder:
+        def find_spec(self, name: str, path: object, target: object = None) -> None:
+            if name == "hides_abacus":
+                other.__exit__(None, None, None)
+
+    other.__enter__()
+    hook = next(one for one in sys.meta_path if type(one).__name__ == "PostImportHook")
+    finder: Any = Finder()
+    sys.meta_path.insert(sys.meta_path.index(hook) + 1, finder)
+    import hides_abacus  # noqa: F401
+
+    sys.meta_path.remove(finder)
+
+
+def test_namesakes_are_left_alone_and_a_broken_plug_in_is_warned_of(
+    fakes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (fakes / "keras.py").write_text("Model = int")
+    monkeypatch.delitem(sys.modules, "keras", raising=False)
+    with pytest.warns(UserWarning, match="can't use the plug-in for broken"):
+        space = cell("import abacus, keras, broken\nwith on_gpu(1): x = abacus.made(), keras.Model")
+    assert space["x"] == ("gpu:1", int)
+    del sys.modules["keras"]
+
+
+# What fails, and what is left open
+
+
+def test_a_framework_that_can_not_be_set_is_left_out_of_blocks_that_use_another_one() -> None:
+    cell("import abacus, quipu")
+    QUIPU.error = AttributeError("knots have moved")
+    why = "Quipu can't be set to cuda: AttributeError: knots have moved."
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            assert cell("import abacus\nwith on_gpu(0): x = abacus.made()")["x"] == "gpu:0"
+    assert [
+        str(one.message).startswith("Quipu can't be set to cuda:0: AttributeError") for one in caught
+    ] == [True]
+    both = "import abacus, quipu\nwith on_gpu(0): found += [abacus, quipu]"
+    assert refused(both) == f"{why.replace('cuda', 'cuda:0')} only='abacus' leaves the others out."
+    assert refused("import quipu\nwith on_gpu(0, only='quipu'): found += [quipu]") == why.replace(
+        "cuda", "cuda:0"
+    )
+    del sys.modules["abacus"]
+    assert why.replace("cuda", "cpu") in refused("with on_gpu('cpu', only='quipu'): found.append(1)")
+
+
+def test_one_that_can_not_be_set_when_something_else_imports_it_is_left_out() -> None:
+    QUIPU.error = AttributeError("knots have moved")
+    with pytest.warns(PlacementWarning, match="Quipu can't be set to cuda:0"):
+        space = cell(
+            "import abacus, sys\nwith on_gpu(0):\n    __builtins__['__import__']('qui' + 'pu')\n    x = abacus.made()"
+        )
+    assert space["x"] == "gpu:0"
+
+
+def test_a_block_that_fails_as_it_begins_leaves_all_as_it_was() -> None:
+    import abacus
+
+    def own_device(device: object) -> None:
+        raise KeyError(abacus.made())
+
+    ABACUS.own_device = own_device  # type: ignore[method-assign]
+    with pytest.raises(KeyError, match="gpu:1"):
+        cell("import abacus\nwith on_gpu(1): found.append(abacus)")
+    assert (abacus.made(), innermost()) == ("cpu", None)
+
+
+def test_the_innermost_block_is_that_of_this_thread_whichever_ends_first() -> None:
+    first, second = on_gpu("cpu:1"), on_gpu("cpu:2")
+    first.__enter__()
+    second.__enter__()
+    with on_gpu("cpu:1"):
+        assert str(innermost()) == "cpu:1"
+    assert str(innermost()) == "cpu:2"
+    first.__exit__(None, None, None)  # as blocks of tasks that overlap
+    assert str(innermost()) == "cpu:2"
+    second.__exit__(None, None, None)
+    assert innermost() is None
+
+
+def test_a_block_is_left_where_it_was_not_entered_from() -> None:
+    """A cell that awaits runs in a task of its own."""
+    import abacus
+
+    block = on_gpu(2)
+
+    async def enter() -> None:
+        block.__enter__()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(enter())
+    loop.close()
+    assert abacus.made() == "gpu:2"
+    block.__exit__(None, None, None)
+    assert abacus.made() == "cpu"
+
+
+def test_a_block_that_is_kept_keeps_no_variables() -> None:
+    class Big:
+        pass
+
+    big: Any = Big()
+    blocks, seen = [on_gpu("cpu"), on_gpu("cpu")(lambda: None)], weakref.ref(big)
+    del big
+    gc.collect()
+    assert len(blocks) == 2
+    assert seen() is None
+
+
+def test_a_magic_and_a_function_are_the_same(shell: Any) -> None:
+    shell.run_line_magic("load_ext", "gpu_magic")
+    shell.run_cell("import abacus").raise_error()
+    assert shell.run_cell("%%on_gpu 1\nabacus.made()").result == "gpu:1"
+    assert gpu_magic.on_gpu is on_gpu

@@ -1,0 +1,273 @@
+"""A `%%on_gpu` cell is a cell like any other: in a shell of this process, with a framework of these tests."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from gpu_magic.testing import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+Run = "Callable[[str], Cell]"
+
+
+class Cell(NamedTuple):
+    """What became of a cell: its value, its error, and all that it has printed."""
+
+    value: Any
+    error: Any
+    text: str
+
+
+@pytest.fixture
+def run(shell: InteractiveShell, fakes: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Cell]:
+    """Return a way to run a cell in a shell with the extension, and with a framework imported."""
+
+    def run(cell: str) -> Cell:
+        capsys.readouterr()
+        result = shell.run_cell(cell, store_history=True)
+        printed = capsys.readouterr()
+        text = re.sub(r"\x1b\[[0-9;]*m", "", printed.out + printed.err)
+        return Cell(result.result, result.error_before_exec or result.error_in_exec, text)
+
+    for cell in ("%load_ext gpu_magic", "import abacus, asyncio"):
+        assert run(cell).error is None
+    return run
+
+
+def test_the_last_value_is_displayed_and_kept(run: Run) -> None:
+    assert run("%%on_gpu 2\nx = abacus.made()\nx") == ("gpu:2", None, "Out[3]: 'gpu:2'\n")
+    assert run("_ is x, Out[3] is x, _3 is x, abacus.made()").value == (True, True, True, "cpu")
+    for silent in ("x = 1", "None", "for i in range(2):\n    i", "# only a comment"):
+        assert run(f"%%on_gpu 2\n{silent}") == (None, None, "")
+
+
+@pytest.mark.parametrize("end", [";", "; ", ";  # quiet", ";\n\n"])
+def test_a_semicolon_silences(run: Run, end: str) -> None:
+    assert run(f"%%on_gpu 2\n1 + 1{end}").text == ""
+    assert run("%%on_gpu 2\n'a;b;'  # not ;").value == "a;b;"
+
+
+@pytest.mark.parametrize("mode", ["all", "last", "none", "last_expr", "last_expr_or_assign"])
+def test_the_shell_s_interactivity_is_that_of_a_plain_cell(
+    run: Run, shell: InteractiveShell, mode: str
+) -> None:
+    shell.ast_node_interactivity = mode
+    for cell in ("1\n2\n3", "1\n2;", "a = b = 4", "1\nx = 5;", "x = 7", "x: int = 8", "y = 1\ny += 1"):
+        ours, plain = run(f"%%on_gpu 2\n{cell}").text, run(cell).text
+        assert re.sub(r"\[\d+\]", "", ours) == re.sub(r"\[\d+\]", "", plain), cell
+
+
+def test_a_traceback_has_the_notebook_s_lines_and_no_frames_of_ours(run: Run) -> None:
+    text = run("%%on_gpu 2\ndef divide(a):\n    return a / 0\n\ndivide(1)").text
+    for line in ("----> 5 divide(1)", "----> 3     return a / 0", "1 %%on_gpu 2"):
+        assert line in text
+    assert text.count("Traceback (most recent call last)") == 1
+    assert "gpu_magic" not in text
+    assert "run_cell_magic('on_gpu'" not in text  # the notebook's line is shown instead
+    for above in ("%%time\n", "%%on_gpu 1\n"):
+        assert "----> 4 x / 0" in run(f"{above}%%on_gpu 2\nx = 1\nx / 0").text
+    assert run("abacus.made()").value == "cpu"
+
+
+def test_a_function_of_such_a_cell_has_its_lines_later(run: Run, shell: InteractiveShell) -> None:
+    run("%%on_gpu 2\n\ndef late():\n    return 1 / 0")
+    assert "----> 4     return 1 / 0" in run("late()").text
+    assert "return 1 / 0" in inspect.getsource(shell.user_ns["late"])
+    shell.run_cell("%%on_gpu 2\nx = 1\n1/0", store_history=False)
+    assert "----> 3 1/0" in run("%%on_gpu 2\nx = 1\n1/0").text
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("print('ran')\nif x\n    3", 3),
+        ("\n\nprint('ran')\nx = = 1", 5),
+        ("print('ran')\nreturn 5", 3),
+        ("print('ran')\n%%on_gpu 1\nprint('ran')\nx = = 1", 5),
+        ("%%on_gpu 1\nprint('ran')\nx = = 1", 4),
+        ("print('ran')\n  x = 1", 3),
+    ],
+)
+def test_a_syntax_error_is_told_as_in_a_plain_cell(run: Run, body: str, line: int) -> None:
+    text = run(f"%%on_gpu 2\n{body}").text
+    assert f"line {line}\n" in text
+    plain = run(body.replace("%%on_gpu 1\n", "")).text.removeprefix("ran\n")
+    assert text.count("\n") == plain.count("\n")
+    for frame in ("gpu_magic", "interactiveshell.py", "run_cell_magic", "ran\n"):
+        assert frame not in text.replace("print('ran')", "")
+
+
+def test_await_and_async_for(run: Run, shell: InteractiveShell) -> None:
+    assert run("%%on_gpu 2\nawait asyncio.sleep(0.01)\nabacus.made()").value == "gpu:2"
+    run("async def numbers():\n    for i in range(3):\n        await asyncio.sleep(0)\n        yield i")
+    assert run("%%on_gpu 1\nasync for i in numbers():\n    x = i, abacus.made()\nx").value == (2, "gpu:1")
+    quiet = run("%%on_gpu 1\nasync with asyncio.Lock():\n    pass\nawait asyncio.sleep(0, result=5);")
+    assert quiet == (None, None, "")
+    assert "----> 4 1/0" in run("%%on_gpu 3\nawait asyncio.sleep(0.01)\n\n1/0").text
+    assert run("%%on_gpu 1\nasync def f():\n    await asyncio.sleep(0)\nabacus.made()").value == "gpu:1"
+    assert run("abacus.made()").value == "cpu"
+    shell.autoawait = False
+    assert "SyntaxError" in run("%%on_gpu 1\nawait asyncio.sleep(0)").text
+
+
+def test_magics_and_commands_work_inside_and_outside(run: Run) -> None:
+    cell = run("%%on_gpu 2\nfiles = !echo a\nprint(files)\n%pwd")
+    assert "['a']" in cell.text
+    assert run("%%on_gpu 2\n%timeit -n1 -r1 abacus.made()").error is None
+    for cell_ in ("%%time\n%%on_gpu 2\nabacus.made()", "%%on_gpu 2\n%%time\nabacus.made()"):
+        found = run(cell_)
+        assert (found.value, "Wall time" in found.text) == ("gpu:2", True)
+    for cell_ in (
+        "%%capture out\n%%on_gpu 2\nprint(abacus.made())",
+        "%%on_gpu 2\n%%capture out\nprint(abacus.made())",
+    ):
+        assert run(cell_).text == ""
+        assert run("out.stdout").value == "gpu:2\n"
+    assert run("%%on_gpu 1\n%%on_gpu 3\nabacus.made()").value == "gpu:3"
+    inner = "get_ipython().run_cell_magic('on_gpu', '3', 'a = abacus.made()')"
+    assert run(f"%%on_gpu 1\n{inner}\na, abacus.made()").value == ("gpu:3", "gpu:1")
+
+
+def test_names_are_the_notebook_s(run: Run) -> None:
+    run("%%on_gpu 2\nfrom math import tau\nclass A: ...\ny = [tau for _ in range(2)]")
+    assert run("A.__module__, y == [tau, tau], __name__").value == ("__main__", True, "__main__")
+    local = "def f(n):\n    return get_ipython().run_cell_magic('on_gpu', '{n}', 'abacus.made()')\nf(2)"
+    assert run(local).value == "gpu:2"
+    run("d, line, body = 3, 'cpu', 'abacus.made()'")
+    for line in ("$d", "{d}"):
+        assert run(f"%%on_gpu {line}\nabacus.made()").value == "gpu:3"
+    for call in ("line, body", "\n    'cpu', 'abacus.made()'"):
+        assert run(f"get_ipython().run_cell_magic('on_gpu', {call})").value == "cpu:0"
+
+
+@pytest.mark.parametrize("before", ["", "x = 1\n"])
+def test_an_import_of_the_future_is_as_in_a_plain_cell(run: Run, before: str) -> None:
+    cell = f"{before}from __future__ import annotations\ndef f(a: int): ...\nf.__annotations__"
+    assert run(f"%%on_gpu cpu\n{cell}").value == {"a": "int"}
+
+
+def test_hooks_and_transformers_run_once_and_history_keeps_the_cell_as_typed(
+    run: Run, shell: InteractiveShell
+) -> None:
+    seen: list[str] = []
+    hook, transform = lambda _: seen.append("hook"), lambda lines: [seen.append(lines[0]), lines][1]
+    shell.events.register("post_run_cell", hook)
+    shell.input_transformers_cleanup.append(transform)
+    try:
+        for body, first in (("x = 6\nx * 7", "x = 6\n"), ("\n\nx = 6\nawait asyncio.sleep(0)", "x = 6\n")):
+            seen.clear()
+            run(f"%%on_gpu cpu\n{body}")
+            assert seen == ["%%on_gpu cpu\n", first, "hook"]  # the cell, and its body
+            assert shell.history_manager.input_hist_raw[-1] == f"%%on_gpu cpu\n{body}"  # type: ignore[union-attr]
+        seen.clear()
+        shell.transform_cell("%%on_gpu cpu\nx = 6")  # a cell that is transformed, and does not run
+        assert run("%%on_gpu cpu\nx = 6\nx").value == 6
+        assert seen.count("x = 6\n") == 2  # nothing of it is left for the next
+    finally:
+        shell.input_transformers_cleanup.remove(transform)
+        shell.events.unregister("post_run_cell", hook)
+
+
+def test_a_cell_stops_behind_the_import_of_what_can_not_run_there(run: Run) -> None:
+    cell = run("%%on_gpu 2\nabacus.made()\nx = 1\nimport quipu\nx = 2")
+    assert cell.text == "UsageError: cuda:2 can't be used: Quipu has 1. The cell was stopped there.\n"
+    assert run("x, quipu.made()").value == (1, "cpu")
+    cell = run("%%on_gpu 2\nprint('not again')\nquipu")
+    assert cell.text == (
+        "UsageError: cuda:2 can't be used: Quipu has 1. The cell has not run; --or-cpu runs it on the CPU.\n"
+    )
+    assert run("%%on_gpu 2 --or-cpu\nquipu.made()").value == "cpu:0"
+
+
+def test_the_physical_gpu_behind_it_is_named(run: Run) -> None:
+    with simulate("4xA100-80GB"):
+        run("%gpus 2,3")
+        for target in ("smi:3", "1", "cuda:1", "{place}"):
+            run("place = 1")
+            said = run(f"%%on_gpu {target} -v\nabacus.made()")
+            assert "Ran on cuda:1 = GPU 3 (SIMULATED NVIDIA A100-SXM4-80GB): Abacus on gpu:1.\n" in said.text
+        assert (
+            "GPU 0 is not among the GPUs of this process (cuda:0 = GPU 2, " in run("%%on_gpu smi:0\n1").text
+        )
+        assert "There is no GPU 9: this machine has GPUs 0 to 3. " in run("%%on_gpu smi:9\n1").text
+        run("%gpus reset")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%%on_gpu", "No device is named; expected 0, cuda:0"),
+        ("%%on_gpu foo", "'foo' is not a device; expected 0"),
+        ("%%on_gpu 0,1", "%gpu_launch torchrun runs a script in them, %gpu_cluster with "),
+        ("%%on_gpu 0 --orcpu", "There is no --orcpu; did you mean --or-cpu? %%on_gpu? explains them."),
+        ("%%on_gpu --or-cpu", "--or-cpu goes with a device; try %%on_gpu 0 --or-cpu"),
+        ("%%on_gpu cpu --only pytorhc", "with commas between. Did you mean torch?"),
+        ("%%on_gpu [cpu, 0]", "A cell runs on one device: try cpu or 0."),
+        ("%%on_gpu all but 3", "'all but 3' is not one device; try 0."),
+        ("%%on_gpu 0 --only", "--only"),
+        ("%%on_gpu auto", "'auto' chooses GPUs: try %gpus auto, and then 0 here"),
+        ("%%on_gpu {nothing[0]}", "'{nothing[0]}' is not a variable"),
+        ("%%on_gpu {None}", "The value in braces is None, and names nothing."),
+        ("%%on_gpu cpu --mirror", "--mirror has nothing to mirror over on cpu alone: omit it."),
+        ("%%on_gpu none", "'none' is not a device; try cpu, which runs it without a GPU."),
+        ("%%on_gpu xpu:0 --only quipu", "no framework that is imported has such a device."),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_runs(run: Run, line: str, said: str) -> None:
+    text = run(f"{line}\nprint('ran')").text
+    assert said in text
+    assert text.startswith("UsageError: ")
+    assert text.count("\n") == 1
+
+
+def test_a_background_cell_has_a_device_a_result_and_errors_of_its_own(run: Run) -> None:
+    assert run("%%on_gpu 1 --background eval\nabacus.made()").error is None
+    assert run("import gpu_magic\ntask = gpu_magic.tasks()['eval']\ntask.wait()").value == "gpu:1"
+    assert run(
+        "abacus.made(), str(task).startswith('done'), isinstance(task, gpu_magic.BackgroundTask)"
+    ).value == (
+        "cpu",
+        True,
+        True,
+    )
+    run("%%on_gpu 1 --background eval\ndef fails():\n    raise ValueError('boom')\nfails()")
+    waited = run("gpu_magic.tasks()['eval'].wait()")
+    assert "----> 4 fails()" in waited.text
+    assert isinstance(waited.error, ValueError)
+    for line, said in (
+        ("1 --background eval\nawait asyncio.sleep(0)", "asyncio.run(...) runs a coroutine"),
+        ("1 --background eval\n%%capture\n1", "the output stays below this cell"),
+        ("9 --background eval\nabacus", "cuda:9 can't be used: Abacus has 4. The cell has not run"),
+    ):
+        assert said in run(f"%%on_gpu {line}").text
+
+
+def test_stopping_interrupts_a_background_cell(run: Run) -> None:
+    run("%%on_gpu 1 --background loop\nimport time\nwhile True:\n    time.sleep(0.01)")
+    assert "loop runs already" in run("%%on_gpu 1 --background loop\n1").text
+    run("import gpu_magic\ntask = gpu_magic.tasks()['loop']\ntask.stop()")
+    assert run("task.is_running, task.has_failed, str(task)[:7]").value == (False, False, "stopped")
+
+
+def test_a_background_cell_is_shown_as_a_cell_and_has_a_name(run: Run, shell: InteractiveShell) -> None:
+    shell.ast_node_interactivity = "all"
+    run("import gpu_magic")
+    text = run(
+        "%%on_gpu 1 --background\n!echo from a shell\n%timeit -n1 -r1 abacus.made()\n'first'\nNone\n'last'"
+    ).text
+    name = text.partition(":")[0]
+    assert re.fullmatch(r"cell_\d+", name)
+    text += run(f"gpu_magic.tasks()[{name!r}].wait();").text
+    for shown in ("from a shell", "per loop", "'first'\n", "'last'\n"):
+        assert shown in text.replace("\r", "")
+    run("%%on_gpu 1 --background eval\n%%on_gpu 2\nabacus.made()")
+    assert run("gpu_magic.tasks()['eval'].wait()").value == "gpu:2"

@@ -1,0 +1,100 @@
+"""Which packages code evidently uses."""
+
+from __future__ import annotations
+
+import sys
+import types
+from functools import partial
+from typing import Any
+
+import pytest
+
+from gpu_magic.frameworks.uses import Evidence
+
+
+def _uses(code: str, package: str, space: dict[str, Any]) -> bool:
+    return package in Evidence(partial(list, (compile(code, "<cell>", "exec"),)), space)
+
+
+def _notebook(code: str) -> dict[str, Any]:
+    """Return a namespace in which code was run as a notebook's is."""
+    space: dict[str, Any] = {"__name__": "__main__", "fractions": sys.modules["fractions"]}
+    exec(code, space)
+    return space
+
+
+@pytest.mark.parametrize(
+    ("cell", "uses"),
+    [
+        ("fractions.Fraction(1)", True),
+        ("import fractions", True),
+        ("from fractions import Fraction", True),
+        ("__import__('fractions')", True),
+        ("get_ipython().run_line_magic('timeit', 'fractions.Fraction(1)')", True),
+        ("half + 1", True),
+        ("outer()", True),
+        ("trainer.fit()", True),
+        ("child.fit()", True),
+        ("Child.of_the_class()", True),
+        ("decorated()", True),
+        ("# fractions", False),
+        ("'fractions'", False),
+        ("nothing()", False),
+        ("double(1)", False),  # the notebook itself has it, and that is no evidence
+        ("half = 1", False),
+        ("for fractions in []: pass", False),
+        ("x.fractions", False),
+        ("", False),
+    ],
+)
+def test_by_the_names_in_a_cell_and_in_the_functions_that_it_reaches(cell: str, uses: bool) -> None:
+    space = _notebook("""
+import functools
+import fractions as f
+half = f.Fraction(1, 2)
+def train(): return f.Fraction(2)
+def outer():
+    def inner(): return train()
+    return inner()
+def nothing(): return nothing
+def double(x): return 2 * x
+def logged(function):
+    @functools.wraps(function)
+    def inner(): return function()
+    return inner
+@logged
+def decorated(): return f.Fraction(1)
+class Trainer:
+    @property
+    def fit(self): return train
+class Child(Trainer):
+    @classmethod
+    def of_the_class(cls): return f.Fraction(1)
+trainer, child = Trainer(), Child()
+""")
+    assert _uses(cell, "fractions", space) is uses
+
+
+def test_a_value_is_asked_nothing() -> None:
+    class Touchy:
+        def __getattribute__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    class Lazy(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    space = {"touchy": Touchy(), "lazy": Lazy("lazy"), "tensor": type("T", (), {"__module__": "jaxlib.x"})()}
+    assert _uses("touchy, lazy", "lazy", space)
+    assert _uses("touchy, tensor", "jax", space)
+
+
+def test_a_package_that_refers_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = types.ModuleType("abacus")
+    for name, content in (("abacus", {}), ("sums", {"beads": inner}), ("torch", {"abacus": inner})):
+        module = inner if name == "abacus" else types.ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    assert _uses("sums.add()", "abacus", {"sums": sys.modules["sums"]})
+    assert not _uses("torch.add()", "abacus", {"torch": sys.modules["torch"]})  # a framework does not use it
+    assert not _uses("sums.add()", "torch", {"sums": sys.modules["sums"]})

@@ -1,3 +1,0 @@
-"""A framework whose import fails."""
-
-raise ImportError("broken")

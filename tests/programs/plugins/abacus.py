@@ -1,3 +1,0 @@
-"""A framework that gpu_magic does not know."""
-
-device = "cpu"

@@ -1,1 +1,0 @@
-"""A framework whose entry point leads nowhere."""
