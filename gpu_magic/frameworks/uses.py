@@ -48,8 +48,8 @@ class Evidence:
     def __contains__(self, package: str) -> bool:
         if package in self._packages:
             return True
-        # A framework that refers to another one does not use it.
-        others = self._packages - {*known(), *_OWN, *sys.stdlib_module_names}
+        # A framework that refers to another one does not use it, and gpu_magic refers to all.
+        others = self._packages - {*known(), *_OWN, *sys.stdlib_module_names, "gpu_magic"}
         loaded = len(sys.modules)
         return package in sys.modules and any(_refers_to(other, package, loaded) for other in others)
 

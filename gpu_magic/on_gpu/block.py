@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import sys
@@ -17,12 +16,12 @@ from gpu_magic.on_gpu.scope import Scope, Wish
 from gpu_magic.public import public
 from gpu_magic.selection.normalize import normalize_device
 from gpu_magic.selection.plain import without_brackets
-from gpu_magic.selection.target import CPU, LogicalDevice, Target, parse_targets
+from gpu_magic.selection.target import CPU, LogicalDevice, parse_targets
 from gpu_magic.spelling import either, in_python, option
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
     from types import CodeType, TracebackType
 
     from gpu_magic.devices.model import Gpu, MigInstance
@@ -126,13 +125,18 @@ class OnGpu:
         if len(targets) > 1 and not mirror:
             launch = either("%gpu_launch torchrun", "gpu_magic.launch()")
             cluster = either("%gpu_cluster with %%px", "gpu_magic.cluster()")
+            # As `device_ids` of PyTorch takes them.
+            numbers = ", ".join(
+                str(one.index if isinstance(one, LogicalDevice) else one.identifier) for one in targets
+            )
             raise PlacementError(
                 f"A cell runs on one device. For {wanted}: {option('mirror', True)} (TensorFlow, Keras on "
-                f"it), torch.nn.DataParallel(model, device_ids=[{_numbers(targets)}]), or processes "
+                f"it), torch.nn.DataParallel(model, device_ids=[{numbers}]), or processes "
                 f"with a GPU each: {launch} runs a script in them, {cluster} code that you type."
             )
         self._wish = Wish(targets, only, or_cpu, mirror, code, namespace, in_python.get())
-        self._runs = _Runs()
+        # The runs that are under way in each thread, as a block can be entered within itself.
+        self._runs = threading.local()
 
     def scope(self) -> Scope:
         """Return a new run of the block, to be entered once."""
@@ -147,7 +151,7 @@ class OnGpu:
         except BaseException:  # Python does not call __exit__ then
             scope.__exit__(*sys.exc_info())
             raise
-        self._runs.scopes.append(scope)
+        self._runs.__dict__.setdefault("scopes", []).append(scope)
         return device
 
     @public
@@ -183,13 +187,6 @@ class OnGpu:
         return wrapped  # type: ignore[return-value]
 
 
-class _Runs(threading.local):
-    """The runs of one block that are under way in this thread, as a block can be entered within itself."""
-
-    def __init__(self) -> None:
-        self.scopes: list[Scope] = []
-
-
 def read_only(text: str) -> tuple[str, ...]:
     """Return the modules of the frameworks that `--only torch,tensorflow` names.
 
@@ -203,20 +200,11 @@ def read_only(text: str) -> tuple[str, ...]:
     for name in filter(None, (part.strip().lower() for part in text.split(","))):
         module = _ALIASES.get(name, name)
         if module not in known():
-            close = difflib.get_close_matches(name, [*known(), *_ALIASES], n=1)
-            hint = f" Did you mean {_ALIASES.get(close[0], close[0])}?" if close else ""
             raise PlacementError(
                 f"{option('only', name)}: no framework has that name; it can be {listed(known())}, "
-                f"with commas between.{hint}"
+                "with commas between."
             )
         found.append(module)
     if not found:
         raise PlacementError(f"{option('only', text).strip()} needs a framework: {listed(known())}.")
     return tuple(found)
-
-
-def _numbers(targets: Sequence[Target]) -> str:
-    """Return the numbers of the devices, as `device_ids` of PyTorch takes them."""
-    return ", ".join(
-        str(target.index if isinstance(target, LogicalDevice) else target.identifier) for target in targets
-    )

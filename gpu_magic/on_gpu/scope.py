@@ -191,8 +191,9 @@ class Scope:
         if self._mirror:
             return framework.module == "tensorflow"
         only = self._wish.only
-        named = (framework.module, *_built_on(framework.module))
-        return only is None or any(module in only for module in named)
+        if only is None or framework.module in only:
+            return True
+        return any(module in only for module in _built_on(framework.module))
 
     def _uses(self, module: str) -> bool:
         """Return whether the code evidently uses a framework, itself or through one that is built on it."""

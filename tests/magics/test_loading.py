@@ -38,14 +38,14 @@ def test_it_loads_what_watches_and_nothing_else(fresh: Fresh) -> None:
 @pytest.mark.parametrize(
     ("magic", "says", "file"),
     [
-        ("%gpus", "Show the GPUs of this machine", "gpus.py"),
-        ("%%on_gpu", "Run a cell on one GPU", "on_gpu.py"),
-        ("%where", "on which devices variables live", "where.py"),
-        ("%to_gpu", "Move variables to a GPU", "to_gpu.py"),
-        ("%to_cpu", "Move variables to the CPU", "to_gpu.py"),
-        ("%gpu_free", "Give GPU memory back", "gpu_free.py"),
-        ("%gpu_panel", "live panel", "gpu_panel.py"),
-        ("%gpu_doctor", "and the commands that fix it", "gpu_doctor.py"),
+        ("%gpus", "Show the GPUs of this machine", "magics/gpus.py"),
+        ("%%on_gpu", "Run a cell on one GPU", "on_gpu/magic.py"),
+        ("%where", "on which devices variables live", "magics/where.py"),
+        ("%to_gpu", "Move variables to a GPU", "magics/to_gpu.py"),
+        ("%to_cpu", "Move variables to the CPU", "magics/to_gpu.py"),
+        ("%gpu_free", "Give GPU memory back", "magics/gpu_free.py"),
+        ("%gpu_panel", "live panel", "magics/gpu_panel.py"),
+        ("%gpu_doctor", "and the commands that fix it", "magics/gpu_doctor.py"),
     ],
 )
 def test_help_is_the_magic_s_own(
@@ -55,7 +55,7 @@ def test_help_is_the_magic_s_own(
     shell.run_cell(f"{magic}?")
     shown = capsys.readouterr().out
     assert says in shown
-    assert f"gpu_magic/magics/{file}" in shown
+    assert f"gpu_magic/{file}" in shown
     shell.run_cell(f"{magic}??")
     assert f"def {magic.strip('%')}" in ANSI.sub("", capsys.readouterr().out)
 

@@ -130,8 +130,7 @@ def test_what_names_no_device_is_refused(wrong: Any) -> None:
     [
         ("on_gpu(0, only=3)", "only=3 names no frameworks"),
         ("on_gpu(0, only='')", "only='' needs a framework: torch"),
-        ("on_gpu(0, only='jaxx')", "no framework has that name"),
-        ("on_gpu(0, only='jaxx')", "Did you mean jax?"),
+        ("on_gpu(0, only='jaxx')", "no framework has that name; it can be torch, tensorflow, jax, "),
         ("on_gpu('cpu:0,cpu:1')", "mirror=True (TensorFlow, Keras on it), torch.nn.DataParallel"),
         ("on_gpu('cpu,0')", "A cell runs on one device: try cpu or 0."),
         ("on_gpu('cpu', mirror=True)", "mirror=True has nothing to mirror over on cpu alone"),

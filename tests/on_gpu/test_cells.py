@@ -210,7 +210,7 @@ def test_the_physical_gpu_behind_it_is_named(run: Run) -> None:
         ("%%on_gpu 0,1", "%gpu_launch torchrun runs a script in them, %gpu_cluster with "),
         ("%%on_gpu 0 --orcpu", "There is no --orcpu; did you mean --or-cpu? %%on_gpu? explains them."),
         ("%%on_gpu --or-cpu", "--or-cpu goes with a device; try %%on_gpu 0 --or-cpu"),
-        ("%%on_gpu cpu --only pytorhc", "with commas between. Did you mean torch?"),
+        ("%%on_gpu cpu --only pytorhc", "no framework has that name"),
         ("%%on_gpu [cpu, 0]", "A cell runs on one device: try cpu or 0."),
         ("%%on_gpu all but 3", "'all but 3' is not one device; try 0."),
         ("%%on_gpu 0 --only", "--only"),

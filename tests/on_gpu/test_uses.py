@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import gpu_magic
 from gpu_magic.frameworks.uses import Evidence
 
 
@@ -98,3 +99,5 @@ def test_a_package_that_refers_to_another_one(monkeypatch: pytest.MonkeyPatch) -
     assert _uses("sums.add()", "abacus", {"sums": sys.modules["sums"]})
     assert not _uses("torch.add()", "abacus", {"torch": sys.modules["torch"]})  # a framework does not use it
     assert not _uses("sums.add()", "torch", {"sums": sys.modules["sums"]})
+    monkeypatch.setitem(sys.modules, "gpu_magic.plugin", sys.modules["sums"])
+    assert not _uses("on_gpu(0)", "abacus", {"on_gpu": gpu_magic.on_gpu})  # we know all frameworks
