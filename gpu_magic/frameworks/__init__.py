@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.base import Framework
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["KNOWN", "device_like", "device_of", "get", "imported", "known", "started"]
+__all__ = ["KNOWN", "device_like", "device_of", "get", "imported", "is_importing", "known", "started"]
 
 # The module of each framework, and its plug-in here. A new framework is one plug-in and one line.
 KNOWN = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax", "cupy": "cupy", "keras": "keras"}
@@ -105,8 +105,14 @@ def _load(entry: EntryPoint) -> Framework:
 
 def _is_imported(module: str) -> bool:
     """Return whether a module is there, and not still in the middle of being imported."""
-    found = sys.modules.get(module)  # None is how people block an import
-    return found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False)
+    return sys.modules.get(module) is not None and not is_importing(
+        module
+    )  # None is how people block an import
+
+
+def is_importing(module: str) -> bool:
+    """Return whether a module is in the middle of being imported."""
+    return bool(getattr(getattr(sys.modules.get(module), "__spec__", None), "_initializing", False))
 
 
 def _is_recognized(framework: Framework) -> bool:

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks import known
+from gpu_magic.frameworks import is_importing, known
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -50,8 +50,9 @@ class Evidence:
             return True
         # A framework that refers to another one does not use it, and gpu_magic refers to all.
         others = self._packages - {*known(), *_OWN, *sys.stdlib_module_names, "gpu_magic"}
-        loaded = len(sys.modules)
-        return package in sys.modules and any(_refers_to(other, package, loaded) for other in others)
+        return package in sys.modules and any(
+            _refers_to(other, package, len(sys.modules), is_whole=not is_importing(other)) for other in others
+        )
 
     @cached_property
     def _packages(self) -> set[str]:
@@ -110,9 +111,12 @@ def _variables(function: FunctionType) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=500)
-def _refers_to(package: str, other: str, loaded: int) -> bool:
-    """Return whether a variable of an imported package is another package; `loaded` modules are imported."""
-    del loaded
+def _refers_to(package: str, other: str, loaded: int, *, is_whole: bool) -> bool:
+    """Return whether a variable of an imported package is another package.
+
+    The answer is another one once more modules are loaded, or the package's own import has ended.
+    """
+    del loaded, is_whole
     target = sys.modules[other]
     # A copy is made at once; meanwhile another thread can import.
     return any(

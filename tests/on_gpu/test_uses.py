@@ -99,5 +99,11 @@ def test_a_package_that_refers_to_another_one(monkeypatch: pytest.MonkeyPatch) -
     assert _uses("sums.add()", "abacus", {"sums": sys.modules["sums"]})
     assert not _uses("torch.add()", "abacus", {"torch": sys.modules["torch"]})  # a framework does not use it
     assert not _uses("sums.add()", "torch", {"sums": sys.modules["sums"]})
+    half = types.ModuleType("half")
+    half.__spec__ = types.SimpleNamespace(_initializing=True)  # type: ignore[assignment]
+    monkeypatch.setitem(sys.modules, "half", half)
+    assert not _uses("half.add()", "abacus", {})
+    half.beads, half.__spec__._initializing = inner, False  # type: ignore[attr-defined,union-attr]
+    assert _uses("half.add()", "abacus", {})  # its import has ended
     monkeypatch.setitem(sys.modules, "gpu_magic.plugin", sys.modules["sums"])
     assert not _uses("on_gpu(0)", "abacus", {"on_gpu": gpu_magic.on_gpu})  # we know all frameworks
