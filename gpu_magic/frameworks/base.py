@@ -159,16 +159,6 @@ class Framework(ABC):
         del obj, to
         return None
 
-    def keeps_graph(self, array: Any) -> bool:
-        """Return whether an array keeps what it was computed from alive, for its gradient."""
-        del array
-        return False
-
-    def loads_in_turn(self, obj: object) -> bool:
-        """Return whether an object loads batches in this process, while nothing else is done."""
-        del obj
-        return False
-
     def unmovable(self, kind: type) -> str:
         """Return a sentence: why objects of this type can't be moved, and what to do; else empty."""
         del kind

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
-import difflib
-import re
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -16,7 +12,7 @@ from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics import measured_cells
 from gpu_magic.magics.arguments import WORDS, read, refusal
 from gpu_magic.magics.measured_cells import first_line
-from gpu_magic.magics.usage_output import show_hint, show_json, show_usage
+from gpu_magic.magics.usage_output import show_json, show_usage
 from gpu_magic.shell.cells import Body, awaits, body_of, cell_number
 from gpu_magic.usage.block import GpuTime
 
@@ -59,64 +55,30 @@ class GpuTimeMagic:
         if options.request:
             raise refusal(f"%%gpu_time takes no {options.request}: the code stands below it.")
         body = body_of(self._shell, cell)
-        scope = _MeasuredCell(self._shell, body, first_line(cell), is_json=options.json)
+        scope = _MeasuredCell(self._shell, first_line(cell), is_json=options.json)
         return body.run(scope, _nothing, check_each=False)
 
     def _line(self, line: str) -> Any:
         __tracebackhide__ = True
-        word = _word(line)
+        word = line.partition("#")[0].strip()
+        code = line.removeprefix("--json").lstrip()
         if word in ("on", "off"):
             print(self._switch(is_on=word == "on"))
         elif word == "report":
             display(gpu_magic.history())
-        elif word in ("", "--json"):
+        elif not code:
             raise UsageError(f"{_GOES_WITH}; %%gpu_time measures a cell.")
+        elif code.startswith("--"):
+            raise refusal(f"There is no {code.split()[0]}; the option is --json. %gpu_time? explains it.")
         else:
-            first, *rest = line.split(maxsplit=1)
-            is_json = first == "--json"
-            code = rest[0] if is_json else line
-            if word.startswith("-") and word.lstrip("-") in _WORDS:
-                raise refusal(f"There is no {word}; try %gpu_time {word.lstrip('-')}.")
-            if code.startswith("-") and not code[1:2].isalnum():
-                raise refusal(f"There is no {code.split()[0]}; the option is --json. %gpu_time? explains it.")
             body = Body(self._shell, f"{code}\n")
-            if problem := self._misspelt(code, body):
-                raise refusal(problem)
             if awaits(body.compile(one_by_one=False)):
                 raise UsageError(
                     "%gpu_time can't await in a line: write %%gpu_time above a cell that awaits."
                 )
-            scope = _MeasuredCell(self._shell, body, first_line(code), is_json=is_json)
+            scope = _MeasuredCell(self._shell, first_line(code), is_json=code != line)
             return body.run(scope, _nothing, check_each=False)
         return None
-
-    def _misspelt(self, code: str, body: Body) -> str:
-        """Return what is said of a line that is a word of this magic's, misspelt; empty for code.
-
-        Nothing that has a value is refused: the line is no Python at all, or what it evaluates first is a
-        name that is not there.
-        """
-        word = _word(code)
-        first = re.match(r"\w*", word)[0]  # type: ignore[index] # it matches nothing, too
-        near = first if first in _WORDS else "".join(difflib.get_close_matches(first, _WORDS, n=1))
-        flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | self._shell.compile.flags
-        try:
-            tree: Any = compile(body.source, "<cell>", "exec", flags)
-        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:  # of many levels
-            if near and re.fullmatch(r"[\w\s,-]+", word):
-                return f"%gpu_time takes no {word}; did you mean %gpu_time {near}?"
-            why = error.msg if isinstance(error, SyntaxError) else str(error) or "it has too many levels"
-            return f"%gpu_time measures a line of Python, and {code} is none: {why}."
-        name = _evaluated_first(tree.body[0]) if tree.body else ""
-        known = (self._shell.user_ns, self._shell.user_global_ns, vars(builtins))
-        if not name or any(name in names for names in known):
-            return ""
-        is_alone = re.fullmatch(r"\w+\s*(\(\s*\))?", word)
-        if near and (is_alone or first == near):
-            return f"There is no variable {name} to measure; did you mean %gpu_time {near}?"
-        return (
-            f"There is no variable {name} to measure; {_GOES_WITH}." if is_alone and not is_alone[1] else ""
-        )
 
     def _switch(self, *, is_on: bool) -> str:
         if is_on:
@@ -129,8 +91,7 @@ class GpuTimeMagic:
 class _MeasuredCell:
     """The scope of a cell that is measured, and says at its end what it has cost."""
 
-    def __init__(self, shell: Any, body: Body, code: str, *, is_json: bool) -> None:
-        self._shell, self._body = shell, body
+    def __init__(self, shell: Any, code: str, *, is_json: bool) -> None:
         self._time = GpuTime(code, cell_number(shell))
         self._is_json = is_json
 
@@ -152,32 +113,6 @@ class _MeasuredCell:
             return
         show = show_json if self._is_json else show_usage
         show(self._time.usage)
-        show_hint(self._shell, self._time.usage, self._body.source)
-
-
-def _word(line: str) -> str:
-    """Return a line as it is compared with the words that this magic knows."""
-    return line.partition("#")[0].strip().removesuffix(";").lower()
-
-
-def _evaluated_first(statement: ast.stmt) -> str:
-    """Return the name that an expression needs before anything else; empty where it begins otherwise."""
-    node: ast.AST | None = statement.value if isinstance(statement, ast.Expr) else None
-    while node is not None and not isinstance(node, ast.Name):
-        match node:
-            case ast.BinOp() | ast.Compare():
-                node = node.left
-            case ast.BoolOp():
-                node = node.values[0]
-            case ast.Call():
-                node = node.func
-            case ast.Attribute() | ast.Subscript() | ast.Await():
-                node = node.value
-            case ast.Tuple() if node.elts:
-                node = node.elts[0]
-            case _:
-                node = None
-    return node.id if node else ""
 
 
 def _nothing() -> None:

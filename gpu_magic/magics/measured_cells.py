@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.interrupts import postponed_interrupts
-from gpu_magic.magics.usage_output import show_hint, show_quietly
+from gpu_magic.magics.usage_output import show_quietly
 from gpu_magic.shell.cells import cell_number
 from gpu_magic.usage.recorder import recorder
 
@@ -90,8 +90,6 @@ class MeasuredCells:
             if usage.gpus:
                 recorder().keep(usage)
                 show_quietly(usage)
-            if info is not None:
-                show_hint(self._shell, usage, self._shell.transform_cell(info.raw_cell))
 
 
 def first_line(code: str) -> str:

@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
 
-from gpu_magic.display.hints import hint_text
 from gpu_magic.display.usage import quiet_text, usage_lines
 from gpu_magic.display.usage_chart import quiet_html, usage_html
-from gpu_magic.process.session import current
-from gpu_magic.selection.request import Nothing
-from gpu_magic.usage.hints import Hints
 
 if TYPE_CHECKING:
     from gpu_magic.usage.record import CellUsage
 
-_hints = Hints()  # of this process
-
-__all__ = ["show_hint", "show_json", "show_quietly", "show_usage"]
+__all__ = ["show_json", "show_quietly", "show_usage"]
 
 
 def show_usage(usage: CellUsage) -> None:
@@ -31,26 +25,6 @@ def show_quietly(usage: CellUsage) -> None:
     """Show them in one line."""
     text = quiet_text(usage)
     _display(text, quiet_html(text), usage)
-
-
-def show_hint(shell: Any, usage: CellUsage, code: str) -> None:
-    """Say what is evident of a cell, where there is something that was not said before.
-
-    Parameters
-    ----------
-    shell
-        The shell that it ran in.
-    usage
-        What it has cost.
-    code
-        The cell as Python.
-
-    """
-    chosen = current().chosen
-    has_chosen = chosen is not None and not isinstance(chosen, Nothing)
-    hint = _hints.after(usage, code, shell.user_ns, has_chosen=has_chosen)
-    if hint is not None:
-        print(f"Hint: {hint_text(hint)}")
 
 
 def show_json(usage: CellUsage) -> None:

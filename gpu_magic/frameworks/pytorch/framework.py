@@ -141,13 +141,6 @@ class PyTorch(Framework):
     def components(self, obj: Any, to: LogicalDevice | None = None) -> Components | None:
         return components_of(obj, to)
 
-    def keeps_graph(self, array: Any) -> bool:
-        return array.grad_fn is not None
-
-    def loads_in_turn(self, obj: object) -> bool:
-        loader = sys.modules["torch"].utils.data.DataLoader
-        return isinstance(obj, loader) and obj.num_workers == 0
-
     def unmovable(self, kind: type) -> str:
         if issubclass(kind, sys.modules["torch"].jit.ScriptModule):
             return "A scripted module keeps its tensors outside Python: use its own .to(device)."
