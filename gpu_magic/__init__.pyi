@@ -8,8 +8,6 @@ from gpu_magic.api.choosing import gpus as gpus
 from gpu_magic.api.choosing import guard as guard
 from gpu_magic.api.choosing import panel as panel
 from gpu_magic.api.diagnosis import doctor as doctor
-from gpu_magic.api.measuring import gpu_time as gpu_time
-from gpu_magic.api.measuring import history as history
 from gpu_magic.api.placing import devices_of as devices_of
 from gpu_magic.api.placing import gpu_free as gpu_free
 from gpu_magic.api.placing import to_cpu as to_cpu
@@ -36,7 +34,6 @@ from gpu_magic.display.gpus import Gpus as Gpus
 from gpu_magic.display.memory import Devices as Devices
 from gpu_magic.display.memory import Freed as Freed
 from gpu_magic.display.own_processes import OwnProcesses as OwnProcesses
-from gpu_magic.display.usage_history import History as History
 from gpu_magic.engines.cluster import Cluster as Cluster
 from gpu_magic.engines.engine import Engine as Engine
 from gpu_magic.errors import BindingError as BindingError
@@ -59,14 +56,17 @@ from gpu_magic.errors import SimulationError as SimulationError
 from gpu_magic.fit.fit import Fit as Fit
 from gpu_magic.fit.fit import fit as fit
 from gpu_magic.launching.task import Task as Task
+from gpu_magic.measure.record import CellUsage as CellUsage
+from gpu_magic.measure.record import GpuUsage as GpuUsage
+from gpu_magic.measure.record import History as History
+from gpu_magic.measure.recorder import GpuTime as GpuTime
+from gpu_magic.measure.recorder import gpu_time as gpu_time
+from gpu_magic.measure.recorder import history as history
 from gpu_magic.on_gpu.block import OnGpu as OnGpu
 from gpu_magic.on_gpu.block import on_gpu as on_gpu
 from gpu_magic.process.guard import Guard as Guard
 from gpu_magic.process.own_processes import OwnProcess as OwnProcess
 from gpu_magic.process.task import BackgroundTask as BackgroundTask
-from gpu_magic.usage.block import GpuTime as GpuTime
-from gpu_magic.usage.record import CellUsage as CellUsage
-from gpu_magic.usage.record import GpuUsage as GpuUsage
 
 __version__: str
 

@@ -47,7 +47,7 @@ MAGICS = {
     "gpu_launch": (("line", "cell"), "magics.gpu_launch", "GpuLaunchMagic"),
     "gpu_tasks": (("line",), "magics.gpu_tasks", "GpuTasksMagic"),
     "gpu_cluster": (("line",), "magics.gpu_cluster", "GpuClusterMagic"),
-    "gpu_time": (("line", "cell"), "magics.gpu_time", "GpuTimeMagic"),
+    "gpu_time": (("line", "cell"), "measure.magic", "GpuTimeMagic"),
 }
 _KINDS = [(kind, name) for name, (kinds, *_) in MAGICS.items() for kind in kinds]
 # Those whose line IPython leaves as it is typed: they replace `{n}` themselves, but in what is code.
@@ -189,7 +189,7 @@ class GpuMagics:
             if ours in hooks:
                 hooks.remove(ours)
         shell.configurables.remove(self)
-        if measured := sys.modules.get("gpu_magic.magics.measured_cells"):
+        if measured := sys.modules.get("gpu_magic.measure.magic"):
             measured.stop(shell)
         if self._explain_failure in shell.events.callbacks["post_run_cell"]:
             shell.events.unregister("post_run_cell", self._explain_failure)

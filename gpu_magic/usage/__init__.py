@@ -1,1 +1,1 @@
-"""What cells cost: time, memory, energy, and who else used the same GPUs."""
+"""What holds the memory of a GPU that had none left."""

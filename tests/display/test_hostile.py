@@ -28,19 +28,17 @@ from gpu_magic.display.gpus import Gpus
 from gpu_magic.display.own_processes import OwnProcesses
 from gpu_magic.display.rank_folds import RankFolds
 from gpu_magic.display.refusal import RefusalBlock
-from gpu_magic.display.usage import quiet_text
-from gpu_magic.display.usage_chart import quiet_html, usage_html
-from gpu_magic.display.usage_history import History
 from gpu_magic.engines.engine import Engine
 from gpu_magic.engines.status import EngineStatus
 from gpu_magic.fit.fit import Fit
 from gpu_magic.launching.output import Output
+from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
 from gpu_magic.process.guard import Guard
 from gpu_magic.process.own_processes import Found, Manager, OwnProcess
 from gpu_magic.process.state import State
 from gpu_magic.process.view import KernelView
 from gpu_magic.selection.visible import Variables
-from gpu_magic.usage.record import CellUsage, GpuUsage, OtherProcess, Sample
+from gpu_magic.text import html_block
 from gpu_magic.widget.rank_tabs import RankTabs
 from tests.conftest import ROOT
 
@@ -200,14 +198,12 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "what was assumed of a step": lambda text, _: fit(note=text),
     "a measured cell's code": lambda text, _: History([usage(text)]),
     "a measured cell's GPU": lambda text, _: History([usage(gpu=text)]),
-    "the GPU beside a chart": lambda text, _: usage_html(usage(gpu=text)),
-    "who else worked on a GPU": lambda text, _: usage_html(usage(others=(OtherProcess(1, text, "tom"),))),
-    "whose process worked on a GPU": lambda text, _: usage_html(
-        usage(others=(OtherProcess(1, "a.py", text),))
-    ),
-    "who counted the memory": lambda text, _: usage_html(usage(peak_by=text)),
-    "why no GPU was measured": lambda text, _: usage_html(usage(problem=text)),
-    "a cell's quiet line": lambda text, _: quiet_html(quiet_text(usage(gpu=text))),
+    "the GPU beside a chart": lambda text, _: usage(gpu=text),
+    "who else worked on a GPU": lambda text, _: usage(others=(OtherProcess(1, text, "tom"),)),
+    "whose process worked on a GPU": lambda text, _: usage(others=(OtherProcess(1, "a.py", text),)),
+    "who counted the memory": lambda text, _: usage(peak_by=text),
+    "why no GPU was measured": lambda text, _: usage(problem=text),
+    "a cell's short line": lambda text, _: html_block(usage(gpu=text).summary(), ""),
     "what a panel's page lacks": lambda text, _: fallback(text, "pip install anywidget"),
     "what mends a panel's page": lambda text, _: fallback("It is not there.", text),
     "a rank's title": lambda text, folder: RankFolds(task(folder, title=text)),
@@ -278,5 +274,6 @@ def test_what_makes_html_is_in_the_table(shell: InteractiveShell, tmp_path: Path
                 classes.add(node.name)
     shown = {type(place(HARMLESS, tmp_path)).__name__ for place in PLACES.values()}
     assert classes == shown - {"str"}
-    names = "diagnosis engines fallback own_processes rank_folds refusal table usage_chart usage_history"
-    assert modules == {"text.py", "fit/fit.py"} | {f"display/{name}.py" for name in names.split()}
+    names = "diagnosis engines fallback own_processes rank_folds refusal table"
+    whole = {"text.py", "fit/fit.py", "measure/record.py"}
+    assert modules == whole | {f"display/{name}.py" for name in names.split()}

@@ -37,25 +37,24 @@ def snapshot() -> Seen:
 
 @measurement(
     "How long a reading of one GPU takes while a cell is measured, 20 times a second.",
-    "usage/reading.py",
+    "measure/recorder.py",
     "a driver",
 )
 def sample() -> Seen:
     import gpu_magic
-    from gpu_magic.process.session import current
-    from gpu_magic.usage.reading import read
+    from gpu_magic.measure.recorder import read
 
     uuid = alone()
     gpu_magic.gpus()  # which finds them
-    began, session = time.time(), current()
-    times = _milliseconds(lambda: read(session, (uuid,), began))
+    began = time.time()
+    times = _milliseconds(lambda: read((uuid,), began))
     median = sorted(times[1:])[_TIMES // 2]
     return Seen(True, f"{median:.2f} ms, {median * 2:.1f} % of the time of one core", {"ms": median})
 
 
 @measurement(
     "By how much a cell of small kernels is slower while it is measured.",
-    "usage/recorder.py",
+    "measure/recorder.py",
     "PyTorch for CUDA",
     "a driver",
 )

@@ -98,7 +98,7 @@ def quick() -> Seen:
 
 @claim(
     "The joules that `%%gpu_time` says are those that the counter has counted meanwhile, within 10 %.",
-    "usage/analysis.py",
+    "measure/recorder.py",
     "a driver",
     "whole GPUs",
     "PyTorch for CUDA",

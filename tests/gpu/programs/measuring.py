@@ -8,7 +8,7 @@ import time
 from tests.gpu.claim import Seen, claim
 from tests.gpu.programs.common import alone, number_of
 
-WHERE = "usage/analysis.py"
+WHERE = "measure/recorder.py"
 MIB = 1 << 20
 _SECONDS = 4.0
 

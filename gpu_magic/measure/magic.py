@@ -1,0 +1,179 @@
+"""`%%gpu_time`: what a cell took. `%gpu_time on` prints it after every cell that uses a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+import gpu_magic
+from gpu_magic.errors import GpuMagicError
+from gpu_magic.interrupts import postponed_interrupts
+from gpu_magic.magics.arguments import read, refusal
+from gpu_magic.magics.cell_input import body_of
+from gpu_magic.magics.cells import Body, awaits, cell_number
+from gpu_magic.measure.recorder import recorder
+from gpu_magic.text import html_block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from gpu_magic.measure.record import CellUsage
+    from gpu_magic.measure.recorder import Block
+
+__all__ = ["GpuTimeMagic", "stop"]
+
+_measured: dict[int, _MeasuredCells] = {}  # by the id of the shell
+
+
+class GpuTimeMagic:
+    """The magic that measures cells."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell: Any = shell
+
+    def gpu_time(self, line: str, cell: str | None = None) -> Any:
+        """Print what a cell took: what %%time prints, and for each GPU how busy it was, memory, and energy.
+
+        %%gpu_time         measure this cell
+        %%gpu_time --json  print it as JSON
+        %gpu_time train()  measure one line
+        %gpu_time on       print one line after every cell that uses a GPU; %gpu_time off ends that
+        %gpu_time report   the cells that were measured, the longest first: gpu_magic.history() as a table
+
+        For each GPU that the cell used: the mean of its utilization; how long it was idle; the peak of this
+        process's memory, by the framework's own count if there is one, and how much of it is new and stayed;
+        and the joules of the whole GPU, with the other processes that worked there. %%gpu_time resets
+        PyTorch's and TensorFlow's peaks, as torch.cuda.reset_peak_memory_stats() does, so that the cell's own
+        peak is exact; %gpu_time on leaves them alone.
+        """
+        __tracebackhide__ = True
+        if cell is not None:
+            options = read("%gpu_time", line)
+            if options.request:
+                raise refusal(f"%%gpu_time takes no {options.request}: the code stands below it.")
+            return self._run(body_of(self._shell, cell), cell, is_json=options.json)
+        word = line.partition("#")[0].strip()
+        code = line.strip().removeprefix("--json").lstrip()
+        if word == "report":
+            display(gpu_magic.history())
+        elif word in ("on", "off"):
+            stop(self._shell)
+            if word == "on":
+                _measured[id(self._shell)] = _MeasuredCells(self._shell)
+            is_on = "Each cell that uses a GPU now prints what it took."
+            print(is_on if word == "on" else "Cells are no longer measured.")
+        elif not code:
+            raise UsageError("%gpu_time goes with on, off, report or code; %%gpu_time measures a cell.")
+        elif code.startswith("--"):
+            raise refusal(f"There is no {code.split()[0]}; the option is --json. %gpu_time? explains it.")
+        else:
+            body = Body(self._shell, f"{code}\n")
+            if awaits(body.compile(one_by_one=False)):
+                raise UsageError("%gpu_time can't await in a line; write %%gpu_time above the cell.")
+            return self._run(body, code, is_json=code != line.strip())
+        return None
+
+    def _run(self, body: Body, code: str, *, is_json: bool) -> Any:
+        __tracebackhide__ = True
+        return body.run(_shown(self._shell, code, is_json=is_json), lambda: None, check_each=False)
+
+
+@contextlib.contextmanager
+def _shown(shell: Any, code: str, *, is_json: bool) -> Iterator[None]:
+    """Measure a block, and show what it took."""
+    __tracebackhide__ = True
+    try:
+        block = recorder().begin(reset=True)
+    except GpuMagicError as error:
+        raise UsageError(f"{error} The cell has not run.") from None
+    has_failed = True
+    try:
+        yield
+        has_failed = False
+    finally:
+        try:
+            number = cell_number(shell)
+            usage = recorder().end(block, _first_line(code), number, has_failed=has_failed)
+        except GpuMagicError as problem:  # the cell's own value, or error, is what matters
+            print(f"The cell was not measured: {problem}")
+        else:
+            recorder().keep(usage)
+            if is_json:
+                print(json.dumps(usage.to_dict()))
+            else:
+                _show(usage, repr(usage), usage._repr_html_())
+
+
+def stop(shell: Any) -> None:
+    """Measure no more cells of a shell."""
+    if (measured := _measured.pop(id(shell), None)) is not None:
+        measured.end()
+
+
+class _MeasuredCells:
+    """Measures the cells of a shell. A cell that runs others is one."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._depth = self._cells = 0  # cells that run; those that were measured before this one
+        self._block: Block | None = None
+        self._hooks = (("pre_run_cell", self._before), ("post_run_cell", self._after))
+        for event, hook in self._hooks:
+            shell.events.register(event, hook)
+
+    def end(self) -> None:
+        """Take the hooks from the shell."""
+        for event, hook in self._hooks:
+            if hook in self._shell.events.callbacks[event]:
+                self._shell.events.unregister(event, hook)
+
+    @postponed_interrupts()
+    def _before(self, info: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # a subshell runs its cells beside those of the notebook
+        self._depth += 1
+        if self._depth == 1 and not info.silent:
+            with contextlib.suppress(GpuMagicError):  # a simulation that is described wrongly: %gpus says so
+                self._cells = recorder().cells
+                self._block = recorder().begin(reset=False)
+
+    @postponed_interrupts()
+    def _after(self, result: Any) -> None:
+        # ipykernel has no result of a cell that awaits and was interrupted; a blank cell has no begin.
+        info = None if result is None else result.info
+        is_blank = info is not None and not info.raw_cell.strip()
+        if is_blank or threading.current_thread() is not threading.main_thread():
+            return
+        self._depth = max(0, self._depth - 1)  # the cell that says "on" has only an end
+        block = self._block
+        if self._depth or block is None:
+            return
+        self._block = None
+        with contextlib.suppress(GpuMagicError):
+            usage = recorder().end(
+                block,
+                _first_line("" if info is None else info.raw_cell),
+                cell_number(self._shell) if info is None or info.store_history else None,
+                has_failed=result is None or not result.success,
+                only_touched=True,
+            )
+            # If %%gpu_time was in the cell, it has shown it.
+            if usage.gpus and recorder().cells == self._cells:
+                recorder().keep(usage)
+                _show(usage, usage.summary(), html_block(usage.summary(), ""))
+
+
+def _first_line(code: str) -> str:
+    return next((line.strip() for line in code.splitlines() if line.strip()), "")
+
+
+def _show(usage: CellUsage, text: str, html: str) -> None:
+    data = {"text/plain": text, "text/html": html}
+    display(data, raw=True, metadata={"gpu_magic": usage.metadata()})

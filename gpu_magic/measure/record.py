@@ -1,0 +1,335 @@
+"""What a cell or a block took, as records that show themselves: as lines, a chart and a table."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.text import (
+    html_block,
+    html_table,
+    listed,
+    printable,
+    shortened,
+    size_text,
+    text_table,
+    time_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["CellUsage", "GpuUsage", "History", "OtherProcess", "Sample"]
+
+_LONGEST_NAME, _MOST_NAMED = 40, 3  # of other processes
+_LONGEST_CODE, _MOST_ROWS = 50, 40  # of a table
+_WIDTH, _HEIGHT, _FEWEST_SAMPLES = 360, 48, 4  # of a chart
+_HEADINGS = ("Cell", "Wall", "CPU", "Busy", "Peak", "Energy", "GPUs", "")
+_STYLE = (
+    "<style>.gm-usage{display:flex;gap:12px;align-items:center;margin:2px 8px 8px;flex-wrap:wrap}"
+    ".gm-usage svg{width:360px;max-width:100%;height:48px;border-bottom:1px solid var(--gm-line);flex:none}"
+    ".gm-usage .gm-memory{fill:var(--gm-blue);opacity:.3}"
+    ".gm-usage .gm-busy-line{fill:none;stroke:var(--gm-amber);stroke-width:1.5;"
+    "vector-effect:non-scaling-stroke}"
+    ".gm-usage b{font-weight:400;white-space:nowrap}.gm-usage b:before{content:'';display:inline-block;"
+    "width:10px;height:10px;margin-right:5px;background:var(--gm-blue);opacity:.4}"
+    ".gm-usage b.gm-is-line:before{height:0;vertical-align:middle;opacity:1;background:none;"
+    "border-top:2px solid var(--gm-amber)}"
+    ".gm-usage span{display:grid;color:var(--gm-soft);font-size:12px}</style>"
+)
+
+
+class OtherProcess(NamedTuple):
+    """A process of another job: its number, as the driver has it, its name, and its owner."""
+
+    pid: int
+    name: str
+    owner: str
+
+
+class Sample(NamedTuple):
+    """One moment of a GPU: seconds since the block began, bytes of this process, percent of utilization."""
+
+    at: float
+    memory: int | Unknown
+    utilization: float | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUsage:
+    """What a block has used of one GPU, or MIG instance. What the driver does not tell is UNKNOWN.
+
+    Parameters
+    ----------
+    name
+        The name in frameworks: `cuda:0`.
+    gpu, model, uuid
+        Its number, `GPU 3`, its model and its UUID; empty if unknown.
+    busy
+        Percent: the mean of the GPU's utilization, whoever used it. UNKNOWN for less than a second, which is
+        the longest period that NVML's figure covers (`nvmlUtilization_t`: a sixth of a second to a second).
+    busy_own
+        Percent: the mean of this process's share, if the driver counts it.
+    idle
+        Seconds in which no kernel ran on it.
+    peak
+        The most memory that this process had there, in bytes.
+    peak_by
+        Who counted it: a framework, by its own arrays, or "driver", sampled.
+    is_exact
+        Whether the peak was counted. A sampled one can miss a short peak.
+    stayed
+        Bytes that this process has there more than before; negative if it has less.
+    energy
+        Joules of the whole GPU, whoever used it.
+    others
+        At most eight other processes that worked on it meanwhile. If the driver does not tell who works,
+        those that had memory there.
+    samples
+        Some hundred moments at most.
+
+    """
+
+    name: str
+    gpu: str = ""
+    model: str = ""
+    uuid: str = ""
+    busy: float | Unknown = UNKNOWN
+    busy_own: float | Unknown = UNKNOWN
+    idle: float | Unknown = UNKNOWN
+    peak: int | Unknown = UNKNOWN
+    peak_by: str = ""
+    is_exact: bool = False
+    stayed: int | Unknown = UNKNOWN
+    energy: float | Unknown = UNKNOWN
+    others: tuple[OtherProcess, ...] = ()
+    samples: tuple[Sample, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as values of JSON, without the samples; UNKNOWN is null."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "samples"}
+        values["others"] = [other._asdict() for other in self.others]
+        return {name: None if value is UNKNOWN else value for name, value in values.items()}
+
+    def _texts(self, wall: float) -> tuple[str, ...]:
+        """Return what it took as text, long and short."""
+        short = busy = peak = ""
+        memory = "memory not known"
+        if self.busy is not UNKNOWN and self.idle is not UNKNOWN:
+            short = busy = f"{self.busy:.0f} % busy"
+            if self.others and self.busy_own is not UNKNOWN:
+                busy += f" ({self.busy_own:.0f} % by this process)"
+            busy += f", idle for {time_text(self.idle)}"
+        if self.peak is not UNKNOWN:
+            peak = f"peak {'' if self.is_exact else 'about '}{size_text(self.peak)}"
+            memory = f"{peak} ({self.peak_by})"
+            if self.stayed is not UNKNOWN:
+                what = f"{size_text(abs(self.stayed))} {'stayed' if self.stayed > 0 else 'given back'}"
+                memory += f", {what if self.stayed else 'nothing stayed'}"
+        energy = _energy_text(self.energy)
+        names = [f"{one.name} ({one.owner})" if one.owner else one.name for one in self.others]
+        names = list(dict.fromkeys(shortened(name, _LONGEST_NAME) for name in names))
+        if len(names) > _MOST_NAMED:
+            names[_MOST_NAMED:] = [f"{len(names) - _MOST_NAMED} more"]
+        others = printable(f"shared with {listed(names)}") if names else ""
+        joules = f"{energy} (whole GPU)" if energy else "energy not known"
+        why = "too short to tell how busy" if wall < 1 else "how busy is not known"
+        # No driver tells of accelerators without a UUID.
+        long = [busy or why, memory, joules, others] if self.uuid else [memory, others]
+        return tuple(", ".join(filter(None, parts)) for parts in (long, [short, peak, energy, others]))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CellUsage:
+    """What a cell has used, or a block within `gpu_magic.gpu_time()`.
+
+    Parameters
+    ----------
+    cell
+        The cell's number; None for a block.
+    code
+        Its first line, or the block's label.
+    started
+        When it began, in seconds since the epoch.
+    wall
+        Seconds that it took.
+    user, system
+        Seconds of CPU time of this process meanwhile, in its own code and in the system's.
+    gpus
+        What it used of each GPU, in the order of frameworks; empty if it used none.
+    problem
+        Why nothing is known of GPUs, as a sentence; else empty.
+    has_failed
+        Whether it ended with an error.
+    versions
+        The versions of the driver (`driver`), of Python, gpu_magic and the frameworks.
+    simulated
+        The profile, if the GPUs are simulated.
+
+    """
+
+    cell: int | None
+    code: str
+    started: float
+    wall: float
+    user: float
+    system: float
+    gpus: tuple[GpuUsage, ...] = ()
+    problem: str = ""
+    has_failed: bool = False
+    versions: Mapping[str, str] = field(default_factory=dict)
+    simulated: str = ""
+
+    @property
+    def energy(self) -> float | Unknown:
+        """Joules of all its GPUs; UNKNOWN if one of them does not count."""
+        known = [gpu.energy for gpu in self.gpus if gpu.energy is not UNKNOWN]
+        return sum(known) if known and len(known) == len(self.gpus) else UNKNOWN
+
+    @property
+    def peak(self) -> int | Unknown:
+        """The most memory on one of its GPUs, in bytes; UNKNOWN if none is known."""
+        return max((gpu.peak for gpu in self.gpus if gpu.peak is not UNKNOWN), default=UNKNOWN)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as values of JSON, without the samples; UNKNOWN is null."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return values | {"gpus": [gpu.to_dict() for gpu in self.gpus], "versions": dict(self.versions)}
+
+    def metadata(self) -> dict[str, Any]:
+        """Return it for a notebook's file: without code, and without the names of other users."""
+        values = self.to_dict()
+        for gpu in values["gpus"]:
+            gpu["others"] = len(gpu["others"])
+        del values["code"]
+        return values
+
+    def summary(self) -> str:
+        """Return it in one short line, without what is unknown."""
+        number = "" if self.cell is None else f"[{self.cell}] "
+        return number + " · ".join([time_text(self.wall), *(self._line(gpu, 1) for gpu in self.gpus)])
+
+    def __repr__(self) -> str:
+        times = (
+            f"Wall {time_text(self.wall)} · CPU {time_text(self.user + self.system)} "
+            f"(user {time_text(self.user)}, sys {time_text(self.system)})"
+        )
+        if not self.gpus:
+            return f"{times} · {self.problem.partition('. ')[0].removesuffix('.') or 'no GPU was used'}"
+        lines = [self._line(gpu) for gpu in self.gpus]
+        return f"{times} · {lines[0]}" if len(lines) == 1 else "\n".join([times, *lines])
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in repr(self).split("\n"))
+        charts = "".join(self._chart(gpu) for gpu in self.gpus if len(gpu.samples) >= _FEWEST_SAMPLES)
+        return html_block("", f"{_STYLE}{lines}{charts}" if charts else lines)
+
+    def _line(self, gpu: GpuUsage, length: int = 0) -> str:
+        mark = "SIMULATED " if self.simulated and gpu.gpu else ""
+        name = " = ".join(filter(None, [gpu.name, f"{mark}{gpu.gpu}"]))
+        return f"{name}: {gpu._texts(self.wall)[length] or 'used'}"  # noqa: SLF001
+
+    def _chart(self, gpu: GpuUsage) -> str:
+        """Return memory as an area and utilization as a line, over time."""
+        scale = _WIDTH / (max(self.wall, gpu.samples[-1].at) or 1.0)
+        memory = [(one.at * scale, one.memory) for one in gpu.samples if one.memory is not UNKNOWN]
+        busy = [(one.at * scale, one.utilization) for one in gpu.samples if one.utilization is not UNKNOWN]
+        drawn = keys = ""
+        if most := max((size for _, size in memory), default=0):
+            left, right = memory[0][0], memory[-1][0]
+            path = f"M{left:.1f} {_HEIGHT}L{_points(memory, most)}L{right:.1f} {_HEIGHT}Z"
+            drawn += f"<path class='gm-memory' d='{path}'/>"
+            keys += f"<b>memory, up to {size_text(most)}</b>"
+        if busy:
+            drawn += f"<path class='gm-busy-line' d='M{_points(busy, 100)}'/>"
+            keys += "<b class='gm-is-line'>busy, of 100 %</b>"
+        line = html.escape(self._line(gpu))
+        return drawn and (
+            f"<div class='gm-usage'><svg viewBox='0 0 {_WIDTH} {_HEIGHT}' preserveAspectRatio='none' "
+            f"role='img' aria-label='{line}'>{drawn}</svg>"
+            f"<span>{line.partition(': ')[0]}, {time_text(self.wall)}{keys}</span></div>"
+        )
+
+
+def _points(points: Iterable[tuple[float, float]], most: float) -> str:
+    return "L".join(f"{x:.1f} {_HEIGHT - 1 - y / most * (_HEIGHT - 3):.1f}" for x, y in points)
+
+
+def _energy_text(joules: float | Unknown) -> str:
+    """Return joules, `2,140 J` or `0.24 J`; empty if unknown."""
+    if joules is UNKNOWN:
+        return ""
+    return f"{joules:,.0f} J" if joules >= 10 else f"{joules:.2g} J"  # noqa: PLR2004
+
+
+class History(list[CellUsage]):
+    """What cells have used, in the order in which they ran. Shows itself as a table, the longest first.
+
+    Parameters
+    ----------
+    records
+        The records.
+
+    """
+
+    def __init__(self, records: Iterable[CellUsage] = ()) -> None:
+        super().__init__(records)
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with a row for each cell and GPU; one for a cell that used none.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+
+        """
+        try:
+            import pandas as pd
+        except ModuleNotFoundError:
+            raise ImportError(
+                "to_pandas() needs pandas, which is not installed: pip install pandas."
+            ) from None
+        rows = []
+        for values in (usage.to_dict() for usage in self):
+            gpus = values.pop("gpus")
+            del values["versions"]
+            rows += [values | {name: gpu[name] for name in gpu if name != "others"} for gpu in gpus or [{}]]
+        return pd.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        if not self:
+            return "No cell was measured: %gpu_time on measures each that uses a GPU, %%gpu_time this one."
+        return "\n".join([*text_table(_HEADINGS, self._rows(), right=range(6)), self._total()])
+
+    def _repr_html_(self) -> str:
+        table = html_table(_HEADINGS, self._rows(), right=range(6)) if self else ""
+        return html_block("", f"{table}<p>{html.escape(self._total() if self else repr(self))}</p>")
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [_row(usage) for usage in sorted(self, key=lambda usage: -usage.wall)[:_MOST_ROWS]]
+
+    def _total(self) -> str:
+        known = [usage.energy for usage in self if usage.energy is not UNKNOWN]
+        joules = f", {_energy_text(sum(known))} of whole GPUs, whoever used them" if known else ""
+        more = f"; the {_MOST_ROWS} longest are shown" if len(self) > _MOST_ROWS else ""
+        simulated = " These GPUs are SIMULATED." if any(usage.simulated for usage in self) else ""
+        total = time_text(sum(usage.wall for usage in self))
+        return f"{len(self)} measured, {total} in all{joules}{more}.{simulated}"
+
+
+def _row(usage: CellUsage) -> tuple[str, ...]:
+    busy = [gpu.busy for gpu in usage.gpus if gpu.busy is not UNKNOWN]
+    unknown = "?" if usage.gpus else ""
+    return (
+        "" if usage.cell is None else f"[{usage.cell}]",
+        time_text(usage.wall),
+        time_text(usage.user + usage.system),
+        f"{sum(busy) / len(busy):.0f} %" if busy else unknown,
+        unknown if usage.peak is UNKNOWN else size_text(usage.peak),
+        _energy_text(usage.energy) or unknown,
+        listed(gpu.gpu or gpu.name for gpu in usage.gpus),
+        shortened(usage.code, _LONGEST_CODE) + (" (failed)" if usage.has_failed else ""),
+    )

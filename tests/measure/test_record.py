@@ -1,0 +1,106 @@
+"""Records show themselves: as lines, as a line, as JSON, with a chart, and as a table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
+
+GIB = 1 << 30
+GPU = GpuUsage("cuda:0", "GPU 2", "A100", "GPU-1", 80.0, 60.0, 0.4, 12 * GIB, "driver", False, 0, 532.4)
+USAGE = CellUsage(3, "train()", 0.0, 2.0, 1.0, 0.5, (GPU,), versions={"driver": "580.65.06"})
+CHEN = OtherProcess(7, "train\n\x1b[31m.py", "chen")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "says"),
+    [
+        (GPU, "80 % busy, idle for 400 ms, peak about 12.0 GiB (driver), nothing stayed, 532 J (whole GPU)"),
+        (
+            replace(GPU, busy=UNKNOWN, energy=UNKNOWN),
+            "how busy is not known, peak about 12.0 GiB (driver), noth",
+        ),
+        (replace(GPU, others=(CHEN,)), "80 % busy (60 % by this process), idle for"),
+        (replace(GPU, others=(CHEN,)), "shared with train��[31m.py (chen)"),
+        (replace(GPU, peak=UNKNOWN), "idle for 400 ms, memory not known, 532 J"),
+        (
+            replace(GPU, is_exact=True, peak_by="PyTorch", stayed=-GIB),
+            "peak 12.0 GiB (PyTorch), 1.0 GiB given back",
+        ),
+        (replace(GPU, energy=0.236, stayed=6 << 20), "6.0 MiB stayed, 0.24 J (whole GPU)"),
+    ],
+)
+def test_the_line_of_a_gpu(gpu: GpuUsage, says: str) -> None:
+    text = repr(replace(USAGE, gpus=(gpu,)))
+    assert text.startswith("Wall 2 s · CPU 1.5 s (user 1 s, sys 500 ms) · cuda:0 = GPU 2: ")
+    assert says in text
+    assert text.isprintable()
+
+
+def test_a_line_for_each_gpu_and_for_none_why() -> None:
+    other = replace(GPU, name="pretend:0", gpu="", uuid="", busy=UNKNOWN)
+    several = replace(USAGE, gpus=(GPU, other), simulated="2xA100-80GB")
+    assert [line.partition(": ")[0] for line in repr(several).splitlines()[1:]] == [
+        "cuda:0 = SIMULATED GPU 2",
+        "pretend:0",
+    ]
+    assert "busy" not in repr(several).splitlines()[2]  # nobody tells it, and its energy
+    assert repr(replace(USAGE, gpus=())).endswith(" · no GPU was used")
+    assert repr(replace(USAGE, gpus=(), problem="No driver is here. Install one.")).endswith(
+        " · No driver is here"
+    )
+    short = replace(USAGE, wall=0.5, gpus=(replace(GPU, busy=UNKNOWN),))
+    assert "too short to tell how busy" in repr(short)
+
+
+def test_the_short_line_has_what_is_known() -> None:
+    gpus = (replace(GPU, energy=UNKNOWN), GpuUsage("cuda:1"))
+    assert replace(USAGE, gpus=gpus).summary() == (
+        "[3] 2 s · cuda:0 = GPU 2: 80 % busy, peak about 12.0 GiB · cuda:1: used"
+    )
+
+
+def test_json_has_null_for_unknown_and_metadata_has_no_names() -> None:
+    usage = replace(USAGE, gpus=(replace(GPU, energy=UNKNOWN, others=(CHEN,), samples=(Sample(0.0, 1, 2),)),))
+    (gpu,) = json.loads(json.dumps(usage.to_dict()))["gpus"]
+    assert (gpu["energy"], gpu["busy"], gpu["others"][0]["owner"], "samples" in gpu) == (
+        None,
+        80.0,
+        "chen",
+        False,
+    )
+    assert usage.metadata()["gpus"][0]["others"] == 1
+    assert not {"train", "chen"} & set(json.dumps(usage.metadata()).replace("()", "").split('"'))
+
+
+def test_a_chart_has_no_point_where_nothing_was_known() -> None:
+    samples = tuple(Sample(at / 2, at * GIB, 50) for at in range(4))
+    plain = replace(USAGE, gpus=(replace(GPU, samples=samples),))._repr_html_()
+    assert "d='M0.0 48L0.0 47.0L90.0 32.0L180.0 17.0L270.0 2.0L270.0 48Z'" in plain
+    assert "memory, up to 3.0 GiB" in plain
+    gap = (*samples, Sample(1.8, UNKNOWN, UNKNOWN))
+    assert replace(USAGE, gpus=(replace(GPU, samples=gap),))._repr_html_() == plain
+    unknown = tuple(Sample(at, UNKNOWN, UNKNOWN) for at in range(9))
+    for few in (samples[:3], unknown):
+        assert "<svg" not in replace(USAGE, gpus=(replace(GPU, samples=few),))._repr_html_()
+
+
+def test_the_history_is_a_table_the_longest_first_and_a_data_frame() -> None:
+    assert repr(History()).startswith("No cell was measured")
+    history = History([replace(USAGE, cell=None, code="<b>short</b>", wall=0.1, gpus=()), USAGE])
+    heading, *rows, total = repr(history).splitlines()
+    assert heading.split() == ["Cell", "Wall", "CPU", "Busy", "Peak", "Energy", "GPUs"]
+    assert rows[0].split() == "[3] 2 s 1.5 s 80 % 12.0 GiB 532 J GPU 2 train()".split()
+    assert rows[1].endswith("<b>short</b>")
+    assert total == "2 measured, 2.1 s in all, 532 J of whole GPUs, whoever used them."
+    assert "<td>&lt;b&gt;short" in history._repr_html_()
+    frame = history.to_pandas()
+    assert list(frame["code"]) == ["<b>short</b>", "train()"]
+    assert frame["peak"][1] == 12 * GIB
+    many = History([USAGE] * 50)
+    assert len(repr(many).splitlines()) == 42
+    assert "the 40 longest are shown" in repr(many)

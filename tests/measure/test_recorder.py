@@ -1,0 +1,271 @@
+"""What a block took, on simulated machines: what is known is told, and what is not is UNKNOWN."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pynvml
+import pytest
+
+import gpu_magic
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.frameworks.answers import MemoryPool
+from gpu_magic.measure import recorder as module
+from gpu_magic.measure.recorder import Block, Recorder, recorder
+from gpu_magic.testing import Machine, simulate
+from tests.machine import CARDS, Driver, environment
+from tests.processes import until
+from tests.programs.runner import Runner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+GIB = 1 << 30
+LONG = 0.25  # seconds: of less than the driver's period it is not known how busy a GPU was
+ENERGY, WORK = "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetProcessUtilization"
+RATES, PROCESSES = "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetComputeRunningProcesses"
+
+
+@pytest.fixture(autouse=True)
+def periods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure more often than is the default, on a driver with a shorter period."""
+    monkeypatch.setattr(module, "_recorder", Recorder(0.02, (0.11, LONG)))
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """Return a machine on whose GPU 0 this process works."""
+    with simulate("2xA100-80GB") as machine:
+        machine.gpus[0].run("ipykernel", "maria", 12 * GIB, pid=os.getpid(), work=60)
+        yield machine
+
+
+def measure(seconds: float = 0.0) -> gpu_magic.CellUsage:
+    with gpu_magic.gpu_time() as measured:
+        time.sleep(seconds)
+    return measured.usage
+
+
+def test_all_figures_of_the_gpu_that_was_used(machine: Machine) -> None:
+    usage = measure(LONG)
+    (gpu,) = usage.gpus  # this process has nothing on the other one
+    assert (gpu.name, gpu.gpu, gpu.model) == ("cuda:0", "GPU 0", "NVIDIA A100-SXM4-80GB")
+    assert usage.wall >= LONG
+    assert gpu.busy == pytest.approx(60, abs=12)
+    assert gpu.busy_own == pytest.approx(60)
+    assert gpu.idle == pytest.approx(usage.wall * (1 - gpu.busy / 100))  # type: ignore[operator]
+    assert (gpu.peak, gpu.peak_by, gpu.is_exact, gpu.stayed) == (12 * GIB, "driver", False, 0)
+    assert gpu.others == ()
+    assert 0 < gpu.energy < 400 * (usage.wall + 60)  # type: ignore[operator] # of 400 W at most
+    assert usage.versions["driver"] == "580.65.06"
+    assert usage.simulated == "2xA100-80GB"
+    assert gpu_magic.history()[-1] is usage
+
+
+def test_what_a_driver_does_not_give_is_unknown_and_never_zero(machine: Machine) -> None:
+    for function in (ENERGY, WORK, RATES):
+        machine.gpus[0].fail(function, pynvml.NVML_ERROR_NOT_SUPPORTED)
+    machine.gpus[0].run("idle.py", "tom", 20 * GIB)
+    (gpu,) = measure(LONG).gpus
+    assert (gpu.busy, gpu.busy_own, gpu.idle, gpu.energy) == (UNKNOWN,) * 4
+    assert gpu.peak == 12 * GIB
+    assert [other.name for other in gpu.others] == ["idle.py"]  # nobody tells who works, so all with memory
+    machine.gpus[0].fail(PROCESSES, pynvml.NVML_ERROR_NOT_SUPPORTED)
+    assert measure().gpus == ()
+
+
+def test_of_a_short_block_and_a_counter_that_stands_still_nothing_is_said() -> None:
+    with simulate("1xA100-80GB", clock=lambda: 0.0) as machine:
+        machine.gpus[0].run("ipykernel", "maria", GIB, pid=os.getpid())
+        (gpu,) = measure().gpus
+    assert (gpu.busy, gpu.energy) == (UNKNOWN, UNKNOWN)
+
+
+def test_what_stays_and_what_is_given_back(machine: Machine) -> None:
+    own = machine.gpus[0].processes[0]
+    with gpu_magic.gpu_time() as measured:
+        own.memory = 20 * GIB
+        samples = next(iter(recorder()._running)).readings
+        until(lambda: any(one.devices[machine.gpus[0].uuid].memory == 20 * GIB for one in samples))
+        own.memory = 15 * GIB
+    (gpu,) = measured.usage.gpus
+    assert (gpu.peak, gpu.stayed) == (20 * GIB, 3 * GIB)
+
+
+def test_who_else_worked_there_is_named_and_who_only_holds_memory_is_not(machine: Machine) -> None:
+    machine.gpus[0].run("train.py", "chen", 20 * GIB, work=20)
+    machine.gpus[0].run("idle.py", "tom", 20 * GIB)
+    (gpu,) = measure(LONG).gpus
+    assert [(other.name, other.owner) for other in gpu.others] == [("train.py", "chen")]
+    assert gpu.busy == pytest.approx(80, abs=12)
+
+
+def test_a_gpu_that_is_lost_meanwhile_leaves_what_was_seen(machine: Machine) -> None:
+    with gpu_magic.gpu_time() as measured:
+        until(lambda: len(next(iter(recorder()._running)).readings) > 1)
+        machine.gpus[0].lose()
+    (gpu,) = measured.usage.gpus
+    assert (gpu.peak, gpu.stayed, gpu.energy) == (12 * GIB, UNKNOWN, UNKNOWN)
+
+
+def test_gpus_have_the_names_of_the_blocks_end() -> None:
+    with simulate("4xA100-80GB", mask="2,0") as machine:
+        for gpu in machine.gpus:
+            gpu.run("ipykernel", "maria", GIB, pid=os.getpid())
+        assert [(gpu.name, gpu.gpu) for gpu in measure().gpus] == [("cuda:0", "GPU 2"), ("cuda:1", "GPU 0")]
+        with gpu_magic.gpu_time() as measured:
+            gpu_magic.choose("0")
+        found = [(gpu.name, gpu.gpu) for gpu in measured.usage.gpus]
+    assert found == [("cuda:0", "GPU 0"), ("", "GPU 2")]
+
+
+def test_a_mig_instance_has_its_own_memory_and_no_joules() -> None:
+    with simulate("1xA100-80GB(3g.40gb,4g.40gb)") as machine:
+        instance = machine.gpus[0].mig[1]
+        instance.processes.append(machine.gpus[0].run("ipykernel", "maria", GIB, pid=os.getpid()))
+        (gpu,) = measure().gpus
+    assert (gpu.gpu, gpu.uuid, gpu.peak, gpu.energy) == ("MIG instance 0:1", instance.uuid, GIB, UNKNOWN)
+
+
+def test_without_a_driver_the_times_are_told_and_why_there_are_no_gpus() -> None:
+    with simulate("1xA100-80GB") as machine:
+        machine.refusal = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+        usage = measure()
+    assert usage.gpus == ()
+    assert "driver is installed and not loaded" in usage.problem
+
+
+def test_blocks_within_blocks_and_blocks_that_fail(machine: Machine) -> None:
+    outer, inner = gpu_magic.gpu_time("outer"), gpu_magic.gpu_time("inner")
+    with pytest.raises(gpu_magic.MeasurementError):
+        _ = outer.usage
+    with contextlib.suppress(ZeroDivisionError), outer:
+        with inner:
+            pass
+        _ = 1 / 0
+    assert inner.usage.wall < outer.usage.wall
+    found = [(usage.code, usage.has_failed) for usage in gpu_magic.history()]
+    assert found == [("inner", False), ("outer", True)]
+
+
+def test_nothing_is_read_any_more(machine: Machine) -> None:
+    measure()
+    recorder().begin(reset=False)  # an interrupt came: its caller never got it
+    gc.collect()
+    until(lambda: not recorder()._sampler.is_running)
+
+
+def test_a_forked_child_measures_for_itself_and_leaves_its_parents_block(machine: Machine) -> None:
+    child = 0
+    try:
+        with gpu_magic.gpu_time():
+            if not (child := os.fork()):
+                assert len(measure(0.1).gpus) <= 1
+                raise KeyError("the child's own")  # noqa: TRY301
+    except KeyError:
+        os._exit(7)
+    finally:
+        if not child:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+
+
+def test_a_clock_that_is_set_back_hides_nobody(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.gpus[0].run("train.py", "chen", 20 * GIB, work=20)
+    before = time.time
+    with gpu_magic.gpu_time() as measured:
+        monkeypatch.setattr(time, "time", lambda: before() - 3600)
+        monkeypatch.setattr(time, "time_ns", lambda: int((before() - 3600) * 1e9))
+        time.sleep(LONG)
+    assert [other.name for other in measured.usage.gpus[0].others] == ["train.py"]
+
+
+# From here on readings are given.
+
+DEVICE = gpu_magic.GpuUsage("cuda:0", "GPU 0", "A100", "GPU-1")
+
+
+def block_of(*readings: module._Reading, reset: set[str] | None = None) -> Block:
+    block = Block(module._Machine((DEVICE,), "", "", ""), readings[0], reset or set())
+    block.began = 0.0
+    for reading in readings[1:]:
+        block.add(reading)
+    return block
+
+
+def reading(
+    at: float, *, busy: int = 0, memory: int = GIB, pools: dict[str, MemoryPool] | None = None
+) -> module._Reading:
+    """Return a reading of one device, and of frameworks' pools on it."""
+    used = sum(pool.used for pool in (pools or {}).values())
+    by_name = {name: {"cuda:0": pool} for name, pool in (pools or {}).items()}
+    device = module._Device(utilization=busy, memory=memory, work=busy)
+    return module._Reading(at, {"GPU-1": device}, {"cuda:0": used} if pools else {}, by_name)
+
+
+@pytest.mark.parametrize(("at", "counts"), [(0.16, False), (1 / 6, True)])
+def test_how_busy_a_gpu_was_before_the_block_does_not_count(at: float, counts: bool) -> None:
+    block = block_of(reading(-0.1), reading(at, busy=100), reading(0.7, busy=20), reading(1.3, busy=40))
+    usage = module._analyze(block, DEVICE, 1.3, (1 / 6, 1.0), only_touched=False)
+    assert usage is not None
+    assert usage.busy == usage.busy_own == pytest.approx(160 / 3 if counts else 30)
+
+
+def test_a_long_block_keeps_few_readings_and_every_peak() -> None:
+    readings = (reading(at / 20, busy=at % 100, memory=GIB if at != 1501 else 40 * GIB) for at in range(2000))
+    block = block_of(reading(-0.1), *readings)
+    assert len(block.readings) < 300
+    usage = module._analyze(block, DEVICE, 100.0, (0.0, 1.0), only_touched=False)
+    assert usage is not None
+    assert usage.peak == 40 * GIB
+    assert usage.busy == pytest.approx(49.5)
+
+
+@pytest.mark.parametrize(
+    ("peaks", "reset", "expected"),
+    [
+        ((30, 30), set(), (2 * GIB, False)),  # it was higher before, and what this block's was nobody knows
+        ((30, 31), set(), (31 * GIB, True)),
+        ((30, 3), {"JAX"}, (3 * GIB, True)),
+        ((None, None), set(), (2 * GIB, False)),
+    ],
+)
+def test_the_peak_that_a_framework_counts_is_exact_if_it_is_the_blocks(
+    peaks: tuple[int | None, int | None], reset: set[str], expected: tuple[int, bool]
+) -> None:
+    first, last = (
+        reading(at, pools={"JAX": MemoryPool(2 * GIB, 2 * GIB, None if peak is None else peak * GIB)})
+        for at, peak in enumerate(peaks)
+    )
+    block = block_of(first, last, reset=reset)
+    block.note_peaks(last)
+    usage = module._analyze(block, DEVICE, 1.0, (0.0, 1.0), only_touched=False)
+    assert usage is not None
+    assert (usage.peak, usage.is_exact, usage.peak_by, usage.stayed) == (*expected, "JAX", 0)
+
+
+def test_a_gpu_that_the_block_does_not_touch() -> None:
+    pool = MemoryPool(GIB, GIB, GIB, allocations=5)
+    still = block_of(reading(0.0, pools={"PyTorch": pool}), reading(1.0, pools={"PyTorch": pool}))
+    assert module._analyze(still, DEVICE, 1.0, (0.0, 1.0), only_touched=True) is None
+    assert module._analyze(still, DEVICE, 1.0, (0.0, 1.0), only_touched=False) is not None
+    made = block_of(
+        reading(0.0, pools={"PyTorch": pool}), reading(1.0, pools={"PyTorch": pool._replace(allocations=6)})
+    )
+    assert module._analyze(made, DEVICE, 1.0, (0.0, 1.0), only_touched=True) is not None
+
+
+def test_joules_are_zeus_joules(native: Path, tmp_path: Path) -> None:
+    """Zeus measures the same block over the same driver."""
+    card = replace(CARDS[0], milliwatts=391_000, energy=7_000_000, processes=((1, GIB, 30),))
+    Driver((card, CARDS[1])).write(tmp_path / "machine")
+    zeus, ours, wall = Runner(environment(native, tmp_path / "machine")).fresh("usage_zeus.joules", 0.5)
+    # We read before and after the block, and zeus before and after us; the counter is up to a step of 0.1 s behind.
+    assert 391 * (wall - 0.1) - 0.01 <= ours <= zeus + 0.01
