@@ -14,9 +14,8 @@ import gpu_magic
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.interrupts import postponed_interrupts
 from gpu_magic.magics.arguments import read, refusal
-from gpu_magic.magics.cell_input import body_of
-from gpu_magic.magics.cells import Body, awaits, cell_number
 from gpu_magic.measure.recorder import recorder
+from gpu_magic.shell.cells import Body, awaits, body_of, cell_number
 from gpu_magic.text import html_block
 
 if TYPE_CHECKING:

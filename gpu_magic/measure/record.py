@@ -265,17 +265,7 @@ def _energy_text(joules: float | Unknown) -> str:
 
 
 class History(list[CellUsage]):
-    """What cells have used, in the order in which they ran. Shows itself as a table, the longest first.
-
-    Parameters
-    ----------
-    records
-        The records.
-
-    """
-
-    def __init__(self, records: Iterable[CellUsage] = ()) -> None:
-        super().__init__(records)
+    """What cells took, in the order in which they ran. Shows itself as a table, the longest first."""
 
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with a row for each cell and GPU; one for a cell that used none.

@@ -41,7 +41,7 @@ __all__ = ["Block", "GpuTime", "Recorder", "gpu_time", "history", "read", "recor
 
 _MOST_KEPT, _MOST_READINGS, _MOST_OTHERS = 1000, 240, 8
 _MACHINE_SECONDS = 60.0  # the reader keeps names and UUIDs for as long
-_LINGER = 60.0  # seconds in which somebody who runs cell after cell has run another one
+_RESTS = 100  # readings: so long the thread waits for the next cell, as to start one takes 0.1 ms
 
 
 @public
@@ -233,7 +233,8 @@ class Recorder:
         self._lock = threading.Lock()  # guards the blocks that run, and their readings
         # Weak: if an interrupt comes before the caller has its block, nobody ends it.
         self._running: WeakSet[Block] = WeakSet()
-        self._sampler = Sampler(self._tick, seconds, "usage", _LINGER)
+        self._sampler = Sampler(self._tick, seconds, "usage")
+        self._rests = 0  # how often nothing was to be read
 
     def begin(self, *, reset: bool) -> Block:
         """Begin to measure; `reset` has frameworks reset their peaks, so that the block's peak is exact."""
@@ -312,8 +313,9 @@ class Recorder:
         """Read the machine for the blocks that run; return whether there are any."""
         with self._lock:
             running = list(self._running)
-        if not running or os.getpid() != self.pid:
-            return False
+        self._rests = 0 if running else self._rests + 1
+        if not running or os.getpid() != self.pid:  # a forked child has a recorder of its own
+            return self._rests < _RESTS and os.getpid() == self.pid
         uuids = {uuid for block in running for uuid in block.machine.uuids}
         with contextlib.suppress(GpuMagicError):  # the simulated machine's description was changed
             reading = read(uuids, min(block.since for block in running))

@@ -27,18 +27,12 @@ class Sampler:
         The time from one call to the next.
     name
         What the thread is for, which its own name says.
-    linger
-        For how many seconds the thread waits for another start, when the function has returned False: to
-        start a thread takes 0.1 ms.
 
     """
 
-    def __init__(
-        self, tick: Callable[[], bool], seconds: float = 1.0, name: str = "panel", linger: float = 0.0
-    ) -> None:
-        self._tick, self._seconds, self._name, self._linger = tick, seconds, name, linger
+    def __init__(self, tick: Callable[[], bool], seconds: float = 1.0, name: str = "panel") -> None:
+        self._tick, self._seconds, self._name = tick, seconds, name
         self._starts = 0  # how often it was to start
-        self._lingers = False
         self._lock = threading.Lock()
         self._wake = threading.Event()  # of the current thread
         self._thread: threading.Thread | None = None
@@ -47,28 +41,21 @@ class Sampler:
 
     @property
     def is_running(self) -> bool:
-        return self._has_thread and not self._lingers
-
-    @property
-    def _has_thread(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> None:
         """Start the thread, unless it is running."""
         with self._lock:
             self._starts += 1
-            if self._has_thread and self._lingers:
-                self._lingers = False
-                self._wake.set()
-            elif not self.is_running:  # a forked child has a thread that does not run
-                self._wake, self._lingers = threading.Event(), False
+            if not self.is_running:  # a forked child has a thread that does not run
+                self._wake = threading.Event()
                 self._thread = threading.Thread(target=self._run, name=f"gpu_magic-{self._name}", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
         """Stop the thread. Wait for a call that is under way, half a second at most."""
         with self._lock:
-            thread, self._thread, self._lingers = self._thread, None, False
+            thread, self._thread = self._thread, None
             self._wake.set()
         if thread is not None and thread is not threading.current_thread():
             with contextlib.suppress(RuntimeError):  # in a forked child
@@ -91,25 +78,9 @@ class Sampler:
             due = max(due + self._seconds, time.monotonic() + self._seconds / 2)
             starts = self._starts
             if not self._tick():
-                if not self._is_to_start_again(starts, wake):
-                    return
-                due = time.monotonic() + self._seconds
-
-    def _is_to_start_again(self, starts: int, wake: threading.Event) -> bool:
-        """Wait for another start; return whether there was one, also since there were `starts` of them."""
-        with self._lock:
-            if threading.current_thread() is not self._thread:
-                return False
-            if starts != self._starts:  # while the function said that it is to end
-                return True
-            self._lingers = bool(self._linger)
-        end = time.monotonic() + self._linger
-        while self._lingers and time.monotonic() < end:
-            wake.wait(end - time.monotonic())  # a poke is no start
-            wake.clear()
-        with self._lock:
-            if threading.current_thread() is not self._thread:
-                return False
-            if starts == self._starts:
-                self._thread, self._lingers = None, False
-            return self._thread is not None
+                with self._lock:
+                    if threading.current_thread() is not self._thread:
+                        return
+                    if starts == self._starts:  # it was not started again meanwhile
+                        self._thread = None
+                        return

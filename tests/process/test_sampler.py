@@ -8,7 +8,6 @@ import time
 
 from gpu_magic.process.sampler import Sampler
 from tests.conftest import LIMIT
-from tests.processes import until
 
 
 def threads() -> int:
@@ -41,38 +40,6 @@ def test_it_ends_when_nobody_is_there_to_be_called_for() -> None:
     sampler.start()  # and again
     assert wait_for(0)
     assert len(calls) == 4
-
-
-def test_it_waits_to_be_started_again_for_a_while() -> None:
-    calls: list[threading.Thread] = []
-
-    def tick() -> bool:
-        calls.append(threading.current_thread())
-        return False
-
-    sampler = Sampler(tick, 0.01, linger=LIMIT)
-    sampler.start()
-    until(lambda: len(calls) == 1 and not sampler.is_running)
-    sampler.poke()
-    assert threads() == 1
-    sampler.start()
-    until(lambda: len(calls) == 2 and not sampler.is_running)
-    assert calls[0] is calls[1]
-    sampler.stop()
-    assert wait_for(0)
-    sampler.start()
-    until(lambda: len(calls) == 3 and not sampler.is_running)
-    assert calls[2] is not calls[0]
-    sampler.stop()
-    assert wait_for(0)
-
-
-def test_it_ends_when_it_was_not_started_again_for_a_while() -> None:
-    sampler = Sampler(lambda: False, 0.01, linger=0.01)
-    sampler.start()
-    assert wait_for(0)
-    sampler.start()
-    assert wait_for(0)
 
 
 def test_stop_waits_for_the_call_that_is_under_way_and_not_for_ever() -> None:
