@@ -50,8 +50,8 @@ def test_peaks_are_the_frameworks_own_and_those_of_the_cell(kernel: Kernel) -> N
 
 def test_a_cell_that_awaits_and_is_interrupted(kernel: Kernel) -> None:
     kernel.run("%gpu_time on")
-    cell = "import asyncio\nx = take(MIB)\ndisplay('now')\nawait asyncio.sleep(30)"
-    reply = kernel.run_and_interrupt(cell, lambda: "now" in kernel.heard)
+    cell = "import asyncio\nx = take(MIB)\ndisplay('under way')\nawait asyncio.sleep(20)"
+    reply = kernel.run_and_interrupt(cell, lambda: "under way" in kernel.heard)
     assert reply.status == "error"
     assert "Error in callback" not in reply.stdout + reply.stderr
     assert kernel.run("y = take(MIB)").text.count("pretend:0") == 1
