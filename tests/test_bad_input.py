@@ -202,7 +202,7 @@ def test_a_clock_is_nothing_else() -> None:
         ),
         (
             lambda: gpu_magic.fit(torch.nn.Linear(4, 2)),
-            "There is no batch: fit(model, optimizer, batch).",
+            "There is no batch; try fit(model, optimizer, batch).",
         ),
         (
             lambda: gpu_magic.on_gpu("cpu", mirror=True),

@@ -71,8 +71,16 @@ def train(model: Any, optimizer: Any, batch: Any, loss: Any, options: SimpleName
     (value.sum() if value.dim() else value).backward()
     del value
     if optimizer is not None:
-        optimizer.step()
+        _step(optimizer)
     return note
+
+
+def _step(optimizer: Any) -> None:
+    try:
+        optimizer.step()
+    except Unfollowed:
+        why = f"{type(optimizer).__name__} decides by what tensors hold; try it without the optimizer"
+        raise Unfollowed(why) from None
 
 
 class TorchStep:
@@ -125,7 +133,7 @@ class TorchStep:
             for optimizer in self._optimizers if function is train else ():
                 for parameter in self._args[0].parameters():
                     parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
-                optimizer.step()
+                _step(optimizer)
 
     def peak(self, size: int | None = None) -> dict[str, int]:
         """Return the bytes of each part at the peak; of a batch of another size."""
@@ -203,12 +211,18 @@ class _Fakes:
         del static_shapes
         if isinstance(tensor, self._kind):
             return tensor
-        found = self.mode.fake_tensor_converter.meta_converter(
-            tensor,
-            callback=lambda meta, device=None: self._kind(self.mode, meta(), _CPU),  # noqa: ARG005
-        )
+        is_known = tensor.dim() == 0 and tensor.device == _CPU and type(tensor) is torch.Tensor
+        number = tensor.detach().clone() if is_known else None  # an optimizer reads its count of steps
+
+        def make(meta: Callable[[], Any], **_: Any) -> Any:
+            return self._kind(self.mode, meta(), _CPU, constant=number)
+
+        converter = self.mode.fake_tensor_converter
+        found = converter.meta_converter(tensor, callback=make)
         if found is NotImplemented:
             raise Unfollowed(f"a {type(tensor).__name__} cannot be copied without its data")
+        if number is not None and found.constant is not None:
+            converter.add_constant_storage_mapping(found)
         if self._dtype is not None and tensor.is_floating_point() and tensor.dim():
             with self.mode:
                 found = torch.empty_strided(found.size(), found.stride(), dtype=self._dtype)
@@ -341,6 +355,8 @@ class _AsOnGpu(TorchFunctionMode):  # type: ignore[misc]
             with self:  # what checkpoints compute again is also seen
                 torch.autograd.backward(**given)
             return self._counter.label_gradients()
+        if func is _attention and "dropout_p" in kwargs:
+            kwargs["dropout_p"] = 0.0  # as in `attend`, for who has imported the function by its name
         if func is torch.Tensor.__format__ and not args[0].dim():
             return "nan"
         if func in (torch.Tensor.item, torch.Tensor.__float__):

@@ -364,6 +364,19 @@ def forward_alone():
     return {"predicted": found.peak, "real": peak_of(step, model, x), "gradients": found.parts["gradients"]}
 
 
+def optimizers():
+    """Return the state that is predicted of an optimizer without state, and with some; RAdam reads its steps."""
+    found = []
+    for kind in (torch.optim.Adam, torch.optim.RAdam):
+        model = nn.Linear(64, 64)
+        optimizer = kind(model.parameters())
+        for _ in range(2):
+            found.append(gpu_magic.fit(model, optimizer, x).parts["optimizer state"])
+            model(x).sum().backward()
+            optimizer.step()
+    return found
+
+
 def attention_with_dropout():
     """The layer's attention is fused: no part grows with the square of the words."""
     layer = nn.TransformerEncoderLayer(64, 4, 64, dropout=0.1, batch_first=True)
@@ -384,12 +397,13 @@ def largest_batch():
     model, optimizer = network()
     with simulate("1xA100-80GB") as machine:
         machine.gpus[0].run("train.py", "maria", (79 << 30) - (650 << 20))
-        size = gpu_magic.fit(model, optimizer, pair(64), nn.MSELoss()).largest_batch
+        found = gpu_magic.fit(model, optimizer, pair(64), nn.MSELoss())
+        size = found.largest_batch
         fits = [
             gpu_magic.fit(model, optimizer, pair(64), nn.MSELoss(), batch_size=size + more).fits["cuda:0"]
             for more in (0, 1)
         ]
-    return {"size": size, "fits": fits}
+    return {"size": size, "fits": fits, "verdict": found.verdict}
 
 
 def without(name):
@@ -423,6 +437,7 @@ def bad_input(case):
         "eval": lambda: gpu_magic.fit(model, optimizer, x, eval=True),
         "options": lambda: gpu_magic.fit(with_closure, batch, amp=True),
         "no size": lambda: gpu_magic.fit(model, (x, y[:5]), loss=nn.MSELoss(), batch_size=4),
+        "decides": lambda: gpu_magic.fit(model, torch.optim.ASGD(model.parameters()), x),
         "a closure": lambda: gpu_magic.fit(model, closing, x),
         "not trained": lambda: gpu_magic.fit(nn.Flatten(), x),
         "lazy": lambda: gpu_magic.fit(nn.LazyLinear(4), x),
