@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import sys
+from types import MethodType
 from typing import Any
 
 from gpu_magic.errors import FitError
 from gpu_magic.fit.copies import Functions
 from gpu_magic.fit.failed_step import one_line
-from gpu_magic.frameworks import imported
+from gpu_magic.frameworks.jax.devices import backends, has_plugin
 
 __all__ = ["JaxStep"]
 
@@ -22,7 +23,7 @@ class JaxStep:
 
     def __init__(self, function: Any, args: Any, kwargs: Any) -> None:
         jax: Any = sys.modules["jax"]
-        if any(one.module == "jax" and one.preallocates and not one.is_started() for one in imported()):
+        if not backends() and has_plugin():
             raise FitError(
                 "JAX takes most of each GPU's memory when it starts, and it has not: make arrays first."
             )
@@ -56,7 +57,7 @@ class JaxStep:
 
         with one_line():
             function = Functions(_unshared).copied(self._function)  # so that no tracer is left in variables
-            if hasattr(function, "lower"):
+            if hasattr(function, "lower") and not isinstance(function, MethodType):
                 lowered = function.lower(*args, **kwargs)
             else:
                 lowered = jax.jit(over_arrays).lower(*(leaves[at] for at in places))

@@ -83,7 +83,10 @@ class GpuFitMagic:
         parts = [node.func, *node.args, *(word.value for word in node.keywords)]
         names = [word.arg for word in node.keywords]
         if None in names or any(isinstance(one, ast.Starred) or _runs(one) for one in parts):
-            code = compile(ast.Expression(node), "<gpu_fit>", "eval")
+            try:
+                code = compile(ast.Expression(node), "<gpu_fit>", "eval")
+            except SyntaxError as error:  # `f(await x)`
+                raise FitError(f"{shortened(ast.unparse(node), 60)} cannot be called: {error.msg}.") from None
             return FunctionType(code, self._shell.user_ns), (), {}
         function, *given = (self._value(ast.unparse(one)) for one in parts)
         if not callable(function):

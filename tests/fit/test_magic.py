@@ -28,6 +28,7 @@ BAD = {
     "%gpu_fit model optimizer next(iter(loader))": "next(iter(loader)) calls a function: assign",
     "%gpu_fit model things['no']": "things['no'] raises KeyError",
     "%gpu_fit x(y)": "x is no function.",
+    "%gpu_fit train_step(await x)": "cannot be called: 'await' outside",
     "%gpu_fit exits(batch)": "The step raises SystemExit: 1, in line ",
     "%gpu_fit model optimizer batch --dtype int8": "--dtype is bfloat16, float16, float32 or float64",
     "%gpu_fit model optimizer batch --batch many": "--batch is a number of items, and not many.",
