@@ -96,11 +96,6 @@ class HeldInterrupts:
         self._waiting = 0
         self._is_open = False
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether one waits to be raised, or was raised."""
-        return bool(self._waiting)
-
     def check(self) -> None:
         """Raise what waits."""
         if self._waiting:

@@ -10,6 +10,8 @@ __all__ = ["PRIVATE", "private"]
 
 _NO_STEP = "%gpu_fit predicts no step of PyTorch, and says so"
 # Each name, as module:attribute; the versions that were seen to have it; and what happens without it.
+# Attributes of objects are not here: `storage._cdata`, `module._forward_hooks`, `fake.fake_device` and
+# `mode.fake_tensor_converter`. PyTorch 2.13 has them; without one, %gpu_fit ends with a line that names it.
 PRIVATE = {
     "torch._subclasses.fake_tensor:FakeTensorMode": ("2.13", _NO_STEP),
     "torch._subclasses.fake_tensor:FakeTensor": ("2.13", _NO_STEP),
@@ -17,6 +19,10 @@ PRIVATE = {
     "torch.utils._device:_device_constructors": (
         "2.13",
         "%gpu_fit fails under torch.set_default_device('cuda')",
+    ),
+    "torch.amp:GradScaler._maybe_opt_step": (
+        "2.13",
+        "%gpu_fit cannot predict a step with a GradScaler",
     ),
     "torch.nn:Module._wrapped_call_impl": ("2.13", "an out-of-memory error ends without a line for %gpu_fit"),
 }

@@ -110,6 +110,10 @@ def test_an_interrupt_changes_nothing(run: Runner) -> None:
     assert found["changed"] == []
 
 
+def test_other_threads_have_pytorch_as_it_is(run: Runner) -> None:
+    assert run("fit_steps.in_another_thread") == ["Parameter", "torch.float64", "cuda"]
+
+
 def test_the_user_s_code_is_interrupted_where_it_is(run: Runner) -> None:
     assert run("fit_steps.sleeping_is_interrupted") < 30
 

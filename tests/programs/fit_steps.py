@@ -4,6 +4,7 @@ import copy
 import functools
 import gc
 import os
+import queue
 import random
 import signal
 import threading
@@ -301,6 +302,24 @@ def interrupted_anywhere(times):
         ended.append(told["ended"])
         changed |= set(told["changed"])
     return {"ended": ended, "changed": sorted(changed)}
+
+
+def in_another_thread():
+    """Return what another thread has of PyTorch while a step is followed."""
+    found = queue.SimpleQueue()  # which cannot be copied
+
+    def other():
+        layer = nn.Linear(2, 2).to(torch.float64)
+        found.put([type(layer.weight).__name__, str(layer.weight.dtype), torch.autocast("cuda").device])
+
+    def step(x):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        return model(x).sum().backward()
+
+    gpu_magic.fit(step, x)
+    return found.get()
 
 
 def sleeping_is_interrupted():
