@@ -103,11 +103,14 @@ def test_what_cannot_be_predicted_names_the_line(run: Runner, function: str, why
         assert line in (PROGRAMS / "fit_steps.py").read_text().splitlines()[int(number[1]) - 1]
 
 
-def test_an_interrupt_changes_nothing(run: Runner) -> None:
-    found = run("fit_steps.interrupted_anywhere", 12)
-    assert set(found["ended"]) <= {"interrupted", "after", ""}
-    assert "interrupted" in found["ended"]
-    assert found["changed"] == []
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_an_interrupt_is_heard_and_changes_nothing(run: Runner, where: str) -> None:
+    found = run("fit_steps.interrupted_in", where)
+    assert (found["ended"], found["changed"]) == ("interrupted", [])
+
+
+def test_an_interrupt_at_any_moment_changes_nothing(run: Runner) -> None:
+    assert run("fit_steps.interrupted_anywhere", 12) == []
 
 
 def test_other_threads_have_pytorch_as_it_is(run: Runner) -> None:

@@ -18,7 +18,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import gpu_magic
-from gpu_magic.frameworks import private
 from gpu_magic.testing import simulate
 from tests.programs.fit_oracle import peak_of
 
@@ -192,11 +191,6 @@ def no_tensors(x):
     return len(x)
 
 
-def interrupted(batch):
-    loss_of(batch).backward()
-    raise KeyboardInterrupt
-
-
 def look():
     """Return all that must stay as it is."""
     return {
@@ -285,23 +279,38 @@ def starts_no_cuda():
     return len(asked)
 
 
+def interrupted_in(where):
+    """Interrupt a prediction in the user's code, or in a hook that the backward calls."""
+
+    def now(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def step(batch):
+        loss = loss_of(batch)
+        if where == "forward":
+            now()
+        elif where == "backward":
+            loss.register_hook(now)
+        update(loss)
+
+    return changed_by(lambda: gpu_magic.fit(step, batch))[1]
+
+
 def interrupted_anywhere(times):
-    """Interrupt predictions at moments that are spread over one."""
+    """Interrupt predictions at moments that are spread over one; return what has changed."""
     gpu_magic.fit(with_closure, batch)
     began = time.monotonic()
     gpu_magic.fit(with_closure, batch)
-    whole = time.monotonic() - began
-    ended, changed = [], set()
+    whole, changed = time.monotonic() - began, set()
     for turn in range(times):
         timer = threading.Timer(whole * turn / times, os.kill, (os.getpid(), signal.SIGINT))
         try:
             timer.start()
             _, told = changed_by(lambda: (gpu_magic.fit(with_closure, batch), time.sleep(2 * whole)))
         except KeyboardInterrupt:  # after it
-            told = {"ended": "after", "changed": []}
-        ended.append(told["ended"])
+            told = {"changed": []}
         changed |= set(told["changed"])
-    return {"ended": ended, "changed": sorted(changed)}
+    return sorted(changed)
 
 
 def in_another_thread():
@@ -437,9 +446,6 @@ def without(name):
         return str(gpu_magic.fit(model, optimizer, (x, y), nn.CrossEntropyLoss()).peak > 0)
     except gpu_magic.FitError as error:
         return str(error)
-
-
-PRIVATE = [*private.PRIVATE]
 
 
 def bad_input(case):
