@@ -95,10 +95,7 @@ WITHOUT_FRAMEWORKS = tuple(
     )
 )
 # Tests in these files that need a framework.
-WITH_PYTORCH = (
-    "tests/kernel/test_gpu_doctor.py::test_a_cpu_only_build_is_the_first_thing_that_is_said",
-    "tests/kernel/test_gpu_doctor.py::test_from_python_it_is_a_record_that_shows_itself",
-)
+WITH_PYTORCH = ("tests/kernel/test_gpu_doctor.py::test_a_cpu_only_build_is_the_first_thing_that_is_said",)
 
 
 def name_of(requirement: str) -> str:

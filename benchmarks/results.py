@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarks.host import describe, load
 from benchmarks.peers import LEFT_OUT
 from benchmarks.report import escape
-from gpu_magic.diagnosis.private import private_names, without_private
+from gpu_magic.doctor.diagnosis import private_names, without_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,7 +50,7 @@ class Section:
         lines = [f"## {self.topic}", f"Load average: {self.before} before, {self.after or '?'} after."]
         if self.reason:
             what = "Failed" if self.is_error else "Skipped"
-            lines.append(f"{what}: {escape(without_private(self.reason, private_names(os.environ)))}")
+            lines.append(f"{what}: {escape(without_private(self.reason, private_names()))}")
         return "\n\n".join([*lines, *(table.markdown() for table in self.tables)])
 
 

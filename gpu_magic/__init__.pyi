@@ -7,7 +7,6 @@ from gpu_magic.api.choosing import choose as choose
 from gpu_magic.api.choosing import gpus as gpus
 from gpu_magic.api.choosing import guard as guard
 from gpu_magic.api.choosing import panel as panel
-from gpu_magic.api.diagnosis import doctor as doctor
 from gpu_magic.api.placing import devices_of as devices_of
 from gpu_magic.api.placing import gpu_free as gpu_free
 from gpu_magic.api.placing import to_cpu as to_cpu
@@ -26,14 +25,15 @@ from gpu_magic.devices.model import MigInstance as MigInstance
 from gpu_magic.devices.status import GpuProcess as GpuProcess
 from gpu_magic.devices.status import GpuStatus as GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN as UNKNOWN
-from gpu_magic.diagnosis.finding import Finding as Finding
 from gpu_magic.display.choice import Choice as Choice
-from gpu_magic.display.diagnosis import Diagnosis as Diagnosis
 from gpu_magic.display.ended_process import EndedProcess as EndedProcess
 from gpu_magic.display.gpus import Gpus as Gpus
 from gpu_magic.display.memory import Devices as Devices
 from gpu_magic.display.memory import Freed as Freed
 from gpu_magic.display.own_processes import OwnProcesses as OwnProcesses
+from gpu_magic.doctor.diagnosis import Diagnosis as Diagnosis
+from gpu_magic.doctor.diagnosis import doctor as doctor
+from gpu_magic.doctor.facts import Finding as Finding
 from gpu_magic.engines.cluster import Cluster as Cluster
 from gpu_magic.engines.engine import Engine as Engine
 from gpu_magic.errors import BindingError as BindingError

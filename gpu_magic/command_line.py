@@ -209,9 +209,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _doctor(options: argparse.Namespace) -> int:
     """Say what is wrong; the exit status is 1 where something is."""
-    from gpu_magic.api.diagnosis import doctor_in
+    from gpu_magic.doctor.diagnosis import diagnose
 
-    found = doctor_in("shell")
+    found = diagnose("shell")
     as_json = options.as_json or options.json
     shown = json.dumps(found.to_dict(), indent=2) if as_json else found.report() if options.report else found
     print(shown, flush=True)

@@ -40,7 +40,6 @@ ROOMS = [
     "placement",
     "moving",
     "usage",
-    "diagnosis",
     # what users do: each of these has its own function, texts and magic, and comes in place of rooms here
     "objects",
     "move",

@@ -43,7 +43,7 @@ MAGICS = {
     "gpu_free": (("line",), "magics.gpu_free", "GpuFreeMagic"),
     "gpu_fit": (("line",), "fit.magic", "GpuFitMagic"),
     "gpu_panel": (("line",), "magics.gpu_panel", "GpuPanelMagic"),
-    "gpu_doctor": (("line",), "magics.gpu_doctor", "GpuDoctorMagic"),
+    "gpu_doctor": (("line",), "doctor.magic", "GpuDoctorMagic"),
     "gpu_launch": (("line", "cell"), "magics.gpu_launch", "GpuLaunchMagic"),
     "gpu_tasks": (("line",), "magics.gpu_tasks", "GpuTasksMagic"),
     "gpu_cluster": (("line",), "magics.gpu_cluster", "GpuClusterMagic"),

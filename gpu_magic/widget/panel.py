@@ -9,11 +9,11 @@ import anywidget
 import traitlets
 from IPython.core.getipython import get_ipython
 
-from gpu_magic.diagnosis.front_end import Missing, missing_there, read_front_end
 from gpu_magic.display.fallback import display_with_fallback
 from gpu_magic.display.table import as_html, as_text
 from gpu_magic.log import logger
 from gpu_magic.process.environment import launch_environment
+from gpu_magic.process.front_end import Missing, missing_there, read_front_end
 from gpu_magic.text import printable
 from gpu_magic.widget.front_end import script, style
 from gpu_magic.widget.kernel_messages import to_json
@@ -75,11 +75,9 @@ class Panel(anywidget.AnyWidget):
 
     def _missing(self) -> Missing | None:
         """Return what the Jupyter server lacks to show it; None where pages answer, or nothing is known."""
-        panels, has_answered = self.state.pages()
-        if has_answered:
-            return None
-        front = read_front_end(launch_environment(), panels, has_answered=False)
-        return missing_there(front, anywidget.__version__)
+        _, has_answered = self.state.pages()
+        front = read_front_end(launch_environment())
+        return None if has_answered else missing_there(front, anywidget.__version__)
 
     def close_if_left(self, shell: Any) -> None:
         """Close it where a later run of its cell has shown another one, unless something holds it."""

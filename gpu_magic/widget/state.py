@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError, GpuMagicError
 from gpu_magic.interrupts import unasked
+from gpu_magic.process.front_end import tell_pages
 from gpu_magic.process.sampler import Sampler
 from gpu_magic.restart import restart
 from gpu_magic.widget.broadcast import Broadcast
@@ -266,4 +267,5 @@ def panel_state() -> PanelState:
     global _state  # noqa: PLW0603 - as there is one session
     if _state is None:
         _state = PanelState()
+        tell_pages(_state.pages)
     return _state

@@ -18,16 +18,14 @@ from gpu_magic.devices.claim import Claim
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.devices.status import GpuProcess, GpuStatus
-from gpu_magic.diagnosis.diagnose import Findings
-from gpu_magic.diagnosis.facts import Build, DeviceFile, Facts, FrontEnd, Kernel, Packages, System
-from gpu_magic.diagnosis.finding import Finding
-from gpu_magic.display.diagnosis import Diagnosis
 from gpu_magic.display.engines import EngineTable
 from gpu_magic.display.fallback import display_with_fallback
 from gpu_magic.display.gpus import Gpus
 from gpu_magic.display.own_processes import OwnProcesses
 from gpu_magic.display.rank_folds import RankFolds
 from gpu_magic.display.refusal import RefusalBlock
+from gpu_magic.doctor.diagnosis import Diagnosis
+from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Finding, Kernel, Packages, System
 from gpu_magic.engines.engine import Engine
 from gpu_magic.engines.status import EngineStatus
 from gpu_magic.fit.fit import Fit
@@ -91,7 +89,7 @@ def usage(code: str = "train()", problem: str = "", **of_gpu: Any) -> CellUsage:
 
 
 def doctor(*findings: Finding, **facts: Any) -> Diagnosis:
-    return Diagnosis.of(Findings(findings, Facts(**facts)))
+    return Diagnosis(findings, Facts(**facts))
 
 
 def doctor_of_kernel(**more: Any) -> Diagnosis:
@@ -182,16 +180,14 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "what mends a finding": lambda text, _: doctor(Finding("wrong", "driver", "what", "", f"rm a\n{text}")),
     "the doctor's GPU": lambda text, _: doctor(machine=Inventory((gpu(text),))),
     "the doctor's driver": lambda text, _: doctor(machine=Inventory((gpu(),), text)),
-    "the doctor's framework": lambda text, _: doctor(packages=Packages((Build(text, "torch", "2"),))),
-    "the doctor's version": lambda text, _: doctor(packages=Packages((Build("JAX", "jax", text),))),
+    "the doctor's framework": lambda text, _: doctor(packages=Packages((Build(text, "2"),))),
+    "the doctor's version": lambda text, _: doctor(packages=Packages((Build("JAX", text),))),
     "the doctor's mask": lambda text, _: doctor_of_kernel(variables=Variables(mask=text)),
     "the doctor's devices": lambda text, _: doctor_of_kernel(seen=(text,)),
     "the doctor's container": lambda text, _: doctor(system=System(container=text)),
     "the doctor's capabilities": lambda text, _: doctor(system=System(capabilities=text)),
     "the doctor's device files": lambda text, _: doctor(system=System(devices=(DeviceFile(f"/dev/{text}"),))),
-    "the doctor's Jupyter server": lambda text, _: doctor(
-        packages=Packages(), front_end=FrontEnd(is_known=True, anywidget=text)
-    ),
+    "the doctor's packages": lambda text, _: doctor(packages=Packages(versions={"ipython": text})),
     "why a choice came too late": lambda text, _: RefusalBlock(text),
     "a part of a step": lambda text, _: fit(part=text),
     "the GPU that a step fits on": lambda text, _: fit(label=text),
@@ -274,6 +270,6 @@ def test_what_makes_html_is_in_the_table(shell: InteractiveShell, tmp_path: Path
                 classes.add(node.name)
     shown = {type(place(HARMLESS, tmp_path)).__name__ for place in PLACES.values()}
     assert classes == shown - {"str"}
-    names = "diagnosis engines fallback own_processes rank_folds refusal table"
-    whole = {"text.py", "fit/fit.py", "measure/record.py"}
+    names = "engines fallback own_processes rank_folds refusal table"
+    whole = {"text.py", "doctor/diagnosis.py", "fit/fit.py", "measure/record.py"}
     assert modules == whole | {f"display/{name}.py" for name in names.split()}

@@ -19,12 +19,14 @@ README = ROOT / "README.md"
 TEXTS = sorted({*pages(), *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md")})
 # Other sites that pages and messages send people to. Whether their pages are there, CI looks up (lychee).
 SITES = {
+    "docs.cupy.dev",
+    "docs.jax.dev",
     "docs.nvidia.com",
     "download.pytorch.org",
-    "pypi.jetson-ai-lab.io",
+    "pytorch.org",
     "rocm.docs.amd.com",
     "semver.org",
-    "www.nvidia.com",
+    "www.tensorflow.org",
 }
 
 

@@ -45,7 +45,7 @@ def test_it_loads_what_watches_and_nothing_else(fresh: Fresh) -> None:
         ("%to_cpu", "Move variables to the CPU", "magics/to_gpu.py"),
         ("%gpu_free", "Give GPU memory back", "magics/gpu_free.py"),
         ("%gpu_panel", "live panel", "magics/gpu_panel.py"),
-        ("%gpu_doctor", "and the commands that fix it", "magics/gpu_doctor.py"),
+        ("%gpu_doctor", "and the commands that fix it", "doctor/magic.py"),
     ],
 )
 def test_help_is_the_magic_s_own(

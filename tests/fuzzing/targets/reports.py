@@ -11,7 +11,7 @@ import gpu_magic
 from gpu_magic.devices.kernel_module import list_gpus
 from gpu_magic.devices.simulated import ensure, leave
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.diagnosis.private import without_private
+from gpu_magic.doctor.diagnosis import without_private
 from gpu_magic.errors import GpuMagicError, SimulationError
 from gpu_magic.frameworks.out_of_memory import wanted_in
 from gpu_magic.process.session import current

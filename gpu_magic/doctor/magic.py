@@ -1,4 +1,4 @@
-"""`%gpu_doctor`: what is wrong with the GPU set-up of this kernel, and the command that mends each."""
+"""`%gpu_doctor`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from gpu_magic.api.diagnosis import doctor
+from gpu_magic.doctor.diagnosis import doctor
 from gpu_magic.magics.arguments import read, refusal
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ class GpuDoctorMagic:
         %gpu_doctor --report   text to paste into an issue: without names and paths, with shortened UUIDs
         %gpu_doctor --json     the same with all that was read, for programs
 
-        It looks at the driver and its libraries, the CUDA of each framework's build, CUDA_VISIBLE_DEVICES,
-        what has started CUDA here, device files and their permissions, the container, WSL, Jetson, MIG, MPS,
-        compute modes, one's own processes on GPUs, and the panel's packages. Nothing is changed, no framework
-        is imported, and CUDA is not started.
+        It checks the driver and its libraries, the CUDA of each framework's build, CUDA_VISIBLE_DEVICES, what
+        has started CUDA here, device files and their permissions, the container, MIG, compute modes, your
+        other processes on GPUs, and the panel's packages. It changes nothing, imports no framework, and does
+        not start CUDA.
         """
         options = read("%gpu_doctor", line)
         if options.request:

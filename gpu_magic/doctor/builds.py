@@ -1,0 +1,213 @@
+"""The frameworks as they are installed, the CUDA that each was built for, and what installs one that fits.
+
+Nothing is imported. Sources:
+
+- PyTorch: torch/version.py has `cuda = '12.6'`, and None in a CPU-only build; also `hip` and `xpu`.
+- TensorFlow: tensorflow/python/platform/build_info.py has `is_cuda_build` and `cuda_version`.
+- JAX: jaxlib alone is CPU-only. jax-cuda12-plugin and jax-cuda13-plugin bring CUDA, and JAX leaves them out
+  unless their version is jaxlib's (jaxlib 0.10, plugin_support.py, `check_plugin_version`).
+- NVIDIA, "CUDA Compatibility": a driver runs what was built for its major version of CUDA or an older one.
+- CUDA Features Archive: CUDA 13 has code for compute capability 7.5 and up; 12.8 is the first for Blackwell.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from importlib.machinery import PathFinder
+from importlib.metadata import Distribution, DistributionFinder
+from pathlib import Path
+from shlex import quote
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.doctor.facts import Build
+from gpu_magic.doctor.system import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_magic.doctor.facts import Facts
+
+__all__ = ["fitting_build", "has_code", "installed", "loaded_version", "major", "pip", "read_builds"]
+
+# What pip installs for a major version of CUDA, and the framework's own page that has it.
+_INDEX = "https://download.pytorch.org/whl/{index}"
+_INSTALLS = {
+    "PyTorch": (f"{{names}} --index-url {_INDEX}", "https://pytorch.org/get-started/locally"),
+    "TensorFlow": ('"tensorflow[and-cuda]"', "https://www.tensorflow.org/install/pip"),
+    "JAX": ('-U "jax[cuda{cuda}]"', "https://docs.jax.dev/en/latest/installation.html"),
+    "CuPy": ("cupy-cuda{cuda}x", "https://docs.cupy.dev/en/stable/install.html"),
+}
+_LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/local/cuda/lib64")
+_MOST_OF_LIST = 1 << 22  # bytes of a list of libraries, which can have some thousand
+_NEWEST = 13  # of the major versions that frameworks have builds for; the one before is the oldest
+_BLACKWELL, _TURING = (10, 0), (7, 5)  # compute capabilities
+
+
+def read_builds(places: Sequence[str], root: Path = Path("/"), library_path: str = "") -> tuple[Build, ...]:
+    """Return the frameworks in some folders of `sys.path`; `library_path` is LD_LIBRARY_PATH."""
+    found = (_torch(places), _tensorflow(places, root, library_path), _jax(places), _cupy(places))
+    return tuple(build for build in found if build is not None)
+
+
+def installed(names: Sequence[str], places: Sequence[str]) -> dict[str, Distribution]:
+    """Return the distribution that is found first for each of some names, of those that are installed."""
+    found: dict[str, Distribution] = {}
+    for name in names:
+        context = DistributionFinder.Context(name=name, path=list(places))
+        for one in Distribution.discover(context=context):
+            if _version(one):  # what an interrupted installation has left has none
+                found.setdefault(name, one)
+    return found
+
+
+def _text_in(module: str, path: str, places: Sequence[str]) -> str:
+    """Return a file of the package that Python would import; empty if there is none."""
+    spec = PathFinder.find_spec(module, list(places))
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((text_of(Path(folder) / path) for folder in folders), "")
+
+
+def _build(
+    framework: str, found: dict[str, Distribution], built_for: str | Unknown, runtime: str = ""
+) -> Build:
+    first = next(iter(found.values()), None)
+    module = "torch" if framework == "PyTorch" else framework.lower()
+    try:
+        installer = (first and first.read_text("INSTALLER")) or ""
+    except (OSError, ValueError):  # it can hold anything
+        installer = ""
+    return Build(
+        framework,
+        _version(first),
+        built_for,
+        runtime,
+        loaded_version(module),
+        installer.strip().lower() or "pip",
+        distributions=tuple(found),
+    )
+
+
+def _torch(places: Sequence[str]) -> Build | None:
+    # `cuda: Optional[str] = '12.6'`, or None, which has no quotes
+    line = r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['\"](.*?)['\"]\s*$"
+    stated = dict(re.findall(line, _text_in("torch", "version.py", places), re.MULTILINE))
+    if "__version__" not in stated:
+        return None  # a folder of the user's that is called so
+    kinds = {"cuda": "CUDA", "hip": "ROCm", "xpu": "Intel's GPUs (XPU)"}
+    kind = next((kind for kind in kinds if stated.get(kind)), "")
+    found = installed(("torch", "torchvision", "torchaudio"), places)  # a build of these is for one of torch
+    return replace(
+        _build("PyTorch", found, kinds.get(kind, "CPU"), "" if kind == "xpu" else stated.get(kind, "")),
+        version=stated["__version__"],
+    )
+
+
+def _tensorflow(places: Sequence[str], root: Path, library_path: str) -> Build | None:
+    found = installed(("tensorflow", "tensorflow-cpu", "tensorflow-rocm"), places)
+    if not found:
+        return None
+    info = _text_in("tensorflow", "python/platform/build_info.py", places)
+    stated = dict(re.findall(r"\('(\w+)', '?(\w[\w.]*)'?\)", info))
+    kinds = {"is_cuda_build": "CUDA", "is_rocm_build": "ROCm"}
+    kind = next((kind for name, kind in kinds.items() if stated.get(name) == "True"), "CPU")
+    cuda = stated.get("cuda_version", "") if kind == "CUDA" else ""
+    build = _build("TensorFlow", found, kind if stated or "tensorflow-cpu" in found else UNKNOWN, cuda)
+    # It does not bring cuDNN. The system can have it, a cluster's module, a conda environment or pip.
+    named = (*_LIBRARIES, *library_path.split(":"), f"{sys.prefix}/lib")
+    lists = (root / "etc/ld.so.cache", root / "proc/self/maps")
+    if (
+        not cuda
+        or installed([f"nvidia-cudnn-cu{major(cuda)}"], places)
+        or any(next((root / one.lstrip("/")).glob("libcudnn.so*"), None) for one in named if one)
+        or any("libcudnn.so" in text_of(one, _MOST_OF_LIST) for one in lists)
+    ):
+        return build
+    return replace(build, lacks="CUDA's libraries (cuDNN), which it looks for and does not bring")
+
+
+def _jax(places: Sequence[str]) -> Build | None:
+    found = installed(("jax", "jaxlib"), places)
+    if "jax" not in found:
+        return None
+    names = [f"jax-cuda{cuda}-{part}" for cuda in (13, 12) for part in ("plugin", "pjrt")]
+    parts = installed(names, places)
+    has_rocm = installed(("jax-rocm7-plugin", "jax-rocm60-plugin"), places)
+    build = replace(
+        _build("JAX", found, "CUDA" if parts else "ROCm" if has_rocm else "CPU"),
+        runtime="".join(re.findall(r"\d+", next(iter(parts), ""))),
+        distributions=tuple(parts),
+    )
+    if build.built_for == "CPU" and build.installer == "conda":  # its jaxlib can have CUDA in it
+        return replace(build, built_for=UNKNOWN)
+    its = _version(found.get("jaxlib"))
+    for name in parts:
+        if name.endswith("plugin") and (mine := _version(parts[name])) != its:
+            why = f"{name} is {mine}, jaxlib {its}, and JAX leaves it out"
+            return replace(build, lacks=f"a plug-in of jaxlib's version: {why}")
+    return build
+
+
+def _cupy(places: Sequence[str]) -> Build | None:
+    kinds = ["cuda13x", "cuda12x", "cuda11x", "rocm-7-0", "rocm-6-0", "rocm-5-0"]
+    found = installed([*(f"cupy-{kind}" for kind in kinds), "cupy"], places)
+    name = next(iter(found), "")
+    kind = "CUDA" if "cuda" in name else "ROCm" if "rocm" in name else UNKNOWN
+    return _build("CuPy", found, kind, "".join(re.findall(r"\d+", name)[:1])) if found else None
+
+
+def loaded_version(module: str) -> str:
+    """Return the version of a module that is imported; empty if it is not, or does not tell."""
+    found = sys.modules.get(module)
+    if not isinstance(found, ModuleType):  # anything can take its place
+        return ""
+    # A module can be one that loads itself when it is asked for something: this runs no code of it.
+    return str(ModuleType.__getattribute__(found, "__dict__").get("__version__") or "")
+
+
+def _version(found: Distribution | None) -> str:
+    try:
+        return str(found.version or "") if found else ""
+    except Exception:  # noqa: BLE001 - its METADATA can be missing, or anything
+        return ""
+
+
+def major(version: str) -> int:
+    """Return the first number of a version of CUDA; 0 for none."""
+    return int(re.match(r"\d*", version)[0] or 0)  # type: ignore[index] # it fits any text
+
+
+def has_code(cuda: str, capability: tuple[int, int]) -> bool:
+    """Return whether what was built for a version of CUDA can have code for a GPU."""
+    is_older = re.match(r"(\d|1[01])(\D|$)|12\.[0-7](\D|$)", cuda)  # than 12.8
+    return capability < _BLACKWELL if is_older else major(cuda) < _NEWEST or capability >= _TURING
+
+
+def fitting_build(build: Build, facts: Facts) -> str:
+    """Return what installs a build that can use this machine's NVIDIA GPUs: lines, or the page that tells."""
+    capabilities = [gpu.speed.capability for gpu in facts.nvidia_gpus if gpu.speed is not UNKNOWN]
+    install, page = _INSTALLS[build.framework]
+    newest = _NEWEST if all(one >= _TURING for one in capabilities) else _NEWEST - 1
+    cuda = min(major(facts.driver_cuda), newest)
+    if cuda < _NEWEST - 1 or build.installer == "conda":  # or the driver is not known
+        return page
+    # The last part of PyTorch's address is CUDA 13.0, 12.8 or 12.6.
+    of_12 = "cu128" if max(capabilities, default=()) >= _BLACKWELL else "cu126"
+    index = "cu130" if cuda == _NEWEST else of_12
+    words = install.format(names=" ".join(build.distributions) or "torch", index=index, cuda=cuda)
+    # Of what stays, pip replaces nothing, and has the same files; but JAX's plug-in for this CUDA is right.
+    stay = [name for name in build.distributions if not name.startswith(f"jax-cuda{cuda}-")]
+    stay = [] if stay in ([words], ["tensorflow"]) else stay
+    lines = [f"uninstall -y {' '.join(stay)}"] * bool(stay) + [f"install {words}"]
+    return "\n".join(pip(line, facts, build.installer) for line in lines)
+
+
+def pip(words: str, facts: Facts, installer: str = "pip") -> str:
+    """Return a command of pip's for this Python, and not for another one's."""
+    if installer == "uv":
+        words = words.replace("uninstall -y", "uninstall")
+        return f"{'!' * facts.is_ipython}uv pip {words} --python {quote(sys.executable)}"
+    return f"{'%' if facts.is_ipython else 'python -m '}pip {words}"

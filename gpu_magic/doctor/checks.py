@@ -1,0 +1,445 @@
+"""The checks: each is a function of the facts that yields findings, and an entry in `CHECKS` at the end."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.nvml import HUNG_DRIVER, NO_GPU
+from gpu_magic.devices.nvml_calls import NO_LIBRARY, NOT_LOADED, OUTDATED, REFUSED
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.doctor.builds import fitting_build, has_code, major, pip
+from gpu_magic.doctor.facts import Finding
+from gpu_magic.errors import ChoiceError
+from gpu_magic.process.front_end import missing_there
+from gpu_magic.process.own_processes import devices_with_processes
+from gpu_magic.process.state import State
+from gpu_magic.selection.find import find
+from gpu_magic.selection.mask import PCI
+from gpu_magic.selection.seen import in_force, read_visible
+from gpu_magic.selection.variables import show
+from gpu_magic.selection.visible import HIP, MASK, ROCR, Variables
+from gpu_magic.text import age_text, bytes_text, listed, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Device, Gpu
+    from gpu_magic.devices.status import GpuProcess
+    from gpu_magic.doctor.facts import Build, Facts, Kernel, Severity
+
+__all__ = ["CHECKS"]
+
+_REBOOT, _OPEN = "sudo reboot", "sudo chmod a+rw /dev/nvidia*"
+_GUIDE = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide"
+# How a container is started with GPUs, with all parts of the driver, and again.
+_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+_DOCKER = ("docker run --gpus all …", f"docker run --gpus all -e {_CAPABILITIES} …", "docker restart …")
+_PODMAN = "podman run --device nvidia.com/gpu=all"
+_KUBERNETES = "env: [{name: NVIDIA_DRIVER_CAPABILITIES, value: compute,utility}]"
+_CONTAINERS = {
+    "podman": (f"{_PODMAN} …", f"{_PODMAN} -e {_CAPABILITIES} …", "podman restart …"),
+    "apptainer": ("apptainer exec --nv …",) * 3,
+    "kubernetes": ("resources: {limits: {nvidia.com/gpu: 1}}", _KUBERNETES, "kubectl delete pod …"),
+}
+
+
+def check_device_files(facts: Facts) -> Iterator[Finding]:
+    where, wrong = facts.where, partial(Finding, "wrong", "device files")
+    paths = {file.path for file in where.devices}
+    closed = [file.path for file in where.devices if file.is_closed]
+    if any(file.error == "EPERM" and not file.is_closed for file in where.devices):
+        what = "The system refuses NVIDIA's device files, though their permissions are open (EPERM)."
+        # `systemctl daemon-reload` on the host does that: nvidia-docker #1730.
+        again = _CONTAINERS.get(where.container, _DOCKER)[2] if where.container else ""
+        meaning = "This container has lost its GPUs. On its host:" if again else "A job may have no GPU."
+        yield wrong(what, meaning, again)
+    elif closed:
+        shown = [closed[0], f"{len(closed) - 1} more device files"] if closed[3:] else closed
+        what = f"This user may not open {listed(shown)}."
+        if {file.path for file in where.devices if file.is_of_gpu} > set(closed):
+            meaning = "A scheduler closes those of GPUs that others were given. CUDA leaves these GPUs out."
+            yield Finding("worth knowing", "device files", what, meaning)
+        else:
+            meaning = "CUDA sees no GPU. Unless a scheduler has closed them, an administrator can open them:"
+            yield wrong(what, meaning, _OPEN)
+    if "/dev/nvidiactl" in paths and not (where.makes_devices or "/dev/nvidia-uvm" in paths):
+        what = "/dev/nvidia-uvm is missing, and CUDA does not start without it."
+        meaning = 'CUDA says "unknown error" (999) though nvidia-smi works.'
+        yield wrong(what, f"{meaning} {facts.on_host}".rstrip(), "sudo nvidia-modprobe -c 0 -u")
+
+
+def check_driver(facts: Facts) -> Iterator[Finding]:
+    machine, where, packages = facts.machine, facts.where, facts.packages
+    wrong = partial(Finding, "wrong", "driver")
+    if machine is UNKNOWN or machine.simulated:
+        return
+    if packages is not UNKNOWN and packages.binding_problem:
+        what = "Another package of the name pynvml hides NVIDIA's nvidia-ml-py: no GPU can be read."
+        lines = ("uninstall -y pynvml", "install --force-reinstall nvidia-ml-py")
+        yield wrong(what, f"Then {facts.restart}.", "\n".join(pip(line, facts) for line in lines))
+        return
+    with_all = _CONTAINERS.get(where.container, _DOCKER)[1]
+    given = {one.strip() for one in (where.capabilities or "").split(",")} - {""}
+    # CDI and Apptainer do not read the variable: there the library tells.
+    if where.container and given and not given & {"compute", "all"} and not where.has_cuda:
+        what = f"This container has no CUDA driver: NVIDIA_DRIVER_CAPABILITIES={where.capabilities}."
+        yield wrong(what, 'The capability "compute" brings CUDA, and "utility" brings nvidia-smi.', with_all)
+    if machine.gpus and machine.limitation and "amd" not in machine.vendors:
+        meaning = 'CUDA works without it. In a container the driver capability "utility" brings it.'
+        what = f"{machine.limitation.partition(': ')[0]}."
+        yield Finding("worth knowing", "driver", what, meaning, with_all)
+    elif not machine.gpus and machine.problem:
+        yield from _no_gpu(machine.problem, facts)
+
+
+def _no_gpu(problem: str, facts: Facts) -> Iterator[Finding]:
+    """Yield why no GPU can be read."""
+    where, wrong = facts.where, partial(Finding, "wrong", "driver")
+    with_gpus, _, again = _CONTAINERS.get(where.container, _DOCKER)
+    menus = {
+        "Colab": "Runtime > Change runtime type > T4 GPU",
+        "Kaggle": "Settings > Accelerator > GPU T4 x2",
+    }
+    mends = {
+        OUTDATED: _REBOOT,
+        HUNG_DRIVER: _REBOOT,
+        NOT_LOADED: "sudo modprobe nvidia",
+        NO_GPU: "srun --gres=gpu:1 …",
+        REFUSED: _OPEN,
+    }
+    mend = next((mend for text, mend in mends.items() if text in problem), "")
+    if where.kind in menus and not where.devices:
+        yield wrong(f"{where.kind} has given this notebook no GPU.", mend=menus[where.kind])
+    elif NO_LIBRARY in problem:
+        what, meaning, mend = _no_library(facts)
+        amd = problem.replace(NO_LIBRARY, "").strip()  # why there is none of AMD's
+        yield wrong(what, f"{amd} {meaning}".strip(), mend)
+    elif OUTDATED in problem and where.container not in ("", "apptainer"):  # Apptainer's are the host's
+        what = "This container has the driver's libraries of another version than its host's kernel module."
+        yield wrong(
+            what, "If nvidia-smi also fails on the host, reboot the host. Else, from the host:", again
+        )
+    elif NO_GPU in problem and where.container:
+        yield wrong("The NVIDIA driver is there, and this container was started without GPUs.", "", with_gpus)
+    elif not any(file.is_closed or file.error == "EPERM" for file in where.devices if not file.is_of_gpu):
+        yield wrong(problem, facts.on_host if mend else "", mend)  # else `check_device_files` tells
+
+
+def _no_library(facts: Facts) -> Sequence[str]:
+    """Return why NVML is not here, what follows, and what mends it."""
+    where = facts.where
+    with_gpus, with_all, _ = _CONTAINERS.get(where.container, _DOCKER)
+    has_files = any(file.is_of_gpu for file in where.devices)
+    has_gpu = bool(where.module) or where.has_nvidia
+    if where.kind == "WSL":
+        page = "https://docs.nvidia.com/cuda/wsl-user-guide"
+        return "This WSL has no NVIDIA driver.", "Install it in Windows, and never in Linux:", page
+    if where.kind == "Jetson":
+        return "This Jetson board has no NVML: its GPU is not shown.", "CUDA may work. See tegrastats.", ""
+    if where.container and has_files:
+        what = "This container has device files of GPUs, and no NVML (libnvidia-ml.so.1)."
+        return what, 'The driver capability "utility" brings NVML, and "compute" brings CUDA.', with_all
+    if where.container:
+        host = "Its host has some." if has_gpu else "Whether its host has some is not known."
+        return "This container was started without GPUs.", host, with_gpus
+    if has_gpu:
+        loaded = f" (kernel module {where.module})" if where.module else ""
+        return f"This machine has an NVIDIA GPU, and no libraries of its driver{loaded}.", "", _GUIDE
+    seen = " that can be seen" * (where.pci_gpus is UNKNOWN)
+    what = f"This machine has no NVIDIA GPU{seen}, and no NVIDIA driver."
+    try_it = "GPU_MAGIC_SIMULATE=8xA100-80GB simulates some."
+    return what, f"On a cluster, a job on a node with GPUs has them. {try_it}", ""
+
+
+def check_gpus(facts: Facts) -> Iterator[Finding]:
+    seen = UNKNOWN if facts.kernel is UNKNOWN else facts.kernel.seen
+    for gpu in facts.nvidia_gpus:
+        found = _of_gpu(gpu, facts)
+        if found and seen is not UNKNOWN and seen != () and gpu.label not in seen:
+            yield Finding("worth knowing", "GPUs", found.what, "This process does not see it.")
+        elif found:
+            yield found
+
+
+def _of_gpu(gpu: Gpu, facts: Facts) -> Finding | None:
+    """Return why a GPU can't be used: it is lost, prohibited, taken, or split into nothing."""
+    wrong, gpus = partial(Finding, "wrong", "GPUs"), facts.nvidia_gpus
+    set_default = f"sudo nvidia-smi -i {gpu.index} -c DEFAULT"
+    if gpu.problem:
+        if all(one.problem for one in gpus):
+            return wrong(f"{gpu.label} is {gpu.problem}.", facts.on_host, _REBOOT)
+        mend = _choose_meant(facts)
+        meaning = (
+            "While it is visible, CUDA may not start, or may count the other GPUs differently. A reboot or "
+            f"nvidia-smi --gpu-reset brings a lost GPU back.{' Until then, without it:' * bool(mend)}"
+        )
+        return wrong(f"{gpu.label} is {gpu.problem}.", meaning, mend)
+    mode = f"{gpu.label} is in compute mode {gpu.compute_mode}"
+    if gpu.is_prohibited:
+        return wrong(f"{mode}: no process can use CUDA on it.", mend=set_default)
+    if gpu.is_split and not gpu.mig:
+        what = f"{gpu.label} is in MIG mode and has no MIG instance: CUDA can't use it."
+        mend = f"sudo nvidia-smi mig -i {gpu.index} -cgi 0 -C"
+        return wrong(what, "An administrator makes instances. The whole GPU as one:", mend)
+    if not gpu.is_taken:
+        return None
+    what = f"{mode}, and another process has it: CUDA can't use it now."
+    if gpus[1:]:
+        return Finding("worth knowing", "GPUs", what, mend=_choose(facts, "auto"))
+    return wrong(what, mend=set_default)
+
+
+def check_visible_devices(facts: Facts) -> Iterator[Finding]:
+    kernel, machine = facts.kernel, facts.machine
+    if kernel is UNKNOWN or machine is UNKNOWN:
+        return
+    variables, is_frozen = kernel.variables, kernel.guard.state is State.FROZEN
+    name, value = MASK, variables.mask
+    if machine.vendors == ("amd",) and variables.rocr == "":  # see `selection.hip`
+        name, value = ROCR, ""
+    elif machine.vendors == ("amd",) and (variables.hip or value is None):
+        name, value = HIP, variables.hip
+    # `check_cuda` tells of what CUDA has read, and `check_gpus` how to leave out a lost GPU.
+    is_hidden = is_frozen and kernel.guard.is_known and not kernel.guard.devices
+    is_lost = any(gpu.problem for gpu in machine.gpus)
+    for note in kernel.notes:
+        if note.startswith("As this process was started: "):
+            yield Finding("worth knowing", name, note, "A later choice has taken its place.")
+        elif not (is_hidden and "has read" in note) and not (is_lost and "not answer" in note):
+            is_wrong = kernel.seen is not UNKNOWN and not ("MIG instance" in note and kernel.seen)
+            # The last sentence of the one about quotes is a command, too.
+            what, mend = note.partition(" %env takes no quotes")[0], _choose_meant(facts)
+            meaning = "" if mend else "This process was started so. Only those who start it can change that."
+            yield Finding("wrong" if is_wrong else "worth knowing", name, what, meaning, mend)
+    if kernel.seen == () and not kernel.notes and not is_frozen:
+        shown = f"{name}={shortened(value or '', 60)}" if (value or "").strip() else f"{name} is empty"
+        what = f"{shown}: {'ROCm' if machine.vendors == ('amd',) else 'CUDA'} sees no GPU."
+        has_changed = kernel.launched.named((name,))[name] != value
+        yield _hidden(name, what, kernel, facts, has_changed=has_changed)
+
+
+def _hidden(name: str, what: str, kernel: Kernel, facts: Facts, *, has_changed: bool) -> Finding:
+    """Return the finding of a variable that hides all GPUs, by who has set it."""
+    wrong, aside = (partial(Finding, severity, name, what) for severity in ("wrong", "worth knowing"))
+    jobs = {"Slurm": "#SBATCH --gres=gpu:1", "LSF": '#BSUB -gpu "num=1"', "PBS": "#PBS -l select=1:ngpus=1"}
+    asked = next((how for by, how in jobs.items() if kernel.given_by.startswith(by)), "")
+    if facts.machine is UNKNOWN or facts.machine.problem:  # none can be chosen
+        return aside("It will hide GPUs also once they can be read.")
+    if kernel.chose_none:
+        return aside("You have chosen so.", _choose(facts, "reset"))
+    if has_changed:
+        return wrong("A cell has set it, or a module.", _choose(facts, "reset"))
+    if asked:
+        return wrong(f"{kernel.given_by} was given none. A job asks for one by:", asked)
+    if not kernel.can_force:
+        return wrong("This process was started so, and an administrator has forbidden --force.")
+    return wrong("This process was started so.", _choose(facts, "all", force=kernel.program != "shell"))
+
+
+def _choose(facts: Facts, what: str | tuple[Device, ...], *, force: bool = False) -> str:
+    """Return how GPUs, all of one vendor, are chosen here: `%gpus auto`, `gpu_magic.choose('2,0')`."""
+    wish = what if isinstance(what, str) else ",".join(device.number_text for device in what)
+    if what == "all" and facts.machine is not UNKNOWN and all(gpu.is_split for gpu in facts.machine.gpus):
+        wish = "auto"  # one process can use one MIG instance
+    if facts.is_ipython:
+        is_too_late = facts.kernel is not UNKNOWN and not facts.kernel.guard.can_change
+        is_restart = is_too_late and facts.program == "kernel"
+        return f"%gpus {wish}{' --force' * force}{' --restart' * is_restart}"
+    if facts.program == "python":
+        return f"gpu_magic.choose({wish!r}{', force=True' * force})"
+    if isinstance(what, str) or facts.machine is UNKNOWN:  # in a shell each wish is to hide none
+        return f"unset {MASK} {HIP} {ROCR}"
+    values = show(what, PCI, facts.machine, Variables(), by=None, given="unset")
+    return f"export {' '.join(f'{name}={value}' for name, value in values.items() if value is not None)}"
+
+
+def _choose_meant(facts: Facts) -> str:
+    """Return how those GPUs are chosen that variables seem to mean; "auto" if that is not clear.
+
+    It is empty if they may not be taken: a process that was started with others needs `--force`, which an
+    administrator can forbid, and which takes GPUs that a scheduler has given to others.
+    """
+    kernel, machine = facts.kernel, facts.machine
+    if kernel is UNKNOWN or machine is UNKNOWN:
+        return _choose(facts, "auto")
+    mask, is_lost = kernel.variables.mask, any(gpu.problem for gpu in machine.gpus)
+    if not (in_force(kernel.variables, machine) or is_lost or kernel.program == "shell"):
+        return _choose(facts, "all" if machine.gpus else "auto")
+    # Numbers are HIP's for AMD's GPUs, and can differ from those of AMD's tools.
+    devices = () if "amd" in machine.vendors else _named("all" if mask is None else mask, machine)
+    force = False
+    if kernel.program != "shell" and in_force(kernel.launched, machine):
+        had = read_visible(kernel.launched, machine).devices
+        force = had is UNKNOWN or not had or not set(devices) <= set(had)
+    if force and (kernel.given_by or not kernel.can_force):
+        return ""
+    return _choose(facts, devices or "auto", force=force)
+
+
+def _named(mask: str, machine: Inventory) -> tuple[Device, ...]:
+    """Return the devices that a value seems to name: `"0,1"`, `0-2`, `[1]`, `cuda:2`, `all`."""
+    text = f"0-{len(machine) - 1}" if mask.lower() == "all" else re.sub(r"cuda:|gpu:", "", mask)
+    wanted: dict[Device, None] = {}
+    for entry in filter(None, re.split(r"[\s,;\"'\[\](){}]+", text)):
+        number = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", entry)
+        numbers = range(int(number[1]), int(number[2] or number[1]) + 1) if number else ()
+        for identifier in numbers if number else (entry,):
+            with suppress(ChoiceError, ValueError):
+                wanted[find(identifier, machine)] = None
+    return tuple(wanted)
+
+
+# By the error that CUDA answers with (see `process.guard`): what mends it, and whether on a container's host.
+_CUDA_ERRORS = {
+    34: ("export LD_LIBRARY_PATH=", False),
+    802: ("sudo systemctl restart nvidia-fabricmanager", True),
+    803: (_REBOOT, True),
+    804: ("sudo sh -c 'mv /usr/local/cuda/compat /usr/local/cuda/compat.unused && ldconfig'", False),
+    999: ("sudo sh -c 'modprobe -r nvidia_uvm && modprobe nvidia_uvm'", True),
+}
+
+
+def check_cuda(facts: Facts) -> Iterator[Finding]:
+    kernel = facts.kernel
+    if kernel is UNKNOWN:
+        return
+    guard, about = kernel.guard, kernel.guard.runtime
+    wrong, aside = (partial(Finding, severity, about) for severity in ("wrong", "worth knowing"))
+    spawn = 'multiprocessing.set_start_method("spawn", force=True)'
+    if guard.state is State.FROZEN and guard.is_known and not guard.devices:
+        what = f"{about} was {guard.seen} while no GPU was visible to it, and keeps that."
+        meaning = "What is set or chosen later has no effect on this process."
+        if kernel.program != "kernel":
+            meaning += f" To use GPUs, {facts.restart}. Before anything uses {about}:"
+        yield (aside if kernel.chose_none else wrong)(what, meaning, _choose_meant(facts))
+    elif guard.state in (State.FORKED, State.UNCLEAR):
+        # DataLoader's workers and multiprocessing do that.
+        meaning = "In the process that forks, before it forks:"
+        yield (wrong if guard.state is State.FORKED else aside)(f"{about} {guard.sentence}.", meaning, spawn)
+    elif guard.state is State.BROKEN:
+        mend, is_of_host = _CUDA_ERRORS.get(guard.error, ("", False))
+        meaning = f"Run this, and {facts.restart}. {facts.on_host * is_of_host}".rstrip()
+        yield wrong(f"{about} {guard.sentence}.", meaning * bool(mend), mend)
+
+
+# The lowest driver for a major version of CUDA, on Linux (CUDA Toolkit Release Notes, "CUDA Driver").
+_LOWEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
+
+
+def check_builds(facts: Facts) -> Iterator[Finding]:
+    builds = () if facts.packages is UNKNOWN else facts.packages.builds
+    is_nvidia = "nvidia" in facts.vendors
+    for build in builds:
+        named, then = f"{build.framework} {build.version}", f"Install this build, and {facts.restart}:"
+        wrong, aside = (
+            partial(Finding, severity, build.framework) for severity in ("wrong", "worth knowing")
+        )
+        # Another framework that is in use, or can use the GPU, may be meant to have it alone.
+        others = [other for other in builds if other is not build]
+        is_meant = not build.loaded and any(other.loaded or other.uses_gpus for other in others)
+        unless_meant = aside if is_meant or not facts.vendors else wrong
+        mend, found = fitting_build(build, facts), None
+        # Only PyTorch's own version also has the CUDA version.
+        both = (build.loaded, build.version)
+        loaded, its = (one if build.framework == "PyTorch" else one.partition("+")[0] for one in both)
+        if loaded and loaded != its:
+            what = f"{build.framework} {build.loaded} is imported here. {build.version} was installed later."
+            yield wrong(what, f"To use that, {facts.restart}.")
+        elif build.built_for == "CPU":
+            why = then if is_nvidia else "With SIMULATED GPUs that is right." * facts.is_simulated
+            found = unless_meant(f"{named} is a CPU-only build.", why, mend * is_nvidia)
+        elif facts.vendors and build.built_for is not UNKNOWN:
+            found = _unfit(build, mend, then, facts)
+        if found:
+            yield found
+        if build.lacks and is_nvidia:  # without a GPU it is not missed
+            yield unless_meant(f"{named} lacks {build.lacks}.", then, mend)
+        together = [one for one in build.distributions if one.startswith(("tensorflow", "cupy"))]
+        together = together or [one for one in build.distributions if one.endswith("-plugin")]
+        if together[1:]:
+            what = f"{listed(together)} are installed together, and get in each other's way."
+            yield aside(what, "To have one:", mend)
+
+
+def _unfit(build: Build, mend: str, then: str, facts: Facts) -> Finding | None:
+    """Return why a build for GPUs can't use those of this machine."""
+    wrong = partial(Finding, "wrong", build.framework)
+    what = f"{build.framework} {build.version} was built for {build.built_for}"
+    if "nvidia" not in facts.vendors:
+        amd = wrong(f"{what}, and this machine has AMD's GPUs.", then, "https://rocm.docs.amd.com")
+        return amd if build.built_for == "CUDA" else None
+    if build.built_for != "CUDA":
+        return wrong(f"{what}, and this machine has NVIDIA's GPUs.", then, mend)
+    cuda, what = major(build.runtime), f"{what} {build.runtime}"
+    if facts.driver_cuda and cuda > major(facts.driver_cuda):
+        needs = f"CUDA {cuda} needs the driver {_LOWEST_DRIVER.get(cuda, 'of its release')} or newer."
+        what = f"{what}, and the driver runs CUDA up to {facts.driver_cuda}."
+        return wrong(what, f"{needs} With this driver: {then}", mend)
+    gpus = [(gpu, gpu.speed.capability) for gpu in facts.nvidia_gpus if gpu.speed is not UNKNOWN]
+    blind = [pair for pair in gpus if build.runtime and not has_code(build.runtime, pair[1])]
+    if not blind:
+        return None
+    gpu, (first, second) = blind[0]
+    what = f"{what}, which has no code for {gpu.label} ({gpu.name}, compute capability {first}.{second})."
+    meaning = f'It ends with "no kernel image is available for execution on the device". {then}'
+    severity: Severity = "wrong" if len(blind) == len(facts.nvidia_gpus) else "worth knowing"
+    return Finding(severity, build.framework, what, meaning, mend)
+
+
+def check_leftovers(facts: Facts) -> Iterator[Finding]:
+    found: dict[int, tuple[GpuProcess, list[str]]] = {}
+    for device in () if facts.machine is UNKNOWN else devices_with_processes(facts.machine):
+        for process in () if device.status.users is UNKNOWN else device.status.users:
+            if process.is_own and not process.mine:
+                memory = "memory" if process.memory is UNKNOWN else bytes_text(process.memory)
+                found.setdefault(process.pid, (process, []))[1].append(f"{memory} on {device.label}")
+    for pid, (process, held) in found.items():
+        age = "" if process.age is UNKNOWN else f", and was started {age_text(process.age)} ago"
+        called = process.notebook or ("A process" if process.name is UNKNOWN else process.name)
+        kernel, has = "The kernel of " * process.is_kernel, f"{listed(held)}{age}"
+        ends = f"%gpus --end {pid}" if facts.is_ipython else f"kill {pid}"
+        what = f"{kernel}{called} (pid {pid}) is yours too: it has {has}."
+        # On a simulated machine nothing runs that can be ended.
+        mend = ("", "") if facts.is_simulated else ("If you do not need it any more:", ends)
+        yield Finding(
+            "worth knowing", "own processes", what, *mend, f"Another process of this user has {has}."
+        )
+
+
+def check_front_end(facts: Facts) -> Iterator[Finding]:
+    pages, aside = facts.pages, partial(Finding, "worth knowing", "panel")
+    if facts.packages is UNKNOWN or facts.program != "kernel" or pages.has_answered:
+        return  # a page that has answered has what it needs
+    here = facts.packages.versions.get("anywidget", "")
+    table = "%gpu_panel shows a table that does not change."
+    if missing := None if facts.front_end is UNKNOWN else missing_there(facts.front_end, here):
+        yield aside(missing.what, f"{table} After this, load the page again:", missing.mend, missing.what)
+    elif pages.panels:
+        meaning = f"{table} Load the page again. If that does not help:"
+        yield aside("A panel was shown, and no page has answered it.", meaning, "pip install anywidget")
+
+
+def check_simulation(facts: Facts) -> Iterator[Finding]:
+    if facts.kernel is not UNKNOWN and facts.kernel.simulate and facts.is_simulated:
+        python = 'import os; os.environ.pop("GPU_MAGIC_SIMULATE")' * (facts.program == "python")
+        mend = "%env GPU_MAGIC_SIMULATE=" if facts.is_ipython else python or "unset GPU_MAGIC_SIMULATE"
+        what = "GPU_MAGIC_SIMULATE is set: the GPUs here are SIMULATED and do not exist."
+        yield Finding("worth knowing", "GPUs", what, "To see this machine's own:", mend)
+
+
+# What is nearest to the GPU is shown first.
+CHECKS: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
+    check_device_files,
+    check_driver,
+    check_gpus,
+    check_visible_devices,
+    check_cuda,
+    check_builds,
+    check_leftovers,
+    check_front_end,
+    check_simulation,
+)

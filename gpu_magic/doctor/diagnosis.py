@@ -1,0 +1,340 @@
+"""What is wrong with a process's GPU set-up: reads the facts, makes the checks, and shows both."""
+
+from __future__ import annotations
+
+import enum
+import html
+import os
+import platform
+import re
+import socket
+import sys
+from collections import Counter
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.devices.binding import PROBLEM
+from gpu_magic.devices.call_timeout import CallTimeout
+from gpu_magic.devices.owner import owner_name
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.doctor.builds import installed, loaded_version, read_builds
+from gpu_magic.doctor.checks import CHECKS
+from gpu_magic.doctor.facts import Facts, Finding, Kernel, Packages, Program, Severity
+from gpu_magic.doctor.system import read_system
+from gpu_magic.errors import GpuMagicError
+from gpu_magic.process import program
+from gpu_magic.process.environment import launch_environment, variables_now
+from gpu_magic.process.front_end import pages, read_front_end
+from gpu_magic.process.session import current
+from gpu_magic.process.state import probe
+from gpu_magic.process.view import judge_process, take_snapshot
+from gpu_magic.public import public
+from gpu_magic.selection.request import Nothing
+from gpu_magic.selection.seen import read_visible
+from gpu_magic.selection.visible import names_of
+from gpu_magic.text import counted, html_block, html_table, listed, printable, shortened, text_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from gpu_magic.process.view import Snapshot
+
+__all__ = ["Diagnosis", "diagnose", "doctor", "judge", "private_names", "without_private"]
+
+# For the sources that are files: they can lie on a network's file system that does not answer.
+_SECONDS = 15.0
+_NAMED = ("nvidia-ml-py", "pynvml", "anywidget", "ipywidgets", "ipykernel", "ipython")
+_LONGEST = 200  # characters of a variable's value
+_LONGEST_ERROR = 300
+# What precedes a finding, and its color.
+_SHOWN: dict[Severity, tuple[str, str]] = {
+    "wrong": ("Wrong", "var(--jp-error-color1,#d0453a)"),
+    "worth knowing": ("Worth knowing", "var(--jp-warn-color0,#c77f1a)"),
+    "unknown": ("Not known", "var(--jp-ui-font-color2,#888)"),
+}
+_BORDER = "padding:2px 10px;margin:8px 0;border-left:4px solid"
+_MEND = "margin:2px 8px;color:inherit;white-space:pre-wrap;overflow-wrap:anywhere;font-size:12px"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Diagnosis:
+    """What was found in this process's GPU set-up. It shows itself, with what mends each finding.
+
+    Parameters
+    ----------
+    findings
+        What is wrong first.
+    facts
+        What was read.
+
+    """
+
+    findings: tuple[Finding, ...]
+    facts: Facts
+
+    @property
+    def wrong(self) -> tuple[Finding, ...]:
+        """The findings that are wrong."""
+        return tuple(finding for finding in self.findings if finding.severity == "wrong")
+
+    @property
+    def summary(self) -> str:
+        """What was found, as a line: how much is wrong, and how much is worth knowing."""
+        counts = Counter(finding.severity for finding in self.findings)
+        wrong, more, unknown = (counts[severity] for severity in _SHOWN)
+        parts = [f"{counted(wrong, 'thing')} {'is' if wrong == 1 else 'are'} wrong"] * bool(wrong)
+        parts += [f"{more} {'is' if more == 1 else 'are'} worth knowing"] * bool(more)
+        parts += [f"{unknown} could not be read or checked"] * bool(unknown)
+        return " ".join(["Nothing wrong was found."] * (not wrong) + [f"{', '.join(parts)}."] * bool(parts))
+
+    def report(self) -> str:
+        """Return text to paste into an issue: without names and paths, and with shortened UUIDs."""
+        versions = f"{loaded_version('gpu_magic')}, Python {platform.python_version()}"
+        lines = [f"gpu_magic {versions}: {self.summary}"]
+        for finding in self.findings:
+            lines += ["", f"[{finding.severity}] {finding.public or finding.what}"]
+            lines += [] if finding.public else [f"  {line}" for line in finding.mend.splitlines()]
+        lines += self._table()
+        return without_private("\n".join(map(printable, lines)), private_names())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON's types, which `%gpu_doctor --json` prints.
+
+        Returns
+        -------
+        dict
+            "summary", a line; "findings", a list of what `Finding` has, what is wrong first; and "facts": all
+            that was read, with null for what could not be. The names in the first two stay. "facts" changes
+            with the checks. It has user names, paths and UUIDs, which `report` leaves out.
+
+        """
+        return {"summary": self.summary, "findings": _plain(self.findings), "facts": _plain(self.facts)}
+
+    def __repr__(self) -> str:
+        lines = [self.summary]
+        for finding in self.findings:
+            lines += ["", f"{_SHOWN[finding.severity][0]}: {finding.what}"]
+            lines += [f"  {finding.meaning}"] * bool(finding.meaning)
+            lines += [f"      {line}" for line in finding.mend.splitlines()]
+        return "\n".join(map(printable, [*lines, *self._table()]))
+
+    def _repr_html_(self) -> str:
+        newline, parts = "\n", [f"<p><b>{html.escape(self.summary)}</b></p>"]
+        for finding in self.findings:
+            heading, color = _SHOWN[finding.severity]
+            lines = [finding.what, finding.meaning, *finding.mend.splitlines()]
+            what, meaning, *mend = (html.escape(printable(line)) for line in lines)
+            shown = f"<p><b>{heading}:</b> {what}</p>" + f"<p class='gm-title'>{meaning}</p>" * bool(meaning)
+            shown += f"<pre style='{_MEND}'>{newline.join(mend)}</pre>" if mend else ""
+            parts.append(f"<div style='{_BORDER} {color}'>{shown}</div>")
+        rows = [[printable(text) for text in row] for row in self._rows()]
+        return html_block("", f"{''.join(parts)}<div class='gm-facts'>{html_table((), rows)}</div>")
+
+    def _table(self) -> list[str]:
+        rows = list(self._rows())
+        return ["", *text_table(("", ""), rows)] if rows else []
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        """Yield what was read and checked; what has a finding is not called fine."""
+        found = {finding.about for finding in self.findings}
+        for name, text, is_judged in _rows(self.facts):
+            yield name, f"{text}{': fine' * (is_judged and name not in found)}"
+
+
+@public
+def doctor() -> Diagnosis:
+    """Look for what keeps this process from using GPUs as meant: driver, builds, variables, permissions.
+
+    Nothing is changed, no framework is imported, and CUDA is not started.
+
+    Returns
+    -------
+    Diagnosis
+        `findings`, what is wrong first, each with `what`, `meaning` and `mend`, a line to copy; and
+        `facts`. It shows itself as a page; `report()` is text for an issue, `to_dict()` is for JSON.
+
+    """
+    return diagnose(program())
+
+
+def diagnose(where: Program, root: Path = Path("/"), seconds: float = _SECONDS) -> Diagnosis:
+    """Read the facts below a root and check them, for a place where commands are typed.
+
+    The sources that are files may take some seconds.
+    """
+    launched = launch_environment()
+    # These are read on this thread: the GPUs' reader gives up calls that hang, and the guard notes in which
+    # cell it has seen CUDA.
+    machine = _tried(partial(take_snapshot, current()))
+    kernel = machine if isinstance(machine, str) else _tried(partial(_kernel, machine, where))
+    # sitecustomize can have set variables since this process was launched.
+    sources: dict[str, Callable[[], Any]] = {
+        "installed packages": partial(_packages, root, launched.get("LD_LIBRARY_PATH", "")),
+        "the system": partial(read_system, dict(os.environ) | launched, root),
+        "the front end": partial(read_front_end, launched, root),
+    }
+    timeout = CallTimeout(seconds)
+    answers = timeout.call([(name, partial(_tried, source)) for name, source in sources.items()])
+    timeout.close()
+    late = "it did not answer in time"
+    read = {"the GPUs": machine, "this process": kernel}
+    read |= {name: late if one is None else one for name, one in zip(sources, answers, strict=True)}
+    unread = [
+        Finding("unknown", name, f"What there is to know of {name} could not be read: {why}")
+        for name, why in read.items()
+        if isinstance(why, str)
+    ]
+    facts: list[Any] = [UNKNOWN if isinstance(one, str) else one for one in read.values()]
+    return judge(Facts(*facts, pages()), unread)  # type: ignore[call-arg] # one for each field
+
+
+def judge(
+    facts: Facts,
+    unread: Iterable[Finding] = (),
+    checks: Iterable[Callable[[Facts], Iterable[Finding]]] = CHECKS,
+) -> Diagnosis:
+    """Make checks of facts, in order. One that fails becomes a finding."""
+    found = list(unread)
+    for check in checks:
+        name = check.__name__.removeprefix("check_").replace("_", " ")
+        try:
+            found += check(facts)
+        except Exception as error:  # noqa: BLE001 - what says what is wrong must not fail itself
+            found.append(Finding("unknown", name, f"The check of {name} has failed: {_one_line(error)}"))
+    order = list(_SHOWN)
+    return Diagnosis(tuple(sorted(dict.fromkeys(found), key=lambda one: order.index(one.severity))), facts)
+
+
+def _tried(read: Callable[[], Any]) -> Any:
+    """Return what a source says, or why it can't be read, as text."""
+    try:
+        return read()
+    except GpuMagicError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - what says what is wrong must not fail itself
+        return _one_line(error)
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {shortened(' '.join(str(error).split()), _LONGEST_ERROR)}"
+
+
+def _kernel(snapshot: Snapshot, where: Program) -> Kernel:
+    session, now = current(), variables_now()
+    seen = read_visible(now, snapshot).devices
+    return Kernel(
+        where,
+        judge_process(snapshot, probe()),
+        now,
+        session.inherited,
+        snapshot.kernel.notes,
+        UNKNOWN if seen is UNKNOWN else tuple(device.label for device in seen),
+        session.grant.by,
+        session.grant.can_force,
+        isinstance(session.chosen, Nothing),
+        os.environ.get("GPU_MAGIC_SIMULATE", ""),
+    )
+
+
+def _packages(root: Path, library_path: str) -> Packages:
+    """Read the metadata of what is installed."""
+    places = [place for place in sys.path if isinstance(place, str)]  # Python leaves out what else is in it
+    versions = {name: found.version for name, found in installed(_NAMED, places).items()}
+    return Packages(read_builds(places, root, library_path), versions, PROBLEM)
+
+
+def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901, PLR0912 - a row after the other
+    """Yield a row for each fact that is known: its name, its text, and whether a check judges it."""
+    machine, kernel, packages, system = facts.machine, facts.kernel, facts.packages, facts.system
+    if machine is not UNKNOWN:
+        parts = [f"SIMULATED ({machine.simulated})"] * bool(machine.simulated)
+        parts += [] if machine.driver_version is UNKNOWN else [machine.driver_version]
+        parts += [f"CUDA up to {facts.driver_cuda}"] * bool(facts.driver_cuda)
+        parts = parts or ["AMD's" if "amd" in machine.vendors else "versions not known"]
+        yield "driver", "no GPU can be read" if machine.problem else ", ".join(parts), not machine.problem
+        kinds: Counter[str] = Counter()
+        for gpu in machine.gpus:
+            mode = "" if gpu.compute_mode in (UNKNOWN, "Default") else f" (compute mode {gpu.compute_mode})"
+            split = f" (MIG, {counted(len(gpu.mig), 'instance')})" if gpu.is_split else ""
+            kinds[f"{'unknown' if gpu.name is UNKNOWN else gpu.name}{mode}{split}"] += 1
+        if kinds:
+            yield "GPUs", ", ".join(f"{n} of {kind}" if n > 1 else kind for kind, n in kinds.items()), True
+    if kernel is not UNKNOWN:
+        names = names_of(kernel.guard.vendor)
+        for name, value in kernel.variables.named(names).items():
+            sees = "" if kernel.seen is UNKNOWN or name != names[0] else f": {listed(kernel.seen, 'no GPU')}"
+            if value is not None or name == names[0]:
+                shown = "not set" if value is None else shortened(value, _LONGEST) or "empty"
+                yield name, f"{shown}{sees}", False
+        sentence = kernel.guard.sentence
+        has_gpus = machine is UNKNOWN or machine.gpus
+        yield kernel.guard.runtime, sentence if has_gpus else sentence.partition(": the choice")[0], False
+    if system is not UNKNOWN:
+        where = [f"a container ({system.container})" if system.container else "", system.kind]
+        if any(where):
+            yield "system", ", ".join(filter(None, where)), False
+        if system.capabilities is not None:
+            yield "NVIDIA_DRIVER_CAPABILITIES", shortened(system.capabilities, _LONGEST) or "empty", False
+        if system.devices:
+            yield "device files", ", ".join(file.path for file in system.devices), True
+    if packages is not UNKNOWN:
+        for build in packages.builds:
+            text = "its files do not tell for which CUDA"
+            if build.built_for is not UNKNOWN:
+                text = f"built for {build.built_for} {build.runtime}".strip()
+            is_judged = build.built_for == "CUDA" and bool(facts.driver_cuda and facts.nvidia_gpus)
+            yield build.framework, f"{build.version}, {text}", is_judged
+        if packages.versions:
+            yield "packages", ", ".join(map(" ".join, packages.versions.items())), False
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON's types; null for UNKNOWN."""
+    if value is UNKNOWN:
+        return None
+    if isinstance(value, enum.Enum):
+        return value.value
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, frozenset | set):
+        return sorted(map(_plain, value))
+    return list(map(_plain, value)) if isinstance(value, tuple | list) else value
+
+
+# What a report for others leaves out
+
+_UUID = re.compile(r"\b((?:GPU|MIG|MIG-GPU)-[0-9a-fA-F]{4})[0-9a-fA-F]*(?:-[0-9a-fA-F]+)*(?:/\d+/\d+)?")
+# A path in quotes, which can have spaces; or one that is not behind a word or a slash, as in an URL.
+_PATH = re.compile(
+    r"(?<=')(?:~|/)[^']*(?=')|(?<=\")(?:~|/)[^\"]*(?=\")"
+    r"|(?<![\w:/.~>])(?:~|/)[^\s'\",;:()<>|*]+(?:/[^\s'\",;:()<>|*]*)*"
+)
+# Paths of the system itself are the same everywhere.
+_SYSTEM = ("/dev/nvidia", "/dev/dxg", "/dev/kfd", "/proc/driver/nvidia", "/usr/lib/wsl", "/usr/local/cuda")
+_SHORTEST = 2  # characters of a name: a single letter is in every word's way
+
+
+def private_names() -> list[str]:
+    """Return the names of this user and this host, and the home folder, the longest first."""
+    owner = owner_name(os.getuid()) if hasattr(os, "getuid") else UNKNOWN
+    host, home = socket.gethostname(), os.environ.get("HOME", "")
+    names = {"" if owner is UNKNOWN else owner, host, host.partition(".")[0], home, PurePath(home).name}
+    names |= {os.environ.get(name, "") for name in ("USER", "LOGNAME", "JUPYTERHUB_USER", "HOSTNAME")}
+    return sorted((name for name in names if len(name) >= _SHORTEST), key=len, reverse=True)
+
+
+def without_private(text: str, names: Sequence[str]) -> str:
+    """Return a text without names, with paths left out and UUIDs shortened."""
+    for folder in (name for name in names if "/" in name):  # before it is taken apart at its spaces
+        text = re.sub(rf"{re.escape(folder)}(?![\w-])", "~", text)
+    text = _PATH.sub(lambda found: found[0] if found[0].startswith(_SYSTEM) else "…", text)
+    text = _UUID.sub(r"\1…", text)
+    for name in names:
+        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "…", text)
+    return text
