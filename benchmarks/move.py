@@ -96,14 +96,14 @@ def ours() -> Callable[[], object]:
 
 
 def plan() -> Callable[[], object]:
-    from gpu_magic.moving.destination import read_destination
-    from gpu_magic.moving.plan import Plan
+    from gpu_magic.move.plan import Plan
+    from gpu_magic.selection.target import LogicalDevice
 
     model = _model(COUNT, 8)
 
     def once() -> None:
-        for device in ("0", "1"):  # the others go there and back
-            Plan(read_destination(device)).add("model", model)
+        for device in (0, 1):  # the others go there and back
+            Plan(LogicalDevice("gpu", device)).add("model", model)
 
     return once
 

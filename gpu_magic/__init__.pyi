@@ -7,10 +7,6 @@ from gpu_magic.api.choosing import choose as choose
 from gpu_magic.api.choosing import gpus as gpus
 from gpu_magic.api.choosing import guard as guard
 from gpu_magic.api.choosing import panel as panel
-from gpu_magic.api.placing import devices_of as devices_of
-from gpu_magic.api.placing import gpu_free as gpu_free
-from gpu_magic.api.placing import to_cpu as to_cpu
-from gpu_magic.api.placing import to_gpu as to_gpu
 from gpu_magic.api.processes import end_process as end_process
 from gpu_magic.api.processes import my_processes as my_processes
 from gpu_magic.api.running import cluster as cluster
@@ -28,8 +24,6 @@ from gpu_magic.devices.unknown import UNKNOWN as UNKNOWN
 from gpu_magic.display.choice import Choice as Choice
 from gpu_magic.display.ended_process import EndedProcess as EndedProcess
 from gpu_magic.display.gpus import Gpus as Gpus
-from gpu_magic.display.memory import Devices as Devices
-from gpu_magic.display.memory import Freed as Freed
 from gpu_magic.display.own_processes import OwnProcesses as OwnProcesses
 from gpu_magic.doctor.diagnosis import Diagnosis as Diagnosis
 from gpu_magic.doctor.diagnosis import doctor as doctor
@@ -62,6 +56,12 @@ from gpu_magic.measure.record import History as History
 from gpu_magic.measure.recorder import GpuTime as GpuTime
 from gpu_magic.measure.recorder import gpu_time as gpu_time
 from gpu_magic.measure.recorder import history as history
+from gpu_magic.move.move import to_cpu as to_cpu
+from gpu_magic.move.move import to_gpu as to_gpu
+from gpu_magic.objects.free import Freed as Freed
+from gpu_magic.objects.free import gpu_free as gpu_free
+from gpu_magic.objects.memory import Devices as Devices
+from gpu_magic.objects.memory import devices_of as devices_of
 from gpu_magic.on_gpu.block import OnGpu as OnGpu
 from gpu_magic.on_gpu.block import on_gpu as on_gpu
 from gpu_magic.process.guard import Guard as Guard

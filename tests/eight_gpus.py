@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic import frameworks
-from gpu_magic.frameworks.answers import Holding, MemoryPool
+from gpu_magic.frameworks.answers import Holding, MemoryPool, OutOfMemory
 from gpu_magic.frameworks.base import Framework
-from gpu_magic.frameworks.transfer import Load, Transfer
 from gpu_magic.selection.target import CPU, LogicalDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["FRAMEWORK", "Array", "registered"]
+__all__ = ["FRAMEWORK", "Array", "NoMemoryError", "registered"]
 
 COUNT = 8
 
@@ -37,6 +36,14 @@ class Array:
     @property
     def device(self) -> LogicalDevice:
         return CPU if self.ordinal is None else LogicalDevice("gpu", self.ordinal, "cuda")
+
+
+class NoMemoryError(RuntimeError):
+    """No memory on a GPU, or with None on one that the error does not name."""
+
+    def __init__(self, ordinal: int | None, wanted: int) -> None:
+        super().__init__("out of memory")
+        self.ordinal, self.wanted = ordinal, wanted
 
 
 class EightGpus(Framework):
@@ -72,8 +79,12 @@ class EightGpus(Framework):
     def holdings(self, array: Array) -> Sequence[Holding]:
         return [Holding(array.device, array.nbytes, id(array))]
 
-    def transfer(self, device: LogicalDevice) -> _Copies:
-        return _Copies(device)
+    def origin(self, array: Array, device: LogicalDevice) -> str:
+        return "" if _ordinal(device) == array.ordinal else str(array.device)
+
+    def copied(self, array: Array, device: LogicalDevice, memo: dict[Any, Any]) -> Array:
+        _call_cuda()
+        return Array(_ordinal(device), array.nbytes)
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
         return self.free
@@ -82,43 +93,22 @@ class EightGpus(Framework):
         _call_cuda()
         return ""
 
+    def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
+        if not isinstance(error, NoMemoryError):
+            return None
+        device = None if error.ordinal is None else LogicalDevice("gpu", error.ordinal, "cuda")
+        return OutOfMemory(device, error.wanted)
+
     def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
         devices = [LogicalDevice("gpu", ordinal, "cuda") for ordinal in range(COUNT)] if self.reserved else []
         return {device: MemoryPool(self.reserved, self.reserved) for device in devices}
 
 
-class _Copies(Transfer):
-    """Makes a new array for each that is on another device."""
-
-    def __init__(self, device: LogicalDevice) -> None:
-        self._ordinal = None if device.kind == "cpu" else device.index
-        self._copies: dict[int, tuple[Array, Array]] = {}  # the array and its copy, by the array's id
-
-    def add(self, arrays: Sequence[Array]) -> Load:
-        others = [array for array in arrays if array.ordinal != self._ordinal]
-        self._copies |= {id(array): (array, Array(self._ordinal, array.nbytes)) for array in others}
-        origins = {str(array.device) for array in others}
-        return Load(len(others), sum(array.nbytes for array in others), origins)
-
-    def copy(self) -> Iterator[int]:
-        for array, _ in self._copies.values():
-            _call_cuda()
-            yield array.nbytes
-
-    def commit(self) -> None:
-        pass
-
-    def replacement(self, array: Array) -> Array:
-        return self._copies.get(id(array), (array, array))[1]
-
-    def undo(self) -> None:
-        pass
-
-    def before(self) -> Iterator[Array]:
-        return (array for array, _ in self._copies.values())
-
-
 FRAMEWORK = EightGpus()
+
+
+def _ordinal(device: LogicalDevice) -> int | None:
+    return None if device.kind == "cpu" else device.index
 
 
 def _call_cuda() -> None:

@@ -37,9 +37,6 @@ ROOMS = [
     "claims",
     "frameworks",
     "process",
-    "placement",
-    "moving",
-    "usage",
     # what users do: each of these has its own function, texts and magic, and comes in place of rooms here
     "objects",
     "move",

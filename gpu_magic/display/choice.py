@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.process_names import ProcessNames
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.display.process_names import ProcessNames
 from gpu_magic.display.refusal import refusal_text
 from gpu_magic.display.rows import claims_on
 from gpu_magic.process.guard import runtime_of

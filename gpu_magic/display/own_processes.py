@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
+from gpu_magic.devices.process_names import ProcessNames
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.display.process_names import ProcessNames
 from gpu_magic.display.table import title
 from gpu_magic.errors import ProcessError
 from gpu_magic.process.ending import this_kernel

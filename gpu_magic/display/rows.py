@@ -7,9 +7,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gpu_magic.devices.model import Device, Gpu, MigInstance
+from gpu_magic.devices.process_names import ProcessNames
 from gpu_magic.devices.processes import name_text
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.display.process_names import ProcessNames
 from gpu_magic.text import GIB, bytes_text
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.engines.activity import Activity
 from gpu_magic.engines.asking import call
-from gpu_magic.engines.engine import Engine, EngineNumber, capitalized, named
+from gpu_magic.engines.engine import ByEngine, Engine, EngineNumber, capitalized, named
 from gpu_magic.engines.in_engine import begin
 from gpu_magic.engines.starter import CONTROLLER
 from gpu_magic.errors import ClusterError
@@ -239,6 +239,12 @@ class Cluster:
             busy = [engine for engine in self.busy if engine.number in meant]
         self._left = busy
         return busy
+
+    def by_engine(self, function: Callable[..., T], *given: object) -> ByEngine[T]:
+        """Call a function in the engines that run nothing, and return what each has answered."""
+        answers = self.ask(function, *given)
+        results = {self.engines[number]: answer for number, answer in answers.results.items()}
+        return ByEngine(results, self.unanswered(answers))
 
     @public
     def stop(self) -> None:

@@ -13,7 +13,7 @@ import sys
 import warnings
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.base import Framework
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["KNOWN", "device_like", "device_of", "get", "imported", "is_importing", "known", "started"]
+__all__ = ["KNOWN", "device_of", "get", "imported", "is_importing", "known", "started"]
 
 # The module of each framework, and its plug-in here. A new framework is one plug-in and one line.
 KNOWN = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax", "cupy": "cupy", "keras": "keras"}
@@ -62,12 +62,6 @@ def device_of(obj: object) -> LogicalDevice | str | None:
     """Return the device that an object of an imported framework stands for; None for any other object."""
     found = (framework.device_of(obj) for framework in imported())
     return next((device for device in found if device is not None), None)
-
-
-def device_like(value: object, device: LogicalDevice) -> Any:
-    """Return what takes the place of a framework's own device; None for any other object."""
-    found = (framework.device_like(value, device) for framework in imported())
-    return next((one for one in found if one is not None), None)
 
 
 def started() -> list[str]:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import PlacementError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from gpu_magic.frameworks.answers import Components, Holding, MemoryPool, OutOfMemory
-    from gpu_magic.frameworks.transfer import Transfer
     from gpu_magic.selection.memory import MemorySettings
     from gpu_magic.selection.target import LogicalDevice
 
@@ -151,12 +150,9 @@ class Framework(ABC):
         del array
         return ()
 
-    def components(self, obj: Any, to: LogicalDevice | None = None) -> Components | None:
-        """Return what an object of the framework (a model, an optimizer) is made of; None for anything else.
-
-        With `to`, only what has to be on that device with it: an optimizer's step count stays on the CPU.
-        """
-        del obj, to
+    def components(self, obj: Any) -> Components | None:
+        """Return what an object of the framework (a model, an optimizer) holds; None for anything else."""
+        del obj
         return None
 
     def unmovable(self, kind: type) -> str:
@@ -164,51 +160,24 @@ class Framework(ABC):
         del kind
         return ""
 
-    def stays(self, kind: type) -> str:
-        """Return a sentence: why objects of this type stay where they are, and what to do; else empty."""
-        del kind
-        return ""
+    def origin(self, array: Any, device: LogicalDevice) -> str:
+        """Return the device that an array is on, as users write it; empty where it need not be moved.
 
-    def device_like(self, value: Any, device: LogicalDevice) -> Any:
-        """Return the framework's own object for a device, in place of such an object; None for any other."""
-        del value, device
-        return None
-
-    def moves_itself(self, obj: Any) -> bool:
-        """Return whether an object that is not an array has arrays, and a method that moves them."""
-        del obj
-        return False
-
-    def transfer(self, device: LogicalDevice) -> Transfer:
-        """Return a transfer of arrays to a device. It starts a framework that has not started.
+        The array can be NumPy's, which is to become the framework's. Asking starts the framework.
 
         Raises
         ------
         PlacementError
-            The framework's arrays can't be moved.
+            It can't be moved: its shape, and why.
 
         """
-        del device
+        del array, device
         raise PlacementError(f"{self.name}'s arrays can't be moved.")
 
-    def finalize(self, objects: Iterable[Any], device: LogicalDevice) -> Iterator[Callable[[], None]]:
-        """Do what objects need once their arrays are on another device.
-
-        Parameters
-        ----------
-        objects
-            All that is made of other objects, in what was moved.
-        device
-            Where its arrays are now.
-
-        Returns
-        -------
-        iterator
-            What undoes each step, which is taken when the next one is asked for.
-
-        """
-        del objects, device
-        return iter(())
+    def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
+        """Return a copy of an array on a device, once it is there. A move has one memo for all its arrays."""
+        del array, device, memo
+        raise PlacementError(f"{self.name}'s arrays can't be moved.")
 
     def role_of(self, obj: object) -> str:
         """Return what an object is in a step: "model", "optimizer", "batch"; empty for nothing of these."""

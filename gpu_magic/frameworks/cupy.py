@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.frameworks.answers import Holding, OutOfMemory
 from gpu_magic.frameworks.base import Framework
-from gpu_magic.frameworks.copying import CopyTransfer
 from gpu_magic.frameworks.out_of_memory import wanted_in
 from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import listed
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.frameworks.transfer import Transfer
 
 __all__ = ["FRAMEWORK"]
 
@@ -70,8 +68,26 @@ class CuPy(Framework):
         memory = array.data.mem  # what its views share
         return [Holding(LogicalDevice("gpu", array.device.id, "cuda"), memory.size, ("CuPy", memory.ptr))]
 
-    def transfer(self, device: LogicalDevice) -> Transfer:
-        return _ToNumPy() if device.kind == "cpu" else _ToGpu(device.index)
+    def origin(self, array: Any, device: LogicalDevice) -> str:
+        """Return it; on the CPU its arrays become NumPy's."""
+        is_ours = isinstance(array, sys.modules["cupy"].ndarray)
+        origin = f"cuda:{array.device.id}" if is_ours else "NumPy"
+        return "" if device.kind == "gpu" and origin == f"cuda:{device.index}" else origin
+
+    def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
+        """Copy each piece of memory once, with all the views in it."""
+        cupy: Any = sys.modules["cupy"]
+        if device.kind == "cpu":
+            return cupy.asnumpy(array)
+        with cupy.cuda.Device(device.index):
+            if not isinstance(array, cupy.ndarray):
+                return cupy.asarray(array)
+            memory = array.data.mem
+            if memory.ptr not in memo:
+                whole = cupy.ndarray((memory.size,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
+                memo[memory.ptr] = cupy.asarray(whole).data
+            pointer = memo[memory.ptr] + (array.data.ptr - memory.ptr)
+            return cupy.ndarray(array.shape, array.dtype, pointer, array.strides)
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
         """Add what the driver has left and what CuPy's pool caches."""
@@ -106,74 +122,6 @@ class CuPy(Framework):
         undo.callback(cupy.cuda.Device(cupy.cuda.runtime.getDevice()).use)
         cupy.cuda.Device(device.index).use()
         return f"its current device is {device}; the others can still be named", undo
-
-
-class _ToNumPy(CopyTransfer):
-    """Copies arrays to the CPU, where they become NumPy's."""
-
-    def origin(self, array: Any) -> str:
-        return _origin(array)
-
-    def nbytes(self, array: Any) -> int:
-        return int(array.nbytes)
-
-    def copied(self, array: Any) -> Any:
-        return sys.modules["cupy"].asnumpy(array)
-
-
-class _ToGpu(CopyTransfer):
-    """Copies arrays to a GPU: each piece of memory once, with all the views in it.
-
-    Parameters
-    ----------
-    ordinal
-        The i of `cuda:i`.
-
-    """
-
-    def __init__(self, ordinal: int) -> None:
-        super().__init__()
-        self._ordinal = ordinal
-        self._counted: set[int] = set()  # the addresses of the memory that `nbytes` has counted
-        self._memory: dict[int, Any] = {}  # the copies of memory, by the old address
-
-    def origin(self, array: Any) -> str:
-        origin = _origin(array)
-        return "" if origin == f"cuda:{self._ordinal}" else origin
-
-    def nbytes(self, array: Any) -> int:
-        if not _is_cupy(array):
-            return int(array.nbytes)
-        memory = array.data.mem
-        is_new = memory.ptr not in self._counted
-        self._counted.add(memory.ptr)
-        return int(memory.size) if is_new else 0
-
-    def copied(self, array: Any) -> Any:
-        cupy: Any = sys.modules["cupy"]
-        with cupy.cuda.Device(self._ordinal):
-            if not _is_cupy(array):
-                return cupy.asarray(array)
-            offset = array.data.ptr - array.data.mem.ptr
-            return cupy.ndarray(
-                array.shape, array.dtype, self._copy_of(array.data.mem) + offset, array.strides
-            )
-
-    def _copy_of(self, memory: Any) -> Any:
-        """Return a pointer to the copy of a piece of memory, which is made for the first array in it."""
-        if memory.ptr not in self._memory:
-            cupy: Any = sys.modules["cupy"]
-            whole = cupy.ndarray((memory.size,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
-            self._memory[memory.ptr] = cupy.asarray(whole).data
-        return self._memory[memory.ptr]
-
-
-def _is_cupy(array: Any) -> bool:
-    return isinstance(array, sys.modules["cupy"].ndarray)
-
-
-def _origin(array: Any) -> str:
-    return f"cuda:{array.device.id}" if _is_cupy(array) else "NumPy"
 
 
 FRAMEWORK = CuPy()

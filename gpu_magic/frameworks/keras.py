@@ -55,8 +55,7 @@ class Keras(Framework):
         pytorch = cast("Framework", get("torch"))
         return sys.modules["keras"].device(pytorch.name_of(device))  # type: ignore[no-any-return]
 
-    def components(self, obj: Any, to: LogicalDevice | None = None) -> Components | None:
-        del to
+    def components(self, obj: Any) -> Components | None:
         keras: Any = sys.modules["keras"]
         if issubclass(type(obj), keras.Variable):
             return Components([obj.value])

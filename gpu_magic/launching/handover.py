@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import LaunchError
-from gpu_magic.placement.holdings import memory_by_device
+from gpu_magic.objects.memory import memory_by_device
 from gpu_magic.text import size_text
 
 if TYPE_CHECKING:

@@ -37,10 +37,10 @@ __all__ = ["MAGICS", "GpuMagics", "load", "magics_of", "unload"]
 MAGICS = {
     "gpus": (("line",), "magics.gpus", "GpusMagic"),
     "on_gpu": (("cell",), "on_gpu.magic", "OnGpuMagic"),
-    "where": (("line",), "magics.where", "WhereMagic"),
-    "to_gpu": (("line",), "magics.to_gpu", "ToGpuMagics"),
-    "to_cpu": (("line",), "magics.to_gpu", "ToGpuMagics"),
-    "gpu_free": (("line",), "magics.gpu_free", "GpuFreeMagic"),
+    "where": (("line",), "objects.magic", "ObjectsMagics"),
+    "to_gpu": (("line",), "move.magic", "MoveMagics"),
+    "to_cpu": (("line",), "move.magic", "MoveMagics"),
+    "gpu_free": (("line",), "objects.magic", "ObjectsMagics"),
     "gpu_fit": (("line",), "fit.magic", "GpuFitMagic"),
     "gpu_panel": (("line",), "magics.gpu_panel", "GpuPanelMagic"),
     "gpu_doctor": (("line",), "doctor.magic", "GpuDoctorMagic"),
@@ -202,7 +202,7 @@ class GpuMagics:
                 from gpu_magic.frameworks import imported
 
                 if imported():
-                    from gpu_magic.magics.failed_cell import explain_failure
+                    from gpu_magic.objects.magic import explain_failure
 
                     explain_failure(self._shell, result.error_in_exec)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.errors import LaunchError
 from gpu_magic.launching.script import Script
-from gpu_magic.moving.names import value_of
+from gpu_magic.process.namespace import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable

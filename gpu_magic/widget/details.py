@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.display.memory import Freed
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.moving.free import free
-from gpu_magic.moving.history import History as Outputs
+from gpu_magic.objects.free import Outputs, free
 from gpu_magic.process.ending import endings
 from gpu_magic.widget.detail import DeviceDetail, read_device_detail
 from gpu_magic.widget.kernel_messages import Detail
@@ -185,7 +183,7 @@ def _changed(before: DeviceDetail | None, now: DeviceDetail) -> dict[str, Any]:
 def _free(shell: Any) -> tuple[str, NoticeKind]:
     """Do what `%gpu_free` does; return what to say."""
     try:
-        return repr(Freed.of(free(Outputs(shell)))), "done"
+        return repr(free(Outputs(shell))), "done"
     except GpuMagicError as error:
         return str(error), "error"
     except Exception as error:  # noqa: BLE001 - there is no cell to show it

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from gpu_magic.frameworks import imported
-from gpu_magic.moving.names import variables_of
-from gpu_magic.placement.budget import Budget
-from gpu_magic.placement.holdings import memory_by_device
+from gpu_magic.objects.memory import memory_by_device
+from gpu_magic.objects.walk import Budget
+from gpu_magic.process.namespace import variables_of
 from gpu_magic.process.physical import LazySnapshot, physical
 from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import shortened, size_text

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpu_magic.frameworks.base import Framework
-from gpu_magic.frameworks.transfer import Transfer
 from tests.programs.runner import PROGRAMS
 
 if TYPE_CHECKING:
@@ -60,13 +59,6 @@ def test_one_without_a_required_member_fails_when_it_is_made(member: str) -> Non
     broken = type("Broken", (Framework,), members)
     with pytest.raises(TypeError, match=rf"^[^\n]*\bBroken\b[^\n]*\b{member}\b[^\n]*$"):
         broken()
-
-
-@pytest.mark.parametrize("member", ["add", "copy", "commit", "replacement", "undo", "before"])
-def test_a_transfer_without_a_step_fails_when_it_is_made(member: str) -> None:
-    members = {name: lambda *_: None for name in Transfer.__abstractmethods__ - {member}}
-    with pytest.raises(TypeError, match=member):
-        type("Broken", (Transfer,), members)()
 
 
 @pytest.mark.parametrize(

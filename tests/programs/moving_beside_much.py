@@ -8,14 +8,12 @@ import torch._dynamo  # as in the other files with PyTorch: they have one server
 from torch import nn
 
 from gpu_magic import to_gpu
-from gpu_magic.moving.destination import read_destination
-from gpu_magic.moving.free import free
-from gpu_magic.moving.leftovers import find_leftovers
-from gpu_magic.moving.move import carry_out
-from gpu_magic.moving.plan import Plan
-from gpu_magic.placement.budget import Budget
-from gpu_magic.placement.holdings import holdings_of
-from gpu_magic.placement.walk import Walker
+from gpu_magic.move.move import carry_out, leftover_lines
+from gpu_magic.move.plan import Plan
+from gpu_magic.objects.free import free
+from gpu_magic.objects.memory import holdings_of
+from gpu_magic.objects.walk import Budget, Walker
+from gpu_magic.selection.target import LogicalDevice
 
 ENDLESS = 10**9  # seconds
 
@@ -61,7 +59,7 @@ def array_among_plain_values():
 
 
 def planned(names, space):
-    plan = Plan(read_destination("0"))
+    plan = Plan(LogicalDevice("gpu", 0))
     for name in names:
         plan.add(name, space[name])
     return plan
@@ -76,22 +74,16 @@ def leftovers():
     space = {"much": many(1000), "model": model, "more": many(1000), "x": x, "optimizer": optimizer, "y": [x]}
     plan = planned(["model", "x"], space)
     carry_out(plan)
-    found = find_leftovers(plan, space.items(), Budget(objects=2000, seconds=ENDLESS))
-    return {
-        "old memory": found.old_memory.names,
-        "split": [name for name, _ in found.split],
-        "unfinished": found.unfinished,
-    }
+    return leftover_lines(plan, space.items(), Budget(objects=2000, seconds=ENDLESS))
 
 
 class Variables:
     """What `free` asks of IPython's history."""
 
     def __init__(self, space, outputs):
-        self.variables, self.outputs = lambda: space, outputs.items
-        self.last_error = lambda: None
+        self.variables, self.kept = lambda: space, lambda: outputs
 
-    def drop_output(self, name):
+    def drop(self, name):
         pass
 
 

@@ -12,7 +12,7 @@ from torch import nn
 import gpu_magic
 from gpu_magic import to_gpu
 
-FOLDER = str(Path(gpu_magic.__file__).parent / "moving")
+FOLDER = str(Path(gpu_magic.__file__).parent / "move")
 
 
 class Finishing(nn.LSTM):

@@ -10,12 +10,11 @@ import numpy as np
 
 from gpu_magic import to_gpu
 from gpu_magic.frameworks import get
-from gpu_magic.moving.destination import read_destination
-from gpu_magic.moving.names import Names
-from gpu_magic.moving.plan import Plan
-from gpu_magic.moving.variables import MoveRequest, move_variables
+from gpu_magic.move.move import move_variables
+from gpu_magic.move.names import Names
+from gpu_magic.move.plan import Plan
+from gpu_magic.selection.target import LogicalDevice
 from tests.programs.errors import placement_error
-from tests.programs.no_bar import NoBar
 
 
 class State(NamedTuple):
@@ -81,7 +80,7 @@ def from_numpy():
 
 
 def planned():
-    plan = Plan(read_destination("cpu:1"), "jax")
+    plan = Plan(LogicalDevice("cpu", 1), "jax")
     plan.add("a", np.ones(2, np.float32))
     return {"bytes": plan.nbytes, "is started": get("jax").is_started()}
 
@@ -117,7 +116,7 @@ def dry_run_for_numpy(is_started):
     names = Names({"a": np.ones(2, "float32")}, ())
     asked = {}
     for what, is_dry in (("dry run", True), ("move", False)):
-        request = MoveRequest("a", device="0", converts="jax", dry_run=is_dry)
-        asked[what] = placement_error(move_variables, request, names, NoBar)
+        options = {"device": "0", "numpy": "jax", "dry_run": is_dry}
+        asked[what] = placement_error(move_variables, names, "a", **options)
         asked[f"started by the {what}"] = get("jax").is_started() and not is_started
     return asked

@@ -15,11 +15,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_magic import devices_of, to_cpu, to_gpu
-from gpu_magic.display.move import move_lines
-from gpu_magic.moving.names import Names
-from gpu_magic.moving.variables import MoveRequest, move_variables
+from gpu_magic.move.move import move_variables
+from gpu_magic.move.names import Names
 from tests.programs.errors import placement_error
-from tests.programs.no_bar import NoBar
 
 
 class CacheLayer:
@@ -112,8 +110,8 @@ class Learner:
 
 def move(names, space, **options):
     """Move variables as the magic does, and return the lines that it prints after the table."""
-    report = move_variables(MoveRequest(names, device="1", **options), Names(space, ()), NoBar)
-    return move_lines(report)[len(report.variables) :]
+    lines = move_variables(Names(space, ()), names, device="1", **options)
+    return [line for line in lines if "→" not in line]
 
 
 def cache():
@@ -212,7 +210,7 @@ def within_others():
 
 def among_all():
     space = {"pipe": Pipeline(nn.Linear(2, 2), "cpu"), "x": torch.ones(2)}
-    return move("", space, all=True)
+    return move("", space, all_of_them=True)
 
 
 def dataset():

@@ -12,10 +12,10 @@ from torch import nn
 
 import gpu_magic
 from gpu_magic import devices_of, to_cpu, to_gpu
-from gpu_magic.moving.destination import read_destination
-from gpu_magic.moving.move import carry_out
-from gpu_magic.moving.names import Names
-from gpu_magic.moving.plan import Plan
+from gpu_magic.move.move import carry_out
+from gpu_magic.move.names import Names
+from gpu_magic.move.plan import Plan
+from gpu_magic.selection.target import LogicalDevice
 from tests.programs.errors import placement_error
 
 
@@ -26,7 +26,7 @@ def allocated(index):
 
 def plan_for(names, text):
     """Return a plan to move variables to the first device, as a magic makes it."""
-    plan = Plan(read_destination("0"))
+    plan = Plan(LogicalDevice("gpu", 0))
     for name, value in names.read(text).items():
         plan.add(name, value)
     return plan

@@ -4,10 +4,9 @@ import numpy as np
 import torch
 
 from gpu_magic import to_cpu, to_gpu
-from gpu_magic.moving.names import Names
-from gpu_magic.moving.variables import MoveRequest, move_variables
+from gpu_magic.move.move import move_variables
+from gpu_magic.move.names import Names
 from tests.programs.errors import placement_error
-from tests.programs.no_bar import NoBar
 
 
 def batch():
@@ -54,5 +53,5 @@ def converted_to(framework):
 def beside_a_tensor_of_another_variable():
     x = torch.ones(2)
     space = {"x": x, "both": [x, np.ones(2)]}
-    error = placement_error(move_variables, MoveRequest("x both", device="0"), Names(space, ()), NoBar)
+    error = placement_error(move_variables, Names(space, ()), "x both", device="0")
     return {"error": error, "is the same": space["both"][0] is space["x"], "device": str(space["x"].device)}

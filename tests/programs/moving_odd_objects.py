@@ -7,12 +7,11 @@ import torch
 import torch._dynamo  # as in the other files with PyTorch: they have one server
 from torch import nn
 
-from gpu_magic.moving.destination import read_destination
-from gpu_magic.moving.names import Names
-from gpu_magic.moving.plan import Plan
-from gpu_magic.moving.variables import MoveRequest, move_variables
+from gpu_magic.move.move import move_variables
+from gpu_magic.move.names import Names
+from gpu_magic.move.plan import Plan
+from gpu_magic.selection.target import LogicalDevice
 from tests.programs.errors import placement_error
-from tests.programs.no_bar import NoBar
 
 
 class Shape:
@@ -94,12 +93,12 @@ ODD = {
 
 
 def move(space, names="", **options):
-    return move_variables(MoveRequest(names, device="0", **options), Names(space, ()), NoBar)
+    return move_variables(Names(space, ()), names, device="0", **options)
 
 
 def beside_all(kind):
     space = {"odd": ODD[kind](), "model": nn.Linear(2, 2)}
-    move(space, all=True)
+    move(space, all_of_them=True)
     return str(space["model"].weight.device)
 
 
@@ -126,7 +125,7 @@ def named(kind):
 
 def name_that_is_no_name():
     space = {"my model": nn.Linear(2, 2), "model": nn.Linear(2, 2)}
-    move(space, all=True)
+    move(space, all_of_them=True)
     return [str(model.weight.device) for model in space.values()]
 
 
@@ -155,7 +154,7 @@ def walks_with_all():
     x = torch.ones(2)
     space = {"one": Counted(x=x), "refused": Counted(x=torch.ones(2), y=torch.ones(2, device="meta"))}
     space |= {"plain": Counted(n=1), "same": [x], "after": Counted(z=space["refused"]._attributes["x"])}
-    plan = Plan(read_destination("0"))
+    plan = Plan(LogicalDevice("gpu", 0))
     why = {name: plan.add_if_possible(name, value) for name, value in space.items()}
     return {
         "asked": Counted.asked,

@@ -8,10 +8,9 @@ import tensorflow as tf
 import torch
 
 from gpu_magic import to_gpu
-from gpu_magic.moving.names import Names
-from gpu_magic.moving.variables import MoveRequest, move_variables
+from gpu_magic.move.move import move_variables
+from gpu_magic.move.names import Names
 from tests.programs.errors import placement_error
-from tests.programs.no_bar import NoBar
 
 
 def said_by(call, *args, **options):
@@ -50,11 +49,14 @@ def all_variables(names):
     space = {name: space[name] for name in names}
 
     def move_all(*, or_cpu):
-        request = MoveRequest("", all=True, device="0", or_cpu=or_cpu)
-        return move_variables(request, Names(space, ()), NoBar)
+        return move_variables(Names(space, ()), "", all_of_them=True, device="0", or_cpu=or_cpu)
 
-    report, said = said_by(move_all)
-    return {"device": report.device, "skipped": [name for name, _ in report.skipped], "said": said}
+    lines, said = said_by(move_all)
+    return {
+        "x": str(space.get("x", torch.ones(1)).device),
+        "skipped": [one[0] for one in lines if " stays: " in one],
+        "said": said,
+    }
 
 
 def other_errors():

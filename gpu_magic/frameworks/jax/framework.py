@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.answers import Components, Holding, MemoryPool, OutOfMemory
 from gpu_magic.frameworks.base import Framework
-from gpu_magic.frameworks.copying import CopyTransfer
 from gpu_magic.frameworks.jax.devices import backends, devices_like, has_plugin, logical_device, platform
 from gpu_magic.frameworks.jax.scopes import AbsentDevice, DefaultDevice, global_default
 from gpu_magic.frameworks.out_of_memory import wanted_in
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.frameworks.transfer import Transfer
     from gpu_magic.selection.memory import MemorySettings
 
 __all__ = ["FRAMEWORK"]
@@ -117,17 +115,29 @@ class Jax(Framework):
             for shard in array.addressable_shards
         ]
 
-    def components(self, obj: Any, to: LogicalDevice | None = None) -> Components | None:
+    def components(self, obj: Any) -> Components | None:
         """Return the children of a registered pytree: Flax's and Equinox's modules, Optax's states."""
-        del to
         tree = sys.modules["jax"].tree_util
         children, shape = tree.tree_flatten(obj, is_leaf=lambda node: node is not obj)
         if len(children) == 1 and children[0] is obj:
             return None
         return Components(children, lambda _, new: shape.unflatten(new), in_place=False)
 
-    def transfer(self, device: LogicalDevice) -> Transfer:
-        return _JaxTransfer(device)
+    def origin(self, array: Any, device: LogicalDevice) -> str:
+        if not _is_array(type(array)):
+            _check_dtype(array)
+            return "NumPy"
+        is_traced = isinstance(array, sys.modules["jax"].core.Tracer)
+        if is_traced or array.is_deleted():
+            why = "is traced" if is_traced else "was donated, and deleted by that"
+            raise PlacementError(f"A JAX array of shape {array.shape} {why}: it has no data to move.")
+        origins = {str(logical_device(one)) for one in array.devices()}
+        target = str(logical_device(devices_like(device)[device.index]))
+        return "" if origins == {target} else listed(sorted(origins))
+
+    def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
+        del memo  # no two of its arrays share memory
+        return sys.modules["jax"].device_put(array, devices_like(device)[device.index]).block_until_ready()
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
         """Ask its own pool, which has reserved its part of the GPU; the CPU has no pool."""
@@ -196,36 +206,6 @@ def _key(shard: Any) -> tuple[str, int]:
     """Return a key that is the same for arrays that share memory, and for NumPy's views of it."""
     where = "address" if shard.device.platform == "cpu" else str(shard.device)
     return where, shard.data.unsafe_buffer_pointer()
-
-
-class _JaxTransfer(CopyTransfer):
-    """Copies arrays with `jax.device_put`."""
-
-    def __init__(self, device: LogicalDevice) -> None:
-        super().__init__()
-        self._target = device
-
-    def origin(self, array: Any) -> str:
-        if not _is_array(type(array)):
-            _check_dtype(array)
-            return "NumPy"
-        is_traced = isinstance(array, sys.modules["jax"].core.Tracer)
-        if is_traced or array.is_deleted():
-            why = "is traced" if is_traced else "was donated, and deleted by that"
-            raise PlacementError(f"A JAX array of shape {array.shape} {why}: it has no data to move.")
-        origins = {str(logical_device(device)) for device in array.devices()}
-        return "" if origins == {str(logical_device(self._device))} else listed(sorted(origins))
-
-    def nbytes(self, array: Any) -> int:
-        return int(array.nbytes)
-
-    def copied(self, array: Any) -> Any:
-        return sys.modules["jax"].device_put(array, self._device).block_until_ready()
-
-    @property
-    def _device(self) -> Any:
-        """JAX's own object for the device; asking for it starts JAX."""
-        return devices_like(self._target)[self._target.index]
 
 
 def _check_dtype(array: Any) -> None:

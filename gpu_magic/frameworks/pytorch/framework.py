@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import warnings
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.errors import PlacementError, PlacementWarning, warn_once
+from gpu_magic.errors import PlacementWarning, warn_once
 from gpu_magic.frameworks.answers import Holding
 from gpu_magic.frameworks.base import Framework
 from gpu_magic.frameworks.pytorch import allocator
 from gpu_magic.frameworks.pytorch.allocator import Limit
-from gpu_magic.frameworks.pytorch.components import components_of
 from gpu_magic.frameworks.pytorch.current_device import CurrentDevice, device_switch
-from gpu_magic.frameworks.pytorch.finalize import flatten_rnns, modules_in, tell_device
-from gpu_magic.frameworks.pytorch.self_moving import tensors_in
-from gpu_magic.frameworks.pytorch.transfer import TensorTransfer
+from gpu_magic.frameworks.pytorch.tensors import sparse_parts
 from gpu_magic.selection.target import LogicalDevice
-from gpu_magic.text import listed, with_article
+from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.frameworks.answers import Components, MemoryPool, OutOfMemory
-    from gpu_magic.frameworks.transfer import Transfer
+    from gpu_magic.frameworks.answers import MemoryPool, OutOfMemory
     from gpu_magic.selection.memory import MemorySettings
 
 __all__ = ["FRAMEWORK"]
@@ -134,12 +128,8 @@ class PyTorch(Framework):
             where = "address" if array.device.type == "cpu" and address else device
             return [Holding(device, storage.nbytes(), (where, address or id(array))), *grad]
         except (RuntimeError, NotImplementedError, ValueError):  # sparse, not yet initialized, and the like
-            inner = components_of(array.detach(), None)
-            held = [holding for child in inner.children for holding in self.holdings(child)] if inner else []
-            return [*held, *grad]
-
-    def components(self, obj: Any, to: LogicalDevice | None = None) -> Components | None:
-        return components_of(obj, to)
+            inner = sparse_parts(array.detach())
+            return [*(holding for part in inner for holding in self.holdings(part)), *grad]
 
     def unmovable(self, kind: type) -> str:
         if issubclass(kind, sys.modules["torch"].jit.ScriptModule):
@@ -151,32 +141,6 @@ class PyTorch(Framework):
                 'program, "cuda:0") returns one for another.'
             )
         return ""
-
-    def stays(self, kind: type) -> str:
-        """Return why a loader's parts stay: its workers could not use what is on a GPU."""
-        torch: Any = sys.modules["torch"]
-        data = torch.utils.data
-        if issubclass(kind, torch.nn.Module):
-            return ""
-        if issubclass(kind, data.Dataset | data.DataLoader | data.Sampler):
-            what = with_article(kind.__name__, "A")
-            return f"{what} stays on the CPU, where a DataLoader's workers read it: move each batch."
-        return ""
-
-    def device_like(self, value: Any, device: LogicalDevice) -> Any:
-        torch: Any = sys.modules["torch"]
-        return torch.device(self.name_of(device)) if type(value) is torch.device else None
-
-    def moves_itself(self, obj: Any) -> bool:
-        return callable(getattr(type(obj), "to", None)) and bool(tensors_in(obj))
-
-    def transfer(self, device: LogicalDevice) -> Transfer:
-        return TensorTransfer(sys.modules["torch"].device(self.name_of(device)), _from_numpy)
-
-    def finalize(self, objects: Iterable[Any], device: LogicalDevice) -> Iterator[Callable[[], None]]:
-        modules = modules_in(objects)
-        yield from tell_device(modules, sys.modules["torch"].device(self.name_of(device)))
-        flatten_rnns(modules)
 
     def role_of(self, obj: object) -> str:
         torch: Any = sys.modules["torch"]
@@ -237,21 +201,6 @@ def logical_device(device: Any) -> LogicalDevice:
     if device.type == "cpu":
         return LogicalDevice("cpu", 0)
     return LogicalDevice("gpu", device.index or 0, device.type)
-
-
-def _from_numpy(obj: Any) -> Any:
-    """Return a tensor over a NumPy array's memory; None for any other object."""
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None or not issubclass(type(obj), numpy.ndarray):
-        return None
-    torch: Any = sys.modules["torch"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the array is read-only: the tensor is copied at once
-        with contextlib.suppress(TypeError, ValueError):
-            return torch.from_numpy(obj)
-        with contextlib.suppress(TypeError, ValueError):  # it has negative strides, or another byte order
-            return torch.from_numpy(numpy.ascontiguousarray(obj, obj.dtype.newbyteorder("=")))
-    raise PlacementError(f"PyTorch has no tensors of NumPy's {obj.dtype}.")
 
 
 FRAMEWORK = PyTorch()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.answers import Components, Holding, MemoryPool, OutOfMemory
 from gpu_magic.frameworks.base import Framework
-from gpu_magic.frameworks.copying import CopyTransfer
 from gpu_magic.frameworks.out_of_memory import wanted_in
 from gpu_magic.frameworks.tensorflow.devices import (
     context,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.frameworks.transfer import Transfer
     from gpu_magic.selection.memory import MemorySettings
 
 __all__ = ["FRAMEWORK"]
@@ -107,8 +105,7 @@ class TensorFlow(Framework):
         except (AttributeError, ValueError):  # symbolic tensors of a graph hold nothing
             return []
 
-    def components(self, obj: Any, to: LogicalDevice | None = None) -> Components | None:
-        del to
+    def components(self, obj: Any) -> Components | None:
         tf: Any = sys.modules["tensorflow"]
         kind = type(obj)
         if issubclass(kind, tf.distribute.DistributedValues):  # a mirrored variable
@@ -128,8 +125,19 @@ class TensorFlow(Framework):
                 return f"TensorFlow can't move a {name}: {way}."
         return ""
 
-    def transfer(self, device: LogicalDevice) -> Transfer:
-        return _TensorFlowTransfer(device)
+    def origin(self, array: Any, device: LogicalDevice) -> str:
+        """Return it. Strings are on the CPU, and stay there."""
+        if not hasattr(array, "numpy"):
+            raise PlacementError("A symbolic TensorFlow tensor has no data to move.")
+        origin = logical_device(array.device)
+        target = LogicalDevice("gpu", device.index, "cuda") if device.kind == "gpu" else device
+        return "" if array.dtype == sys.modules["tensorflow"].string or origin == target else str(origin)
+
+    def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
+        del memo  # no two of its tensors share memory
+        tf: Any = sys.modules["tensorflow"]
+        with tf.device(name_of(device)):
+            return tf.identity(array)
 
     def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
         tf: Any = sys.modules["tensorflow"]
@@ -217,29 +225,6 @@ class TensorFlow(Framework):
             self._limits.callback(_restore, growth, dict(growth), gpus)
             for gpu in gpus:
                 tf.config.experimental.set_memory_growth(gpu, enable=True)
-
-
-class _TensorFlowTransfer(CopyTransfer):
-    """Copies tensors with `tf.identity`. Strings live on the CPU, and stay there."""
-
-    def __init__(self, device: LogicalDevice) -> None:
-        super().__init__()
-        self._device = LogicalDevice("gpu", device.index, "cuda") if device.kind == "gpu" else device
-
-    def origin(self, array: Any) -> str:
-        if not hasattr(array, "numpy"):
-            raise PlacementError("A symbolic TensorFlow tensor has no data to move.")
-        is_string = array.dtype == sys.modules["tensorflow"].string
-        origin = "" if is_string else str(logical_device(array.device))
-        return "" if origin == str(self._device) else origin
-
-    def nbytes(self, array: Any) -> int:
-        return _nbytes(array)
-
-    def copied(self, array: Any) -> Any:
-        tf: Any = sys.modules["tensorflow"]
-        with tf.device(name_of(self._device)):
-            return tf.identity(array)
 
 
 def _nbytes(array: Any) -> int:

@@ -15,7 +15,7 @@ from gpu_magic.fit.magic import GpuFitMagic
 from gpu_magic.magics.arguments import FLAG, OPTIONS, read, read_count
 from gpu_magic.magics.completion import complete
 from gpu_magic.magics.gpu_cluster import _engines
-from gpu_magic.moving.names import Names
+from gpu_magic.move.names import Names
 from gpu_magic.on_gpu.block import read_only
 from gpu_magic.selection.duration import read_seconds
 from gpu_magic.selection.size import read_size, size_as_typed

@@ -11,7 +11,7 @@ from tests.gpu.programs.common import Shell, accelerator, alone
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WHERE = "moving/move.py"
+WHERE = "move/move.py"
 TORCH: Need = "an accelerator of PyTorch's"
 _SIZE = 1 << 30  # bytes that are moved, to measure it
 _TIMES = 5
@@ -75,7 +75,7 @@ def ties() -> Seen:
 
 @claim(
     "An LSTM that was moved trains, and cuDNN warns of nothing: its weights lie in one piece.",
-    "frameworks/pytorch/finalize.py",
+    "move/pytorch.py",
     "PyTorch for CUDA",
 )
 def flat_rnn() -> Seen:
@@ -93,9 +93,7 @@ def flat_rnn() -> Seen:
     return Seen(not caught, str(caught[0].message)[:100] if caught else "no warning")
 
 
-@claim(
-    "`%to_gpu x` in a cell rebinds `x`, and `%where x` says on which GPU it is.", "magics/to_gpu.py", TORCH
-)
+@claim("`%to_gpu x` in a cell rebinds `x`, and `%where x` says on which GPU it is.", "move/magic.py", TORCH)
 def cell() -> Seen:
     alone()
     shell = Shell()
@@ -179,7 +177,7 @@ def model_beside_to() -> Seen:
 @measurement(
     "How long a copy of 1 GiB from ordinary memory takes through two pinned buffers of 32 MiB, beside `.to`: whether "
     "staging is worth it.",
-    "frameworks/pytorch/storages.py",
+    "move/pytorch.py",
     "PyTorch for CUDA",
 )
 def staged() -> Seen:

@@ -120,7 +120,7 @@ def two_gpus() -> Seen:
 @claim(
     "A request for more memory than there is, in a cell, is PyTorch's own error, and below it stands who holds what; "
     "the block in the next cell works.",
-    "usage/shortage.py",
+    "objects/free.py",
     "PyTorch for CUDA",
 )
 def out_of_memory() -> Seen:

@@ -1,1 +1,0 @@
-"""Move variables to a device, and give memory back."""

@@ -1,0 +1,90 @@
+"""`%where` and `%gpu_free`, and what is shown when a cell runs out of memory."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+
+import gpu_magic
+from gpu_magic.engines.current import current_cluster
+from gpu_magic.errors import GpuMagicError
+from gpu_magic.fit.failed_step import fit_line
+from gpu_magic.magics.arguments import read
+from gpu_magic.magics.expansion import text_named
+from gpu_magic.objects.free import Outputs, causes, shortage_lines
+from gpu_magic.objects.memory import where
+from gpu_magic.text import code_words, printable
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["ObjectsMagics", "explain_failure"]
+
+# Words of the errors of all frameworks for it.
+_WORDS = ("memory", "oom", "exhausted", "alloc_failed")
+
+
+class ObjectsMagics:
+    """The magics that find variables, and give memory back."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.shell: Any = shell
+
+    def where(self, line: str) -> None:
+        """Say on which devices variables live, and how many bytes they take there.
+
+        %where             every variable of this notebook that holds arrays
+        %where x model     these; models, optimizers and containers are looked into
+        %where batch["x"]  an expression; spaces divide, but for those in brackets
+        %where --cluster   the variables of each engine of the cluster
+
+        What shares memory (views, tied weights) is counted once.
+        """
+        options = read("%where", line, partial(text_named, self.shell))
+        words = code_words(options.request, commas=True)
+        try:
+            if options.cluster:
+                print(gpu_magic.devices_of(*words, cluster=current_cluster()))
+            else:
+                print(where(words))
+        except GpuMagicError as error:
+            raise UsageError(str(error)) from None
+
+    def gpu_free(self, line: str) -> None:
+        """Give GPU memory back that only the notebook's own history keeps, and what frameworks keep unused.
+
+        %gpu_free             drop the last error's traceback and the outputs (Out, _) that hold GPU memory,
+                              collect garbage, empty each framework's cache; say what each GPU had in use
+                              before and after, and which variables hold the rest
+        %gpu_free --dry-run   say what it would drop, and drop nothing
+        %gpu_free --cluster   free memory in each engine of the cluster
+        """
+        options = read("%gpu_free", line)
+        if options.request:
+            raise UsageError("%gpu_free takes no names: it frees memory on all GPUs; del x drops a variable.")
+        try:
+            cluster = current_cluster() if options.cluster else None
+            print(gpu_magic.gpu_free(dry_run=options.dry_run, cluster=cluster))
+        except GpuMagicError as error:
+            raise UsageError(str(error)) from None
+
+
+def explain_failure(shell: InteractiveShell, error: BaseException) -> None:
+    """Print below an out-of-memory error what holds the memory, what gives some back, how to predict it."""
+    if not any(map(_may_be_shortage, causes(error))):
+        return
+    with contextlib.suppress(GpuMagicError):  # a simulation that is described wrongly: %gpus says so
+        if lines := shortage_lines(error, Outputs(shell)):
+            if fit := fit_line(error, shell.user_global_ns):
+                lines.append(f"To predict the memory of this step: {printable(fit)}")
+            print("\n".join(lines))
+
+
+def _may_be_shortage(error: BaseException) -> bool:
+    text = type(error).__name__
+    with contextlib.suppress(Exception):  # whose text can't be written
+        text += f" {str(error)[:2000]}"
+    return any(word in text.lower() for word in _WORDS)

@@ -1,1 +1,0 @@
-"""What holds the memory of a GPU that had none left."""

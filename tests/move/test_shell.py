@@ -1,0 +1,181 @@
+"""`%to_gpu` and `%to_cpu` in a shell, with the framework of the tests on a simulated machine."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+import gpu_magic
+from gpu_magic.testing import simulate
+from tests.eight_gpus import COUNT, Array, EightGpus, registered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+GPU = "cuda:{0} = GPU {0} (SIMULATED NVIDIA A100-SXM4-80GB)"
+OLD = "Names that belong together move together in one line."
+
+
+@pytest.fixture
+def framework(tmp_path: Path) -> Iterator[EightGpus]:
+    with simulate(f"{COUNT}xA100-80GB", clock=lambda: 0.0), registered(tmp_path) as framework:
+        framework.free = 1 << 40
+        yield framework
+
+
+@pytest.fixture
+def run(
+    framework: EightGpus, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], list[str]]:
+    """Return a way to run a cell in a shell with variables to move; the lines that are shown."""
+    shell.run_cell("%load_ext gpu_magic\n%xmode Minimal")
+    x = Array(None)
+    variables = {"x": x, "y": Array(None), "batch": {"x": x, "rows": [x]}, "pair": (x, x), "n": 3}
+    shell.push({**variables, "state": SimpleNamespace(x=x), "key": "x", "Array": Array})
+
+    def run(cell: str) -> list[str]:
+        capsys.readouterr()
+        shell.run_cell(cell)
+        shown = capsys.readouterr()
+        return (shown.out + shown.err).splitlines()
+
+    return run
+
+
+def test_there_and_back(run: Callable[[str], list[str]], shell: InteractiveShell) -> None:
+    plan = run("%to_gpu batch pair --device 1 --dry-run")
+    assert plan == [
+        "batch  dict: 1 array  1.0 MiB  cpu → cuda:1",
+        "pair   tuple                   shared with batch",
+        f"1.0 MiB would move to {GPU.format(1)}, where 1.0 TiB are free. Nothing was changed.",
+    ]
+    batch, pair = shell.user_ns["batch"], shell.user_ns["pair"]
+    assert batch["x"].ordinal is None
+    moved = run("%to_gpu batch pair --device 1")
+    assert moved == [
+        *plan[:2],
+        f"1.0 MiB moved to {GPU.format(1)}.",
+        f"Not named, and not tied to what has moved: x, state, with the old copy (1.0 MiB on cpu). {OLD}",
+    ]
+    new = shell.user_ns["pair"]
+    assert shell.user_ns["batch"] is batch
+    assert new is not pair
+    assert batch["x"] is batch["rows"][0] is new[0] is new[1]
+    assert batch["x"].ordinal == 1
+    assert f"All of it is on {GPU.format(1)} already." in run("%to_gpu batch --device 1")
+    assert run("%to_cpu batch pair")[-1] == "1.0 MiB moved to the CPU."
+
+
+def test_names_attributes_and_items(run: Callable[[str], list[str]], shell: InteractiveShell) -> None:
+    assert run("%to_gpu state.x batch[key]")[:2] == [
+        "state.x     Array: 1 array  1.0 MiB  cpu → cuda:0",
+        "batch[key]  Array                    shared with state.x",
+    ]
+    assert shell.user_ns["state"].x is shell.user_ns["batch"]["x"]
+    assert shell.user_ns["x"].ordinal is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%to_gpu x --device 1 y",
+        "%to_gpu --device=1 x y",
+        "%to_gpu (x, y) --device 1",
+        "%to_gpu [x, y]; --device 1",
+        "%to_gpu x, y --device 1  # both",
+        "%to_gpu x y --device smi:1",
+        "%%on_gpu 1 --only tests.eight_gpus\n%to_gpu x y",  # others here may have imported PyTorch
+    ],
+)
+def test_ways_to_write_it(run: Callable[[str], list[str]], shell: InteractiveShell, line: str) -> None:
+    run(line)
+    assert [shell.user_ns[name].ordinal for name in "xy"] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%to_gpu batc", "batc is not a variable here; did you mean batch?"),
+        ("%to_gpu", "Which variables? %to_gpu model batch names them, --all is every one."),
+        ("%to_cpu", "Which variables? %to_cpu model batch names them, --all is every one."),
+        (
+            "%to_gpu state.y",
+            "state.y raises AttributeError: 'types.SimpleNamespace' object has no attribute 'y'",
+        ),
+        ("%to_gpu batch['z']", "batch['z'] raises KeyError: 'z'"),
+        ('%to_gpu batch[key] data["x y"]', "data is not a variable here."),
+        (
+            "%to_gpu batch.values()",
+            "batch.values() is not a variable, attribute or item, and what is moved needs",
+        ),
+        ("%to_gpu x[1]", "x[1] is a part of an Array: move x."),
+        ("%to_gpu pair[0]", "pair is a tuple, which can't be changed in part: move pair."),
+        ("%to_gpu frozen.x", "frozen is a Frozen, which can't be changed in part: move frozen."),
+        ("%to_gpu batch[", "'batch[' is not a variable."),
+        ("%to_gpu n", "There is nothing to move in n (int): no framework's arrays."),
+        (
+            "%to_gpu a",
+            "a is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a ",
+        ),
+        ("%to_gpu x --device 9", "x: cuda:9 can't be used: there are eight."),
+        ("%to_gpu x --device 0,1", "Variables go to one device, and 0,1 names 2."),
+        ("%to_gpu x --device nowhere", "'nowhere' is not a device"),
+        ("%to_gpu x --device -1", "'-1': devices are numbered from 0; cpu is the CPU."),
+        ("%to_gpu x --all", "--all is every variable, and x is also named: use one of the two."),
+        ("%to_gpu x --dryrun", "There is no --dryrun; did you mean --dry-run?"),
+        ("%to_gpu x cuda:1", "cuda:1 is not a variable here. Give the device with --device cuda:1."),
+        ("%to_gpu 0 x", "0 is not a variable here. Give the device with --device 0."),
+        ("%to_gpu x to 1", "to is not a variable here. Give the device with --device 1."),
+        ("%to_gpu all", "Every variable is --all: %to_gpu --all."),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_has_moved(
+    run: Callable[[str], list[str]], shell: InteractiveShell, line: str, said: str
+) -> None:
+    run(
+        "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Frozen:\n    x: object\nfrozen = Frozen(x)"
+    )
+    run("a = __import__('numpy').ones(2)")
+    shown = run(line)
+    assert len(shown) == 1
+    assert said in shown[0]
+    assert shell.user_ns["batch"]["x"] is shell.user_ns["x"]
+    assert shell.user_ns["x"].ordinal is None
+
+
+def test_all_moves_what_can_be_moved(run: Callable[[str], list[str]], shell: InteractiveShell) -> None:
+    shown = run("%to_gpu --all")
+    assert f"2.0 MiB moved to {GPU.format(0)}." in shown
+    x = shell.user_ns["x"]
+    assert x.ordinal == 0
+    assert all(one is x for one in (*shell.user_ns["pair"], shell.user_ns["state"].x))
+
+
+def test_what_does_not_fit_is_refused(framework: EightGpus, run: Callable[[str], list[str]]) -> None:
+    framework.free = 1000
+    assert "1.0 MiB do not fit on " in run("%to_gpu x")[0]
+    assert run("%to_gpu x --dry-run")[-1].startswith("1.0 MiB do not fit on ")
+
+
+def test_or_cpu_moves_to_the_cpu_and_says_so(run: Callable[[str], list[str]]) -> None:
+    run("%to_gpu x")
+    assert run("%to_gpu x --device 9 --or-cpu") == [
+        "Moving to the CPU: x: cuda:9 can't be used: there are eight.",
+        "x  Array: 1 array  1.0 MiB  cuda:0 → cpu",
+        "1.0 MiB moved to the CPU.",
+    ]
+
+
+def test_a_move_that_fails_is_undone_and_says_why(framework: EightGpus) -> None:
+    framework.sticky = "CUDA error: an illegal memory access was encountered"
+    held = [Array(1)]
+    with pytest.raises(
+        gpu_magic.PlacementError, match="failed, and all is as it was: RuntimeError: CUDA error"
+    ):
+        gpu_magic.to_gpu(held, 2)
+    assert held[0].ordinal == 1
