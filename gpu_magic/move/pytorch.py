@@ -58,39 +58,43 @@ class Tensors(Copies):
     def add(self, arrays: Sequence[Any]) -> Load:
         """Add leaves first: how a computed tensor is moved depends on whether its leaf is."""
         torch: Any = sys.modules["torch"]
-        count, nbytes, origins = 0, 0, set[str]()
+        count, nbytes, devices = 0, 0, set[Any]()
         computed, pending = [], list(arrays)
         while pending:
             obj = pending.pop()
             if id(obj) in self._seen:
                 continue
             self._seen[id(obj)] = obj
-            tensors = [obj] if issubclass(type(obj), torch.Tensor) else self._add_other(obj)
-            elsewhere = [one for one in tensors if one.device != self._device]
-            origins |= {str(one.device) for one in elsewhere}
-            # A NumPy array becomes a tensor, of the CPU as well.
-            count += len(tensors if id(obj) in self._converted else elsewhere)
-            if id(obj) in self._objects:
-                nbytes += sum(map(_nbytes, elsewhere))
-                continue
-            for tensor in elsewhere:
-                if tensor.device.type == "meta":
+            is_tensor = issubclass(type(obj), torch.Tensor)
+            for tensor in (obj,) if is_tensor else self._add_other(obj):
+                device = tensor.device
+                if device == self._device:
+                    count += id(obj) in self._converted  # a NumPy array becomes a tensor of the CPU as well
+                    continue
+                count += 1
+                devices.add(device)
+                if not is_tensor and id(obj) in self._objects:
+                    nbytes += _nbytes(tensor)
+                elif device.type == "meta":
                     what = type_and_shape(tensor)
                     raise PlacementError(f"{what} is on the meta device and has no data to move.")
-                if tensor.grad_fn is not None:
+                elif tensor.grad_fn is not None:
                     computed.append(tensor)
-                    continue
-                nbytes += self._add_leaf(torch, tensor)
-                if tensor.grad is not None:
-                    pending.append(tensor.grad)
-        for tensor in computed:
-            leaf = _leaf_of(tensor)
-            if id(leaf) in self._kept and _is_same_kind(tensor, leaf):
-                self._views.append((tensor, leaf))
-            else:
-                self._singles.append(tensor)
-                nbytes += int(tensor.nbytes)
-        return Load(count, nbytes, origins)
+                else:
+                    nbytes += self._add_leaf(torch, tensor)
+                    if tensor.grad is not None:
+                        pending.append(tensor.grad)
+        nbytes += sum(map(self._add_computed, computed))
+        return Load(count, nbytes, set(map(str, devices)))
+
+    def _add_computed(self, tensor: Any) -> int:
+        """Decide how a tensor that backward goes through is moved, and return how many bytes that adds."""
+        leaf = _leaf_of(tensor)
+        if id(leaf) in self._kept and _is_same_kind(tensor, leaf):
+            self._views.append((tensor, leaf))
+            return 0
+        self._singles.append(tensor)
+        return int(tensor.nbytes)
 
     def _add_other(self, obj: Any) -> list[Any]:
         """Return the tensor that a NumPy array becomes, or those of an object that moves itself."""
@@ -273,16 +277,12 @@ class Tensors(Copies):
 class _Span:
     """The part of a storage that is copied: from the first byte of the tensors in it to the last."""
 
-    __slots__ = ("begin", "end", "size", "storage", "tensors")
+    __slots__ = ("begin", "end", "nbytes", "size", "storage", "tensors")
 
     def __init__(self, storage: Any) -> None:
         self.storage, self.size = storage, int(storage.nbytes())
-        self.begin, self.end = self.size, 0
+        self.begin, self.end, self.nbytes = self.size, 0, 0
         self.tensors: list[Any] = []
-
-    @property
-    def nbytes(self) -> int:
-        return max(0, self.end - self.begin)
 
     def include(self, tensor: Any) -> None:
         self.tensors.append(tensor)
@@ -296,6 +296,7 @@ class _Span:
             last = first + 1 + sum((length - 1) * stride for length, stride in strides)
         self.begin = min(self.begin, first * size // _ALIGNMENT * _ALIGNMENT)
         self.end = max(self.end, last * size)
+        self.nbytes = self.end - self.begin
 
     @property
     def is_one_tensor(self) -> bool:

@@ -26,14 +26,17 @@ _OPTIMIZERS_OWN = ("defaults", "param_groups", "state")
 def parts_of(obj: Any, to: LogicalDevice | None) -> Components | None:
     """Return what an object of PyTorch holds, or for a move what moves; None for any other object."""
     torch: Any = sys.modules["torch"]
-    kind, data = type(obj), torch.utils.data
+    kind = type(obj)
     if issubclass(kind, torch.Tensor):
         is_sparse = obj.layout != torch.strided and not obj.requires_grad
         return _sparse(torch, obj) if is_sparse else None
     if issubclass(kind, torch.nn.Module):
         mine, hooks = vars(obj), _hooks(torch)
-        names = [name for name in mine if name not in hooks and not (name in _DICTS and not mine[name])]
-        return Components([mine[name] for name in names], partial(put, [(mine.__setitem__, names)]))
+        names = [name for name in mine if name not in hooks]
+        dicts = [held for name in _DICTS if (held := mine.get(name))]
+        values = [value for held in dicts for value in held.values()] + [mine[name] for name in names]
+        places = [*((held.__setitem__, list(held)) for held in dicts), (mine.__setitem__, names)]
+        return Components(values, partial(put, places))
     if issubclass(kind, torch.optim.Optimizer):
         return _optimizer(torch, obj, to)
     if issubclass(kind, torch.nn.utils.rnn.PackedSequence):
@@ -43,6 +46,7 @@ def parts_of(obj: Any, to: LogicalDevice | None) -> Components | None:
         mine = vars(obj)
         put_new = partial(put, [(mine.__setitem__, list(mine))])
         return Components(list(mine.values()), put_new)
+    data = torch.utils.data
     if issubclass(kind, data.Dataset | data.DataLoader | data.Sampler):
         return Components(list(vars(obj).values()))
     if issubclass(kind, torch.optim.lr_scheduler.LRScheduler | torch.amp.GradScaler):
@@ -52,8 +56,8 @@ def parts_of(obj: Any, to: LogicalDevice | None) -> Components | None:
 
 @cache
 def _hooks(torch: Any) -> frozenset[str]:
-    """Return the attributes that every module has, except those that hold tensors."""
-    return frozenset(vars(torch.nn.Module())) - set(_DICTS)
+    """Return the attributes that every module has. Those that hold tensors are treated by themselves."""
+    return frozenset(vars(torch.nn.Module()))
 
 
 def _optimizer(torch: Any, obj: Any, to: LogicalDevice | None) -> Components:
