@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import device_of
 from gpu_magic.interrupts import deferred_interrupts
-from gpu_magic.move.plan import (
-    Graph,
-    Plan,
-    Planned,
-    UnusableDeviceError,
-    framework_of,
-    read_destination,
-    transfer_of,
-)
+from gpu_magic.move.graph import Graph, framework_of
+from gpu_magic.move.plan import Plan, Planned, UnusableDeviceError, read_destination, transfer_of
 from gpu_magic.objects.memory import holdings_of, unfinished_text
 from gpu_magic.objects.walk import Budget, collection_paused
 from gpu_magic.process.physical import LazySnapshot
