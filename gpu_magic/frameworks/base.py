@@ -179,11 +179,6 @@ class Framework(ABC):
         del array, device, memo
         raise PlacementError(f"{self.name}'s arrays can't be moved.")
 
-    def role_of(self, obj: object) -> str:
-        """Return what an object is in a step: "model", "optimizer", "batch"; empty for nothing of these."""
-        del obj
-        return ""
-
     # Memory.
 
     def memory_variables(self, memory: MemorySettings) -> Mapping[str, str]:

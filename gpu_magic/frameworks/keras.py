@@ -73,12 +73,6 @@ class Keras(Framework):
             way += ", then new.set_weights(old.get_weights())"
         return f"Keras can't move its own objects ({kind.__name__}): {way}."
 
-    def role_of(self, obj: object) -> str:
-        keras: Any = sys.modules["keras"]
-        if isinstance(obj, keras.Model):
-            return "model"
-        return "optimizer" if isinstance(obj, keras.optimizers.Optimizer) else ""
-
     @property
     def _kinds(self) -> tuple[type, ...]:
         keras: Any = sys.modules["keras"]

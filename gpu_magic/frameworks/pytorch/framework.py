@@ -142,15 +142,6 @@ class PyTorch(Framework):
             )
         return ""
 
-    def role_of(self, obj: object) -> str:
-        torch: Any = sys.modules["torch"]
-        if isinstance(obj, torch.nn.Module):
-            return "model"
-        if isinstance(obj, torch.optim.Optimizer):
-            return "optimizer"
-        is_data = isinstance(obj, torch.Tensor | torch.utils.data.DataLoader)
-        return "batch" if is_data else ""
-
     def free_bytes(self, device: LogicalDevice) -> int | None:
         """Add what the driver has left and what PyTorch's allocator caches; None before CUDA has started."""
         name = self.name_of(device)
