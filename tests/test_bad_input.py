@@ -208,13 +208,6 @@ def test_a_clock_is_nothing_else() -> None:
             lambda: gpu_magic.on_gpu("cpu", mirror=True),
             "mirror=True has nothing to mirror over on cpu alone: omit it.",
         ),
-        *(
-            (call, "cluster=5 is no cluster; try engines = gpu_magic.cluster(), and then cluster=engines.")
-            for call in (
-                lambda: gpu_magic.devices_of(cluster=5),  # type: ignore[call-overload]
-                lambda: gpu_magic.gpu_free(cluster=5),  # type: ignore[call-overload]
-            )
-        ),
     ],
 )
 def test_python_s_options_are_written_as_in_python(call: Callable[[], object], said: str) -> None:

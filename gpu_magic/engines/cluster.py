@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.engines.activity import Activity
 from gpu_magic.engines.asking import call
-from gpu_magic.engines.engine import ByEngine, Engine, EngineNumber, capitalized, named
+from gpu_magic.engines.engine import Engine, EngineNumber, capitalized, named
 from gpu_magic.engines.in_engine import begin
 from gpu_magic.engines.starter import CONTROLLER
 from gpu_magic.errors import ClusterError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpu_magic.engines.asking import Answers
     from gpu_magic.engines.starter import Starter
 
-__all__ = ["Cluster", "check_cluster"]
+__all__ = ["Cluster"]
 
 T = TypeVar("T")
 
@@ -206,14 +206,6 @@ class Cluster:
         answers.silent.extend(busy & self.engines.keys())
         return answers
 
-    def unanswered(self, answers: Answers[Any]) -> list[str]:
-        """Return which engines have not answered, and why: a sentence each."""
-        notes = [f"{capitalized(engine.label)} has ended." for engine in self.ended]
-        if busy := self.find(sorted(answers.silent)):
-            notes.append(f"{named(busy, 'is')} busy, and could not be asked.")
-        failed = [(self.engines[number], error) for number, error in answers.errors.items()]
-        return notes + [f"{capitalized(engine.label)}: {error}." for engine, error in failed]
-
     @public
     def interrupt(self, jobs: Any, numbers: Iterable[int] | None = None) -> list[Engine]:
         """Interrupt engines that run something; return those that go on after 5 s.
@@ -239,12 +231,6 @@ class Cluster:
             busy = [engine for engine in self.busy if engine.number in meant]
         self._left = busy
         return busy
-
-    def by_engine(self, function: Callable[..., T], *given: object) -> ByEngine[T]:
-        """Call a function in the engines that run nothing, and return what each has answered."""
-        answers = self.ask(function, *given)
-        results = {self.engines[number]: answer for number, answer in answers.results.items()}
-        return ByEngine(results, self.unanswered(answers))
 
     @public
     def stop(self) -> None:
@@ -307,20 +293,6 @@ class Cluster:
             engine = self.engines[number]
             text = f"{capitalized(engine.label)}: {how}; {self._how_to_restart([engine])}."
         self.on_end("\n".join([text, *last]))
-
-
-def check_cluster(given: object) -> None:
-    """Check that what a function was given is a cluster.
-
-    Raises
-    ------
-    ClusterError
-        It is something else.
-
-    """
-    if not isinstance(given, Cluster):
-        way = "engines = gpu_magic.cluster(), and then cluster=engines"
-        raise ClusterError(f"cluster={given!r:.40} is no cluster; try {way}.")
 
 
 def _write(text: str) -> None:

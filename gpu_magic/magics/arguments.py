@@ -77,7 +77,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--dry-run": FLAG,
     },
     "%to_cpu": {"--all": FLAG, "--dry-run": FLAG},
-    "%where": {"--cluster": FLAG},
+    "%where": {},
     "%gpu_fit": {
         "--loss": TEXT,
         "--eval": FLAG,
@@ -85,7 +85,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--dtype": ("bfloat16", "float16", "float32", "float64"),
         "--batch": WORD,
     },
-    "%gpu_free": {"--dry-run": FLAG, "--cluster": FLAG},
+    "%gpu_free": {"--dry-run": FLAG},
     "%gpu_doctor": {"--report": FLAG, "--json": FLAG},
     "%gpu_panel": {},
     "%gpu_time": {"--json": FLAG},

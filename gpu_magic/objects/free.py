@@ -6,13 +6,12 @@ import gc
 import re
 import sys
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.process_names import ProcessNames
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.frameworks import imported
 from gpu_magic.objects.memory import (
-    by_engine,
     gpu_bytes,
     holdings_of,
     is_same_device,
@@ -143,16 +142,8 @@ class Freed(NamedTuple):
         return "\n".join([*lines, unfinished_text(self.unfinished)] if self.unfinished else lines)
 
 
-@overload
-def gpu_free(*, dry_run: bool = False, cluster: None = None) -> Freed: ...
-
-
-@overload
-def gpu_free(*, dry_run: bool = False, cluster: object) -> Mapping[int, Freed]: ...
-
-
 @public
-def gpu_free(*, dry_run: bool = False, cluster: Any = None) -> Freed | Mapping[int, Freed]:
+def gpu_free(*, dry_run: bool = False) -> Freed:
     """Give memory back: what only IPython's history keeps, garbage, and what frameworks keep unused.
 
     In IPython, the last error's traceback and the outputs that hold GPU memory are dropped. Then garbage is
@@ -162,8 +153,6 @@ def gpu_free(*, dry_run: bool = False, cluster: Any = None) -> Freed | Mapping[i
     ----------
     dry_run
         Find out what would be dropped, and drop nothing.
-    cluster
-        Free memory in each engine of this cluster that runs nothing, and return what became of it by engine.
 
     Returns
     -------
@@ -172,10 +161,6 @@ def gpu_free(*, dry_run: bool = False, cluster: Any = None) -> Freed | Mapping[i
         shows itself as text.
 
     """
-    return by_engine(cluster, _free_here, dry_run) if cluster is not None else _free_here(dry_run)
-
-
-def _free_here(dry_run: bool) -> Freed:
     shell = shell_here()
     return free(Outputs(shell) if shell is not None else None, dry_run=dry_run)
 

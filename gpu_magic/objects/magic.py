@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 import gpu_magic
-from gpu_magic.engines.current import current_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.fit.failed_step import fit_line
 from gpu_magic.magics.arguments import read
@@ -39,17 +38,13 @@ class ObjectsMagics:
         %where             every variable of this notebook that holds arrays
         %where x model     these; models, optimizers and containers are looked into
         %where batch["x"]  an expression; spaces divide, but for those in brackets
-        %where --cluster   the variables of each engine of the cluster
 
         What shares memory (views, tied weights) is counted once.
         """
         options = read("%where", line, partial(text_named, self.shell))
         words = code_words(options.request, commas=True)
         try:
-            if options.cluster:
-                print(gpu_magic.devices_of(*words, cluster=current_cluster()))
-            else:
-                print(where(words))
+            print(where(words))
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
 
@@ -60,14 +55,12 @@ class ObjectsMagics:
                               collect garbage, empty each framework's cache; say what each GPU had in use
                               before and after, and which variables hold the rest
         %gpu_free --dry-run   say what it would drop, and drop nothing
-        %gpu_free --cluster   free memory in each engine of the cluster
         """
         options = read("%gpu_free", line)
         if options.request:
             raise UsageError("%gpu_free takes no names: it frees memory on all GPUs; del x drops a variable.")
         try:
-            cluster = current_cluster() if options.cluster else None
-            print(gpu_magic.gpu_free(dry_run=options.dry_run, cluster=cluster))
+            print(gpu_magic.gpu_free(dry_run=options.dry_run))
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
 

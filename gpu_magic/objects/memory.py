@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_magic.errors import ClusterError
 from gpu_magic.frameworks.answers import Holding
 from gpu_magic.objects.walk import Budget, Walker, collection_paused
 from gpu_magic.process.namespace import evaluated, variables_of
@@ -17,12 +16,11 @@ from gpu_magic.selection.target import CPU, LogicalDevice
 from gpu_magic.text import listed, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 __all__ = [
     "Devices",
     "Where",
-    "by_engine",
     "devices_of",
     "gpu_bytes",
     "holdings_of",
@@ -145,16 +143,8 @@ class Where(NamedTuple):
         return "\n".join([*lines, unfinished_text(self.unfinished)] if self.unfinished else lines)
 
 
-@overload
-def devices_of(*things: object) -> Devices: ...
-
-
-@overload
-def devices_of(*things: str, cluster: object) -> Mapping[int, Where]: ...
-
-
 @public
-def devices_of(*things: Any, cluster: Any = None) -> Devices | Mapping[int, Where]:
+def devices_of(*things: Any) -> Devices:
     """Return on which devices variables live, in every framework, and how many bytes they take there.
 
     Parameters
@@ -162,20 +152,14 @@ def devices_of(*things: Any, cluster: Any = None) -> Devices | Mapping[int, Wher
     things
         Tensors and arrays, models, optimizers, and containers of them, however nested. What shares memory
         (views, tied weights) is counted once.
-    cluster
-        Return it of the variables in each engine of this cluster. Then `things` are names, as after `%where`;
-        without any, all variables there that hold arrays.
 
     Returns
     -------
     Devices
         A mapping from a device's name (`"cuda:0"`, `"cpu"`) to bytes, which shows itself with the physical
-        GPUs. With `cluster`, a mapping from each engine to its answer; its `notes` say which did not
-        answer.
+        GPUs.
 
     """
-    if cluster is not None:
-        return by_engine(cluster, where, list(things))
     return _devices_by_name({"": things})[""]
 
 
@@ -208,22 +192,6 @@ def _devices_by_name(variables: Mapping[str, object], budget: Budget | None = No
         with budget.variable(name) if budget is not None else nullcontext():
             memory[name] = memory_by_device([value], budget)
     return {name: Devices(here, labels(here, machine)) for name, here in memory.items()}
-
-
-def by_engine(cluster: Any, function: Callable[..., Any], *given: object) -> Mapping[int, Any]:
-    """Call a function in the engines of a cluster that run nothing.
-
-    Raises
-    ------
-    ClusterError
-        What was given is no cluster.
-
-    """
-    if not callable(getattr(type(cluster), "by_engine", None)):
-        way = "engines = gpu_magic.cluster(), and then cluster=engines"
-        raise ClusterError(f"cluster={cluster!r:.40} is no cluster; try {way}.")
-    found: Mapping[int, Any] = cluster.by_engine(function, *given)
-    return found
 
 
 def shell_here() -> Any:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import gpu_magic
 from gpu_magic import ClusterError
 from gpu_magic.display.engines import EngineTable
 from gpu_magic.engines.status import read_status
@@ -141,34 +140,6 @@ def test_the_memory_of_a_host_that_is_busy_is_unknown(client: Any, cluster: Clus
     with busy(client, 2, tmp_path):
         table = columns(repr(EngineTable(read_status(cluster, current()))))
     assert table[3][:4] == [B, "2", "GPU 3 and GPU 1 (SIMULATED NVIDIA GeForce RTX 4090)", "? / 48.0 GiB"]
-
-
-def test_variables_are_found_in_each_engine(client: Any, cluster: Cluster) -> None:
-    client[:].execute("import torch\nx = torch.zeros(100)", block=True)
-    found = gpu_magic.devices_of(cluster=cluster)
-    assert [dict(found[number].found["x"]) for number in range(3)] == [{"cpu": 400}] * 3
-    assert repr(found).splitlines()[:2] == [
-        "0 = GPU 0 and GPU 1 (SIMULATED NVIDIA A100-SXM4-80GB) on 127.0.0.1",
-        "  x  the CPU: 400 bytes",
-    ]
-
-
-def test_an_engine_without_the_variable_says_so(client: Any, cluster: Cluster) -> None:
-    client[2].execute("import torch\nonly_here = torch.zeros(1)", block=True)
-    found = gpu_magic.devices_of("only_here", cluster=cluster)
-    assert list(found) == [2]
-    assert found.notes[0] == (
-        "Engine 0 (GPU 0 and GPU 1 on 127.0.0.1): only_here is not a variable here. %where alone lists all."
-    )
-
-
-def test_memory_is_freed_in_each_engine(client: Any, cluster: Cluster) -> None:
-    code = "import weakref\nclass C: pass\nc = C()\nc.c = c\nw = weakref.ref(c)\ndel c"
-    client[:].execute(code, block=True)
-    freed = gpu_magic.gpu_free(cluster=cluster)
-    assert list(freed) == [0, 1, 2]
-    client[:].execute("is_freed = w() is None", block=True)
-    assert client[:]["is_freed"] == [True] * 3
 
 
 def test_a_client_with_a_busy_engine_is_refused_in_a_line(

@@ -1,4 +1,4 @@
-"""`%gpu_cluster --profile`, engines that somebody else has started, and what is typed with --cluster."""
+"""`%gpu_cluster --profile`, engines that somebody else has started."""
 
 from __future__ import annotations
 
@@ -69,15 +69,13 @@ def test_engines_of_a_profile_divide_the_gpus_and_end_with_stop(of_mark: Marked,
     until(lambda: not of_mark.started())  # ipyparallel's nannies end after their engines
 
 
-def test_the_magics_reach_the_engines(kernel: Kernel) -> None:
+def test_functions_reach_variables_in_the_engines(kernel: Kernel) -> None:
     kernel.run("%gpus 2,0\n%gpu_cluster")
-    kernel.run("%%px\nimport torch\nx = torch.zeros(100)")
-    where = kernel.run("%where --cluster x")
-    assert where.stdout == (
-        f"0 = GPU 2 ({A100})\n  x  the CPU: 400 bytes\n1 = GPU 0 ({A100})\n  x  the CPU: 400 bytes\n"
+    reply = kernel.run(
+        "%%px\nimport gpu_magic, torch\nx = torch.zeros(100)\nprint(gpu_magic.devices_of(x)['cpu'], 'bytes')"
     )
-    freed = kernel.run("%gpu_free --cluster")
-    assert freed.stdout.splitlines()[::2] == [f"0 = GPU 2 ({A100})", f"1 = GPU 0 ({A100})"]
+    assert f"[stdout:0 = GPU 2 ({A100})] 400 bytes" in reply.shown
+    assert f"[stdout:1 = GPU 0 ({A100})] 400 bytes" in reply.shown
 
 
 def test_engines_of_somebody_else_are_let_go_of(of_mark: Marked, tmp_path: Path) -> None:
@@ -98,8 +96,6 @@ def test_engines_of_somebody_else_are_let_go_of(of_mark: Marked, tmp_path: Path)
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("%where --cluster", "No engines run here: %gpu_cluster starts one for each GPU."),
-        ("%gpu_free --cluster", "No engines run here: %gpu_cluster starts one for each GPU."),
         (
             "%gpu_cluster --profile nobodys",
             "There is no IPython profile nobodys; ipython profile create --parallel",

@@ -151,7 +151,7 @@ def test_names_in_braces_stand_for_values_but_in_a_comment() -> None:
         ("%gpu_launch", "--n 1", "There is no --n; did you mean -n? %gpu_launch? explains them."),
         ("%gpu_launch", "-gpus 1", "There is no -gpus; did you mean --gpus? %gpu_launch? explains them."),
         ("%gpu_launch", "-n2 true", "There is no -n2; did you mean -n 2? %gpu_launch? explains them."),
-        ("%where", "--all", "There is no --all; the option is --cluster. %where? explains them."),
+        ("%gpu_free", "--all", "There is no --all; the option is --dry-run. %gpu_free? explains them."),
         (
             "%gpus",
             "--min-free 9GB auto:2",
