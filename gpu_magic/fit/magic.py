@@ -77,6 +77,8 @@ class GpuFitMagic:
             return fit_model(values, loss, size, eval=options.eval, **of_model)
         except GpuMagicError as error:
             return str(error)
+        except RecursionError:  # of `ast`: a step's own is told by its line
+            return f"{shortened(request, 60)} is nested too deeply: assign it first."
 
     def _call(self, node: ast.Call) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """Return a function and what it is called with; a call with calls in it becomes one function."""
@@ -113,7 +115,11 @@ class GpuFitMagic:
 
 def _runs(node: ast.AST) -> bool:
     """Return whether an expression runs code of somebody's when it is evaluated."""
-    if isinstance(node, ast.Lambda | ast.GeneratorExp):
-        return False
-    is_run = isinstance(node, ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom)
-    return is_run or any(map(_runs, ast.iter_child_nodes(node)))
+    pending = [node]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(one, ast.Lambda | ast.GeneratorExp):
+            pending.extend(ast.iter_child_nodes(one))
+    return False

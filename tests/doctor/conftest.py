@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,13 @@ def kernel(machine: Inventory, program: Program = "kernel", mask: str | None = N
         "seen": labels,
     } | more
     return Kernel(program, variables=variables, **given)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide what other tests of this process have imported."""
+    for name in ("torch", "tensorflow", "jax", "keras", "cupy"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 @dataclass

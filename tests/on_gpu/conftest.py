@@ -78,6 +78,8 @@ PLUGINS = {"abacus": Abacus(), "quipu": Quipu(), "layers": Layers()}
 @pytest.fixture
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Install the three for a test, as other packages' plug-ins, and a fourth whose plug-in is broken."""
+    for name in ("torch", "tensorflow", "jax", "keras", "cupy"):  # that other tests have imported
+        monkeypatch.delitem(sys.modules, name, raising=False)
     before = set(sys.modules)
     for name in (*PLUGINS, "broken"):
         (tmp_path / f"{name}.py").write_text(SOURCE)
