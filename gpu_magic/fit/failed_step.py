@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import FitError, causes
 from gpu_magic.frameworks.private import private
+from gpu_magic.process.namespace import parse_expression
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import TracebackType
 
-__all__ = ["Unfollowed", "fit_line", "is_users_file", "one_line", "parsed"]
+__all__ = ["Unfollowed", "fit_line", "is_users_file", "one_line"]
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OURS = str(Path(__file__).parent.parent)
@@ -70,14 +71,6 @@ def one_line() -> Iterator[None]:
         raise FitError(told if own else f"{told}.") from None
 
 
-def parsed(text: str) -> ast.expr | None:
-    """Return an expression; None if it is not one."""
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
 def fit_line(error: BaseException, namespace: Mapping[str, Any]) -> str:
     """Return the line that predicts the memory of the call in which a model of PyTorch failed.
 
@@ -123,7 +116,7 @@ def _call_at(trace: TracebackType, namespace: Mapping[str, Any]) -> ast.Call | N
         return None
     lines[-1] = lines[-1][: at.end_colno]  # columns count bytes
     lines[0] = lines[0][at.colno :]
-    node = parsed(f"({b''.join(lines).decode()})")
+    node = parse_expression(f"({b''.join(lines).decode()})")
     names = {inner.id for inner in ast.walk(node or ast.Pass()) if isinstance(inner, ast.Name)}
     is_known = names <= namespace.keys() | vars(builtins).keys()
     return node if isinstance(node, ast.Call) and is_known else None

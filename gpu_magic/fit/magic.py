@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from functools import partial
 from types import FunctionType
@@ -13,10 +12,10 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from gpu_magic.errors import FitError, GpuMagicError
-from gpu_magic.fit.failed_step import parsed
 from gpu_magic.fit.fit import Fit, fit_call, fit_model
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.expansion import text_named
+from gpu_magic.process.namespace import evaluated, parse_expression
 from gpu_magic.text import code_words, shortened
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class GpuFitMagic:
             if options.batch is not None and not re.fullmatch("0*[1-9][0-9]{0,8}", options.batch):
                 raise FitError(f"--batch is a number of items, and not {options.batch}.")
             size = None if options.batch is None else int(options.batch)
-            node = parsed(request)
+            node = parse_expression(request)
             if isinstance(node, ast.Call):
                 if options.loss or options.eval or any(of_model.values()):
                     raise FitError(
@@ -77,8 +76,6 @@ class GpuFitMagic:
             return fit_model(values, loss, size, eval=options.eval, **of_model)
         except GpuMagicError as error:
             return str(error)
-        except RecursionError:  # of `ast`: a step's own is told by its line
-            return f"{shortened(request, 60)} is nested too deeply: assign it first."
 
     def _call(self, node: ast.Call) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """Return a function and what it is called with; a call with calls in it becomes one function."""
@@ -98,28 +95,17 @@ class GpuFitMagic:
 
     def _value(self, text: str, *, may_call: bool = False) -> Any:
         """Return the value of an expression; only that of --loss may call functions."""
-        node, namespace = parsed(text), self._shell.user_ns
+        node = parse_expression(text)
         if node is None:
             raise FitError(f"{shortened(text, 60)} is not an expression; separate names by spaces.")
         if _runs(node) and not may_call:
             raise FitError(f"{shortened(text, 60)} calls a function: assign what it returns first.")
-        try:
-            return eval(compile(ast.Expression(node), "<gpu_fit>", "eval"), namespace)  # noqa: S307 - the user's own
-        except NameError as error:
-            close = difflib.get_close_matches(error.name or "", namespace, n=1)
-            hint = f"; did you mean {close[0]}?" if close else "."
-            raise FitError(f"{error.name} is not a variable here{hint}") from None
-        except Exception as error:  # noqa: BLE001 - whatever the user's object raises
-            raise FitError(f"{shortened(text, 60)} raises {type(error).__name__}: {error}") from None
+        return evaluated(self._shell, text)
 
 
 def _runs(node: ast.AST) -> bool:
     """Return whether an expression runs code of somebody's when it is evaluated."""
-    pending = [node]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom):
-            return True
-        if not isinstance(one, ast.Lambda | ast.GeneratorExp):
-            pending.extend(ast.iter_child_nodes(one))
-    return False
+    if isinstance(node, ast.Lambda | ast.GeneratorExp):
+        return False
+    is_run = isinstance(node, ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom)
+    return is_run or any(map(_runs, ast.iter_child_nodes(node)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import re
 import sys
-from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.process_names import ProcessNames
 from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.errors import causes
 from gpu_magic.frameworks import imported
 from gpu_magic.objects.memory import (
     gpu_bytes,
@@ -27,16 +27,15 @@ from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import listed, printable, shortened, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Mapping, Sequence
 
     from gpu_magic.frameworks.answers import Holding
     from gpu_magic.frameworks.base import Framework
 
-__all__ = ["Freed", "Outputs", "causes", "free", "gpu_free", "shortage_lines"]
+__all__ = ["Freed", "Outputs", "free", "gpu_free", "shortage_lines"]
 
 _TRACEBACK = "the last error's traceback"
 _MOST_NAMES = 6
-_MOST_CAUSES = 20
 _OUTPUT = re.compile(r"_{1,3}|_\d+")
 
 
@@ -255,22 +254,6 @@ def _in_use(machine: LazySnapshot) -> dict[LogicalDevice, int]:
         if used is not UNKNOWN:
             found[device] = used
     return found
-
-
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, those of a group, and those that each was raised from.
-
-    One that was merely being handled when it was raised is none: `raise … from` says which is.
-    """
-    seen: set[int] = set()
-    waiting = deque([error])
-    while waiting and len(seen) < _MOST_CAUSES:
-        found = waiting.popleft()
-        if id(found) not in seen:
-            seen.add(id(found))
-            yield found
-            waiting += [found.__cause__] if found.__cause__ is not None else []
-            waiting += found.exceptions if isinstance(found, BaseExceptionGroup) else []
 
 
 def shortage_lines(error: BaseException, outputs: Outputs) -> list[str]:

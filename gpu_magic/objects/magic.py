@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 import gpu_magic
-from gpu_magic.errors import GpuMagicError
+from gpu_magic.errors import GpuMagicError, causes
 from gpu_magic.fit.failed_step import fit_line
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.expansion import text_named
-from gpu_magic.objects.free import Outputs, causes, shortage_lines
+from gpu_magic.objects.free import Outputs, shortage_lines
 from gpu_magic.objects.memory import where
 from gpu_magic.text import code_words, printable
 
