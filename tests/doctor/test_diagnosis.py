@@ -12,6 +12,7 @@ import pytest
 import gpu_magic
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.doctor import checks
 from gpu_magic.doctor.checks import check_front_end, check_leftovers
 from gpu_magic.doctor.diagnosis import Diagnosis, diagnose, judge, without_private
 from gpu_magic.doctor.facts import Build, Facts, Finding, Packages
@@ -285,3 +286,8 @@ def test_the_names_of_json_stay() -> None:
     with simulate("1xT4"):
         start_cuda()
         json.dumps(gpu_magic.doctor().to_dict())
+
+
+def test_every_check_is_made() -> None:
+    there = {one for name, one in vars(checks).items() if name.startswith("check_")}
+    assert set(checks.CHECKS) == there
