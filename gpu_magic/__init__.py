@@ -52,6 +52,7 @@ def _homes() -> dict[str, str]:
 
 
 def __getattr__(name: str) -> Any:
+    __tracebackhide__ = True
     if name == "__all__":
         return sorted(_homes().keys() - {"map"})  # `import *` leaves Python's own
     home = None if name.startswith("__") else _homes().get(name)

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
@@ -181,6 +181,10 @@ def fit_model(  # noqa: C901 - one check after another
     models, optimizers = ([one for one in values if isinstance(one, kind)] for kind in kinds)
     batch = [one for one in values if not any(isinstance(one, kind) for kind in kinds)]
     way = either("%gpu_fit model optimizer batch", "fit(model, optimizer, batch)")
+    name = next((one.__name__ for one in batch if isinstance(one, FunctionType)), "")
+    if not models and name:
+        way = either(f"%gpu_fit {name}(batch)", f"fit({name}, batch)")
+        raise FitError(f"{name} is a function: give its call, {way}.")
     if not models or any(base.__module__.startswith("keras.") for base in type(models[0]).__mro__):
         what = listed(with_article(type(one).__name__) for one in values)
         raise FitError(f"There is no model of PyTorch{f' in {what}' if what else ''}; try {way}.")

@@ -62,7 +62,7 @@ class GpuFitMagic:
         request, of_model = options.request, {"amp": options.amp, "dtype": options.dtype}
         try:
             if options.batch is not None and not re.fullmatch("0*[1-9][0-9]{0,8}", options.batch):
-                raise FitError(f"--batch is a number of items, and not {options.batch}.")
+                raise FitError(f"--batch {options.batch} is not a number of items; try --batch 64.")
             size = None if options.batch is None else int(options.batch)
             node = parse_expression(request)
             if isinstance(node, ast.Call):
