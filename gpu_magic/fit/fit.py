@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import FitError
+from gpu_magic.frameworks import imported
 from gpu_magic.public import public
 from gpu_magic.spelling import either, option
-from gpu_magic.text import bytes_text, html_block, listed, printable, size_text, with_article
+from gpu_magic.text import bytes_text, html_block, listed, printable, size_text, text_table, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,8 +68,7 @@ class Fit:
 
     def __repr__(self) -> str:
         rows = [(name, size_text(size)) for name, size in (*self.parts.items(), ("peak", self.peak))]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [f"{name:{widths[0]}}  {size:>{widths[1]}}" for name, size in rows]
+        lines = text_table(("", ""), rows, right=(1,))
         return "\n".join([*lines, printable(self.verdict), *self.notes])
 
     def _repr_html_(self) -> str:
@@ -135,7 +135,7 @@ def fit(
     cuBLAS and cuDNN, and fragmentation, are not in them. The tests compare them with PyTorch's profiler.
 
     """
-    torch: Any = sys.modules.get("torch")
+    torch = _loaded("torch")
     if not callable(model) or (torch and isinstance(model, torch.nn.Module)):
         return fit_model([model, *values], loss, batch_size, eval=eval, amp=amp, dtype=dtype)
     if loss or eval or amp or dtype:
@@ -143,12 +143,17 @@ def fit(
     return fit_call(model, values, {}, batch_size)
 
 
+def _loaded(module: str) -> Any:
+    """Return a framework that is imported; None for another module of its name, or a failed import."""
+    return sys.modules[module] if any(one.module == module for one in imported()) else None
+
+
 def fit_call(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int | None
 ) -> Fit:
     """Predict the memory of a call; see `fit`."""
     began = time.monotonic()
-    if jax := sys.modules.get("jax"):
+    if jax := _loaded("jax"):
         code, namespace = (getattr(function, f"__{name}__", None) for name in ("code", "globals"))
         uses = ((namespace or {}).get(name) for name in getattr(code, "co_names", ()))
         is_jax = any(str(getattr(one, "__name__", "")).partition(".")[0] == "jax" for one in uses)
@@ -156,7 +161,7 @@ def fit_call(
             from gpu_magic.fit.jax_step import JaxStep
 
             return _fit(JaxStep(function, args, kwargs), batch_size, began)
-    if "torch" not in sys.modules:
+    if _loaded("torch") is None:
         raise FitError("%gpu_fit predicts steps of PyTorch and of JAX, and neither is imported.")
     from gpu_magic.fit.torch_step import TorchStep
 
@@ -173,7 +178,7 @@ def fit_model(  # noqa: C901 - one check after another
     dtype: Any,
 ) -> Fit:
     """Predict the memory of a step with a model: the types of values say what they are; see `fit`."""
-    began, torch = time.monotonic(), sys.modules.get("torch")
+    began, torch = time.monotonic(), _loaded("torch")
     values = [one for one in values if one is not None]
     if loss is None and len(values) > 3 and callable(values[-1]):  # noqa: PLR2004 - the loss as the fourth value
         *values, loss = values
@@ -260,7 +265,7 @@ class _Room(NamedTuple):
 
 def _rooms(snapshot: Snapshot, present: Mapping[int, int]) -> list[_Room]:
     """Return the room on each visible GPU, with what PyTorch caches and what the step has there already."""
-    torch: Any = sys.modules.get("torch")
+    torch = _loaded("torch")
     names = snapshot.kernel.names
     devices = {str(device.uuid): device for device in snapshot.devices}
     rooms = []

@@ -459,25 +459,40 @@ def _blocks(nbytes: int) -> int:
     return -(-nbytes // 512) * 512
 
 
-def _tensors(value: Any) -> list[Any]:
-    """Return the tensors in tuples, lists and mappings, to any depth, and in an output that is an object."""
+def _tensors(value: Any, seen: set[int] | None = None) -> list[Any]:
+    """Return the tensors in containers and in objects, but not those of models and optimizers."""
     if isinstance(value, torch.Tensor):
         return [value]
+    seen = set() if seen is None else seen
+    if id(value) in seen or isinstance(value, type | torch.nn.Module | torch.optim.Optimizer):
+        return []
+    seen.add(id(value))
     inner = value if isinstance(value, tuple | list) else getattr(value, "__dict__", {}).values()
     inner = value.values() if isinstance(value, Mapping) else inner
-    return [one for part in inner for one in _tensors(part)]
+    return [one for part in inner for one in _tensors(part, seen)]
 
 
-def _resized(value: Any, size: int) -> Any:
-    """Return a batch of fake tensors with another size along dimension 0."""
+def _resized(value: Any, size: int, memo: dict[int, Any] | None = None) -> Any:
+    """Return a batch of fake tensors with another size along dimension 0; what holds none is the same."""
+    memo = {} if memo is None else memo
+    if id(value) in memo:
+        return memo[id(value)]
     if isinstance(value, torch.Tensor) and value.dim():
         return value.new_empty((size, *value.shape[1:])).requires_grad_(value.requires_grad)
-    if isinstance(value, Mapping):
-        return {name: _resized(one, size) for name, one in value.items()}
-    if isinstance(value, tuple | list):
-        items = [_resized(one, size) for one in value]
+    if isinstance(value, torch.Tensor) or not _tensors(value):
+        return value
+    if isinstance(value, tuple):
+        items = [_resized(one, size, memo) for one in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
+    new = memo[id(value)] = copy.copy(value)
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            new[name] = _resized(one, size, memo)
+    elif isinstance(value, list):
+        new[:] = [_resized(one, size, memo) for one in value]
+    else:
+        vars(new).update({name: _resized(one, size, memo) for name, one in vars(value).items()})
+    return new
 
 
 def first_batch(batch: Any) -> Any:

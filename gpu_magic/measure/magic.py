@@ -59,7 +59,8 @@ class GpuTimeMagic:
                 raise refusal(f"%%gpu_time takes no {options.request}: the code stands below it.")
             return self._run(body_of(self._shell, cell), cell, is_json=options.json)
         word = line.partition("#")[0].strip()
-        code = line.strip().removeprefix("--json").lstrip()
+        first, *rest = line.split(maxsplit=1) or [""]
+        code = "".join(rest).rstrip() if first == "--json" else line.strip()
         if word == "report":
             display(gpu_magic.history())
         elif word in ("on", "off"):

@@ -137,6 +137,20 @@ def test_what_is_on_a_gpu_already_is_known(pretend: dict[str, str]) -> None:
     assert found["present"] == {"1": found["held"]}
 
 
+def test_batches_of_all_kinds_are_found_and_resized(run: Runner) -> None:
+    found = run("fit_steps.batches")
+    small, large, _, parameters = found["a dict"]
+    assert large > 2 * small
+    assert found == {kind: [small, large, 4096, parameters] for kind in found}
+
+
+def test_another_module_of_a_frameworks_name_is_none(run: Runner) -> None:
+    assert run("fit_steps.without_frameworks") == [
+        True,
+        "%gpu_fit predicts steps of PyTorch and of JAX, and neither is imported.",
+    ]
+
+
 @pytest.mark.parametrize("name", sorted(PRIVATE))
 def test_without_a_private_name_one_line_says_so(run: Runner, name: str) -> None:
     told = run("fit_steps.without", name)

@@ -99,6 +99,7 @@ def test_a_line_is_measured(loaded: InteractiveShell, code: str) -> None:
     [
         ("%gpu_time", "UsageError: %gpu_time goes with on, off, report or code"),
         ("%gpu_time --json", "UsageError: %gpu_time goes with on, off, report or code"),
+        ("%gpu_time --jsonx", "UsageError: There is no --jsonx; the option is --json"),
         ("%gpu_time --jason x", "UsageError: There is no --jason; the option is --json"),
         ("%gpu_time await f()", "UsageError: %gpu_time can't await in a line"),
         ("%%gpu_time 3\nx = 5", "UsageError: %%gpu_time takes no 3"),

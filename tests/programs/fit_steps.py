@@ -1,14 +1,19 @@
 """Steps of PyTorch that `fit` predicts, and others that it cannot."""
 
+import collections
 import copy
+import dataclasses
+import enum
 import functools
 import gc
 import os
 import queue
 import random
 import signal
+import sys
 import threading
 import time
+import types
 import weakref
 
 import numpy as np
@@ -471,5 +476,53 @@ def bad_input(case):
     }
     try:
         return str(calls[case]())
+    except gpu_magic.FitError as error:
+        return str(error)
+
+
+@dataclasses.dataclass
+class Pair:
+    x: torch.Tensor
+    y: torch.Tensor
+    itself: object = None
+
+
+def batches():
+    """Return, for batches of several kinds, the peaks of 32 items and of 4,096, and the sizes that were found."""
+    mode = enum.Enum("Mode", "TRAIN")
+    pair = Pair(x, y)
+    pair.itself = [pair]
+    ordered = collections.OrderedDict(batch)
+    steps = {
+        "a dict": (lambda given: loss_of(given).backward(), batch),
+        "an ordered dict": (lambda given: loss_of(given).backward(), ordered),
+        "a user's dict": (lambda given: loss_of(given).backward(), collections.UserDict(batch)),
+        "an object": (lambda given: loss_of(vars(given)).backward(), pair),
+        "an enum beside it": (lambda given, _: loss_of(given).backward(), batch, mode.TRAIN),
+        "a model beside it": (lambda given, network: loss_of(given, network).backward(), batch, model),
+    }
+    found = {}
+    for name, (step, *given) in steps.items():
+        small, large = (gpu_magic.fit(step, *given, batch_size=size) for size in (32, 4096))
+        found[name] = [small.peak, large.peak, large.batch_size, small.parts["parameters"]]
+    return found
+
+
+def without_frameworks():
+    """Return what is told where a framework is not what it is called."""
+    sys.modules["jax"] = types.ModuleType("jax")
+    peak = gpu_magic.fit(lambda given: loss_of(given).backward(), batch).peak
+    there = sys.modules["torch"]
+    sys.modules["torch"] = None
+    try:
+        return [peak > 0, _error(lambda: gpu_magic.fit(loss_of, batch))]
+    finally:
+        sys.modules["torch"] = there
+        del sys.modules["jax"]
+
+
+def _error(call):
+    try:
+        return str(call())
     except gpu_magic.FitError as error:
         return str(error)
