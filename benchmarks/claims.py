@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarks import timing
 from benchmarks.machine import GPUS, driver_libraries
 from benchmarks.report import Row, Table, calls
-from tests.claims.racing import Racer, ask_all
+from tests.claims.racing import Race
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,25 +61,23 @@ def _race(variables: dict[str, str]) -> Table:
     """Let all choose at once, many times; in every fourth round all are killed with KILL before they end."""
     environment = timing.clean_environment(variables)
     twice = idle = stuck = 0
-    racers: list[Racer] = []
+    racers: Race | None = None
     try:
         for number in range(ROUNDS):
-            if not racers:
-                racers = [Racer(environment) for _ in range(RACERS)]
-                stuck += sum(racer.hear() != "ready" for racer in racers)
-            uuids, lines = ask_all(racers, "auto:1")
+            if racers is None:
+                racers = Race(RACERS, environment)
+            uuids, lines = racers.ask("auto:1")
             twice += len(uuids) - len(set(uuids))
             idle += GPUS - len(set(uuids))
             stuck += RACERS - len(uuids) - len(lines)
             if number % 4 == 3:
-                for racer in racers:
-                    racer.kill()
-                racers = []
+                racers.kill()
+                racers = None
             else:
-                ask_all(racers, "reset")
+                racers.ask("reset")
     finally:
-        for racer in racers:
-            racer.kill()
+        if racers:
+            racers.kill()
     rows = [
         Row("GPUs that were picked twice", twice, "none", twice == 0),
         Row("free GPUs that nobody got", idle, "none", idle == 0),

@@ -23,7 +23,6 @@ __all__ = ["run"]
 COUNT = 10_000  # parameter tensors
 THEIRS, OURS, PLAN = "module.to(device)", "gpu_magic.to_gpu(module)", "planning it alone"
 STAGED = "staged through pinned buffers"
-BOUND = 1.2
 CHUNK = 64 << 20
 GIB = 1 << 30
 
@@ -35,12 +34,7 @@ def run() -> list[Table]:
         names = {THEIRS: "theirs", OURS: "ours", PLAN: "plan"}
         targets = {name: f"benchmarks.move:{function}" for name, function in names.items()}
         medians = timing.steady(targets, extra, rounds=4, processes=3)
-        ratio = medians[OURS] / medians[THEIRS]
-        rows = [
-            Row(THEIRS, medians[THEIRS]),
-            Row(OURS, medians[OURS], f"{BOUND} x the first", ratio <= BOUND),
-            Row(PLAN, medians[PLAN]),
-        ]
+        rows = [Row(name, medians[name]) for name in names]
         where = "CUDA" if has_cuda else "a pretend accelerator"
         tables = [Table(f"{COUNT} parameters to {where} and back", rows, THEIRS)]
         peaks = {

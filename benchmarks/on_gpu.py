@@ -22,7 +22,6 @@ BODY = "x = 1\ny = x + 1\n"
 CELLS = {"a plain cell": BODY, "%%time": f"%%time\n{BODY}", "%%on_gpu cpu": f"%%on_gpu cpu\n{BODY}"}
 PLAIN, TIME, ON_GPU = CELLS
 NONE, BARE, OURS = "without one", "with torch.device(...)", "gpu_magic's scope"
-MOST = 250e-6  # seconds that a cell may take over a plain one
 INSIDE, STEPS = 1000, 50
 ROUNDS, REPEAT = 20, 50
 PREPARE = """
@@ -53,7 +52,7 @@ def run() -> list[Table]:
         ),
         Table(
             "The same, over a plain cell",
-            [Row(TIME, over[TIME]), Row(ON_GPU, over[ON_GPU], "at most 250 µs", over[ON_GPU] <= MOST)],
+            [Row(TIME, over[TIME]), Row(ON_GPU, over[ON_GPU])],
             TIME,
         ),
         Table(
@@ -167,7 +166,7 @@ def _scope_of(whose: str) -> Callable[[], Any]:
 def _scope() -> Callable[[], Any]:
     import torch  # noqa: F401 - before what knows it
 
-    from gpu_magic.frameworks.pytorch.framework import FRAMEWORK
+    from gpu_magic.frameworks.pytorch import FRAMEWORK
     from gpu_magic.selection.target import CPU
 
     return partial(FRAMEWORK.scope, CPU, bool)

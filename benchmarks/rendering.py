@@ -12,7 +12,7 @@ from benchmarks.report import Row, Table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_magic.display.gpus import Gpus
+    from gpu_magic.gpus.table import Gpus
 
 __all__ = ["run"]
 

@@ -24,7 +24,6 @@ __all__ = ["run"]
 PLAIN, TIME, GPU_TIME = "a plain cell", "%%time", "%%gpu_time"
 ZEUS, BLOCK = "zeus: begin_window, end_window", "with gpu_magic.gpu_time()"
 LOADED, ON, OFF = "gpu_magic loaded", "%gpu_time on", "on, and off again"
-MOST_MORE = 400e-6  # seconds over %%time, on one GPU
 SECONDS = 5.0
 NOISE = 1.05
 
@@ -47,8 +46,6 @@ def run() -> list[Table]:
 def _table(which: str, seconds: dict[str, float]) -> Table:
     more = seconds[GPU_TIME] - seconds[TIME]
     rows = [Row(name, value) for name, value in seconds.items()]
-    if which == "one GPU":
-        rows[2] = Row(GPU_TIME, seconds[GPU_TIME], "400 µs over %%time", more <= MOST_MORE)
     rows[-1] = Row(OFF, seconds[OFF], "nothing (5 % noise)", seconds[OFF] <= NOISE * seconds[LOADED])
     notes = [f"%%gpu_time takes {more * 1e6:.0f} µs more than %%time."]
     return Table(f"A cell, `1`, on {which}, CUDA started", rows, PLAIN, notes=notes)

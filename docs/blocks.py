@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from traitlets.config import Config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -145,10 +146,16 @@ def run(page: Path, environment: Mapping[str, str]) -> Iterator[Result]:
     ]
     if not blocks:
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as sockets:
         book = nbformat.v4.new_notebook()
+        # Sockets, and no ports: one that is free when it is picked can be taken when the kernel starts.
+        config = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
         client = NotebookClient(
-            book, timeout=LIMIT, kernel_name="python3", resources={"metadata": {"path": folder}}
+            book,
+            timeout=LIMIT,
+            kernel_name="python3",
+            resources={"metadata": {"path": folder}},
+            config=config,
         )
         with client.setup_kernel(env=dict(environment)):
             for block in blocks:

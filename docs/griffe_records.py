@@ -1,4 +1,4 @@
-"""Tells mkdocstrings what `@record` and NamedTuple make: classes that are called with their fields."""
+"""Tells mkdocstrings what NamedTuple makes: a class that is called with its fields."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ class Records(griffe.Extension):
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Give a class the `__init__` that is made from its fields."""
-        is_record = any(str(decorator.value).endswith("record") for decorator in cls.decorators)
-        if not is_record and not any(str(base) == "NamedTuple" for base in cls.bases):
+        if not any(str(base) == "NamedTuple" for base in cls.bases):
             return
         fields = [one for one in cls.attributes.values() if one.annotation and "property" not in one.labels]
         kind = griffe.ParameterKind.positional_or_keyword

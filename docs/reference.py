@@ -73,7 +73,7 @@ def commands() -> str:
             "the GPUs as JSON: bytes, percent, degrees Celsius, watts; null for what is unknown",
         ),
         ("gpu-magic --version", "the version"),
-        ("gpu-magic run … -- COMMAND", "run a command on GPUs: see below"),
+        ("gpu-magic launch … -- COMMAND", "run a command on GPUs: see below"),
         (
             "gpu-magic doctor",
             "what is wrong with the GPU set-up, and how to fix it; 1 is the exit status where something is",
@@ -83,14 +83,14 @@ def commands() -> str:
     ]
     options = [
         (", ".join([*names[:-1], f"{names[-1]} {settings.get('metavar', '')}".strip()]), settings["help"])
-        for names, settings in command_line.RUN_OPTIONS.items()
+        for names, settings in command_line.LAUNCH_OPTIONS.items()
     ]
     rows = [(name, str(text).replace("%%", "%")) for name, text in options]
     parts = [
         "# Command line\n",
         _GENERATED,
         _table("typed in a shell", "does", show),
-        "## gpu-magic run {#run}\n",
+        "## gpu-magic launch {#launch}\n",
         (
             "Options stand before the command. Its exit status is the command's own, 128 and the signal's "
             "number where a signal has ended it, and 2 where it can't be run.\n"

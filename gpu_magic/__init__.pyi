@@ -7,8 +7,6 @@ from gpu_magic.api.choosing import choose as choose
 from gpu_magic.api.choosing import gpus as gpus
 from gpu_magic.api.choosing import guard as guard
 from gpu_magic.api.choosing import panel as panel
-from gpu_magic.api.processes import end_process as end_process
-from gpu_magic.api.processes import my_processes as my_processes
 from gpu_magic.api.running import cluster as cluster
 from gpu_magic.api.running import launch as launch
 from gpu_magic.api.running import map as map  # noqa: A004 - it is `gpu_magic.map`
@@ -21,10 +19,6 @@ from gpu_magic.devices.model import MigInstance as MigInstance
 from gpu_magic.devices.status import GpuProcess as GpuProcess
 from gpu_magic.devices.status import GpuStatus as GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN as UNKNOWN
-from gpu_magic.display.choice import Choice as Choice
-from gpu_magic.display.ended_process import EndedProcess as EndedProcess
-from gpu_magic.display.gpus import Gpus as Gpus
-from gpu_magic.display.own_processes import OwnProcesses as OwnProcesses
 from gpu_magic.doctor.diagnosis import Diagnosis as Diagnosis
 from gpu_magic.doctor.diagnosis import doctor as doctor
 from gpu_magic.doctor.facts import Finding as Finding
@@ -49,6 +43,8 @@ from gpu_magic.errors import ProcessError as ProcessError
 from gpu_magic.errors import SimulationError as SimulationError
 from gpu_magic.fit.fit import Fit as Fit
 from gpu_magic.fit.fit import fit as fit
+from gpu_magic.gpus.choice import Choice as Choice
+from gpu_magic.gpus.table import Gpus as Gpus
 from gpu_magic.launching.task import Task as Task
 from gpu_magic.measure.record import CellUsage as CellUsage
 from gpu_magic.measure.record import GpuUsage as GpuUsage
@@ -58,15 +54,18 @@ from gpu_magic.measure.recorder import gpu_time as gpu_time
 from gpu_magic.measure.recorder import history as history
 from gpu_magic.move.move import to_cpu as to_cpu
 from gpu_magic.move.move import to_gpu as to_gpu
-from gpu_magic.objects.free import Freed as Freed
-from gpu_magic.objects.free import gpu_free as gpu_free
 from gpu_magic.objects.memory import Devices as Devices
+from gpu_magic.objects.memory import Freed as Freed
 from gpu_magic.objects.memory import devices_of as devices_of
+from gpu_magic.objects.memory import gpu_free as gpu_free
 from gpu_magic.on_gpu.block import OnGpu as OnGpu
 from gpu_magic.on_gpu.block import on_gpu as on_gpu
 from gpu_magic.process.guard import Guard as Guard
-from gpu_magic.process.own_processes import OwnProcess as OwnProcess
-from gpu_magic.process.task import BackgroundTask as BackgroundTask
+from gpu_magic.process.tasks import BackgroundTask as BackgroundTask
+from gpu_magic.processes.processes import OwnProcess as OwnProcess
+from gpu_magic.processes.processes import OwnProcesses as OwnProcesses
+from gpu_magic.processes.processes import end_process as end_process
+from gpu_magic.processes.processes import my_processes as my_processes
 
 __version__: str
 

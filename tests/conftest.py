@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import tempfile
 import textwrap
 from contextlib import contextmanager
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -48,6 +50,16 @@ hypothesis.settings.load_profile("any speed")
 LIMIT = 600
 # Seconds after which calls are given up that a test lets hang: the others come back before, on a busy machine also.
 IMPATIENT = 1.5
+
+
+def torch_build() -> tuple[str, bool]:
+    """Return the version that PyTorch tells of itself, and whether it is built with CUDA, as most are."""
+    spec = find_spec("torch")  # it is not imported
+    assert spec is not None, "PyTorch is missing"
+    assert spec.origin is not None
+    stated = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^(__version__|cuda)\b.*?= '(.+)'", stated, re.MULTILINE))
+    return found["__version__"], "cuda" in found
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic import frameworks
-from gpu_magic.frameworks.answers import Holding, MemoryPool, OutOfMemory
-from gpu_magic.frameworks.base import Framework
+from gpu_magic.frameworks.base import Framework, Holding, MemoryPool, OutOfMemory
 from gpu_magic.selection.target import CPU, LogicalDevice
 
 if TYPE_CHECKING:
@@ -104,7 +103,13 @@ class EightGpus(Framework):
         return {device: MemoryPool(self.reserved, self.reserved) for device in devices}
 
 
-FRAMEWORK = EightGpus()
+class Second(EightGpus):
+    """Another one on the same GPUs."""
+
+    name, module, reserved = "Second", "tests.machine", 2 << 20
+
+
+FRAMEWORK, SECOND = EightGpus(), Second()
 
 
 def _ordinal(device: LogicalDevice) -> int | None:
@@ -117,12 +122,14 @@ def _call_cuda() -> None:
 
 
 @contextlib.contextmanager
-def registered(folder: Path) -> Iterator[EightGpus]:
-    """Install the plug-in into a folder on the path, for the length of a `with` block."""
+def registered(folder: Path, *, second: bool = False) -> Iterator[EightGpus]:
+    """Install the plug-in into a folder on the path, for the length of a `with` block; or both."""
     metadata = folder / "eight_gpus-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: eight_gpus\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(f"[{frameworks.GROUP}]\n{__name__} = {__name__}:FRAMEWORK\n")
+    other = f"{SECOND.module} = {__name__}:SECOND\n" if second else ""
+    points = f"[{frameworks.GROUP}]\n{__name__} = {__name__}:FRAMEWORK\n{other}"
+    (metadata / "entry_points.txt").write_text(points)
     sys.path.insert(0, str(folder))
     _forget()
     try:

@@ -43,8 +43,10 @@ ROOMS = [
     "on_gpu",
     "measure",
     "fit",
+    "processes",
     "doctor",
     "restart",
+    "gpus",
     "launching",
     "engines",
     # what is shown
@@ -62,7 +64,7 @@ ROOMS = [
 # for modules that are loaded only where PyTorch is there already.
 LIBRARIES = {
     "pynvml": ["devices"],
-    "amdsmi": ["devices.amd_binding"],
+    "amdsmi": ["devices.amd"],
     "anywidget": ["widget"],
     "IPython": [
         "magics",
@@ -76,8 +78,7 @@ LIBRARIES = {
     "ipyparallel": ["engines"],
     "torch": [
         "fit.torch_step",
-        "frameworks.pytorch.device_mode",
-        "frameworks.pytorch.sampling",
+        "frameworks.torch_modes",
     ],
     "tensorflow": [],
     "jax": [],
@@ -177,7 +178,7 @@ def test_no_module_leads_back_to_itself() -> None:
     [
         ("devices.model", "from gpu_magic.selection.mask import read"),
         ("devices.model", "from gpu_magic.display import table"),
-        ("devices.model", "def late():\n    from gpu_magic.display.table import as_text"),
+        ("devices.model", "def late():\n    from gpu_magic.gpus.table import as_text"),
         ("devices.model", "if TYPE_CHECKING:\n    from gpu_magic.process.view import Snapshot"),
         ("devices.model", "from ..display import table"),
         ("devices.model", "import gpu_magic"),
@@ -185,12 +186,12 @@ def test_no_module_leads_back_to_itself() -> None:
         ("selection.select", "import gpu_magic.frameworks.base as base"),
         ("frameworks.jax", "import_module('gpu_magic.process.session')"),
         ("process.session", "sys.modules.get('gpu_magic.widget.state')"),
-        ("display.table", "from gpu_magic.api import gpus"),
+        ("gpus.table", "from gpu_magic.api import gpus"),
         ("widget.panel", "from gpu_magic.magics.arguments import read"),
         ("frameworks.jax", "import jax"),
-        ("frameworks.pytorch.framework", "def late():\n    import torch.nn"),
+        ("frameworks.pytorch", "def late():\n    import torch.nn"),
         ("process.view", "import pynvml"),
-        ("restart.kernel", "import anywidget"),
+        ("restart.saved", "import anywidget"),
         ("on_gpu.scope", "from IPython.display import display"),
         ("doctor.checks", "from gpu_magic.doctor.magic import GpuDoctorMagic"),
         ("doctor.checks", "from gpu_magic.magics.arguments import read"),
@@ -205,7 +206,7 @@ def test_an_import_against_the_order_is_found(module: str, planted: str) -> None
     [
         ("devices.nvml", "import pynvml"),
         ("devices.nvml", "from . import model"),
-        ("display.table", "from gpu_magic.process.view import Snapshot"),
+        ("gpus.table", "from gpu_magic.process.view import Snapshot"),
         ("magics.gpus", "import gpu_magic"),
         ("doctor.magic", "from gpu_magic.magics.arguments import read"),
         ("doctor.magic", "from IPython.display import display"),

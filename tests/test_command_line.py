@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gpu_magic
+from gpu_magic.command_line import main
+from gpu_magic.testing import simulate
 from tests.conftest import LIMIT, ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    Here = Callable[..., tuple[int | str | None, str, str]]
 
 
 def start(*words: str, **variables: str) -> subprocess.Popen[str]:
@@ -37,8 +42,24 @@ def run(*words: str, given: str = "", **variables: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def test_it_shows_the_gpus() -> None:
-    status, out, _ = run()
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str]) -> Here:
+    """Do the same in this process: enough for lines that start nothing."""
+
+    def run(*words: str, machine: str = "4xA100-80GB") -> tuple[int | str | None, str, str]:
+        with simulate(machine, clock=lambda: 0.0) as simulated:
+            simulated.populate()
+            try:
+                status: int | str | None = main(words)
+            except SystemExit as end:
+                status = end.code
+        return (status, *capsys.readouterr())
+
+    return run
+
+
+def test_it_shows_the_gpus(here: Here) -> None:
+    status, out, _ = here()
     assert status == 0
     assert [line.split()[0] for line in out.splitlines()[1:6]] == ["GPU", "0", "1", "2", "3"]
 
@@ -46,30 +67,31 @@ def test_it_shows_the_gpus() -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("doctr", "There is no gpu-magic doctr; did you mean gpu-magic doctor?"),
-        ("2,0", "a command runs on these by gpu-magic run --gpus 2,0 -- python train.py."),
-        ("python x.py", "a command is run by gpu-magic run -- python x.py"),
-        ("nothing", "alone it shows the GPUs, run runs a command on some, and doctor says what is wrong."),
+        ("run --gpus 2 -- true", "gpu-magic: gpu-magic run is gpu-magic launch now.\n"),
+        ("doctr", "invalid choice: 'doctr' (choose from"),
         ("--foo", "unrecognized arguments: --foo; gpu-magic --help explains the options."),
-        ("run --gpsu 2 -- true", "--gpsu; did you mean --gpus? gpu-magic run --help explains the options."),
-        ("doctor --jsno", "--jsno; did you mean --json? gpu-magic doctor --help explains the options."),
-        ("run -n x y", "invalid int value: 'x'; gpu-magic run --help explains the options."),
+        (
+            "launch --gpsu 2 -- true",
+            "--gpsu (did you mean --gpus?); gpu-magic launch --help explains the options.",
+        ),
+        ("doctor --jsno", "--jsno (did you mean --json?); gpu-magic doctor --help explains the options."),
+        ("launch -n x y", "invalid int value: 'x'; gpu-magic launch --help explains the options."),
     ],
 )
-def test_a_line_that_is_not_understood_gets_one(line: str, says: str) -> None:
-    status, out, err = run(*line.split())
+def test_a_line_that_is_not_understood_gets_one(here: Here, line: str, says: str) -> None:
+    status, out, err = here(*line.split())
     assert (status, out) == (2, "")
     assert says in err
     assert err.count("\n") == 1
 
 
 def test_what_a_command_gets_that_nobody_chose_is_said() -> None:
-    status, out, err = run("run", "--", "printenv", "CUDA_VISIBLE_DEVICES")
+    status, out, err = run("launch", "--", "printenv", "CUDA_VISIBLE_DEVICES")
     assert (status, out) == (0, "0,1,2,3\n")
     assert "No GPU was chosen here, so it has all 4; --gpus 0,1 takes others.\n" in err
     assert "GPU 2 is in use by aisha: eval.py" in err
-    assert run("run", "--", "printenv", "CUDA_VISIBLE_DEVICES", CUDA_VISIBLE_DEVICES="3") == (0, "3\n", "")
-    assert run("run", "--gpus", "0,1", "--", "true")[2] == ""
+    assert run("launch", "--", "printenv", "CUDA_VISIBLE_DEVICES", CUDA_VISIBLE_DEVICES="3") == (0, "3\n", "")
+    assert run("launch", "--gpus", "0,1", "--", "true")[2] == ""
 
 
 def test_the_table_loads_nothing_of_other_actions() -> None:
@@ -79,19 +101,19 @@ def test_the_table_loads_nothing_of_other_actions() -> None:
         [sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=True
     ).stdout
     loaded = {name.split(".")[1] for name in out.splitlines()[-1].split() if name.startswith("gpu_magic.")}
-    assert "display" in loaded
+    assert "gpus" in loaded
     assert not loaded & {"diagnosis", "launching", "restart", "engines", "widget", "magics"}
 
 
-def test_json_is_in_plain_units() -> None:
-    found = json.loads(run("--json")[1])
+def test_json_is_in_plain_units(here: Here) -> None:
+    found = json.loads(here("--json")[1])
     assert [gpu["index"] for gpu in found] == [0, 1, 2, 3]
     assert {gpu["memory_total"] for gpu in found} == {80 << 30}
     assert all(0 <= gpu["utilization"] <= 100 for gpu in found)
 
 
-def test_what_the_driver_would_not_tell_is_null() -> None:
-    found = json.loads(run("--json", GPU_MAGIC_SIMULATE="1xA100-80GB(1g.10gb,2g.20gb)")[1])
+def test_what_the_driver_would_not_tell_is_null(here: Here) -> None:
+    found = json.loads(here("--json", machine="1xA100-80GB(1g.10gb,2g.20gb)")[1])
     assert [one["gpu"] for one in found] == [0, 0, 0]
     assert [one["index"] for one in found] == [0, None, None]
     assert found[1]["utilization"] is None
@@ -99,7 +121,7 @@ def test_what_the_driver_would_not_tell_is_null() -> None:
 
 def test_a_command_has_the_gpus_and_its_exit_status_is_ours() -> None:
     code = "import os, sys; print(os.environ['CUDA_VISIBLE_DEVICES'], input()); print('no', file=sys.stderr); sys.exit(7)"
-    status, out, err = run("run", "--gpus", "2,0", "--", sys.executable, "-c", code, given="yes\n")
+    status, out, err = run("launch", "--gpus", "2,0", "--", sys.executable, "-c", code, given="yes\n")
     assert (status, out) == (7, "2,0 yes\n")
     assert err == "GPU 2 is in use by aisha: eval.py, 45.1 GiB, for 14 h\nno\n"
 
@@ -107,7 +129,7 @@ def test_a_command_has_the_gpus_and_its_exit_status_is_ours() -> None:
 def test_the_cause_comes_last_where_ranks_fail(tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text("import os\n1 / int(os.environ['GPU_MAGIC_INDEX'])")
-    status, _, err = run("run", "--gpus", "0,1", "--each", "--", "python", str(script))
+    status, _, err = run("launch", "--gpus", "0,1", "--each", "--", "python", str(script))
     assert status == 1
     first, *_, error, _, last = err.splitlines()
     assert (first, error) == ("gpu-magic: Process 0:", "ZeroDivisionError: division by zero")
@@ -116,7 +138,7 @@ def test_the_cause_comes_last_where_ranks_fail(tmp_path: Path) -> None:
 
 def test_nothing_is_left_out_of_what_a_shell_gets(tmp_path: Path) -> None:
     code = "for line in range(200_000): print(line)"
-    _, out, _ = run("run", "--gpus", "0,1", "--each", "--", "python", "-c", code, TMPDIR=str(tmp_path))
+    _, out, _ = run("launch", "--gpus", "0,1", "--each", "--", "python", "-c", code, TMPDIR=str(tmp_path))
     lines = out.splitlines()
     for process in "01":
         assert [line for line in lines if line[1] == process] == [f"[{process}] {n}" for n in range(200_000)]
@@ -126,30 +148,30 @@ def test_what_can_not_be_started_is_said(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_bytes(b"\x7fELF, but no more")
     program.chmod(0o755)
-    status, _, err = run("run", "-n", "1", "--", str(program))
+    status, _, err = run("launch", "-n", "1", "--", str(program))
     assert status == 127
     assert "could not be started: Exec format error" in err
 
 
 def test_a_reader_that_goes_is_no_error() -> None:
-    for words in (["--json"], ["run", "--gpus", "0,1", "--each", "--", "yes"]):
+    for words in (["--json"], ["launch", "--gpus", "0,1", "--each", "--", "yes"]):
         process = start(*words)
         assert process.stdout
         assert process.stderr
         process.stdout.readline()
         process.stdout.close()
-        if words[0] == "run":
+        if words[0] == "launch":
             assert process.wait(LIMIT) == 128 + signal.SIGPIPE
         process.wait(LIMIT)
         assert process.stderr.read() == ""
 
 
-def test_it_has_a_version() -> None:
-    assert run("--version")[1] == f"gpu-magic {gpu_magic.__version__}\n"
+def test_it_has_a_version(here: Here) -> None:
+    assert here("--version")[1] == f"gpu-magic {gpu_magic.__version__}\n"
 
 
 def test_each_has_one_gpu() -> None:
-    _, out, _ = run("run", "--gpus", "3,1", "--each", "--", "printenv", "CUDA_VISIBLE_DEVICES")
+    _, out, _ = run("launch", "--gpus", "3,1", "--each", "--", "printenv", "CUDA_VISIBLE_DEVICES")
     assert sorted(out.splitlines()) == ["[0] 3", "[1] 1"]
 
 
@@ -163,7 +185,7 @@ def test_signals_are_passed_on(number: int, status: int, tmp_path: Path) -> None
         "print('there', flush=True)\n"
         "while True: time.sleep(60)\n"
     )
-    process = start("run", "--", sys.executable, "-c", code)
+    process = start("launch", "--", sys.executable, "-c", code)
     assert process.stdout
     assert process.stdout.readline() == "there\n"
     process.send_signal(number)
@@ -173,71 +195,73 @@ def test_signals_are_passed_on(number: int, status: int, tmp_path: Path) -> None
 
 def test_a_command_that_a_signal_ends_is_reported_as_shells_do() -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    assert run("run", "--", sys.executable, "-c", code)[0] == 128 + signal.SIGKILL
+    assert run("launch", "--", sys.executable, "-c", code)[0] == 128 + signal.SIGKILL
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["run", "--gpus", "9", "--", "true"], "There is no GPU 9: this machine has GPUs 0 to 3."),
-        (["run", "--", "no-such-program"], "There is no program no-such-program here"),
-        (["run"], "Nothing to launch is named"),
-        (["run", "--gpus", "2", "0", "--", "true"], "GPUs are separated by commas; try --gpus 2,0."),
+        (["launch", "--gpus", "9", "--", "true"], "There is no GPU 9: this machine has GPUs 0 to 3."),
+        (["launch", "--", "no-such-program"], "There is no program no-such-program here"),
+        (["launch"], "Nothing to launch is named"),
+        (["launch", "--gpus", "2", "0", "--", "true"], "GPUs are separated by commas; try --gpus 2,0."),
         (
-            ["run", "2,0", "--", "true"],
+            ["launch", "2,0", "--", "true"],
             "2,0 names GPUs, and no program: write --gpus 2,0 before the command.",
         ),
-        (["run", "--", "-n", "2", "true"], "-n stands where the command begins: options go before that"),
-        (["run", "python k.py"], "python k.py is one word, as it is in quotes: leave them out."),
-        (["run", "printenv X"], "printenv X is one word, as it is in quotes: leave them out."),
-        (["run", "--gpus", "0", "no-such program"], "There is no program no-such program here"),
-        (["run", "--gpus", "auto:4", "--only-free", "--", "true"], "and only 3 can be picked; try auto:3;"),
-        (["run", "--gpus", "auto:4", "--only-free", "--", "true"], " --wait 30m waits until there are 4."),
-        (["run", "--gpus", "0,2", "--only-free", "--", "true"], "Not free: GPU 2 (in use by aisha"),
+        (["launch", "--", "-n", "2", "true"], "-n stands where the command begins: options go before that"),
+        (["launch", "python k.py"], "python k.py is one word, as it is in quotes: leave them out."),
+        (["launch", "printenv X"], "printenv X is one word, as it is in quotes: leave them out."),
+        (["launch", "--gpus", "0", "no-such program"], "There is no program no-such program here"),
         (
-            ["run", "--gpus", "auto:4", "--min-free", "60GB", "--", "true"],
+            ["launch", "--gpus", "auto:4", "--only-free", "--", "true"],
+            "and only 3 can be picked; try auto:3;",
+        ),
+        (["launch", "--gpus", "auto:4", "--only-free", "--", "true"], " --wait 30m waits until there are 4."),
+        (["launch", "--gpus", "0,2", "--only-free", "--", "true"], "Not free: GPU 2 (in use by aisha"),
+        (
+            ["launch", "--gpus", "auto:4", "--min-free", "60GB", "--", "true"],
             "only 3 can be picked; try auto:3;",
         ),
-        (["run", "--min-free", "1GB", "--", "true"], "goes with auto; try --gpus auto --min-free 1GB."),
-        (["run", "--gpus", "auto", "--wait", "soon", "--", "true"], "--wait soon is no time; try --wait 30m"),
-        (["run", "--gpus", "auto:9", "--wait", "1h", "--", "true"], "auto:9 asks for 9, and only 4 can be"),
-        (["run", "--gpus", "all", "--wait", "1h", "--", "true"], "--wait goes with auto and with GPUs by"),
-        (["run", "--dry-run", "--wait", "1h", "--", "true"], "--wait goes not with --dry-run"),
+        (["launch", "--min-free", "1GB", "--", "true"], "goes with auto; try --gpus auto --min-free 1GB."),
         (
-            ["run", "--gpus", "2", "--wait", "1s", "--", "true"],
+            ["launch", "--gpus", "auto", "--wait", "soon", "--", "true"],
+            "--wait soon is no time; try --wait 30m",
+        ),
+        (
+            ["launch", "--gpus", "auto:9", "--wait", "1h", "--", "true"],
+            "auto:9 asks for 9, and only 4 can be",
+        ),
+        (["launch", "--gpus", "all", "--wait", "1h", "--", "true"], "--wait goes with auto and with GPUs by"),
+        (["launch", "--dry-run", "--wait", "1h", "--", "true"], "--wait goes not with --dry-run"),
+        (
+            ["launch", "--gpus", "2", "--wait", "1s", "--", "true"],
             "Waited 1 s for GPU 2 in vain: in use by aisha",
         ),
-        (["run", "--env", "LR", "--", "true"], "LR is not NAME=value"),
-        (["run", "-n--", "true"], "-n"),
-        (["run", "--gpus=--", "true"], "--"),
-        (["run", "--env=--", "true"], "--"),
-        (["run", "torchrun", "-n", "1", "a.py"], "-n is not torchrun's: write it before torchrun."),
+        (["launch", "--env", "LR", "--", "true"], "LR is not NAME=value"),
+        (["launch", "-n--", "true"], "-count"),
+        (["launch", "--gpus=--", "true"], "--"),
+        (["launch", "--env=--", "true"], "--"),
+        (["launch", "torchrun", "-n", "1", "a.py"], "-n is not torchrun's: write it before torchrun."),
     ],
 )
-def test_bad_input_is_said_and_nothing_is_run(words: list[str], says: str) -> None:
-    status, out, err = run(*words)
+def test_bad_input_is_said_and_nothing_is_run(here: Here, words: list[str], says: str) -> None:
+    status, out, err = here(*words)
     assert (status, out) == (2, "")
     assert says in err.splitlines()[-1]
 
 
-def test_an_option_of_the_magic_alone_is_the_launcher_s(tmp_path: Path) -> None:
+def test_an_option_of_the_magic_alone_is_the_launcher_s(here: Here, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.touch()
-    out = run("run", "--dry-run", "-n", "1", "--", "torchrun", "--in", "1", str(script))[1]
+    out = here("launch", "--dry-run", "-n", "1", "--", "torchrun", "--in", "1", str(script))[1]
     assert out.endswith(f" --in 1 {script}\n")
 
 
 def test_a_dry_run_says_what_would_be_run() -> None:
-    _, out, _ = run("run", "--dry-run", "--gpus", "1", "--", "printenv", "CUDA_VISIBLE_DEVICES")
+    _, out, _ = run("launch", "--dry-run", "--gpus", "1", "--", "printenv", "CUDA_VISIBLE_DEVICES")
     assert out.startswith("CUDA_VISIBLE_DEVICES=1 CUDA_DEVICE_ORDER=PCI_BUS_ID ")
     assert subprocess.check_output(out, shell=True, text=True) == "1\n"
-
-
-def test_force_is_refused_to_a_command_where_the_launch_forbids_it() -> None:
-    variables = {"CUDA_VISIBLE_DEVICES": "0", "GPU_MAGIC_ALLOW_FORCE": "0"}
-    status, out, err = run("run", "--gpus", "1", "--force", "--", "true", **variables)
-    assert status != 0
-    assert "--force is not allowed here" in out + err
 
 
 def test_the_doctor_says_what_is_wrong_and_its_status_does() -> None:
@@ -265,7 +289,11 @@ def test_without_a_driver_each_action_says_why(no_driver: dict[str, str]) -> Non
     status, out, _ = run(**no_driver)
     assert (status, said in out) == (0, True)
     assert out.endswith(" To try gpu_magic without a GPU: GPU_MAGIC_SIMULATE=8xA100-80GB gpu-magic.\n")
-    for words in (["run", "true"], ["run", "--gpus", "1", "true"], ["run", "--gpus", "auto", "true"]):
+    for words in (
+        ["launch", "true"],
+        ["launch", "--gpus", "1", "true"],
+        ["launch", "--gpus", "auto", "true"],
+    ):
         status, out, err = run(*words, **no_driver)
         assert (status, out, err.startswith(f"gpu-magic: {said}")) == (2, "", True), words
         assert "%env" not in err
@@ -277,9 +305,9 @@ def test_a_variable_that_hides_all_gpus_is_named_with_what_shows_them() -> None:
     empty = (
         "it was started with CUDA_VISIBLE_DEVICES empty (no GPU); unset CUDA_VISIBLE_DEVICES in the shell,"
     )
-    assert empty in run("run", "true", CUDA_VISIBLE_DEVICES="")[2]
-    assert empty in run("run", "--gpus", "0,1", "true", CUDA_VISIBLE_DEVICES="")[2]
-    by_slurm = run("run", "true", CUDA_VISIBLE_DEVICES="", SLURM_JOB_ID="7")[2]
+    assert empty in run("launch", "true", CUDA_VISIBLE_DEVICES="")[2]
+    assert empty in run("launch", "--gpus", "0,1", "true", CUDA_VISIBLE_DEVICES="")[2]
+    by_slurm = run("launch", "true", CUDA_VISIBLE_DEVICES="", SLURM_JOB_ID="7")[2]
     assert "CUDA_VISIBLE_DEVICES empty (no GPU)." in by_slurm  # who has emptied it knows why
 
 
@@ -293,21 +321,21 @@ def test_in_a_shell_there_is_no_kernel() -> None:
     assert "  In this process  " in run()[1]
 
 
-def test_the_usage_has_the_command() -> None:
-    assert run("run", "--help")[1].startswith("usage: gpu-magic run [options] -- COMMAND\n")
+def test_the_usage_has_the_command(here: Here) -> None:
+    assert here("launch", "--help")[1].startswith("usage: gpu-magic launch [options] -- COMMAND\n")
 
 
 def test_a_command_starts_once_its_gpus_are_free() -> None:
     with start(
-        "run", "--gpus", "0,1", "--", sys.executable, "-c", "print('there', flush=True); input()"
+        "launch", "--gpus", "0,1", "--", sys.executable, "-c", "print('there', flush=True); input()"
     ) as first:
         assert first.stdout
         assert first.stdout.readline() == "there\n"
-        assert "Not free: GPU 1 (claimed by you" in run("run", "--gpus", "1,3", "--only-free", "true")[2]
+        assert "Not free: GPU 1 (claimed by you" in run("launch", "--gpus", "1,3", "--only-free", "true")[2]
         show = ["printenv", "CUDA_VISIBLE_DEVICES"]
         waits = [
-            start("run", "--gpus", "auto:3", "--wait", "10m", "--", *show),
-            start("run", "--gpus", "1,3", "-n", "1", "--wait", "10m", "--", *show),
+            start("launch", "--gpus", "auto:3", "--wait", "10m", "--", *show),
+            start("launch", "--gpus", "1,3", "-n", "1", "--wait", "10m", "--", *show),
         ]
         said = [process.stderr.readline() for process in waits if process.stderr]
         assert said[0].startswith("Waiting for 3 free GPUs: GPU 0 and GPU 1 (claimed by you")
@@ -319,7 +347,7 @@ def test_a_command_starts_once_its_gpus_are_free() -> None:
 
 
 def test_an_interrupt_ends_a_wait_in_one_line() -> None:
-    process = start("run", "--gpus", "2", "--wait", "10m", "--", "true")
+    process = start("launch", "--gpus", "2", "--wait", "10m", "--", "true")
     assert process.stderr
     assert process.stderr.readline().startswith("Waiting for GPU 2: in use by aisha")
     process.send_signal(signal.SIGINT)

@@ -168,7 +168,7 @@ def test_the_place_of_a_line_is_where_it_is_logged(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     gpu_magic.choose("2")
-    assert {record.module for record in caplog.records} == {"choosing"}
+    assert {record.module for record in caplog.records} == {"apply"}
     del machine
 
 

@@ -96,10 +96,10 @@ def test_the_value_of_a_cell_in_the_background_is_shown_once(
     if ends_first:
         go.touch()
         terminal.expect("forty-two")
-        waited = say(terminal, "%gpu_tasks a --wait", "a: done")
+        waited = say(terminal, "%gpu_tasks wait a", "a: done")
         assert "forty-two" not in waited
     else:
-        terminal.send("%gpu_tasks a --wait\r")
+        terminal.send("%gpu_tasks wait a\r")
         go.touch()
         terminal.expect("forty-two.*a: done")
     assert "forty-two" not in say(terminal, "", r"In \[4\]:")

@@ -6,8 +6,8 @@ import sys
 import warnings
 from typing import TYPE_CHECKING
 
-from gpu_magic.display.gpus import Gpus
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
+from gpu_magic.gpus.table import Gpus
 from gpu_magic.process.session import current
 from gpu_magic.process.view import ask_guard, take_snapshot
 from gpu_magic.public import public
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from gpu_magic.devices.model import Gpu, MigInstance
-    from gpu_magic.display.choice import Choice
+    from gpu_magic.gpus.choice import Choice
     from gpu_magic.process.guard import Guard
-    from gpu_magic.process.outcome import Outcome
     from gpu_magic.selection.options import By, Order
     from gpu_magic.widget.panel import Panel
 
-__all__ = ["choice_of", "choose", "gpus", "guard", "panel"]
+__all__ = ["choose", "gpus", "guard", "panel", "told"]
 
 
 @public
@@ -138,10 +137,8 @@ def choose(
         The same without `strict`.
 
     """
-    from gpu_magic.process.choosing import apply
-    from gpu_magic.process.narrowing import narrow
-    from gpu_magic.process.outcome import Refused
-    from gpu_magic.process.waiting import Waiting
+    from gpu_magic.gpus.apply import apply, narrow
+    from gpu_magic.gpus.wait import Waiting
     from gpu_magic.selection.duration import read_seconds
     from gpu_magic.selection.normalize import normalize_request
     from gpu_magic.selection.options import Options
@@ -162,30 +159,26 @@ def choose(
         no_claim=no_claim,
     )
     text = normalize_request(wanted)
-    outcome: Outcome
     if wait is not None and (in_process or dry_run):
         others = f"with {option('in_process')} nor with {option('dry_run')}"
         raise ChoiceError(f"{option('wait')} goes neither {others}.")
     if wait is not None:
         waiting = Waiting(current(), text, options, read_seconds(wait))
-        outcome = waiting.wait(on_wait or (lambda _: None))
+        choice = waiting.wait(on_wait or (lambda _: None))
     else:
-        outcome = (narrow if in_process else apply)(current(), text, options, dry_run=dry_run)
-    if restart and isinstance(outcome, Refused):
+        choice = (narrow if in_process else apply)(current(), text, options, dry_run=dry_run)
+    if restart and choice.too_late:
         from gpu_magic.widget.restart_widget import restart_with_choice
 
-        restart_with_choice(outcome)
-    return choice_of(outcome, strict=strict, caller=sys._getframe(2))  # noqa: SLF001 - 1 is `public`
+        restart_with_choice(choice.too_late, dry_run=choice.is_dry_run)
+    return told(choice, strict=strict, caller=sys._getframe(2))  # noqa: SLF001 - 1 is `public`
 
 
-def choice_of(outcome: Outcome, *, strict: bool, caller: FrameType) -> Choice:
-    """Return what became of a choice, and say so where it came too late."""
-    from gpu_magic.display.choice import Choice
-
-    choice = Choice(outcome)
-    if choice.refusal and strict:
+def told(choice: Choice, *, strict: bool, caller: FrameType) -> Choice:
+    """Return a choice, and warn or raise where it came too late."""
+    if choice.too_late and strict:
         raise CudaInitializedError(choice.refusal)
-    if choice.refusal:
+    if choice.too_late:
         # Without a registry Python shows it at every call, and not only at the first from a line.
         where, line, module = caller.f_code.co_filename, caller.f_lineno, caller.f_globals.get("__name__", "")
         warnings.warn_explicit(choice.refusal, CudaInitializedWarning, where, line, module=module)

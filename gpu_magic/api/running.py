@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpu_magic.engines.cluster import Cluster
     from gpu_magic.engines.start import Client
     from gpu_magic.launching.task import Task
-    from gpu_magic.process.task import BackgroundTask
+    from gpu_magic.process.tasks import BackgroundTask
 
 __all__ = ["cluster", "launch", "map", "tasks"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.api.choosing import choice_of
+from gpu_magic.api.choosing import told
+from gpu_magic.gpus.wait import Waiting
 from gpu_magic.process.session import current
-from gpu_magic.process.waiting import Waiting
 from gpu_magic.public import public, public_coroutine
 from gpu_magic.selection.duration import read_seconds
 from gpu_magic.selection.filters import check_filters
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from gpu_magic.devices.model import Gpu, MigInstance
-    from gpu_magic.display.choice import Choice
+    from gpu_magic.gpus.choice import Choice
     from gpu_magic.selection.options import WaitOptions
 
 __all__ = ["wait_for"]
@@ -74,5 +74,5 @@ def wait_for(
 
 @public_coroutine
 async def _awaited(waiting: Waiting) -> Choice:
-    outcome = await waiting.wait_async()
-    return choice_of(outcome, strict=False, caller=sys._getframe())  # noqa: SLF001
+    choice = await waiting.wait_async()
+    return told(choice, strict=False, caller=sys._getframe())  # noqa: SLF001

@@ -1,142 +1,243 @@
-"""The folder in which the processes of all users find each other's claims.
+"""The folder in which processes of all users take turns and see each other's claims, a locked file for each.
 
-All of them have to agree on it, so it follows from the machine: it is in /run/lock where everybody can write
-there, else in /tmp. /run/lock is in memory, not private to a service (systemd's PrivateTmp), and not aged.
-GPU_MAGIC_CLAIMS names another folder, or is `off`.
+All users have to agree on the folder, so it follows from the machine: /run/lock if everybody can write there,
+else /tmp. /run/lock is in memory, not private to a service (systemd's PrivateTmp), and not aged. Everybody
+can make files in it, and only their owner, and that of the folder, can remove them ("sticky"). What other
+users have put there is not trusted: no link is followed, and no file of theirs is written to.
 
-Like /tmp it is "sticky": everybody can make files in it, and only their owner, and that of the folder, can
-remove them. What others have put there is not trusted: no link is followed, no file of theirs is written to.
+The file system says who owns a file and since when. The text is the UUID of the device, and the owner's word
+in the next line. The lock is a POSIX record lock (fcntl(2)): it ends however its process ends, a forked child
+does not get it, and F_GETLK tells all readers who has it. But it ends as soon as its process closes any
+descriptor of the file, so a process never opens its own claims again.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
+import struct
 import sys
+import threading
 import time
-from contextlib import contextmanager
+from collections import Counter
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
+
+from gpu_magic.devices.claim import Claim
+from gpu_magic.devices.processes import owner_name
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.text import shortened
+
+if sys.platform != "win32":
+    import fcntl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Access", "NoFolder"]
+__all__ = ["LONGEST_NAME", "Access", "NoFolder", "OwnFile", "read"]
+
+LONGEST_NAME = 60  # characters of a notebook's name
 
 _BASES = ("/run/lock", "/tmp")  # noqa: S108 - a folder for all users is what is wanted
-_NAME = "gpu_magic-claims"
 _SHARED = stat.S_ISVTX | stat.S_IWOTH | stat.S_IXOTH
-_SHARED_MODE = 0o1777
-_BEING_MADE = 1.0  # seconds after which a folder is not opened to all users any more by whoever makes it
-_LOOK_AGAIN = 0.005
+_BEING_MADE = 1.0  # seconds after which whoever makes a folder does not open it to all users any more
+_LOOK_AGAIN = 0.002  # seconds
+
+_NAME = re.compile(r"([A-Za-z]+-[0-9A-Za-z-]{1,80})\.[0-9a-f]{16}")  # a device's UUID, and what is random
+_ABANDONED = 60.0  # seconds after which the process of a file that is not finished has ended
+_LONGEST_FILE = 8192  # bytes
+_MOST = 1024  # files of one user that are looked at: nobody can hide others' claims behind many of their own
+_FLOCK = struct.Struct("hhqqi4x")  # on Linux with 64 bits: type, whence, start, length, process
+
+# The device and the inode of this process's files, which it must not open again.
+_ours: set[tuple[int, int]] = set()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ours.clear)  # a child has claimed nothing
 
 
 class NoFolder(Exception):  # noqa: N818 - a reason, and no failure: GPUs can be chosen without claims
-    """Claims can't be shared here: why, as a clause; empty where nobody wants it, or nobody has claimed."""
+    """Claims can't be shared here: why, as a clause; empty if nobody wants it, or nobody has claimed."""
 
 
 class Access:
-    """The access of one process to the folder, which a forked child of it does not have.
-
-    Parameters
-    ----------
-    is_shared
-        Whether it has one. A simulation of one process has none.
-
-    """
+    """The access of one process to the folder; a forked child has none, nor has a simulated process."""
 
     def __init__(self, *, is_shared: bool = True) -> None:
         self._is_shared = is_shared and sys.platform == "linux"
         self.pid = os.getpid()
+        self._thread = threading.local()
 
     @contextmanager
     def folder(self, *, make: bool = False) -> Iterator[int]:
-        """Run a block with a descriptor of the folder; `make` it where it is not there.
-
-        Raises
-        ------
-        NoFolder
-            There is none that can be used.
-
-        """
+        """Run a block with a descriptor of the folder, also for blocks inside it; else raise NoFolder."""
         if not self._is_shared or os.getpid() != self.pid:
             raise NoFolder
-        folder = _open_folder(make=make)
+        if (outer := getattr(self._thread, "folder", None)) is not None:
+            yield outer
+            return
+        path, is_new = _path(), False
         try:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(path)  # noqa: PTH102
+                    is_new = True
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not make:
+                raise NoFolder from None
+            what = "opened" if os.path.lexists(path) else "made"
+            raise NoFolder(f"{path} can't be {what} ({error.strerror})") from None
+        try:
+            if is_new:
+                os.fchmod(folder, 0o1777)  # what mkdir is given goes through the umask
+            until = time.monotonic() + _BEING_MADE
+            while not _is_shared(found := os.fstat(folder)):
+                is_being_made = make and abs(time.time() - found.st_ctime) < _BEING_MADE
+                if not is_being_made or time.monotonic() >= until:
+                    raise NoFolder(f"{path} is not open to all users; its owner can change that: chmod 1777")
+                time.sleep(_LOOK_AGAIN)
+            self._thread.folder = folder
             yield folder
         finally:
+            self._thread.folder = None
             os.close(folder)
 
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Run a block that opens the folder once at most; also without one."""
+        with ExitStack() as stack:
+            with suppress(NoFolder):
+                stack.enter_context(self.folder())
+            yield
 
-def _open_folder(*, make: bool) -> int:
-    """Return a descriptor of the folder.
+    @contextmanager
+    def turn(self, seconds: float) -> Iterator[None]:
+        """Run a block while no other process runs one, or after so many seconds without that.
 
-    Parameters
-    ----------
-    make
-        Make it where it is not there.
-
-    Raises
-    ------
-    NoFolder
-        It is not there, can't be made, or is not one that all users can share.
-
-    """
-    named = os.environ.get("GPU_MAGIC_CLAIMS", "")
-    if named == "off":
-        raise NoFolder
-    path = named or os.path.join(_base(), _NAME)  # noqa: PTH118
-    is_new = make and _make(path)
-    try:
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise NoFolder from None
-    except OSError as error:
-        raise NoFolder(f"{path} can't be opened ({error.strerror})") from None
-    try:
-        if is_new:
-            os.fchmod(folder, _SHARED_MODE)  # what mkdir is given goes through the umask
-        if _is_shared(folder) or (make and _gets_shared(folder)):
-            return folder
-    except BaseException:
-        os.close(folder)
-        raise
-    os.close(folder)
-    raise NoFolder(f"{path} is not open to all users; its owner can change that: chmod 1777")
+        Whoever keeps the lock, or is stopped while having it, delays others and no more: what the block does
+        has to be right also without it. An flock(2) needs no permission to write.
+        """
+        with ExitStack() as stack:
+            with suppress(NoFolder, OSError):  # OSError: a file system without such locks
+                folder, until = stack.enter_context(self.folder(make=True)), time.monotonic() + seconds
+                while True:
+                    try:
+                        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        if time.monotonic() >= until:
+                            break
+                        time.sleep(_LOOK_AGAIN)
+                    else:  # to close the descriptor is not enough: a forked child may share it
+                        stack.callback(fcntl.flock, folder, fcntl.LOCK_UN)
+                        break
+            yield
 
 
-def _base() -> str:
-    """Return the first folder that everybody can make files in, as on every machine of this kind."""
+def _path() -> str:
+    """Return the path of the folder, which is the same for all users of a machine; else raise NoFolder."""
+    if named := os.environ.get("GPU_MAGIC_CLAIMS"):
+        if named == "off":
+            raise NoFolder
+        return named
     for base in _BASES:
-        try:
-            mode = os.stat(base).st_mode  # noqa: PTH116
-        except OSError:
-            continue
-        if stat.S_ISDIR(mode) and mode & _SHARED == _SHARED:
-            return base
+        with suppress(OSError):
+            if _is_shared(os.stat(base)):  # noqa: PTH116
+                return os.path.join(base, "gpu_magic-claims")  # noqa: PTH118
     raise NoFolder("no folder here is open to all users")
 
 
-def _make(path: str) -> bool:
-    """Make the folder; return False where it is there already."""
+def _is_shared(found: os.stat_result) -> bool:
+    return stat.S_ISDIR(found.st_mode) and found.st_mode & _SHARED == _SHARED
+
+
+class OwnFile:
+    """A claim of this process on one device: its name is known before the file is there, to remove it."""
+
+    def __init__(self, uuid: str) -> None:
+        self.since = time.time()
+        self._uuid, self._name = uuid, f"{uuid}.{os.urandom(8).hex()}"
+        self._descriptor: int | None = None
+
+    def publish(self, folder: int, notebook: str) -> None:
+        """Make the file, for all users to read; after an OSError, `withdraw` removes what is there.
+
+        It is locked before others can open it, and before it has its name: a file that is found unlocked has
+        lost its process.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._descriptor = file = os.open(f".{self._name}", flags, 0o600, dir_fd=folder)
+        _ours.add(_identity(os.fstat(file)))
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # keeps tidying away (tmpfiles.d(5), "Age")
+        os.write(file, f"{self._uuid}\n{notebook}".encode())
+        os.fchmod(file, 0o644)  # whatever the umask is
+        os.rename(f".{self._name}", self._name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def withdraw(self, folder: int | None) -> None:
+        """Remove the file; without a folder, which can't be used any more, it stays behind, unlocked."""
+        if folder is not None:
+            for name in (self._name, f".{self._name}"):
+                with suppress(OSError):  # somebody has tidied up
+                    os.unlink(name, dir_fd=folder)
+        if self._descriptor is not None:
+            with suppress(OSError):  # a cell has closed the descriptor, or it is another file's by now
+                identity = _identity(os.fstat(self._descriptor))
+                if identity in _ours:
+                    os.close(self._descriptor)
+                    _ours.discard(identity)
+
+
+def read(folder: int) -> Iterator[tuple[str, Claim]]:
+    """Yield the claims of other processes, each behind the UUID of its device.
+
+    What ended processes of this user have left is removed.
+    """
+    seen: Counter[int] = Counter()
+    for name in os.listdir(folder):
+        if not (match := _NAME.fullmatch(name.removeprefix("."))):
+            continue
+        with suppress(OSError):  # it has ended meanwhile, or is something else
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            seen[found.st_uid] += 1
+            if seen[found.st_uid] > _MOST or not stat.S_ISREG(found.st_mode) or _identity(found) in _ours:
+                continue
+            if name.startswith("."):
+                if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _ABANDONED:
+                    os.unlink(name, dir_fd=folder)
+            elif claim := _read(folder, name, match[1]):
+                yield match[1], claim
+
+
+def _read(folder: int, name: str, uuid: str) -> Claim | None:
+    """Return a claim; None if the file is not one of ours, or its process has ended."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    file = os.open(name, flags, dir_fd=folder)
     try:
-        os.mkdir(path)  # noqa: PTH102
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise NoFolder(f"{path} can't be made ({error.strerror})") from None
-    return True
+        found = os.fstat(file)
+        is_own = found.st_uid == os.geteuid()
+        if not stat.S_ISREG(found.st_mode) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return None
+        # Only a lock for writing keeps a reader out, and takes the permission to write: no other user's lock
+        # makes a file seem to be held.
+        asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
+        if kind == fcntl.F_UNLCK:
+            if is_own:
+                os.unlink(name, dir_fd=folder)
+            return None
+        first, notebook, *_ = (*os.read(file, _LONGEST_FILE).decode("utf-8", "replace").split("\n"), "")
+        if first != uuid:  # another name for a file says what its owner has not said
+            return None
+    finally:
+        os.close(file)
+    # The owner can set any other time than st_ctime. A process in another PID namespace has the number 0: in
+    # a container, this user's number can be another person's.
+    owner, since, is_seen = owner_name(found.st_uid), found.st_ctime, pid > 0
+    return Claim(
+        owner, since, pid if is_seen else UNKNOWN, shortened(notebook, LONGEST_NAME), is_own and is_seen
+    )
 
 
-def _is_shared(folder: int) -> bool:
-    """Return whether all users can use a folder."""
-    return os.fstat(folder).st_mode & _SHARED == _SHARED
-
-
-def _gets_shared(folder: int) -> bool:
-    """Return whether a folder that is being made is opened to all users within a second."""
-    until = time.monotonic() + _BEING_MADE
-    while abs(time.time() - os.fstat(folder).st_ctime) < _BEING_MADE and time.monotonic() < until:
-        time.sleep(_LOOK_AGAIN)
-        if _is_shared(folder):
-            return True
-    return False
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

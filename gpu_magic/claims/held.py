@@ -1,29 +1,37 @@
-"""The claims of this process, and those of others as it sees them."""
+"""The claims of this process, and those of other processes as it sees them."""
 
 from __future__ import annotations
 
-import contextlib
 import os
+import sys
+import time
 import weakref
-from contextlib import contextmanager
+from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import PurePath
+from random import SystemRandom
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from gpu_magic.claims.files import read
-from gpu_magic.claims.folder import Access, NoFolder
-from gpu_magic.claims.lock import turn
-from gpu_magic.claims.origin import LONGEST_NAME, has_started_us, is_ours, notebook_name
-from gpu_magic.claims.own_files import OwnFiles
+from gpu_magic.claims.folder import LONGEST_NAME, Access, NoFolder, OwnFile, read
 from gpu_magic.devices.claim import Claim
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.processes import descends_from, is_mine
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.errors import NotFreeError
 from gpu_magic.log import logger
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["Claims", "PickedTwiceError"]
+__all__ = ["Claims", "PickedTwiceError", "Taken"]
 
+T = TypeVar("T")
+Taken: TypeAlias = "Mapping[str, tuple[Claim, ...]]"  # by the UUID of the device
+
+_LONGEST_TURN = 2.0  # seconds that other processes may take before; a turn takes about a millisecond
+# If processes can't take turns, and claim the same GPUs: how often it is tried; the most seconds between.
+_ATTEMPTS, _BETWEEN = 20, 0.1
+_random = SystemRandom()  # a seed that all notebooks have is not to make them try at the same moments
 _log = logger("claims")
 
 
@@ -34,151 +42,131 @@ class PickedTwiceError(Exception):
 class Claims:
     """What this process has claimed for one purpose: its own choice, or a command that it has launched.
 
-    They end with the process, however that ends, with `release`, and with this object.
-
-    Parameters
-    ----------
-    purpose
-        What a launched command is; empty for the process itself.
-    access
-        To the folder in which other processes see them, and theirs are seen.
-
-    Attributes
-    ----------
-    are_wanted
-        Whether choices claim GPUs where they do not say.
-
+    The claims end with the process, however that ends, with `release`, and with this object.
     """
 
     def __init__(self, purpose: str = "", access: Access | None = None) -> None:
-        self.are_wanted = True
+        self.are_wanted = True  # by choices that do not say
         self._purpose, self._access = purpose, access or Access()
-        self._files = OwnFiles(self._access)
+        self._files: dict[str, OwnFile] = {}  # by the UUID of the device
+        weakref.finalize(self, _withdraw, self._files, self._files, self._access)
         _all.add(self)
 
     @property
     def held(self) -> frozenset[str]:
         """The UUIDs of the devices that are claimed."""
-        return frozenset(self._files.by_uuid)
+        return frozenset(self._files)
 
     def others(self) -> dict[str, tuple[Claim, ...]]:
         """Return the claims of others, by the UUID of the device.
 
         A process that this one has started, or that has started it, works with it and is no other.
         """
-        return _by_uuid(
-            found for found in self._read() if not is_ours(found[1].pid) and not has_started_us(found[1].pid)
-        )
+        return _by_uuid(found for found in self._read() if not _is_ours(found[1].pid))
 
     def taken(self) -> dict[str, tuple[Claim, ...]]:
         """Return what `auto` keeps off: others' claims, and those for what this process has started."""
         of_processes = [
-            (uuid, replace(claim, owner="this kernel", is_own=False) if is_ours(claim.pid) else claim)
+            (uuid, replace(claim, owner="this kernel", is_own=False) if _is_ours(claim.pid) else claim)
             for uuid, claim in self._read()
-            if not has_started_us(claim.pid)
         ]
         return _by_uuid([*self.of_commands(), *of_processes])
 
     def of_commands(self) -> list[tuple[str, Claim]]:
         """Return the claims for what this process has launched, each behind the UUID of its device."""
         return [
-            (uuid, Claim("this kernel", file.since, self._access.pid, other._purpose))  # noqa: SLF001
+            (uuid, Claim("this kernel", file.since, os.getpid(), other._purpose))  # noqa: SLF001
             for other in tuple(_all)
             if other._purpose and other is not self and other._access.pid == os.getpid()  # noqa: SLF001
-            for uuid, file in other._files.by_uuid.items()  # noqa: SLF001
+            for uuid, file in dict(other._files).items()  # noqa: SLF001
         ]
 
-    @contextmanager
-    def turn(self, seconds: float) -> Iterator[None]:
-        """Run a block while no other process of the machine runs one, so that two do not choose the same.
+    def hold(self, uuids: Iterable[str], *, alone: bool = False) -> str:
+        """Claim these devices and no others; return why others can't see it, empty if they can.
 
-        After so many seconds it is run all the same: see `lock.turn`.
+        With `alone`, no other process may have claimed one of them, else it raises PickedTwiceError, and the
+        claims are as before. Of processes that do this at one moment, each claims first and looks then: none
+        can miss another.
         """
-        with contextlib.ExitStack() as stack:
-            with contextlib.suppress(NoFolder):
-                folder = stack.enter_context(self._access.folder(make=True))
-                stack.enter_context(turn(folder, seconds))
-            yield
-
-    def hold(self, uuids: Iterable[str]) -> str:
-        """Claim these devices and no others.
-
-        Interrupted, it has the claims that it had before, and perhaps some of these.
-
-        Returns
-        -------
-        str
-            Why others can't see it, as it goes on after "Others can't see it:"; empty where they can.
-
-        """
-        wanted = list(uuids)
-        problem = self._publish(wanted)
-        self._keep(wanted)
-        return problem
-
-    def hold_alone(self, uuids: Iterable[str]) -> str:
-        """Claim these devices as `hold` does, where nobody else has claimed one of them.
-
-        Of processes that do this at one moment, each claims first and looks then: none can miss another.
-
-        Raises
-        ------
-        PickedTwiceError
-            Another process has; the claims are as before.
-
-        """
-        before, wanted = self.held, list(uuids)
-        kept: Iterable[str] = before
+        before, wanted, problem = self.held, frozenset(uuids), ""
+        kept = before
+        made = shared = {uuid: OwnFile(uuid) for uuid in wanted - before}
         try:
-            problem = self._publish(wanted)
-            if not self.others().keys().isdisjoint(set(wanted) - before):
+            try:
+                if made:
+                    with self._access.folder(make=True) as folder:
+                        for file in made.values():
+                            file.publish(folder, _notebook())
+            except NoFolder as error:
+                problem, shared = str(error), {}
+            except OSError as error:
+                problem, shared = f"no file can be made ({error.strerror})", {}
+            if alone and not self.others().keys().isdisjoint(made):
                 raise PickedTwiceError
+            self._files.update(shared)
             kept = wanted
-        finally:  # after an interrupt, too
-            self._keep(kept)
+        finally:  # also after an interrupt
+            _withdraw(made, made.keys() - self._files.keys(), self._access)
+            _withdraw(self._files, before - kept, self._access)
+        for what, changed in ("Claimed", self.held - before), ("Claim ended", before - kept):
+            if changed:
+                _log.info("%s: %s", what, ", ".join(sorted(changed)))
+        if problem:
+            _log.debug("Others can't see a claim: %s", problem)
         return problem
 
     def release(self) -> None:
         """End them all."""
-        self._keep(())
+        self.hold(())
 
-    def _keep(self, uuids: Iterable[str]) -> None:
-        ended = self.held.difference(uuids)
-        self._files.keep(uuids)
-        if ended:
-            _log.info("Claim ended: %s", ", ".join(sorted(ended)))
+    def pick_in_turn(self, pick: Callable[[Taken], T], *, waits: bool = True) -> T:
+        """Pick while no other process of the machine does; return what was picked.
 
-    def _publish(self, wanted: Iterable[str]) -> str:
-        """Claim devices besides those that are claimed; return why others can't see it."""
-        if problem := self._add(wanted):
-            _log.debug("Others can't see a claim: %s", problem)
-        return problem
-
-    def _add(self, wanted: Iterable[str]) -> str:
-        if not (new := [uuid for uuid in wanted if uuid not in self.held]):
-            return ""
-        try:
-            with self._access.folder(make=True) as folder:
-                for uuid in wanted:
-                    self._files.add(folder, uuid, notebook_name())
-        except NoFolder as error:
-            return str(error)
-        except OSError as error:
-            return f"no file can be made ({error.strerror})"
-        _log.info("Claimed: %s", ", ".join(new))
-        return ""
+        `pick` is given what `auto` keeps off, and claims what it picks by `hold` with `alone`. If it `waits`,
+        it may wait for its turn, and between attempts. It raises NotFreeError if other processes have claimed
+        the same again and again.
+        """
+        for attempt in range(_ATTEMPTS if waits else 1):
+            with self._access.turn(_LONGEST_TURN if waits and not attempt else 0), suppress(PickedTwiceError):
+                return pick(self.taken())
+            if waits:
+                time.sleep(_random.uniform(0, _BETWEEN))
+        who = "other processes claim the same GPUs at this moment"
+        raise NotFreeError(f"Nothing was picked, as {who}: try again.", who)
 
     def _read(self) -> Iterator[tuple[str, Claim]]:
-        """Yield the claims of other processes, each behind the UUID of its device."""
-        with contextlib.suppress(NoFolder, OSError), self._access.folder() as folder:
-            for file in read(folder):
-                # A container can have the same number for another person; from here it can't be seen into.
-                is_own = file.uid == os.geteuid() and file.pid is not UNKNOWN
-                notebook = shortened(file.notebook, LONGEST_NAME)
-                yield file.uuid, Claim(file.owner, file.since, file.pid, notebook, is_own)
+        """Yield the claims of processes that have not started this one, with the UUID of the device."""
+        with suppress(NoFolder, OSError), self._access.folder() as folder:
+            for uuid, claim in read(folder):
+                if claim.pid is UNKNOWN or not descends_from(os.getpid(), (claim.pid,)):
+                    yield uuid, claim
 
 
 _all: weakref.WeakSet[Claims] = weakref.WeakSet()
+
+
+def _withdraw(files: dict[str, OwnFile], uuids: Iterable[str], access: Access) -> None:
+    ended = [files.pop(uuid, None) for uuid in tuple(uuids)]  # two threads can end a command's
+    if not ended or os.getpid() != access.pid:
+        return
+    with ExitStack() as stack:
+        folder = None
+        with suppress(NoFolder):
+            folder = stack.enter_context(access.folder())
+        for file in filter(None, ended):
+            file.withdraw(folder)
+
+
+def _notebook() -> str:
+    """Return the name of this process's notebook, or of its script; empty if it has none."""
+    name = PurePath(os.environ.get("JPY_SESSION_NAME") or sys.argv[0]).name
+    is_nameless = name in ("-c", "-m", "__main__.py", "ipykernel_launcher.py")
+    return "" if is_nameless else shortened(name, LONGEST_NAME)
+
+
+def _is_ours(pid: int | Unknown) -> bool:
+    """Return whether a process is this one, or one that it has started."""
+    return pid is not UNKNOWN and is_mine(pid)
 
 
 def _by_uuid(found: Iterable[tuple[str, Claim]]) -> dict[str, tuple[Claim, ...]]:

@@ -5,54 +5,111 @@ order: its number of a GPU is `Gpu.hip_id` (`amdsmi_get_gpu_enumeration_info`). 
 and ROCr know, `GPU-` and the 16 hexadecimal digits of the GPU's serial number (ROCm documentation, "GPU
 isolation techniques"); `amdsmi_get_gpu_device_uuid` returns another, which they don't know.
 
-This module is imported where `amd_binding` has found amdsmi, and not before.
+Without its library, importing amdsmi prints two lines and ends with a KeyError (7.0.2, amdsmi_wrapper.py). So
+`find_amdsmi` opens the library first, from where amdsmi looks for it. Opening it starts nothing.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.amd_limits import Throttling, read_limits
 from gpu_magic.devices.call_timeout import CallTimeout
 from gpu_magic.devices.counters import NO_COUNTERS, Counters
 from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.limits import UNKNOWN_LIMITS
+from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.processes import Process, ProcessTable, gpu_process
 from gpu_magic.devices.status import GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from gpu_magic.devices.limits import Limits
-    from gpu_magic.devices.process_detail import ProcessDetail
     from gpu_magic.devices.status import GpuProcess
 
-__all__ = ["Amd"]
+__all__ = ["Amd", "Throttling", "find_amdsmi"]
 
 _IDENTITY_SECONDS = 60.0  # for as long as for NVIDIA's: names and numbers are kept
 # Figures that the library does not know are the highest number of 16 or 32 bits, in a call that succeeds.
 _HIGHEST = 0xFFFF
 
+_SAMPLES = "accumulation_counter"
+_REASONS = {
+    "ppt_residency_acc": "power limit",  # package power tracking
+    "prochot_residency_acc": "heat",
+    "socket_thm_residency_acc": "heat",
+    "vr_thm_residency_acc": "heat",  # of the voltage regulator
+    "hbm_thm_residency_acc": "heat",
+}
+_WHETHER = ("throttle_status", "indep_throttle_status")
+_NO_REASON = "a reason that the driver does not give"
+# What isn't known is "N/A", or in older versions of amdsmi the highest number of 32 or 64 bits.
+_HIGHEST_COUNTS = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+_LATEST = 5.0  # seconds after a look, until which the next one says what holds now
+
 _HUNG = "not answering: a call into the driver did not come back in time"
+_MISFIT = (
+    "AMD's GPUs can't be read: the module amdsmi does not fit the library libamd_smi.so here. "
+    "ROCm brings one that does: pip install /opt/rocm/share/amd_smi."
+)
 _HUNG_DRIVER = "The AMD driver does not answer: a call did not come back in time. It may do so later."
 
 
+class Throttling:
+    """What slows a GPU down, from one look at its metrics to the next.
+
+    MI300 and newer count for how long each reason has held (amdsmi.h, `amdsmi_gpu_metrics_t`, v1.6:
+    "Accumulated throttler residencies"). What has grown from one look to the next slows the GPU down now, so
+    a first look says nothing of it. `amdsmi_get_violation_status` takes both looks in one call, for which it
+    waits 100 ms. Other GPUs tell no more than whether something slows them down.
+    """
+
+    def __init__(self) -> None:
+        self._looked_at = 0.0
+        self._before: dict[str, int] = {}
+        self._found: tuple[str, ...] | Unknown = UNKNOWN
+
+    def look(self, metrics: Mapping[str, Any], now: float) -> tuple[str, ...] | Unknown:
+        """Return what slows it down, in a few words each; UNKNOWN where that isn't told.
+
+        Parameters
+        ----------
+        metrics
+            As `amdsmi_get_gpu_metrics_info` returns them.
+        now
+            The time of this look, in seconds.
+
+        """
+        counts = {name: metrics[name] for name in (_SAMPLES, *_REASONS) if _is_known(metrics.get(name))}
+        if _SAMPLES not in counts or len(counts) == 1:
+            told = [metrics[name] for name in _WHETHER if _is_known(metrics.get(name))]
+            return ((_NO_REASON,) if any(told) else ()) if told else UNKNOWN
+        before, is_late = self._before, now - self._looked_at > _LATEST
+        samples = counts[_SAMPLES] - before.get(_SAMPLES, 0)
+        if before and not is_late and samples == 0:  # the driver has not looked again
+            return self._found
+        self._looked_at, self._before = now, counts
+        self._found = UNKNOWN if not before or is_late or samples < 0 else _grown(before, counts, samples)
+        return self._found
+
+
+@dataclass(slots=True)
 class _Card:
     """A GPU as it was found, and the handle to ask for its figures."""
 
-    def __init__(self, gpu: Gpu, handle: Any) -> None:
-        self.gpu = gpu
-        self.handle = handle
-        self.throttling = Throttling()
-        self.is_found = False
+    gpu: Gpu
+    handle: Any
+    throttling: Throttling = field(default_factory=Throttling)
+    is_found: bool = False
 
 
 class Amd:
@@ -99,9 +156,7 @@ class Amd:
             if index >= len(self._cards):
                 return UNKNOWN_LIMITS
             card = self._cards[index]
-            (limits,) = self._timeout.call(
-                [(index, partial(read_limits, self._ask, card.handle, card.throttling))]
-            )
+            (limits,) = self._timeout.call([(index, partial(self._read_limits, card))])
         return limits or UNKNOWN_LIMITS
 
     def utilization(self) -> dict[str, int | Unknown]:
@@ -126,10 +181,6 @@ class Amd:
     def look_up(self, pid: int) -> Process:
         """Return the owner and the name of a process that the driver has listed."""
         return self._processes.look_up(pid)
-
-    def process_detail(self, pid: int) -> ProcessDetail:
-        """Return more about a process that a snapshot has listed."""
-        return self._processes.detail(pid)
 
     def close(self) -> None:
         """Shut AMD SMI down; the next read starts it again."""
@@ -189,6 +240,15 @@ class Amd:
         if (total, status) == (UNKNOWN, GpuStatus()) and not all(map(_is_refusal, refusals)):
             return replace(card.gpu, problem=f"not answering: AMD SMI says {_reason(refusals[-1])}")
         return replace(card.gpu, memory_total=total, status=status)
+
+    def _read_limits(self, card: _Card) -> Limits:
+        cap = self._ask("amdsmi_get_power_cap_info", card.handle)
+        microwatts = 0 if cap is UNKNOWN else cap.get("power_cap")  # 0 where the library could not read it
+        metrics = self._ask("amdsmi_get_gpu_metrics_info", card.handle)
+        return Limits(
+            microwatts / 1e6 if _is_known(microwatts) and microwatts else UNKNOWN,
+            UNKNOWN if metrics is UNKNOWN else card.throttling.look(metrics, time.monotonic()),
+        )
 
     def _read_counters(self, card: _Card) -> Counters:
         energy = self._ask("amdsmi_get_energy_count", card.handle)
@@ -282,3 +342,54 @@ def _reason(error: Exception) -> str:
     """Return what an error of amdsmi's says, in a few words."""
     text = str(getattr(error, "err_info", error))
     return text.partition(" - ")[2] or text
+
+
+def _grown(before: Mapping[str, int], now: Mapping[str, int], samples: int) -> tuple[str, ...] | Unknown:
+    """Return the reasons that have held for a hundredth of the time at least, which AMD calls a violation."""
+    known = [name for name in _REASONS if name in before and name in now]
+    found = [_REASONS[name] for name in known if (now[name] - before[name]) * 100 >= samples]
+    return UNKNOWN if not found and len(known) < len(_REASONS) else tuple(dict.fromkeys(found))
+
+
+def _is_known(value: object) -> bool:
+    return isinstance(value, int) and value not in _HIGHEST_COUNTS
+
+
+def find_amdsmi() -> Any:
+    """Return the module amdsmi; None where it, or its library, is not there.
+
+    Raises
+    ------
+    ImportError
+        The two do not fit: the library lacks a function of the module's.
+
+    """
+    if (loaded := sys.modules.get("amdsmi")) is not None:
+        return loaded
+    spec = PathFinder.find_spec("amdsmi")  # 0.1 ms, on machines without it as well
+    if spec is None or spec.origin is None or not any(map(_opens, _places(Path(spec.origin).parent))):
+        return None
+    try:
+        import amdsmi
+    except (AttributeError, KeyError, OSError) as error:
+        raise ImportError(_MISFIT) from error
+    return amdsmi
+
+
+def _places(package: Path) -> Iterator[str]:
+    """Yield the places where amdsmi looks for its library, in its order (`find_smi_library`, 7.0.2)."""
+    if rocm := os.environ.get("ROCM_HOME", os.environ.get("ROCM_PATH")):
+        yield str(Path(rocm, "lib", "libamd_smi.so"))
+    yield "libamd_smi.so"  # where the loader finds it
+    yield str(package / "libamd_smi.so")
+    yield str(Path(os.environ.get("ROCM_PATH", "/opt/rocm"), "lib", "libamd_smi.so"))
+
+
+def _opens(place: str) -> bool:
+    import ctypes  # pynvml has imported it
+
+    try:
+        ctypes.CDLL(place)
+    except OSError:
+        return False
+    return True

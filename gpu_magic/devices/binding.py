@@ -1,4 +1,4 @@
-"""NVIDIA's Python binding for NVML, nvidia-ml-py (`import pynvml`), or why what is there can't be used.
+"""NVIDIA's Python binding for NVML, nvidia-ml-py (`import pynvml`), and why GPUs can't be read, in words.
 
 A package on PyPI has the same module name. Up to 11.4.1 it is another binding, which is found in place of
 nvidia-ml-py and lacks what came with the driver R510; from 12.0 on it is a deprecated wrapper.
@@ -9,11 +9,23 @@ from __future__ import annotations
 import warnings
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 from gpu_magic.errors import BindingError
 from gpu_magic.text import printable
 
-__all__ = ["PROBLEM", "pynvml"]
+__all__ = [
+    "HUNG_DRIVER",
+    "NOT_LOADED",
+    "NO_GPU",
+    "NO_LIBRARY",
+    "OUTDATED",
+    "PROBLEM",
+    "REFUSED",
+    "explain",
+    "explain_of_gpu",
+    "pynvml",
+]
 
 _NEEDED = ("nvmlMemory_v2", "c_nvmlProcessInfo_v3_t")
 
@@ -45,3 +57,43 @@ if not all(hasattr(pynvml, name) for name in _NEEDED):
         "The module pynvml here is too old, or not NVIDIA's: pip uninstall pynvml, then "
         "pip install --force-reinstall nvidia-ml-py, and restart Python."
     )
+
+# Why no GPU can be read, as sentences.
+HUNG_DRIVER = "The NVIDIA driver does not answer: a call did not come back in time. It may do so later."
+NO_GPU = (
+    "The NVIDIA driver is there, and it has no GPU. A container has to be given one: docker run --gpus all."
+)
+NO_LIBRARY = (
+    "No GPU can be seen, as NVML is not here (libnvidia-ml.so.1 of the NVIDIA driver). In a container that "
+    "has a GPU, NVIDIA_DRIVER_CAPABILITIES=compute,utility adds it."
+)
+NOT_LOADED = (
+    "The NVIDIA driver is installed and not loaded: running nvidia-smi as an administrator, or a reboot, "
+    "loads it."
+)
+OUTDATED = (
+    "The NVIDIA driver was updated while its old kernel module is still loaded (driver/library version "
+    "mismatch): rebooting fixes it."
+)
+REFUSED = "The NVIDIA driver refuses this user: an administrator can give access to /dev/nvidia*."
+_SENTENCES = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_LIBRARY,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: NOT_LOADED,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: OUTDATED,
+    pynvml.NVML_ERROR_NO_PERMISSION: REFUSED,
+}
+# The same of one GPU, as it goes on after "GPU 1 is".
+_OF_ONE_GPU = {
+    pynvml.NVML_ERROR_NO_PERMISSION: "closed to this user: an administrator can give access to /dev/nvidia*",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "not answering: the driver says this GPU is lost",
+}
+
+
+def explain(error: Any) -> str:
+    """Return what an NVML error about the machine means, as a sentence."""
+    return _SENTENCES.get(error.value) or f"The NVIDIA driver is not answering: it says {error}."
+
+
+def explain_of_gpu(error: Any) -> str:
+    """Return what an NVML error about one GPU means, as it goes on after "GPU 1 is"."""
+    return _OF_ONE_GPU.get(error.value) or f"not answering: the driver says {error}"

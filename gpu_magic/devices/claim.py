@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from gpu_magic.devices.record import record
+from dataclasses import dataclass
+
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.text import printable, since_text
 
 __all__ = ["Claim"]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Claim:
     """Another process's claim on a device. It is advisory: nothing keeps others off the device.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["NO_COUNTERS", "Counters"]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Counters:
     """The counters of one GPU, or MIG instance, at one moment.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Inventory"]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Inventory:
     """All GPUs of a machine at one moment.
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.amd_binding import find_amdsmi
+from gpu_magic.devices.amd import Amd, find_amdsmi
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import Limits
 from gpu_magic.devices.nvml import Nvml
-from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 from gpu_magic.devices.processes import UNKNOWN_PROCESS
 from gpu_magic.log import logger
 from gpu_magic.text import printable
@@ -17,7 +16,6 @@ from gpu_magic.text import printable
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from gpu_magic.devices.amd import Amd
     from gpu_magic.devices.counters import Counters
     from gpu_magic.devices.model import Gpu, Vendor
     from gpu_magic.devices.processes import Process
@@ -95,13 +93,6 @@ class MachineReader:
         found = self._nvidia.look_up(pid)
         return self._amd.look_up(pid) if found is UNKNOWN_PROCESS and self._amd is not None else found
 
-    def process_detail(self, pid: int) -> ProcessDetail:
-        """Return more about a process that a snapshot has listed."""
-        detail = self._nvidia.process_detail(pid)
-        if detail is UNKNOWN_DETAIL and self._amd is not None:
-            return self._amd.process_detail(pid)
-        return detail
-
     def close(self) -> None:
         """Shut the drivers' libraries down; the next read opens them again."""
         self._nvidia.close()
@@ -120,8 +111,6 @@ class MachineReader:
         except ImportError as error:
             return str(error)
         if amdsmi is not None:
-            from gpu_magic.devices.amd import Amd  # needed by few
-
             self._amd = Amd(amdsmi)
         return ""
 

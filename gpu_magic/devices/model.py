@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gpu_magic.devices.record import record
 from gpu_magic.devices.status import NO_FIGURES, GpuStatus, has_work, is_busy
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
@@ -19,7 +19,7 @@ Vendor = Literal["nvidia", "amd"]
 ComputeMode = Literal["Default", "Exclusive_Thread", "Exclusive_Process", "Prohibited"]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class MigInstance:
     """A MIG instance: a part of a GPU that CUDA sees as a device of its own.
 
@@ -75,7 +75,7 @@ class MigInstance:
         return self.is_busy is False and not self.status.claims
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Speed:
     """What CUDA can tell the faster of two kinds of GPUs by.
 
@@ -99,7 +99,7 @@ class Speed:
         return self.capability > other.capability and self.cores * self.clock > other.cores * other.clock
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """A physical GPU.
 

@@ -1,63 +1,93 @@
-"""Reads GPUs through NVML, with nvidia-ml-py (`import pynvml`).
+"""Reads NVIDIA's GPUs through NVML, with nvidia-ml-py (`import pynvml`).
 
-Memory, utilization, temperature, power and processes are read for every snapshot, with five calls for each
-GPU. Handles, names, UUIDs and MIG instances are kept for a minute. None of NVML's slow calls is made
-(`nvmlDeviceGetPcieThroughput` sleeps 20 ms).
+Memory, utilization, temperature, power and processes are read for every snapshot. Handles, names, UUIDs and
+MIG instances are kept for a minute. None of NVML's slow calls is made (`nvmlDeviceGetPcieThroughput` sleeps
+20 ms). A driver can be older or newer than pynvml, and other tools replace functions of pynvml: a figure that
+has several calls is read by the newest that works.
 
 This module imports pynvml, so it is imported for the first snapshot and not before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpu_magic.devices.binding import PROBLEM, pynvml
+from gpu_magic.devices.binding import HUNG_DRIVER, NO_GPU, PROBLEM, explain, explain_of_gpu, pynvml
 from gpu_magic.devices.call_timeout import CallTimeout
+from gpu_magic.devices.counters import NO_COUNTERS, Counters
 from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits, read_limits
-from gpu_magic.devices.model import Gpu, MigInstance
-from gpu_magic.devices.nvml_calls import Calls, ask, bytes_or_unknown, explain, explain_of_gpu
-from gpu_magic.devices.nvml_counters import read_counters
-from gpu_magic.devices.nvml_library import Card, Library, find, leave_simulation, open_library, shut_down
-from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
-from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process, gpu_process
+from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
+from gpu_magic.devices.model import ComputeMode, Gpu, MigInstance, Speed
+from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process, ProcessTable, gpu_process
 from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import show_as
 from gpu_magic.interrupts import is_unasked
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable
+    from collections.abc import Callable, Collection, Hashable, Iterable
 
-    from gpu_magic.devices.counters import Counters
+__all__ = ["Nvml"]
 
-__all__ = ["HUNG_DRIVER", "NO_GPU", "Nvml"]
+T = TypeVar("T")
 
 # An administrator can split a GPU, or bring a lost one back, while a kernel stays open for days.
 _IDENTITY_SECONDS = 60.0
-_ROOT = Path("/")
-
 # For as long as a driver may start, which takes seconds for each GPU.
 STARTING_SECONDS = 60.0
 # Between two looks at whether the driver has started: nobody notices it, and an interrupt comes at once.
 _LOOK_SECONDS = 0.02
+_SIMULATED = "gpu_magic.devices.simulated"
+
+_HUNG = "not answering: a call into the driver did not come back in time"
+_NO_NVML = (
+    "NVML is not here (libnvidia-ml.so.1), so neither figures nor processes are known: a container has it "
+    "when it is started with NVIDIA_DRIVER_CAPABILITIES=compute,utility."
+)
 _STARTING = (
     "gpu_magic is waiting for the NVIDIA driver, which can take seconds to start each GPU. "
     "An interrupt ends the wait."
 )
-_HUNG = "not answering: a call into the driver did not come back in time"
-HUNG_DRIVER = "The NVIDIA driver does not answer: a call did not come back in time. It may do so later."
-NO_GPU = (
-    "The NVIDIA driver is there, and it has no GPU. A container has to be given one: docker run --gpus all."
+# In the order of NVML's numbers (`nvmlComputeMode_t`).
+_COMPUTE_MODES: tuple[ComputeMode, ...] = ("Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process")
+# NVML's reasons for a lower clock (`nvmlClocksEventReason…`, as bits) that slow work down. Idleness, clocks
+# that a user has set, and those of a display do not.
+_SLOWDOWNS = (
+    (0x04, "power limit"),  # SwPowerCap
+    (0x20 | 0x40, "heat"),  # SwThermalSlowdown, HwThermalSlowdown
+    (0x80, "power supply"),  # HwPowerBrakeSlowdown: the machine asks for it
+    (0x10, "another GPU of its sync boost group"),  # SyncBoost
 )
+# HwSlowdown is set together with the reasons of hardware above, and alone where the driver has no finer one.
+_HARDWARE, _FINER = 0x08, 0x40 | 0x80
+
+
+@dataclass(slots=True)
+class _Card:
+    """A GPU as it was found, and the handles to ask for its figures; no handle: it is still to be found."""
+
+    gpu: Gpu
+    handle: Any = None
+    instances: tuple[tuple[Any, MigInstance], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Library:
+    """The driver's library, opened: what pynvml calls, the versions without GPUs, and who knows processes."""
+
+    handle: object
+    count: int
+    machine: Inventory
+    processes: Any  # a ProcessTable, or the simulated machine
 
 
 class Nvml:
@@ -76,15 +106,14 @@ class Nvml:
 
     """
 
-    def __init__(self, timeout: float = 2.0, starting: float | None = None, root: Path = _ROOT) -> None:
+    def __init__(self, timeout: float = 2.0, starting: float | None = None, root: Path = Path("/")) -> None:
         self._timeout = CallTimeout(timeout)
         self._pid, self._lock = os.getpid(), threading.Lock()
-        self._library: Library | None = None
+        self._library: _Library | None = None
         self._simulate: str | None = None
         self._opened_at = -math.inf
         self._machine = Inventory()  # without GPUs, but for those that are known without NVML
-        self._cards: list[Card] = []
-        self._calls: Calls
+        self._cards: list[_Card] = []
         self._starting = STARTING_SECONDS if starting is None else starting
         self._start_until = -math.inf
         self._root = root
@@ -121,51 +150,22 @@ class Nvml:
                 show_as(interrupt, "KeyboardInterrupt: the NVIDIA driver is still starting.")
                 raise
 
-    def _look(self) -> tuple[Inventory, list[Hashable]]:
-        """Read all GPUs; return them, and the keys of the calls that hang and may be the driver's start."""
-        began = time.monotonic()
-        if not self._is_current() and (starting := self._open()):
-            return self._machine, starting
-        machine = self._machine
-        if machine.problem or machine.gpus:
-            return machine, []
-        left = max(self._timeout.seconds / 4, self._timeout.seconds - (time.monotonic() - began))
-        library = id(pynvml.nvmlLib)  # a GPU that hangs on one machine can be well on another
-        reads = [((library, card.gpu.index), partial(self._read, card)) for card in self._cards]
-        answers = list(zip(reads, self._cards, self._timeout.call(reads, left), strict=True))
-        gpus = tuple(gpu or replace(card.gpu, problem=_HUNG) for _, card, gpu in answers)
-        # One that was found before has been started.
-        starting = [
-            key
-            for (key, _), card, gpu in answers
-            if gpu is None and card.handle is None and card.gpu.uuid is UNKNOWN
-        ]
-        return Inventory(gpus, machine.driver_version, machine.cuda_version, machine.simulated), starting
-
     def limits(self, index: int) -> Limits:
         """Return what holds a GPU back, by nvidia-smi's number; UNKNOWN where it does not answer."""
         with self._locked():
-            if not self._is_ours() or index >= len(self._cards) or self._cards[index].handle is None:
-                return UNKNOWN_LIMITS
-            read = partial(_read_limits, self._cards[index], self._calls)
-            # By the same key as its figures: a GPU that hangs is not asked again.
-            (limits,) = self._timeout.call([((id(pynvml.nvmlLib), index), read)])
-        return limits or UNKNOWN_LIMITS
+            cards = [card for card in self._answering() if card.gpu.index == index]
+            return next(iter(self._each(cards, _limits)), None) or UNKNOWN_LIMITS
 
     def utilization(self) -> dict[str, int | Unknown]:
         """Return each GPU's utilization now, in percent, by its UUID; after `inventory`, which finds them."""
         with self._locked():
             cards = self._answering()
-            asked = [
-                ((id(pynvml.nvmlLib), index), partial(ask, pynvml.nvmlDeviceGetUtilizationRates, card.handle))
-                for index, card in cards.items()
-            ]
             try:
-                rates = self._timeout.call(asked)
+                found = self._each(cards, _utilization)
             except pynvml.NVMLError:  # one is lost, and the next snapshot says so
                 return {}
-        found = zip(cards.values(), rates, strict=True)
-        return {str(card.gpu.uuid): UNKNOWN if rate in (None, UNKNOWN) else rate.gpu for card, rate in found}
+        pairs = zip(cards, found, strict=True)
+        return {str(card.gpu.uuid): UNKNOWN if one is None else one for card, one in pairs}
 
     def counters(self, uuids: Collection[str], since: int | None) -> dict[str, Counters]:
         """Return what devices count, by their UUIDs; after `inventory`, which finds them.
@@ -175,62 +175,81 @@ class Nvml:
         uuids
             Which GPUs and MIG instances.
         since
-            As in `read_counters`.
+            Tell the work of processes after this moment, in microseconds since 1970, which is what the driver
+            counts in (`nvmlProcessUtilizationSample_t.timeStamp`). None: read energy and memory alone, which
+            is what is to be known before a block.
 
         """
         with self._locked():
-            handles = {index: _handles(card, uuids) for index, card in self._answering().items()}
-            asked = {index: found for index, found in handles.items() if found}
-            reads = [
-                ((id(pynvml.nvmlLib), index), partial(read_counters, found, self._calls, since))
-                for index, found in asked.items()
-            ]
-            answers = self._timeout.call(reads) if reads else []
+            cards = [card for card in self._answering() if not _handles(card).keys().isdisjoint(uuids)]
+
+            def read(card: _Card) -> dict[str, Counters]:
+                handles = {uuid: handle for uuid, handle in _handles(card).items() if uuid in uuids}
+                found = dict.fromkeys(handles, NO_COUNTERS)
+                with contextlib.suppress(pynvml.NVMLError):  # it is lost
+                    for uuid, handle in handles.items():
+                        found[uuid] = _counters(handle, since)
+                return found
+
+            answers = self._each(cards, read)
         return {uuid: one for answer in answers if answer for uuid, one in answer.items()}
 
     def look_up(self, pid: int) -> Process:
         """Return the owner and the name of a process that the driver has listed."""
-        library = self._library
-        return UNKNOWN_PROCESS if library is None else library.look_up(pid)
-
-    def process_detail(self, pid: int) -> ProcessDetail:
-        """Return more about a process that a snapshot has listed."""
-        library = self._library
-        return UNKNOWN_DETAIL if library is None else library.detail(pid)
+        return self._library.processes.look_up(pid) if self._library else UNKNOWN_PROCESS
 
     def close(self) -> None:
         """Shut NVML down, or take the simulated machine away; the next read opens it again."""
         with self._locked():
             if self._is_ours():
-                self._timeout.call([(("shut down", id(pynvml.nvmlLib)), shut_down)])
+                self._timeout.call([(("shut down", id(pynvml.nvmlLib)), partial(_ask, "nvmlShutdown"))])
             self._library = None
             self._timeout.close()
-            leave_simulation()
+            _leave_simulation()
+
+    def _look(self) -> tuple[Inventory, list[Hashable]]:
+        """Read all GPUs; return them, and the keys of the calls that hang and may be the driver's start."""
+        began = time.monotonic()
+        is_current = (
+            self._is_ours()
+            and began - self._opened_at < _IDENTITY_SECONDS
+            and self._simulate == os.environ.get("GPU_MAGIC_SIMULATE")
+        )
+        if not is_current and (starting := self._open()):
+            return self._machine, starting
+        if self._machine.problem or self._machine.gpus:
+            return self._machine, []
+        left = max(self._timeout.seconds / 4, self._timeout.seconds - (time.monotonic() - began))
+        answers = list(zip(self._cards, self._each(self._cards, self._read, left), strict=True))
+        gpus = tuple(gpu or replace(card.gpu, problem=_HUNG) for card, gpu in answers)
+        # One that was found before has been started.
+        hanging = [card for card, gpu in answers if gpu is None and card.handle is None]
+        return replace(self._machine, gpus=gpus), [
+            self._key(one) for one in hanging if one.gpu.uuid is UNKNOWN
+        ]
 
     def _locked(self) -> threading.Lock:
         if os.getpid() != self._pid:  # a thread that held the lock did not survive the fork
             self._pid, self._lock = os.getpid(), threading.Lock()
         return self._lock
 
+    def _key(self, card: _Card) -> Hashable:
+        return id(pynvml.nvmlLib), card.gpu.index  # a GPU that hangs on one machine can be well on another
+
+    def _each(
+        self, cards: Iterable[_Card], read: Callable[[_Card], T], seconds: float | None = None
+    ) -> list[T | None]:
+        """Return what is read of each GPU; None for one that hangs."""
+        return self._timeout.call([(self._key(card), partial(read, card)) for card in cards], seconds)
+
     def _is_ours(self) -> bool:
         """Return whether pynvml still has what we opened: others can replace it, or shut it down."""
-        return (
-            self._library is not None
-            and pynvml.nvmlLib is self._library.handle
-            and pynvml._nvmlLib_refcount > 0  # noqa: SLF001
-        )
+        library, users = self._library, pynvml._nvmlLib_refcount  # noqa: SLF001
+        return library is not None and pynvml.nvmlLib is library.handle and users > 0
 
-    def _answering(self) -> dict[int, Card]:
-        """Return the GPUs that have answered, by their numbers."""
-        cards = self._cards if self._is_ours() else []
-        return {card.gpu.index: card for card in cards if card.handle is not None}
-
-    def _is_current(self) -> bool:
-        return (
-            self._is_ours()
-            and time.monotonic() - self._opened_at < _IDENTITY_SECONDS
-            and self._simulate == os.environ.get("GPU_MAGIC_SIMULATE")
-        )
+    def _answering(self) -> list[_Card]:
+        """Return the GPUs that have answered."""
+        return [card for card in self._cards if card.handle is not None] if self._is_ours() else []
 
     def _open(self) -> list[Hashable]:
         """Open the library, unless it is open, and count the GPUs; return as `_look` the call that hangs.
@@ -246,16 +265,16 @@ class Nvml:
             self._start_until = time.monotonic() + self._starting
         self._opened_at = -math.inf
         machine = Inventory(problem=HUNG_DRIVER)
-        library: Library | None = None
+        library: _Library | None = None
         try:
-            (library,) = self._timeout.call([(key, partial(open_library, before, simulate))])
+            (library,) = self._timeout.call([(key, partial(_open_library, before, simulate))])
         except pynvml.NVMLError as error:
-            machine = Inventory(problem=explain(error))
-            if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-                from gpu_magic.devices.kernel_module import NO_NVML, list_gpus  # needed by few
+            is_missing = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
+            if is_missing:
+                from gpu_magic.devices.kernel_module import list_gpus  # needed by few
 
-                if gpus := list_gpus(self._root):
-                    machine = Inventory(gpus, limitation=NO_NVML)
+            gpus = list_gpus(self._root) if is_missing else ()
+            machine = Inventory(gpus, limitation=_NO_NVML) if gpus else Inventory(problem=explain(error))
         if library is None:
             self._machine, self._cards = machine, []
             return [key] if before is None and machine.problem is HUNG_DRIVER else []
@@ -263,89 +282,216 @@ class Nvml:
             for card in self._cards:  # kept, as a GPU that is lost by now is shown with its name
                 card.handle = None
         else:
-            self._cards = [Card(Gpu(index)) for index in range(library.count)]
-            self._calls = Calls()
+            self._cards = [_Card(Gpu(index)) for index in range(library.count)]
         self._library = library
         self._machine = library.machine if library.count else replace(library.machine, problem=NO_GPU)
         self._opened_at = time.monotonic()
         return []
 
-    def _read(self, card: Card) -> Gpu:
+    def _read(self, card: _Card) -> Gpu:
         """Find a GPU, unless it was found before, and read its figures."""
         try:
             if card.handle is None:
-                find(card)
-            gpu = card.gpu
-            total, status = self._figures(card.handle)
-            mig = tuple([self._read_mig(handle, instance) for handle, instance in card.instances])
+                _find(card)
+            handle = card.handle
+            total, used, free = _memory(handle)
+            power = _ask("nvmlDeviceGetPowerUsage", handle)  # milliwatts
+            sensor = pynvml.NVML_TEMPERATURE_GPU
+            # The first is deprecated, and faster: it needs no structure.
+            newer = ("nvmlDeviceGetTemperatureV", handle, sensor)
+            status = GpuStatus(
+                used,
+                free,
+                _utilization(card),
+                _ask("nvmlDeviceGetTemperature", handle, sensor, other=newer),
+                UNKNOWN if power is UNKNOWN else power / 1000,
+                self._running(handle),
+            )
+            mig = tuple([self._read_mig(*one) for one in card.instances])
         except pynvml.NVMLError as error:
             card.handle = None
             return replace(card.gpu, problem=explain_of_gpu(error))
-        # `replace` would take four times as long, for every GPU of every snapshot.
-        return Gpu(
-            gpu.index,
-            gpu.uuid,
-            gpu.name,
-            gpu.bus_id,
-            total,
-            status,
-            mig,
-            gpu.is_split,
-            "",
-            gpu.compute_mode,
-            gpu.speed,
-            gpu.minor,
-        )
-
-    def _figures(self, handle: Any) -> tuple[int | Unknown, GpuStatus]:
-        """Return the total memory in bytes, and the figures."""
-        total, used, free = self._memory(handle)
-        utilization = ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
-        power = ask(pynvml.nvmlDeviceGetPowerUsage, handle)  # milliwatts
-        return total, GpuStatus(
-            used,
-            free,
-            UNKNOWN if utilization is UNKNOWN else utilization.gpu,
-            self._calls.temperature(handle),
-            UNKNOWN if power is UNKNOWN else power / 1000,
-            self._running(handle),
-            (),
-        )
+        return replace(card.gpu, memory_total=total, status=status, mig=mig)
 
     def _read_mig(self, handle: Any, instance: MigInstance) -> MigInstance:
-        total, used, free = self._memory(handle)
+        total, used, free = _memory(handle)
         status = GpuStatus(memory_used=used, memory_free=free, processes=self._running(handle))
         return replace(instance, memory_total=total, status=status)
 
-    def _memory(self, handle: Any) -> tuple[int | Unknown, int | Unknown, int | Unknown]:
-        """Return total, used and free bytes: nvidia-smi's, without what the driver reserves for itself."""
-        memory = self._calls.memory(handle)
-        return (UNKNOWN,) * 3 if memory is UNKNOWN else (memory.total, memory.used, memory.free)
-
     def _running(self, handle: Any) -> tuple[GpuProcess, ...] | Unknown:
         """Return the processes with compute memory, without those that only draw (a desktop)."""
-        running: list[Any] | Unknown = self._calls.processes(handle)
-        if running is UNKNOWN or self._library is None:
+        running = _processes(handle)
+        if running is UNKNOWN:
             return UNKNOWN
-        look_up = self._library.look_up
-        # A list first: a generator would take longer, for every GPU of every snapshot.
-        return tuple(
-            [
-                gpu_process(process.pid, look_up(process.pid), bytes_or_unknown(process.usedGpuMemory))
-                for process in running
-            ]
-        )
+        return tuple([gpu_process(pid, self.look_up(pid), memory) for pid, memory in running.items()])
 
 
-def _handles(card: Card, uuids: Collection[str]) -> dict[str, Any]:
-    """Return the handles of those of some devices that are a GPU, or a MIG instance of it, by their UUIDs."""
-    found = {str(card.gpu.uuid): card.handle}
-    found |= {str(instance.uuid): handle for handle, instance in card.instances}
-    return {uuid: handle for uuid, handle in found.items() if uuid in uuids}
+def _ask(function: str, *arguments: Any, other: tuple[Any, ...] = ()) -> Any:
+    """Return what a function of pynvml returns; UNKNOWN where the driver refuses.
 
+    Parameters
+    ----------
+    function, arguments
+        The function's name, and what it is called with.
+    other
+        The same of another version, for a driver or a pynvml that has no such function.
 
-def _read_limits(card: Card, calls: Calls) -> Limits:
+    Raises
+    ------
+    pynvml.NVMLError_GpuIsLost
+        None of the GPU's figures can be read.
+
+    """
     try:
-        return read_limits(card.handle, calls)
+        return getattr(pynvml, function)(*arguments)
+    except pynvml.NVMLError_GpuIsLost:
+        raise
+    # TypeError: gpustat, once imported, has replaced functions of pynvml by its own, which take no version.
+    except (pynvml.NVMLError_FunctionNotFound, AttributeError, TypeError):
+        return _ask(*other) if other else UNKNOWN
+    except (pynvml.NVMLError, UnicodeDecodeError):
+        return UNKNOWN
+
+
+def _memory(handle: Any) -> tuple[int | Unknown, int | Unknown, int | Unknown]:
+    """Return total, used and free bytes: nvidia-smi's, without what the driver reserves for itself."""
+    before_r510 = ("nvmlDeviceGetMemoryInfo", handle)
+    memory = _ask("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2, other=before_r510)
+    return (UNKNOWN,) * 3 if memory is UNKNOWN else (memory.total, memory.used, memory.free)
+
+
+def _utilization(card: _Card) -> int | Unknown:
+    rates = _ask("nvmlDeviceGetUtilizationRates", card.handle)
+    return UNKNOWN if rates is UNKNOWN else int(rates.gpu)
+
+
+def _processes(handle: Any) -> dict[int, int | Unknown] | Unknown:
+    """Return the bytes of each process with compute memory, by its number."""
+    before_r510 = ("nvmlDeviceGetComputeRunningProcesses_v2", handle)
+    running: list[Any] | Unknown = _ask("nvmlDeviceGetComputeRunningProcesses_v3", handle, other=before_r510)
+    if running is UNKNOWN:
+        return UNKNOWN
+    return {one.pid: UNKNOWN if one.usedGpuMemory is None else one.usedGpuMemory for one in running}
+
+
+def _counters(handle: Any, since: int | None) -> Counters:
+    energy = _ask("nvmlDeviceGetTotalEnergyConsumption", handle)  # millijoules
+    rates = UNKNOWN if since is None else _ask("nvmlDeviceGetUtilizationRates", handle)
+    return Counters(
+        UNKNOWN if energy is UNKNOWN else energy / 1000,
+        UNKNOWN if rates is UNKNOWN else rates.gpu,
+        _processes(handle),
+        UNKNOWN if since is None else _work(handle, since),
+    )
+
+
+def _work(handle: Any, since: int) -> dict[int, int] | Unknown:
+    """Return how busy each process has kept a GPU, in percent."""
+    try:
+        samples = pynvml.nvmlDeviceGetProcessUtilization(handle, since)
+    except pynvml.NVMLError_GpuIsLost:
+        raise
+    except pynvml.NVMLError_NotFound:  # no process has worked since
+        return {}
+    except pynvml.NVMLError:
+        return UNKNOWN
+    work: dict[int, int] = {}
+    for sample in samples:  # a process can have several
+        if sample.smUtil and sample.timeStamp > since:
+            work[sample.pid] = max(sample.smUtil, work.get(sample.pid, 0))
+    return work
+
+
+def _limits(card: _Card) -> Limits:
+    try:
+        power = _ask("nvmlDeviceGetEnforcedPowerLimit", card.handle)  # milliwatts
+        before_r535 = ("nvmlDeviceGetCurrentClocksThrottleReasons", card.handle)
+        reasons = _ask("nvmlDeviceGetCurrentClocksEventReasons", card.handle, other=before_r535)
     except pynvml.NVMLError:  # it is lost, and the next snapshot says so
         return UNKNOWN_LIMITS
+    slowdowns: tuple[str, ...] | Unknown = UNKNOWN
+    if reasons is not UNKNOWN:
+        slowdowns = tuple(words for bits, words in _SLOWDOWNS if reasons & bits)
+        slowdowns += ("hardware",) if reasons & _HARDWARE and not reasons & _FINER else ()
+    return Limits(UNKNOWN if power is UNKNOWN else power / 1000, slowdowns)
+
+
+def _open_library(before: _Library | None, simulate: str | None) -> _Library:
+    """Open the library, unless it is still open, and count the GPUs.
+
+    Raises
+    ------
+    pynvml.NVMLError
+        The driver refuses.
+    SimulationError
+        `simulate` describes no machine.
+
+    """
+    if simulate:
+        from gpu_magic.devices.simulated import ensure  # it is large, and needed by few
+
+        ensure(simulate)
+    else:
+        _leave_simulation()
+    if before is None or pynvml.nvmlLib is not before.handle:
+        pynvml.nvmlInit()
+    handle, count = pynvml.nvmlLib, pynvml.nvmlDeviceGetCount()
+    # A simulated machine has its own processes. Where the package was not imported, there is none.
+    simulated = sys.modules.get(_SIMULATED)
+    pretended = simulated.machine_of(handle) if simulated else None
+    version = _ask("nvmlSystemGetCudaDriverVersion")  # 13000 for CUDA 13.0
+    machine = Inventory(
+        driver_version=_ask("nvmlSystemGetDriverVersion"),
+        cuda_version=UNKNOWN if version is UNKNOWN else f"{version // 1000}.{version % 1000 // 10}",
+        simulated=pretended.profile if pretended else "",
+    )
+    return _Library(handle, count, machine, pretended or ProcessTable())
+
+
+def _leave_simulation() -> None:
+    if simulated := sys.modules.get(_SIMULATED):
+        simulated.leave()
+
+
+def _find(card: _Card) -> None:
+    """Find the handle of a GPU, what it is, and its MIG instances."""
+    index = card.gpu.index
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    pci = _ask("nvmlDeviceGetPciInfo", handle)
+    mig = _ask("nvmlDeviceGetMigMode", handle)
+    is_split = mig is not UNKNOWN and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    mode = _ask("nvmlDeviceGetComputeMode", handle)
+    speed = (
+        _ask("nvmlDeviceGetCudaComputeCapability", handle),
+        _ask("nvmlDeviceGetNumGpuCores", handle),
+        _ask("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM),
+    )
+    gpu = Gpu(
+        index=index,
+        uuid=_ask("nvmlDeviceGetUUID", handle),
+        name=_ask("nvmlDeviceGetName", handle),
+        bus_id=UNKNOWN if pci is UNKNOWN else pci.busId,
+        is_split=is_split,
+        compute_mode=_COMPUTE_MODES[mode] if mode in range(len(_COMPUTE_MODES)) else UNKNOWN,
+        speed=UNKNOWN if UNKNOWN in speed else Speed(*speed),
+        minor=_ask("nvmlDeviceGetMinorNumber", handle),
+    )
+    most = _ask("nvmlDeviceGetMaxMigDeviceCount", handle) if is_split else 0
+    positions = range(0 if most is UNKNOWN else most)  # most of them are empty
+    instances = tuple(filter(None, [_find_mig(handle, index, position) for position in positions]))
+    card.gpu, card.handle, card.instances = gpu, handle, instances
+
+
+def _find_mig(parent: Any, index: int, position: int) -> tuple[Any, MigInstance] | None:
+    handle = _ask("nvmlDeviceGetMigDeviceHandleByIndex", parent, position)
+    uuid = UNKNOWN if handle is UNKNOWN else _ask("nvmlDeviceGetUUID", handle)
+    if uuid is UNKNOWN:
+        return None
+    ids = _ask("nvmlDeviceGetGpuInstanceId", handle), _ask("nvmlDeviceGetComputeInstanceId", handle)
+    found: tuple[int, int] | Unknown = UNKNOWN if UNKNOWN in ids else ids
+    return handle, MigInstance(uuid, _ask("nvmlDeviceGetName", handle), index, number=position, ids=found)
+
+
+def _handles(card: _Card) -> dict[str, Any]:
+    """Return the handles of a GPU and of its MIG instances, by their UUIDs."""
+    return {str(card.gpu.uuid): card.handle, **{one.uuid: handle for handle, one in card.instances}}

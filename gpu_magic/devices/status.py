@@ -7,9 +7,9 @@ give is `UNKNOWN`, never zero and never "free".
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _IDLE_UTILIZATION = 10  # percent
 _MPS_SERVER = "nvidia-cuda-mps-server"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class GpuProcess:
     """A process that has memory on a GPU.
 
@@ -79,7 +79,7 @@ class GpuProcess:
         return self.name == _MPS_SERVER
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class GpuStatus:
     """The figures of one GPU (or MIG instance) at one moment.
 

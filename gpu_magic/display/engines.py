@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from gpu_magic.display.rows import memory_texts
+from gpu_magic.gpus.table import memory_texts
 from gpu_magic.text import STYLE, printable
 
 if TYPE_CHECKING:

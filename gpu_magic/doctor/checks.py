@@ -1,4 +1,4 @@
-"""The checks: each is a function of the facts that yields findings, and an entry in `CHECKS` at the end."""
+"""The checks: each is a function `check_…` of the facts, which yields findings in the order that is shown."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.nvml import HUNG_DRIVER, NO_GPU
-from gpu_magic.devices.nvml_calls import NO_LIBRARY, NOT_LOADED, OUTDATED, REFUSED
+from gpu_magic.devices.binding import HUNG_DRIVER, NO_GPU, NO_LIBRARY, NOT_LOADED, OUTDATED, REFUSED
+from gpu_magic.devices.model import parts
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.doctor.builds import fitting_build, has_code, major, pip
-from gpu_magic.doctor.facts import Finding
+from gpu_magic.doctor.facts import Build, Facts, Finding, Kernel
+from gpu_magic.doctor.sources import fitting_build, has_code, major, pip
 from gpu_magic.errors import ChoiceError
 from gpu_magic.process.front_end import missing_there
-from gpu_magic.process.own_processes import devices_with_processes
 from gpu_magic.process.state import State
 from gpu_magic.selection.find import find
 from gpu_magic.selection.mask import PCI
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device, Gpu
     from gpu_magic.devices.status import GpuProcess
-    from gpu_magic.doctor.facts import Build, Facts, Kernel, Severity
+
+    Check = Callable[[Facts], Iterable[Finding]]
 
 __all__ = ["CHECKS"]
 
@@ -45,10 +45,12 @@ _CONTAINERS = {
     "apptainer": ("apptainer exec --nv …",) * 3,
     "kubernetes": ("resources: {limits: {nvidia.com/gpu: 1}}", _KUBERNETES, "kubectl delete pod …"),
 }
+_MENUS = {"Colab": "Runtime > Change runtime type > T4 GPU", "Kaggle": "Settings > Accelerator > GPU T4 x2"}
+_wrong, _aside = partial(Finding, "wrong"), partial(Finding, "worth knowing")
 
 
 def check_device_files(facts: Facts) -> Iterator[Finding]:
-    where, wrong = facts.where, partial(Finding, "wrong", "device files")
+    where, about = facts.where, "device files"
     paths = {file.path for file in where.devices}
     closed = [file.path for file in where.devices if file.is_closed]
     if any(file.error == "EPERM" and not file.is_closed for file in where.devices):
@@ -56,77 +58,66 @@ def check_device_files(facts: Facts) -> Iterator[Finding]:
         # `systemctl daemon-reload` on the host does that: nvidia-docker #1730.
         again = _CONTAINERS.get(where.container, _DOCKER)[2] if where.container else ""
         meaning = "This container has lost its GPUs. On its host:" if again else "A job may have no GPU."
-        yield wrong(what, meaning, again)
+        yield _wrong(about, what, meaning, again)
     elif closed:
         shown = [closed[0], f"{len(closed) - 1} more device files"] if closed[3:] else closed
         what = f"This user may not open {listed(shown)}."
         if {file.path for file in where.devices if file.is_of_gpu} > set(closed):
             meaning = "A scheduler closes those of GPUs that others were given. CUDA leaves these GPUs out."
-            yield Finding("worth knowing", "device files", what, meaning)
+            yield _aside(about, what, meaning)
         else:
             meaning = "CUDA sees no GPU. Unless a scheduler has closed them, an administrator can open them:"
-            yield wrong(what, meaning, _OPEN)
+            yield _wrong(about, what, meaning, _OPEN)
     if "/dev/nvidiactl" in paths and not (where.makes_devices or "/dev/nvidia-uvm" in paths):
         what = "/dev/nvidia-uvm is missing, and CUDA does not start without it."
-        meaning = 'CUDA says "unknown error" (999) though nvidia-smi works.'
-        yield wrong(what, f"{meaning} {facts.on_host}".rstrip(), "sudo nvidia-modprobe -c 0 -u")
+        meaning = f'CUDA says "unknown error" (999) though nvidia-smi works. {facts.on_host}'.rstrip()
+        yield _wrong(about, what, meaning, "sudo nvidia-modprobe -c 0 -u")
 
 
 def check_driver(facts: Facts) -> Iterator[Finding]:
     machine, where, packages = facts.machine, facts.where, facts.packages
-    wrong = partial(Finding, "wrong", "driver")
     if machine is UNKNOWN or machine.simulated:
         return
     if packages is not UNKNOWN and packages.binding_problem:
         what = "Another package of the name pynvml hides NVIDIA's nvidia-ml-py: no GPU can be read."
         lines = ("uninstall -y pynvml", "install --force-reinstall nvidia-ml-py")
-        yield wrong(what, f"Then {facts.restart}.", "\n".join(pip(line, facts) for line in lines))
+        yield _wrong("driver", what, f"Then {facts.restart}.", "\n".join(pip(line, facts) for line in lines))
         return
     with_all = _CONTAINERS.get(where.container, _DOCKER)[1]
     given = {one.strip() for one in (where.capabilities or "").split(",")} - {""}
     # CDI and Apptainer do not read the variable: there the library tells.
     if where.container and given and not given & {"compute", "all"} and not where.has_cuda:
         what = f"This container has no CUDA driver: NVIDIA_DRIVER_CAPABILITIES={where.capabilities}."
-        yield wrong(what, 'The capability "compute" brings CUDA, and "utility" brings nvidia-smi.', with_all)
+        meaning = 'The capability "compute" brings CUDA, and "utility" brings nvidia-smi.'
+        yield _wrong("driver", what, meaning, with_all)
     if machine.gpus and machine.limitation and "amd" not in machine.vendors:
         meaning = 'CUDA works without it. In a container the driver capability "utility" brings it.'
-        what = f"{machine.limitation.partition(': ')[0]}."
-        yield Finding("worth knowing", "driver", what, meaning, with_all)
-    elif not machine.gpus and machine.problem:
-        yield from _no_gpu(machine.problem, facts)
+        yield _aside("driver", f"{machine.limitation.partition(': ')[0]}.", meaning, with_all)
+    elif not machine.gpus and machine.problem and (why := _no_gpu(machine.problem, facts)):
+        yield _wrong("driver", *why)
 
 
-def _no_gpu(problem: str, facts: Facts) -> Iterator[Finding]:
-    """Yield why no GPU can be read."""
-    where, wrong = facts.where, partial(Finding, "wrong", "driver")
+def _no_gpu(problem: str, facts: Facts) -> Sequence[str]:
+    """Return why no GPU can be read, what follows and what mends it; nothing if another check tells."""
+    where = facts.where
     with_gpus, _, again = _CONTAINERS.get(where.container, _DOCKER)
-    menus = {
-        "Colab": "Runtime > Change runtime type > T4 GPU",
-        "Kaggle": "Settings > Accelerator > GPU T4 x2",
-    }
-    mends = {
-        OUTDATED: _REBOOT,
-        HUNG_DRIVER: _REBOOT,
-        NOT_LOADED: "sudo modprobe nvidia",
-        NO_GPU: "srun --gres=gpu:1 …",
-        REFUSED: _OPEN,
-    }
-    mend = next((mend for text, mend in mends.items() if text in problem), "")
-    if where.kind in menus and not where.devices:
-        yield wrong(f"{where.kind} has given this notebook no GPU.", mend=menus[where.kind])
-    elif NO_LIBRARY in problem:
+    if where.kind in _MENUS and not where.devices:
+        return f"{where.kind} has given this notebook no GPU.", "", _MENUS[where.kind]
+    if NO_LIBRARY in problem:
         what, meaning, mend = _no_library(facts)
         amd = problem.replace(NO_LIBRARY, "").strip()  # why there is none of AMD's
-        yield wrong(what, f"{amd} {meaning}".strip(), mend)
-    elif OUTDATED in problem and where.container not in ("", "apptainer"):  # Apptainer's are the host's
+        return what, f"{amd} {meaning}".strip(), mend
+    if OUTDATED in problem and where.container not in ("", "apptainer"):  # Apptainer's are the host's
         what = "This container has the driver's libraries of another version than its host's kernel module."
-        yield wrong(
-            what, "If nvidia-smi also fails on the host, reboot the host. Else, from the host:", again
-        )
-    elif NO_GPU in problem and where.container:
-        yield wrong("The NVIDIA driver is there, and this container was started without GPUs.", "", with_gpus)
-    elif not any(file.is_closed or file.error == "EPERM" for file in where.devices if not file.is_of_gpu):
-        yield wrong(problem, facts.on_host if mend else "", mend)  # else `check_device_files` tells
+        return what, "If nvidia-smi also fails on the host, reboot the host. Else, from the host:", again
+    if NO_GPU in problem and where.container:
+        return "The NVIDIA driver is there, and this container was started without GPUs.", "", with_gpus
+    if any(file.is_closed or file.error == "EPERM" for file in where.devices if not file.is_of_gpu):
+        return ()
+    mends = {OUTDATED: _REBOOT, HUNG_DRIVER: _REBOOT, REFUSED: _OPEN, NOT_LOADED: "sudo modprobe nvidia"}
+    mends |= {NO_GPU: "srun --gres=gpu:1 …"}
+    mend = next((mend for text, mend in mends.items() if text in problem), "")
+    return problem, facts.on_host if mend else "", mend
 
 
 def _no_library(facts: Facts) -> Sequence[str]:
@@ -149,7 +140,7 @@ def _no_library(facts: Facts) -> Sequence[str]:
     if has_gpu:
         loaded = f" (kernel module {where.module})" if where.module else ""
         return f"This machine has an NVIDIA GPU, and no libraries of its driver{loaded}.", "", _GUIDE
-    seen = " that can be seen" * (where.pci_gpus is UNKNOWN)
+    seen = " that can be seen" * (where.is_on_bus is UNKNOWN)
     what = f"This machine has no NVIDIA GPU{seen}, and no NVIDIA driver."
     try_it = "GPU_MAGIC_SIMULATE=8xA100-80GB simulates some."
     return what, f"On a cluster, a job on a node with GPUs has them. {try_it}", ""
@@ -160,37 +151,34 @@ def check_gpus(facts: Facts) -> Iterator[Finding]:
     for gpu in facts.nvidia_gpus:
         found = _of_gpu(gpu, facts)
         if found and seen is not UNKNOWN and seen != () and gpu.label not in seen:
-            yield Finding("worth knowing", "GPUs", found.what, "This process does not see it.")
+            yield _aside("GPUs", found.what, "This process does not see it.")
         elif found:
             yield found
 
 
 def _of_gpu(gpu: Gpu, facts: Facts) -> Finding | None:
     """Return why a GPU can't be used: it is lost, prohibited, taken, or split into nothing."""
-    wrong, gpus = partial(Finding, "wrong", "GPUs"), facts.nvidia_gpus
-    set_default = f"sudo nvidia-smi -i {gpu.index} -c DEFAULT"
+    gpus, set_default = facts.nvidia_gpus, f"sudo nvidia-smi -i {gpu.index} -c DEFAULT"
     if gpu.problem:
-        if all(one.problem for one in gpus):
-            return wrong(f"{gpu.label} is {gpu.problem}.", facts.on_host, _REBOOT)
-        mend = _choose_meant(facts)
-        meaning = (
-            "While it is visible, CUDA may not start, or may count the other GPUs differently. A reboot or "
-            f"nvidia-smi --gpu-reset brings a lost GPU back.{' Until then, without it:' * bool(mend)}"
-        )
-        return wrong(f"{gpu.label} is {gpu.problem}.", meaning, mend)
+        meaning, mend = facts.on_host, _REBOOT
+        if not all(one.problem for one in gpus):
+            mend = _choose_meant(facts)
+            meaning = (
+                "While it is visible, CUDA may not start, or may count the other GPUs differently. A reboot "
+                f"or nvidia-smi --gpu-reset brings it back.{' Until then, without it:' * bool(mend)}"
+            )
+        return _wrong("GPUs", f"{gpu.label} is {gpu.problem}.", meaning, mend)
     mode = f"{gpu.label} is in compute mode {gpu.compute_mode}"
     if gpu.is_prohibited:
-        return wrong(f"{mode}: no process can use CUDA on it.", mend=set_default)
+        return _wrong("GPUs", f"{mode}: no process can use CUDA on it.", mend=set_default)
     if gpu.is_split and not gpu.mig:
         what = f"{gpu.label} is in MIG mode and has no MIG instance: CUDA can't use it."
         mend = f"sudo nvidia-smi mig -i {gpu.index} -cgi 0 -C"
-        return wrong(what, "An administrator makes instances. The whole GPU as one:", mend)
-    if not gpu.is_taken:
-        return None
+        return _wrong("GPUs", what, "An administrator makes instances. The whole GPU as one:", mend)
     what = f"{mode}, and another process has it: CUDA can't use it now."
-    if gpus[1:]:
-        return Finding("worth knowing", "GPUs", what, mend=_choose(facts, "auto"))
-    return wrong(what, mend=set_default)
+    if gpu.is_taken and gpus[1:]:
+        return _aside("GPUs", what, mend=_choose(facts, "auto"))
+    return _wrong("GPUs", what, mend=set_default) if gpu.is_taken else None
 
 
 def check_visible_devices(facts: Facts) -> Iterator[Finding]:
@@ -208,36 +196,34 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
     is_lost = any(gpu.problem for gpu in machine.gpus)
     for note in kernel.notes:
         if note.startswith("As this process was started: "):
-            yield Finding("worth knowing", name, note, "A later choice has taken its place.")
+            yield _aside(name, note, "A later choice has taken its place.")
         elif not (is_hidden and "has read" in note) and not (is_lost and "not answer" in note):
             is_wrong = kernel.seen is not UNKNOWN and not ("MIG instance" in note and kernel.seen)
             # The last sentence of the one about quotes is a command, too.
             what, mend = note.partition(" %env takes no quotes")[0], _choose_meant(facts)
             meaning = "" if mend else "This process was started so. Only those who start it can change that."
-            yield Finding("wrong" if is_wrong else "worth knowing", name, what, meaning, mend)
+            yield (_wrong if is_wrong else _aside)(name, what, meaning, mend)
     if kernel.seen == () and not kernel.notes and not is_frozen:
         shown = f"{name}={shortened(value or '', 60)}" if (value or "").strip() else f"{name} is empty"
         what = f"{shown}: {'ROCm' if machine.vendors == ('amd',) else 'CUDA'} sees no GPU."
         has_changed = kernel.launched.named((name,))[name] != value
-        yield _hidden(name, what, kernel, facts, has_changed=has_changed)
+        is_wrong, *then = _hidden(kernel, facts, is_usable=not machine.problem, has_changed=has_changed)
+        yield (_wrong if is_wrong else _aside)(name, what, *then)
 
 
-def _hidden(name: str, what: str, kernel: Kernel, facts: Facts, *, has_changed: bool) -> Finding:
-    """Return the finding of a variable that hides all GPUs, by who has set it."""
-    wrong, aside = (partial(Finding, severity, name, what) for severity in ("wrong", "worth knowing"))
+def _hidden(kernel: Kernel, facts: Facts, *, is_usable: bool, has_changed: bool) -> tuple[bool, str, str]:
+    """Return whether a variable that hides all GPUs is wrong, what follows, and what mends it."""
     jobs = {"Slurm": "#SBATCH --gres=gpu:1", "LSF": '#BSUB -gpu "num=1"', "PBS": "#PBS -l select=1:ngpus=1"}
-    asked = next((how for by, how in jobs.items() if kernel.given_by.startswith(by)), "")
-    if facts.machine is UNKNOWN or facts.machine.problem:  # none can be chosen
-        return aside("It will hide GPUs also once they can be read.")
+    asked = next((how for by, how in jobs.items() if kernel.grant.by.startswith(by)), "")
+    if not is_usable:  # none can be chosen
+        return False, "It will hide GPUs also once they can be read.", ""
     if kernel.chose_none:
-        return aside("You have chosen so.", _choose(facts, "reset"))
+        return False, "You have chosen so.", _choose(facts, "reset")
     if has_changed:
-        return wrong("A cell has set it, or a module.", _choose(facts, "reset"))
+        return True, "A cell has set it, or a module.", _choose(facts, "reset")
     if asked:
-        return wrong(f"{kernel.given_by} was given none. A job asks for one by:", asked)
-    if not kernel.can_force:
-        return wrong("This process was started so, and an administrator has forbidden --force.")
-    return wrong("This process was started so.", _choose(facts, "all", force=kernel.program != "shell"))
+        return True, f"{kernel.grant.by} was given none. A job asks for one by:", asked
+    return True, "This process was started so.", _choose(facts, "all", force=kernel.program != "shell")
 
 
 def _choose(facts: Facts, what: str | tuple[Device, ...], *, force: bool = False) -> str:
@@ -246,9 +232,9 @@ def _choose(facts: Facts, what: str | tuple[Device, ...], *, force: bool = False
     if what == "all" and facts.machine is not UNKNOWN and all(gpu.is_split for gpu in facts.machine.gpus):
         wish = "auto"  # one process can use one MIG instance
     if facts.is_ipython:
-        is_too_late = facts.kernel is not UNKNOWN and not facts.kernel.guard.can_change
-        is_restart = is_too_late and facts.program == "kernel"
-        return f"%gpus {wish}{' --force' * force}{' --restart' * is_restart}"
+        is_late = facts.kernel is not UNKNOWN and not facts.kernel.guard.can_change
+        restart = " --restart" * (is_late and facts.program == "kernel")
+        return f"%gpus {wish}{' --force' * force}{restart}"
     if facts.program == "python":
         return f"gpu_magic.choose({wish!r}{', force=True' * force})"
     if isinstance(what, str) or facts.machine is UNKNOWN:  # in a shell each wish is to hide none
@@ -258,26 +244,20 @@ def _choose(facts: Facts, what: str | tuple[Device, ...], *, force: bool = False
 
 
 def _choose_meant(facts: Facts) -> str:
-    """Return how those GPUs are chosen that variables seem to mean; "auto" if that is not clear.
-
-    It is empty if they may not be taken: a process that was started with others needs `--force`, which an
-    administrator can forbid, and which takes GPUs that a scheduler has given to others.
-    """
+    """Return how those GPUs are chosen that variables seem to mean; empty if they may not be taken."""
     kernel, machine = facts.kernel, facts.machine
     if kernel is UNKNOWN or machine is UNKNOWN:
         return _choose(facts, "auto")
-    mask, is_lost = kernel.variables.mask, any(gpu.problem for gpu in machine.gpus)
-    if not (in_force(kernel.variables, machine) or is_lost or kernel.program == "shell"):
-        return _choose(facts, "all" if machine.gpus else "auto")
+    mask = "all" if kernel.variables.mask is None else kernel.variables.mask
     # Numbers are HIP's for AMD's GPUs, and can differ from those of AMD's tools.
-    devices = () if "amd" in machine.vendors else _named("all" if mask is None else mask, machine)
-    force = False
-    if kernel.program != "shell" and in_force(kernel.launched, machine):
-        had = read_visible(kernel.launched, machine).devices
-        force = had is UNKNOWN or not had or not set(devices) <= set(had)
-    if force and (kernel.given_by or not kernel.can_force):
-        return ""
-    return _choose(facts, devices or "auto", force=force)
+    devices = () if "amd" in machine.vendors else _named(mask, machine)
+    wish = devices or ("auto" if in_force(kernel.variables, machine) else "all")
+    if kernel.program == "shell" or not in_force(kernel.launched, machine):
+        return _choose(facts, wish)
+    # Others than those that it was started with may be somebody else's.
+    had = read_visible(kernel.launched, machine).devices
+    force = had is UNKNOWN or not had or not set(devices) <= set(had)
+    return "" if force and kernel.grant.by else _choose(facts, wish, force=force)
 
 
 def _named(mask: str, machine: Inventory) -> tuple[Device, ...]:
@@ -308,22 +288,23 @@ def check_cuda(facts: Facts) -> Iterator[Finding]:
     if kernel is UNKNOWN:
         return
     guard, about = kernel.guard, kernel.guard.runtime
-    wrong, aside = (partial(Finding, severity, about) for severity in ("wrong", "worth knowing"))
-    spawn = 'multiprocessing.set_start_method("spawn", force=True)'
     if guard.state is State.FROZEN and guard.is_known and not guard.devices:
         what = f"{about} was {guard.seen} while no GPU was visible to it, and keeps that."
         meaning = "What is set or chosen later has no effect on this process."
         if kernel.program != "kernel":
             meaning += f" To use GPUs, {facts.restart}. Before anything uses {about}:"
-        yield (aside if kernel.chose_none else wrong)(what, meaning, _choose_meant(facts))
+        yield (_aside if kernel.chose_none else _wrong)(about, what, meaning, _choose_meant(facts))
     elif guard.state in (State.FORKED, State.UNCLEAR):
         # DataLoader's workers and multiprocessing do that.
-        meaning = "In the process that forks, before it forks:"
-        yield (wrong if guard.state is State.FORKED else aside)(f"{about} {guard.sentence}.", meaning, spawn)
+        finding = _wrong if guard.state is State.FORKED else _aside
+        mend = 'multiprocessing.set_start_method("spawn", force=True)'
+        yield finding(
+            about, f"{about} {guard.sentence}.", "In the process that forks, before it forks:", mend
+        )
     elif guard.state is State.BROKEN:
         mend, is_of_host = _CUDA_ERRORS.get(guard.error, ("", False))
         meaning = f"Run this, and {facts.restart}. {facts.on_host * is_of_host}".rstrip()
-        yield wrong(f"{about} {guard.sentence}.", meaning * bool(mend), mend)
+        yield _wrong(about, f"{about} {guard.sentence}.", meaning * bool(mend), mend)
 
 
 # The lowest driver for a major version of CUDA, on Linux (CUDA Toolkit Release Notes, "CUDA Driver").
@@ -334,51 +315,49 @@ def check_builds(facts: Facts) -> Iterator[Finding]:
     builds = () if facts.packages is UNKNOWN else facts.packages.builds
     is_nvidia = "nvidia" in facts.vendors
     for build in builds:
-        named, then = f"{build.framework} {build.version}", f"Install this build, and {facts.restart}:"
-        wrong, aside = (
-            partial(Finding, severity, build.framework) for severity in ("wrong", "worth knowing")
-        )
+        about, then = build.framework, f"Install this build, and {facts.restart}:"
         # Another framework that is in use, or can use the GPU, may be meant to have it alone.
-        others = [other for other in builds if other is not build]
-        is_meant = not build.loaded and any(other.loaded or other.uses_gpus for other in others)
-        unless_meant = aside if is_meant or not facts.vendors else wrong
+        others = [one for one in builds if one is not build]
+        is_able = any(one.loaded or (one.built_for != "CPU" and not one.lacks) for one in others)
+        unless_meant = _aside if (is_able and not build.loaded) or not facts.vendors else _wrong
         mend, found = fitting_build(build, facts), None
         # Only PyTorch's own version also has the CUDA version.
         both = (build.loaded, build.version)
-        loaded, its = (one if build.framework == "PyTorch" else one.partition("+")[0] for one in both)
+        loaded, its = (one if about == "PyTorch" else one.partition("+")[0] for one in both)
         if loaded and loaded != its:
-            what = f"{build.framework} {build.loaded} is imported here. {build.version} was installed later."
-            yield wrong(what, f"To use that, {facts.restart}.")
+            what = f"{about} {build.loaded} is imported here. {build.version} was installed later."
+            yield _wrong(about, what, f"To use that, {facts.restart}.")
         elif build.built_for == "CPU":
             why = then if is_nvidia else "With SIMULATED GPUs that is right." * facts.is_simulated
-            found = unless_meant(f"{named} is a CPU-only build.", why, mend * is_nvidia)
+            found = unless_meant(
+                about, f"{about} {build.version} is a CPU-only build.", why, mend * is_nvidia
+            )
         elif facts.vendors and build.built_for is not UNKNOWN:
             found = _unfit(build, mend, then, facts)
         if found:
             yield found
         if build.lacks and is_nvidia:  # without a GPU it is not missed
-            yield unless_meant(f"{named} lacks {build.lacks}.", then, mend)
-        together = [one for one in build.distributions if one.startswith(("tensorflow", "cupy"))]
-        together = together or [one for one in build.distributions if one.endswith("-plugin")]
+            yield unless_meant(about, f"{about} {build.version} lacks {build.lacks}.", then, mend)
+        together = [one for one in build.distributions if re.match("tensorflow|cupy|jax.*-plugin", one)]
         if together[1:]:
             what = f"{listed(together)} are installed together, and get in each other's way."
-            yield aside(what, "To have one:", mend)
+            yield _aside(about, what, "To have one:", mend)
 
 
 def _unfit(build: Build, mend: str, then: str, facts: Facts) -> Finding | None:
     """Return why a build for GPUs can't use those of this machine."""
-    wrong = partial(Finding, "wrong", build.framework)
-    what = f"{build.framework} {build.version} was built for {build.built_for}"
+    about, cuda = build.framework, major(build.runtime)
+    what = f"{about} {build.version} was built for {build.built_for}"
     if "nvidia" not in facts.vendors:
-        amd = wrong(f"{what}, and this machine has AMD's GPUs.", then, "https://rocm.docs.amd.com")
+        amd = _wrong(about, f"{what}, and this machine has AMD's GPUs.", then, "https://rocm.docs.amd.com")
         return amd if build.built_for == "CUDA" else None
     if build.built_for != "CUDA":
-        return wrong(f"{what}, and this machine has NVIDIA's GPUs.", then, mend)
-    cuda, what = major(build.runtime), f"{what} {build.runtime}"
+        return _wrong(about, f"{what}, and this machine has NVIDIA's GPUs.", then, mend)
+    what += f" {build.runtime}"
     if facts.driver_cuda and cuda > major(facts.driver_cuda):
         needs = f"CUDA {cuda} needs the driver {_LOWEST_DRIVER.get(cuda, 'of its release')} or newer."
         what = f"{what}, and the driver runs CUDA up to {facts.driver_cuda}."
-        return wrong(what, f"{needs} With this driver: {then}", mend)
+        return _wrong(about, what, f"{needs} With this driver: {then}", mend)
     gpus = [(gpu, gpu.speed.capability) for gpu in facts.nvidia_gpus if gpu.speed is not UNKNOWN]
     blind = [pair for pair in gpus if build.runtime and not has_code(build.runtime, pair[1])]
     if not blind:
@@ -386,13 +365,13 @@ def _unfit(build: Build, mend: str, then: str, facts: Facts) -> Finding | None:
     gpu, (first, second) = blind[0]
     what = f"{what}, which has no code for {gpu.label} ({gpu.name}, compute capability {first}.{second})."
     meaning = f'It ends with "no kernel image is available for execution on the device". {then}'
-    severity: Severity = "wrong" if len(blind) == len(facts.nvidia_gpus) else "worth knowing"
-    return Finding(severity, build.framework, what, meaning, mend)
+    finding = _wrong if len(blind) == len(facts.nvidia_gpus) else _aside
+    return finding(about, what, meaning, mend)
 
 
 def check_leftovers(facts: Facts) -> Iterator[Finding]:
     found: dict[int, tuple[GpuProcess, list[str]]] = {}
-    for device in () if facts.machine is UNKNOWN else devices_with_processes(facts.machine):
+    for device in () if facts.machine is UNKNOWN else parts(facts.machine.devices):
         for process in () if device.status.users is UNKNOWN else device.status.users:
             if process.is_own and not process.mine:
                 memory = "memory" if process.memory is UNKNOWN else bytes_text(process.memory)
@@ -401,26 +380,27 @@ def check_leftovers(facts: Facts) -> Iterator[Finding]:
         age = "" if process.age is UNKNOWN else f", and was started {age_text(process.age)} ago"
         called = process.notebook or ("A process" if process.name is UNKNOWN else process.name)
         kernel, has = "The kernel of " * process.is_kernel, f"{listed(held)}{age}"
-        ends = f"%gpus --end {pid}" if facts.is_ipython else f"kill {pid}"
+        ends = f"%gpu_ps end {pid}" if facts.is_ipython else f"kill {pid}"
         what = f"{kernel}{called} (pid {pid}) is yours too: it has {has}."
         # On a simulated machine nothing runs that can be ended.
         mend = ("", "") if facts.is_simulated else ("If you do not need it any more:", ends)
-        yield Finding(
-            "worth knowing", "own processes", what, *mend, f"Another process of this user has {has}."
-        )
+        yield _aside("own processes", what, *mend, f"Another process of this user has {has}.")
 
 
 def check_front_end(facts: Facts) -> Iterator[Finding]:
-    pages, aside = facts.pages, partial(Finding, "worth knowing", "panel")
+    pages = facts.pages
     if facts.packages is UNKNOWN or facts.program != "kernel" or pages.has_answered:
         return  # a page that has answered has what it needs
     here = facts.packages.versions.get("anywidget", "")
     table = "%gpu_panel shows a table that does not change."
     if missing := None if facts.front_end is UNKNOWN else missing_there(facts.front_end, here):
-        yield aside(missing.what, f"{table} After this, load the page again:", missing.mend, missing.what)
+        yield _aside(
+            "panel", missing.what, f"{table} After this, load the page again:", missing.mend, missing.what
+        )
     elif pages.panels:
         meaning = f"{table} Load the page again. If that does not help:"
-        yield aside("A panel was shown, and no page has answered it.", meaning, "pip install anywidget")
+        what = "A panel was shown, and no page has answered it."
+        yield _aside("panel", what, meaning, "pip install anywidget")
 
 
 def check_simulation(facts: Facts) -> Iterator[Finding]:
@@ -428,18 +408,8 @@ def check_simulation(facts: Facts) -> Iterator[Finding]:
         python = 'import os; os.environ.pop("GPU_MAGIC_SIMULATE")' * (facts.program == "python")
         mend = "%env GPU_MAGIC_SIMULATE=" if facts.is_ipython else python or "unset GPU_MAGIC_SIMULATE"
         what = "GPU_MAGIC_SIMULATE is set: the GPUs here are SIMULATED and do not exist."
-        yield Finding("worth knowing", "GPUs", what, "To see this machine's own:", mend)
+        yield _aside("GPUs", what, "To see this machine's own:", mend)
 
 
-# What is nearest to the GPU is shown first.
-CHECKS: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
-    check_device_files,
-    check_driver,
-    check_gpus,
-    check_visible_devices,
-    check_cuda,
-    check_builds,
-    check_leftovers,
-    check_front_end,
-    check_simulation,
-)
+# What is nearest to the GPU stands first in this file, and is shown first.
+CHECKS: Sequence[Check] = [check for name, check in list(globals().items()) if name.startswith("check_")]

@@ -15,14 +15,12 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.binding import PROBLEM
 from gpu_magic.devices.call_timeout import CallTimeout
-from gpu_magic.devices.owner import owner_name
+from gpu_magic.devices.processes import owner_name
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.doctor.builds import installed, loaded_version, read_builds
 from gpu_magic.doctor.checks import CHECKS
-from gpu_magic.doctor.facts import Facts, Finding, Kernel, Packages, Program, Severity
-from gpu_magic.doctor.system import read_system
+from gpu_magic.doctor.facts import Facts, Finding, Kernel, Program, Severity
+from gpu_magic.doctor.sources import loaded_version, read_packages, read_system
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.process import program
 from gpu_magic.process.environment import launch_environment, variables_now
@@ -39,15 +37,13 @@ from gpu_magic.text import counted, html_block, html_table, listed, printable, s
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from gpu_magic.doctor.checks import Check
     from gpu_magic.process.view import Snapshot
 
 __all__ = ["Diagnosis", "diagnose", "doctor", "judge", "private_names", "without_private"]
 
-# For the sources that are files: they can lie on a network's file system that does not answer.
-_SECONDS = 15.0
-_NAMED = ("nvidia-ml-py", "pynvml", "anywidget", "ipywidgets", "ipykernel", "ipython")
-_LONGEST = 200  # characters of a variable's value
-_LONGEST_ERROR = 300
+_SECONDS = 15.0  # for the sources that are files: a network's file system may not answer
+_LONGEST, _LONGEST_ERROR = 200, 300  # characters of a variable's value, and of an error
 # What precedes a finding, and its color.
 _SHOWN: dict[Severity, tuple[str, str]] = {
     "wrong": ("Wrong", "var(--jp-error-color1,#d0453a)"),
@@ -85,19 +81,19 @@ class Diagnosis:
         counts = Counter(finding.severity for finding in self.findings)
         wrong, more, unknown = (counts[severity] for severity in _SHOWN)
         parts = [f"{counted(wrong, 'thing')} {'is' if wrong == 1 else 'are'} wrong"] * bool(wrong)
-        parts += [f"{more} {'is' if more == 1 else 'are'} worth knowing"] * bool(more)
+        noun = f"{more}" if wrong else counted(more, "thing")
+        parts += [f"{noun} {'is' if more == 1 else 'are'} worth knowing"] * bool(more)
         parts += [f"{unknown} could not be read or checked"] * bool(unknown)
         return " ".join(["Nothing wrong was found."] * (not wrong) + [f"{', '.join(parts)}."] * bool(parts))
 
     def report(self) -> str:
         """Return text to paste into an issue: without names and paths, and with shortened UUIDs."""
-        versions = f"{loaded_version('gpu_magic')}, Python {platform.python_version()}"
-        lines = [f"gpu_magic {versions}: {self.summary}"]
-        for finding in self.findings:
-            lines += ["", f"[{finding.severity}] {finding.public or finding.what}"]
-            lines += [] if finding.public else [f"  {line}" for line in finding.mend.splitlines()]
-        lines += self._table()
-        return without_private("\n".join(map(printable, lines)), private_names())
+        public = [
+            Finding(one.severity, one.about, one.public) if one.public else one for one in self.findings
+        ]
+        versions = f"gpu_magic {loaded_version('gpu_magic')}, Python {platform.python_version()}"
+        text = f"{versions}: {Diagnosis(tuple(public), self.facts)!r}"
+        return without_private(text, private_names())
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON's types, which `%gpu_doctor --json` prints.
@@ -118,7 +114,9 @@ class Diagnosis:
             lines += ["", f"{_SHOWN[finding.severity][0]}: {finding.what}"]
             lines += [f"  {finding.meaning}"] * bool(finding.meaning)
             lines += [f"      {line}" for line in finding.mend.splitlines()]
-        return "\n".join(map(printable, [*lines, *self._table()]))
+        if rows := self._rows():
+            lines += ["", *text_table(("", ""), rows)]
+        return "\n".join(map(printable, lines))
 
     def _repr_html_(self) -> str:
         newline, parts = "\n", [f"<p><b>{html.escape(self.summary)}</b></p>"]
@@ -132,15 +130,11 @@ class Diagnosis:
         rows = [[printable(text) for text in row] for row in self._rows()]
         return html_block("", f"{''.join(parts)}<div class='gm-facts'>{html_table((), rows)}</div>")
 
-    def _table(self) -> list[str]:
-        rows = list(self._rows())
-        return ["", *text_table(("", ""), rows)] if rows else []
-
-    def _rows(self) -> Iterator[tuple[str, str]]:
-        """Yield what was read and checked; what has a finding is not called fine."""
+    def _rows(self) -> list[tuple[str, str]]:
+        """Return what was read and checked; what has a finding is not called fine."""
         found = {finding.about for finding in self.findings}
-        for name, text, is_judged in _rows(self.facts):
-            yield name, f"{text}{': fine' * (is_judged and name not in found)}"
+        rows = _rows(self.facts)
+        return [(name, f"{text}{': fine' * (fine and name not in found)}") for name, text, fine in rows]
 
 
 @public
@@ -160,27 +154,23 @@ def doctor() -> Diagnosis:
 
 
 def diagnose(where: Program, root: Path = Path("/"), seconds: float = _SECONDS) -> Diagnosis:
-    """Read the facts below a root and check them, for a place where commands are typed.
-
-    The sources that are files may take some seconds.
-    """
+    """Read the facts below a root and check them, for a place where commands are typed."""
     launched = launch_environment()
-    # These are read on this thread: the GPUs' reader gives up calls that hang, and the guard notes in which
-    # cell it has seen CUDA.
+    # On this thread: the GPUs' reader gives up calls that hang, and the guard notes the cell that it is in.
     machine = _tried(partial(take_snapshot, current()))
     kernel = machine if isinstance(machine, str) else _tried(partial(_kernel, machine, where))
+    places = [place for place in sys.path if isinstance(place, str)]  # Python leaves out what else is in it
     # sitecustomize can have set variables since this process was launched.
     sources: dict[str, Callable[[], Any]] = {
-        "installed packages": partial(_packages, root, launched.get("LD_LIBRARY_PATH", "")),
+        "installed packages": partial(read_packages, places, root, launched.get("LD_LIBRARY_PATH", "")),
         "the system": partial(read_system, dict(os.environ) | launched, root),
         "the front end": partial(read_front_end, launched, root),
     }
     timeout = CallTimeout(seconds)
     answers = timeout.call([(name, partial(_tried, source)) for name, source in sources.items()])
     timeout.close()
-    late = "it did not answer in time"
-    read = {"the GPUs": machine, "this process": kernel}
-    read |= {name: late if one is None else one for name, one in zip(sources, answers, strict=True)}
+    read = {"the GPUs": machine, "this process": kernel} | dict(zip(sources, answers, strict=True))
+    read = {name: "it did not answer in time" if one is None else one for name, one in read.items()}
     unread = [
         Finding("unknown", name, f"What there is to know of {name} could not be read: {why}")
         for name, why in read.items()
@@ -190,11 +180,7 @@ def diagnose(where: Program, root: Path = Path("/"), seconds: float = _SECONDS) 
     return judge(Facts(*facts, pages()), unread)  # type: ignore[call-arg] # one for each field
 
 
-def judge(
-    facts: Facts,
-    unread: Iterable[Finding] = (),
-    checks: Iterable[Callable[[Facts], Iterable[Finding]]] = CHECKS,
-) -> Diagnosis:
+def judge(facts: Facts, unread: Iterable[Finding] = (), checks: Iterable[Check] = CHECKS) -> Diagnosis:
     """Make checks of facts, in order. One that fails becomes a finding."""
     found = list(unread)
     for check in checks:
@@ -222,30 +208,14 @@ def _one_line(error: Exception) -> str:
 
 
 def _kernel(snapshot: Snapshot, where: Program) -> Kernel:
-    session, now = current(), variables_now()
-    seen = read_visible(now, snapshot).devices
-    return Kernel(
-        where,
-        judge_process(snapshot, probe()),
-        now,
-        session.inherited,
-        snapshot.kernel.notes,
-        UNKNOWN if seen is UNKNOWN else tuple(device.label for device in seen),
-        session.grant.by,
-        session.grant.can_force,
-        isinstance(session.chosen, Nothing),
-        os.environ.get("GPU_MAGIC_SIMULATE", ""),
-    )
+    session, now, simulate = current(), variables_now(), os.environ.get("GPU_MAGIC_SIMULATE", "")
+    guard, seen = judge_process(snapshot, probe()), read_visible(now, snapshot).devices
+    labels = UNKNOWN if seen is UNKNOWN else tuple(device.label for device in seen)
+    notes, chose_none = snapshot.kernel.notes, isinstance(session.chosen, Nothing)
+    return Kernel(where, guard, now, session.inherited, notes, labels, session.grant, chose_none, simulate)
 
 
-def _packages(root: Path, library_path: str) -> Packages:
-    """Read the metadata of what is installed."""
-    places = [place for place in sys.path if isinstance(place, str)]  # Python leaves out what else is in it
-    versions = {name: found.version for name, found in installed(_NAMED, places).items()}
-    return Packages(read_builds(places, root, library_path), versions, PROBLEM)
-
-
-def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901, PLR0912 - a row after the other
+def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901 - a row after the other
     """Yield a row for each fact that is known: its name, its text, and whether a check judges it."""
     machine, kernel, packages, system = facts.machine, facts.kernel, facts.packages, facts.system
     if machine is not UNKNOWN:
@@ -272,13 +242,13 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901, PLR09
         has_gpus = machine is UNKNOWN or machine.gpus
         yield kernel.guard.runtime, sentence if has_gpus else sentence.partition(": the choice")[0], False
     if system is not UNKNOWN:
-        where = [f"a container ({system.container})" if system.container else "", system.kind]
-        if any(where):
-            yield "system", ", ".join(filter(None, where)), False
-        if system.capabilities is not None:
-            yield "NVIDIA_DRIVER_CAPABILITIES", shortened(system.capabilities, _LONGEST) or "empty", False
-        if system.devices:
-            yield "device files", ", ".join(file.path for file in system.devices), True
+        where = [f"a container ({system.container})"] * bool(system.container) + [system.kind]
+        read = {
+            "system": ", ".join(filter(None, where)),
+            "NVIDIA_DRIVER_CAPABILITIES": shortened(system.capabilities or "", _LONGEST),
+            "device files": ", ".join(file.path for file in system.devices),
+        }
+        yield from ((name, text, name == "device files") for name, text in read.items() if text)
     if packages is not UNKNOWN:
         for build in packages.builds:
             text = "its files do not tell for which CUDA"
@@ -292,49 +262,38 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901, PLR09
 
 def _plain(value: Any) -> Any:
     """Return a value as JSON's types; null for UNKNOWN."""
-    if value is UNKNOWN:
-        return None
     if isinstance(value, enum.Enum):
-        return value.value
+        return None if value is UNKNOWN else value.value
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if hasattr(value, "_asdict"):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    elif hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, frozenset | set):
-        return sorted(map(_plain, value))
-    return list(map(_plain, value)) if isinstance(value, tuple | list) else value
+    return list(map(_plain, value)) if isinstance(value, tuple | list | set | frozenset) else value
 
 
-# What a report for others leaves out
-
-_UUID = re.compile(r"\b((?:GPU|MIG|MIG-GPU)-[0-9a-fA-F]{4})[0-9a-fA-F]*(?:-[0-9a-fA-F]+)*(?:/\d+/\d+)?")
-# A path in quotes, which can have spaces; or one that is not behind a word or a slash, as in an URL.
-_PATH = re.compile(
-    r"(?<=')(?:~|/)[^']*(?=')|(?<=\")(?:~|/)[^\"]*(?=\")"
-    r"|(?<![\w:/.~>])(?:~|/)[^\s'\",;:()<>|*]+(?:/[^\s'\",;:()<>|*]*)*"
-)
+# What a report for others leaves out: a path, which in quotes can have spaces, but not one behind a word or
+# a slash, as in an URL; and UUIDs. Names are left out before, so that "…" can be the beginning of a path.
+_PATH = re.compile(r"(?<=(['\"]))[~/…].*?(?=\1)|(?<![\w:/.~>])(?:~|…?/)[^\s'\",;:()<>|*]+")
+_UUID = re.compile(r"\b((?:GPU|MIG)-[0-9a-fA-F]{4})[-0-9a-fA-F]*(?:/\d+)*")
 # Paths of the system itself are the same everywhere.
 _SYSTEM = ("/dev/nvidia", "/dev/dxg", "/dev/kfd", "/proc/driver/nvidia", "/usr/lib/wsl", "/usr/local/cuda")
-_SHORTEST = 2  # characters of a name: a single letter is in every word's way
 
 
 def private_names() -> list[str]:
     """Return the names of this user and this host, and the home folder, the longest first."""
-    owner = owner_name(os.getuid()) if hasattr(os, "getuid") else UNKNOWN
+    owner = owner_name(os.getuid()) if hasattr(os, "getuid") else ""  # not on Windows
     host, home = socket.gethostname(), os.environ.get("HOME", "")
-    names = {"" if owner is UNKNOWN else owner, host, host.partition(".")[0], home, PurePath(home).name}
+    names = {owner, host, host.partition(".")[0], home, PurePath(home).name}
     names |= {os.environ.get(name, "") for name in ("USER", "LOGNAME", "JUPYTERHUB_USER", "HOSTNAME")}
-    return sorted((name for name in names if len(name) >= _SHORTEST), key=len, reverse=True)
+    # A single letter is in every word's way.
+    return sorted((name for name in names if name[1:]), key=len, reverse=True)
 
 
 def without_private(text: str, names: Sequence[str]) -> str:
     """Return a text without names, with paths left out and UUIDs shortened."""
-    for folder in (name for name in names if "/" in name):  # before it is taken apart at its spaces
-        text = re.sub(rf"{re.escape(folder)}(?![\w-])", "~", text)
-    text = _PATH.sub(lambda found: found[0] if found[0].startswith(_SYSTEM) else "…", text)
-    text = _UUID.sub(r"\1…", text)
     for name in names:
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "…", text)
-    return text
+    text = _PATH.sub(lambda found: found[0] if found[0].startswith(_SYSTEM) else "…", text)
+    return _UUID.sub(r"\1…", text)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process.front_end import Pages
+from gpu_magic.selection.grant import Grant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,11 +76,6 @@ class Build:
     # What to remove before another build is installed: "torch" and its companions, "jax-cuda12-plugin".
     distributions: tuple[str, ...] = ()
 
-    @property
-    def uses_gpus(self) -> bool:
-        """Whether it can use GPUs of some kind, and has what it needs for that."""
-        return self.built_for != "CPU" and not self.lacks
-
 
 @dataclass(frozen=True, slots=True)
 class Packages:
@@ -114,7 +110,7 @@ class System:
     container: str = ""  # "docker", "podman", "kubernetes", "apptainer", "container"; empty for none
     kind: str = ""  # "Colab", "Kaggle", "WSL", "Jetson"; empty for others
     module: str = ""  # the version of NVIDIA's kernel module that is loaded
-    pci_gpus: int | Unknown = UNKNOWN  # of NVIDIA's on the PCI bus
+    is_on_bus: bool | Unknown = UNKNOWN  # a GPU of NVIDIA's is on the PCI bus
     devices: tuple[DeviceFile, ...] = ()
     makes_devices: bool = False  # CUDA can make missing device files, by nvidia-modprobe as root
     has_cuda: bool = False  # libcuda.so.1 is in one of its usual folders
@@ -123,8 +119,7 @@ class System:
     @property
     def has_nvidia(self) -> bool:
         """Whether there are GPUs of NVIDIA's: by their device files, or on the PCI bus."""
-        on_bus = self.pci_gpus is not UNKNOWN and self.pci_gpus > 0
-        return on_bus or any(file.is_of_gpu for file in self.devices)
+        return self.is_on_bus is True or any(file.is_of_gpu for file in self.devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +132,7 @@ class Kernel:
     launched: Variables  # as it was started
     notes: tuple[str, ...] = ()  # what is wrong with them, a sentence each
     seen: tuple[str, ...] | Unknown = UNKNOWN  # the labels of cuda:0, cuda:1, … by the variables
-    given_by: str = ""  # who gave it its GPUs: "Slurm job 123"
-    can_force: bool = True  # `--force` may take GPUs that it was not given
+    grant: Grant = Grant()  # noqa: RUF009 - it can't be changed
     chose_none: bool = False  # the latest choice here is `none`
     simulate: str = ""  # GPU_MAGIC_SIMULATE
 

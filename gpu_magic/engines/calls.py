@@ -7,9 +7,9 @@ import pickle
 import sys
 import traceback
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.record import record
 from gpu_magic.engines.ranks import RANK_VARIABLES
 from gpu_magic.engines.sources import add_sources
 from gpu_magic.launching.pickling import NotPickled, pickled
@@ -23,7 +23,7 @@ __all__ = ["Failure", "call", "forget", "keep"]
 _functions: dict[str, Callable[[Any], object]] = {}
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why a call has no result.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import faulthandler
 import os
 import socket
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.record import record
 from gpu_magic.engines.jax_ranks import tell_jax
 from gpu_magic.launching.guardian import read_stat
 from gpu_magic.process.session import current
@@ -23,7 +23,7 @@ __all__ = ["ADDRESS", "Answer", "begin", "host", "this_process"]
 ADDRESS = "GPU_MAGIC_ADDRESS"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What an engine says of itself.
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.record import record
 from gpu_magic.engines.in_engine import host, this_process
 from gpu_magic.engines.jax_ranks import tell_jax
 from gpu_magic.errors import ChoiceError
-from gpu_magic.process.choosing import apply
-from gpu_magic.process.outcome import Refused
+from gpu_magic.gpus.apply import apply
 from gpu_magic.process.session import current
 from gpu_magic.process.state import State
 from gpu_magic.process.view import ask_guard, read_machine
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Introduction", "introduce", "read_gpus", "settle", "too_late", "version"]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Introduction:
     """What an engine says of itself that somebody else has started.
 
@@ -112,8 +111,8 @@ def settle(uuids: Sequence[str], variables: Mapping[str, str]) -> str:
         outcome = apply(session, ",".join(uuids))
     except ChoiceError as error:
         return str(error).rstrip(".")
-    if isinstance(outcome, Refused):
-        return too_late(outcome.guard)
+    if outcome.too_late:
+        return too_late(outcome.too_late.guard)
     for name, value in variables.items():
         session.environment.set(name, value)
     tell_jax()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.engines.activity import Activity
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["join"]
 
 _ANSWER = 60.0  # seconds that engines may take to import gpu_magic and read their machines
+_ENDING = 5.0  # seconds that a call may take to end, and the controller to learn of it
 
 
 def join(client: Any, starter: Starter) -> Cluster:
@@ -64,9 +66,11 @@ def join(client: Any, starter: Starter) -> Cluster:
 
 
 def _busy(client: Any) -> list[int]:
-    activity = Activity(client)
+    activity, until = Activity(client), time.monotonic() + _ENDING
     try:
-        return sorted(activity.busy())
+        while (busy := activity.busy()) and time.monotonic() < until:
+            time.sleep(0.05)
+        return sorted(busy)
     finally:
         activity.stop()
 

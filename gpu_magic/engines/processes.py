@@ -162,13 +162,10 @@ class LocalProcesses(Starter):
         )
         self.codes.pop(number, None)
         self._expected.discard(number)
-        self._watch(number, guarded)
-
-    def _watch(self, number: int, one: Guarded) -> None:
         thread = threading.Thread(
-            target=self._follow, args=(number, one), name=f"gpu_magic engine {number}", daemon=True
+            target=self._follow, args=(number, guarded), name=f"gpu_magic engine {number}", daemon=True
         )
-        self._running[number] = one, thread
+        self._running[number] = guarded, thread
         thread.start()
 
     def _follow(self, number: int, one: Guarded) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections import Counter
 from types import MethodType
 from typing import Any
 
 from gpu_magic.errors import FitError
-from gpu_magic.fit.copies import Functions
-from gpu_magic.fit.failed_step import one_line
-from gpu_magic.frameworks.jax.devices import backends, has_plugin
+from gpu_magic.fit.users_code import Functions, one_line
+from gpu_magic.frameworks.jax import backends, has_plugin
 
 __all__ = ["JaxStep"]
 
@@ -21,46 +21,49 @@ class JaxStep:
     It has the attributes and the method of `TorchStep`.
     """
 
+    module = "jax"
+
     def __init__(self, function: Any, args: Any, kwargs: Any) -> None:
         jax: Any = sys.modules["jax"]
         if not backends() and has_plugin():
-            raise FitError(
-                "JAX takes most of each GPU's memory when it starts, and it has not: make arrays first."
-            )
-        self._function, self._given = function, (args, kwargs)
+            why = "JAX takes most of each GPU's memory when it starts, and it has not: make arrays first."
+            raise FitError(why)
+        self._function, self._args, self._kwargs = function, args, kwargs
         sizes = [size for size in map(_size, (*args, *kwargs.values())) if size is not None]
         self.size = sizes[-1] if sizes else None  # parameters stand before a batch
         is_cpu = jax.default_backend() == "cpu"
         self.notes = ("Compiled for the CPU: a GPU's temporary memory can differ.",) if is_cpu else ()
-        self.present: dict[int, int] = {}
-        for one in {
-            id(one): one for one in jax.tree.leaves(self._given) if isinstance(one, jax.Array)
-        }.values():
-            for shard in () if one.is_deleted() or is_cpu else one.addressable_shards:
-                at = shard.device.local_hardware_id or 0
-                self.present[at] = self.present.get(at, 0) + shard.data.nbytes
+        self.present: Counter[int] = Counter()
+        for one in () if is_cpu else jax.tree.leaves((args, kwargs)):
+            if isinstance(one, jax.Array) and not one.is_deleted():
+                for shard in one.addressable_shards:
+                    self.present[shard.device.local_hardware_id or 0] += shard.data.nbytes
 
-    def peak(self, size: int | None = None) -> dict[str, int]:
+    def peak(self, size: int | None = None, _until: float | None = None) -> dict[str, int]:
         """Return the bytes of what the compiled step takes; of a batch of another size."""
         jax: Any = sys.modules["jax"]
-        args, kwargs = jax.tree.map(lambda one: one, self._given)
-        if size is not None:
-            args = tuple(_resized(one, size) if _size(one) == self.size else one for one in args)
-        leaves, shape = jax.tree.flatten((args, kwargs))
-        places = [at for at, leaf in enumerate(leaves) if hasattr(leaf, "shape") and hasattr(leaf, "dtype")]
 
-        def over_arrays(*arrays: Any) -> Any:
-            for place, array in zip(places, arrays, strict=True):
-                leaves[place] = array
-            given, named = jax.tree.unflatten(shape, leaves)
-            return function(*given, **named)
+        def resized(leaf: Any) -> Any:
+            is_array = bool(getattr(leaf, "shape", ()))
+            return jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype) if is_array else leaf
+
+        args = self._args
+        if size is not None:
+            args = tuple(jax.tree.map(resized, one) if _size(one) == self.size else one for one in args)
+        leaves, shape = jax.tree.flatten((args, self._kwargs))
+        arrays = {at: one for at, one in enumerate(leaves) if hasattr(one, "shape") and hasattr(one, "dtype")}
+
+        def of_arrays(arrays: dict[int, Any]) -> Any:
+            values = [arrays.get(at, one) for at, one in enumerate(leaves)]
+            args, kwargs = jax.tree.unflatten(shape, values)
+            return function(*args, **kwargs)
 
         with one_line():
             function = Functions(_unshared).copied(self._function)  # so that no tracer is left in variables
             if hasattr(function, "lower") and not isinstance(function, MethodType):
-                lowered = function.lower(*args, **kwargs)
+                lowered = function.lower(*args, **self._kwargs)
             else:
-                lowered = jax.jit(over_arrays).lower(*(leaves[at] for at in places))
+                lowered = jax.jit(of_arrays).lower(arrays)
             compiled = lowered.compile()
             analysis = getattr(compiled, "compiled", compiled).memory_analysis()  # Equinox's holds JAX's
         if analysis is None:
@@ -74,28 +77,13 @@ class JaxStep:
 
 def _unshared(value: Any) -> Any:
     """Return an object whose containers are new ones: arrays are never changed."""
-    jax: Any = sys.modules["jax"]
-    if not hasattr(value, "__dict__") or type(value).__module__.partition(".")[0] in (
-        "jax",
-        "jaxlib",
-        "flax",
-    ):
-        return jax.tree.map(lambda one: one, value)
+    is_theirs = type(value).__module__.partition(".")[0] in ("jax", "jaxlib", "flax")
+    if is_theirs or not hasattr(value, "__dict__"):
+        return sys.modules["jax"].tree.map(lambda one: one, value)
     new = copy.copy(value)
     for name, one in vars(value).items():
         object.__setattr__(new, name, _unshared(one))
     return new
-
-
-def _resized(value: Any, size: int) -> Any:
-    """Return a batch with another size along dimension 0, as shapes."""
-    jax: Any = sys.modules["jax"]
-
-    def of_size(leaf: Any) -> Any:
-        is_array = bool(getattr(leaf, "shape", ()))
-        return jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype) if is_array else leaf
-
-    return jax.tree.map(of_size, value)
 
 
 def _size(value: Any) -> int | None:

@@ -39,18 +39,18 @@ class GpuFitMagic:
         %gpu_fit train_step(batch)       a call of your own function
         %gpu_fit model batch --eval      the forward alone
 
-        --loss EXPR        loss(outputs, targets), a function or a module; without it the output's .loss, the
-                           output if it is one number, or its sum
+        --loss EXPR        loss(outputs, targets), a function or a module; without it the output's .loss, or
+                           the sum of the output
         --amp              mixed precision: float16, or the --dtype
         --dtype bfloat16   of the model and the batch
         --batch 64         predict for a batch of this size
 
         The step runs several times on copies whose tensors have no data. Your model and variables stay as
         they are, and no GPU is started; but what a function prints, writes or sends, it does. The verdict
-        adds half a GiB for CUDA on a GPU where it has not started. "Largest batch" was predicted to fit; with
-        "at least", a larger one may also fit. A step that data decides (`if loss.item() > 1`) cannot be
-        predicted: the error names the line. For JAX give a call, after JAX has started. Keras, TensorFlow and
-        CuPy are not supported.
+        adds half a GiB for CUDA on a GPU where it has not started. The rows are what is there at the peak: no
+        gradients, if that is in the forward. "Largest batch" was predicted to fit; with "at least", a larger
+        one may also fit. A step that data decides (`if loss.item() > 1`) cannot be predicted: the error names
+        the line. For JAX give a call, after JAX has started. Keras, TensorFlow and CuPy are not supported.
         """
         shown = self._predicted(line)
         if isinstance(shown, str):  # raised here, because the last error keeps its frames and what is in them
@@ -59,39 +59,36 @@ class GpuFitMagic:
 
     def _predicted(self, line: str) -> Fit | str:
         options = read("%gpu_fit", line.rstrip("; "), partial(text_named, self._shell))
-        request, of_model = options.request, {"amp": options.amp, "dtype": options.dtype}
+        of_model = {name: getattr(options, name) for name in ("loss", "eval", "amp", "dtype")}
         try:
             if options.batch is not None and not re.fullmatch("0*[1-9][0-9]{0,8}", options.batch):
                 raise FitError(f"--batch {options.batch} is not a number of items; try --batch 64.")
             size = None if options.batch is None else int(options.batch)
-            node = parse_expression(request)
+            node = parse_expression(options.request)
             if isinstance(node, ast.Call):
-                if options.loss or options.eval or any(of_model.values()):
-                    raise FitError(
-                        "--loss, --eval, --amp and --dtype are for a model: a function trains as it says."
-                    )
-                return fit_call(*self._call(node), size)
-            values = [self._value(word) for word in code_words(request, commas=True)]
-            loss = None if options.loss is None else self._value(options.loss, may_call=True)
-            return fit_model(values, loss, size, eval=options.eval, **of_model)
+                return fit_call(*self._call(node), size, **of_model)
+            values = [self._value(word) for word in code_words(options.request, commas=True)]
+            if options.loss is not None:
+                of_model["loss"] = self._value(options.loss, may_call=True)
+            return fit_model(values, size, **of_model)
         except GpuMagicError as error:
             return str(error)
 
     def _call(self, node: ast.Call) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """Return a function and what it is called with; a call with calls in it becomes one function."""
         parts = [node.func, *node.args, *(word.value for word in node.keywords)]
-        names = [word.arg for word in node.keywords]
-        if None in names or any(isinstance(one, ast.Starred) or _runs(one) for one in parts):
+        is_unpacked = any(one.arg is None for one in node.keywords)
+        if is_unpacked or any(isinstance(one, ast.Starred) or _runs(one) for one in parts):
             try:
                 code = compile(ast.Expression(node), "<gpu_fit>", "eval")
             except SyntaxError as error:  # `f(await x)`
                 raise FitError(f"{shortened(ast.unparse(node), 60)} cannot be called: {error.msg}.") from None
             return FunctionType(code, self._shell.user_ns), (), {}
-        function, *given = (self._value(ast.unparse(one)) for one in parts)
+        function, *args = (self._value(ast.unparse(one)) for one in (node.func, *node.args))
         if not callable(function):
             raise FitError(f"{ast.unparse(node.func)} is no function.")
-        args, named = given[: len(node.args)], given[len(node.args) :]
-        return function, tuple(args), dict(zip(map(str, names), named, strict=True))
+        kwargs = {str(one.arg): self._value(ast.unparse(one.value)) for one in node.keywords}
+        return function, tuple(args), kwargs
 
     def _value(self, text: str, *, may_call: bool = False) -> Any:
         """Return the value of an expression; only that of --loss may call functions."""
@@ -104,8 +101,5 @@ class GpuFitMagic:
 
 
 def _runs(node: ast.AST) -> bool:
-    """Return whether an expression runs code of somebody's when it is evaluated."""
-    if isinstance(node, ast.Lambda | ast.GeneratorExp):
-        return False
-    is_run = isinstance(node, ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom)
-    return is_run or any(map(_runs, ast.iter_child_nodes(node)))
+    """Return whether an expression calls something when it is evaluated."""
+    return any(isinstance(one, ast.Call | ast.Await) for one in ast.walk(node))

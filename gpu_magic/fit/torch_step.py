@@ -6,10 +6,13 @@ import contextlib
 import copy
 import functools
 import inspect
+import logging
 import random
 import sys
 import threading
+import time
 import weakref
+from collections import Counter
 from collections.abc import Mapping
 from itertools import accumulate
 from types import SimpleNamespace
@@ -20,9 +23,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpu_magic.errors import FitError
-from gpu_magic.fit.copies import Functions
-from gpu_magic.fit.failed_step import Unfollowed, is_users_file, one_line
-from gpu_magic.frameworks.private import private
+from gpu_magic.fit.users_code import Functions, Unfollowed, is_users_file, one_line, tensors_in
+from gpu_magic.frameworks.private import private, private_of
 from gpu_magic.interrupts import HeldInterrupts, held_interrupts
 from gpu_magic.spelling import either, option
 
@@ -40,28 +42,30 @@ _attention, _aten = torch.nn.functional.scaled_dot_product_attention, torch.ops.
 # (aten/src/ATen/native/BinaryOps.cpp and Loss.cpp of PyTorch 2.13).
 _LOSSES = {_aten.mse_loss: True, _aten.smooth_l1_loss: True, _aten.huber_loss: False}
 _LOSSES[_aten.binary_cross_entropy] = False
+# What goes through a tensor item by item, and the items that are gone through while a batch is looked for.
+_BY_ITEMS = (torch.Tensor.__iter__, torch.Tensor.tolist, torch.Tensor.unbind, torch.unbind)
+_MOST_ITEMS = 10_000
 
 
-def train(model: Any, optimizer: Any, batch: Any, loss: Any, options: SimpleNamespace) -> str:
+def train(model: Any, optimizer: Any, batch: Any, *, loss: Any, eval: bool, amp: bool, dtype: Any) -> str:  # noqa: A002
     """Make a step as most programs do: forward, loss, backward, optimizer; return what was assumed."""
-    model.train(not options.eval)
+    model.train(not eval)
     model.zero_grad()
     note = ""
-    autocast = torch.autocast("cuda", dtype=options.dtype) if options.amp else contextlib.nullcontext()
-    with torch.set_grad_enabled(not options.eval), autocast:
+    with torch.set_grad_enabled(not eval), torch.autocast("cuda", dtype, enabled=amp):
         inputs, targets = batch, None
         if isinstance(batch, tuple | list) and len(batch) > 1 and (loss or not _takes(model, batch)):
             *inputs, targets = batch
         given = inputs if isinstance(inputs, Mapping | tuple | list) else (inputs,)
         output = model(**given) if isinstance(given, Mapping) else model(*given)
-        if options.eval:
+        if eval:
             return note
         trained: list[Any] = []
         value = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
         if loss is not None:
             value = loss(output) if targets is None else loss(output, targets)
         elif value is None:
-            trained = [one for one in _tensors(output) if one.requires_grad]
+            trained = [one for one in tensors_in(output) if one.requires_grad]
             if not trained:
                 why = "No output of the model depends on a parameter that is trained; try"
                 raise FitError(f"{why} {option('eval', True)}.")
@@ -86,178 +90,166 @@ def _step(optimizer: Any) -> None:
 class TorchStep:
     """A call of a function on copies without data: what it is called with and uses is not changed.
 
-    Parameters
-    ----------
-    function, args, kwargs
-        The call.
-    dtype
-        What floating-point tensors become; None: as they are.
-
-    Attributes
-    ----------
-    size
-        The batch's size along dimension 0; None if its tensors have no common one.
-    present
-        The bytes of the step's own tensors on each GPU now: they are not needed twice.
-    notes
-        What was assumed.
-
+    Floating-point tensors become `dtype`, if it is not None. `size` is the batch's along dimension 0, None
+    without a common one; `present` has the bytes of the step's own tensors on each GPU now, which are not
+    needed twice; `notes` say what was assumed.
     """
 
+    module = "torch"
+
     def __init__(self, function: Any, args: Any, kwargs: Any, dtype: Any = None) -> None:
-        self._copies = _Fakes(dtype)
+        if (mode := private("torch._subclasses.fake_tensor:FakeTensorMode")) is None:
+            raise FitError(f"PyTorch {torch.__version__} has no fake tensors: its steps cannot be predicted.")
+        self._mode, self._dtype = mode(allow_non_fake_inputs=True), dtype
         self._counter = _Counter()
-        with _undisturbed():
-            functions = Functions(self._copies.copy)
+        memo: dict[int, Any] = {}
+        real = memo.setdefault(id(memo), [])  # where `deepcopy` keeps what it has copied
+        with _undisturbed(), _CopyingBy(self._fake):
+            functions = Functions(lambda value: copy.deepcopy(value, memo))
             self._function = functions.copied(function)
-            self._args, self._kwargs = self._copies.copy((args, kwargs))
-            for module in [one for one in self._copies.memo.values() if isinstance(one, torch.nn.Module)]:
-                for hooks in (module._forward_hooks, module._forward_pre_hooks):  # noqa: SLF001
-                    hooks.update({key: functions.copied(hook) for key, hook in hooks.items()})
+            self._args, self._kwargs = copy.deepcopy((args, kwargs), memo)
+            for module in [one for one in real if isinstance(one, torch.nn.Module)]:
+                for kind in ("torch.nn:Module._forward_hooks", "torch.nn:Module._forward_pre_hooks"):
+                    hooks = {key: functions.copied(one) for key, one in private_of(module, kind).items()}
+                    private_of(memo[id(module)], kind).update(hooks)
+        self._tensors, self._modules, self._optimizers = (
+            [one for one in memo.values() if isinstance(one, kind)]
+            for kind in (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+        )
         self._batch = self._args[2] if function is train else (self._args, self._kwargs)
-        sizes = {one.shape[0] for one in _tensors(self._batch) if one.dim()}
+        sizes = {one.shape[0] for one in tensors_in(self._batch) if one.dim()}
         self.size = int(sizes.pop()) if len(sizes) == 1 else None
         self.notes: tuple[str, ...] = ()
-        self.present: dict[int, int] = {}
-        on_gpus = [one for one in self._copies.real if one.device.type not in ("cpu", "meta")]
-        for one in {one.untyped_storage().data_ptr(): one for one in on_gpus}.values():
-            at = one.device.index or 0
-            self.present[at] = self.present.get(at, 0) + one.untyped_storage().nbytes()
+        held = [one for one in real if isinstance(one, torch.Tensor)]
+        held += [one.grad for one in held if one.is_leaf and one.grad is not None]
+        self.present: Counter[int] = Counter()
+        for one in (one for one in held if one.device.type not in ("cpu", "meta")):
+            self.present[one.device.index or 0] += one.nbytes
+        self._make_state()
+
+    def _make_state(self) -> None:
+        """Make the optimizer's state, with which all steps but the first begin."""
         for group in (group for one in self._optimizers for group in one.param_groups):
             if group.get("foreach", True) is None and not group.get("fused"):
                 group["foreach"] = True  # all parameters at once, as on a GPU
             group.update({"capturable": False} if "capturable" in group else {})
-        with self._followed():  # the first step makes the optimizer's state, with which all others begin
-            if function is not train:
+        with self._followed():
+            if self._function is not train:
                 self._run(self._batch)
-            for optimizer in self._optimizers if function is train else ():
+            elif optimizer := self._args[1]:
                 for parameter in self._args[0].parameters():
                     parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
                 _step(optimizer)
 
-    def peak(self, size: int | None = None) -> dict[str, int]:
-        """Return the bytes of each part at the peak; of a batch of another size."""
-        with self._followed():
-            self._run(self._batch if size is None else _resized(self._batch, size))
+    def _fake(self, tensor: Any) -> Any:
+        """Return a tensor of the CPU without data; numbers are kept: optimizers read their count of steps."""
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            return self._mode.from_tensor(tensor, static_shapes=True)
+        is_number = tensor.dim() == 0 and tensor.device == _CPU
+        number = tensor.item() if is_number else None
+        dtype = self._dtype if tensor.is_floating_point() and tensor.dim() else None
+        with self._mode:
+            if is_number:
+                return torch.tensor(number, dtype=tensor.dtype, requires_grad=tensor.requires_grad)
+            return torch.empty_like(tensor, dtype=dtype, device=_CPU, requires_grad=tensor.requires_grad)
+
+    def peak(self, size: int | None = None, until: float | None = None) -> dict[str, int]:
+        """Return the bytes of each part at the peak; of a batch of another size, until it is given up."""
+
+        def resized(tensor: Any) -> Any:
+            new = tensor.new_empty((size, *tensor.shape[1:])) if tensor.dim() else tensor
+            return new.requires_grad_(tensor.requires_grad)
+
+        batch = self._batch
+        with self._followed(until):
+            if size is not None:
+                with _CopyingBy(resized):
+                    same = {id(one): one for one in (*self._modules, *self._optimizers)}
+                    batch = copy.deepcopy(batch, same)
+            self._run(batch)
         return self._counter.at_peak()
 
-    @property
-    def _optimizers(self) -> list[Any]:
-        return [one for one in self._copies.memo.values() if isinstance(one, torch.optim.Optimizer)]
-
     def _run(self, batch: Any) -> None:
-        counter, copies = self._counter, self._copies.memo.values()
-        tensors = [one for one in copies if isinstance(one, torch.Tensor)]
-        counter.begin([one for one in tensors if one.is_leaf and one.requires_grad])
-        counter.label(tensors, "temporary")
-        counter.label((one for one in tensors if isinstance(one, torch.nn.Parameter)), "parameters")
-        for module in copies:
-            counter.label(module.buffers() if isinstance(module, torch.nn.Module) else (), "parameters")
-        counter.label(_tensors(self._batch), "")  # another one can stand in for it
-        counter.label(_tensors(batch), "batch")
+        counter = self._counter
+        buffers = (one for module in self._modules for one in module.buffers())
+        counter.begin([one for one in self._tensors if one.is_leaf and one.requires_grad])
+        counter.label(self._tensors, "temporary")
+        counter.label((one for one in self._tensors if isinstance(one, torch.nn.Parameter)), "parameters")
+        counter.label(buffers, "parameters")
+        counter.label(tensors_in(self._batch), "")  # another one can stand in for it
+        counter.label(tensors_in(batch), "batch")
         self._label_state()
+        before = counter.clock
         if self._function is train:
-            model, optimizer, _, *rest = self._args
-            note = train(model, optimizer, batch, *rest)
+            note = train(*self._args[:2], batch, **self._kwargs)
             self.notes = (note,) if note else ()
         else:
             args, kwargs = batch
             self._function(*args, **kwargs)
-            if not counter.has_computed:
+            if counter.clock == before:
                 raise FitError("The function computes nothing with tensors: give the call of one that does.")
         counter.label_gradients()
         self._label_state()
 
     def _label_state(self) -> None:
         for state in (state for one in self._optimizers for state in one.state.values()):
-            for name, tensor in state.items():
-                if isinstance(tensor, torch.Tensor):  # the count of steps stays on the CPU
-                    self._counter.label([tensor], "" if name == "step" else "optimizer state")
+            tensors = [one for one in state.values() if isinstance(one, torch.Tensor)]
+            self._counter.label([one for one in tensors if one.dim()], "optimizer state")
+            self._counter.label([one for one in tensors if not one.dim()], "")  # counts of steps, on the CPU
 
     @contextlib.contextmanager
-    def _followed(self) -> Iterator[None]:
-        """Run a block on fake tensors."""
+    def _followed(self, until: float | None = None) -> Iterator[None]:
+        """Run a block on fake tensors, until a time of `time.monotonic`."""
         with _undisturbed() as interrupts:
-            self._counter.between = interrupts.check
-            with self._copies.mode, self._counter, _AsOnGpu(self._counter), interrupts.open():
+
+            def check(items: int = 0) -> None:
+                interrupts.check()
+                if until is not None and (items > _MOST_ITEMS or time.monotonic() > until):
+                    raise FitError("It takes too long.")
+
+            self._counter.between = check
+            with self._mode, self._counter, _AsOnGpu(self._counter), interrupts.open():
                 yield
 
 
-class _Fakes:
-    """Copies objects with fake tensors of the CPU; those of views share a storage as the real ones do."""
+class _CopyingBy(TorchFunctionMode):  # type: ignore[misc] # the type checker does not see PyTorch
+    """Has `copy.deepcopy` make tensors, and the data of parameters, by a function."""
 
-    def __init__(self, dtype: Any) -> None:
-        names = ("FakeTensorMode", "FakeTensor", "FakeCopyMode")
-        make, self._kind, copying = (private(f"torch._subclasses.fake_tensor:{name}") for name in names)
-        if not (make and self._kind and copying):
-            raise FitError(f"PyTorch {torch.__version__} has no fake tensors: its steps cannot be predicted.")
-        self.mode, self._copying, self._dtype = make(allow_non_fake_inputs=True), copying(self), dtype
-        self.memo: dict[int, Any] = {}
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._make = make
 
-    def copy(self, value: Any) -> Any:
-        """Return the copy of an object."""
-        with self._copying:
-            return copy.deepcopy(value, self.memo)
-
-    @property
-    def real(self) -> Iterator[Any]:
-        """The tensors that were copied, and their gradients: `deepcopy` keeps what it has copied alive."""
-        for one in self.memo.get(id(self.memo), ()):
-            if isinstance(one, torch.Tensor):
-                yield from (one, *([one.grad] if one.is_leaf and one.grad is not None else []))
-
-    def from_tensor(self, tensor: Any, *, static_shapes: bool) -> Any:
-        """Return the fake tensor of a real one: for FakeCopyMode."""
-        del static_shapes
-        if isinstance(tensor, self._kind):
-            return tensor
-        is_known = tensor.dim() == 0 and tensor.device == _CPU and type(tensor) is torch.Tensor
-        number = tensor.detach().clone() if is_known else None  # an optimizer reads its count of steps
-
-        def make(meta: Callable[[], Any], **_: Any) -> Any:
-            return self._kind(self.mode, meta(), _CPU, constant=number)
-
-        converter = self.mode.fake_tensor_converter
-        found = converter.meta_converter(tensor, callback=make)
-        if found is NotImplemented:
-            raise Unfollowed(f"a {type(tensor).__name__} cannot be copied without its data")
-        if number is not None and found.constant is not None:
-            converter.add_constant_storage_mapping(found)
-        if self._dtype is not None and tensor.is_floating_point() and tensor.dim():
-            with self.mode:
-                found = torch.empty_strided(found.size(), found.stride(), dtype=self._dtype)
-        return found
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        if func in (torch.Tensor.__deepcopy__, torch.Tensor.clone):
+            return self._make(args[0])
+        return func(*args, **(kwargs or {}))
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[misc] # the type checker does not see PyTorch
+class _Counter(TorchDispatchMode):  # type: ignore[misc]
     """Counts the storages that operations make while it is entered; its clock counts births and ends."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.between: Callable[[], object] = bool
-        self.is_on_host = self.has_computed = False
+        self.between: Callable[..., object] = bool
+        self.is_on_host = False
         self._living: dict[int, Any] = {}
         self._all: list[Any] = []
-        self._ends: list[int] = []
         self._leaves: list[Any] = []
         self.begin([])
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # it would cost a third of the time, and there is nothing to compile
-
     def begin(self, leaves: list[Any]) -> None:
         """Begin a step: what is there now is there from its beginning."""
-        self._all = [one for one in self._all if one.died is None]
+        self._all, self._leaves = list(self._living.values()), leaves
+        self.clock = 0
         for one in self._all:
-            one.born = 0
-        self._clock, self._ends, self._leaves, self.has_computed = 0, [], leaves, False
+            one.born, one.part = 0, "temporary"
         self.label_gradients()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
         if func is torch.ops.prim.device.default:  # two thirds of all calls
-            return getattr(args[0], "fake_device", _CPU)
+            return _CPU
         self.between()
         if any(type(one) in (torch.Tensor, torch.nn.Parameter) and one.requires_grad for one in args):
             raise Unfollowed("it trains a parameter of what cannot be copied; pass the model as an argument")
@@ -265,15 +257,12 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc] # the type checker does
         if kwargs.get("device") is not None and kwargs["device"].type != "meta":
             kwargs["device"] = _CPU
         result = func(*args, **kwargs)
-        self.has_computed = True
-        for one in _tensors(result):
+        for one in tensors_in(result):
             self._see(one)
         if func.overloadpacket in _LOSSES and result.dim() == 0:
             before = _blocks(args[0].numel() * args[0].element_size())
             self._see(result).nbytes = before if _LOSSES[func.overloadpacket] else 512
-            self._clock += 2
-            scratch = SimpleNamespace(nbytes=before, born=self._clock - 1, died=self._clock, part="temporary")
-            self._all.append(scratch)
+            self._see(torch.empty_like(args[0]))
         elif func is _aten.bernoulli_.float:  # dropout's mask has a byte an element on a GPU
             self._see(result).nbytes = _blocks(result.numel())
         elif func is _aten.mkldnn_rnn_layer.default:
@@ -292,26 +281,22 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc] # the type checker does
         self.label((one.grad for one in self._leaves if one.grad is not None), "gradients")
 
     def forward_ends(self) -> None:
-        """Note that what lives now is there for the backward."""
-        self._ends.append(self._clock)
+        """Label what lives now: it is there for the backward."""
+        for one in self._living.values():
+            one.part = "activations" if one.part == "temporary" else one.part
 
     def at_peak(self) -> dict[str, int]:
         """Return the bytes of each part at the moment when most is in use."""
         counted = [one for one in self._all if one.part]
-        changes = [0] * (self._clock + 2)
+        changes = [0] * (self.clock + 2)
         for one in counted:
-            one.died = self._clock + 1 if one.died is None else one.died
             changes[one.born] += one.nbytes
-            changes[one.died] -= one.nbytes
+            changes[min(one.died, self.clock + 1)] -= one.nbytes
         in_use = list(accumulate(changes))
         moment = in_use.index(max(in_use))
         parts = dict.fromkeys(_PARTS, 0)
         for one in counted:
-            if one.born <= moment < one.died:
-                is_kept = any(one.born <= end < one.died for end in self._ends)
-                parts["activations" if one.part == "temporary" and is_kept else one.part] += one.nbytes
-        for one in counted:
-            one.died = None if one.died > self._clock else one.died
+            parts[one.part] += one.nbytes if one.born <= moment < one.died else 0
         return parts
 
     def _see(self, tensor: Any) -> Any:
@@ -319,12 +304,12 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc] # the type checker does
             storage = tensor.untyped_storage()
         except (RuntimeError, NotImplementedError):  # of a sparse one the values are seen as they are made
             return None
-        key = storage._cdata  # noqa: SLF001
+        key = id(storage)  # PyTorch keeps one object for each storage
         found = self._living.get(key)
         if found is None and not self.is_on_host:
-            self._clock += 1
+            self.clock += 1
             nbytes = _blocks(storage.nbytes())
-            found = SimpleNamespace(nbytes=nbytes, born=self._clock, died=None, part="temporary")
+            found = SimpleNamespace(nbytes=nbytes, born=self.clock, died=sys.maxsize, part="temporary")
             found.reference = weakref.ref(storage, functools.partial(self._end, key))
             self._living[key] = found
             self._all.append(found)
@@ -332,8 +317,8 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc] # the type checker does
 
     def _end(self, key: int, _: Any) -> None:
         if (found := self._living.pop(key, None)) is not None:
-            self._clock += 1
-            found.died = self._clock
+            self.clock += 1
+            found.died = self.clock
 
 
 class _AsOnGpu(TorchFunctionMode):  # type: ignore[misc]
@@ -349,23 +334,20 @@ class _AsOnGpu(TorchFunctionMode):  # type: ignore[misc]
         kwargs = dict(kwargs or {})
         if func is torch.Tensor.backward:
             self._counter.forward_ends()
-            names = ("tensors", "grad_tensors", "retain_graph", "create_graph")
-            given = {**dict(zip(names, args, strict=False)), **kwargs}
-            given["grad_tensors"] = given.pop("gradient", given.get("grad_tensors"))
+            kwargs.update({"grad_tensors": kwargs.pop("gradient")} if "gradient" in kwargs else {})
             with self:  # what checkpoints compute again is also seen
-                torch.autograd.backward(**given)
+                torch.autograd.backward(*args, **kwargs)
             return self._counter.label_gradients()
         if func is _attention and "dropout_p" in kwargs:
             kwargs["dropout_p"] = 0.0  # as in `attend`, for who has imported the function by its name
         if func is torch.Tensor.__format__ and not args[0].dim():
             return "nan"
+        if func in (torch.Tensor.numpy, torch.Tensor.__array__):
+            raise Unfollowed("it needs what a tensor holds")
+        if func in _BY_ITEMS:
+            self._counter.between(args[0].numel())
         if func in (torch.Tensor.item, torch.Tensor.__float__):
-            try:
-                return func(*args)
-            except Exception as error:
-                if type(error).__name__ != "DataDependentOutputException":
-                    raise
-                return _Number(1.0)  # which is finite
+            return _number(func, args[0])
         if func in (torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda, torch.Tensor.pin_memory):
             return self._moved(func, args[0], args[1:], kwargs)
         if func in self._constructors or kwargs.get("device") is not None:
@@ -373,18 +355,24 @@ class _AsOnGpu(TorchFunctionMode):  # type: ignore[misc]
         return func(*args, **{**kwargs, **({"pin_memory": False} if kwargs.get("pin_memory") else {})})
 
     def _moved(self, func: Any, tensor: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        self._counter.has_computed = True
-        places = (*args[:1], kwargs.get("device"))
-        devices = [one for one in places if isinstance(one, str | int | torch.device)]
-        dtypes = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.dtype)]
-        dtypes += [one.dtype for one in args if isinstance(one, torch.Tensor)]
-        if func is torch.Tensor.cpu or (devices and torch.device(devices[0]).type == "cpu"):
-            self._counter.is_on_host = True
-            try:
-                return tensor.to(*dtypes, copy=True)
-            finally:
-                self._counter.is_on_host = False
-        return tensor.to(dtypes[0]) if dtypes else tensor
+        given = (*args, *kwargs.values())
+        dtypes = [getattr(one, "dtype", one) for one in given if isinstance(one, torch.dtype | torch.Tensor)]
+        devices = [str(one)[:3] for one in given if isinstance(one, str | torch.device)]
+        self._counter.is_on_host = func is torch.Tensor.cpu or "cpu" in devices
+        try:
+            return tensor.to(*dtypes, copy=self._counter.is_on_host)
+        finally:
+            self._counter.is_on_host = False
+
+
+def _number(func: Any, tensor: Any) -> Any:
+    """Return the number of a tensor; of one without data a number that is finite."""
+    try:
+        return func(tensor.detach())
+    except Exception as error:
+        if type(error).__name__ != "DataDependentOutputException":
+            raise
+        return _Number(1.0) if func is torch.Tensor.item else 1.0  # Python makes this of what `float` gets
 
 
 class _Number(float):
@@ -407,19 +395,27 @@ class _Number(float):
 def _undisturbed() -> Iterator[HeldInterrupts]:
     """Hold interrupts in a block, raise what goes wrong in one line, and put back what it changes."""
     numpy: Any = sys.modules.get("numpy.random")
-    with one_line(), held_interrupts(_can_raise) as interrupts, _LOCK, contextlib.ExitStack() as stack:
+    # They are raised in the user's code, not between two modes.
+    heard = held_interrupts(lambda frame, _: frame is not None and is_users_file(frame.f_code.co_filename))
+    with one_line(), heard as interrupts, _LOCK, contextlib.ExitStack() as stack:
         stack.callback(torch.set_rng_state, torch.get_rng_state())
         stack.callback(random.setstate, random.getstate())
         if numpy is not None:
             stack.callback(numpy.set_state, numpy.get_state())
         _replace_what_needs_a_gpu(stack)
+        if "torch._dynamo" in sys.modules:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        log, own = logging.getLogger("torch._subclasses.fake_tensor"), threading.get_ident()
+        is_others = lambda record: record.thread != own  # noqa: E731 - it logs errors before it raises them
+        log.addFilter(is_others)
+        stack.callback(log.removeFilter, is_others)
         yield interrupts
 
 
 def _replace_what_needs_a_gpu(stack: contextlib.ExitStack) -> None:
     """Replace in this thread what would start a GPU, or do otherwise than one; `stack` puts it back."""
     own = threading.get_ident()
-    set_up, move = _AUTOCAST.__init__, torch.nn.Module.to
+    set_up = _AUTOCAST.__init__
 
     def autocast(self: Any, device_type: str = "cuda", dtype: Any = None, *args: Any, **options: Any) -> None:
         set_up(self, "cpu", dtype or torch.get_autocast_dtype(device_type), *args, **options)
@@ -428,27 +424,27 @@ def _replace_what_needs_a_gpu(stack: contextlib.ExitStack) -> None:
         options.pop("dropout_p", None)  # a GPU's kernels draw it again in the backward, and keep no mask
         return _attention(query, key, value, attn_mask, 0.0, *args[1:], **options)
 
-    def module_to(self: Any, *args: Any, **options: Any) -> Any:
-        kinds = [one for one in (*args, *options.values()) if isinstance(one, torch.dtype | torch.Tensor)]
-        return move(self, *args, **options) if kinds else self
+    def apply(self: Any, change: Callable[[Any], Any], **_: Any) -> Any:  # PyTorch's own cannot swap fakes
+        for one in (*self.parameters(), *self.buffers()):
+            one.data = change(one)
+        return self
 
     def replace(owner: Any, name: str, new: Callable[..., Any]) -> None:
-        old = getattr(owner, name, None)
-        if old is not None:
+        old = getattr(owner, name)
 
-            @functools.wraps(old)
-            def called(*args: Any, **options: Any) -> Any:
-                return (new if threading.get_ident() == own else old)(*args, **options)
+        @functools.wraps(old)
+        def called(*args: Any, **options: Any) -> Any:
+            return (new if threading.get_ident() == own else old)(*args, **options)
 
-            setattr(owner, name, called)
-            stack.callback(setattr, owner, name, old)
+        setattr(owner, name, called)
+        stack.callback(setattr, owner, name, old)
 
     replace(_AUTOCAST, "__init__", autocast)
-    replace(_SCALER, "_maybe_opt_step", lambda _, optimizer, __, *args: optimizer.step(*args))
-    replace(_SCALER, "update", lambda self, *_: self._per_optimizer_states.clear())
+    replace(_SCALER, "step", lambda _, optimizer, *args: optimizer.step(*args))
+    for name in ("unscale_", "update"):  # a scale changes no memory
+        replace(_SCALER, name, lambda *_: None)
     replace(torch.nn.functional, "scaled_dot_product_attention", attend)
-    replace(torch.nn.Module, "to", module_to)
-    replace(torch.nn.Module, "cuda", lambda self, *_: self)
+    replace(torch.nn.Module, "_apply", apply)
     replace(torch.cuda, "is_available", torch.cuda.is_initialized)  # it asks the driver, which starts CUDA
     for name in ("synchronize", "set_device", "manual_seed", "manual_seed_all"):
         replace(torch.cuda, name, lambda *_, **__: None)
@@ -459,48 +455,13 @@ def _blocks(nbytes: int) -> int:
     return -(-nbytes // 512) * 512
 
 
-def _tensors(value: Any, seen: set[int] | None = None) -> list[Any]:
-    """Return the tensors in containers and in objects, but not those of models and optimizers."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    seen = set() if seen is None else seen
-    if id(value) in seen or isinstance(value, type | torch.nn.Module | torch.optim.Optimizer):
-        return []
-    seen.add(id(value))
-    inner = value if isinstance(value, tuple | list) else getattr(value, "__dict__", {}).values()
-    inner = value.values() if isinstance(value, Mapping) else inner
-    return [one for part in inner for one in _tensors(part, seen)]
-
-
-def _resized(value: Any, size: int, memo: dict[int, Any] | None = None) -> Any:
-    """Return a batch of fake tensors with another size along dimension 0; what holds none is the same."""
-    memo = {} if memo is None else memo
-    if id(value) in memo:
-        return memo[id(value)]
-    if isinstance(value, torch.Tensor) and value.dim():
-        return value.new_empty((size, *value.shape[1:])).requires_grad_(value.requires_grad)
-    if isinstance(value, torch.Tensor) or not _tensors(value):
-        return value
-    if isinstance(value, tuple):
-        items = [_resized(one, size, memo) for one in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    new = memo[id(value)] = copy.copy(value)
-    if isinstance(value, Mapping):
-        for name, one in value.items():
-            new[name] = _resized(one, size, memo)
-    elif isinstance(value, list):
-        new[:] = [_resized(one, size, memo) for one in value]
-    else:
-        vars(new).update({name: _resized(one, size, memo) for name, one in vars(value).items()})
-    return new
-
-
 def first_batch(batch: Any) -> Any:
     """Return a batch; of a DataLoader the first one, without its workers and its sampler."""
     if not isinstance(batch, torch.utils.data.DataLoader):
         return batch
     with _undisturbed():
-        size = min(batch.batch_size or 0, len(batch.dataset))
+        is_stream = isinstance(batch.dataset, torch.utils.data.IterableDataset)  # which may have no length
+        size = 0 if is_stream else min(batch.batch_size or 0, len(batch.dataset))
         if not size:
             raise FitError("Give a batch in place of this DataLoader: batch = next(iter(loader)).")
         return batch.collate_fn([batch.dataset[index] for index in range(size)])
@@ -508,14 +469,6 @@ def first_batch(batch: Any) -> Any:
 
 def _takes(model: Any, batch: Any) -> bool:
     """Return whether a model can be called with all that a batch has."""
-    try:
-        inspect.signature(model.forward).bind(*batch)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _can_raise(frame: Any, count: int) -> bool:
-    """Return whether an interrupt can be raised in a frame: in the user's code, not between two modes."""
-    del count
-    return frame is not None and is_users_file(frame.f_code.co_filename)
+    with contextlib.suppress(TypeError, ValueError):
+        return bool(inspect.signature(model.forward).bind(*batch))
+    return False

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-    from types import ModuleType
 
     from gpu_magic.frameworks.base import Framework
     from gpu_magic.selection.target import LogicalDevice
@@ -29,14 +28,12 @@ KNOWN = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax", "cupy": "
 
 GROUP = "gpu_magic.frameworks"
 
-# Modules that have the attributes that their framework is known by.
-_recognized: dict[str, ModuleType] = {}
-
 
 def imported() -> list[Framework]:
     """Return the frameworks that this process has imported, itself or through another package."""
     found = (get(module) for module in known() if _is_imported(module))
-    return [framework for framework in found if framework is not None and _is_recognized(framework)]
+    # Another module of the same name, or another generation of it, lacks what it is known by.
+    return [one for one in found if one and all(hasattr(sys.modules[one.module], name) for name in one.needs)]
 
 
 @cache
@@ -51,11 +48,17 @@ def get(module: str) -> Framework | None:
     if module in KNOWN:
         framework: Framework = import_module(f"gpu_magic.frameworks.{KNOWN[module]}").FRAMEWORK
         return framework
+    from gpu_magic.frameworks.base import Framework as Base  # not needed to ask which ones are imported
+
+    entry = _entry_points()[module]
     try:
-        return _load(_entry_points()[module])
+        plugin = entry.load()
+        if not isinstance(plugin, Base):
+            raise TypeError(f"{entry.value} is not an instance of gpu_magic.frameworks.base.Framework")  # noqa: TRY301
     except Exception as error:  # noqa: BLE001 - it is another package's code
         warnings.warn(f"gpu_magic can't use the plug-in for {module}: {error!r}", stacklevel=2)
         return None
+    return plugin
 
 
 def device_of(obj: object) -> LogicalDevice | str | None:
@@ -73,53 +76,13 @@ def started() -> list[str]:
     return [framework.name for framework in ours if framework is not None and _has_gpu(framework)]
 
 
-@cache
-def _entry_points() -> dict[str, EntryPoint]:
-    from importlib.metadata import entry_points  # 15 ms: not before a cell is placed
-
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
-def _load(entry: EntryPoint) -> Framework:
-    """Return the plug-in of another package.
-
-    Raises
-    ------
-    TypeError
-        It is not a `Framework`: another object, or its class instead of an instance.
-
-    """
-    from gpu_magic.frameworks.base import Framework  # not needed to ask which frameworks are imported
-
-    plugin = entry.load()
-    if not isinstance(plugin, Framework):
-        raise TypeError(f"{entry.value} is not an instance of gpu_magic.frameworks.base.Framework")
-    return plugin
-
-
-def _is_imported(module: str) -> bool:
-    """Return whether a module is there, and not still in the middle of being imported."""
-    return sys.modules.get(module) is not None and not is_importing(
-        module
-    )  # None is how people block an import
-
-
 def is_importing(module: str) -> bool:
     """Return whether a module is in the middle of being imported."""
     return bool(getattr(getattr(sys.modules.get(module), "__spec__", None), "_initializing", False))
 
 
-def _is_recognized(framework: Framework) -> bool:
-    """Return whether the imported module is the framework, and not a namesake or another generation of it."""
-    module = sys.modules.get(framework.module)
-    if module is None:
-        return False
-    if _recognized.get(framework.module) is module:  # TensorFlow takes microseconds for each attribute
-        return True
-    if not all(hasattr(module, name) for name in framework.needs):
-        return False
-    _recognized[framework.module] = module
-    return True
+def _is_imported(module: str) -> bool:
+    return sys.modules.get(module) is not None and not is_importing(module)  # None blocks an import
 
 
 def _has_gpu(framework: Framework) -> bool:
@@ -127,3 +90,10 @@ def _has_gpu(framework: Framework) -> bool:
         return framework.has_gpu()
     except Exception:  # noqa: BLE001 - a framework can be half imported, or have changed inside
         return False
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # 15 ms: not before a cell is placed
+
+    return {entry.name: entry for entry in entry_points(group=GROUP)}

@@ -1,31 +1,75 @@
-"""What gpu_magic asks of a framework: the abstract base class that each plug-in implements."""
+"""What gpu_magic asks of a framework: the class that each plug-in implements, and what it answers with."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.errors import PlacementError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.frameworks.answers import Components, Holding, MemoryPool, OutOfMemory
     from gpu_magic.selection.memory import MemorySettings
     from gpu_magic.selection.target import LogicalDevice
 
-__all__ = ["Framework"]
+__all__ = ["Components", "Framework", "Holding", "MemoryPool", "OutOfMemory", "wanted_in"]
+
+# "Tried to allocate 20.00 GiB." (PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp), "trying to allocate
+# 8589934592 bytes" (XLA), "Out of memory allocating 1,024 bytes" (CuPy 13).
+_WANTED = re.compile(r"allocat(?:e|ing) ([0-9][0-9,]{0,30}(?:\.[0-9]{1,9})?) ?(bytes|KiB|MiB|GiB|TiB)")
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+class Holding(NamedTuple):
+    """A piece of memory that a variable holds."""
+
+    device: LogicalDevice | str  # the framework's own name where that is neither a CPU nor a GPU
+    nbytes: int
+    key: Hashable  # the same for two variables that share the memory (views, tied weights)
+
+
+class Components(NamedTuple):
+    """What an object is made of, and how to replace it."""
+
+    children: Sequence[Any]
+    # Called with the present children and as many new ones; returns the object with the new ones, and writes
+    # only where the two differ. None: its children can't be replaced.
+    put: Callable[[Sequence[Any], Sequence[Any]], Any] | None = None
+    in_place: bool = True  # whether `put` changes the object and returns it, or returns a new one
+
+
+class MemoryPool(NamedTuple):
+    """A framework's memory on one GPU, in bytes."""
+
+    used: int  # what its arrays take
+    reserved: int  # what it has allocated from the driver, used or not
+    peak: int | None = None  # the most of `used`, since it started or since `reset_peaks`; None: not counted
+    allocations: int | None = None  # how many it has ever made; None: not counted
+
+
+class OutOfMemory(NamedTuple):
+    """What an error says that was raised as memory ran out."""
+
+    device: LogicalDevice | None  # where; None where it does not say
+    wanted: int | None  # the bytes that were asked for; None where it does not say
+
+
+def wanted_in(text: str) -> int | None:
+    """Return how many bytes an error says were asked for; None where it does not."""
+    found = _WANTED.search(text)
+    return round(float(found[1].replace(",", "")) * _UNITS[found[2]]) if found else None
 
 
 class Framework(ABC):
     """A library that computes on GPUs.
 
     The abstract members are required. The others are capabilities that a framework may have; their bodies
-    here are the answers of a framework without them.
-
-    No method imports the framework; it is looked up in `sys.modules`. `problem`, `name_of` and `narrow` ask
-    it for its devices, which can start it; so can `scope` where it is going to be used.
+    here are the answers of a framework without them. No method imports the framework; it is looked up in
+    `sys.modules`. `problem`, `name_of` and `narrow` ask it for its devices, which can start it; so can
+    `scope` where it is going to be used.
 
     Attributes
     ----------
@@ -72,7 +116,7 @@ class Framework(ABC):
         A framework that has not started is not started by it, and uses the device when it does start. Where
         only a started one can be configured, `is_used` returns whether the block is going to use it, so that
         it may be started. Where the device can't be used, using the framework within the block raises, or
-        the end of the block does.
+        the end of the block does. Scopes end in the reverse of the order in which they began.
         """
 
     @abstractmethod
@@ -109,11 +153,7 @@ class Framework(ABC):
         return ""
 
     def resolved(self, device: LogicalDevice) -> LogicalDevice:
-        """Return the device as the framework has it.
-
-        A bare `0` names a GPU of no particular type; it becomes the type that the framework computes on,
-        where that is not CUDA.
-        """
+        """Return a device with the type that the framework computes on, where none was named (a bare `0`)."""
         return device
 
     def own_device(self, device: LogicalDevice) -> Any:
@@ -121,10 +161,7 @@ class Framework(ABC):
         return self.name_of(device)
 
     def device_of(self, obj: object) -> LogicalDevice | str | None:
-        """Return the device that one of the framework's own objects stands for; None for another object.
-
-        It is the framework's name for the device where that is neither a CPU nor a GPU.
-        """
+        """Return the device that one of the framework's own objects stands for; None for another object."""
         del obj
         return None
 
@@ -187,10 +224,7 @@ class Framework(ABC):
         return {}
 
     def limit_memory(self, memory: MemorySettings) -> None:
-        """Configure the memory use of a framework that is imported and has not started.
-
-        An empty `MemorySettings` restores what was before.
-        """
+        """Configure the memory use of a framework that is imported and has not started; empty: as before."""
         del memory
 
     def free_bytes(self, device: LogicalDevice) -> int | None:

@@ -6,16 +6,13 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks.answers import Holding, OutOfMemory
-from gpu_magic.frameworks.base import Framework
-from gpu_magic.frameworks.out_of_memory import wanted_in
+from gpu_magic.frameworks.base import Framework, Holding, OutOfMemory, wanted_in
 from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
-
 
 __all__ = ["FRAMEWORK"]
 

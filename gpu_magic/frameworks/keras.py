@@ -7,8 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from gpu_magic.frameworks import get
-from gpu_magic.frameworks.answers import Components
-from gpu_magic.frameworks.base import Framework
+from gpu_magic.frameworks.base import Components, Framework
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,32 +6,60 @@ import sys
 from importlib import import_module
 from typing import Any
 
-__all__ = ["PRIVATE", "private"]
+__all__ = ["PRIVATE", "private", "private_of", "required"]
 
 _NO_STEP = "%gpu_fit predicts no step of PyTorch, and says so"
-# Each name, as module:attribute; the versions that were seen to have it; and what happens without it.
-# Attributes of objects are not here: `storage._cdata`, `module._forward_hooks`, `fake.fake_device` and
-# `mode.fake_tensor_converter`. PyTorch 2.13 has them; without one, %gpu_fit ends with a line that names it.
+_BARE = "a block is `with torch.device(...)`, in which a DataLoader can't shuffle; a warning says so"
+_LEFT_OUT = "TensorFlow is left out of blocks, and a warning says so"
+_NO_LIMIT = "TensorFlow takes no --memory-limit before it starts, and a warning says so"
+# Each name, as module:attribute, also of a class whose objects have it; the versions that were seen to have
+# it; and what happens without it.
 PRIVATE = {
-    "torch._subclasses.fake_tensor:FakeTensorMode": ("2.13", _NO_STEP),
-    "torch._subclasses.fake_tensor:FakeTensor": ("2.13", _NO_STEP),
-    "torch._subclasses.fake_tensor:FakeCopyMode": ("2.13", _NO_STEP),
+    "torch.utils._device:DeviceContext": ("2.8 to 2.13", _BARE),
     "torch.utils._device:_device_constructors": (
-        "2.13",
-        "%gpu_fit fails under torch.set_default_device('cuda')",
+        "2.8 to 2.13",
+        f"{_BARE}; %gpu_fit fails under torch.set_default_device('cuda')",
     ),
-    "torch.amp:GradScaler._maybe_opt_step": (
+    "torch.utils._device:CURRENT_DEVICE": ("2.8 to 2.13", "torch.compile may compile again after a block"),
+    "torch._C:_len_torch_function_stack": ("2.8 to 2.13", _BARE),
+    "torch._C:_pop_torch_function_stack": ("2.8 to 2.13", _BARE),
+    "torch._C:_push_on_torch_function_stack": ("2.8 to 2.13", _BARE),
+    "torch:_GLOBAL_DEVICE_CONTEXT": ("2.8 to 2.13", _BARE),
+    "torch.cuda:_lazy_call": ("2.13", "--memory-limit holds for PyTorch from when CUDA has started"),
+    "torch:Tensor._indices": ("2.13", "memory of a sparse tensor is found only where it is coalesced"),
+    "torch:Tensor._values": ("2.13", "memory of a sparse tensor is found only where it is coalesced"),
+    "torch._subclasses.fake_tensor:FakeTensorMode": ("2.13", _NO_STEP),
+    "torch.nn:Module._forward_hooks": (
         "2.13",
-        "%gpu_fit cannot predict a step with a GradScaler",
+        "hooks of a model change the notebook's variables in %gpu_fit",
     ),
-    "torch.nn:Module._wrapped_call_impl": ("2.13", "an out-of-memory error ends without a line for %gpu_fit"),
+    "torch.nn:Module._forward_pre_hooks": (
+        "2.13",
+        "hooks of a model change the notebook's variables in %gpu_fit",
+    ),
+    "torch.nn:Module._apply": (
+        "2.13",
+        "%to_gpu tells modules that remember their device in it nothing; steps are not predicted",
+    ),
+    "torch:Tensor._base": ("2.13", "%to_gpu makes a view of a parameter a copy in its graph"),
+    "jax._src.xla_bridge:_backends": ("0.10", "JAX counts as not started; a warning says so"),
+    "tensorflow.python.eager.context:_context": ("2.21", "TensorFlow counts as not started"),
+    "tensorflow.python.eager.context:context": ("2.21", _LEFT_OUT),
+    "tensorflow.python.eager.context:PhysicalDevice": ("2.21", _NO_LIMIT),
+    "tensorflow.python.eager.context:Context._context_handle": ("2.21", "TensorFlow counts as not started"),
+    "tensorflow.python.eager.context:Context._physical_devices": (
+        "2.21",
+        "before TensorFlow starts its devices count as not listed",
+    ),
+    "tensorflow.python.eager.context:Context._set_device": ("2.21", _LEFT_OUT),
+    "tensorflow.python.eager.context:Context._virtual_device_map": ("2.21", _NO_LIMIT),
 }
 
 
 def private(name: str) -> Any:
     """Return what a name of the table stands for; None without it, or without the framework.
 
-    >>> private("torch.nn:Module._wrapped_call_impl")
+    >>> private("torch.cuda:_lazy_call")
     """
     if name not in PRIVATE:
         raise KeyError(name)
@@ -39,9 +67,31 @@ def private(name: str) -> Any:
     if module.partition(".")[0] not in sys.modules:
         return None
     try:
-        found: Any = import_module(module)
+        found: Any = sys.modules.get(module) or import_module(module)
         for attribute in path.split("."):
             found = getattr(found, attribute)
     except (ImportError, AttributeError):
         return None
     return found
+
+
+def required(name: str) -> Any:
+    """Return what a name of the table stands for.
+
+    Raises
+    ------
+    ImportError
+        The framework does not have it.
+
+    """
+    found = private(name)
+    if found is None:
+        raise ImportError(f"{name.replace(':', '.')} is not there")
+    return found
+
+
+def private_of(obj: Any, name: str) -> Any:
+    """Return an object's own value of a name of the table; None without it."""
+    if name not in PRIVATE:
+        raise KeyError(name)
+    return getattr(obj, name.rpartition(".")[2], None)

@@ -31,16 +31,7 @@ _WRAPPERS = {classmethod: "__func__", staticmethod: "__func__", property: "fget"
 
 
 class Evidence:
-    """The packages that code uses, found when they are first asked for.
-
-    Parameters
-    ----------
-    code
-        Returns the code.
-    namespace
-        Where its names are looked up.
-
-    """
+    """The packages that code uses, whose names are looked up in `namespace`: found when asked for."""
 
     def __init__(self, code: Callable[[], Iterable[CodeType]], namespace: Mapping[str, Any]) -> None:
         self._code, self._namespace = code, namespace

@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpu_magic.claims.turns import pick_in_turn
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError, LaunchError, NotFreeError
+from gpu_magic.gpus.apply import or_wait
+from gpu_magic.gpus.wait import Wait, options_of_wait
 from gpu_magic.process.view import read_for_auto, read_machine, take_snapshot
-from gpu_magic.process.wait import Wait, options_of_wait, or_wait
 from gpu_magic.selection.allotment import Allotment
 from gpu_magic.selection.duration import read_seconds
 from gpu_magic.selection.options import Options
@@ -156,7 +156,7 @@ def _pick(
         return choose(machine)
     if claims is None:
         return choose(machine.with_claims(session.claims.taken()))
-    return pick_in_turn(session.claims, lambda taken: choose(machine.with_claims(taken)))
+    return session.claims.pick_in_turn(lambda taken: choose(machine.with_claims(taken)))
 
 
 def _select(
@@ -184,7 +184,7 @@ def _select(
 def _claim(session: Session, selection: Selection, claims: Claims | None, *, is_alone: bool) -> Selection:
     if claims is not None and session.claims.are_wanted and isinstance(selection.devices, tuple):
         uuids = [str(device.uuid) for device in selection.devices]
-        (claims.hold_alone if is_alone else claims.hold)(uuids)
+        claims.hold(uuids, alone=is_alone)
     return selection
 
 

@@ -15,8 +15,7 @@ from gpu_magic.selection.target import LogicalDevice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpu_magic.frameworks.answers import Holding
-    from gpu_magic.frameworks.base import Framework
+    from gpu_magic.frameworks.base import Framework, Holding
 
 __all__ = ["NotPickled", "Pickled", "pickled"]
 

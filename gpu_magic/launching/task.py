@@ -16,7 +16,7 @@ from gpu_magic.launching.gpu_use import GpuUse
 from gpu_magic.launching.guarded import Guarded
 from gpu_magic.launching.output import Output
 from gpu_magic.log import logger
-from gpu_magic.process.task import BackgroundTask
+from gpu_magic.process.tasks import BackgroundTask
 from gpu_magic.public import public
 from gpu_magic.text import bytes_text, listed, printable
 

@@ -42,6 +42,7 @@ MAGICS = {
     "to_cpu": (("line",), "move.magic", "MoveMagics"),
     "gpu_free": (("line",), "objects.magic", "ObjectsMagics"),
     "gpu_fit": (("line",), "fit.magic", "GpuFitMagic"),
+    "gpu_ps": (("line",), "processes.magic", "GpuPsMagic"),
     "gpu_panel": (("line",), "magics.gpu_panel", "GpuPanelMagic"),
     "gpu_doctor": (("line",), "doctor.magic", "GpuDoctorMagic"),
     "gpu_launch": (("line", "cell"), "magics.gpu_launch", "GpuLaunchMagic"),
@@ -61,6 +62,7 @@ _COMPLETED = (
     "%where",
     "%gpu_free",
     "%gpu_fit",
+    "%gpu_ps",
     "%gpu_doctor",
     "%gpu_launch",
     "%%gpu_launch",
@@ -297,17 +299,20 @@ def _page_comm(shell: Any) -> PageComm:
 
 def _resume(shell: InteractiveShell) -> None:
     """Apply the choice that was saved before a restart, if it was this kernel's; say what became of it."""
-    from gpu_magic.restart.kernel import saved_choice_file, say_in_first_cell
-    from gpu_magic.restart.saved_files import is_there, remove_expired
+    from gpu_magic.restart.saved import remove_expired, saved_choice_file
 
-    if is_there(saved_choice_file()):
-        from gpu_magic.display.choice import resumed_text
-        from gpu_magic.errors import ChoiceError
-        from gpu_magic.restart.saved_choice import resume
+    file = saved_choice_file()
+    if file and os.path.lexists(file):
+        from gpu_magic.gpus.apply import resume
 
-        try:
-            text = resumed_text(resume())
-        except ChoiceError as error:
-            text = str(error)
-        say_in_first_cell(shell, lambda: print(text))
+        text = resume(file)
+
+        def say(*_: object) -> None:
+            shell.events.unregister("pre_run_cell", say)
+            print(text)
+
+        shell.events.register("pre_run_cell", say)
+        with contextlib.suppress(LookupError):
+            if getattr(shell, "parent_header", True):  # a cell is running; a configuration comes before any
+                say()
     remove_expired()

@@ -6,15 +6,15 @@ import re
 import shlex
 import shutil
 from collections import deque
-from functools import cache, partial
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from gpu_magic.magics.incomplete import goes_with, with_hyphens
-from gpu_magic.magics.meant import EXAMPLES, is_unclear, option_meant
+from gpu_magic.process.tasks import VERBS
 from gpu_magic.selection.request import WORDS as REQUESTS
+from gpu_magic.spelling import nearest_option
 from gpu_magic.text import STRING, code_words, one_line
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CODE",
+    "EXAMPLES",
     "FLAG",
     "LAUNCHERS",
     "OPTIONS",
@@ -57,10 +58,6 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--force": FLAG,
         "--restart": FLAG,
         "--strict": FLAG,
-        "--mine": FLAG,
-        "--end": TEXT,
-        "--kill": FLAG,
-        "--yes": FLAG,
     },
     "%%on_gpu": {
         "--only": TEXT,
@@ -87,6 +84,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
     },
     "%gpu_free": {"--dry-run": FLAG},
     "%gpu_doctor": {"--report": FLAG, "--json": FLAG},
+    "%gpu_ps": {"--kill": FLAG, "--yes": FLAG},
     "%gpu_panel": {},
     "%gpu_time": {"--json": FLAG},
     "%gpu_launch": {
@@ -106,13 +104,21 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--dry-run": FLAG,
     },
     "%gpu_cluster": {"--count": WORD, "--profile": WORD, "--force": FLAG},
-    "%gpu_tasks": {"--wait": FLAG, "--stop": FLAG},
+    "%gpu_tasks": {},
 }
 # The words that a magic knows besides what it is about.
 WORDS = {
     "%gpus": tuple(REQUESTS),
     "%gpu_cluster": ("restart", "stop"),
+    "%gpu_ps": ("end",),
+    "%gpu_tasks": VERBS,
     "%gpu_time": ("on", "off", "report"),
+}
+# What people give for an option whose value can be anything.
+EXAMPLES = {
+    "--wait": ("10m", "30m", "2h", "8h"),
+    "--min-free": ("8GB", "16GB", "32GB", "64GB"),
+    "--memory-limit": ("8GB", "16GB", "32GB", "64GB"),
 }
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "python")
 _SHORT = {"-v": "--verbose", "-n": "--count"}
@@ -161,19 +167,16 @@ def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNam
     words = deque(_expanded(magic, typed, expand))
     values = _defaults(magic).copy()
     request: list[str] = []
-    shown = list(words)
-    if not shown and typed and magic == "%gpus":
-        raise refusal(f"{' '.join(typed)} names no GPU; %gpus alone shows them, and %gpus 1,3 chooses.")
+    shown = " ".join(words)
     while words:
         word = words.popleft()
-        if not _is_option(word):
+        if _is_option(word):
+            _read_option(magic, word, words, values)
+        else:
             request.append(word)
-            continue
-        _read_option(magic, word, words, values)
-    if problem := with_hyphens(magic, request, shown, OPTIONS[magic], partial(_is_read, magic)):
-        raise refusal(problem)
-    if not request and (problem := goes_with(magic, shown, values)):
-        raise refusal(problem)
+    if magic == "%gpus" and typed and not request:
+        named = shown or " ".join(typed)
+        raise refusal(f"{named} names no GPU; name them before the options, as in %gpus auto:2 --only-free.")
     return SimpleNamespace(**values, request=" ".join(request))
 
 
@@ -242,17 +245,9 @@ def refusal(message: str) -> UsageError:
     return UsageError(one_line(message))
 
 
-def _is_read(magic: str, line: str) -> bool:
-    try:
-        read(magic, line)
-    except UsageError:
-        return False
-    return True
-
-
 def _read_option(magic: str, word: str, words: deque[str], values: dict[str, Any]) -> None:
     """Read an option, and its value from the words that follow it."""
-    name, equals, value = word.partition("=")
+    name, equals, value = re.sub("^-n(?=[0-9])", "-n=", word).partition("=")
     option = _find_option(magic, name)
     if value:
         words.appendleft(value)
@@ -274,21 +269,18 @@ def _find_option(magic: str, name: str) -> str:
     if _SHORT.get(name, name) in options:
         return _SHORT.get(name, name)
     found = [option for option in options if option.startswith(name)] if name.strip("-") else []
-    if len(found) == 1 and not is_unclear(magic, name):
+    if len(found) == 1:
         return found[0]
     if len(found) > 1:
         raise _error(magic, f"{name} could be {' or '.join(found)}.")
     if not options:
         raise refusal(f"There is no {name}: {magic} takes no options.")
-    word = name.lstrip("-")
-    if word in WORDS.get(magic, ()):
-        raise refusal(f"There is no {name}; try {magic} {word}.")
-    short, number = re.fullmatch(r"(.*?)([0-9]*)", word, re.DOTALL).groups()  # type: ignore[union-attr]
-    if _SHORT.get(f"-{short}") in options:
-        hint = f"; did you mean -{short}{number and f' {number}'}?"
-    else:
-        hint = option_meant(magic, name, options)
-    raise refusal(f"There is no {name}{hint} {magic}? explains them.")
+    bare = name.lstrip("-")
+    if bare in WORDS.get(magic, ()):
+        raise refusal(f"There is no {name}; try {magic} {bare}.")
+    near = nearest_option(f"--{bare.lower().replace('_', '-')}", options)
+    hint = f"; did you mean {near}?" if near else "."
+    raise _error(magic, f"There is no {name}{hint}")
 
 
 def _read_value(magic: str, option: str, words: deque[str], typed: str) -> str | bool:
@@ -309,7 +301,9 @@ def _read_value(magic: str, option: str, words: deque[str], typed: str) -> str |
     value = "".join(taken) if kind == LIST else " ".join(taken)
     choices = f"{', '.join(kind[:-1])} or {kind[-1]}" if isinstance(kind, tuple) else ""
     if not value and kind != OPTIONAL:
-        example = f": {choices}" if choices else f", as in {typed} {EXAMPLES[option]}"
+        example = f": {choices}" if choices else ""
+        if option in EXAMPLES:
+            example = f", as in {typed} {EXAMPLES[option][0]}"
         raise _error(magic, f"{typed} needs a value{example}.")
     if kind == PAIRS and not re.match(r"[A-Za-z_]\w*=", value):
         raise _error(magic, f"{option} is NAME=value, and not {value}.")

@@ -14,7 +14,7 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.engines.current import running_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import known
-from gpu_magic.magics.arguments import CODE, FLAG, LAUNCHERS, OPTIONS, WORDS
+from gpu_magic.magics.arguments import CODE, EXAMPLES, FLAG, LAUNCHERS, OPTIONS, WORDS
 from gpu_magic.process.tasks import tasks
 from gpu_magic.selection.request import is_request
 from gpu_magic.text import STRING
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Offers", "complete"]
 
-# What people give for an option whose value can be anything.
-_EXAMPLES = {
-    "--wait": ("10m", "30m", "2h", "8h"),
-    "--min-free": ("8GB", "16GB", "32GB", "64GB"),
-    "--memory-limit": ("8GB", "16GB", "32GB", "64GB"),
-}
 _TAKE_VARIABLES = (*CODE, "%gpu_free")
 
 
@@ -80,8 +74,13 @@ def complete(shell: Any, magic: str, words: list[str]) -> Offers | None:
         return _offer(word, options, "option")
     if options.get(previous, FLAG) != FLAG:
         return _value_of(shell, magic, previous, word)
+    if magic == "%gpu_ps":
+        offers = _own_processes() if before == ["end"] else OPTIONS[magic] if before else WORDS[magic]
+        return _offer(word, offers, "process")
     if magic == "%gpu_tasks":
-        return _offer(word, [task.name for task in tasks], "task")
+        *named, piece = ",".join([*before, word]).split(",")
+        offers = [*([] if named else WORDS[magic]), *(task.name for task in tasks)]
+        return _offer(piece, _without(named, offers), "task")
     if magic in ("%gpu_launch", "%gpu_time"):  # of files and of code, IPython's own matchers know more
         offer = _offer(word, LAUNCHERS if magic == "%gpu_launch" else WORDS[magic], "value")
         return offer if offer.texts and not before else None
@@ -126,8 +125,8 @@ def _own_processes() -> list[str]:
         own = gpu_magic.my_processes()
     except GpuMagicError:
         return []
-    ended = own.can_be_ended
-    return [*(str(one.pid) for one in ended), *dict.fromkeys(map(own.name, ended))]
+    ended = [one for one in own if not one.how_to_end]
+    return [*(str(one.pid) for one in ended), *dict.fromkeys(one.name for one in ended)]
 
 
 def _engines() -> list[str]:
@@ -144,12 +143,10 @@ def _values(magic: str, option: str) -> Iterable[str]:
         return known()
     if option == "--profile":
         return [str(name) for name in list_profiles_in(get_ipython_dir())]
-    if option == "--end":
-        return _own_processes()
     if option == "--model":
         return _models()
     kind = OPTIONS[magic][option]
-    return kind if isinstance(kind, tuple) else _EXAMPLES.get(option, ())
+    return kind if isinstance(kind, tuple) else EXAMPLES.get(option, ())
 
 
 def _models() -> list[str]:

@@ -26,12 +26,6 @@ class GpuMagics(Configurable):
         help="Claim the GPUs that are chosen, for the kernels of all users on this machine to see.",
     ).tag(config=True)
 
-    allow_force = Bool(
-        default_value=True,
-        help="Whether --force may take GPUs that the kernel was not given. GPU_MAGIC_ALLOW_FORCE=0 in the "
-        "environment that it is launched with forbids it, too.",
-    ).tag(config=True)
-
     @observe("claims")
     def _set_claims(self, change: dict[str, Any]) -> None:
         current().claims.are_wanted = change["new"]

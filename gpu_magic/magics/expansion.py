@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["expand", "refuse_names", "text_named"]
-
-_NAME = re.compile(r"\b[A-Za-z_]\w*(?:\[-?[0-9]{1,4}\])?")
+__all__ = ["expand", "refuse_name", "text_named"]
 
 
 def expand(shell: InteractiveShell, line: str, *, write: Callable[[Any], str], depth: int) -> str:
@@ -68,48 +66,10 @@ def text_named(shell: InteractiveShell, word: str) -> str:
     return value if isinstance(value, str) else word
 
 
-def refuse_names(
-    shell: InteractiveShell,
-    magic: str,
-    request: str,
-    write: Callable[[Any], str],
-    is_valid: Callable[[str], bool],
-) -> None:
-    """Raise for a request that names variables without braces, and would be valid with their values.
-
-    Parameters
-    ----------
-    shell
-        The shell that has the variables.
-    magic
-        As typed: `%gpus`.
-    request
-        What is asked for: `n`, `auto:n`, `ids[0]`.
-    write
-        Returns what one would type for a value.
-    is_valid
-        Returns whether the magic takes a request.
-
-    Raises
-    ------
-    UsageError
-        It is one. The message has it with braces.
-
-    """
-    if is_valid(request):
-        return
-    names = {name: value for name, value in shell.user_ns.items() if name not in shell.user_ns_hidden}
-    found = {name: f"{{{name}}}" for name in _NAME.findall(request) if name.partition("[")[0] in names}
-    if not found:
-        return
-    braced = _NAME.sub(lambda name: found.get(name[0], name[0]), request)
-    try:
-        is_meant = is_valid(_Formatter(write).vformat(braced, [], names))
-    except Exception:  # noqa: BLE001 - these values are not meant, whatever they are
-        return
-    if is_meant:
-        first = next(iter(found.values()))
-        raise refusal(f"{request!r} names a variable; {first} stands for its value: try {magic} {braced}")
+def refuse_name(shell: InteractiveShell, magic: str, request: str, is_valid: Callable[[str], bool]) -> None:
+    """Raise UsageError for a request that is a variable's name, which in braces stands for its value."""
+    if request.isidentifier() and request in shell.user_ns and not is_valid(request):
+        raise refusal(f"{request} is a variable; in braces it stands for its value: {magic} {{{request}}}")
 
 
 class _Formatter(DollarFormatter):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
-from gpu_magic.display.gpu_notes import gpu_notes
 from gpu_magic.errors import GpuMagicError, LaunchError, show_as
+from gpu_magic.gpus.choice import gpu_notes
 from gpu_magic.launching.devices import Free
 from gpu_magic.launching.prepare import prepare
 from gpu_magic.launching.task import Task

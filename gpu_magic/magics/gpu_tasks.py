@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from gpu_magic.errors import GpuMagicError, LaunchError, show_as
+from gpu_magic.errors import GpuMagicError, show_as
 from gpu_magic.launching.task import Task
-from gpu_magic.magics.arguments import read
+from gpu_magic.magics.arguments import read, refusal
 from gpu_magic.magics.task_view import show_output
-from gpu_magic.process.tasks import tasks
+from gpu_magic.process.tasks import VERBS, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from gpu_magic.process.task import BackgroundTask
+    from gpu_magic.process.tasks import BackgroundTask
 
 __all__ = ["GpuTasksMagic"]
 
@@ -26,28 +26,26 @@ _AGAIN = 0.5  # seconds between two looks at whether a task has ended
 
 
 class GpuTasksMagic:
-    """The magic that shows tasks, waits for them and ends them."""
+    """The magic that shows tasks, waits for them and stops them."""
 
     def __init__(self, shell: InteractiveShell) -> None:
-        self._shell = shell
+        self._in_kernel = hasattr(shell, "kernel")
 
     def gpu_tasks(self, line: str) -> None:
         """Show what %gpu_launch --background and %%on_gpu --background have started.
 
-        %gpu_tasks               list all
-        %gpu_tasks NAME          show what a command has written, or the value of a cell
-        %gpu_tasks NAME --wait   wait for its end, show the same, and fail where it has failed; without a
-                                 name, wait for the end of all. An interrupt ends the waiting alone
-        %gpu_tasks NAME --stop   end a command with all that it has started; interrupt a cell
+        %gpu_tasks              list all
+        %gpu_tasks NAME         show what a command has written, or the value of a cell
+        %gpu_tasks wait NAME    wait for its end, show the same, and fail if it has failed; without a name,
+                                wait for the end of all. An interrupt ends only the waiting
+        %gpu_tasks stop NAME    end a command with all that it has started; interrupt a cell
+
+        Separate several names by commas: %gpu_tasks wait train, eval
         """
         __tracebackhide__ = True
+        verb, names = _read(line)
         try:
-            options = read("%gpu_tasks", line)
-            if options.stop and options.wait:
-                raise LaunchError("--wait or --stop: a task that is stopped has ended.")
-            found = [tasks.find(options.request)] if options.request else list(tasks)
-            if options.stop and not options.request:
-                raise LaunchError("--stop needs a task's name: %gpu_tasks lists them.")
+            found = [tasks.find(name) for name in names] or list(tasks)
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
         if not found:
@@ -55,27 +53,41 @@ class GpuTasksMagic:
                 "Nothing was started in the background; %gpu_launch --background NAME starts a command, and "
                 "%%on_gpu 0 --background NAME a cell."
             )
-            return
-        if options.wait:
-            waited = found if options.request else [task for task in found if task.is_running]
+        elif verb == "wait":
+            waited = found if names else [task for task in found if task.is_running]
             _join(waited)
-            if options.request:
-                self._show_output(found[0])
+            if names:
+                self._show_outputs(found)
             _tell(found, waited)
-            # In a terminal it stands above already, where the cell in the background has shown it.
-            if options.request and hasattr(self._shell, "kernel"):
-                _show_result(found[0])
-            return
-        if options.stop:
-            found[0].stop()
-        elif options.request:
-            self._show_output(found[0])
-            _show_result(found[0])
-        _list(found)
+            if names and self._in_kernel:  # in a terminal, a cell in the background has shown it above
+                _show_results(found)
+        else:
+            if verb == "stop":
+                for task in found:
+                    task.stop()
+            elif names:
+                self._show_outputs(found)
+                _show_results(found)
+            _list(found)
 
-    def _show_output(self, task: BackgroundTask) -> None:
-        if isinstance(task, Task):
-            show_output(task, in_kernel=hasattr(self._shell, "kernel"))
+    def _show_outputs(self, found: Sequence[BackgroundTask]) -> None:
+        for task in found:
+            if isinstance(task, Task):
+                show_output(task, in_kernel=self._in_kernel)
+
+
+def _read(line: str) -> tuple[str, list[str]]:
+    """Return the verb, empty for none, and the names of tasks."""
+    typed = line.replace(",", " ").split()
+    for verb in VERBS:
+        if f"--{verb}" in typed:  # its former spelling
+            names = ", ".join(word for word in typed if word != f"--{verb}")
+            raise refusal(f"%gpu_tasks {line.strip()} is {f'%gpu_tasks {verb} {names}'.strip()} now.")
+    words = read("%gpu_tasks", line).request.replace(",", " ").split()
+    verb = words.pop(0) if words and words[0] in VERBS else ""
+    if verb == "stop" and not words:
+        raise refusal("%gpu_tasks stop needs a task's name. %gpu_tasks lists them.")
+    return verb, words
 
 
 def _join(waited: Sequence[BackgroundTask]) -> None:
@@ -87,8 +99,7 @@ def _join(waited: Sequence[BackgroundTask]) -> None:
                 pass
     except KeyboardInterrupt as interrupt:
         running = ", ".join(task.name for task in waited if task.is_running)
-        text = f"KeyboardInterrupt: {running} runs on; %gpu_tasks NAME --stop ends it."
-        show_as(interrupt, text)
+        show_as(interrupt, f"KeyboardInterrupt: still running: {running}. To stop: %gpu_tasks stop {running}")
         raise
 
 
@@ -104,9 +115,10 @@ def _tell(found: Sequence[BackgroundTask], waited: Sequence[BackgroundTask]) -> 
         task.check()  # the first of them is raised
 
 
-def _show_result(task: BackgroundTask) -> None:
-    if task.result is not None:
-        display(task.result)
+def _show_results(found: Sequence[BackgroundTask]) -> None:
+    for task in found:
+        if task.result is not None:
+            display(task.result)
 
 
 def _list(found: Sequence[BackgroundTask]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,11 +11,10 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 import gpu_magic
-from gpu_magic.display.refusal import RefusalBlock
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
-from gpu_magic.magics import magics_of, own_processes
-from gpu_magic.magics.arguments import read
-from gpu_magic.magics.expansion import expand, refuse_names
+from gpu_magic.magics import magics_of
+from gpu_magic.magics.arguments import read, refusal
+from gpu_magic.magics.expansion import expand, refuse_name
 from gpu_magic.magics.waiting_line import WaitingLine
 from gpu_magic.selection.normalize import normalize_request
 from gpu_magic.selection.request import is_request
@@ -48,10 +48,6 @@ class GpusMagic:
         %gpus none         hide every GPU
         %gpus reset        back to what the kernel was started with
         %gpus {n}          a variable, or any expression
-        %gpus --mine       show your own processes on the GPUs: other notebooks, scripts, this kernel; and
-                           what they have claimed
-        %gpus --end 4711   end one of them, also one that only claims GPUs, by its number or its name, after a
-                           question; --yes ends it without one, and --kill one that has not ended
 
         --by index|uuid    write CUDA_VISIBLE_DEVICES as numbers or as UUIDs; without it, as it was
                            when the kernel started
@@ -82,16 +78,14 @@ class GpusMagic:
         in IPython's configuration makes that an error everywhere. Sizes are 8GB (10^9 bytes each) or 8GiB
         (2^30); times are 90s, 30m, 1h30m, 2d, or a number of seconds.
         """
+        if found := re.search(r"--(mine|end)\b[ =]*(.*)", line):  # for this version: what they are now
+            now = f"end {found[2]}".strip() if found[1] == "end" else ""
+            raise refusal(f"%gpus {line.strip()} is {f'%gpu_ps {now}'.strip()} now.")
         is_strict = getattr(magics_of(self._shell), "on_frozen", "warn") == "error"
         try:
             options = vars(read("%gpus", line, partial(expand, self._shell, write=_typed, depth=5)))
-            if options["request"]:
-                refuse_names(self._shell, "%gpus", options["request"], _typed, is_request)
-            of_processes = {name: options.pop(name) for name in own_processes.OPTIONS}
-            if any(of_processes.values()):
-                own_processes.show_or_end(of_processes, options)
-                return
             request = options.pop("request")
+            refuse_name(self._shell, "%gpus", request, is_request)
             if not request:
                 display(gpu_magic.gpus())
                 return
@@ -105,8 +99,8 @@ class GpusMagic:
             raise
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
-        if choice.refusal:
-            display(RefusalBlock(choice.refusal))
+        if choice.too_late:
+            display(choice.too_late)
         else:
             print(choice)
 

@@ -14,7 +14,7 @@ import gpu_magic
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.interrupts import postponed_interrupts
 from gpu_magic.magics.arguments import read, refusal
-from gpu_magic.measure.recorder import recorder
+from gpu_magic.measure.recorder import Block, recorder
 from gpu_magic.shell.cells import Body, awaits, body_of, cell_number
 from gpu_magic.text import html_block
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_magic.measure.record import CellUsage
-    from gpu_magic.measure.recorder import Block
 
 __all__ = ["GpuTimeMagic", "stop"]
 
@@ -53,36 +52,32 @@ class GpuTimeMagic:
         peak is exact; %gpu_time on leaves them alone.
         """
         __tracebackhide__ = True
+        shell, word = self._shell, line.partition("#")[0].strip()
         if cell is not None:
             options = read("%gpu_time", line)
             if options.request:
                 raise refusal(f"%%gpu_time takes no {options.request}: the code stands below it.")
-            return self._run(body_of(self._shell, cell), cell, is_json=options.json)
-        word = line.partition("#")[0].strip()
-        first, *rest = line.split(maxsplit=1) or [""]
-        code = "".join(rest).rstrip() if first == "--json" else line.strip()
-        if word == "report":
-            display(gpu_magic.history())
+            body, code, is_json = body_of(shell, cell), cell, options.json
+        elif word == "report":
+            return display(gpu_magic.history())
         elif word in ("on", "off"):
-            stop(self._shell)
+            stop(shell)
             if word == "on":
-                _measured[id(self._shell)] = _MeasuredCells(self._shell)
+                _measured[id(shell)] = _MeasuredCells(shell)
             is_on = "Each cell that uses a GPU now prints what it took."
-            print(is_on if word == "on" else "Cells are no longer measured.")
-        elif not code:
-            raise UsageError("%gpu_time goes with on, off, report or code; %%gpu_time measures a cell.")
-        elif code.startswith("--"):
-            raise refusal(f"There is no {code.split()[0]}; the option is --json. %gpu_time? explains it.")
+            return print(is_on if word == "on" else "Cells are no longer measured.")
         else:
-            body = Body(self._shell, f"{code}\n")
+            first, *rest = line.split(maxsplit=1) or [""]
+            is_json = first == "--json"
+            code = "".join(rest).rstrip() if is_json else line.strip()
+            if not code:
+                raise UsageError("%gpu_time goes with on, off, report or code; %%gpu_time measures a cell.")
+            if code.startswith("--"):
+                raise refusal(f"There is no {code.split()[0]}; the option is --json. %gpu_time? explains it.")
+            body = Body(shell, f"{code}\n")
             if awaits(body.compile(one_by_one=False)):
                 raise UsageError("%gpu_time can't await in a line; write %%gpu_time above the cell.")
-            return self._run(body, code, is_json=code != line.strip())
-        return None
-
-    def _run(self, body: Body, code: str, *, is_json: bool) -> Any:
-        __tracebackhide__ = True
-        return body.run(_shown(self._shell, code, is_json=is_json), lambda: None, check_each=False)
+        return body.run(_shown(shell, code, is_json=is_json), lambda: None, check_each=False)
 
 
 @contextlib.contextmanager
@@ -99,12 +94,11 @@ def _shown(shell: Any, code: str, *, is_json: bool) -> Iterator[None]:
         has_failed = False
     finally:
         try:
-            number = cell_number(shell)
-            usage = recorder().end(block, _first_line(code), number, has_failed=has_failed)
+            usage = recorder().end(block, _first_line(code), cell_number(shell), has_failed=has_failed)
         except GpuMagicError as problem:  # the cell's own value, or error, is what matters
             print(f"The cell was not measured: {problem}")
         else:
-            recorder().keep(usage)
+            recorder().kept.append(usage)
             if is_json:
                 print(json.dumps(usage.to_dict()))
             else:
@@ -122,8 +116,7 @@ class _MeasuredCells:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self._depth = self._cells = 0  # cells that run; those that were measured before this one
-        self._block: Block | None = None
+        self._running: tuple[str, Block] | None = None  # the code of the cell that runs
         self._hooks = (("pre_run_cell", self._before), ("post_run_cell", self._after))
         for event, hook in self._hooks:
             shell.events.register(event, hook)
@@ -136,37 +129,27 @@ class _MeasuredCells:
 
     @postponed_interrupts()
     def _before(self, info: Any) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return  # a subshell runs its cells beside those of the notebook
-        self._depth += 1
-        if self._depth == 1 and not info.silent:
+        # A subshell runs its cells on another thread, beside those of the notebook.
+        if self._running is None and threading.current_thread() is threading.main_thread():
             with contextlib.suppress(GpuMagicError):  # a simulation that is described wrongly: %gpus says so
-                self._cells = recorder().cells
-                self._block = recorder().begin(reset=False)
+                self._running = info.raw_cell, recorder().begin(reset=False)
 
     @postponed_interrupts()
     def _after(self, result: Any) -> None:
-        # ipykernel has no result of a cell that awaits and was interrupted; a blank cell has no begin.
-        info = None if result is None else result.info
-        is_blank = info is not None and not info.raw_cell.strip()
-        if is_blank or threading.current_thread() is not threading.main_thread():
+        # ipykernel has no result of a cell that awaits and was interrupted. Other code is that of a cell that
+        # this one runs, of a subshell's, or of the one that says "on".
+        if self._running is None or (result is not None and result.info.raw_cell != self._running[0]):
             return
-        self._depth = max(0, self._depth - 1)  # the cell that says "on" has only an end
-        block = self._block
-        if self._depth or block is None:
-            return
-        self._block = None
+        (code, block), self._running = self._running, None
+        has_failed = result is None or not result.success
         with contextlib.suppress(GpuMagicError):
-            usage = recorder().end(
-                block,
-                _first_line("" if info is None else info.raw_cell),
-                cell_number(self._shell) if info is None or info.store_history else None,
-                has_failed=result is None or not result.success,
-                only_touched=True,
-            )
+            is_numbered, kept = result is None or result.info.store_history, recorder().kept
+            number = cell_number(self._shell) if is_numbered else None
+            usage = recorder().end(block, _first_line(code), number, has_failed=has_failed, only_touched=True)
             # If %%gpu_time was in the cell, it has shown it.
-            if usage.gpus and recorder().cells == self._cells:
-                recorder().keep(usage)
+            is_shown = any(one.cell is not None and one.started > block.started for one in list(kept))
+            if usage.gpus and not is_shown:
+                kept.append(usage)
                 _show(usage, usage.summary(), html_block(usage.summary(), ""))
 
 

@@ -7,38 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.text import (
-    html_block,
-    html_table,
-    listed,
-    printable,
-    shortened,
-    size_text,
-    text_table,
-    time_text,
-)
+from gpu_magic.text import html_block, html_table, listed, shortened, size_text, text_table, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["CellUsage", "GpuUsage", "History", "OtherProcess", "Sample"]
 
 _LONGEST_NAME, _MOST_NAMED = 40, 3  # of other processes
 _LONGEST_CODE, _MOST_ROWS = 50, 40  # of a table
-_WIDTH, _HEIGHT, _FEWEST_SAMPLES = 360, 48, 4  # of a chart
+_FEWEST_SAMPLES = 4  # of a chart
 _HEADINGS = ("Cell", "Wall", "CPU", "Busy", "Peak", "Energy", "GPUs", "")
-_STYLE = (
-    "<style>.gm-usage{display:flex;gap:12px;align-items:center;margin:2px 8px 8px;flex-wrap:wrap}"
-    ".gm-usage svg{width:360px;max-width:100%;height:48px;border-bottom:1px solid var(--gm-line);flex:none}"
-    ".gm-usage .gm-memory{fill:var(--gm-blue);opacity:.3}"
-    ".gm-usage .gm-busy-line{fill:none;stroke:var(--gm-amber);stroke-width:1.5;"
-    "vector-effect:non-scaling-stroke}"
-    ".gm-usage b{font-weight:400;white-space:nowrap}.gm-usage b:before{content:'';display:inline-block;"
-    "width:10px;height:10px;margin-right:5px;background:var(--gm-blue);opacity:.4}"
-    ".gm-usage b.gm-is-line:before{height:0;vertical-align:middle;opacity:1;background:none;"
-    "border-top:2px solid var(--gm-amber)}"
-    ".gm-usage span{display:grid;color:var(--gm-soft);font-size:12px}</style>"
-)
 
 
 class OtherProcess(NamedTuple):
@@ -113,32 +92,32 @@ class GpuUsage:
         values["others"] = [other._asdict() for other in self.others]
         return {name: None if value is UNKNOWN else value for name, value in values.items()}
 
-    def _texts(self, wall: float) -> tuple[str, ...]:
+    def _texts(self, wall: float) -> tuple[str, str]:
         """Return what it took as text, long and short."""
-        short = busy = peak = ""
+        busy = share = peak = others = ""
         memory = "memory not known"
         if self.busy is not UNKNOWN and self.idle is not UNKNOWN:
-            short = busy = f"{self.busy:.0f} % busy"
+            busy = f"{self.busy:.0f} % busy"
             if self.others and self.busy_own is not UNKNOWN:
-                busy += f" ({self.busy_own:.0f} % by this process)"
-            busy += f", idle for {time_text(self.idle)}"
+                share = f" ({self.busy_own:.0f} % by this process)"
+            share += f", idle for {time_text(self.idle)}"
         if self.peak is not UNKNOWN:
             peak = f"peak {'' if self.is_exact else 'about '}{size_text(self.peak)}"
             memory = f"{peak} ({self.peak_by})"
             if self.stayed is not UNKNOWN:
                 what = f"{size_text(abs(self.stayed))} {'stayed' if self.stayed > 0 else 'given back'}"
                 memory += f", {what if self.stayed else 'nothing stayed'}"
+        if self.others:
+            known = dict.fromkeys(f"{one.name} ({one.owner})".replace(" ()", "") for one in self.others)
+            names = [shortened(name, _LONGEST_NAME) for name in known]
+            names[_MOST_NAMED:] = [f"{len(names) - _MOST_NAMED} more"] * (len(names) > _MOST_NAMED)
+            others = f"shared with {listed(names)}"
         energy = _energy_text(self.energy)
-        names = [f"{one.name} ({one.owner})" if one.owner else one.name for one in self.others]
-        names = list(dict.fromkeys(shortened(name, _LONGEST_NAME) for name in names))
-        if len(names) > _MOST_NAMED:
-            names[_MOST_NAMED:] = [f"{len(names) - _MOST_NAMED} more"]
-        others = printable(f"shared with {listed(names)}") if names else ""
         joules = f"{energy} (whole GPU)" if energy else "energy not known"
         why = "too short to tell how busy" if wall < 1 else "how busy is not known"
         # No driver tells of accelerators without a UUID.
-        long = [busy or why, memory, joules, others] if self.uuid else [memory, others]
-        return tuple(", ".join(filter(None, parts)) for parts in (long, [short, peak, energy, others]))
+        long = [f"{busy}{share}" or why, memory, joules, others] if self.uuid else [memory, others]
+        return ", ".join(filter(None, long)), ", ".join(filter(None, [busy, peak, energy, others]))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -212,19 +191,15 @@ class CellUsage:
         return number + " · ".join([time_text(self.wall), *(self._line(gpu, 1) for gpu in self.gpus)])
 
     def __repr__(self) -> str:
-        times = (
-            f"Wall {time_text(self.wall)} · CPU {time_text(self.user + self.system)} "
-            f"(user {time_text(self.user)}, sys {time_text(self.system)})"
-        )
-        if not self.gpus:
-            return f"{times} · {self.problem.partition('. ')[0].removesuffix('.') or 'no GPU was used'}"
+        cpu = f"(user {time_text(self.user)}, sys {time_text(self.system)})"
+        times = f"Wall {time_text(self.wall)} · CPU {time_text(self.user + self.system)} {cpu}"
         lines = [self._line(gpu) for gpu in self.gpus]
+        lines = lines or [self.problem.partition(". ")[0].removesuffix(".") or "no GPU was used"]
         return f"{times} · {lines[0]}" if len(lines) == 1 else "\n".join([times, *lines])
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<p>{html.escape(line)}</p>" for line in repr(self).split("\n"))
-        charts = "".join(self._chart(gpu) for gpu in self.gpus if len(gpu.samples) >= _FEWEST_SAMPLES)
-        return html_block("", f"{_STYLE}{lines}{charts}" if charts else lines)
+        return html_block("", lines + "".join(map(self._chart, self.gpus)))
 
     def _line(self, gpu: GpuUsage, length: int = 0) -> str:
         mark = "SIMULATED " if self.simulated and gpu.gpu else ""
@@ -232,29 +207,30 @@ class CellUsage:
         return f"{name}: {gpu._texts(self.wall)[length] or 'used'}"  # noqa: SLF001
 
     def _chart(self, gpu: GpuUsage) -> str:
-        """Return memory as an area and utilization as a line, over time."""
-        scale = _WIDTH / (max(self.wall, gpu.samples[-1].at) or 1.0)
+        """Return memory as an area and utilization as a line, over time; nothing if little is known."""
+        scale = 360 / max(self.wall, 1e-9, *(one.at for one in gpu.samples))
         memory = [(one.at * scale, one.memory) for one in gpu.samples if one.memory is not UNKNOWN]
         busy = [(one.at * scale, one.utilization) for one in gpu.samples if one.utilization is not UNKNOWN]
-        drawn = keys = ""
-        if most := max((size for _, size in memory), default=0):
-            left, right = memory[0][0], memory[-1][0]
-            path = f"M{left:.1f} {_HEIGHT}L{_points(memory, most)}L{right:.1f} {_HEIGHT}Z"
-            drawn += f"<path class='gm-memory' d='{path}'/>"
-            keys += f"<b>memory, up to {size_text(most)}</b>"
-        if busy:
-            drawn += f"<path class='gm-busy-line' d='M{_points(busy, 100)}'/>"
-            keys += "<b class='gm-is-line'>busy, of 100 %</b>"
+        most = max((size for _, size in memory), default=0)
+        if len(gpu.samples) < _FEWEST_SAMPLES or not (most or busy):
+            return ""
+        ends = [(memory[at][0], 0) for at in (0, -1)] if most else []
+        keys = [f"memory (area), up to {size_text(most)}"] * bool(most) + ["busy (line), of 100 %"] * bool(
+            busy
+        )
         line = html.escape(self._line(gpu))
-        return drawn and (
-            f"<div class='gm-usage'><svg viewBox='0 0 {_WIDTH} {_HEIGHT}' preserveAspectRatio='none' "
-            f"role='img' aria-label='{line}'>{drawn}</svg>"
-            f"<span>{line.partition(': ')[0]}, {time_text(self.wall)}{keys}</span></div>"
+        return (
+            "<svg viewBox='0 0 360 48' style='width:360px;max-width:100%;margin:2px 8px;display:block;"
+            f"border-bottom:1px solid var(--gm-line)' role='img' aria-label='{line}'>"
+            f"<polygon points='{_points([*ends[:1], *memory, *ends[1:]], most)}' fill='var(--gm-blue)' "
+            f"opacity='.4'/><polyline points='{_points(busy, 100)}' fill='none' stroke='var(--gm-amber)'/>"
+            f"</svg><p class='gm-title'>{line.partition(': ')[0]}, {time_text(self.wall)}: "
+            f"{', '.join(keys)}</p>"
         )
 
 
-def _points(points: Iterable[tuple[float, float]], most: float) -> str:
-    return "L".join(f"{x:.1f} {_HEIGHT - 1 - y / most * (_HEIGHT - 3):.1f}" for x, y in points)
+def _points(points: Sequence[tuple[float, float]], most: float) -> str:
+    return " ".join(f"{x:.1f},{47 - y / (most or 1) * 45:.1f}" for x, y in points)
 
 
 def _energy_text(joules: float | Unknown) -> str:
@@ -268,20 +244,14 @@ class History(list[CellUsage]):
     """What cells took, in the order in which they ran. Shows itself as a table, the longest first."""
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame` with a row for each cell and GPU; one for a cell that used none.
-
-        Raises
-        ------
-        ImportError
-            pandas is not installed.
-
-        """
+        """Return a `pandas.DataFrame` with a row for each cell and GPU; one for a cell that used none."""
         try:
             import pandas as pd
         except ModuleNotFoundError:
             raise ImportError(
                 "to_pandas() needs pandas, which is not installed: pip install pandas."
             ) from None
+
         rows = []
         for values in (usage.to_dict() for usage in self):
             gpus = values.pop("gpus")
@@ -290,36 +260,37 @@ class History(list[CellUsage]):
         return pd.DataFrame(rows)
 
     def __repr__(self) -> str:
-        if not self:
-            return "No cell was measured: %gpu_time on measures each that uses a GPU, %%gpu_time this one."
-        return "\n".join([*text_table(_HEADINGS, self._rows(), right=range(6)), self._total()])
+        table = text_table(_HEADINGS, self._rows(), right=range(6)) if self else []
+        return "\n".join([*table, self._total()])
 
     def _repr_html_(self) -> str:
         table = html_table(_HEADINGS, self._rows(), right=range(6)) if self else ""
-        return html_block("", f"{table}<p>{html.escape(self._total() if self else repr(self))}</p>")
+        return html_block("", f"{table}<p>{html.escape(self._total())}</p>")
 
     def _rows(self) -> list[tuple[str, ...]]:
-        return [_row(usage) for usage in sorted(self, key=lambda usage: -usage.wall)[:_MOST_ROWS]]
+        rows: list[tuple[str, ...]] = []
+        for usage in sorted(self, key=lambda usage: -usage.wall)[:_MOST_ROWS]:
+            busy = [gpu.busy for gpu in usage.gpus if gpu.busy is not UNKNOWN]
+            unknown = "?" if usage.gpus else ""
+            row = (
+                "" if usage.cell is None else f"[{usage.cell}]",
+                time_text(usage.wall),
+                time_text(usage.user + usage.system),
+                f"{sum(busy) / len(busy):.0f} %" if busy else unknown,
+                unknown if usage.peak is UNKNOWN else size_text(usage.peak),
+                _energy_text(usage.energy) or unknown,
+                listed(gpu.gpu or gpu.name for gpu in usage.gpus),
+                shortened(usage.code, _LONGEST_CODE) + (" (failed)" if usage.has_failed else ""),
+            )
+            rows.append(row)
+        return rows
 
     def _total(self) -> str:
+        if not self:
+            return "No cell was measured: %gpu_time on measures each that uses a GPU, %%gpu_time this one."
         known = [usage.energy for usage in self if usage.energy is not UNKNOWN]
         joules = f", {_energy_text(sum(known))} of whole GPUs, whoever used them" if known else ""
         more = f"; the {_MOST_ROWS} longest are shown" if len(self) > _MOST_ROWS else ""
         simulated = " These GPUs are SIMULATED." if any(usage.simulated for usage in self) else ""
         total = time_text(sum(usage.wall for usage in self))
         return f"{len(self)} measured, {total} in all{joules}{more}.{simulated}"
-
-
-def _row(usage: CellUsage) -> tuple[str, ...]:
-    busy = [gpu.busy for gpu in usage.gpus if gpu.busy is not UNKNOWN]
-    unknown = "?" if usage.gpus else ""
-    return (
-        "" if usage.cell is None else f"[{usage.cell}]",
-        time_text(usage.wall),
-        time_text(usage.user + usage.system),
-        f"{sum(busy) / len(busy):.0f} %" if busy else unknown,
-        unknown if usage.peak is UNKNOWN else size_text(usage.peak),
-        _energy_text(usage.energy) or unknown,
-        listed(gpu.gpu or gpu.name for gpu in usage.gpus),
-        shortened(usage.code, _LONGEST_CODE) + (" (failed)" if usage.has_failed else ""),
-    )

@@ -9,9 +9,10 @@ import resource
 import sys
 import threading
 import time
-from collections import deque
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Self
+from collections import defaultdict, deque
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
 from gpu_magic.devices.model import Gpu
@@ -31,15 +32,18 @@ from gpu_magic.public import public
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from types import TracebackType
+    from collections.abc import Collection, Mapping
 
-    from gpu_magic.devices.counters import Counters
-    from gpu_magic.frameworks.answers import MemoryPool
+    from gpu_magic.devices.processes import Process
+    from gpu_magic.frameworks.base import MemoryPool
+    from gpu_magic.process.view import Snapshot
 
-__all__ = ["Block", "GpuTime", "Recorder", "gpu_time", "history", "read", "recorder"]
+__all__ = ["Block", "GpuTime", "Reading", "gpu_time", "history", "read", "recorder"]
 
 _MOST_KEPT, _MOST_READINGS, _MOST_OTHERS = 1000, 240, 8
+SECONDS = 1 / 20  # between two readings
+# How long the driver's utilization covers before it is read, at least and at most (`nvmlUtilization_t`).
+PERIOD = (1 / 6, 1.0)
 _MACHINE_SECONDS = 60.0  # the reader keeps names and UUIDs for as long
 _RESTS = 100  # readings: so long the thread waits for the next cell, as to start one takes 0.1 ms
 
@@ -85,92 +89,97 @@ def history() -> History:
 
 
 class GpuTime:
-    """A context manager that measures its block, and keeps what it took.
-
-    Parameters
-    ----------
-    label
-        The name of the block.
-
-    """
+    """A context manager that measures its block, and keeps what it took."""
 
     def __init__(self, label: str = "") -> None:
         self._label = str(label)
-        self._running: list[Block] = []
         self._usage: CellUsage | None = None
 
     @property
     @public
     def usage(self) -> CellUsage:
-        """What the block took, the last time.
-
-        Raises
-        ------
-        MeasurementError
-            It has not ended.
-
-        """
+        """What the block took, the last time; until it has ended, a MeasurementError."""
         if self._usage is None:
             raise MeasurementError("What the block took is known when it has ended: with … as measured.")
         return self._usage
 
     @public
     def __enter__(self) -> Self:
-        self._running.append(recorder().begin(reset=True))
+        self._block = recorder().begin(reset=True)
         return self
 
     @public
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        block = self._running.pop()
-        self._usage = recorder().end(block, self._label, has_failed=kind is not None)
-        recorder().keep(self._usage)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._usage = recorder().end(self._block, self._label, has_failed=kind is not None)
+        recorder().kept.append(self._usage)
 
 
-class _Device(NamedTuple):
-    """What the driver says of a device: its joules so far, percent of it, and bytes and percent of ours."""
-
-    energy: float | Unknown = UNKNOWN
-    utilization: float | Unknown = UNKNOWN
-    memory: int | Unknown = UNKNOWN
-    work: float | Unknown = UNKNOWN
-    others: tuple[OtherProcess, ...] = ()
-
-
-class _Reading(NamedTuple):
-    """What was read at one moment, or at some that are kept as one: devices by UUID, frameworks' pools."""
+@dataclass(slots=True)
+class Reading:
+    """What is known at one moment, by each device's UUID, or its name in frameworks; no entry: unknown."""
 
     at: float
-    devices: Mapping[str, _Device]
-    used: Mapping[str, int]  # bytes of all frameworks' arrays, by `cuda:i`
-    pools: Mapping[str, Mapping[str, MemoryPool]]
-    weight: int = 1
+    energy: dict[str, float] = field(default_factory=dict)  # joules so far
+    busy: dict[str, int] = field(default_factory=dict)  # percent
+    own: dict[str, int] = field(default_factory=dict)  # percent, by this process
+    memory: dict[str, int] = field(default_factory=dict)  # bytes of this process
+    others: dict[str, list[OtherProcess]] = field(default_factory=dict)
+    pools: dict[tuple[str, str], MemoryPool] = field(default_factory=dict)  # by framework, and name
 
-    def merged(self, later: _Reading) -> _Reading:
-        """Return two readings as one: the mean of each rate, and the highest memory."""
-        devices, weights = {}, (self.weight, later.weight)
-        for uuid, two in later.devices.items():
-            one = self.devices.get(uuid, two)
-            devices[uuid] = _Device(
-                two.energy,
-                _mean((one.utilization, two.utilization), weights),
-                max((size for size in (one.memory, two.memory) if size is not UNKNOWN), default=UNKNOWN),
-                _mean((one.work, two.work), weights),
-                tuple(dict.fromkeys(one.others + two.others))[:_MOST_OTHERS],
-            )
-        used = {name: max(size, self.used.get(name, 0)) for name, size in later.used.items()}
-        devices, used = {**self.devices, **devices}, {**self.used, **used}
-        return _Reading(later.at, devices, used, later.pools, sum(weights))
+
+def read(uuids: Collection[str], since: float | None) -> Reading:
+    """Read the driver and the frameworks now; without `since`, the driver's energy and memory alone."""
+    reading, session = Reading(time.perf_counter()), current()
+    for uuid, one in read_counters(session, uuids, since).items():
+        memory, work = ({} if told is UNKNOWN else told for told in (one.memory, one.work))
+        processes = {pid: look_up_process(session, pid) for pid in {**memory, **work}}
+        for known, told in ((reading.energy, one.energy), (reading.busy, one.utilization)):
+            if told is not UNKNOWN:
+                known[uuid] = told  # type: ignore[assignment] # utilization is an int
+        for known, figures in ((reading.memory, one.memory), (reading.own, one.work)):
+            if (total := _own(figures, processes)) is not UNKNOWN:
+                known[uuid] = total
+        # If the driver does not count work, who has memory can be at work. Before a block nobody is asked.
+        others = reading.others[uuid] = []
+        for pid in memory if one.work is UNKNOWN and since is not None else work:
+            who = processes[pid]
+            name, owner = ("" if text is UNKNOWN else str(text) for text in (who.name, who.owner))
+            is_server = GpuProcess(pid, who.name, who.owner, UNKNOWN).is_mps_server
+            if not (who.mine or who is UNKNOWN_PROCESS or is_server):
+                others.append(OtherProcess(pid, name or "a process", owner))
+    for framework in imported():
+        with contextlib.suppress(Exception):  # after an error of CUDA's, each call can raise it again
+            for device, pool in framework.pools().items():
+                name = str(device)
+                reading.pools[framework.name, name] = pool
+                reading.memory[name] = reading.memory.get(name, 0) + pool.used
+    return reading
+
+
+def _own(figures: Mapping[int, int | Unknown] | Unknown, processes: Mapping[int, Process]) -> int | Unknown:
+    """Return the sum of this process's. In a container the numbers are not ours, and any can be."""
+    if figures is UNKNOWN:
+        return UNKNOWN
+    ours = [figure for pid, figure in figures.items() if processes[pid].mine]
+    known = [figure for figure in ours if figure is not UNKNOWN]
+    is_hidden = not ours and any(processes[pid] is UNKNOWN_PROCESS for pid in figures)
+    return UNKNOWN if is_hidden or len(known) < len(ours) else sum(known)
 
 
 class Block:
-    """A block that is measured: what was read of it, and the peaks that frameworks have counted within it."""
+    """A block that is measured: some of its readings, with the first and the last, and what all have said."""
 
-    def __init__(self, machine: _Machine, first: _Reading, reset: set[str]) -> None:
-        self.machine, self.readings, self.reset = machine, [first], reset  # the frameworks that reset peaks
-        self.peaks: dict[tuple[str, str], int] = {}  # by framework, and `cuda:i`
-        self._most = 1  # readings that are kept as one
+    def __init__(self, devices: Mapping[str, GpuUsage], first: Reading) -> None:
+        self.devices, self.readings = devices, [first]
+        self._added, self._stride = 0, 1  # of a long block, one reading of so many is kept
+        self._most = dict(first.memory)
+        self._rates: dict[str, dict[str, tuple[int, int]]] = {"busy": {}, "own": {}}  # their sums and numbers
+        self._worked: set[str] = set()
+        self._others: defaultdict[str, dict[OtherProcess, None]] = defaultdict(dict)
+        # The peaks that frameworks had counted before the block, and those in it that are higher.
+        self._before = {key: pool.peak or 0 for key, pool in first.pools.items()}
+        self._peaks: dict[tuple[str, str], int] = {}
+        self._pools = dict.fromkeys(first.pools)  # all that were seen: at the end one may not answer
         self.started, self.cpu, self.began = time.time(), _cpu_time(), time.perf_counter()
 
     @property
@@ -178,83 +187,113 @@ class Block:
         """When it began, by the clock of now, which can have been set."""
         return time.time() - (time.perf_counter() - self.began)
 
-    def add(self, reading: _Reading) -> None:
-        """Keep a reading. Of a long block some are kept as one."""
-        if len(self.readings) > 1 and self.readings[-1].weight < self._most:
-            self.readings[-1] = self.readings[-1].merged(reading)
+    def add(self, reading: Reading) -> None:
+        """Keep what a reading says; the latest is the last of `readings`."""
+        if self._added % self._stride:
+            self.readings[-1] = reading
         else:
             self.readings.append(reading)
+        self._added += 1
         if len(self.readings) > _MOST_READINGS:
-            pairs = zip(self.readings[1::2], self.readings[2::2], strict=True)
-            self.readings[1:] = [one.merged(later) for one, later in pairs]
-            self._most *= 2
+            del self.readings[1::2]
+            self._stride *= 2
+        self._pools |= dict.fromkeys(reading.pools)
+        for device, size in reading.memory.items():
+            self._most[device] = max(size, self._most.get(device, 0))
+        for uuid, others in reading.others.items():
+            self._others[uuid] |= dict.fromkeys(others)
+        self._worked |= {uuid for uuid, percent in reading.own.items() if percent}
+        if reading.at - self.began >= PERIOD[0]:  # what was read before is also of before the block
+            for kind, sums in self._rates.items():
+                for uuid, percent in getattr(reading, kind).items():
+                    total, count = sums.get(uuid, (0, 0))
+                    sums[uuid] = total + percent, count + 1
 
-    def note_peaks(self, reading: _Reading) -> None:
-        """Keep the frameworks' peaks, at the end or because they are about to be reset."""
-        for framework, pools in reading.pools.items():
-            before = {} if framework in self.reset else self.readings[0].pools.get(framework, {})
-            for name, pool in pools.items():
-                known = before[name].peak if name in before else 0
-                if pool.peak is not None and known is not None and pool.peak > known:
-                    self.peaks[framework, name] = max(pool.peak, self.peaks.get((framework, name), 0))
+    def note_peaks(self, reading: Reading, reset: Collection[str] = ()) -> None:
+        """Keep the peaks that frameworks have counted in the block so far; some are about to reset theirs."""
+        for key, pool in reading.pools.items():
+            if pool.peak is not None and pool.peak > self._before.get(key, 0):
+                self._peaks[key] = max(pool.peak, self._peaks.get(key, 0))
+        self._before = {key: 0 if key[0] in reset else peak for key, peak in self._before.items()}
 
-
-class _Machine(NamedTuple):
-    """The devices that this process sees, in the order of frameworks, as records without figures."""
-
-    devices: tuple[GpuUsage, ...]
-    problem: str
-    driver: str
-    simulated: str
-
-    @property
-    def uuids(self) -> list[str]:
-        return [device.uuid for device in self.devices]
+    def usage(self, device: GpuUsage, wall: float, *, only_touched: bool) -> GpuUsage | None:
+        """Return what the block, which has ended, took of a device; None if it has used nothing of it."""
+        uuid, name, first, last = device.uuid, device.name, self.readings[0], self.readings[-1]
+        # Memory is what frameworks count, or what the driver does if they count none.
+        pools = [key for key in self._pools if key[1] == name]
+        counted = [self._peaks.get(key) for key in pools]
+        peak: int | Unknown = max(self._most.get(name, 0), sum(filter(None, counted)))
+        default: int | Unknown = 0
+        key, by, is_exact = name, listed(pool for pool, _ in pools), None not in counted
+        if not peak:
+            peak, default = self._most.get(uuid, UNKNOWN), UNKNOWN
+            key, by, is_exact = uuid, "driver", False
+        before, after = first.memory.get(key, default), last.memory.get(key, UNKNOWN)
+        stayed = UNKNOWN if before is UNKNOWN or after is UNKNOWN else after - before
+        least = before if only_touched and before is not UNKNOWN else 0
+        has_memory = (peak is not UNKNOWN and peak > least) or stayed not in (0, UNKNOWN)
+        made = [sum(one.pools[p].allocations or 0 for p in pools if p in one.pools) for one in (first, last)]
+        if not (has_memory or uuid in self._worked or made[1] > made[0]):
+            return None
+        busy, own = (
+            sums[uuid][0] / sums[uuid][1] if uuid in sums and wall >= PERIOD[1] else UNKNOWN
+            for sums in self._rates.values()
+        )
+        # A counter that has not moved was not brought up to date; or it was set back.
+        then, now = (one.energy.get(uuid, UNKNOWN) for one in (first, last))
+        energy: float | Unknown = UNKNOWN
+        if then is not UNKNOWN and now is not UNKNOWN and now > then:
+            energy = now - then
+        return replace(
+            device,
+            busy=busy,
+            busy_own=own,
+            idle=UNKNOWN if busy is UNKNOWN else wall * (1 - busy / 100),
+            peak=peak,
+            peak_by="" if peak is UNKNOWN else by,
+            is_exact=is_exact,
+            stayed=stayed,
+            energy=energy,
+            others=tuple(self._others[uuid])[:_MOST_OTHERS],
+            samples=tuple(
+                Sample(
+                    max(0.0, one.at - self.began), one.memory.get(key, default), one.busy.get(uuid, UNKNOWN)
+                )
+                for one in self.readings
+            ),
+        )
 
 
 class Recorder:
-    """Measures blocks, and keeps the latest records.
+    """Measures blocks, and keeps the latest records."""
 
-    Parameters
-    ----------
-    seconds
-        The time between two readings.
-    period
-        The shortest and the longest time that the driver's utilization covers before it is read: a sixth of a
-        second to a second (`nvmlUtilization_t`).
-
-    """
-
-    def __init__(self, seconds: float = 1 / 20, period: tuple[float, float] = (1 / 6, 1.0)) -> None:
+    def __init__(self) -> None:
         self.kept: deque[CellUsage] = deque(maxlen=_MOST_KEPT)
-        self.cells = 0  # that were kept, ever
-        self.pid, self.period = os.getpid(), period
-        self._machine: tuple[object, float, _Machine] | None = None  # what decides it, and when it was read
+        # What decides which devices there are, when they were read, and they as records without figures.
+        self._machine: tuple[object, float, dict[str, GpuUsage], Snapshot] | None = None
         self._lock = threading.Lock()  # guards the blocks that run, and their readings
         # Weak: if an interrupt comes before the caller has its block, nobody ends it.
         self._running: WeakSet[Block] = WeakSet()
-        self._sampler = Sampler(self._tick, seconds, "usage")
+        self._sampler = Sampler(self._tick, SECONDS, "usage")
         self._rests = 0  # how often nothing was to be read
 
     def begin(self, *, reset: bool) -> Block:
         """Begin to measure; `reset` has frameworks reset their peaks, so that the block's peak is exact."""
-        machine = self._find_machine()
-        first = read(machine.uuids, None)
-        if machine.devices and not first.devices:  # an unload has closed the driver's library since
+        devices, _ = self._find_machine()
+        first = read(devices, None)
+        if devices and not first.others:  # an unload has closed the driver's library since
             self._machine = None
-            machine = self._find_machine()
-            first = read(machine.uuids, None)
-        names: set[str] = set()
+            devices, _ = self._find_machine()
+            first = read(devices, None)
+        block = Block(devices, first)
         with self._lock:
             if reset:
-                for block in self._running:
-                    block.note_peaks(first)
+                names = set()
                 for framework in imported():
                     with contextlib.suppress(Exception):  # as in `read`
                         names |= {framework.name} if framework.reset_peaks() else set()
-                for block in self._running:
-                    block.reset |= names
-            block = Block(machine, first, names)
+                for one in (*self._running, block):
+                    one.note_peaks(first, names)
             self._running.add(block)
         self._sampler.start()
         return block
@@ -272,16 +311,19 @@ class Recorder:
         wall, cpu = time.perf_counter() - block.began, _cpu_time()
         with self._lock:
             self._running.discard(block)
-        block.readings.append(read(block.machine.uuids, block.since))
-        block.note_peaks(block.readings[-1])
-        machine = self._find_machine()  # the block can have chosen GPUs
-        versions = {"driver": machine.driver, "Python": platform.python_version()}
-        for name, module in [("gpu_magic", "gpu_magic"), *((one.name, one.module) for one in imported())]:
-            versions[name] = str(getattr(sys.modules.get(module), "__version__", ""))
-        gpus = (
-            _analyze(block, device, wall, self.period, only_touched=only_touched)
-            for device in _measured(block, machine)
-        )
+        last = read(block.devices, block.since)
+        block.add(last)
+        block.note_peaks(last)
+        # The block can have chosen GPUs: they have their names of now.
+        (now, snapshot), before = self._find_machine(), block.devices
+        devices = [one for uuid, one in now.items() if uuid in before]
+        devices += [replace(one, name="") for uuid, one in before.items() if uuid not in now]
+        # Accelerators that no driver here tells of.
+        devices += map(GpuUsage, sorted({name for _, name in last.pools} - {one.name for one in devices}))
+        gpus = (block.usage(device, wall, only_touched=only_touched) for device in devices)
+        versions = {"driver": snapshot.driver_version, "Python": platform.python_version()}
+        for name, module in (("gpu_magic", "gpu_magic"), *((one.name, one.module) for one in imported())):
+            versions[name] = getattr(sys.modules.get(module), "__version__", UNKNOWN)
         return CellUsage(
             cell=cell,
             code=code,
@@ -290,173 +332,56 @@ class Recorder:
             user=cpu[0] - block.cpu[0],
             system=cpu[1] - block.cpu[1],
             gpus=tuple(gpu for gpu in gpus if gpu is not None),
-            problem=machine.problem,
+            problem=snapshot.problem,
             has_failed=has_failed,
-            versions={name: version for name, version in versions.items() if version},
-            simulated=machine.simulated,
+            versions={name: str(version) for name, version in versions.items() if version is not UNKNOWN},
+            simulated=snapshot.simulated,
         )
 
-    def keep(self, usage: CellUsage) -> None:
-        """Keep a record, for `gpu_magic.history()`."""
-        self.kept.append(usage)
-        self.cells += usage.cell is not None
-
-    def _find_machine(self) -> _Machine:
-        """Return the devices, read once while nothing changes that decides which they are."""
+    def _find_machine(self) -> tuple[dict[str, GpuUsage], Snapshot]:
+        """Return the devices that this process sees, read once while nothing changes that decides it."""
         key = current(), variables_now(), driver().is_initialized(), os.environ.get("GPU_MAGIC_SIMULATE")
         now = time.monotonic()
         if self._machine is None or self._machine[0] != key or now - self._machine[1] > _MACHINE_SECONDS:
-            self._machine = key, now, _read_machine()
-        return self._machine[2]
+            snapshot = take_snapshot(current(), probe())
+            # Nothing runs on a GPU that is split but on its instances.
+            found = {
+                str(one.uuid): GpuUsage(
+                    "", one.label, "" if one.name is UNKNOWN else str(one.name), str(one.uuid)
+                )
+                for one in snapshot.devices
+                if not (isinstance(one, Gpu) and one.is_split)
+            }
+            if (names := snapshot.kernel.names) is not UNKNOWN:
+                found = {
+                    uuid: replace(found[uuid], name=name) for uuid, name in names.items() if uuid in found
+                }
+            self._machine = key, now, found, snapshot
+        return self._machine[2:]
 
     def _tick(self) -> bool:
-        """Read the machine for the blocks that run; return whether there are any."""
+        """Read the machine for the blocks that run; return whether to go on."""
         with self._lock:
             running = list(self._running)
         self._rests = 0 if running else self._rests + 1
-        if not running or os.getpid() != self.pid:  # a forked child has a recorder of its own
-            return self._rests < _RESTS and os.getpid() == self.pid
-        uuids = {uuid for block in running for uuid in block.machine.uuids}
-        with contextlib.suppress(GpuMagicError):  # the simulated machine's description was changed
-            reading = read(uuids, min(block.since for block in running))
-            with self._lock:
-                for block in running:
-                    if block in self._running:
+        if running:
+            with contextlib.suppress(GpuMagicError):  # the simulated machine's description was changed
+                uuids = {uuid for block in running for uuid in block.devices}
+                reading = read(uuids, min(block.since for block in running))
+                with self._lock:
+                    for block in self._running.intersection(running):
                         block.add(reading)
-        return True
-
-
-_recorder: Recorder | None = None
+        return self._rests < _RESTS
 
 
 def recorder() -> Recorder:
-    """Return this process's recorder; the first call makes it, and the first one in a forked process."""
-    global _recorder  # noqa: PLW0603
-    if _recorder is None or _recorder.pid != os.getpid():
-        _recorder = Recorder()
-    return _recorder
+    """Return this process's recorder; a forked process has its own."""
+    return _recorder_of(os.getpid())
 
 
-def _read_machine() -> _Machine:
-    snapshot = take_snapshot(current(), probe())
-    names = snapshot.kernel.names
-    found = {}
-    for device in snapshot.devices:
-        if not (isinstance(device, Gpu) and device.is_split):  # nothing runs on it but on its instances
-            uuid, model = str(device.uuid), "" if device.name is UNKNOWN else str(device.name)
-            found[uuid] = GpuUsage("" if names is UNKNOWN else names.get(uuid, ""), device.label, model, uuid)
-    seen = found if names is UNKNOWN else [uuid for uuid in names if uuid in found]
-    version = "" if snapshot.driver_version is UNKNOWN else str(snapshot.driver_version)
-    return _Machine(tuple(found[uuid] for uuid in seen), snapshot.problem, version, snapshot.simulated)
-
-
-def read(uuids: Collection[str], since: float | None) -> _Reading:
-    """Read the driver and the frameworks now; without `since`, the driver's energy and memory alone."""
-    counters = read_counters(current(), uuids, since) if uuids else {}
-    pools: dict[str, dict[str, MemoryPool]] = {}
-    used: dict[str, int] = {}
-    for framework in imported():
-        with contextlib.suppress(Exception):  # after an error of CUDA's, each call can raise it again
-            found = {str(device): pool for device, pool in framework.pools().items()}
-            pools[framework.name] = found
-            used |= {name: used.get(name, 0) + pool.used for name, pool in found.items()}
-    devices = {uuid: _read_device(one, has_begun=since is not None) for uuid, one in counters.items()}
-    return _Reading(time.perf_counter(), devices, used, pools)
-
-
-def _read_device(counters: Counters, *, has_begun: bool) -> _Device:
-    memory = {} if counters.memory is UNKNOWN else counters.memory
-    work = {} if counters.work is UNKNOWN else counters.work
-    processes = {pid: look_up_process(current(), pid) for pid in {**memory, **work}}
-
-    def own(figures: Mapping[int, int | Unknown] | Unknown) -> int | Unknown:
-        """Return the sum of this process's. In a container numbers are not ours, and any can be."""
-        if figures is UNKNOWN:
-            return UNKNOWN
-        ours = [size for pid, size in figures.items() if processes[pid].mine]
-        known = [size for size in ours if size is not UNKNOWN]
-        has_strangers = not ours and any(processes[pid] is UNKNOWN_PROCESS for pid in figures)
-        return UNKNOWN if has_strangers or len(known) < len(ours) else sum(known)
-
-    others = []
-    # If the driver does not count work, who has memory can be at work. Before a block nobody is asked.
-    for pid in processes if counters.work is UNKNOWN and has_begun else work:
-        one = processes[pid]
-        is_server = GpuProcess(pid, one.name, one.owner, UNKNOWN).is_mps_server
-        if not one.mine and one is not UNKNOWN_PROCESS and not is_server:
-            name = "a process" if one.name is UNKNOWN else str(one.name)
-            others.append(OtherProcess(pid, name, "" if one.owner is UNKNOWN else str(one.owner)))
-    energy, utilization = counters.energy, counters.utilization
-    return _Device(energy, utilization, own(counters.memory), own(counters.work), tuple(others))
-
-
-def _measured(block: Block, machine: _Machine) -> Iterator[GpuUsage]:
-    """Yield the devices that were measured, by their names of now, and frameworks' other devices."""
-    before, now = block.machine, machine.uuids
-    yield from (device for device in machine.devices if device.uuid in before.uuids)
-    yield from (replace(device, name="") for device in before.devices if device.uuid not in now)
-    # Accelerators that no driver here tells of.
-    named = {device.name for device in (*machine.devices, *before.devices)}
-    yield from (GpuUsage(name) for name in sorted(block.readings[-1].used.keys() - named))
-
-
-def _analyze(
-    block: Block, device: GpuUsage, wall: float, period: tuple[float, float], *, only_touched: bool
-) -> GpuUsage | None:
-    """Return what a block that has ended took of a device; None if it has used nothing of it."""
-    readings, name = block.readings, device.name
-    times = [reading.at - block.began for reading in readings]
-    told = [one.devices.get(device.uuid, _Device()) for one in readings]
-    # Memory is what frameworks count, or what the driver does if they count none.
-    frameworks = list(dict.fromkeys(key for one in readings for key in one.pools if name in one.pools[key]))
-    used = [reading.used.get(name, 0) for reading in readings]
-    counted = [block.peaks.get((framework, name)) for framework in frameworks]
-    memory: Sequence[int | Unknown] = used
-    peak: int | Unknown = max(*used, sum(filter(None, counted)))
-    source, is_exact = listed(frameworks), None not in counted
-    if not peak:
-        memory, is_exact = [one.memory for one in told], False
-        peak = max((size for size in memory if size is not UNKNOWN), default=UNKNOWN)
-        source = "" if peak is UNKNOWN else "driver"
-    before, after = memory[0], memory[-1]
-    stayed = UNKNOWN if before is UNKNOWN or after is UNKNOWN else after - before
-    least = before if only_touched and before is not UNKNOWN else 0
-    made = [
-        sum(pools[name].allocations or 0 for pools in reading.pools.values() if name in pools)
-        for reading in (readings[0], readings[-1])
-    ]
-    has_worked = any(one.work is not UNKNOWN and one.work for one in told)
-    has_memory = (peak is not UNKNOWN and peak > least) or stayed not in (0, UNKNOWN)
-    if not (has_memory or has_worked or made[1] > made[0]):
-        return None
-    weights = [one.weight if at >= period[0] else 0 for one, at in zip(readings, times, strict=True)]
-    is_long = wall >= period[1]
-    busy = _mean([one.utilization for one in told], weights) if is_long else UNKNOWN
-    # A counter that has not moved was not brought up to date; or it was set back.
-    first, last = told[0].energy, told[-1].energy
-    has_moved = first is not UNKNOWN and last is not UNKNOWN and last > first
-    return replace(
-        device,
-        busy=busy,
-        busy_own=_mean([one.work for one in told], weights) if is_long else UNKNOWN,
-        idle=UNKNOWN if busy is UNKNOWN else wall * (1 - busy / 100),
-        peak=peak,
-        peak_by=source,
-        is_exact=is_exact,
-        stayed=stayed,
-        energy=last - first if has_moved else UNKNOWN,  # type: ignore[operator] # both are known
-        others=tuple(dict.fromkeys(other for one in told for other in one.others))[:_MOST_OTHERS],
-        samples=tuple(
-            Sample(max(0.0, at), size, one.utilization)
-            for at, size, one in zip(times, memory, told, strict=True)
-        ),
-    )
-
-
-def _mean(figures: Sequence[float | Unknown], weights: Sequence[int]) -> float | Unknown:
-    known = [(one, weight) for one, weight in zip(figures, weights, strict=True) if one is not UNKNOWN]
-    total = sum(weight for _, weight in known)
-    return sum(one * weight for one, weight in known) / total if total else UNKNOWN
+@lru_cache(maxsize=1)
+def _recorder_of(_pid: int) -> Recorder:
+    return Recorder()
 
 
 def _cpu_time() -> tuple[float, float]:

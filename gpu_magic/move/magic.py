@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.display import ProgressBar
 
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.expansion import text_named
 from gpu_magic.move.move import move_variables
-from gpu_magic.move.names import Names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from types import SimpleNamespace
 
     from IPython.core.interactiveshell import InteractiveShell
 
 __all__ = ["MoveMagics"]
-
-_DELAY = 1.0  # seconds before a bar is shown
-_INTERVAL = 0.1  # seconds between two updates
 
 
 class MoveMagics:
@@ -63,38 +55,13 @@ class MoveMagics:
         self._move(read("%to_cpu", line, partial(text_named, self.shell)), device="cpu", magic="%to_cpu")
 
     def _move(self, options: SimpleNamespace, **more: Any) -> None:
-        report = self._try(options, more)
+        space, hidden = self.shell.user_ns, self.shell.user_ns_hidden
+        more |= {"all_of_them": options.all, "dry_run": options.dry_run}
+        report: list[str] | str
+        try:
+            report = move_variables(space, hidden, options.request, **more)
+        except GpuMagicError as error:
+            report = str(error)
         if isinstance(report, str):  # raised here, as the last error keeps its frames and what is in them
             raise UsageError(report)
         print(*report, sep="\n")
-
-    def _try(self, options: SimpleNamespace, more: dict[str, Any]) -> list[str] | str:
-        """Move variables; return what was done, or why nothing was."""
-        names = Names(self.shell.user_ns, self.shell.user_ns_hidden)
-        more |= {"all_of_them": options.all, "dry_run": options.dry_run, "progress": _progress}
-        try:
-            return move_variables(names, options.request, **more)
-        except GpuMagicError as error:
-            return str(error)
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar after a second, in a notebook and as text in a terminal."""
-    bars: list[Any] = []
-    next_time = time.monotonic() + _DELAY
-
-    def update(done: int) -> None:
-        nonlocal next_time
-        now = time.monotonic()
-        if now < next_time or not total:
-            return
-        next_time = now + _INTERVAL
-        if not bars:
-            bars.append(ProgressBar(100))
-            bars[0].display()
-        bars[0].progress = 100 * done // total
-
-    yield update
-    if bars:
-        bars[0].progress = 100

@@ -5,35 +5,33 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import device_of
 from gpu_magic.interrupts import deferred_interrupts
-from gpu_magic.move.graph import Graph, framework_of
-from gpu_magic.move.plan import Plan, Planned, UnusableDeviceError, read_destination, transfer_of
+from gpu_magic.move.names import Place, read_places
+from gpu_magic.move.plan import Plan, UnusableDeviceError
 from gpu_magic.objects.memory import holdings_of, unfinished_text
 from gpu_magic.objects.walk import Budget, collection_paused
-from gpu_magic.process.physical import LazySnapshot
+from gpu_magic.process.namespace import variables_of
+from gpu_magic.process.physical import LazySnapshot, innermost, locate
 from gpu_magic.public import public
 from gpu_magic.selection.normalize import can_name_device, normalize_device
-from gpu_magic.selection.target import CPU
-from gpu_magic.text import listed, size_text, with_article
+from gpu_magic.selection.target import LogicalDevice, parse_targets
+from gpu_magic.text import counted, listed, size_text, text_table, with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
-    from contextlib import AbstractContextManager
+    from collections.abc import Container, Hashable, Iterable, Mapping, MutableMapping
 
-    from gpu_magic.frameworks.answers import Holding
-    from gpu_magic.move.names import Names
-    from gpu_magic.selection.target import LogicalDevice
+    from gpu_magic.frameworks.base import Holding
 
 __all__ = ["carry_out", "leftover_lines", "move_variables", "to_cpu", "to_gpu"]
 
 # What the errors of the frameworks say when memory is exhausted.
 _OUT_OF_MEMORY = ("out of memory", "outofmemory", "resource_exhausted")
 _SHOWN = 0.1  # seconds: of a shorter move no time is shown
-_Made = TypeVar("_Made")
 
 
 @public
@@ -78,18 +76,9 @@ def to_gpu(
             f"to_gpu moves one thing, followed by the device, not {with_article(type(device).__name__)}: "
             "to_gpu((model, optimizer), 1) moves several."
         )
-    machine = LazySnapshot()
-
-    def make(destination: LogicalDevice) -> Plan:
-        plan = Plan(destination, numpy, machine)
-        plan.add("", thing)
-        plan.check()
-        if or_cpu:
-            plan.check_converted()
-        return plan
-
     text = None if device is None else normalize_device(device, device_of)
-    return carry_out(_planned(text, machine, make, or_cpu=or_cpu))[0]
+    plan, _ = _planned(text, {"": Place(thing, id)}, numpy, or_cpu=or_cpu)
+    return carry_out(plan)[0]
 
 
 @public
@@ -99,196 +88,151 @@ def to_cpu(thing: Any, *, numpy: str | None = None) -> Any:
 
 
 def _planned(
-    text: str | None, machine: LazySnapshot, make: Callable[[LogicalDevice], _Made], *, or_cpu: bool
-) -> _Made:
-    """Return what is planned for the device that a text names; with `or_cpu` else for the CPU."""
+    text: str | None,
+    places: Mapping[str, Place],
+    numpy: str | None,
+    *,
+    or_cpu: bool = False,
+    is_dry: bool = False,
+    skips: bool = False,
+) -> tuple[Plan, list[str]]:
+    """Return a plan for some variables, and with `skips` a line for each that can't be moved."""
+    machine = LazySnapshot()
     try:
-        return make(read_destination(text, machine))
+        plan = Plan(_destination(text, machine), numpy, machine, is_dry=is_dry)
+        skipped: list[str] = []
+        unusable: UnusableDeviceError | None = None
+        for name, place in places.items():
+            if skips:
+                trial = Plan(plan.requested, numpy, machine, is_dry=is_dry)
+                try:
+                    if not trial.add(name, place.value).has_arrays:
+                        plan.unmoved_objects += trial.unmoved_objects
+                        continue
+                except PlacementError as error:
+                    skipped.append(f"{name} stays: {str(error).removeprefix(f'{name}: ')}")
+                    if isinstance(error, UnusableDeviceError):
+                        unusable = unusable or error
+                    continue
+            plan.add(name, place.value)
+        if unusable is not None and not plan.variables:
+            raise unusable
+        plan.check()
     except UnusableDeviceError as error:
         if not or_cpu:
             raise
         print(f"Moving to the CPU: {error}")  # noqa: T201 - what `or_cpu` promises
-    return make(CPU)
+    else:
+        return plan, skipped
+    return _planned("cpu", places, numpy, is_dry=is_dry, skips=skips)
 
 
-def carry_out(
-    plan: Plan, names: Names | None = None, report: Callable[[int], object] = lambda _: None
-) -> list[Any]:
-    """Move the variables of a plan; return them as they are now.
+def _destination(text: str | None, machine: LazySnapshot) -> LogicalDevice:
+    """Return the device that a text names; without one the GPU of the `on_gpu` block around, or `cuda:0`."""
+    if text is None:
+        around = innermost()
+        return around if around is not None and around.kind == "gpu" else LogicalDevice("gpu", 0)
+    first, *others = parse_targets(text)
+    if others:
+        raise PlacementError(f"Variables go to one device, and {text} names {len(others) + 1}.")
+    try:
+        return locate(first, machine)
+    except PlacementError as error:
+        raise UnusableDeviceError(str(error)) from None
 
-    Parameters
-    ----------
-    plan
-        What to move, and where to.
-    names
-        The names whose variables get the new values.
-    report
-        Called with the number of bytes that are copied, after each piece.
 
-    Raises
-    ------
-    PlacementError
-        It failed, out of memory for example. Everything is as it was, and what was allocated is freed.
+def carry_out(plan: Plan, stores: Mapping[str, Place] | None = None) -> list[Any]:
+    """Move the variables of a plan, and return them as they are now; if that fails, all is as it was.
 
+    Interrupts are held back; between two copies, and at the end, one undoes the move and is raised.
     """
-    return _Execution(plan, names, report).run()
-
-
-class _Execution:
-    """One execution of a plan. Parameters as those of `carry_out`."""
-
-    def __init__(self, plan: Plan, names: Names | None, report: Callable[[int], object]) -> None:
-        self._plan, self._names, self._report = plan, names, report
-        self._copied = 0  # bytes
-        self._undo: list[Callable[[], None]] = []
-
-    def run(self) -> list[Any]:
-        failure: BaseException | None = None
-        interrupts: list[int] = []
-        is_settled = False
-        try:
-            with collection_paused():
-                failure = self._attempt(self._prepare)
-                # An interrupt ends the work, and it is undone; a later one is raised when that is finished.
-                with deferred_interrupts() as interrupts:
-                    if failure is None:
-                        failure = self._attempt(lambda: self._commit(interrupts))
-                    if failure is not None:
-                        self._give_up()
-                    is_settled = True
-        except KeyboardInterrupt:  # between two steps
-            failure = KeyboardInterrupt()
-        if not is_settled:
-            with deferred_interrupts():
-                self._give_up()
-        if interrupts:
-            failure = KeyboardInterrupt()
+    with collection_paused(), deferred_interrupts() as interrupts:
+        failure = _attempt(plan, stores or {}, interrupts)
         if failure is not None:
-            raise failure
-        return [self._plan.graph.now(value) for value in self._plan.values.values()]
+            frameworks = list(plan.transfers)
+            while plan.undo:
+                try:  # the others are undone all the same
+                    plan.undo.pop()()
+                except KeyboardInterrupt:  # of an object's own
+                    interrupts.append(2)
+                except Exception:  # noqa: BLE001, S110
+                    pass
+            plan.discard()
+            gc.collect()
+            for framework in frameworks:
+                with contextlib.suppress(Exception):  # after an error of CUDA's, each call can raise it again
+                    framework.empty_cache()
+    if interrupts:
+        raise KeyboardInterrupt
+    if failure is not None:  # raised here, without the frames that hold the copies
+        raise PlacementError(failure)
+    return [plan.now(variable.value) for variable in plan.variables]
 
-    def _attempt(self, step: Callable[[], None]) -> BaseException | None:
-        """Take a step; return an error to raise, without the frames of its own, which hold the copies."""
-        try:
-            step()
-        except KeyboardInterrupt:
-            return KeyboardInterrupt()
-        except PlacementError as error:
-            return PlacementError(f"{error} Nothing was changed.")
-        except Exception as error:  # noqa: BLE001 - each framework has its own for being out of memory
-            device, message = self._plan.device, " ".join(f"{type(error).__name__}: {error}".split())
-            if not any(words in message.lower() for words in _OUT_OF_MEMORY):
-                return PlacementError(f"Moving to {device} failed, and all is as it was: {message[:300]}")
-            copied = f"{size_text(self._copied)} of {size_text(self._plan.nbytes)}"
-            return PlacementError(
-                f"{device} ran out of memory after {copied}. "
-                "All is as it was. Move fewer, or see what %gpu_free gives back."
+
+def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> str | None:  # noqa: C901
+    """Copy, and put the copies in place; return why that failed, or None."""
+    copied = 0
+    try:
+        if (free := plan.free) is not None and plan.nbytes > free:
+            return (
+                f"{size_text(plan.nbytes)} do not fit on {plan.device_text}, where {size_text(free)} are "
+                "free. Move fewer, or see what %gpu_free gives back. Nothing was changed."
             )
-        return None
-
-    def _prepare(self) -> None:
-        """Make all the copies. Nothing is changed."""
-        self._plan.check_resources()
-        for transfer in self._plan.transfers.values():
+        for transfer in plan.transfers.values():
             for nbytes in transfer.copy():
-                self._copied += nbytes
-                self._report(self._copied)
-
-    def _commit(self, interrupts: list[int]) -> None:
-        """Put the copies in place, and prepare to undo each step before it is taken."""
-        graph, transfers = self._plan.graph, self._plan.transfers
-        for transfer in transfers.values():
-            transfer.commit()
-        for components, new in graph.rebuild(self._replacement):
-            if components.put is not None:
-                old, put = components.children, components.put
-                self._undo.append(lambda old=old, new=new, put=put: put(new, old))  # type: ignore[misc]
-                put(old, new)
-        if self._names is not None:
-            self._undo.append(self._names.undo)
-            self._names.put({name: graph.now(value) for name, value in self._plan.values.items()})
-        if "torch" in transfers:
-            from gpu_magic.move.pytorch import told  # torch is there
-
-            device = framework_of("torch").own_device(self._plan.requested)
-            for undo in told(graph.composites(), device):
-                self._undo.append(undo)
-        if interrupts:
-            raise KeyboardInterrupt
-
-    def _replacement(self, array: Any) -> Any:
-        for transfer in self._plan.transfers.values():
-            if (new := transfer.replacement(array)) is not array:
-                return new
-        return array
-
-    def _give_up(self) -> None:
-        """Undo every step, whatever one of them raises; free what was allocated, also by the frameworks."""
-        transfers = self._plan.transfers
-        steps = [transfer.undo for transfer in transfers.values()] + self._undo
-        frameworks = list(map(framework_of, transfers))
-        while steps:
-            with contextlib.suppress(Exception):
-                steps.pop()()
-        self._undo.clear()
-        self._plan.discard()
-        gc.collect()
-        for framework in frameworks:
-            with contextlib.suppress(Exception):  # after an error of CUDA's, each call can raise it again
-                framework.empty_cache()
+                copied += nbytes
+                if interrupts:
+                    return "Interrupted."
+        plan.put()
+        for variable in plan.variables:
+            place, new = stores.get(variable.name), plan.now(variable.value)
+            if place is not None and new is not variable.value:
+                plan.undo.append(partial(place.store, variable.value))
+                place.store(new)
+    except KeyboardInterrupt:  # of an object's own
+        interrupts.append(2)
+    except PlacementError as error:
+        return f"{error} Nothing was changed."
+    except Exception as error:  # noqa: BLE001 - each framework has its own for being out of memory
+        device, message = plan.device, " ".join(f"{type(error).__name__}: {error}".split())
+        if not any(words in message.lower() for words in _OUT_OF_MEMORY):
+            return f"Moving to {device} failed, and all is as it was: {message[:300]}"
+        return (
+            f"{device} ran out of memory after {size_text(copied)} of {size_text(plan.nbytes)}. "
+            "All is as it was. Move fewer, or see what %gpu_free gives back."
+        )
+    return "Interrupted." if interrupts else None
 
 
 def _report(plan: Plan, free: int | None, seconds: float | None) -> list[str]:
-    """Return a table of what has moved, or in a dry run would move, and what became of it.
-
-    `free` is for a dry run, in bytes; `seconds` are not.
-    """
-    rows = [_cells(variable, str(plan.device)) for variable in plan.variables]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    table = [
-        f"{name:{widths[0]}}  {what:{widths[1]}}  {size:>{widths[2]}}  {way}".rstrip()
-        for name, what, size, way in rows
-    ]
-    return [*table, _outcome(plan, free, seconds)]
-
-
-def _outcome(plan: Plan, free: int | None, seconds: float | None) -> str:
+    """Return a table of what has moved, and what became of it; in a dry run, `seconds` are None."""
+    rows = []
+    for one in plan.variables:
+        what, size = one.type_text, ""
+        way = f"shared with {one.shared_with}" if one.shared_with else "nothing to move"
+        way = f"on {plan.device} already" if one.has_arrays else way
+        if one.arrays:
+            what, size = f"{what}: {counted(one.arrays, 'array')}", size_text(one.nbytes)
+            way = f"{', '.join(sorted(one.origins))} → {plan.device}"
+        if one.numpy and plan.device.kind == "gpu":
+            count = len(one.numpy)
+            stays = "a NumPy array stays" if count == 1 else f"{count} NumPy arrays stay"
+            way += f"; {stays} (--numpy torch makes tensors of them)"
+        rows.append((one.name, what, size, way))
+    table = text_table([""] * 4, rows, right={2})
     size, device = size_text(plan.nbytes), plan.device_text
-    if not plan.has_load:
-        return f"All of it is on {device} already."
-    if name := plan.converted_in_place:
-        if seconds is None:
-            return f"NumPy's arrays would become {name}'s, in the memory that they have. Nothing was changed."
-        return f"NumPy's arrays have become {name}'s, in the memory that they had: nothing was copied."
-    if seconds is None:
-        verb = "would move to" if free is None or plan.nbytes <= free else "do not fit on"
-        left = "an unknown amount is" if free is None else f"{size_text(free)} are"
-        return f"{size} {verb} {device}, where {left} free. Nothing was changed."
-    return f"{size} moved to {device}{f' in {seconds:.1f} s' if seconds >= _SHOWN else ''}."
-
-
-def _cells(variable: Planned, device: str) -> tuple[str, str, str, str]:
-    """Return a row of the table: the name, what it is, its size, and from where to where."""
-    count, numpy = variable.load.arrays, ""
-    if variable.numpy_arrays and not device.startswith("cpu"):
-        is_one = variable.numpy_arrays == 1
-        stays = "a NumPy array stays" if is_one else f"{variable.numpy_arrays} NumPy arrays stay"
-        numpy = f"; {stays} (--numpy torch makes tensors of them)"
-    if count:
-        what = f"{variable.type_text}: {count} array{'s' if count > 1 else ''}"
-        way = f"{', '.join(variable.load.origins)} → {device}{numpy}"
-        return variable.name, what, size_text(variable.load.nbytes), way
-    way = f"shared with {variable.shared_with}" if variable.shared_with else "nothing to move"
-    return (
-        variable.name,
-        variable.type_text,
-        "",
-        (f"on {device} already" if variable.has_arrays else way) + numpy,
-    )
+    if not any(variable.arrays for variable in plan.variables):
+        return [*table, f"All of it is on {device} already."]
+    if seconds is not None:
+        return [*table, f"{size} moved to {device}{f' in {seconds:.1f} s' if seconds >= _SHOWN else ''}."]
+    verb = "would move to" if free is None or plan.nbytes <= free else "do not fit on"
+    left = "an unknown amount is" if free is None else f"{size_text(free)} are"
+    return [*table, f"{size} {verb} {device}, where {left} free. Nothing was changed."]
 
 
 def move_variables(
-    names: Names,
+    namespace: MutableMapping[str, Any],
+    hidden: Container[str],
     text: str,
     *,
     all_of_them: bool = False,
@@ -297,115 +241,66 @@ def move_variables(
     dry_run: bool = False,
     or_cpu: bool = False,
     magic: str = "%to_gpu",
-    progress: Callable[[int], AbstractContextManager[Callable[[int], object]]] = lambda _: (
-        contextlib.nullcontext(id)
-    ),
 ) -> list[str]:
-    """Move variables of a namespace, and return what is said of it: what `%to_gpu` does.
-
-    Parameters
-    ----------
-    names
-        The variables, of which `text` names some, or `all_of_them` means every one that can be moved.
-    device
-        As after `--device`; None: see `read_destination`.
-    numpy, or_cpu
-        As for `to_gpu`.
-    dry_run
-        Report what would move, and change nothing.
-    magic
-        What was typed, as an error shows it.
-    progress
-        Shows how many of some bytes are copied, in a block.
-
-    Raises
-    ------
-    PlacementError
-        They can't be moved, do not fit, or a copy failed. Everything is as it was.
-
-    """
+    """Move variables of a namespace, and return what `%to_gpu` prints. Options as in its help."""
     if all_of_them and text:
         raise PlacementError(f"--all is every variable, and {text} is also named: use one of the two.")
     if not all_of_them and not text:
         raise PlacementError(f"Which variables? {magic} model batch names them, --all is every one.")
-    machine = LazySnapshot()
-
-    def make(destination: LogicalDevice) -> tuple[Plan, list[str]]:
-        plan, skipped = Plan(destination, numpy, machine), []
-        if text:
-            for name, value in names.read(text).items():
-                plan.add(name, value)
-        else:
-            for name, value in names.read_all().items():
-                if reason := plan.add_if_possible(name, value):
-                    skipped.append(f"{name} stays: {reason.removeprefix(f'{name}: ')}")
-        plan.check()
-        if or_cpu and not dry_run:
-            plan.check_converted()
-        return plan, skipped
-
-    plan, skipped = _planned(device, machine, make, or_cpu=or_cpu)
-    lines = [*skipped, *plan.unmoved()]
+    if all_of_them:
+        found = variables_of(namespace, hidden)
+        places = {name: Place(value, partial(namespace.__setitem__, name)) for name, value in found.items()}
+    else:
+        places = read_places(text, namespace, hidden)
+    plan, lines = _planned(device, places, numpy, or_cpu=or_cpu, is_dry=dry_run, skips=all_of_them)
+    lines += plan.unmoved()
     if dry_run:
-        return [*_report(plan, plan.free if plan.has_load else None, None), *lines]
-    begin = time.monotonic()
-    with progress(plan.nbytes) as report:
-        carry_out(plan, names, report)
+        return [*_report(plan, plan.free if plan.nbytes else None, None), *lines]
+    before, begin = plan.memory(), time.monotonic()
+    carry_out(plan, places)
     seconds = time.monotonic() - begin
-    lines += leftover_lines(plan, names.variables_and_outputs(), moves_all=all_of_them)
-    return [*_report(plan, None, seconds), *lines]
+    outputs = {f"Out[{number}]": value for number, value in namespace.get("_oh", {}).items()}
+    others = (variables_of(namespace, hidden) | outputs).items()
+    return [
+        *_report(plan, None, seconds),
+        *lines,
+        *leftover_lines(plan, before, others, moves_all=all_of_them),
+    ]
 
 
 def leftover_lines(
     plan: Plan,
+    before: set[Hashable],
     variables: Iterable[tuple[str, object]],
     budget: Budget | None = None,
     *,
     moves_all: bool = False,
 ) -> list[str]:
-    """Say which variables hold the old memory after a move, or have only a part of what they share moved.
-
-    An optimizer whose model was moved has its state where the model was; a model whose parameters were moved,
-    its buffers.
-    """
-    budget = budget or Budget()
-    before = plan.memory_before()
-    names: list[str] = []
+    """Say which variables hold the old memory after a move, or have only a part of what they share moved."""
+    budget, named = budget or Budget(), {variable.name for variable in plan.variables}
     held: dict[Hashable, Holding] = {}
-    split: list[str] = []
+    names, lines = [], []
     for name, value in variables:
         with budget.variable(name):
-            if name not in plan.values and (nbytes := _elsewhere(plan, value, budget)):
-                size = size_text(nbytes)
-                split.append(f"{name} has some of what has moved, and {size} elsewhere: move {name} as well.")
+            if name not in named:
+                with contextlib.suppress(Exception):  # it can't be moved, and nobody has asked for it
+                    other = Plan(plan.requested, budget=budget)
+                    nbytes = other.add("", value).nbytes
+                    if nbytes and other.kept() & plan.kept():
+                        lines.append(
+                            f"{name} has some of what has moved, and {size_text(nbytes)} elsewhere: "
+                            f"move {name} as well."
+                        )
             found = holdings_of([value], budget) if before else {}
         if old := {key: holding for key, holding in found.items() if key in before}:
             names.append(name)
             held |= old
-    lines = [unfinished_text(budget.unfinished)] if budget.unfinished else []
-    if not names:
-        return split + lines
-    devices = listed(sorted({str(one.device) for one in held.values()}))
-    copy = f"with the old copy ({size_text(sum(one.nbytes for one in held.values()))} on {devices})"
-    text = f"Not named, and not tied to what has moved: {', '.join(names)}, {copy}. "
-    text += "Names that belong together move together in one line."
-    if moves_all:
-        text = f"Not moved: {', '.join(names)}, {copy}. Datasets and outputs stay where they are."
-    return [text, *split, *lines]
-
-
-def _elsewhere(plan: Plan, value: object, budget: Budget) -> int:
-    """Return how many bytes a value has elsewhere, if it shares what was moved in place; else 0."""
-    try:
-        graph = Graph(plan.requested, budget=budget)
-        found = graph.add(value)
-        if found.unmovable or not graph.unchanged_arrays() & plan.graph.unchanged_arrays():
-            return 0
-        with collection_paused():
-            loads = [
-                transfer_of(framework_of(module), plan.requested).add(arrays)
-                for module, arrays in found.arrays.items()
-            ]
-    except Exception:  # noqa: BLE001 - it can't be moved, for whatever reason, and nobody has asked for it
-        return 0
-    return sum(load.nbytes for load in loads)
+    if names:
+        devices = listed(sorted({str(one.device) for one in held.values()}))
+        copy = f"with the old copy ({size_text(sum(one.nbytes for one in held.values()))} on {devices})"
+        text = f"Not named, and not tied to what has moved: {', '.join(names)}, {copy}. "
+        text += "Names that belong together move together in one line."
+        if moves_all:
+            text = f"Not moved: {', '.join(names)}, {copy}. Datasets and outputs stay where they are."
+        lines.insert(0, text)
+    return [*lines, unfinished_text(budget.unfinished)] if budget.unfinished else lines

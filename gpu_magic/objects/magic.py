@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 import gpu_magic
-from gpu_magic.errors import GpuMagicError, causes
-from gpu_magic.fit.failed_step import fit_line
+from gpu_magic.errors import GpuMagicError
+from gpu_magic.fit.users_code import fit_line
 from gpu_magic.magics.arguments import read
 from gpu_magic.magics.expansion import text_named
-from gpu_magic.objects.free import Outputs, shortage_lines
-from gpu_magic.objects.memory import where
+from gpu_magic.objects.memory import shortage_lines, where_lines
 from gpu_magic.text import code_words, printable
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 __all__ = ["ObjectsMagics", "explain_failure"]
-
-# Words of the errors of all frameworks for it.
-_WORDS = ("memory", "oom", "exhausted", "alloc_failed")
 
 
 class ObjectsMagics:
@@ -39,12 +35,11 @@ class ObjectsMagics:
         %where x model     these; models, optimizers and containers are looked into
         %where batch["x"]  an expression; spaces divide, but for those in brackets
 
-        What shares memory (views, tied weights) is counted once.
+        What shares memory (views, tied weights) is counted once in a row.
         """
         options = read("%where", line, partial(text_named, self.shell))
-        words = code_words(options.request, commas=True)
         try:
-            print(where(words))
+            print("\n".join(where_lines(self.shell, code_words(options.request, commas=True))))
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
 
@@ -67,17 +62,8 @@ class ObjectsMagics:
 
 def explain_failure(shell: InteractiveShell, error: BaseException) -> None:
     """Print below an out-of-memory error what holds the memory, what gives some back, how to predict it."""
-    if not any(map(_may_be_shortage, causes(error))):
-        return
     with contextlib.suppress(GpuMagicError):  # a simulation that is described wrongly: %gpus says so
-        if lines := shortage_lines(error, Outputs(shell)):
+        if lines := shortage_lines(error, shell):
             if fit := fit_line(error, shell.user_global_ns):
                 lines.append(f"To predict the memory of this step: {printable(fit)}")
             print("\n".join(lines))
-
-
-def _may_be_shortage(error: BaseException) -> bool:
-    text = type(error).__name__
-    with contextlib.suppress(Exception):  # whose text can't be written
-        text += f" {str(error)[:2000]}"
-    return any(word in text.lower() for word in _WORDS)

@@ -1,38 +1,48 @@
-"""Which memory objects hold, and on which devices: `devices_of` and `%where`."""
+"""Which memory objects hold, and where; what gives some back; and what holds it when it runs out."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import re
 import sys
-from collections.abc import Mapping
-from contextlib import nullcontext
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_magic.frameworks.answers import Holding
+from gpu_magic.devices.process_names import ProcessNames
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.errors import causes
+from gpu_magic.frameworks import imported
+from gpu_magic.frameworks.base import Holding
 from gpu_magic.objects.walk import Budget, Walker, collection_paused
 from gpu_magic.process.namespace import evaluated, variables_of
-from gpu_magic.process.physical import LazySnapshot, labels
+from gpu_magic.process.physical import LazySnapshot, described, labels, physical, used_by_us
+from gpu_magic.process.tasks import tasks
 from gpu_magic.public import public
 from gpu_magic.selection.target import CPU, LogicalDevice
-from gpu_magic.text import listed, size_text
+from gpu_magic.text import listed, printable, size_text, text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from gpu_magic.frameworks.base import Framework, MemoryPool
 
 __all__ = [
     "Devices",
-    "Where",
+    "Freed",
     "devices_of",
-    "gpu_bytes",
+    "gpu_free",
     "holdings_of",
     "is_same_device",
     "memory_by_device",
-    "named_sizes",
-    "shell_here",
+    "shortage_lines",
     "unfinished_text",
-    "where",
+    "where_lines",
 ]
 
-_MOST_NAMES = 10
+_MOST = 8  # names that are shown
+_TRACEBACK = "the last error's traceback"
+_OUTPUT = re.compile(r"_{1,3}|_\d+")
 
 
 def holdings_of(values: Iterable[object], budget: Budget | None = None) -> dict[Hashable, Holding]:
@@ -73,17 +83,6 @@ def memory_by_device(
     return found
 
 
-def gpu_bytes(holdings: Mapping[Hashable, Holding], device: LogicalDevice | None = None) -> int:
-    """Return how many bytes of some memory are on GPUs, or on one GPU."""
-    return sum(
-        one.nbytes
-        for one in holdings.values()
-        if isinstance(one.device, LogicalDevice)
-        and one.device.kind == "gpu"
-        and (device is None or is_same_device(one.device, device))
-    )
-
-
 def is_same_device(device: LogicalDevice | str, other: LogicalDevice) -> bool:
     """Return whether a device is another one, which need not say what type of GPU it is."""
     if not isinstance(device, LogicalDevice) or (device.kind, device.index) != (other.kind, other.index):
@@ -91,56 +90,20 @@ def is_same_device(device: LogicalDevice | str, other: LogicalDevice) -> bool:
     return device.type == other.type or not device.type or not other.type
 
 
-class Devices(Mapping[str, int]):
-    """Bytes by device: `{"cuda:0": 4000, "cpu": 400}`. Shows itself with the physical GPUs.
+class Devices(dict[str, int]):
+    """Bytes by device: `{"cuda:0": 4000, "cpu": 400}`. Shows itself with the physical GPUs."""
 
-    Parameters
-    ----------
-    memory
-        The bytes and the number of arrays on each device.
-    labels
-        What to show for each device: `cuda:0 = GPU 1 (NVIDIA A100 80GB)`.
-
-    """
-
-    def __init__(
-        self, memory: Mapping[LogicalDevice | str, tuple[int, int]], labels: Mapping[str, str]
-    ) -> None:
-        self._memory = dict(sorted((str(device), here) for device, here in memory.items()))
-        self._labels = labels
-
-    def __getitem__(self, name: str) -> int:
-        return self._memory[name][0]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._memory)
-
-    def __len__(self) -> int:
-        return len(self._memory)
-
-    def __repr__(self) -> str:
-        lines = (
-            f"{self._labels[name]}: {size_text(nbytes)}{f' in {arrays} arrays' if arrays > 1 else ''}"
-            for name, (nbytes, arrays) in self._memory.items()
-        )
-        return "\n".join(lines) or "No arrays."
-
-
-class Where(NamedTuple):
-    """Which memory variables hold, by their names. Shows itself as text."""
-
-    found: Mapping[str, Devices]
-    unfinished: Sequence[str] = ()  # those that hold more than was looked at
-
-    def __repr__(self) -> str:
-        width = max(map(len, self.found), default=0)
-        lines = [
-            f"{name if index == 0 else '':{width}}  {line}"
-            for name, devices in self.found.items()
-            for index, line in enumerate(str(devices).split("\n") if devices else ["no arrays"])
+    def __init__(self, memory: Mapping[LogicalDevice | str, tuple[int, int]], machine: LazySnapshot) -> None:
+        found = sorted((str(device), here) for device, here in memory.items())
+        super().__init__((name, nbytes) for name, (nbytes, _) in found)
+        shown = labels(memory, machine)
+        self._lines = [
+            f"{shown[name]}: {size_text(nbytes)}{f' in {arrays} arrays' if arrays > 1 else ''}"
+            for name, (nbytes, arrays) in found
         ]
-        lines = lines or ["No variable here holds arrays of a framework that is imported."]
-        return "\n".join([*lines, unfinished_text(self.unfinished)] if self.unfinished else lines)
+
+    def __repr__(self) -> str:
+        return "\n".join(self._lines) or "No arrays."
 
 
 @public
@@ -156,59 +119,254 @@ def devices_of(*things: Any) -> Devices:
     Returns
     -------
     Devices
-        A mapping from a device's name (`"cuda:0"`, `"cpu"`) to bytes, which shows itself with the physical
-        GPUs.
+        A dictionary from a device's name (`"cuda:0"`, `"cpu"`) to bytes, which shows itself with the
+        physical GPUs.
 
     """
-    return _devices_by_name({"": things})[""]
+    return Devices(memory_by_device(things), LazySnapshot())
 
 
-def where(names: Sequence[str]) -> Where:
-    """Return where variables of this process's IPython shell live.
+def where_lines(shell: Any, names: Sequence[str]) -> list[str]:
+    """Say where variables of an IPython shell live; without names, all that hold arrays.
 
-    Parameters
-    ----------
-    names
-        Their names, or other expressions; without any, all variables that hold arrays.
-
-    Raises
-    ------
-    PlacementError
-        There is no such variable.
-
+    A name can be any expression; PlacementError if there is no such variable.
     """
-    shell = shell_here()
+    machine, budget = LazySnapshot(), Budget()
+    variables = variables_of(shell.user_ns, shell.user_ns_hidden)
     if names:
-        return Where(_devices_by_name({name: evaluated(shell, name) for name in names}))
-    budget = Budget()
-    found = _devices_by_name(variables_of(shell.user_ns, shell.user_ns_hidden), budget)
-    return Where({name: devices for name, devices in found.items() if devices}, budget.unfinished)
-
-
-def _devices_by_name(variables: Mapping[str, object], budget: Budget | None = None) -> dict[str, Devices]:
-    """Return `devices_of` for each of several variables; the machine is read once for all of them."""
-    machine, memory = LazySnapshot(), {}
+        variables = {name: evaluated(shell, name) for name in names}
+    rows: list[tuple[str, str]] = []
     for name, value in variables.items():
-        with budget.variable(name) if budget is not None else nullcontext():
-            memory[name] = memory_by_device([value], budget)
-    return {name: Devices(here, labels(here, machine)) for name, here in memory.items()}
-
-
-def shell_here() -> Any:
-    """Return this process's IPython shell; None where there is none."""
-    ipython = sys.modules.get("IPython.core.getipython")
-    return ipython.get_ipython() if ipython is not None else None
+        with budget.variable(name):
+            devices = Devices(memory_by_device([value], None if names else budget), machine)
+        if names or devices:
+            text = str(devices) if devices else "no arrays"
+            rows += zip_longest([name], text.split("\n"), fillvalue="")
+    rows = rows or [("No variable here holds arrays of a framework that is imported.", "")]
+    lines = text_table(("", ""), rows)
+    return [*lines, unfinished_text(budget.unfinished)] if budget.unfinished else lines
 
 
 def unfinished_text(names: Sequence[str]) -> str:
     """Say which variables hold more than was looked at."""
-    more = [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
-    return f"Not looked at in full, as that would take too long: {listed([*names[:_MOST_NAMES], *more])}."
+    return f"Not looked at in full, as that would take too long: {listed(_first(names))}."
 
 
-def named_sizes(sizes: Mapping[str, int], most: int = _MOST_NAMES) -> list[str]:
-    """Return `model (1.2 GiB)` for each, the largest first; the last one is for all beyond `most`."""
+# Memory that is given back
+
+
+def _first(texts: Sequence[str]) -> list[str]:
+    """Leave out what is more than anybody reads."""
+    more = [f"{len(texts) - _MOST} more"] if len(texts) > _MOST else []
+    return [*texts[:_MOST], *more]
+
+
+def _named(sizes: Mapping[str, int]) -> list[str]:
+    """Return `model (1.2 GiB)` for each, the largest first."""
     names = sorted(sizes, key=lambda name: -sizes[name])
-    rest = names[most:]
-    more = [f"{len(rest)} more ({size_text(sum(sizes[name] for name in rest))})"] if rest else []
-    return [*(f"{name} ({size_text(sizes[name])})" for name in names[:most]), *more]
+    return _first([f"{name} ({size_text(sizes[name])})" for name in names])
+
+
+class Freed(NamedTuple):
+    """What was in use on each GPU, before and after, and what holds the rest. Shows itself as text.
+
+    Parameters
+    ----------
+    before, after
+        Bytes of this process on each GPU, by its name here (`"cuda:0"`): the driver's figure, else the
+        frameworks' own.
+    dropped
+        Bytes of each output (`"Out[3]"`) and of the traceback; with `dry_run` they would be dropped.
+    held
+        Bytes of each variable that holds memory on GPUs.
+    unnamed
+        Bytes that the frameworks count on GPUs and no variable leads to.
+    text
+        All that, with the physical GPUs, and what a framework does not give back.
+
+    """
+
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+    dropped: Mapping[str, int]
+    held: Mapping[str, int]
+    unnamed: int
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@public
+def gpu_free(*, dry_run: bool = False) -> Freed:
+    """Give memory back: what only IPython's history keeps, garbage, and what frameworks keep unused.
+
+    In IPython, the last error's traceback and the outputs that hold GPU memory are dropped. Then garbage is
+    collected, and the cache of each framework that is imported is emptied.
+
+    Parameters
+    ----------
+    dry_run
+        Find out what would be dropped, and drop nothing.
+
+    Returns
+    -------
+    Freed
+        What each GPU had in use before and after, what was dropped, and which variables hold the rest. It
+        shows itself as text.
+
+    """
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    before = after = _in_use(LazySnapshot())
+    held, dropped, total, unfinished = _held(shell)
+    unnamed, drops = 0, listed(_named(dropped))
+    if dry_run:
+        lines = [f"Would drop {drops}." if drops else "No output and no traceback holds GPU memory."]
+    else:
+        lines = [f"Dropped {drops}."] if drops else []
+        for name in dropped:
+            _drop(shell, name)
+        gc.collect()
+        notes = list(map(_empty_cache, imported()))
+        machine = LazySnapshot()  # the figures have changed
+        after = _in_use(machine)
+        for device, size in before.items():
+            if size or after.get(device):
+                sizes = f"{size_text(size)} → {size_text(after.get(device, 0))}"
+                lines.append(f"{described(device, machine)}: {sizes} in use")
+        lines += filter(None, notes) if any(before.values()) else ["No framework has memory on a GPU here."]
+        if shell is not None:
+            unnamed = max(0, sum(pool.used for _, pool in _pools()) - total)
+    if held:
+        lines.append(f"Still held by {listed(_named(held))}.")
+    if unnamed:
+        why = "no variable was seen to hold: the graph of a loss, for example, or another library"
+        lines.append(f"{size_text(unnamed)} more that {why}.")
+    lines += [unfinished_text(unfinished)] if unfinished else []
+    was, now = ({str(device): here.get(device, 0) for device in before} for here in (before, after))
+    return Freed(was, now, dropped, held, unnamed, "\n".join(lines))
+
+
+def _empty_cache(framework: Framework) -> str:
+    """Return what a framework does not give back, or why it can't: a sentence."""
+    try:
+        return framework.empty_cache()
+    except Exception as error:  # noqa: BLE001 - after an error of CUDA's, each call can raise it again
+        return printable(f"{framework.name} can't empty its cache: {error}".partition("\n")[0])
+
+
+def _held(
+    shell: Any, device: LogicalDevice | None = None
+) -> tuple[dict[str, int], dict[str, int], int, list[str]]:
+    """Return what holds memory in a shell, in bytes on GPUs, or on one GPU.
+
+    These are: variables by name, private ones (`_x`) as well; outputs, for what no variable holds; all
+    variables together, as they can share memory; and the names of those that hold more than was looked at.
+    Outputs are `Out[3]`, the last error, and what tasks that have ended keep. The values themselves must not
+    be kept while memory is freed.
+    """
+    if shell is None:
+        return {}, {}, 0, []
+    names, budget, ours = shell.user_ns, Budget(), dict["Hashable", int]()
+    outputs: dict[str, object] = {_TRACEBACK: getattr(sys, "last_value", None)}
+    outputs |= {f"Out[{number}]": value for number, value in names.get("_oh", {}).items()}
+    outputs |= {name: value for task in tasks for name, value in task.kept().items()}
+
+    def sizes(values: Mapping[str, object]) -> dict[str, int]:
+        known, found = set(ours), dict[str, int]()
+        for name, value in values.items():
+            with budget.variable(name):
+                here = {key: one for key, one in holdings_of([value], budget).items() if key not in known}
+            for key, one in here.items():
+                is_gpu = isinstance(one.device, LogicalDevice) and one.device.kind == "gpu"
+                if is_gpu and (device is None or is_same_device(one.device, device)):
+                    ours[key] = one.nbytes
+                    found[name] = found.get(name, 0) + one.nbytes
+        return found
+
+    variables = sizes({name: value for name, value in names.items() if name not in shell.user_ns_hidden})
+    total = sum(ours.values())
+    return variables, sizes(outputs), total, budget.unfinished
+
+
+def _drop(shell: Any, name: str) -> None:
+    """Delete an output, the last error or what a task keeps, everywhere Python and IPython keep it."""
+    last = shell.last_execution_result
+    for task in tasks:
+        if name in task.kept():
+            task.forget()
+            return
+    if name == _TRACEBACK:  # `last_exc` is of Python 3.12; %debug and %tb have none any more
+        for attribute in ("last_type", "last_value", "last_traceback", "last_exc"):
+            vars(sys).pop(attribute, None)
+        if last is not None:
+            last.error_in_exec = last.error_before_exec = None
+        shell.InteractiveTB.tb = shell.InteractiveTB.pdb = None
+        return
+    value = shell.user_ns["_oh"].pop(int(name[4:-1]))
+    # The second has values as well: that of _4.
+    for names in (shell.user_ns, shell.user_ns_hidden, vars(shell.displayhook)):
+        for key in [key for key, other in names.items() if other is value and _OUTPUT.fullmatch(key)]:
+            if key[-1] == "_":
+                names[key] = ""
+            else:
+                del names[key]
+    if last is not None and last.result is value:
+        last.result = None
+
+
+def _pools() -> list[tuple[LogicalDevice, MemoryPool]]:
+    """Return the memory of all frameworks; two can have some on the same GPU."""
+    return [pool for framework in imported() for pool in framework.pools().items()]
+
+
+def _in_use(machine: LazySnapshot) -> dict[LogicalDevice, int]:
+    """Return how many bytes this process has of each GPU: the driver's figure, else the frameworks' own."""
+    found: dict[LogicalDevice, int] = {}
+    for device, pool in _pools():
+        found[device] = found.get(device, 0) + pool.reserved
+    for device in found:
+        if (used := used_by_us(device, machine)) is not UNKNOWN:
+            found[device] = used
+    return found
+
+
+def shortage_lines(error: BaseException, shell: Any) -> list[str]:
+    """Return what holds the memory of a GPU that had none left, as lines; none for any other error."""
+    found = None
+    for cause in causes(error):
+        for framework in imported():
+            with contextlib.suppress(Exception):  # of an error whose text can't be written
+                found = found or framework.out_of_memory(cause)
+    if found is None:
+        return []
+    machine, pools, device = LazySnapshot(), _pools(), found.device
+    if device is None and len(places := {place for place, _ in pools}) == 1:
+        (device,) = places
+    elif device is None and (names := machine.snapshot.kernel.names) is not UNKNOWN and len(names) == 1:
+        device = LogicalDevice("gpu", 0)
+    gpu = physical(device, machine) if device is not None else None
+    facts = [f"{size_text(found.wanted)} more were asked for"] if found.wanted else []
+    if gpu and gpu.status.memory_free is not UNKNOWN and gpu.memory_total is not UNKNOWN:
+        facts.append(f"{size_text(gpu.status.memory_free)} of {size_text(gpu.memory_total)} are free now")
+    where = f" on {described(device, machine)}" if device is not None else ""
+
+    held, dropped, total, _ = _held(shell, device)
+    ours, back = _named(held), _named(dropped)
+    here = [pool for place, pool in pools if device is not None and is_same_device(place, device)]
+    unnamed = sum(pool.used for pool in here) - total
+    if here and unnamed > 0:
+        ours.append(f"no variable leads to {size_text(unnamed)}")
+    if cached := sum(pool.reserved - pool.used for pool in here):
+        back.append(f"{size_text(cached)} that is kept unused")
+    processes = () if gpu is None or gpu.status.processes is UNKNOWN else gpu.status.processes
+    others = sorted(
+        (one for one in processes if not one.mine),
+        key=lambda one: 0 if one.memory is UNKNOWN else -one.memory,
+    )
+    lines = _first(list(map(ProcessNames(others).line, others)))
+    gives = f"would give back {listed(back)}." if back else "would give nothing back."
+    rows = [("this kernel", listed(ours)), ("others", "; ".join(lines)), ("%gpu_free", gives)]
+    head = f"Out of memory{where}{': ' if facts else ''}{', '.join(facts)}."
+    return [head, *(f"  {name:<11}  {printable(text)}" for name, text in rows if text)]

@@ -1,30 +1,30 @@
-"""What objects of Python and of the user hold, and how new parts are put into them."""
+"""What objects of Python, of the user and of PyTorch hold, and how new parts are put into them."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import sys
-import sysconfig
 from collections import OrderedDict, UserDict, UserList, deque
 from dataclasses import is_dataclass
 from functools import partial
-from pathlib import Path
 from types import MemberDescriptorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from gpu_magic.frameworks.answers import Components
+from gpu_magic.frameworks.base import Components
+from gpu_magic.process.namespace import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["PLAIN", "attributes_of", "class_of", "items_of", "parts_of_error", "put", "stored_attributes"]
+    from gpu_magic.selection.target import LogicalDevice
+
+__all__ = ["PLAIN", "class_of", "parts_of", "parts_of_error", "parts_of_torch", "stored_attributes"]
 
 # Types whose objects hold nothing, and which most objects are of.
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
-# Where installed packages are.
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_MAIN = ("__main__", "__mp_main__")  # modules of notebooks, and of scripts' processes
 
 
 class _Class(NamedTuple):
@@ -34,119 +34,86 @@ class _Class(NamedTuple):
     is_frozen: bool  # its objects refuse to be changed
     slots: dict[str, Any]
 
-    @property
-    def can_change(self) -> bool:
-        return self.is_users and not self.is_frozen
-
 
 _classes: WeakKeyDictionary[type, _Class] = WeakKeyDictionary()  # a cell that is run again makes new classes
 
 
 def class_of(cls: type) -> _Class:
     """Return what is known about a class."""
-    known = _classes.get(cls)
-    if known is None:
-        slots = {
-            name: value
-            for base in reversed(cls.__mro__)
-            for name, value in vars(base).items()
-            if type(value) is MemberDescriptorType
-        }
-        of_attrs = getattr(cls.__setattr__, "__name__", "") == "_frozen_setattrs"
-        is_frozen = of_attrs or bool(getattr(getattr(cls, "__dataclass_params__", None), "frozen", False))
-        known = _classes[cls] = _Class(_is_users(cls), is_frozen or issubclass(cls, tuple), slots)
+    if (known := _classes.get(cls)) is not None:
+        return known
+    members = [item for base in reversed(cls.__mro__) for item in vars(base).items()]
+    slots = {name: value for name, value in members if type(value) is MemberDescriptorType}
+    package = cls.__module__.partition(".")[0]
+    path = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    # Without a path it is the notebook, or something that is compiled into Python.
+    is_users = not is_installed(path) and package != "gpu_magic" if path else package in _MAIN
+    of_attrs = getattr(cls.__setattr__, "__name__", "") == "_frozen_setattrs"
+    of_dataclass = getattr(getattr(cls, "__dataclass_params__", None), "frozen", False)
+    is_frozen = of_attrs or bool(of_dataclass) or issubclass(cls, tuple)
+    known = _classes[cls] = _Class(is_users, is_frozen, slots)
     return known
 
 
-def _is_users(cls: type) -> bool:
-    module = sys.modules.get(cls.__module__)
-    if cls.__module__ == "builtins" or module is None:
-        return False
-    path = getattr(module, "__file__", None)
-    if path is None:  # the notebook, or something that is compiled into Python
-        return cls.__module__ in ("__main__", "__mp_main__")
-    is_installed = {"site-packages", "dist-packages"} & set(Path(path).parts) or path.startswith(_LIBRARIES)
-    return not is_installed and cls.__module__.partition(".")[0] != "gpu_magic"
-
-
-def put(
-    places: Iterable[tuple[Callable[[Any, Any], object], Iterable[Any]]],
-    old: Sequence[Any],
-    new: Sequence[Any],
+def _put(
+    store: Callable[[Any, Any], object], keys: Iterable[Any], old: Sequence[Any], new: Sequence[Any]
 ) -> None:
-    """Store the parts that are new: each place is a function that stores, and the keys that it stores at."""
-    keys = ((store, key) for store, keys in places for key in keys)
-    for (store, key), before, value in zip(keys, old, new, strict=True):
+    """Store the parts that are new, each at its key."""
+    for key, before, value in zip(keys, old, new, strict=False):
         if value is not before:
             store(key, value)
 
 
-def items_of(obj: Any, cls: Any) -> Components | None:
-    """Return what a container holds, with its own attributes; None for an object that is not one.
+def parts_of(obj: Any) -> Components | None:
+    """Return what a container, a dataclass or an object of the user's class holds; None for any other.
 
     Only types are looked at, and only methods of Python's own classes are called: an object can claim to be
     of another class, and can raise whatever it is asked.
     """
-    if issubclass(cls, dict):
-        return _dict(obj, cls)
-    for base in (list, deque):
+    cls: Any = type(obj)
+    for base in (OrderedDict, dict, list, deque):
         if issubclass(cls, base):
-            items = [*base.__iter__(obj)]
-            return _container(obj, cls, base, items, (partial(base.__setitem__, obj), range(len(items))))
+            return _container(obj, base)
     if issubclass(cls, tuple):
-        return Components(tuple(tuple.__iter__(obj)), partial(_new_tuple, obj, cls), in_place=False)
+        items = [*tuple.__iter__(obj), *getattr(obj, "__dict__", {}).values()]
+        return Components(items, partial(_new_tuple, obj), in_place=False)
     if issubclass(cls, set):
-        return Components([*set.__iter__(obj)], partial(_put_set, obj))
+        return Components([*set.__iter__(obj)], lambda _, new: set.__init__(obj, new))
     if issubclass(cls, frozenset):
         return Components([*frozenset.__iter__(obj)], lambda _, new: cls(new), in_place=False)
-    if issubclass(cls, UserDict | UserList):
-        return stored_attributes(obj, cls)
-    return _other_items(obj, cls)
-
-
-def _other_items(obj: Any, cls: Any) -> Components | None:
-    if issubclass(cls, type({}.values())):
-        return Components([*obj])
     if issubclass(cls, partial):
-        inner = [obj.func, *obj.args, *obj.keywords.values()]
-        return Components(inner, partial(_new_partial, obj, list(obj.keywords)), in_place=False)
+        inner = [obj.func, obj.args, obj.keywords]
+        return Components(inner, lambda _, new: obj.__setstate__((*new, vars(obj))))
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and issubclass(cls, numpy.ndarray) and obj.dtype == object:
-        items = list(obj.flat)
-        return Components(items, partial(put, [(obj.flat.__setitem__, range(len(items)))]))
+        return Components(list(obj.flat), partial(_put, obj.flat.__setitem__, range(obj.size)))
+    is_known = is_dataclass(cls) or hasattr(cls, "__attrs_attrs__")
+    if is_known or issubclass(cls, SimpleNamespace | UserDict | UserList) or class_of(cls).is_users:
+        return stored_attributes(obj)
     return None
 
 
-def attributes_of(obj: Any, cls: Any) -> Components | None:
-    """Return the attributes of a dataclass, or of an object of the user's own class; None for any other."""
-    is_known = is_dataclass(cls) or hasattr(cls, "__attrs_attrs__") or issubclass(cls, SimpleNamespace)
-    return stored_attributes(obj, cls) if is_known or class_of(cls).is_users else None
-
-
-def stored_attributes(obj: Any, cls: Any) -> Components:
+def stored_attributes(obj: Any) -> Components:
     """Return the attributes that an object stores. What a property computes is left out."""
-    known, values = class_of(cls), {}
-    attributes = getattr(obj, "__dict__", {})
+    known, held = class_of(type(obj)), dict(getattr(obj, "__dict__", {}))
     for name, slot in known.slots.items():
         with contextlib.suppress(AttributeError):  # it is empty
-            values[name] = slot.__get__(obj)
-    names = [list(attributes), list(values)]
-    children = [*attributes.values(), *values.values()]
-    return Components(children, partial(_put_attributes, obj, known, names), in_place=not known.is_frozen)
+            held[name] = slot.__get__(obj)
+    names = list(held)
 
+    def put(old: Sequence[Any], new: Sequence[Any]) -> Any:
+        made = copy.copy(obj) if known.is_frozen else obj
 
-def _put_attributes(
-    obj: Any, known: _Class, names: list[list[str]], old: Sequence[Any], new: Sequence[Any]
-) -> Any:
-    if known.is_frozen:
-        obj = copy.copy(obj)
-    # Written directly: a __setattr__ of the class could do more.
-    stores = (
-        getattr(obj, "__dict__", {}).__setitem__,
-        lambda name, value: known.slots[name].__set__(obj, value),
-    )
-    put(zip(stores, names, strict=True), old, new)
-    return obj
+        def store(name: str, value: Any) -> None:  # directly: a __setattr__ of the class could do more
+            if name in known.slots:
+                known.slots[name].__set__(made, value)
+            else:
+                made.__dict__[name] = value
+
+        _put(store, names, old, new)
+        return made
+
+    return Components(list(held.values()), put, in_place=not known.is_frozen)
 
 
 def parts_of_error(error: BaseException) -> Components:
@@ -165,62 +132,74 @@ def parts_of_error(error: BaseException) -> Components:
     return Components(found)
 
 
-def _container(
-    obj: Any,
-    cls: type,
-    base: type,
-    items: list[Any],
-    place: tuple[Callable[[Any, Any], object], Iterable[Any]],
-) -> Components:
-    """Return a container's items, and the attributes of one whose class is a subclass."""
-    attributes = getattr(obj, "__dict__", {}) if cls is not base else {}
-    more = (attributes.__setitem__, list(attributes))
-    return Components([*items, *attributes.values()], partial(put, [place, more]))
+def _container(obj: Any, base: Any) -> Components:
+    """Return a container's items, keys that can hold arrays, and the attributes of a subclass."""
+    is_dict = issubclass(base, dict)
+    keys = [*dict.keys(obj)] if is_dict else [*range(base.__len__(obj))]
+    items = [*dict.values(obj)] if is_dict else [*base.__iter__(obj)]
+    objects = [at for at, key in enumerate(keys) if not issubclass(type(key), PLAIN)] if is_dict else []
+    store = partial(base.__setitem__, obj)
 
-
-def _dict(obj: Any, cls: type) -> Components:
-    base: Any = OrderedDict if issubclass(cls, OrderedDict) else dict  # that keeps an order of its own
-    keys = list(dict.keys(obj))
-    found = _container(obj, cls, dict, list(dict.values(obj)), (partial(base.__setitem__, obj), keys))
-    objects = [key for key in keys if type(key) is not str and not issubclass(type(key), PLAIN)]
-    if not objects:
-        return found
-    count = len(found.children)
-
-    def put_all(old: Sequence[Any], new: Sequence[Any]) -> None:
-        if found.put is not None:
-            found.put(old[:count], new[:count])
-        new_keys = {id(key): value for key, value in zip(old[count:], new[count:], strict=True)}
-        if any(key is not new_keys.get(id(key), key) for key in keys):
-            keys[:] = [new_keys.get(id(key), key) for key in keys]  # an undo puts the old keys for these
+    def put(old: Sequence[Any], new: Sequence[Any]) -> None:
+        _put(store, keys, old, new)
+        _put(keys.__setitem__, objects, old[len(keys) :], new[len(keys) :])
+        if objects and any(key is not before for key, before in zip(keys, dict.keys(obj), strict=True)):
+            pairs = [*zip(keys, dict.values(obj), strict=True)]
             base.clear(obj)  # all is written again, so that the order stays
-            for key, value in zip(keys, new, strict=False):
-                base.__setitem__(obj, key, value)
+            for key, value in pairs:
+                store(key, value)
 
-    return Components([*found.children, *objects], put_all)
-
-
-def _put_set(obj: Any, old: Sequence[Any], new: Sequence[Any]) -> None:
-    for before, value in zip(old, new, strict=True):
-        if value is not before:
-            set.discard(obj, before)
-            set.add(obj, value)
+    attributes = getattr(obj, "__dict__", None)
+    return Components([*items, *(keys[at] for at in objects), *([attributes] if attributes else [])], put)
 
 
-def _new_tuple(obj: Any, cls: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
-    del old
-    if hasattr(cls, "n_sequence_fields"):  # what torch.max and os.stat return
-        return cls(new)
-    made: Any = tuple.__new__(cls, new)
+def _new_tuple(obj: Any, _: Sequence[Any], new: Sequence[Any]) -> Any:
+    cls, size = type(obj), tuple.__len__(obj)  # the attributes of a subclass stand behind its items
+    # The first is what torch.max and os.stat return.
+    made = cls(new) if hasattr(cls, "n_sequence_fields") else tuple.__new__(cls, new[:size])
     if attributes := getattr(obj, "__dict__", None):
-        vars(made).update(attributes)
+        vars(made).update(zip(attributes, new[size:], strict=True))
     return made
 
 
-def _new_partial(obj: Any, names: Sequence[str], old: Sequence[Any], new: Sequence[Any]) -> Any:
-    del old
-    function, *rest = new
-    count = len(rest) - len(names)
-    made = type(obj)(function, *rest[:count], **dict(zip(names, rest[count:], strict=True)))
-    vars(made).update(vars(obj))
-    return made
+# PyTorch, if it is imported
+
+
+def parts_of_torch(obj: Any, to: LogicalDevice | None, stays: set[int]) -> Components | None:
+    """Return what an object of PyTorch holds; None for any other object.
+
+    For a move, the ids of what has to stay on the CPU are added to `stays`.
+    """
+    torch: Any = sys.modules["torch"]
+    kind, data = type(obj), torch.utils.data
+    if issubclass(kind, torch.Tensor):
+        return None if obj.layout == torch.strided or obj.requires_grad else _sparse(torch, obj)
+    if issubclass(kind, torch.nn.utils.rnn.PackedSequence):
+        inner = [obj.data, obj.sorted_indices, obj.unsorted_indices]  # the batch sizes are read by the CPU
+        return Components(inner, lambda _, new: kind(new[0], obj.batch_sizes, *new[1:]), in_place=False)
+    if issubclass(kind, torch.optim.Optimizer) and to is not None and to.kind != "cpu":
+        # As `Optimizer.load_state_dict` does (PyTorch 2.13): where neither capturable nor fused is set, Adam
+        # and the like refuse a step count that is not on the CPU; nor do learning rates move.
+        for group in obj.param_groups:
+            if not (group.get("capturable") or group.get("fused")):
+                states = [obj.state[one] for one in group["params"] if one in obj.state]
+                stays.update(id(state.get("step")) for state in states if isinstance(state, dict))
+                stays.update(id(value) for name, value in group.items() if name != "params")
+    modules, of_distributions = torch.nn.Module | torch.optim.Optimizer, torch.distributions
+    if issubclass(kind, modules | of_distributions.Distribution | of_distributions.Transform):
+        return stored_attributes(obj)
+    if issubclass(kind, data.Dataset | data.DataLoader | data.Sampler):
+        return Components([*vars(obj).values()])  # it stays: its workers can't use a GPU's memory
+    return None
+
+
+def _sparse(torch: Any, obj: Any) -> Components | None:
+    from gpu_magic.frameworks.pytorch import sparse_parts  # PyTorch is there
+
+    if obj.layout == torch.sparse_coo:
+        make = partial(torch.sparse_coo_tensor, is_coalesced=obj.is_coalesced())
+    else:
+        make = partial(torch.sparse_compressed_tensor, layout=obj.layout)
+    inner, size = sparse_parts(obj), obj.size()
+    made = lambda _, new: make(*new, size, check_invariants=False)  # noqa: E731
+    return Components(inner, made, in_place=False) if inner else None

@@ -9,85 +9,68 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import islice
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from weakref import ReferenceType
 
-from gpu_magic.errors import PlacementError, warn_once
+from gpu_magic.errors import warn_once
 from gpu_magic.frameworks import imported
-from gpu_magic.objects import pytorch
 from gpu_magic.objects.parts import (
     PLAIN,
-    attributes_of,
     class_of,
-    items_of,
+    parts_of,
     parts_of_error,
+    parts_of_torch,
     stored_attributes,
 )
+from gpu_magic.text import with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from gpu_magic.frameworks.answers import Components
-    from gpu_magic.frameworks.base import Framework
+    from gpu_magic.frameworks.base import Components, Framework
     from gpu_magic.selection.target import LogicalDevice
 
 __all__ = ["Budget", "Node", "Walker", "collection_paused", "tensors_in"]
 
-# What may be spent on variables that nobody has named.
-_OBJECTS, _SECONDS = 200_000, 1.0
 _PART = 4  # a variable may take a quarter of what is left, so that those after it get something
-_BETWEEN = 256  # objects between two looks at the clock
-_FEW = 16  # children that are all walked, as that takes less time than to sort plain values out
-_DEPTH = 3  # levels of containers that are looked through at once
+_SMALL = 256  # objects of each variable that are always looked at
+_DEPTH = 3  # levels of containers of plain values that are passed over at once
 _INSIDE = 2_000  # objects that are looked at in one of another package that is to be moved
 _CONTAINERS = (dict, list, set, frozenset, deque)  # which are never a framework's own
-# Types whose objects lead to no array, or to those of everybody.
-_ENDS = (*PLAIN, FunctionType, BuiltinFunctionType, MethodType, BaseException, ModuleType, ReferenceType)
-# Packages whose objects lead to the user's variables, and are not theirs.
 _SHELLS = frozenset(("IPython", "ipykernel", "traitlets", "gpu_magic"))
-# Types without attributes that are plain values; others can stand for anything: a lock, a file, a stream.
-_VALUES = ("slice", "range", "ellipsis", "bytearray", "mappingproxy")
-_VALUES_OF = ("datetime", "decimal", "fractions", "pathlib", "uuid", "numpy")
-_VALUES_OF_TORCH = ("device", "dtype", "layout", "memory_format")
+# Packages and types of plain values. Another closed type can stand for anything: a lock, a file, a stream.
+_VALUES = {"builtins", "datetime", "decimal", "fractions", "pathlib", "uuid", "weakref", "numpy"}
+_VALUES |= {f"torch.{name}" for name in ("device", "dtype", "layout", "memory_format")}
 
 
 class Budget:
     """How many objects, and how many seconds, may be spent on several variables, one after the other.
 
-    >>> budget = Budget()
-    >>> with budget.variable("data"):
-    ...     found = holdings_of([data], budget)
-    >>> budget.unfinished  # the variables that hold more than was looked at
-    ['data']
+    `unfinished` has the names of the variables that hold more than was looked at.
     """
 
-    def __init__(self, objects: int = _OBJECTS, seconds: float = _SECONDS) -> None:
+    def __init__(self, objects: int = 200_000, seconds: float = 1.0) -> None:
         self._objects, self._seconds = objects, seconds
-        self._name, self._left, self._next_look, self._end = "", 0, 0, 0.0  # of the present variable
+        # Of the present variable.
+        self._name, self._count, self._most, self._end = "", 0, objects, time.monotonic() + seconds
         self.unfinished: list[str] = []
 
     @contextlib.contextmanager
     def variable(self, name: str) -> Iterator[None]:
         """Look at one variable in a block."""
         begin = time.monotonic()
-        self._name, self._left = name, max(self._objects // _PART, _BETWEEN)
-        self._end, self._next_look = begin + self._seconds / _PART, self._left - _BETWEEN
-        self._objects -= self._left
+        self._name, self._count = name, 0
+        self._most, self._end = self._objects // _PART, begin + self._seconds / _PART
         try:
             yield
         finally:
-            self._objects += max(0, self._left)
+            self._objects -= self._count
             self._seconds -= time.monotonic() - begin
 
     def allows(self, objects: int = 1) -> bool:
         """Return whether that many more objects may be looked at, and count them."""
-        self._left -= objects
-        if self._left > self._next_look:
-            return True
-        self._next_look = self._left - _BETWEEN
-        if self._left >= 0 and time.monotonic() < self._end:
+        self._count += objects
+        if self._count <= _SMALL or (self._count <= self._most and time.monotonic() < self._end):
             return True
         if self._name not in self.unfinished:
             self.unfinished.append(self._name)
@@ -108,53 +91,36 @@ class Node(NamedTuple):
 
 
 _VISITED, _NUMPY, _COMPOSITE, _DATA = Node("visited"), Node("numpy"), Node("composite"), Node("data")
+_ANOTHERS = Node("unmoved")  # an object of another package, of which each has to be looked into
 _Read = tuple[Node | None, "Components | None"]
-_NOTHING: _Read = (None, None)
-_Reader = Callable[["Walker", Any], _Read]
+_Parts = Callable[[Any], "Components | None"]
+_Type = tuple[Node | None, _Parts | None]  # what objects of a type are, and what returns the parts of one
 
 
 class Walker:
     """Walks through objects to any depth, through cycles as well, and changes nothing.
 
-    How objects of a type are read is found out once for each type. What leads to no array is passed over.
-
-    Parameters
-    ----------
-    device
-        Where the objects are to be moved: parts are those that have to be there, sparse arrays are taken
-        apart, and what can't be moved is found. None: the objects are only looked at.
-    budget
-        How many objects may be looked at. None: all of them.
-
-    Attributes
-    ----------
-    visited
-        The objects that were found, by id. They are kept, so that no two have the same id.
-    has_more
-        Whether it has passed over objects that can stand for anything: a lock, a file, a stream.
-
+    With the device that objects are to be moved to, parts are those that have to be there, sparse arrays
+    are taken apart, and what can't be moved is found. What leads to no array is passed over. `visited` has
+    the objects that were found by id, and keeps them, so that no two have the same id.
     """
 
     def __init__(self, device: LogicalDevice | None = None, budget: Budget | None = None) -> None:
         self.visited: dict[int, Any] = {}
         self.device, self.budget = device, budget
-        self._frameworks = imported()
-        self._readers: dict[type, _Reader | None] = {}  # no bound methods: no cycle keeps objects
+        self._has_more = False  # it has passed over objects that can stand for anything
+        self.stays: set[int] = set()  # ids of what an optimizer keeps on the CPU, known once it is found
+        self._frameworks: dict[Framework, _Parts] = {one: one.components for one in imported()}
+        if (torch := next(filter(_is_torch, self._frameworks), None)) is not None:
+            self._frameworks[torch] = partial(parts_of_torch, to=device, stays=self.stays)
+        self._types: dict[type, _Type] = {}  # without methods of its own: no cycle keeps objects
         self._plain: set[type] = set(PLAIN)
-        self._namespace = vars(sys.modules["__main__"])
-        self.has_more = self._is_namespace_given = False
+        self._skipped: Any = None  # the user's variables: what leads to them does not hold them
 
     def walk(self, roots: Iterable[Any]) -> Iterator[tuple[Any, Node, Components | None]]:
-        """Yield each object that can be reached, what it is, and what it holds.
-
-        Raises
-        ------
-        PlacementError
-            A framework refuses to move an object.
-
-        """
-        pending = list(roots)
-        self._is_namespace_given = any(root is self._namespace for root in pending)
+        """Yield each object that can be reached, what it is, and what it holds."""
+        pending, namespace = list(roots), vars(sys.modules["__main__"])
+        self._skipped = None if any(root is namespace for root in pending) else namespace
         while pending and (self.budget is None or self.budget.allows()):
             obj = pending.pop()
             if id(obj) in self.visited:
@@ -162,9 +128,7 @@ class Walker:
                 continue
             try:
                 node, components = self._read(obj)
-            except Exception as error:  # an object can raise whatever it likes, and must not hide others
-                if isinstance(error, PlacementError) and self.device is not None:
-                    raise
+            except Exception as error:  # noqa: BLE001 - an object can raise what it likes, and must not hide others
                 self.visited[id(obj)] = obj
                 kind = type.__repr__(type(obj))
                 why = f"can't be looked into ({type(error).__name__}): what such objects hold is left out."
@@ -174,164 +138,107 @@ class Walker:
                 continue
             self.visited[id(obj)] = obj
             yield obj, node, components
-            if components is not None:
-                pending += self._without_plain(components.children)
-
-    def forget_after(self, count: int) -> list[int]:
-        """Forget the objects that were found after the first `count`; return their ids."""
-        ids = list(islice(self.visited, count, None))
-        for key in ids:
-            del self.visited[key]
-        return ids
-
-    def _without_plain(self, values: Sequence[Any]) -> Sequence[Any]:
-        """Leave out plain values and rows of them, which are most of what notebooks hold."""
-        if len(values) < _FEW:
-            return values
-        try:
-            if self._plain.issuperset(map(type, values)):
-                return ()
-            return [value for value in values if not self._is_plain(value)]
-        except Exception:  # noqa: BLE001 - a type of the user's can refuse to be compared
-            return values
+            children = () if components is None else components.children
+            with contextlib.suppress(Exception):  # a type of the user's can refuse to be compared
+                children = [one for one in children if not self._is_plain(one)]
+            pending += children
 
     def _is_plain(self, value: Any, depth: int = _DEPTH) -> bool:
-        """Return whether a value is plain, or a container that holds plain ones down to some levels."""
+        """Return whether a value is plain, or rows of plain ones: most of what notebooks hold."""
         cls, plain = type(value), self._plain
         if cls in plain:
             return True
-        if cls is not tuple and cls not in _CONTAINERS:
+        if not depth or (cls is not tuple and cls not in _CONTAINERS):
             return False
-        return all(
-            plain.issuperset(map(type, values))
-            or (depth > 0 and all(self._is_plain(one, depth - 1) for one in values))
-            for values in ((value, value.values()) if cls is dict else (value,))
-        )
+        values = [*value, *value.values()] if cls is dict else value
+        return plain.issuperset(map(type, values)) or all(self._is_plain(one, depth - 1) for one in values)
 
     def _read(self, obj: Any) -> _Read:
+        """Return what an object is, and its parts. How, is found out once for each type."""
         cls = type(obj)
-        if cls not in self._readers:
-            self._readers[cls] = self._reader(obj, cls)
-            if self._readers[cls] is None:
+        if cls not in self._types:
+            self._types[cls] = self._type_of(obj, cls)
+            if self._types[cls][0] is None:
                 self._plain.add(cls)
-        read = self._readers[cls]
-        # What leads to the user's variables does not hold them.
-        is_users = obj is self._namespace and not self._is_namespace_given
-        return _NOTHING if read is None or is_users else read(self, obj)
+        node, parts = self._types[cls]
+        if node is _ANOTHERS:
+            return self._read_anothers(obj, cls, is_closed=parts is None)
+        if node is None or obj is self._skipped or id(obj) in self.stays:
+            return None, None
+        components = None if parts is None else parts(obj)
+        is_taken_apart = components is not None and node.kind == "array"  # a sparse one
+        return (_COMPOSITE if is_taken_apart else node), components
 
-    def _reader(self, obj: Any, cls: type) -> _Reader | None:
-        """Return what reads objects of a type; None if they lead to no array."""
+    def _type_of(self, obj: Any, cls: type) -> _Type:  # noqa: C901 - one branch for each kind
+        """Return what objects of a type are; no node if they lead to no array."""
         if issubclass(cls, PLAIN):
-            return None
-        if self.device is not None and (node := self._refusal(cls)) is not None:
-            return lambda _, obj: (node, None)  # noqa: ARG005
-        owner = next((framework for framework in self._frameworks if framework.is_array(cls)), None)
-        if owner is not None:
-            return partial(_read_array, Node("array", owner), owner)
-        if issubclass(cls, _CONTAINERS):
-            return lambda _, obj: (_COMPOSITE, items_of(obj, cls))
-        if self.device is None and issubclass(cls, BaseException):
-            return lambda _, obj: (_COMPOSITE, parts_of_error(obj))
-        for framework in self._frameworks:
-            found = self.parts(framework, obj)
+            return None, None
+        frameworks = {} if issubclass(cls, _CONTAINERS) else self._frameworks
+        for framework, parts in frameworks.items():
+            if self.device is not None and (reason := framework.unmovable(cls)):
+                return Node("unmovable", reason=reason), None
+            if framework.is_array(cls):
+                return Node("array", framework), None if self.device is None else parts
+        if issubclass(cls, BaseException) and self.device is None:
+            return _COMPOSITE, parts_of_error
+        for framework, parts in frameworks.items():
+            found = parts(obj)
             # The user's own objects are changed in place, though JAX could build a pytree again.
-            if found is not None and (found.in_place or not class_of(cls).can_change):
-                node = Node("composite", framework if found.in_place else None)
-                return partial(_read_known, node, framework)
+            if found is None or not (found.in_place or class_of(cls).is_frozen or not class_of(cls).is_users):
+                continue
+            if self.device is not None and found.put is None and _is_torch(framework):
+                what = with_article(cls.__name__, "A")
+                why = f"{what} stays on the CPU, where a DataLoader's workers read it: move each batch."
+                return Node("unmoved", reason=why), None
+            return Node("composite", framework if found.in_place else None), parts
         numpy = sys.modules.get("numpy")
         if numpy is not None and issubclass(cls, numpy.ndarray):
-            return lambda _, obj: (_NUMPY, items_of(obj, cls) or attributes_of(obj, cls))
-        if (items_of(obj, cls) or attributes_of(obj, cls)) is not None:
-            return lambda _, obj: (_COMPOSITE, items_of(obj, cls) or attributes_of(obj, cls))
-        return self._library_reader(cls)
+            return _NUMPY, parts_of
+        if parts_of(obj) is not None:
+            return _COMPOSITE, parts_of
+        # Python's own objects lead anywhere (a logger to all loggers), a shell to the user's variables; and
+        # what a framework does not say of its own, nobody else knows.
+        package, modules = cls.__module__.partition(".")[0], {one.module for one in self._frameworks}
+        is_end = not cls.__dictoffset__ or issubclass(cls, ModuleType | BaseException)
+        is_closed = is_end or package in modules | _SHELLS | sys.stdlib_module_names
+        if is_closed and not {package, f"{cls.__module__}.{cls.__name__}"} & _VALUES:
+            self._has_more = True
+        read = None if is_closed else stored_attributes
+        if self.device is not None and (hasattr(cls, "to") or read):
+            return _ANOTHERS, read
+        return _DATA if read else None, read
 
-    def _refusal(self, cls: type) -> Node | None:
-        """Return what objects of a type are that a framework does not move."""
-        for framework in self._frameworks:
-            if reason := framework.unmovable(cls):
-                return Node("unmovable", reason=reason)
-            if framework.module == "torch" and (reason := pytorch.why_it_stays(cls)):
-                return Node("unmoved", reason=reason)
-        return None
+    def _read_anothers(self, obj: Any, cls: type, *, is_closed: bool) -> _Read:
+        """Return what an object of another package (a pipeline, a cache) is that is to be moved.
 
-    def parts(self, framework: Framework, obj: Any) -> Components | None:
-        """Return what an object of a framework holds; None for any other object."""
-        if framework.module == "torch":
-            return pytorch.parts_of(obj, self.device)
-        return framework.components(obj)
-
-    def _library_reader(self, cls: type) -> _Reader | None:
-        """Return what reads objects of another package's class (a pipeline, a cache).
-
-        Python's own lead anywhere (a logger to all loggers). What a framework does not say of its own
-        objects, nobody else knows.
+        If arrays and plain values are all that it holds, its attributes are moved. A model or an optimizer
+        in it shows that it is more than data: it may have a device of its own, where it puts what it is
+        given.
         """
-        package = cls.__module__.partition(".")[0]
-        is_closed = (
-            not cls.__dictoffset__
-            or issubclass(cls, _ENDS)
-            or package in sys.stdlib_module_names
-            or package in _SHELLS
-            or any(package == framework.module for framework in self._frameworks)
-        )
-        if is_closed:
-            values = _VALUES_OF_TORCH if package == "torch" else _VALUES
-            is_value = issubclass(cls, _ENDS) or package in _VALUES_OF or cls.__name__ in values
-            self.has_more = self.has_more or not is_value
-        has_to = self.device is not None and hasattr(cls, "to")
-        if is_closed and not has_to:
-            return None
-        if self.device is None:
-            return lambda _, obj: (_DATA, stored_attributes(obj, cls))
-        return partial(_read_to_move, is_closed)
-
-
-def _read_known(node: Node, framework: Framework, walker: Walker, obj: Any) -> _Read:
-    """Return an object of a framework: a model, an optimizer."""
-    return node, walker.parts(framework, obj)
-
-
-def _read_array(node: Node, framework: Framework, walker: Walker, obj: Any) -> _Read:
-    """Return an array; a sparse one that is to be moved is made of others."""
-    components = None if walker.device is None else walker.parts(framework, obj)
-    return (node if components is None else _COMPOSITE), components
-
-
-def _read_to_move(is_closed: bool, walker: Walker, obj: Any) -> _Read:
-    """Return what another package's object is that is to be moved.
-
-    If arrays and plain values are all that it holds, its attributes are moved. A model or an optimizer in
-    it shows that it is more than data: it may have a device of its own, where it puts what it is given.
-    """
-    budget = Budget(_INSIDE * _PART, float("inf"))
-    inner = Walker(budget=budget)
-    with budget.variable("inside"):
-        nodes = [(node, type(one)) for one, node, _ in inner.walk([getattr(obj, "__dict__", {})])]
-    if walker.budget is not None:
-        walker.budget.allows(len(nodes))
-    arrays = [node for node, _ in nodes if node.kind == "array"]
-    has_to = callable(getattr(type(obj), "to", None))
-    own = next((node for node in arrays if node.framework and node.framework.module == "torch"), None)
-    if has_to and own is not None:
-        return Node("self-moving", own.framework), None
-    if is_closed or not arrays:
-        return _NOTHING
-    is_more = (
-        (node.kind == "composite" and node.framework) or (node.kind == "data" and hasattr(cls, "to"))
-        for node, cls in nodes
-    )
-    is_data = not (has_to or inner.has_more or budget.unfinished or any(is_more))
-    return (_DATA, stored_attributes(obj, type(obj))) if is_data else (Node("unmoved"), None)
+        inner = Walker(budget=(budget := Budget(_INSIDE)))
+        owners, is_more = list["Framework | None"](), False
+        for one, node, _ in inner.walk([getattr(obj, "__dict__", {})]):
+            if node.kind == "array":
+                owners.append(node.framework)
+            elif node.framework is not None or (node.kind == "data" and hasattr(type(one), "to")):
+                is_more = True
+        has_to = callable(getattr(cls, "to", None))
+        if has_to and (torch := next(filter(_is_torch, owners), None)) is not None:
+            return Node("self-moving", torch), None
+        if is_closed or not owners:
+            return None, None
+        is_more = is_more or has_to or inner._has_more or bool(budget.unfinished)
+        return (_ANOTHERS, None) if is_more else (_DATA, stored_attributes(obj))
 
 
 def tensors_in(obj: Any) -> list[Any]:
     """Return PyTorch's tensors that an object of another package holds."""
     found = Walker().walk([getattr(obj, "__dict__", {})])
-    return [
-        one
-        for one, node, _ in found
-        if node.kind == "array" and node.framework is not None and node.framework.module == "torch"
-    ]
+    return [one for one, node, _ in found if node.kind == "array" and _is_torch(node.framework)]
+
+
+def _is_torch(framework: Framework | None) -> bool:
+    return framework is not None and framework.module == "torch"
 
 
 @contextlib.contextmanager

@@ -7,17 +7,17 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.process.physical import LazySnapshot, labels
-from gpu_magic.process.task import BackgroundTask
+from gpu_magic.process.physical import labels
+from gpu_magic.process.tasks import BackgroundTask
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-    from gpu_magic.selection.target import LogicalDevice
+    from gpu_magic.on_gpu.scope import Scope
 
 __all__ = ["ThreadTask"]
 
@@ -28,38 +28,16 @@ _MOST_SAID = 200  # characters of an error's message in a line
 class ThreadTask(BackgroundTask):
     """A function in a thread. The thread ends with the process, which does not wait for it.
 
-    Parameters
-    ----------
-    name
-        What it is called.
-    function
-        What is run.
-    scope
-        Entered in the thread before that and exited after it, however it ends. It returns the devices that it
-        sets.
-    cell
-        The number of the notebook's cell that it is.
-    call
-        Calls a function with no arguments: it is to call all that runs in the thread.
-    at_begin, at_end
-        Called in the thread, with this task: before `start` returns, and when the function has ended.
-
-    Attributes
-    ----------
-    began
-        When it began, on the clock of `time.monotonic`.
-    error
-        What it has raised; None if nothing.
-    where
-        The devices, with their physical GPUs.
-
+    `scope` is entered in the thread before the function, and exited however that ends. `call` is to call all
+    that runs in the thread. `at_begin` and `at_end` are called there with this task: before `start` returns,
+    and when the function has ended.
     """
 
     def __init__(
         self,
         name: str,
         function: Callable[[], Any],
-        scope: AbstractContextManager[Sequence[LogicalDevice]],
+        scope: AbstractContextManager[Scope],
         *,
         cell: int,
         call: Callable[[Callable[[], None]], None],
@@ -67,7 +45,7 @@ class ThreadTask(BackgroundTask):
         at_end: Callable[[ThreadTask], None],
     ) -> None:
         self.name, self.where, self.cell, self.began = name, "", cell, time.monotonic()
-        self.error: BaseException | None = None
+        self.error: BaseException | None = None  # what it has raised
         self._traceback: TracebackType | None = None
         self._function, self._scope = function, scope
         self._at_begin, self._at_end = at_begin, at_end
@@ -157,9 +135,9 @@ class ThreadTask(BackgroundTask):
         __tracebackhide__ = True
         cuda_watch.begin_beside(self.cell)
         try:
-            with self._scope as devices:
-                self.where = ", ".join(labels(devices, LazySnapshot()).values())
-                self.gpus = self.where if any(device.kind == "gpu" for device in devices) else ""
+            with self._scope as scope:
+                self.where = ", ".join(labels(scope.devices, scope.machine).values())
+                self.gpus = self.where if any(device.kind == "gpu" for device in scope.devices) else ""
                 self._at_begin(self)
                 self._begun.set()
                 try:
@@ -200,17 +178,26 @@ class ThreadTask(BackgroundTask):
             self._can_be_interrupted = True
 
     def _end_interrupts(self) -> None:
-        """Take back an interrupt that comes too late: what restores the device is not to be interrupted."""
-        while self._can_be_interrupted:
+        """Let the last interrupt arrive here: what restores the device is not to be interrupted.
+
+        One that is taken back by None leaves CPython's flag set, and in Python 3.11 the next function under
+        a debugger never begins. So a new one takes its place, and is waited for.
+        """
+        is_last = False
+        while True:
             try:
                 with self._lock:
                     self._can_be_interrupted = False
-                    _raise_in(self._thread, None)
+                if self._was_interrupted and not is_last:
+                    is_last = True
+                    _raise_in(self._thread, KeyboardInterrupt)
+                    while True:
+                        time.sleep(0)
             except KeyboardInterrupt:
                 continue
+            return
 
 
-def _raise_in(thread: threading.Thread, error: type[BaseException] | None) -> None:
-    """Have a thread raise an error at its next step; None takes back one that it has not raised yet."""
-    what = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), what)
+def _raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
+    """Have a thread raise an error at its next step; it replaces one that it has not raised yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error))

@@ -14,21 +14,21 @@ from IPython.display import display
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import device_of
 from gpu_magic.magics.arguments import read
-from gpu_magic.magics.expansion import expand, refuse_names
+from gpu_magic.magics.expansion import expand, refuse_name
 from gpu_magic.on_gpu.block import OnGpu, read_only
-from gpu_magic.process.physical import LazySnapshot, labels
+from gpu_magic.process.physical import labels
 from gpu_magic.selection.normalize import normalize_device
 from gpu_magic.selection.target import is_target
 from gpu_magic.shell.cells import awaits, body_of, cell_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from types import TracebackType
 
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_magic.on_gpu.background import ThreadTask
-    from gpu_magic.selection.target import LogicalDevice
+    from gpu_magic.on_gpu.scope import Scope
     from gpu_magic.shell.cells import Body
 
 __all__ = ["OnGpuMagic"]
@@ -71,8 +71,7 @@ class OnGpuMagic:
         __tracebackhide__ = True
         # The code that runs the magic is below the frames of this one, the lazy one and run_cell_magic.
         options = read("%%on_gpu", line, partial(expand, self._shell, write=_typed, depth=5))
-        if options.request:
-            refuse_names(self._shell, "%%on_gpu", options.request, _typed, is_target)
+        refuse_name(self._shell, "%%on_gpu", options.request, is_target)
         body = body_of(self._shell, cell)
         with _usage_errors():
             block = OnGpu(
@@ -159,27 +158,16 @@ def _show_error(shell: Any, error: BaseException) -> None:
 
 
 class _CellScope:
-    """The scope of a cell. What goes wrong is one line, and says whether the cell has run.
-
-    Parameters
-    ----------
-    block
-        The scope's device and options.
-    is_verbose
-        Print where the cell ran.
-
-    """
+    """The scope of a cell. What goes wrong is one line, and says whether the cell has run."""
 
     def __init__(self, block: OnGpu, *, is_verbose: bool) -> None:
         self._block, self._scope, self._is_verbose = block, block.scope(), is_verbose
 
-    def __enter__(self) -> Sequence[LogicalDevice]:
-        """Start it; return the devices that are set."""
+    def __enter__(self) -> Scope:
         __tracebackhide__ = True
         way = "; --or-cpu runs it on the CPU" if self._block.wants_gpu else ""
         with _usage_errors(f" The cell has not run{way}."):
-            self._scope.__enter__()
-        return self._scope.devices
+            return self._scope.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -190,7 +178,7 @@ class _CellScope:
             self._scope.__exit__(kind, error, trace)
         if self._is_verbose and kind is None:
             through = f": {', '.join(names)}" if names else ""
-            print(f"Ran on {', '.join(labels(self._scope.devices, LazySnapshot()).values())}{through}.")
+            print(f"Ran on {', '.join(labels(self._scope.devices, self._scope.machine).values())}{through}.")
 
     def check(self) -> None:
         """End the cell after the import of a framework that can't run there."""

@@ -34,32 +34,15 @@ _left_out: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What was asked for a block.
-
-    Parameters
-    ----------
-    targets
-        The device, or with `mirror` several.
-    only
-        The modules of the frameworks to set it in; None for all. Those that are named count as used.
-    or_cpu
-        Whether to run on the CPU if the device can't be used.
-    mirror
-        Mirror over the devices with TensorFlow, and set them in no other framework.
-    code, namespace
-        The code that is to run, as `Evidence` takes it.
-    in_python
-        Whether options are written as in Python in what is said of the block.
-
-    """
+    """What was asked for a block, as `on_gpu` describes it."""
 
     targets: tuple[Target, ...]
     only: Collection[str] | None
     or_cpu: bool
     mirror: bool
-    code: Callable[[], Iterable[CodeType]]
+    code: Callable[[], Iterable[CodeType]]  # that is to run, and where its names are looked up
     namespace: Mapping[str, Any]
-    in_python: bool
+    in_python: bool  # how options are written in what is said
 
 
 class Scope:
@@ -81,13 +64,15 @@ class Scope:
     ----------
     devices
         Where the block runs: the CPU if the device can't be used and `or_cpu` was given.
+    machine
+        The machine, read at most once for the block.
 
     """
 
     def __init__(self, wish: Wish) -> None:
         self.devices: tuple[LogicalDevice, ...] = ()
         self._wish, self._mirror = wish, wish.mirror
-        self._machine = LazySnapshot()
+        self.machine = LazySnapshot()
         self._evidence = Evidence(wish.code, wish.namespace)
         # The frameworks that have been dealt with, by their modules, and the devices set in each.
         self._set: dict[str, tuple[Framework, tuple[LogicalDevice, ...]]] = {}
@@ -136,10 +121,19 @@ class Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._import_hook.detach()
-        if self in running.scopes:  # blocks of tasks can end in any order
-            running.scopes.remove(self)
         missed = [] if kind is not None else self._missed()
-        self._scopes.__exit__(kind, error, trace)
+        # Blocks of tasks and of suspended generators can end in any order: those that began later begin anew.
+        is_here = self in running.scopes
+        later = running.scopes[running.scopes.index(self) + 1 :] if is_here else []
+        if is_here:
+            running.scopes.remove(self)
+        for scope in reversed(later):
+            scope.leave()
+        try:
+            self._scopes.__exit__(kind, error, trace)
+        finally:
+            for scope in later:
+                scope.enter_again()
         for framework in missed:
             _warn(
                 f"{framework.name} was first imported in another thread, or by an unusual loader, and was "
@@ -147,6 +141,21 @@ class Scope:
             )
         if kind is None:
             self._raise_problem()
+
+    def leave(self) -> None:
+        """Restore what was set before the block, until `enter_again`; what is wrong is raised at its end."""
+        try:
+            self._scopes.close()
+        except PlacementError as error:
+            self._problem = str(error)
+
+    def enter_again(self) -> None:
+        """Set the device again, once a block has ended in which this one had begun."""
+        for framework, devices in list(self._set.values()):
+            try:
+                self._set_in(framework, devices)
+            except PlacementError as error:
+                self._problem = str(error)
 
     def check(self) -> None:
         """Set the device in what has come into use, and raise if a framework can't run on it.
@@ -215,7 +224,7 @@ class Scope:
     def _locate(self) -> str:
         """Find the devices in this process; return why there is no such, as a sentence."""
         try:
-            self.devices = tuple(locate(target, self._machine) for target in self._wish.targets)
+            self.devices = tuple(locate(target, self.machine) for target in self._wish.targets)
         except PlacementError as error:
             return str(error)
         return ""
@@ -236,7 +245,7 @@ class Scope:
         # No framework is used: one that can be asked at no cost knows the devices; else the machine is asked.
         if any(not self._first_problem(framework) for framework in frameworks if _is_cheap(framework)):
             return ""
-        return next(filter(None, (problem_of(device, self._machine) for device in self.devices)), "")
+        return next(filter(None, (problem_of(device, self.machine) for device in self.devices)), "")
 
     def _first_problem(self, framework: Framework) -> str:
         """Return why a framework can't compute on one of the devices, as a clause; empty if it can."""
@@ -299,7 +308,7 @@ class Scope:
         try:
             if self._mirror:
                 # It loads all that is there for TensorFlow, which nothing else here needs.
-                from gpu_magic.frameworks.tensorflow.mirror import mirrored
+                from gpu_magic.frameworks.tensorflow import mirrored
 
                 scope = mirrored(devices)
             else:
@@ -307,7 +316,8 @@ class Scope:
                 scope = framework.scope(devices[0], ask)
             self._scopes.enter_context(scope)
         except Exception as error:  # another version of it, with other insides
-            why = f"{framework.name} can't be set to {self._name()}: {type(error).__name__}: {error}."
+            said = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+            why = f"{framework.name} can't be set to {self._name()}: {said}."
             raise PlacementError(why) from error
         self._set[module] = framework, devices
         (self._waiting.add if waits else self._waiting.discard)(module)

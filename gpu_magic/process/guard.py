@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.process.state import State
 from gpu_magic.selection.hip import read_hip
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Guard", "judge", "judge_rocm", "label_of", "runtime_of"]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Guard:
     """Whether this process can still change its GPUs.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import difflib
+import sysconfig
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
@@ -11,8 +13,10 @@ from gpu_magic.errors import PlacementError
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-__all__ = ["evaluated", "parse_expression", "raised_text", "value_of", "variables_of"]
+__all__ = ["evaluated", "is_installed", "parse_expression", "raised_text", "value_of", "variables_of"]
 
+# Where Python and installed packages are.
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _DEEPEST = 100  # levels of an expression: Python can't follow ten times as many
 
 
@@ -61,6 +65,12 @@ def parse_expression(text: str) -> ast.expr | None:
         if not level:
             return found
     return None
+
+
+def is_installed(path: str) -> bool:
+    """Return whether a file belongs to Python or to an installed package, and not to the user."""
+    is_in_packages = {"site-packages", "dist-packages"} & set(Path(path).parts)
+    return bool(is_in_packages) or path.startswith(_LIBRARIES)
 
 
 def evaluated(shell: Any, expression: str) -> object:

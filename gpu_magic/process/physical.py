@@ -46,9 +46,13 @@ running = _RunningBlocks()
 
 
 class OnDevices(Protocol):
-    """What runs on devices."""
+    """What runs on devices, and can be set aside while a block ends in which it began."""
 
     devices: tuple[LogicalDevice, ...]
+
+    def leave(self) -> None: ...
+
+    def enter_again(self) -> None: ...
 
 
 def innermost() -> LogicalDevice | None:

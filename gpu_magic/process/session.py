@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -23,8 +22,6 @@ from gpu_magic.process.environment import (
     variables_now,
     visible_in,
 )
-from gpu_magic.process.local_rank import local_rank
-from gpu_magic.process.policy import may_force
 from gpu_magic.process.state import probe
 from gpu_magic.selection.grant import Grant, read_grant
 from gpu_magic.selection.options import Options
@@ -78,28 +75,27 @@ class Session:
         at_start = variables_at_start()
         return visible_in(self._launched) if at_start is None else Variables(*at_start)
 
-    @property
-    def grant(self) -> Grant:
-        """Who gave this process its GPUs, and whether `--force` may take others."""
-        return replace(self._grant, can_force=may_force(self._launched))
-
     @cached_property
     def _launched(self) -> dict[str, str]:
         return launch_environment()
 
     @cached_property
-    def _grant(self) -> Grant:
+    def grant(self) -> Grant:
+        """Who gave this process its GPUs."""
         return Grant() if self._given is not None else read_grant(self._launched)
-
-    @property
-    def local_rank(self) -> tuple[int, int] | None:
-        """Which of several ranks on this machine it is, and how many these are; None where it is alone."""
-        return local_rank(os.environ)
 
     @property
     def memory_options(self) -> Options:
         """How frameworks may take memory, as it was chosen last."""
         return Options() if self.settings is None else self.settings.memory.options
+
+    def framework_settings(self) -> FrameworkSettings:
+        """Return what this process has set in frameworks: made when it is first needed."""
+        if self.settings is None:
+            from gpu_magic.frameworks.settings import FrameworkSettings
+
+            self.settings = FrameworkSettings()
+        return self.settings
 
     def unload(self) -> list[str]:
         """Restore what was set; return the names of the variables that changed."""

@@ -2,18 +2,94 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.errors import LaunchError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from gpu_magic.process.task import BackgroundTask
+    from gpu_magic.devices.status import GpuProcess
 
-__all__ = ["Tasks", "tasks"]
+__all__ = ["VERBS", "BackgroundTask", "Manager", "Tasks", "find_manager", "finders", "tasks"]
 
+VERBS = ("wait", "stop")  # of `%gpu_tasks`: no task has these names
 _MOST_KEPT = 32  # that have ended
+
+
+class BackgroundTask(ABC):
+    """Something that was started and runs while other cells do. `str` returns what becomes of it, as a line.
+
+    The abstract members are required. The others are what a kind of task may have; their bodies here are the
+    answers of a task without it.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    result
+        What it has come to, to be shown; None for nothing.
+    gpus
+        The GPUs of this process that it runs on, in words; empty where it runs on none of them, as a process
+        of its own does.
+
+    """
+
+    name: str
+    result: Any = None
+    gpus: str = ""
+
+    @property
+    @abstractmethod
+    def is_running(self) -> bool:
+        """Whether anything of it is left."""
+
+    @property
+    @abstractmethod
+    def has_failed(self) -> bool:
+        """Whether it has ended by itself, and not well."""
+
+    @abstractmethod
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for its end, however it ends; return whether it has come before the timeout, in seconds."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise the error that it has failed with, if it has."""
+
+    @abstractmethod
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait for its end; return what it has come to, or raise as `check` does.
+
+        Raises
+        ------
+        TimeoutError
+            It runs longer than the timeout, in seconds.
+
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it, as far as that is possible."""
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {self}>"
+
+    def has_started(self, pid: int) -> bool:  # noqa: ARG002 - most kinds start no process
+        """Return whether a process is one that it has started, or that such a one has."""
+        return False
+
+    def kept(self) -> Mapping[str, object]:
+        """Return the objects of this process that it keeps, once it has ended, each with what it is."""
+        return {}
+
+    def forget(self) -> None:  # noqa: B027 - nothing is kept
+        """Drop what `kept` returns."""
 
 
 class Tasks:
@@ -26,9 +102,13 @@ class Tasks:
         return iter(list(self._tasks.values()))  # a task can start another one
 
     def check_name(self, name: str) -> None:
-        """Raise LaunchError where a task of this name runs."""
+        """Raise LaunchError if a task of this name runs, or `%gpu_tasks` could not find it by its name."""
+        if name in VERBS or "," in name:
+            raise LaunchError(
+                f"{name} can't be a task's name. Choose one without a comma that is not wait or stop."
+            )
         if name in self._tasks and self._tasks[name].is_running:
-            raise LaunchError(f"{name} runs already: %gpu_tasks --stop {name} ends it, or take another name.")
+            raise LaunchError(f"{name} already runs. Choose another name, or stop it: %gpu_tasks stop {name}")
 
     def add(self, task: BackgroundTask) -> None:
         """Keep a task; forget one of its name that has ended, and the oldest of those that have."""
@@ -49,13 +129,6 @@ class Tasks:
         """
         if name in self._tasks:
             return self._tasks[name]
-        word, _, rest = name.partition(" ")
-        if word in ("stop", "wait") and rest:
-            raise LaunchError(f"There is no task {name}; try %gpu_tasks {rest} --{word}.")
-        if word in self._tasks and rest in ("stop", "wait"):
-            raise LaunchError(f"There is no task {name}; try %gpu_tasks {word} --{rest}.")
-        if rest:
-            raise LaunchError(f"Name one task: {word}, for example.")
         known = ", ".join(self._tasks)
         raise LaunchError(
             f"There is no task {name}; there are: {known}."
@@ -65,3 +138,25 @@ class Tasks:
 
 
 tasks = Tasks()
+
+
+class Manager(NamedTuple):
+    """What in this kernel has started a process; and what ends that, if it is not to be ended by itself."""
+
+    name: str
+    how_to_end: str = ""
+
+
+finders: list[Callable[[GpuProcess], Manager | None]] = []  # of those that start processes without a task
+
+
+def find_manager(process: GpuProcess) -> Manager | None:
+    """Return what has started a process; None if that is nothing of this kernel's."""
+    if process.pid == os.getpid():
+        restarts = "Jupyter's Kernel menu restarts it or shuts it down"
+        return Manager("this kernel", f"%gpu_free gives memory back, and {restarts}")
+    for task in tasks:
+        if process.mine and task.is_running and task.has_started(process.pid):
+            return Manager(f"task {task.name}", f"%gpu_tasks stop {task.name} ends it")
+    found = next(filter(None, (find(process) for find in finders)), None)
+    return found or (Manager("started by this kernel") if process.mine else None)

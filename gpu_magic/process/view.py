@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
 from gpu_magic.devices.machine_reader import MachineReader
-from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail
 from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process
-from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process import Program, driver, program
 from gpu_magic.process.environment import variables_now
@@ -37,7 +35,6 @@ __all__ = [
     "ask_guard",
     "judge_process",
     "look_up_process",
-    "process_detail",
     "read_counters",
     "read_for_auto",
     "read_limits",
@@ -49,7 +46,7 @@ __all__ = [
 _LOOKS, _BETWEEN_LOOKS = 2, 0.25
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KernelView:
     """What this process makes of the machine.
 
@@ -102,7 +99,7 @@ class KernelView:
     program: Program = "kernel"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Snapshot(Inventory):
     """The machine at one moment, and what this process makes of it.
 
@@ -213,11 +210,6 @@ def read_counters(session: Session, uuids: Collection[str], since: float | None)
 def look_up_process(session: Session, pid: int) -> Process:
     """Return who a process belongs to, and its name, given the number that the driver reports."""
     return UNKNOWN_PROCESS if session.reader is None else session.reader.look_up(pid)
-
-
-def process_detail(session: Session, pid: int) -> ProcessDetail:
-    """Read more about a process that `read_machine` has listed."""
-    return UNKNOWN_DETAIL if session.reader is None else session.reader.process_detail(pid)
 
 
 def judge_process(inventory: Inventory, state: State) -> Guard:

@@ -71,10 +71,10 @@ class Allotment:
         """
         if self.devices is UNKNOWN:
             value = f"{self._values}. " if self._in_force else ""
-            force = "; --force chooses from all, whoever they were given to" if self._grant.can_force else ""
             raise ChoiceError(
                 f"It is not known what this process was given: {value}{self._given.why} "
-                f"Restart it with UUIDs in {next(iter(self._in_force), 'CUDA_VISIBLE_DEVICES')}{force}."
+                f"Restart it with UUIDs in {next(iter(self._in_force), 'CUDA_VISIBLE_DEVICES')}"
+                "; --force chooses from all, whoever they were given to."
             )
         return self.devices
 
@@ -100,8 +100,8 @@ class Allotment:
 
     @property
     def override(self) -> str:
-        """How to take others all the same, as the end of a sentence; empty where that is not allowed."""
-        return self.unset + ("; --force overrides" if self._grant.can_force else "")
+        """How to choose others all the same, as the end of a sentence."""
+        return f"{self.unset}; --force overrides"
 
     @property
     def unset(self) -> str:

@@ -8,10 +8,10 @@ process has what its parent has chosen. Of numbers nothing says which are right.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Device, Gpu, parts
-from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.selection.grant import Grant
 from gpu_magic.selection.hip import in_use, read_hip
@@ -29,7 +29,7 @@ __all__ = ["Given", "is_within", "settle"]
 _FIRST_FILE: dict[Vendor, int] = {"nvidia": 0, "amd": 128}
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Given:
     """What a process was given.
 

@@ -20,9 +20,9 @@ Sources:
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.record import record
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _LONGEST = 60  # characters of a job's name
 _UUID = r"(?:GPU|MIG|MIG-GPU)-[0-9A-Fa-f-]+"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Grant:
     """What a scheduler or a container has given to this process.
 
@@ -49,8 +49,6 @@ class Grant:
         The same as it was written; empty where there is none.
     count
         How many it gave, where it tells no more than that; 0: not known.
-    can_force
-        Whether `--force` may take others, too.
 
     """
 
@@ -58,7 +56,6 @@ class Grant:
     gpus: tuple[str, ...] | None = None
     listed: str = ""
     count: int = 0
-    can_force: bool = True
 
 
 def read_grant(environment: Mapping[str, str]) -> Grant:

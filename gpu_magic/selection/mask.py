@@ -8,11 +8,11 @@ environment variables"; details (duplicates, what strtoul accepts, what fixes th
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from gpu_magic.devices.model import Device, Gpu, parts
-from gpu_magic.devices.record import record
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.selection.mig import fitting_instances, mig_limit, takes_one
 from gpu_magic.text import shortened
@@ -37,7 +37,7 @@ _LONGEST_SHOWN = 120
 _MEANT_AS_NONE = {"", "-1", "none", "NoDevFiles", "void"}
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What a mask means on a machine.
 

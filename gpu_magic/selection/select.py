@@ -17,11 +17,9 @@ from gpu_magic.selection.allotment import (
 from gpu_magic.selection.auto import pick
 from gpu_magic.selection.find import find
 from gpu_magic.selection.free import check_free
-from gpu_magic.selection.given import is_within
 from gpu_magic.selection.grant import Grant
 from gpu_magic.selection.mig import mig_limit
 from gpu_magic.selection.options import Options
-from gpu_magic.selection.rank_share import take_share
 from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Request, Reset
 from gpu_magic.selection.variables import device_order, hide, in_order, show
 from gpu_magic.selection.visible import ORDER, Variables, names_of
@@ -36,10 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Selection", "select", "select_among", "vendor_of"]
 
-_NO_FORCE = (
-    "--force is not allowed here (GpuMagics.allow_force in IPython's configuration, or "
-    "GPU_MAGIC_ALLOW_FORCE): choose without it."
-)
 _TAKEN = "can be used by one process at a time (Exclusive_Process), and is in use by another"
 
 
@@ -92,7 +86,6 @@ def select(
     *,
     grant: Grant = _NOBODY,
     held: frozenset[str] = frozenset(),
-    rank: tuple[int, int] | None = None,
 ) -> Selection:
     """Return the devices that answer a request, and the mask that names them.
 
@@ -110,8 +103,6 @@ def select(
         What a scheduler says that it gave: see `Allotment`.
     held
         UUIDs of the devices that this process has claimed.
-    rank
-        Which of several ranks on this machine it is, and how many these are: `auto` takes a share.
 
     Raises
     ------
@@ -120,7 +111,7 @@ def select(
 
     """
     given, machine, vendor = Variables(*inherited), inventory, _vendor(request, inventory)
-    _check_options(request, options, grant, vendor)
+    _check_options(request, options, vendor)
     inventory = machine.of_vendor(vendor)
     allotment = Allotment(inventory, given, grant)
     allotted = allotment.reading
@@ -138,25 +129,25 @@ def select(
             allotment.check_inside(devices)
         if options.only_free:
             check_free(devices)
-        notes = (*_outside(devices, allotment), *_taken(devices))
+        notes = [*_outside(devices, allotment), *_taken(devices)]
     else:
         pool = inventory.devices if options.force else allotment.pool
         if not pool and not allotment.is_all:
             what = allotment.sentence
             raise ChoiceError(f"No GPU was given to this process: {what}{allotment.override}.")
         if isinstance(request, Auto):
-            picked, notes = _picked(request, pool, allotment, options, held=held, rank=rank)
+            picked, *notes = pick(request.count, pool, options, held)
         else:
             picked = _everything(pool, inventory)
             left = inventory.gpus if options.force or allotment.is_all else pool
-            notes = (*_left_out(picked, left), *_taken(picked))
+            notes = [*_left_out(picked, left), *_taken(picked)]
         devices, unordered = in_order(picked, order, inventory)
-        notes = (*notes, *unordered)
+        notes += unordered
     # Beside a scheduler's list, numbers of others would be a riddle to a child process.
     is_riddle = bool(grant.gpus and allotment.outside(devices))
     by = options.by or ("uuid" if is_riddle else None)
     variables = show(devices, order, machine, given, by=by, given=allotted.kind)
-    return Selection(devices, variables, notes, vendor)
+    return Selection(devices, variables, tuple(notes), vendor)
 
 
 def select_among(
@@ -205,10 +196,8 @@ def vendor_of(devices: Sequence[Device]) -> Vendor:
     return devices[0].vendor if devices and isinstance(devices[0], Gpu) else "nvidia"
 
 
-def _check_options(request: Request, options: Options, grant: Grant, vendor: Vendor) -> None:
+def _check_options(request: Request, options: Options, vendor: Vendor) -> None:
     by, order = options.by, options.order
-    if options.force and not grant.can_force:
-        raise ChoiceError(_NO_FORCE)
     if by not in (None, "index", "uuid"):
         raise ChoiceError(f"by={by!r} is neither 'index' nor 'uuid'.")
     if order not in (None, "pci", "fastest"):
@@ -250,26 +239,6 @@ def _everything(pool: tuple[Device, ...], inventory: Inventory) -> tuple[Device,
         hint = f"try {instances[0].number_text}"
         raise ChoiceError(f"All GPUs are split by MIG. {mig_limit(inventory)}; {hint}.")
     raise ChoiceError("No GPU here can be used now: %gpus shows why.")
-
-
-def _picked(
-    request: Auto,
-    pool: tuple[Device, ...],
-    allotment: Allotment,
-    options: Options,
-    *,
-    held: frozenset[str],
-    rank: tuple[int, int] | None,
-) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """Return what `auto` picks, and why; in one of several ranks, its share in the order of the launch."""
-    launched = () if allotment.reading.devices is UNKNOWN else allotment.reading.devices
-    inside = tuple(device for device in launched if is_within((device,), pool))
-    shared = whole_gpus(inside or pool)
-    if rank and len(shared) != request.count:  # else each rank was given its own
-        share, why = take_share(request.count, shared, rank, options)
-        return share, (why,)
-    picked, why = pick(request.count, pool, options, held)
-    return picked, (why,)
 
 
 def _outside(devices: tuple[Device, ...], allotment: Allotment) -> tuple[str, ...]:

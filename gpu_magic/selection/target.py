@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.selection.plain import in_ascii, without_brackets
-from gpu_magic.selection.request import is_request, read_uuid
+from gpu_magic.selection.request import is_request, read_uuid, without_brackets
 
 __all__ = ["CPU", "LogicalDevice", "PhysicalDevice", "Target", "is_target", "parse_targets"]
 
-_EXPECTED = "0, cuda:0, /GPU:0, gpu:0, smi:3 (nvidia-smi's number), a UUID prefix (GPU-8f3a), cpu or cpu:2"
+_EXPECTED = "0, cuda:0, /GPU:0, smi:3 (nvidia-smi's number), a UUID prefix (GPU-8f3a), cpu, cpu:2 or xpu:0"
 # TensorFlow's names can begin with a job, and contain "device:".
 _SPELLING = re.compile(
     r"(?:/job:\w+/replica:\d+/task:\d+)?/?(?:(?:physical_)?device:)?([a-z]\w*?):([0-9]{1,4})", re.IGNORECASE
@@ -94,17 +93,12 @@ def parse_targets(text: str) -> tuple[Target, ...]:
         raise PlacementError(f"No device is named; expected {_EXPECTED}.")
     if "{" in asked:
         raise PlacementError(f"{text.strip()!r} is not a variable or an expression that has a value here.")
-    entries = [entry.strip() for entry in asked.split(",")]
-    if (plain := in_ascii(asked)) != asked and all(map(_is_target, plain.split(","))):
-        raise PlacementError(
-            f"{asked!r} needs plain digits, commas and colons; try {_one_of(plain.split(','))}."
-        )
-    targets = tuple(_target(entry) for entry in entries if entry)
-    if len(targets) < len(entries):
-        better = _one_of(list(filter(None, entries)) or ["0"])
-        raise PlacementError(f"{asked!r} has a comma with nothing beside it; try {better}.")
+    entries = [entry.strip("'\" ") for entry in asked.split(",")]
+    if "" in entries:
+        raise PlacementError("There is a comma with nothing beside it; name devices as in 0,1.")
+    targets = tuple(map(_target, entries))
     if len(set(targets)) < len(targets):
-        raise PlacementError(f"{asked!r} names a device twice; try {_one_of(entries)}.")
+        raise PlacementError(f"{asked!r} names a device twice; try {asked.partition(',')[0]}.")
     return targets
 
 
@@ -116,26 +110,7 @@ def is_target(text: str) -> bool:
         return False
 
 
-def _one_of(entries: list[str]) -> str:
-    """Return what can be typed where some were named, as a cell runs on one and a mirror on several."""
-    each = {_target(entry.strip()): entry.strip() for entry in reversed(entries)}  # the first way to write it
-    first, *others = reversed(each.values())
-    return f"{first}, or {','.join([first, *others])} for a mirror" if others else first
-
-
-def _is_target(entry: str) -> bool:
-    return _read(entry.strip()) is not None
-
-
 def _target(entry: str) -> Target:
-    target = _read(entry)
-    if target is None:
-        raise PlacementError(_what_was_meant(entry))
-    return target
-
-
-def _read(entry: str) -> Target | None:
-    """Return the target that an entry names; None where it names none."""
     low = entry.lower()
     if re.fullmatch(r"[0-9]{1,4}", entry):
         return LogicalDevice("gpu", int(entry))
@@ -148,45 +123,18 @@ def _read(entry: str) -> Target | None:
         return PhysicalDevice(index) if name == "smi" else _logical(name, index)
     if match := re.fullmatch(r"smi:([0-9]{1,4}):([0-9]{1,4})", entry, re.IGNORECASE):
         return PhysicalDevice(f"{int(match[1])}:{int(match[2])}")
-    uuid = read_uuid(entry)
-    return PhysicalDevice(uuid) if uuid else None
+    if uuid := read_uuid(entry):
+        return PhysicalDevice(uuid)
+    if re.fullmatch(r"-[0-9]+", entry):
+        raise PlacementError(f"{entry!r}: devices are numbered from 0; cpu is the CPU.")
+    if re.fullmatch(r"[0-9]{1,4}:[0-9]{1,4}", entry):
+        raise PlacementError(f"{entry!r} is nvidia-smi's name of a MIG instance; try smi:{entry}.")
+    if low.startswith("a") and is_request(entry):
+        raise PlacementError(f"{entry!r} chooses GPUs: try %gpus {entry}, and then 0 here.")
+    raise PlacementError(f"{entry!r:.60} is not a device; expected {_EXPECTED}.")
 
 
 def _logical(name: str, index: int) -> LogicalDevice:
     if name == "cpu":
         return LogicalDevice("cpu", index)
     return LogicalDevice("gpu", index, "" if name == "gpu" else name)
-
-
-def _what_was_meant(entry: str) -> str:
-    """Return what is wrong with an entry that names no device, and what would work."""
-    if re.fullmatch(r"-[0-9]+", entry):
-        return f"{entry!r}: devices are numbered from 0; cpu is the CPU."
-    if re.fullmatch(r"[0-9]{1,4}:[0-9]{1,4}", entry):
-        return f"{entry!r} is nvidia-smi's name of a MIG instance; try smi:{entry}."
-    if shorter := _with_fewer_colons(entry):
-        return f"{entry!r} has a colon too many; try {shorter}."
-    if match := re.fullmatch(r"smi[ :-]*([0-9]{1,4})?", entry, re.IGNORECASE):
-        return f"{entry!r} is not a device; smi:{match[1] or 0} is GPU {match[1] or 0} of nvidia-smi."
-    if match := re.fullmatch(r"/?(gpu|cuda|cpu)[ _(]*([0-9]{0,4})\)?", entry, re.IGNORECASE):
-        return f"{entry!r} needs a number after a colon; try {match[1].lower()}:{match[2] or 0}."
-    first, *others = [word for word in re.split(r"[;|&+\s]+", entry) if word] or [""]
-    if others and _is_target(first):
-        words = [first, *others]
-        better = _one_of(words) if all(map(_is_target, words)) else first
-        return f"{entry!r} is not a device; try {better}."
-    if first.lower() in ("none", "no", "off"):
-        return f"{entry!r} is not a device; try cpu, which runs it without a GPU."
-    if first.lower() in ("all", "every", "both", "*"):
-        return f"{entry!r} is not one device; try {1 if '0' in others else 0}."
-    if entry.lower().startswith("auto") and is_request(entry):
-        return f"{entry!r} chooses GPUs: try %gpus {entry}, and then 0 here."
-    return f"{entry!r} is not a device; expected {_EXPECTED}. Other accelerators have a number, too: xpu:0."
-
-
-def _with_fewer_colons(entry: str) -> str:
-    """Return the longest beginning of a name with several colons that is a device; empty for none."""
-    if not re.match(r"[^:]*:[^:]*:", entry):
-        return ""
-    parts = entry.split(":", maxsplit=3)[:3]
-    return next(filter(_is_target, (":".join(parts[:count]) for count in (3, 2, 1))), "")

@@ -21,7 +21,7 @@ class DetailView {
     this.power = make("p", "gm-detail-power");
     figures.append(this.util.element, this.memory.element, this.power);
     const lists = this.cell.appendChild(make("div", "gm-detail-lists"));
-    this.processes = new ProcessList(this.key, this.store, () => this.chevron.closest(".gm-row").focus());
+    this.processes = new ProcessList(this.store, () => this.chevron.closest(".gm-row").focus());
     this.variables = new VariableList(this.store);
     lists.append(this.processes.element, this.variables.element);
   }

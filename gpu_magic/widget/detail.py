@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, TypedDict
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.process.session import current
-from gpu_magic.process.view import process_detail, read_limits
+from gpu_magic.process.view import read_limits
+from gpu_magic.processes.processes import next_step
 from gpu_magic.text import age_text, bytes_text, printable, shortened
 from gpu_magic.widget.serialization import figure
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
-    from gpu_magic.devices.process_detail import ProcessDetail
     from gpu_magic.devices.status import GpuProcess
-    from gpu_magic.process.ending import Endings, Step
     from gpu_magic.widget.variables import Variables
 
 __all__ = ["DeviceDetail", "read_device_detail"]
@@ -37,7 +36,7 @@ class ProcessRow(TypedDict):
     owner: str
     age: str
     memory: str
-    step: Step  # what can be done next to end it
+    step: str  # what can be done next to end it: see `next_step`
 
 
 class DeviceDetail(TypedDict, total=False):
@@ -51,17 +50,14 @@ class DeviceDetail(TypedDict, total=False):
     variables: Variables | None  # this kernel's; None: not known yet
 
 
-def read_device_detail(device: Device, variables: Variables | None, endings: Endings) -> DeviceDetail:
+def read_device_detail(device: Device, variables: Variables | None) -> DeviceDetail:
     """Read what is shown below a row, of a device as a snapshot has it."""
     session = current()
     processes = device.status.processes
     detail = DeviceDetail(
         power_limit="",
         slowdowns=[],
-        processes=[
-            _process_row(process, process_detail(session, process.pid), endings)
-            for process in (() if processes is UNKNOWN else processes)
-        ],
+        processes=[_process_row(process) for process in (() if processes is UNKNOWN else processes)],
         is_listed=processes is not UNKNOWN,
         variables=variables,
     )
@@ -72,23 +68,23 @@ def read_device_detail(device: Device, variables: Variables | None, endings: End
     return detail
 
 
-def _process_row(process: GpuProcess, detail: ProcessDetail, endings: Endings) -> ProcessRow:
+def _process_row(process: GpuProcess) -> ProcessRow:
     name = f"process {process.pid}" if process.name is UNKNOWN else process.name
-    folder, _, file = detail.notebook.rpartition("/") if process.is_kernel else ("", "", "")
+    folder, _, file = process.notebook.rpartition("/") if process.is_kernel else ("", "", "")
     whose = (
         "" if not process.mine else "this kernel" if process.pid == os.getpid() else "started by this kernel"
     )
     return ProcessRow(
         pid=process.pid,
-        started=None if detail.started is UNKNOWN else detail.started,
+        started=None if process.started is UNKNOWN else process.started,
         title=shortened(file, _LONGEST_PATH) or printable(name),
         folder=_path_text(folder),
-        notebook="" if process.is_kernel else _path_text(detail.notebook),
+        notebook="" if process.is_kernel else _path_text(process.notebook),
         whose=whose,
         owner="" if process.owner is UNKNOWN else printable(process.owner),
-        age="" if detail.age is UNKNOWN else age_text(detail.age),
+        age="" if process.age is UNKNOWN else age_text(process.age),
         memory="" if process.memory is UNKNOWN else bytes_text(process.memory),
-        step=endings.next_step(process.pid, detail),
+        step=next_step(process),
     )
 
 

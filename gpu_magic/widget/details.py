@@ -6,8 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.objects.free import Outputs, free
-from gpu_magic.process.ending import endings
+from gpu_magic.objects.memory import gpu_free
+from gpu_magic.processes.processes import send
 from gpu_magic.widget.detail import DeviceDetail, read_device_detail
 from gpu_magic.widget.kernel_messages import Detail
 from gpu_magic.widget.serialization import key_of
@@ -93,12 +93,7 @@ class Details:
             It may not be sent that.
 
         """
-        endings.send(
-            message.pid,
-            message.started,
-            is_meant=lambda device: key_of(device) == message.key,
-            kill=message.kill,
-        )
+        send(message.pid, message.started, kill=message.kill)
         self._read_now()
 
     def free(self) -> None:
@@ -125,7 +120,7 @@ class Details:
         for gpu in snapshot.gpus:
             devices += gpu.mig
         found = {
-            key: read_device_detail(device, _of_device(variables, key), endings)
+            key: read_device_detail(device, _of_device(variables, key))
             for device in devices
             if (key := key_of(device)) in keys
         }
@@ -136,7 +131,7 @@ class Details:
         """Give memory back if that was asked for, and look at the variables; between cells."""
         if self._is_free_wanted:
             self._is_free_wanted = False
-            self._notify(*_free(shell))
+            self._notify(*_free())
             self._walked_at = None
         with self._lock:
             is_open = any(map(self._open_keys, self._open))
@@ -180,10 +175,10 @@ def _changed(before: DeviceDetail | None, now: DeviceDetail) -> dict[str, Any]:
     return {name: value for name, value in now.items() if before is None or value != before.get(name)}
 
 
-def _free(shell: Any) -> tuple[str, NoticeKind]:
+def _free() -> tuple[str, NoticeKind]:
     """Do what `%gpu_free` does; return what to say."""
     try:
-        return repr(free(Outputs(shell))), "done"
+        return repr(gpu_free()), "done"
     except GpuMagicError as error:
         return str(error), "error"
     except Exception as error:  # noqa: BLE001 - there is no cell to show it

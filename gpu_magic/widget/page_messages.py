@@ -169,8 +169,6 @@ class EndProcess(NamedTuple):
 
     Parameters
     ----------
-    key
-        A device that the process is on.
     pid, started
         The process, as in a `Detail`.
     kill
@@ -178,7 +176,6 @@ class EndProcess(NamedTuple):
 
     """
 
-    key: str
     pid: int
     started: int
     kill: bool
@@ -239,9 +236,9 @@ def parse(message: object) -> PageMessage | None:
         case {"type": "set_details", "view": str(view), "keys": list(keys)}:
             is_valid = _is_name(view) and len(keys) <= _MOST_DETAILS and all(map(_is_name, keys))
             return SetDetails(view, tuple(keys)) if is_valid else None
-        case {"type": "end_process", "key": str(key), "pid": pid, "started": started, "kill": bool(kill)}:
-            is_valid = _is_name(key) and _is_number(pid) and _is_number(started) and 0 < pid <= _HIGHEST_PID
-            return EndProcess(key, pid, started, kill) if is_valid else None
+        case {"type": "end_process", "pid": pid, "started": started, "kill": bool(kill)}:
+            is_valid = _is_number(pid) and _is_number(started) and 0 < pid <= _HIGHEST_PID
+            return EndProcess(pid, started, kill) if is_valid else None
         case {"type": "free" | "stop_waiting" as name}:
             return Free() if name == "free" else StopWaiting()
         case {"type": "attach", "page": str(page)}:

@@ -10,7 +10,7 @@ import traitlets
 from IPython.core.getipython import get_ipython
 
 from gpu_magic.display.fallback import display_with_fallback
-from gpu_magic.display.table import as_html, as_text
+from gpu_magic.gpus.table import as_html, as_text
 from gpu_magic.log import logger
 from gpu_magic.process.environment import launch_environment
 from gpu_magic.process.front_end import Missing, missing_there, read_front_end

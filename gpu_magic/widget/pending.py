@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.display.choice import Choice, warnings_of
-from gpu_magic.display.refusal import refusal_text
 from gpu_magic.errors import GpuMagicError, NotFreeError
-from gpu_magic.process.choosing import apply
-from gpu_magic.process.outcome import Applied
+from gpu_magic.gpus.apply import apply
 from gpu_magic.process.session import current
 from gpu_magic.process.state import probe
 from gpu_magic.process.view import read_machine
-from gpu_magic.restart.saved_choice import save
+from gpu_magic.restart.saved import save
 from gpu_magic.selection.options import split_request
 
 if TYPE_CHECKING:
@@ -126,11 +123,11 @@ def carry_out(choice: WaitingChoice) -> tuple[str, NoticeKind, list[str]] | None
             outcome = apply(session, devices, free, inventory=read_machine(session))
         else:
             outcome = apply(session, devices, options)
-        if isinstance(outcome, Applied):
-            return str(Choice(outcome)), "done", warnings_of(outcome)
+        if not outcome.too_late:
+            return str(outcome), "done", outcome.warnings
         if not choice.choose.restart:
-            return refusal_text(outcome), "warning", []
-        save(outcome)
+            return outcome.refusal, "warning", []
+        save(outcome.too_late.request, outcome.devices, outcome.too_late.options)
     except GpuMagicError as error:
         if choice.only_free and isinstance(error, NotFreeError):
             raise

@@ -1,8 +1,7 @@
 // The processes of a row that is open. One's own can be ended: after a question by TERM, and if that is of no use by KILL.
 class ProcessList {
   // When the process that has the focus is gone, `leave` takes it elsewhere.
-  constructor(key, store, leave) {
-    this.key = key;
+  constructor(store, leave) {
     this.store = store;
     this.leave = leave;
     this.views = new Map(); // by what tells processes apart
@@ -23,7 +22,7 @@ class ProcessList {
     }
     let last = null;
     for (const [name, process] of found) {
-      if (!this.views.has(name)) this.views.set(name, new ProcessView(this.key, this.store));
+      if (!this.views.has(name)) this.views.set(name, new ProcessView(this.store));
       const view = this.views.get(name);
       view.show(process);
       // Those that are there already are not moved: they could have the focus.
@@ -39,8 +38,7 @@ class ProcessList {
 }
 
 class ProcessView {
-  constructor(key, store) {
-    this.key = key;
+  constructor(store) {
     this.store = store;
     this.element = make("li", "gm-process");
     this.title = this.element.appendChild(make("span", "gm-detail-name"));
@@ -94,7 +92,7 @@ class ProcessView {
     };
     button(kill ? "Kill" : "End", () => {
       this.closeQuestion();
-      this.store.send(pageMessage.endProcess(this.key, pid, started, kill));
+      this.store.send(pageMessage.endProcess(pid, started, kill));
     }).classList.add("gm-danger");
     const cancel = button("Cancel", () => this.closeQuestion());
     this.question.addEventListener("keydown", (event) => {

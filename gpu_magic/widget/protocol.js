@@ -16,8 +16,8 @@ const pageMessage = {
   answerRestart: (can, page) => ({ type: "answer_restart", can, page }),
   // Which rows of a view are open; the kernel answers with the detail of each.
   setDetails: (view, keys) => ({ type: "set_details", view, keys }),
-  // End a process of one's own that is on this device: by TERM, or where that was of no use by KILL.
-  endProcess: (key, pid, started, kill) => ({ type: "end_process", key, pid, started, kill }),
+  // End a process of one's own: by TERM, or if that was of no use by KILL.
+  endProcess: (pid, started, kill) => ({ type: "end_process", pid, started, kill }),
   // Do what %gpu_free does, as soon as no cell runs.
   free: () => ({ type: "free" }),
   // A page that has no widget begins with one that connection.js has: {type: "attach", page}.

@@ -9,7 +9,7 @@ from IPython.core.getipython import get_ipython
 
 from gpu_magic.errors import KernelRestarting
 from gpu_magic.restart import restart
-from gpu_magic.restart.saved_choice import save
+from gpu_magic.restart.saved import save
 from gpu_magic.text import listed
 from gpu_magic.widget import joined
 from gpu_magic.widget.kernel_messages import to_json
@@ -17,7 +17,7 @@ from gpu_magic.widget.page_messages import AnswerRestart, parse
 from gpu_magic.widget.state import panel_state
 
 if TYPE_CHECKING:
-    from gpu_magic.process.outcome import Refused
+    from gpu_magic.gpus.choice import TooLate
     from gpu_magic.widget.kernel_messages import KernelMessage
 
 __all__ = ["restart_with_choice"]
@@ -42,7 +42,7 @@ class RestartWidget(anywidget.AnyWidget):
                 restart.answer(page, can=can)
 
 
-def restart_with_choice(refused: Refused) -> None:
+def restart_with_choice(choice: TooLate, *, dry_run: bool) -> None:
     """Save a choice that came too late, and restart the kernel to apply it. After a dry run, do neither.
 
     Raises
@@ -53,12 +53,12 @@ def restart_with_choice(refused: Refused) -> None:
         The choice is saved, and the kernel is about to be restarted.
 
     """
-    save(refused)
-    if refused.is_dry_run:
+    save(choice.request, choice.devices, choice.options, dry_run=dry_run)
+    if dry_run:
         return
-    devices = listed((device.label for device in refused.devices), "no GPU")
+    devices = listed((device.label for device in choice.devices), "no GPU")
     text = f"Restarting the kernel; the next %load_ext gpu_magic chooses {devices}."
-    if refused.is_reset:
+    if not choice.request:
         text = "Restarting the kernel, to be as it was started."
     shell: Any = get_ipython()
     panel_state().restart(shell, RestartWidget().tell)

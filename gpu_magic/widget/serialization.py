@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.display.rows import rows
-from gpu_magic.display.table import problem_text
 from gpu_magic.errors import ChoiceError
+from gpu_magic.gpus.table import problem_text, rows
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.selection.allotment import whole_gpus
 from gpu_magic.selection.auto import best_first
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device, Vendor
     from gpu_magic.devices.unknown import Unknown
-    from gpu_magic.display.rows import Row
+    from gpu_magic.gpus.table import Row
     from gpu_magic.process.view import Snapshot
     from gpu_magic.selection.allotment import Allotment
     from gpu_magic.selection.options import Options

@@ -8,8 +8,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import GpuMagicError
+from gpu_magic.gpus.wait import Waiting
 from gpu_magic.process.session import current
-from gpu_magic.process.waiting import Waiting
 from gpu_magic.selection.options import split_request
 from gpu_magic.widget import kernel_messages
 from gpu_magic.widget.page_messages import Choose

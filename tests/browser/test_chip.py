@@ -283,6 +283,7 @@ def test_it_can_be_read_and_reached(lab: Lab, app: str, dark: bool) -> None:
     notebook.page.screenshot(path=PICTURES / f"{app}-chip-{'dark' if dark else 'light'}.png")
 
 
+@pytest.mark.timeout(240)  # it waits 15 s in a page of its own
 def test_a_server_can_end_an_idle_kernel_whose_chip_nobody_watches(tmp_path: Path, chromium: Browser) -> None:
     culler = "--MappingKernelManager.cull_"
     options = [f"{culler}idle_timeout=12", f"{culler}interval=1", f"{culler}connected=True"]

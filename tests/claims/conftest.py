@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def open_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return a folder that another user can get to."""
-    place = Path("/tmp") / f"gpu_magic-tests-{os.getpid()}"
-    monkeypatch.setenv("GPU_MAGIC_CLAIMS", str(place))
-    yield place
-    shutil.rmtree(place, ignore_errors=True)
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the folder of this test's claims, which is still to be made where other users can get to it."""
+    place = Path(tempfile.mkdtemp(prefix="gpu_magic-tests-", dir="/tmp"))
+    place.chmod(0o777)
+    monkeypatch.setenv("GPU_MAGIC_CLAIMS", str(place / "claims"))
+    yield place / "claims"
+    shutil.rmtree(place)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from gpu_magic.devices.amd_limits import Throttling
+from gpu_magic.devices.amd import Throttling
 from gpu_magic.devices.unknown import UNKNOWN
 from tests.machine import AMD_CARDS, CARDS, GIB, IN_CONTAINER, Driver, amd_environment, environment
 from tests.programs.runner import Runner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -113,3 +114,12 @@ def test_more_processes_than_one_call_lists_are_all_told(nvml: Nvml) -> None:
         pids = [machine.gpus[0].run("train.py", "chen", GIB, work=1).pid for _ in range(50)]
         found = read(nvml, machine)
     assert found.work == dict.fromkeys(pids, 1)
+
+
+def test_work_from_before_the_block_does_not_count(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [SimpleNamespace(pid=pid, timeStamp=at, smUtil=50) for pid, at in [(1, 99), (2, 100), (3, 101)]]
+    with simulate("1xA100-80GB") as machine:
+        nvml.inventory()
+        monkeypatch.setattr(pynvml, WORK, lambda *_: samples)
+        uuid = machine.gpus[0].uuid
+        assert nvml.counters([uuid], 100)[uuid].work == {3: 50}

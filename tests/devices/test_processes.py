@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from gpu_magic.devices.process_detail import read_detail
-from gpu_magic.devices.processes import UNKNOWN_PROCESS, ProcessTable, descends_from, name_text
+from gpu_magic.devices.processes import UNKNOWN_PROCESS, ProcessTable, descends_from, name_text, read_process
 from gpu_magic.devices.unknown import UNKNOWN
 from tests.conftest import LIMIT
 from tests.machine import IN_CONTAINER
@@ -54,7 +53,7 @@ def test_a_process_is_named_by_its_script_and_owner(sleeper: subprocess.Popen[by
 def test_a_process_of_ones_own_has_its_notebook_and_its_start(sleeper: subprocess.Popen[bytes]) -> None:
     found = ProcessTable().look_up(sleeper.pid)
     assert (found.is_own, found.notebook) == (True, "/home/maria/train.ipynb")
-    assert found.started == read_detail(sleeper.pid).started
+    assert found.started == read_process(sleeper.pid).started
     assert 0 <= found.age <= LIMIT
 
 

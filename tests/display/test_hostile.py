@@ -20,21 +20,21 @@ from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.display.engines import EngineTable
 from gpu_magic.display.fallback import display_with_fallback
-from gpu_magic.display.gpus import Gpus
-from gpu_magic.display.own_processes import OwnProcesses
 from gpu_magic.display.rank_folds import RankFolds
-from gpu_magic.display.refusal import RefusalBlock
 from gpu_magic.doctor.diagnosis import Diagnosis
 from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Finding, Kernel, Packages, System
 from gpu_magic.engines.engine import Engine
 from gpu_magic.engines.status import EngineStatus
 from gpu_magic.fit.fit import Fit
+from gpu_magic.gpus.choice import TooLate
+from gpu_magic.gpus.table import Gpus
 from gpu_magic.launching.output import Output
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
 from gpu_magic.process.guard import Guard
-from gpu_magic.process.own_processes import Found, Manager, OwnProcess
 from gpu_magic.process.state import State
 from gpu_magic.process.view import KernelView
+from gpu_magic.processes.processes import OwnProcess, OwnProcesses
+from gpu_magic.selection.options import Options
 from gpu_magic.selection.visible import Variables
 from gpu_magic.text import html_block
 from gpu_magic.widget.rank_tabs import RankTabs
@@ -68,13 +68,10 @@ def gpus(*there: Gpu, kernel: dict[str, Any] | None = None, **more: Any) -> Gpus
     return Gpus(there or (gpu(),), kernel=KernelView(**view), **more)
 
 
-def own(name: str = "train.py", notebook: str = "", manager: str = "") -> OwnProcess:
-    process = GpuProcess(4711, name, "me", GIB, is_own=True, notebook=notebook)
-    return OwnProcess(process, {gpu(): GIB}, Manager(manager) if manager else None)
-
-
-def mine(*processes: OwnProcess, machine: Inventory | None = None) -> OwnProcesses:
-    return OwnProcesses(Found(processes, {}, machine or Inventory((gpu(),))))
+def mine(name: str = "train.py", what: str = "", device: str = "A100", simulated: str = "") -> OwnProcesses:
+    there = MigInstance(device, "MIG", 0)
+    process = OwnProcess(4711, name, what, "", {there: GIB}, "", 1, 1)
+    return OwnProcesses([process], [there], simulated)
 
 
 def engines(engine: Engine) -> EngineTable:
@@ -162,19 +159,10 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "CUDA's version": lambda text, _: gpus(cuda_version=text),
     "an engine's host": lambda text, _: engines(Engine(0, (gpu(),), text)),
     "an engine's GPU": lambda text, _: engines(Engine(0, (gpu(text),), "node-a")),
-    "one's own process": lambda text, _: mine(own(text)),
-    "one's own notebook": lambda text, _: mine(own("ipykernel", f"/home/{text}")),
-    "what was started in a notebook": lambda text, _: mine(own("a.py", f"/home/{text}")),
-    "a task of one's own": lambda text, _: mine(own(manager=text)),
-    "what one's own claim says": lambda text, _: mine(
-        machine=Inventory((gpu(of=status(claims=(Claim("me", 0.0, 1, text, is_own=True),))),))
-    ),
-    "one's own processes on a simulated machine": lambda text, _: mine(
-        own(), machine=Inventory((gpu(),), simulated=text)
-    ),
-    "a GPU whose processes are not listed": lambda text, _: mine(
-        machine=Inventory((Gpu(0, mig=(MigInstance(text, "MIG", 0),), is_split=True),))
-    ),
+    "one's own process": lambda text, _: mine(text),
+    "what one's own process is": lambda text, _: mine(what=text),
+    "a GPU whose processes are not listed": lambda text, _: mine(device=text),
+    "one's own processes on a simulated machine": lambda text, _: mine(simulated=text),
     "a finding": lambda text, _: doctor(Finding("wrong", "driver", text)),
     "what a finding means": lambda text, _: doctor(Finding("unknown", "driver", "what", text)),
     "what mends a finding": lambda text, _: doctor(Finding("wrong", "driver", "what", "", f"rm a\n{text}")),
@@ -188,7 +176,9 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "the doctor's capabilities": lambda text, _: doctor(system=System(capabilities=text)),
     "the doctor's device files": lambda text, _: doctor(system=System(devices=(DeviceFile(f"/dev/{text}"),))),
     "the doctor's packages": lambda text, _: doctor(packages=Packages(versions={"ipython": text})),
-    "why a choice came too late": lambda text, _: RefusalBlock(text),
+    "why a choice came too late": lambda text, _: TooLate(
+        Guard(State.FROZEN, by=text), (), "", Options(), None, (), "kernel"
+    ),
     "a part of a step": lambda text, _: fit(part=text),
     "the GPU that a step fits on": lambda text, _: fit(label=text),
     "what was assumed of a step": lambda text, _: fit(note=text),
@@ -270,6 +260,13 @@ def test_what_makes_html_is_in_the_table(shell: InteractiveShell, tmp_path: Path
                 classes.add(node.name)
     shown = {type(place(HARMLESS, tmp_path)).__name__ for place in PLACES.values()}
     assert classes == shown - {"str"}
-    names = "engines fallback own_processes rank_folds refusal table"
-    whole = {"text.py", "doctor/diagnosis.py", "fit/fit.py", "measure/record.py"}
+    names = "engines fallback rank_folds"
+    whole = {
+        "text.py",
+        "doctor/diagnosis.py",
+        "gpus/choice.py",
+        "gpus/table.py",
+        "fit/fit.py",
+        "measure/record.py",
+    }
     assert modules == whole | {f"display/{name}.py" for name in names.split()}

@@ -15,7 +15,7 @@ import gpu_magic
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.display.gpus import Gpus
+from gpu_magic.gpus.table import Gpus
 from gpu_magic.process.view import KernelView
 from gpu_magic.testing import simulate
 

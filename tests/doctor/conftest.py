@@ -11,10 +11,9 @@ import pytest
 import gpu_magic
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.doctor.builds import read_builds
 from gpu_magic.doctor.checks import check_builds, check_device_files, check_driver
 from gpu_magic.doctor.facts import Facts, Kernel, Packages
-from gpu_magic.doctor.system import read_system
+from gpu_magic.doctor.sources import read_packages, read_system
 from gpu_magic.process.guard import Guard
 from gpu_magic.process.state import State
 from gpu_magic.selection.seen import read_visible
@@ -106,7 +105,7 @@ class Place:
         )
 
     def builds(self, library_path: str = "") -> dict[str, Build]:
-        found = read_builds([str(self.packages)], self.root, library_path)
+        found = read_packages([str(self.packages)], self.root, library_path).builds
         return {build.framework: build for build in found}
 
     def judge(self, machine: Inventory, program: Program = "python", **more: Any) -> list[Finding]:

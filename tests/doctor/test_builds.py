@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_magic.devices.inventory import Inventory
-from gpu_magic.doctor.builds import fitting_build, has_code, loaded_version
+from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.doctor.checks import check_builds
 from gpu_magic.doctor.facts import Build, Facts, Packages
+from gpu_magic.doctor.sources import fitting_build, has_code, loaded_version
 from tests.conftest import ROOT
 from tests.doctor.conftest import inventory
 
@@ -236,7 +237,7 @@ def test_jax_and_cupy_tell_by_their_packages(
 def test_conda_s_jaxlib_does_not_tell(place: Place) -> None:
     for name in ("jax", "jaxlib"):
         place.install(name, "0.7.2", installer="conda")
-    assert place.builds()["JAX"].built_for is not None
+    assert place.builds()["JAX"].built_for is UNKNOWN
     assert place.judge(inventory()) == []
 
 
@@ -300,7 +301,7 @@ def test_a_module_that_loads_itself_when_it_is_asked_is_not_loaded(fresh: Fresh,
     code = """
         import importlib.util
         import sys
-        from gpu_magic.doctor.builds import loaded_version
+        from gpu_magic.doctor.sources import loaded_version
         spec = importlib.util.find_spec("torch")
         spec.loader = importlib.util.LazyLoader(spec.loader)
         sys.modules["torch"] = module = importlib.util.module_from_spec(spec)

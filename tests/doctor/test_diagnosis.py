@@ -12,7 +12,6 @@ import pytest
 import gpu_magic
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.doctor import checks
 from gpu_magic.doctor.checks import check_front_end, check_leftovers
 from gpu_magic.doctor.diagnosis import Diagnosis, diagnose, judge, without_private
 from gpu_magic.doctor.facts import Build, Facts, Finding, Packages
@@ -48,7 +47,7 @@ def test_the_magic_shows_reports_and_writes_json(
         assert "CUDA up to 13.0: fine\n" in shown
         report = said("--report")
         assert report.startswith("gpu_magic 0.1.0, Python 3.")
-        assert "[wrong] The quotes" in report
+        assert "Wrong: The quotes" in report
         found = json.loads(said("--json"))
         assert found["facts"]["machine"]["simulated"] == "4xA100-80GB"
         assert found["facts"]["kernel"]["guard"]["state"] == "absent"
@@ -144,7 +143,7 @@ def test_what_this_user_has_on_gpus() -> None:
     assert simulated.mend == ""  # nothing runs there that can be ended
     machine = replace(found, simulated="")
     pid = simulated.what.partition("pid ")[2].partition(")")[0]
-    for program, mend in (("kernel", f"%gpus --end {pid}"), ("shell", f"kill {pid}")):
+    for program, mend in (("kernel", f"%gpu_ps end {pid}"), ("shell", f"kill {pid}")):
         (real,) = check_leftovers(Facts(machine, kernel(machine, program)))  # type: ignore[arg-type]
         assert real.mend == mend
     assert "train.py" not in real.public
@@ -286,8 +285,3 @@ def test_the_names_of_json_stay() -> None:
     with simulate("1xT4"):
         start_cuda()
         json.dumps(gpu_magic.doctor().to_dict())
-
-
-def test_every_check_is_made() -> None:
-    there = {one for name, one in vars(checks).items() if name.startswith("check_")}
-    assert set(checks.CHECKS) == there

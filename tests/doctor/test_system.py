@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpu_magic.devices.binding import HUNG_DRIVER, NO_GPU, NO_LIBRARY, NOT_LOADED, OUTDATED, REFUSED
 from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.nvml import HUNG_DRIVER, NO_GPU
-from gpu_magic.devices.nvml_calls import NO_LIBRARY, NOT_LOADED, OUTDATED, REFUSED
 from gpu_magic.doctor.checks import check_cuda, check_device_files, check_driver, check_gpus
 from gpu_magic.doctor.facts import DeviceFile, Facts, Packages, System
 from gpu_magic.process.guard import Guard
@@ -178,7 +177,7 @@ if os.getuid() == 0:
     assert libc.capget(header, sets) == 0
     sets[0], sets[1] = sets[0] & ~6, sets[1] & ~6
     assert libc.capset(header, sets) == 0
-from gpu_magic.doctor.system import read_system
+from gpu_magic.doctor.sources import read_system
 print(*[f"{file.path} {file.is_permitted} {file.error}" for file in read_system({}, Path(ROOT)).devices], sep="\\n")
 """
 

@@ -15,6 +15,7 @@ from gpu_magic.doctor.diagnosis import diagnose
 from gpu_magic.doctor.facts import Facts
 from gpu_magic.process.guard import Guard
 from gpu_magic.process.state import State
+from gpu_magic.selection.grant import Grant
 from gpu_magic.selection.visible import MASK, Variables
 from gpu_magic.testing import simulate, start_cuda
 from tests.doctor.conftest import inventory, kernel
@@ -165,11 +166,10 @@ def test_a_shell_names_a_lost_gpu_s_neighbours_and_mig_instances_by_uuid() -> No
     assert mend == f"export CUDA_VISIBLE_DEVICES={other},{one} CUDA_DEVICE_ORDER=PCI_BUS_ID"
 
 
-@pytest.mark.parametrize("more", [{"can_force": False}, {"given_by": "Slurm job 4711"}])
-def test_gpus_of_others_are_not_offered(more: dict[str, object]) -> None:
-    assert mends(inventory(), mask="0,0", **more) == [("wrong", "")]
-    asks = "#SBATCH --gres=gpu:1" if "given_by" in more else ""
-    assert mends(inventory(), mask="", **more) == [("wrong", asks)]
+def test_gpus_of_others_are_not_offered() -> None:
+    job = Grant("Slurm job 4711")
+    assert mends(inventory(), mask="0,0", grant=job) == [("wrong", "")]
+    assert mends(inventory(), mask="", grant=job) == [("wrong", "#SBATCH --gres=gpu:1")]
 
 
 def test_without_a_gpu_an_empty_variable_is_no_fault() -> None:
@@ -202,6 +202,10 @@ def test_amd_s_gpus_are_hidden_by_the_variable_that_is_named(variables: dict[str
 
 def test_hip_s_numbers_are_not_taken_for_others() -> None:
     assert {mend for _, mend in mends(AMD, variables=Variables(hip="0,9"))} == {"%gpus auto"}
+    # Of what is hidden no more all are meant.
+    frozen = Guard(State.FROZEN, is_known=True, devices=(), vendor="amd")
+    (found,) = check_cuda(Facts(AMD, kernel(AMD, variables=Variables(), guard=frozen)))
+    assert found.mend == "%gpus all --restart"
 
 
 # CUDA

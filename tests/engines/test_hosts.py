@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -150,6 +151,12 @@ def test_a_client_with_a_busy_engine_is_refused_in_a_line(
         pytest.raises(ClusterError, match=r"^Engine 1 is busy: wait until all are idle, and try again\.$"),
     ):
         join(client)
+
+
+def test_a_call_that_is_about_to_end_is_waited_for(client: Any, join: Callable[[Any], Cluster]) -> None:
+    """The controller learns that a call has ended after the client does."""
+    client[1].apply_async(time.sleep, 0.5)
+    assert len(join(client).alive) == 3
 
 
 def start_cuda_with_all() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -12,7 +13,12 @@ from hypothesis import strategies as st
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import FitError
-from gpu_magic.fit.fit import Fit, _largest, _Room, _verdict
+from gpu_magic.fit.fit import Fit, _largest, _Room, _rooms, _verdict
+from gpu_magic.frameworks.base import MemoryPool
+from gpu_magic.process.session import current
+from gpu_magic.process.view import take_snapshot
+from gpu_magic.selection.target import LogicalDevice
+from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,10 +29,10 @@ GIB = 1 << 30
 def largest(
     peak: Callable[[int], int], size: int, room: int, seconds: float = 1e9
 ) -> tuple[int | None, bool]:
-    def parts(size: int) -> dict[str, int]:
+    def parts(size: int, _: float = 0.0) -> dict[str, int]:
         return {"parameters": peak(0), "activations": peak(size) - peak(0)}
 
-    return _largest(SimpleNamespace(peak=parts), size, parts(size), room, time.monotonic() + seconds)
+    return _largest(parts, size, parts(size), room, seconds=0.0, until=time.monotonic() + seconds)
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**6), st.integers(1, 1000), st.integers(0, 10**10))
@@ -76,7 +82,7 @@ def test_a_size_that_cannot_be_made_does_not_fit() -> None:
 
 
 def room(name: str, free: int | Unknown, context: int = 0) -> _Room:
-    return _Room(f"cuda:{name}", f"GPU {name}", free, context)
+    return _Room(f"cuda:{name}", f"GPU {name}", free, free if free is UNKNOWN else free - context)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +92,8 @@ def room(name: str, free: int | Unknown, context: int = 0) -> _Room:
         ([room("0", GIB), room("3", 80 * GIB)], (58, False), "fits on GPU 3 (80.0 GiB free). Largest batch: at least 58."),
         ([room("0", GIB), room("3", 2 * GIB)], (0, True), "Most free: GPU 3, 2.0 GiB. A batch of 1 does not fit."),
         ([room("0", GIB)], (5, True), "fits on no visible GPU. Most free: GPU 0, 1.0 GiB. Largest batch: 5."),
+        ([room("3", 9 * GIB)], (8, True), "9.0 GiB: fits on GPU 3 (9.0 GiB free). Largest batch: 8."),
+        ([room("3", 9 * GIB, 1)], (7, True), "and 0.5 GiB for CUDA: fits on no visible GPU. Most free: GPU 3, 9.0 GiB."),
         ([room("0", UNKNOWN)], (None, False), "No verdict: the free memory of GPU 0 is unknown."),
         ([], (None, False), "No verdict: no GPU is visible."),
         ([room(str(at), 80 * GIB) for at in range(6)], (None, False), "GPU 3 (80.0 GiB free) and 2 more."),
@@ -96,10 +104,19 @@ def test_the_verdict_names_the_gpus(rooms: list[_Room], batch: tuple[int | None,
     assert said in _verdict(9 * GIB, snapshot, rooms, *batch)  # type: ignore[arg-type]
 
 
-def test_a_gpu_needs_room_for_cuda_as_well() -> None:
-    assert room("0", GIB, 0).fits(GIB) is True
-    assert room("0", GIB, 1).fits(GIB) is False
-    assert room("0", UNKNOWN).fits(1) is UNKNOWN
+def test_what_the_framework_has_taken_and_does_not_use_is_room_for_the_step() -> None:
+    """JAX takes most of a GPU as it starts."""
+    with simulate("1xA100-80GB") as machine:
+        (unused,) = _rooms(take_snapshot(current()), {}, {})
+        machine.gpus[0].run("python", "me", 60 * GIB, pid=os.getpid())
+        snapshot = take_snapshot(current())
+        (bare,) = _rooms(snapshot, {}, {})
+        (room,) = _rooms(
+            snapshot, {0: 2 * GIB}, {LogicalDevice("gpu", 0, "cuda"): MemoryPool(3 * GIB, 60 * GIB)}
+        )
+    assert room.free - bare.free == 59 * GIB
+    assert room.left == room.free  # CUDA has started
+    assert unused.free - unused.left == GIB // 2  # it has not
 
 
 def test_a_fit_shows_itself() -> None:

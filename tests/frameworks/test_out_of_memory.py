@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_magic.frameworks.out_of_memory import wanted_in
+from gpu_magic.frameworks.base import wanted_in
 
 # As PyTorch 2.13, XLA and CuPy 13 write them.
 TEXTS = {

@@ -136,12 +136,13 @@ def test_tensorflow_that_has_listed_its_gpus_is_told_of_each_and_gets_back_what_
     machine: Runner,
 ) -> None:
     assert machine("settings_tensorflow.listed") == {
-        "before": [[None, True], [None, None]],
-        "with growth": [[True, True], [None, None]],
-        "without": [[None, True], [None, None]],
         "with a limit": [[8192], [8192]],
         "reset": [None, [100]],
     }
+
+
+def test_a_limit_that_tensorflow_has_started_with_stays_what_it_says(machine: Runner) -> None:
+    assert machine("settings_tensorflow.limit_of_a_started_one") == [2, 2]
 
 
 def test_the_same_choice_of_a_frozen_process_can_still_say_memory(machine: Runner) -> None:
@@ -180,6 +181,7 @@ def test_in_process_tells_what_is_imported_and_says_what_came_of_it(machine: Run
 
 def test_tensorflow_is_narrowed_while_it_only_lists_its_devices(machine: Runner) -> None:
     assert machine("settings_tensorflow.narrowed") == {
+        "within": "/job:localhost/replica:0/task:0/device:GPU:1",
         "said": "it sees cuda:1 as /GPU:0 and cuda:2 as /GPU:1",
         "visible": ["GPU:2", "GPU:1"],
         "names": ["/GPU:0", "/GPU:1"],

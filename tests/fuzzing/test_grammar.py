@@ -83,11 +83,6 @@ def test_lines_after_gpus(number: str, mask: str, devices: str, options: list[st
                 "SLURM_JOB_ID",
                 "PBS_JOBID",
                 "NVIDIA_VISIBLE_DEVICES",
-                "LOCAL_RANK",
-                "LOCAL_WORLD_SIZE",
-                "SLURM_LOCALID",
-                "SLURM_NODEID",
-                "SLURM_STEP_TASKS_PER_NODE",
             ]
         ),
         MASKS | st.sampled_from(["PCI_BUS_ID", "FASTEST_FIRST"]),

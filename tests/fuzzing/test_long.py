@@ -37,8 +37,6 @@ def test_every_promise_holds_for_long_inputs(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("masks", f"\nLOCAL_RANK={'1' * _LONG}\nLOCAL_WORLD_SIZE={'2' * _LONG}"),
-        ("masks", f"\nSLURM_LOCALID=0\nSLURM_NODEID={'1' * _LONG}\nSLURM_STEP_TASKS_PER_NODE=2(x3)"),
         ("lines", "A" + "9" * _LONG),
         ("completion", f"A{'9' * _LONG}-"),
         ("launch-lines", f"-n {'9' * _LONG} ls"),

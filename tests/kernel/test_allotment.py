@@ -12,7 +12,6 @@ from tests.machine import CARDS, MIG, Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.kernel.conftest import Kernel
 
@@ -134,53 +133,3 @@ def test_the_second_of_several_mig_instances_that_a_job_has_can_be_chosen(
     assert "allotted by Slurm job 9: GPUs 1:0, 1:1" in shown
     assert "CUDA 12.4 lets one process use one MIG instance and no other GPU: CUDA sees MIG-0" in shown
     assert "cuda:0 = MIG instance 1:1" in kernel.run("%gpus 1:1").stdout
-
-
-def forbid(folder: Path, value: str = "False") -> None:
-    """Write IPython's configuration, which a kernel started in this folder reads."""
-    place = folder / "ipython" / "profile_default"
-    place.mkdir(parents=True)
-    (place / "ipython_config.py").write_text(f"c.GpuMagics.allow_force = {value}\n")
-
-
-@pytest.mark.parametrize(
-    "typed",
-    [
-        "%gpus 2 --force",
-        "%gpu_launch --gpus 2 --force train.py",
-        "%gpu_cluster 2 --force",
-        "import gpu_magic; gpu_magic.choose(2, force=True)",
-        "import gpu_magic; gpu_magic.launch(['train.py'], gpus=2, force=True)",
-        "import gpu_magic; gpu_magic.cluster(2, force=True)",
-    ],
-)
-def test_force_is_refused_everywhere_where_the_configuration_forbids_it(
-    start_kernel: Callable[..., Kernel], tmp_path: Path, typed: str
-) -> None:
-    forbid(tmp_path)
-    kernel = load(start_kernel(**SLURM))
-    reply = kernel.run(typed)
-    assert reply.status == "error"
-    assert "--force is not allowed here" in reply.stderr + "".join(reply.errors)
-    assert "--force" not in kernel.run("%gpus 2").stderr
-
-
-def test_force_is_refused_to_python_where_the_extension_is_not_loaded(
-    start_kernel: Callable[..., Kernel], tmp_path: Path
-) -> None:
-    forbid(tmp_path)
-    kernel = start_kernel(**SLURM)
-    reply = kernel.run("import gpu_magic; gpu_magic.choose(2, force=True)")
-    assert "--force is not allowed here" in reply.errors[0]
-
-
-def test_force_is_refused_where_the_launch_forbids_it(start_kernel: Callable[..., Kernel]) -> None:
-    kernel = load(start_kernel(**SLURM, GPU_MAGIC_ALLOW_FORCE="0"))
-    kernel.run("import os; os.environ['GPU_MAGIC_ALLOW_FORCE'] = '1'")
-    assert "--force is not allowed here" in kernel.run("%gpus 2 --force").stderr
-
-
-def test_what_config_has_set_since_counts(start_kernel: Callable[..., Kernel]) -> None:
-    kernel = load(start_kernel(**SLURM))
-    kernel.run("%config GpuMagics.allow_force = False")
-    assert "--force is not allowed here" in kernel.run("%gpus 2 --force").stderr

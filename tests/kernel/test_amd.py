@@ -166,8 +166,8 @@ def test_a_choice_that_is_too_late_is_kept_over_a_restart(start_amd: StartAmd) -
     kernel = start_amd()
     kernel.run(START_HIP)
     kernel.run(
-        "from gpu_magic.process.choosing import apply\nfrom gpu_magic.process.session import current\n"
-        "from gpu_magic.restart.saved_choice import save\nsave(apply(current(), '3,1'))"
+        "from gpu_magic.gpus.apply import apply\nfrom gpu_magic.process.session import current\n"
+        "from gpu_magic.restart.saved import save\nlate = apply(current(), '3,1').too_late; save(late.request, late.devices, late.options)"
     )
     kernel.restart()
     said = kernel.run("%load_ext gpu_magic").stdout

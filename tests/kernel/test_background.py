@@ -89,7 +89,7 @@ def test_each_has_its_output_below_its_own_cell_and_its_own_device(outputs: Outp
     other = outputs.run(f"%%on_gpu 3\nprint('other')\n{state}")
     plain = outputs.run(state)
     (tmp_path / "go").touch()
-    last = outputs.run("%gpu_tasks task1 --wait")
+    last = outputs.run("%gpu_tasks wait task1")
     for task, n, gpu in zip(tasks, (1, 2), (0, 3), strict=True):
         assert outputs.of(task, "]>\n") == (
             f"task{n}: running on cuda:{n} = GPU {gpu} (NVIDIA A100-SXM4-80GB)\nbegins\n"
@@ -109,7 +109,7 @@ def test_an_error_is_shown_below_its_cell_and_fails_only_a_cell_that_waits(prete
     assert "hidden" not in text
     listed = outputs.of(outputs.run("%gpu_tasks"))
     assert re.fullmatch(r"eval: failed: ValueError: boom · \d+\.\d s\n", listed)
-    assert pretend_kernel.run_all("%gpu_tasks eval --wait", "1")[-1].status == "error"
+    assert pretend_kernel.run_all("%gpu_tasks wait eval", "1")[-1].status == "error"
 
 
 def test_an_interrupt_ends_the_waiting_and_not_the_task(outputs: Outputs, tmp_path: Path) -> None:
@@ -122,19 +122,19 @@ def test_an_interrupt_ends_the_waiting_and_not_the_task(outputs: Outputs, tmp_pa
         "while steps()[-3:] != ['join', 'wait', 'wait']:\n    pass\n"
         f"signal.pthread_kill(main, signal.SIGINT)\n{UNTIL_GO}42"
     )
-    said = "KeyboardInterrupt: eval runs on; %gpu_tasks NAME --stop ends it.\n"
-    assert outputs.of(outputs.run("%gpu_tasks eval --wait")) == said
+    said = "KeyboardInterrupt: still running: eval. To stop: %gpu_tasks stop eval\n"
+    assert outputs.of(outputs.run("%gpu_tasks wait eval")) == said
     assert "eval: running on cuda:1" in outputs.of(outputs.run("%gpu_tasks"))
     (tmp_path / "go").touch()
-    assert outputs.of(outputs.run("%gpu_tasks eval --wait"), ">\n").endswith("<42>\n")
+    assert outputs.of(outputs.run("%gpu_tasks wait eval"), ">\n").endswith("<42>\n")
 
 
 def test_stop_interrupts_it(outputs: Outputs) -> None:
     task = outputs.run("%%on_gpu 1 --background eval\nimport time\nwhile True:\n    time.sleep(0.01)")
-    stopped = outputs.of(outputs.run("%gpu_tasks eval --stop"))
+    stopped = outputs.of(outputs.run("%gpu_tasks stop eval"))
     assert re.fullmatch(r"eval: stopped · \d+\.\d s\n", stopped)
     assert "KeyboardInterrupt" in outputs.of(task, "KeyboardInterrupt: \n")
-    assert outputs.of(outputs.run("%gpu_tasks eval --wait")) == stopped
+    assert outputs.of(outputs.run("%gpu_tasks wait eval")) == stopped
 
 
 def test_a_call_that_can_not_be_interrupted_is_told_in_a_line(outputs: Outputs, tmp_path: Path) -> None:
@@ -143,23 +143,23 @@ def test_a_call_that_can_not_be_interrupted_is_told_in_a_line(outputs: Outputs, 
     outputs.run(
         "%%on_gpu 1 --background eval\nimport ctypes\nctypes.CDLL(None).open(b'pipe', 0)\nwhile True: pass"
     )
-    said = outputs.of(outputs.run("%gpu_tasks eval --stop"))
+    said = outputs.of(outputs.run("%gpu_tasks stop eval"))
     assert said.startswith(
         "eval: interrupted, and in a call that can't be: it ends as soon as that returns · "
     )
     (tmp_path / "pipe").open("w").close()
-    assert "eval: stopped" in outputs.of(outputs.run("%gpu_tasks eval --wait"))
+    assert "eval: stopped" in outputs.of(outputs.run("%gpu_tasks wait eval"))
 
 
 def test_another_choice_is_refused_while_it_runs_on_a_gpu(outputs: Outputs, tmp_path: Path) -> None:
     outputs.run(f"%%on_gpu 1 --background eval\n{UNTIL_GO}")
     assert outputs.of(outputs.run("%gpus 0,1")) == (
-        "UsageError: eval runs on cuda:1 = GPU 0 (NVIDIA A100-SXM4-80GB), which another choice would change: "
-        "%gpu_tasks eval --wait waits for its end, --stop ends it.\n"
+        "UsageError: eval runs on cuda:1 = GPU 0 (NVIDIA A100-SXM4-80GB), which another choice would change. Run "
+        "%gpu_tasks wait eval or %gpu_tasks stop eval before.\n"
     )
     assert "UsageError" not in outputs.of(outputs.run("%gpus 2,0,3,1"))
     (tmp_path / "go").touch()
-    outputs.run("%gpu_tasks eval --wait")
+    outputs.run("%gpu_tasks wait eval")
     assert outputs.of(outputs.run("%gpus 0,1")).startswith("cuda:0 = GPU 0")
 
 
@@ -185,7 +185,7 @@ def test_where_another_cell_ran_meanwhile_both_are_named(kernel: Kernel, tmp_pat
 
 def test_gpu_free_drops_the_result_of_one_that_has_ended(outputs: Outputs) -> None:
     outputs.run("%%on_gpu 1 --background eval\ntorch.ones(1000)")
-    outputs.run("%gpu_tasks eval --wait")
+    outputs.run("%gpu_tasks wait eval")
     assert "the result of eval" in outputs.of(outputs.run("%gpu_free"))
     assert outputs.of(outputs.run("%gpu_tasks eval")).startswith("eval: done")
     assert "the result of eval" not in outputs.of(outputs.run("%gpu_free"))
@@ -197,7 +197,7 @@ def test_gpu_free_drops_what_an_error_holds_and_it_still_fails(outputs: Outputs)
         "import time\nwhile not list(__import__('gpu_magic').tasks().values())[0].has_failed: time.sleep(.01)"
     )
     assert "the error of eval" in outputs.of(outputs.run("%gpu_free"))
-    assert "failed: ZeroDivisionError" in outputs.of(outputs.run("%gpu_tasks eval --wait"))
+    assert "failed: ZeroDivisionError" in outputs.of(outputs.run("%gpu_tasks wait eval"))
 
 
 def test_a_kernel_that_is_shut_down_does_not_wait_for_it(pretend_kernel: Kernel) -> None:

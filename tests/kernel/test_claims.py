@@ -108,7 +108,7 @@ def test_a_launched_command_has_its_gpus_to_itself(two: tuple[Kernel, Kernel]) -
     assert re.search(
         r"none can be picked; .* --wait 30m waits until there is one\.", second.run("%gpus auto").stderr
     )
-    first.run("%gpu_tasks one --stop")
+    first.run("%gpu_tasks stop one")
     assert chosen(second, "%gpus auto") == ["0"]
 
 
@@ -118,7 +118,7 @@ def test_what_was_launched_is_shown_before_it_uses_its_gpus(two: tuple[Kernel, K
     rows = kernel.run("%gpus").text.splitlines()
     (row,) = [line for line in rows if line.startswith("  3  ")]
     assert re.search(r"claimed by this kernel: sleep 600, since \d\d:\d\d$", row)
-    assert kernel.run("%gpu_tasks one --stop").status == "ok"
+    assert kernel.run("%gpu_tasks stop one").status == "ok"
     rows = kernel.run("%gpus").text.splitlines()
     (row,) = [line for line in rows if line.startswith("  3  ")]
     assert row.endswith("free")
@@ -148,12 +148,3 @@ def test_auto_again_is_what_the_kernel_has_whoever_claims_it_by_now(two: tuple[K
     first.run("import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)")
     assert chosen(first, "%gpus auto") == ["0"]
     assert "--model H100 fits no GPU here" in first.run("%gpus auto --model H100").stderr
-
-
-def test_a_rank_takes_its_share_though_somebody_claims_it(two: tuple[Kernel, Kernel]) -> None:
-    first, second = two
-    chosen(first, "%gpus 0")
-    second.run("import os; os.environ.update(LOCAL_RANK='0', LOCAL_WORLD_SIZE='2')")
-    reply = second.run("%gpus auto")
-    assert CHOSEN.findall(reply.stdout) == ["0"]
-    assert re.search(rf"GPU 0 is {CLAIMED}", reply.stdout)

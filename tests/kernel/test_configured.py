@@ -141,15 +141,15 @@ POLICIES = """\
 %gpus 2
 from gpu_magic.process.session import current
 frozen = get_ipython().run_line_magic("config", "GpuMagics.on_frozen")
-print("claims:", len(current().claims.held), "can force:", current().grant.can_force, "too late:", frozen)
+print("claims:", len(current().claims.held), "too late:", frozen)
 """
 
 
 @pytest.mark.parametrize(
     ("policy", "becomes"),
     [
-        ("", "claims: 1 can force: True too late: warn"),
-        (POLICY, "claims: 0 can force: False too late: error"),
+        ("", "claims: 1 too late: warn"),
+        (POLICY, "claims: 0 too late: error"),
     ],
     ids=["none", "of the page"],
 )

@@ -79,8 +79,8 @@ def test_what_is_written_is_what_the_page_lists(
     run("%gpu_launch --gpus 2 --background sleeping sleep 600")
     run(START_CUDA)
     run(
-        "from gpu_magic.process.choosing import apply\nfrom gpu_magic.process.session import current\n"
-        "from gpu_magic.restart.saved_choice import save\nsave(apply(current(), '3'))"
+        "from gpu_magic.gpus.apply import apply\nfrom gpu_magic.process.session import current\n"
+        "from gpu_magic.restart.saved import save\nlate = apply(current(), '3').too_late; save(late.request, late.devices, late.options)"
     )
     for row, pattern in ROWS.items():
         of_row = {name: seen.pop(name) for name in list(seen) if re.fullmatch(pattern, name)}

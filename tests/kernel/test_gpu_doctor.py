@@ -60,7 +60,7 @@ def test_what_another_kernel_has_left(kernel: Kernel, start_kernel: Callable[...
     kernel.change_machine(using(other.pid))
     (found,) = findings(kernel, "own processes")
     assert "The kernel of /home/maria/work/train.ipynb" in found["what"]
-    assert found["mend"] == f"%gpus --end {other.pid}"
+    assert found["mend"] == f"%gpu_ps end {other.pid}"
     report = kernel.run("%gpu_doctor --report").stdout
     assert "Another process of this user has 2.0 GiB on GPU 1" in report
     assert "train.ipynb" not in report

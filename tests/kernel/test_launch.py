@@ -168,22 +168,6 @@ def test_an_interrupt_ends_the_command(kernel: Kernel, tmp_path: Path) -> None:
     assert kernel.run("1 + 1").text == "2"
 
 
-def test_what_runs_in_the_background_is_listed_waited_for_and_ended(kernel: Kernel) -> None:
-    kernel.run(f"{LOAD}\n%gpus all")
-    assert kernel.run("%gpu_tasks").stdout.startswith("Nothing was started in the background")
-    start = "%gpu_launch --background {name} python -c \"import time; print('hello'); time.sleep({seconds})\""
-    assert kernel.run(start.format(name="short", seconds=1)).stdout.startswith("short runs; ")
-    kernel.run(start.format(name="long", seconds=600))
-    assert "long runs already" in kernel.run(start.format(name="long", seconds=1)).stderr
-    assert "--stop needs a task's name: %gpu_tasks lists them." in kernel.run("%gpu_tasks --stop").stderr
-    assert "done" in kernel.run("%gpu_tasks short --wait").stdout
-    assert kernel.run("%gpu_tasks short").stdout.startswith("hello\n")
-    assert "stopped" in kernel.run("%gpu_tasks long --stop").stdout
-    listed = kernel.run("%gpu_tasks").stdout.splitlines()
-    assert [line.split(":")[0] for line in listed] == ["short", "long"]
-    assert "There is no task other; there are: short, long." in kernel.run("%gpu_tasks other").stderr
-
-
 def test_variables_go_to_a_cell_and_come_back(kernel: Kernel) -> None:
     kernel.run(f"{LOAD}\n%gpus 1,2")
     kernel.run("steps = 3\nshared = [1]\nboth = [shared, shared]\ndef square(x): return x * x * steps")
@@ -369,60 +353,17 @@ def test_a_line_has_no_variables(kernel: Kernel) -> None:
     assert "--in and --out go with a cell" in kernel.run("%gpu_launch --in lr python -V").stderr
 
 
-def test_all_that_run_in_the_background_are_waited_for(kernel: Kernel) -> None:
-    kernel.run(LOAD)
-    for name, code in ("one", 0), ("two", 3), ("three", 0):
-        sleeps = f"import time; time.sleep(1); raise SystemExit({code})"
-        kernel.run(f"%gpu_launch --background {name} python -c '{sleeps}'")
-    reply = kernel.run("%gpu_tasks --wait")
-    assert [line.split(" ·")[0].rpartition(": ")[2] for line in reply.stdout.splitlines()] == ["done"] * 2
-    assert "failed with exit code 3" in reply.errors[0]
-    assert "failed with exit code 3" in kernel.run("%gpu_tasks two --wait").errors[0]
-    assert "failed with exit code 3" in kernel.run("%gpu_tasks two --stop").stdout  # it stays what it was
-    assert kernel.run("%gpu_tasks --wait").status == "ok"  # it was said
-    assert kernel.run("%gpu_tasks three --wait").status == "ok"
-    assert "Name one task: one, for example." in kernel.run("%gpu_tasks one two").stderr
-    for word in "stop", "wait":
-        assert f"try %gpu_tasks one --{word}" in kernel.run(f"%gpu_tasks one {word}").stderr
-
-
 def test_a_task_can_have_the_name_of_a_program(kernel: Kernel) -> None:
     kernel.run(LOAD)
     for line in "test printenv CUDA_VISIBLE_DEVICES", "test --gpus 1 printenv CUDA_VISIBLE_DEVICES":
         assert kernel.run(f"%gpu_launch --background {line}").status == "ok", line
-        kernel.run("%gpu_tasks test --wait")
-
-
-def test_a_task_that_is_waited_for_shows_what_it_wrote(kernel: Kernel) -> None:
-    kernel.run(f"{LOAD}\n%gpu_launch --background ok python -c 'print(5)'")
-    lines = kernel.run("%gpu_tasks ok --wait").stdout.splitlines()
-    assert lines[0] == "5"
-    assert lines[1].startswith("ok: python -c 'print(5)': done")
-    kernel.run("%gpu_launch --background bad python -c 'print(6); raise SystemExit(3)'")
-    reply = kernel.run("%gpu_tasks bad --wait")
-    assert reply.stdout == "6\n"
-    assert "failed with exit code 3" in reply.errors[0]
-
-
-def test_a_failure_is_an_error_again_only_where_the_task_is_named(kernel: Kernel) -> None:
-    kernel.run(f"{LOAD}\n%gpu_launch --background one python -c 'raise SystemExit(3)'")
-    assert kernel.run("%gpu_tasks --wait").status in ("ok", "error")  # it may have ended before
-    again = kernel.run("%gpu_tasks --wait")
-    assert again.status == "ok"
-    assert again.stdout.startswith("one: python -c 'raise SystemExit(3)': failed with exit code 3")
-    assert kernel.run("%gpu_tasks one --wait").status == "error"
-
-
-def test_a_task_is_named_in_its_line_however_that_is_asked_for(kernel: Kernel) -> None:
-    kernel.run(f"{LOAD}\n%gpu_launch --background one true")
-    for how in "one --wait", "one --stop", "one", "":
-        assert kernel.run(f"%gpu_tasks {how}").stdout.startswith("one: true: done · "), how
+        kernel.run("%gpu_tasks wait test")
 
 
 def test_ranks_of_a_task_are_shown_one_after_the_other(kernel: Kernel) -> None:
     kernel.run(LOAD)
     kernel.run("%gpu_launch --background sweep -n 2 --each python -c \"print('first'); print('second')\"")
-    kernel.run("%gpu_tasks sweep --wait")
+    kernel.run("%gpu_tasks wait sweep")
     reply = kernel.run("%gpu_tasks sweep")
     assert reply.text.splitlines() == ["[0] first", "[0] second", "[1] first", "[1] second"]
     assert reply.html.count("<details") == 2
@@ -436,7 +377,7 @@ def test_what_it_uses_is_shown_and_is_the_kernel_s_own(kernel: Kernel, tmp_path:
     kernel.change_machine(using(int(kernel.run("%gpu_tasks long").stdout.splitlines()[0])))
     until(lambda: "GPU 1: 97 %, 2.0 GiB" in kernel.run("%gpu_tasks").stdout)
     assert "this kernel: python" in kernel.run("%gpus").text
-    assert "stopped" in (line := kernel.run("%gpu_tasks long --stop").stdout)
+    assert "stopped" in (line := kernel.run("%gpu_tasks stop long").stdout)
     assert line.endswith(" · GPU 1 at most 2.0 GiB\n")
 
 
@@ -457,4 +398,4 @@ def test_what_runs_in_the_background_ends_with_the_kernel(kernel: Kernel, how: s
 def test_it_is_explained(kernel: Kernel) -> None:
     kernel.run(LOAD)
     assert "%gpu_launch torchrun train.py --lr 1e-3" in kernel.run("%gpu_launch --help").stdout
-    assert "--stop" in kernel.run("%gpu_tasks --help").stdout
+    assert "%gpu_tasks stop NAME" in kernel.run("%gpu_tasks --help").stdout

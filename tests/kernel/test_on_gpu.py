@@ -56,7 +56,7 @@ def test_or_cpu_places_what_the_cell_imports_on_the_cpu(bare: Kernel) -> None:
             "%gpus 1 --in-process",
             "CUDA has not been initialized here: try %gpus 1, which is for every framework.",
         ),
-        ("%gpus --growth", "--growth goes with GPUs; try %gpus 1,3 --growth"),
+        ("%gpus --growth", "--growth names no GPU"),
         ("%where nothing", "nothing is not a variable here. %where alone lists all."),
         ("%where 1 +", "+ is not an expression; several are separated by spaces or commas. %where alone"),
     ],

@@ -466,7 +466,7 @@ def test_a_folder_that_can_not_be_written_to(page: Page) -> None:
     page.kernel.run(START_CUDA)
     # A folder stands where the choice would be kept: root could write into any.
     page.kernel.run(
-        "from gpu_magic.restart.kernel import saved_choice_file; saved_choice_file().with_suffix('.new').mkdir(parents=True)"
+        "from gpu_magic.restart.saved import saved_choice_file; saved_choice_file().with_suffix('.new').mkdir(parents=True)"
     )
     page.do(type="choose", restart=True, request="3")
     assert page.hear_said()["text"].startswith(

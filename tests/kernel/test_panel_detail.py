@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 from tests.kernel.test_panel import Page, next_of
 from tests.machine import CARDS, MIG, Driver
 from tests.native import SOURCES
-from tests.processes import DEAF, WAITS, another_users, running, sees_processes, using
+from tests.processes import DEAF, WAITS, another_users, running, sees_processes, until, using
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ def listed(page: Page, pid: int) -> dict[str, Any]:
 
 
 def end(page: Page, process: dict[str, Any], **how: Any) -> None:
-    message = {"key": "1", "pid": process["pid"], "started": process["started"], "kill": False}
+    message = {"pid": process["pid"], "started": process["started"], "kill": False}
     page.send({"type": "end_process"} | message | how)
 
 
@@ -120,8 +120,6 @@ def test_kill_comes_after_term_and_only_where_that_was_of_no_use(page: Page, tmp
         page.kernel.change_machine(using(process.pid))
         watch(page, "1")
         found = listed(page, process.pid)
-        end(page, found, kill=True)
-        assert "has not had 5 s to end after TERM" in page.hear_said()["text"]
         end(page, found)
         steps = ["end"]
         while steps[-1] != "kill":
@@ -140,31 +138,20 @@ def test_a_process_of_another_user_is_never_ended(page: Page) -> None:
         found = listed(page, pid)
         assert (found["owner"], found["step"], found["notebook"]) == (owner, "", "")
         end(page, found)
-        says = f"Process {pid} is not yours, so it can't be ended from here."
+        says = f"You have no process {pid} on a GPU."
         assert page.hear_said() == {"text": says, "kind": "error"}
 
 
 @sees_processes
-@pytest.mark.parametrize(
-    ("how", "says"),
-    [
-        ({"started": 12345}, "is another one than was shown; nothing was sent to it."),
-        ({"key": "2"}, "is not on the GPU any more; nothing was sent to it."),
-        ({"key": "no such device"}, "is not on the GPU any more; nothing was sent to it."),
-        ({"pid": 1 << 30}, f"Process {1 << 30} has ended already."),
-        ({"pid": True}, "The page sent a message that is not understood; nothing was changed."),
-        ({"pid": -1}, "The page sent a message that is not understood; nothing was changed."),
-        ({"pid": 1 << 40}, "The page sent a message that is not understood; nothing was changed."),
-    ],
-)
-def test_a_process_that_is_not_the_one_that_was_shown_is_left_alone(
-    page: Page, how: dict[str, Any], says: str, tmp_path: Path
-) -> None:
+def test_a_process_that_is_not_the_one_that_was_shown_is_left_alone(page: Page, tmp_path: Path) -> None:
     with running(WAITS, tmp_path / "train.py") as process:
         page.kernel.change_machine(using(process.pid))
         watch(page, "1")
-        end(page, listed(page, process.pid), **how)
-        assert says in page.hear_said()["text"]
+        found = listed(page, process.pid)
+        end(page, found, started=12345)
+        assert "is another one than was shown; nothing was sent to it." in page.hear_said()["text"]
+        end(page, found, pid=1 << 30)
+        assert f"Process {1 << 30} has ended already." in page.hear_said()["text"]
         assert process.poll() is None
 
 
@@ -180,23 +167,26 @@ def test_this_kernel_is_marked_and_is_not_ended(page: Page) -> None:
     assert page.kernel.is_alive()
 
 
-def test_no_process_of_a_simulated_machine_is_ended(
-    start_kernel: Callable[..., Kernel], tmp_path: Path
-) -> None:
-    kernel = start_kernel(GPU_MAGIC_SIMULATE="2xA100-80GB")
-    kernel.run("%load_ext gpu_magic")
-    page = Page(kernel)
-    with running(WAITS, tmp_path / "train.py") as process:
-        end(page, {"pid": process.pid, "started": 1})
-        assert "the GPUs here are SIMULATED" in page.hear_said()["text"]
-        assert process.poll() is None
+@sees_processes
+def test_what_a_task_has_started_is_left_to_gpu_tasks(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"import os\nopen('pid', 'w').write(str(os.getpid()))\n{WAITS}")
+    page.kernel.run("%gpu_launch --background night python train.py")
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    pid = int((tmp_path / "pid").read_text())
+    page.kernel.change_machine(using(pid))
+    watch(page, "1")
+    found = listed(page, pid)
+    assert (found["whose"], found["step"]) == ("started by this kernel", "")
+    end(page, found)
+    assert f"Process {pid} is task night: %gpu_tasks stop night ends it." in page.hear_said()["text"]
+    page.kernel.run("%gpu_tasks stop night")
 
 
 def test_nothing_is_ended_once_the_extension_is_unloaded(page: Page) -> None:
     page.kernel.run("%unload_ext gpu_magic")
     for message in (
         {"type": "free"},
-        {"type": "end_process", "key": "1", "pid": 1, "started": 1, "kill": False},
+        {"type": "end_process", "pid": 1, "started": 1, "kill": False},
     ):
         page.send(message)
         while (said := page.hear_said())["kind"] != "error":

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
-import pytest
 from nbclient import NotebookClient
 from traitlets.config import Config
 
 from tests.conftest import LIMIT, ROOT
 from tests.machine import CARDS, Driver, clean_environment, environment
+from tests.processes import needs_root, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,34 +22,30 @@ if TYPE_CHECKING:
 
 MASK = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'), end='')"
 START_CUDA = "import ctypes; _ = ctypes.CDLL('libcuda.so.1').cuInit(0)"
-NOT_APPLIED = "The choice that was saved before the restart was not applied"
 
 
-def save(
-    kernel: Kernel, changes: dict[str, Any] | None = None, *, request: str = "3,0", options: str = ""
-) -> Path:
-    """Keep a choice as a restart does, with changes to what is kept; return its file."""
+def save(kernel: Kernel, *, request: str = "3,0", options: str = "") -> Path:
+    """Keep a choice as a restart does; return its file."""
     kernel.run("%gpus 1")
     kernel.run(START_CUDA)
     assert (
         kernel.run(
-            "from gpu_magic.process.choosing import apply\n"
+            "from gpu_magic.gpus.apply import apply\n"
             "from gpu_magic.process.session import current\n"
-            "from gpu_magic.restart.saved_choice import save\n"
+            "from gpu_magic.restart.saved import save\n"
             "from gpu_magic.selection.options import Options\n"
-            f"save(apply(current(), {request!r}, Options(growth=True, {options})))"
+            f"late = apply(current(), {request!r}, Options(growth=True, {options})).too_late; save(late.request, late.devices, late.options)"
         ).status
         == "ok"
     )
     file = Path(
         kernel.run(
-            "from gpu_magic.restart.kernel import saved_choice_file; print(saved_choice_file(), end='')"
+            "from gpu_magic.restart.saved import saved_choice_file; print(saved_choice_file(), end='')"
         ).stdout
     )
     kept = json.loads(file.read_text())
     assert len(kept["request"].split(",")) == 2
     assert file.stat().st_mode & 0o077 == 0
-    file.write_text(json.dumps(kept | (changes or {})))
     return file
 
 
@@ -72,73 +67,17 @@ def test_what_auto_has_picked_within_bounds_is_applied(kernel: Kernel) -> None:
     assert "cuda:1 = GPU" in kernel.run("%load_ext gpu_magic").stdout
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"saved": time.time() - 601}, "it is older than 10 minutes"),
-        ({"saved": time.time() + 7200}, "it is older than 10 minutes"),
-        ({"saved": "now"}, "its file can't be read"),
-        ({"options": {"by": "colour"}}, "by='colour' is neither"),
-        ({"options": []}, "its file can't be read"),
-        ({"request": "GPU-ffffffff"}, "No GPU here has a UUID that begins with GPU-ffffffff"),
-        ({"kernel": "/run/of-another.json"}, "it was saved for another kernel"),
-        ({"saved": 10**400}, "its file can't be read"),
-        ({"saved": float("inf")}, "it is older than 10 minutes"),
-        ({"options": {"memory_limit": 10**400}}, "is not a size"),
-    ],
-)
-def test_what_is_no_good_is_dropped_and_told(kernel: Kernel, changes: dict[str, Any], says: str) -> None:
-    file = save(kernel, changes)
-    kernel.restart()
-    reply = kernel.run("%load_ext gpu_magic")
-    assert reply.status == "ok"
-    assert reply.stdout.startswith("The choice that was saved before the restart was not applied")
-    assert says in reply.stdout
-    assert kernel.run(MASK).stdout == "None"
-    assert not file.exists()
-
-
-def test_what_is_kept_is_no_text(kernel: Kernel) -> None:
-    file = save(kernel)
-    file.write_bytes(b"\xff\xfe{")
-    kernel.restart()
-    assert kernel.run("%load_ext gpu_magic").stdout.endswith("its file can't be read.\n")
-    assert not file.exists()
-
-
-def test_a_choice_that_was_made_since_is_the_newer_one(kernel: Kernel) -> None:
-    save(kernel)
-    kernel.restart()
-    kernel.run("import gpu_magic; gpu_magic.choose('2')")
-    assert "as another choice was made since" in kernel.run("%load_ext gpu_magic").stdout
-    assert kernel.run(MASK).stdout == "2"
-
-
-def test_a_choice_that_was_never_used_goes_when_another_kernel_loads_the_extension(kernel: Kernel) -> None:
+def test_another_kernel_removes_a_choice_that_was_never_used_and_nothing_else(kernel: Kernel) -> None:
     folder = save(kernel).parent
-    left = folder / "kernel-of-another.json"
-    left.write_text("{}")
-    os.utime(left, (0, 0))
+    old, new = folder / "kernel-of-another.json", folder / "kernel-of-a-third.json"
+    notes = folder.parent / "kernel-notes.json"  # Jupyter's
+    for file in (old, new, notes):
+        file.write_text("{}")
+    for file in (old, notes):
+        os.utime(file, (0, 0))
     kernel.restart()
     kernel.run("%load_ext gpu_magic")
-    assert not left.exists()
-
-
-def test_a_choice_that_another_kernel_saved_just_now_stays(kernel: Kernel) -> None:
-    left = save(kernel).parent / "kernel-of-another.json"
-    left.write_text("{}")
-    kernel.restart()
-    kernel.run("%load_ext gpu_magic")
-    assert left.exists()
-
-
-def test_other_files_of_jupyter_stay(kernel: Kernel) -> None:
-    notes = save(kernel).parent.parent / "kernel-notes.json"
-    notes.write_text("{}")
-    os.utime(notes, (0, 0))
-    kernel.restart()
-    kernel.run("%load_ext gpu_magic")
-    assert notes.exists()
+    assert [file.exists() for file in (old, new, notes)] == [False, True, True]
 
 
 def test_a_saved_choice_is_for_its_own_kernel_alone(
@@ -156,16 +95,6 @@ def test_a_gpu_that_is_gone_by_then(kernel: Kernel) -> None:
     kernel.restart()
     assert "not applied" in (said := kernel.run("%load_ext gpu_magic").stdout)
     assert "GPU 3" in said or CARDS[3].uuid in said
-
-
-def test_too_late_after_the_restart_too(kernel: Kernel) -> None:
-    save(kernel)
-    kernel.restart()
-    kernel.run(START_CUDA)
-    said = kernel.run("%load_ext gpu_magic").stdout
-    assert said.startswith(
-        "The choice that was saved before the restart was not applied. CUDA was initialized"
-    )
 
 
 def test_from_the_configuration_it_is_there_before_any_cell(
@@ -186,20 +115,16 @@ def test_from_the_configuration_it_is_there_before_any_cell(
     assert "in cell [3]" in kernel.run("gpu_magic = __import__('gpu_magic'); print(gpu_magic.guard())").stdout
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
+def test_bad_input_restarts_nothing(kernel: Kernel) -> None:
+    kernel.run(f"{START_CUDA}; before = 1")
+    for line, says in (
         ("%gpus 9 --restart", "There is no GPU 9"),
         ("%gpus 1 --restart --in-process", "An in-process choice needs no restart: use one of the two."),
         ("%gpus 1 --in-process --memory-limit 8 GB", "nor memory limits: omit --memory-limit."),
-        ("%gpus --restart", "--restart goes with GPUs; try %gpus 1,3 --restart"),
-    ],
-)
-def test_bad_input_restarts_nothing(kernel: Kernel, line: str, says: str) -> None:
-    kernel.run(START_CUDA)
-    kernel.run("before = 1")
-    assert says in kernel.run(line).stderr
-    assert kernel.run("before").text == "1"
+        ("%gpus --restart", "--restart names no GPU"),
+    ):
+        assert says in kernel.run(line).stderr
+        assert kernel.run("before").text == "1"
 
 
 def test_a_dry_run_of_a_restart(kernel: Kernel) -> None:
@@ -208,7 +133,7 @@ def test_a_dry_run_of_a_restart(kernel: Kernel) -> None:
     assert "keeps GPU 1" in kernel.run("%gpus 3 --restart --dry-run").text
     assert (
         kernel.run(
-            "from gpu_magic.restart.kernel import saved_choice_file; print(saved_choice_file().exists(), end='')"
+            "from gpu_magic.restart.saved import saved_choice_file; print(saved_choice_file().exists(), end='')"
         ).stdout
         == "False"
     )
@@ -240,65 +165,19 @@ def test_where_nobody_has_a_page_the_kernel_ends_itself(kernel: Kernel) -> None:
     assert reply.status == "error"
     assert reply.errors == ["Restarting the kernel; the next %load_ext gpu_magic chooses GPU 3."]
     assert reply.stdout == ""
-    deadline = time.monotonic() + LIMIT
-    while kernel.is_alive() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not kernel.is_alive()
+    until(lambda: not kernel.is_alive())
     kernel.restart()
     assert kernel.run("%load_ext gpu_magic").stdout.startswith(
         "As chosen before the restart:\ncuda:0 = GPU 3"
     )
 
 
-def put_fifo(file: Path) -> None:
-    os.mkfifo(file)
-
-
-def put_link(file: Path) -> None:
-    kept = file.with_name("kept").rename(file.with_name("elsewhere"))
-    file.symlink_to(kept)
-
-
-def put_file_of_another(file: Path) -> None:
-    file.with_name("kept").rename(file)
-    os.chown(file, 12345, -1)
-
-
-# Only root can give a file to another user.
-OF_ANOTHER = [put_file_of_another] if os.geteuid() == 0 else []
-
-
-@pytest.mark.parametrize("put", [put_fifo, put_link, *OF_ANOTHER])
-def test_what_is_not_a_file_of_this_user_s_is_removed_unread(
-    kernel: Kernel, put: Callable[[Path], None]
-) -> None:
-    file = save(kernel)
-    file.rename(file.with_name("kept"))
-    put(file)
-    kernel.restart()
-    reply = kernel.run("%load_ext gpu_magic")
-    assert (
-        reply.stdout == f"{NOT_APPLIED}: what stands in the place of its file is not a file of this user's.\n"
-    )
-    assert kernel.run(MASK).stdout == "None"
-    assert not os.path.lexists(file)
-
-
-def test_deep_json_is_no_traceback(kernel: Kernel) -> None:
-    file = save(kernel)
-    file.write_text("[" * 60_000)
-    kernel.restart()
-    reply = kernel.run("%load_ext gpu_magic")
-    assert reply.stdout == f"{NOT_APPLIED}: its file can't be read.\n"
-
-
-if os.geteuid() == 0:  # nobody else can give a folder to another user
-
-    def test_a_folder_of_another_user_s_is_not_written_to(kernel: Kernel) -> None:
-        folder = save(kernel).parent
-        os.chown(folder, 12345, -1)
-        said = kernel.run("%gpus 2 --restart").stderr
-        assert said.endswith(f"so nothing was changed: {folder} belongs to another user.\n")
+@needs_root
+def test_a_folder_of_another_user_s_is_not_written_to(kernel: Kernel) -> None:
+    folder = save(kernel).parent
+    os.chown(folder, 12345, -1)
+    said = kernel.run("%gpus 2 --restart").stderr
+    assert said.endswith(f"so nothing was changed: {folder} belongs to another user.\n")
 
 
 def test_a_choice_is_saved_in_the_runtime_directory_wherever_the_connection_file_is(

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
 from IPython.core.completer import provisionalcompleter
 
-import gpu_magic
+from gpu_magic.gpus.wait import Wait
 from gpu_magic.magics import completion
+from gpu_magic.selection.options import Options
+from gpu_magic.selection.request import Auto
 from gpu_magic.testing import Machine, simulate
-from tests.claims.holders import holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -98,9 +97,7 @@ def test_auto(run: Run, machine: Machine) -> None:
 def test_reset_says_what_that_is(run: Run) -> None:
     run("%gpus 1")
     shown, _ = run("%gpus reset")
-    assert shown.startswith(
-        "As this process was started: CUDA_VISIBLE_DEVICES not set, CUDA_DEVICE_ORDER not set."
-    )
+    assert shown == "As this process was started: CUDA_VISIBLE_DEVICES not set, CUDA_DEVICE_ORDER not set."
     assert environment() == (None, None)
 
 
@@ -109,11 +106,11 @@ def test_reset_says_what_that_is(run: Run) -> None:
     [
         ("%gpus 9", "There is no GPU 9: this machine has GPUs 0 to 7."),
         ("%gpus 1,1", "names 1 twice"),
-        ("%gpus 1,", "try 1."),
+        ("%gpus 1,", "name GPUs as in 1,3."),
         ("%gpus -1", "numbered from 0"),
         ("%gpus -1,2", "numbered from 0"),
-        ("%gpus 1;3", "try 1,3."),
-        ("%gpus 1 3", "try 1,3."),
+        ("%gpus 1;3", "as in 1,3."),
+        ("%gpus 1 3", "as in 1,3."),
         ("%gpus 3-1", "try 1-3"),
         ("%gpus two", "expected numbers"),
         ("%gpus GPU-ff00ff", "No GPU here has a UUID"),
@@ -122,16 +119,16 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus 3,1 --in-process", "CUDA has not been initialized here: try %gpus 3,1, which is for"),
         ("%gpus 1 --in-process --by uuid", "nor memory limits: omit --by."),
         ("%gpus 1 --in_process", "There is no --in_process; did you mean --in-process?"),
-        ("%gpus ''", "'' names no GPU; %gpus alone shows them, and %gpus 1,3 chooses."),
+        ("%gpus ''", "'' names no GPU"),
         ("%gpus --reset", "There is no --reset; try %gpus reset."),
         ("%gpus --all", "There is no --all; try %gpus all."),
         ("%gpus none --memory-limit 8GB", "try %gpus all --memory-limit 8GB."),
         ("%gpus auto:9", "try auto:8"),
         ("%gpus --forcd 1", "did you mean --force?"),
-        ("%gpus --xyz 1", "the options are --by"),
+        ("%gpus --xyz 1", "There is no --xyz. %gpus? explains the options."),
         ("%gpus 1 --by name", "--by is index or uuid, and not name."),
         ("%gpus 1 --by", "--by needs a value: index or uuid."),
-        ("%gpus --force", "try %gpus 1,3 --force"),
+        ("%gpus --force", "--force names no GPU"),
         ("%gpus {nobody}", "has a value here: NameError"),
         ("%gpus {''}", "is empty"),
         ("%gpus {[]}", "is empty"),
@@ -139,19 +136,17 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus {True}", "does not name GPUs"),
         ("%gpus 0 -1", "is not a GPU"),
         ("%gpus -1 0", "separated by commas"),
-        ('%gpus "1 2', "try 1,2"),
+        ('%gpus "1 2', "as in 1,3."),
         ("%gpus GPU-1", "could be GPU 1"),
         ("%gpus reset --by uuid", "do not apply"),
         ("%gpus auto --min-free 1TB", "--min-free 1TB is more than any GPU here has: at most 80.0 GiB."),
         ("%gpus 9 --in-process", "There is no GPU 9: this machine has GPUs 0 to 7."),
-        ("%gpus auto2", "a colon goes before the number of GPUs; try auto:2."),
-        ("%gpus --min-free 20GB", "try %gpus auto --min-free 20GB"),
-        ("%gpus --wait 5m", "try %gpus auto --wait 5m"),
+        (
+            "%gpus --min-free 20GB",
+            "names no GPU; name them before the options, as in %gpus auto:2 --only-free.",
+        ),
         ("%gpus auto --min-free 60", "--min-free 60 is less than a MiB; try --min-free 60GB."),
-        ("%gpus auto:2 --free 60GB", "There is no --free; did you mean --min-free or --only-free?"),
-        ("%gpus auto:2 --memory 60GB", "There is no --memory; did you mean --min-free, what a GPU has to"),
-        ("%gpus auto:2 only-free", "only-free is written --only-free; try %gpus auto:2 --only-free"),
-        ("%gpus auto:2 --growth yes", "'auto:2 yes' has more than a number after the colon; try auto:2."),
+        ("%gpus auto:2 --growth yes", "'auto:2 yes' is not auto with a number of GPUs; try auto:2."),
     ],
 )
 def test_bad_input_gets_one_line_and_nothing_changes(run: Run, line: str, says: str) -> None:
@@ -168,29 +163,16 @@ def test_bad_input_gets_one_line_and_nothing_changes(run: Run, line: str, says: 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("%gpus n", "'n' names a variable; {n} stands for its value: try %gpus {n}"),
-        ("%gpus 1,n", "try %gpus 1,{n}"),
-        ("%gpus auto:n", "try %gpus auto:{n}"),
-        (
-            "%gpus ids[0] --dry-run",
-            "'ids[0]' names a variable; {ids[0]} stands for its value: try %gpus {ids[0]}",
-        ),
-        ("%gpus name", "'name' is not a GPU; expected numbers"),
-        ("%gpus ids[7]", "expected numbers"),
-        ("%gpus m", "expected numbers"),
-        ("%%on_gpu n\npass", "'n' names a variable; {n} stands for its value: try %%on_gpu {n}"),
-        ("%%on_gpu cuda:n\npass", "try %%on_gpu cuda:{n}"),
-        ("%%on_gpu name\npass", "'name' is not a device; expected 0"),
+        ("%gpus n", "n is a variable; in braces it stands for its value: %gpus {n}"),
+        ("%%on_gpu n\npass", "n is a variable; in braces it stands for its value: %%on_gpu {n}"),
+        ("%gpus two", "'two' is not a GPU; expected numbers"),
     ],
 )
-def test_a_variable_without_braces_is_said_where_its_value_would_do(run: Run, line: str, says: str) -> None:
-    run("n, ids, name = 2, [1, 3], 'hello'")
-    shown, wrong = run(line)
-    assert wrong.startswith("UsageError: ")
-    assert says in wrong
-    assert "\n" not in wrong
-    assert not shown
+def test_a_variable_without_braces_is_told_from_other_words(run: Run, line: str, says: str) -> None:
+    run("n, auto = 2, 3")
+    assert says in run(line)[1]
     assert environment() == (None, None)
+    assert run("%gpus auto")[0].startswith("cuda:0 = GPU ")  # what has a meaning is no variable
 
 
 def test_a_word_of_ours_is_no_variable(run: Run) -> None:
@@ -203,6 +185,13 @@ def test_a_wait_that_has_just_begun_has_waited_nothing(run: Run, machine: Machin
     shown, wrong = run("%gpus 3 --wait 1s")
     assert "Waiting for GPU 3, 0 s of 1 s: in use by tom" in shown
     assert "Waited 1 s for GPU 3 in vain: in use by tom" in wrong
+
+
+def test_a_wait_looks_a_last_time_when_its_time_is_over_and_seldom_when_it_is_long() -> None:
+    assert 0 < Wait(Auto(), Options(), 0.5).next_pause() <= 0.5
+    endless = Wait(Auto(), Options(), None)
+    pauses = [endless.next_pause() for _ in range(20)]
+    assert (pauses[0], pauses[-1]) == (1.0, 10.0)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +299,6 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%gpu_launch --", {"--gpus", "--each", "--background"}, {"--by"}),
         ("%%gpu_launch --e", {"--each", "--env"}, {"--gpus"}),
         ("%gpu_launch --gpus ", {"0", "7", "auto"}, {"8"}),
-        ("%gpu_tasks --", {"--wait", "--stop"}, {"--each"}),
         ("%gpu_doctor --", {"--report", "--json"}, {"--each"}),
         ("%gpu_doctor ", {"--report", "--json"}, {"pyproject.toml", "tests/"}),
         ("%gpu_cluster ", {"0", "auto", "stop", "restart"}, {"cpu"}),
@@ -371,78 +359,10 @@ def test_tab_offers_the_models_that_there_are(run: Run, shell: InteractiveShell)
     assert offered.startswith("%gpus auto --model NVIDIA")
 
 
-def run_own(machine: Machine, gpu: int, notebook: str) -> int:
-    """Start a kernel of one's own; return its number."""
-    kernel = machine.gpus[gpu].run("ipykernel", "maria", 1 << 30, age=60, is_own=True, notebook=notebook)
-    return kernel.pid
-
-
-def test_mine_lists_ones_own_processes(run: Run, machine: Machine) -> None:
-    machine.gpus[0].run("train.py", "tom", 1 << 30)
-    pid = run_own(machine, 1, "/home/maria/train.ipynb")
-    shown, _ = run("%gpus --mine")
-    assert shown.split("\n")[1:] == [
-        "Process      PID   Memory          Age    What it is",
-        f"train.ipynb  {pid}  GPU 1: 1.0 GiB  1 min  another kernel",
-    ]
-
-
-def test_a_server_of_mps_is_no_job_of_ones_own(run: Run, machine: Machine) -> None:
-    machine.gpus[0].run("nvidia-cuda-mps-server", "maria", 30 << 20, is_own=True)
-    assert run("%gpus --mine")[0].endswith("None of your processes has memory on a GPU.")
-
-
-def test_a_gpu_whose_processes_are_not_listed_is_named(run: Run, machine: Machine) -> None:
-    machine.gpus[3].fail("nvmlDeviceGetComputeRunningProcesses", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    shown, _ = run("%gpus --mine")
-    assert shown.endswith("! Which processes are on GPU 3 can't be known, and on the others none is yours.")
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("%gpus 1,3 --mine", "--mine chooses no GPUs, and does not go with 1,3."),
-        ("%gpus --end 4711 --dry-run", "--end chooses no GPUs, and does not go with --dry-run."),
-        ("%gpus --end", "--end needs a value"),
-        ("%gpus --yes", "--yes goes with --end and a number of %gpus --mine: %gpus --end 4711 --yes."),
-        ("%gpus --mine --kill", "--kill goes with --end and a number of %gpus --mine"),
-        ("%gpus --kill 4007", "%gpus --end 4007 --kill."),
-        (
-            "%gpus --end 4711",
-            "You have no process 4711 on a GPU; yours: 4007 (one.ipynb) and 4014 (two.ipynb).",
-        ),
-        ("%gpus --end train.ipynb", "You have no process train.ipynb on a GPU"),
-        ("%gpus --end one.ipynb --yes", "Process 4007 can't be ended: the GPUs here are SIMULATED."),
-    ],
-)
-def test_what_can_not_be_ended_gets_one_line(run: Run, machine: Machine, line: str, says: str) -> None:
-    run_own(machine, 1, "/home/maria/one.ipynb")
-    run_own(machine, 2, "/home/maria/two.ipynb")
-    shown, wrong = run(line)
-    assert wrong.startswith("UsageError: ")
-    assert says in wrong
-    assert "\n" not in wrong
-    assert not shown
-
-
-def test_a_name_that_two_notebooks_have_is_no_answer(run: Run, machine: Machine) -> None:
-    numbers = [run_own(machine, gpu, f"/home/maria/{gpu}/train.ipynb") for gpu in (1, 2)]
-    wrong = run("%gpus --end train.ipynb")[1]
-    assert f"train.ipynb could be {numbers[0]} or {numbers[1]}" in wrong
-    assert "SIMULATED" in run("%gpus --end 2/train.ipynb")[1]
-
-
-def test_tab_offers_ones_own_processes_to_end(run: Run, shell: InteractiveShell, machine: Machine) -> None:
-    machine.gpus[0].run("train.py", "tom", 1 << 30)
-    machine.gpus[0].run("ipykernel", "maria", 1 << 30, pid=os.getpid())
-    pid = run_own(machine, 1, "/home/maria/train.ipynb")
-    assert complete(shell, "%gpus --end ") == [f"%gpus --end {pid}", "%gpus --end train.ipynb"]
-
-
 def test_question_mark_documents_it_all(run: Run, shell: InteractiveShell) -> None:
     text = shell.find_line_magic("gpus").__doc__
     for word in ("1,3", "0-2", "GPU-8f3a", "MIG-", "auto:2", "none", "reset", "--by", "--order", "--dry-run",
-                 "--force", "--strict", "--mine", "--end", "--kill", "--yes"):  # fmt: skip
+                 "--force", "--strict"):  # fmt: skip
         assert word in text
 
 
@@ -452,7 +372,7 @@ def test_a_machine_that_is_not_understood(
     run = Run(shell, capsys)
     for described, said in (
         ("8xB12", "'8xB12' is not a machine to simulate: write"),
-        ("2x h100 clock=0", "'2x h100' is not a machine to simulate; did you mean 2xH100-80GB?"),
+        ("2x h100 clock=0", "'2x h100' is not a machine to simulate: write COUNTxMODEL"),
         ("8xA100-80GB clock=0 more", "'more' is not seed=N"),
     ):
         monkeypatch.setenv("GPU_MAGIC_SIMULATE", described)
@@ -564,24 +484,3 @@ def test_tab_offers_the_numbers_of_mig_instances(
         run("%gpus 1:1")
         assert complete(shell, "%%on_gpu smi:") == ["%%on_gpu smi:1:1"]
         run("%unload_ext gpu_magic")
-
-
-def test_ones_own_list_has_what_other_notebooks_have_claimed(
-    shell: InteractiveShell,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    monkeypatch.setenv("GPU_MAGIC_CLAIMS", str(tmp_path / "claims"))
-    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xA100-80GB clock=0")
-    run = Run(shell, capsys)
-    uuids = [str(gpu.uuid) for gpu in gpu_magic.gpus()]
-    with holder(uuids[2], uuids[4], JPY_SESSION_NAME="/home/maria/eval.ipynb") as pid:
-        shown, _ = run("%gpus --mine")
-        table, _ = run("%gpus")
-    after, _ = run("%gpus --mine")
-    run("%unload_ext gpu_magic")
-    claimed = rf"Claimed by you in eval.ipynb \(pid {pid}\), without memory there: GPU 2 and GPU 4, since \d\d:\d\d\."
-    assert re.fullmatch(claimed, shown.split("\n")[-1])
-    assert shown.split("\n")[:-1] == after.split("\n")
-    assert len(re.findall(r"claimed by you: eval\.ipynb, since \d\d:\d\d$", table, re.MULTILINE)) == 2

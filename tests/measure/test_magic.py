@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,7 +60,8 @@ def test_a_cell_is_measured_and_has_its_value(loaded: InteractiveShell, machine:
     assert [(gpu["name"], type(gpu["others"])) for gpu in found["gpus"]] == [("cuda:0", int)]
     assert "chen" not in json.dumps(found)  # the notebook's file has no names of other users
     report = Typed(loaded, "%gpu_time report")
-    assert "6 * 7" in str(report.result.info.raw_cell) + repr(gpu_magic.history())
+    assert report.result.success
+    assert gpu_magic.history()[-1].code == "6 * 7"
 
 
 def test_json_is_printed(loaded: InteractiveShell) -> None:
@@ -101,6 +103,7 @@ def test_a_line_is_measured(loaded: InteractiveShell, code: str) -> None:
         ("%gpu_time --json", "UsageError: %gpu_time goes with on, off, report or code"),
         ("%gpu_time --jsonx", "UsageError: There is no --jsonx; the option is --json"),
         ("%gpu_time --jason x", "UsageError: There is no --jason; the option is --json"),
+        ("%gpu_time --json --jason x", "UsageError: There is no --jason; the option is --json"),
         ("%gpu_time await f()", "UsageError: %gpu_time can't await in a line"),
         ("%%gpu_time 3\nx = 5", "UsageError: %%gpu_time takes no 3"),
         ("%%gpu_time --jason\nx = 5", "UsageError: There is no --jason; did you mean --json?"),
@@ -132,8 +135,19 @@ def test_on_prints_one_line_after_each_cell_that_uses_a_gpu(
         f"get_ipython().run_cell(''); own.memory = {8 * GIB}",
         f"import gpu_magic\nwith gpu_magic.gpu_time(5): pass\nown.memory = {9 * GIB}",
         f"%%gpu_time\nown.memory = {7 * GIB}",
+        f"%gpu_time own.memory = {8 * GIB}\nwith gpu_magic.gpu_time(5): pass",
     ):
         assert Typed(loaded, cell).text.count("cuda:0") == 1
+    Typed(loaded, f"own.memory = {7 * GIB}; 1 / 0")
+    assert gpu_magic.history()[-1].has_failed
+    with capture_output() as captured:  # a subshell's
+        thread = threading.Thread(target=loaded.run_cell, args=(f"own.memory = {8 * GIB}",))
+        thread.start()
+        thread.join()
+    assert not captured.outputs
+    with capture_output() as captured:  # it has no number
+        loaded.run_cell(f"own.memory = {9 * GIB}")
+    assert captured.outputs[0].data["text/plain"][0] != "["
     assert Typed(loaded, "%gpu_time off").printed
     assert Typed(loaded, f"own.memory = {9 * GIB}").text == ""
 

@@ -26,6 +26,10 @@ CHEN = OtherProcess(7, "train\n\x1b[31m.py", "chen")
         ),
         (replace(GPU, others=(CHEN,)), "80 % busy (60 % by this process), idle for"),
         (replace(GPU, others=(CHEN,)), "shared with train��[31m.py (chen)"),
+        (
+            replace(GPU, others=tuple(OtherProcess(pid, f"job{pid}", "") for pid in range(5))),
+            "shared with job0, job1, job2 and 2 more",
+        ),
         (replace(GPU, peak=UNKNOWN), "idle for 400 ms, memory not known, 532 J"),
         (
             replace(GPU, is_exact=True, peak_by="PyTorch", stayed=-GIB),
@@ -80,10 +84,16 @@ def test_json_has_null_for_unknown_and_metadata_has_no_names() -> None:
 def test_a_chart_has_no_point_where_nothing_was_known() -> None:
     samples = tuple(Sample(at / 2, at * GIB, 50) for at in range(4))
     plain = replace(USAGE, gpus=(replace(GPU, samples=samples),))._repr_html_()
-    assert "d='M0.0 48L0.0 47.0L90.0 32.0L180.0 17.0L270.0 2.0L270.0 48Z'" in plain
-    assert "memory, up to 3.0 GiB" in plain
+    assert "points='0.0,47.0 0.0,47.0 90.0,32.0 180.0,17.0 270.0,2.0 270.0,47.0'" in plain
+    assert "memory (area), up to 3.0 GiB" in plain
     gap = (*samples, Sample(1.8, UNKNOWN, UNKNOWN))
     assert replace(USAGE, gpus=(replace(GPU, samples=gap),))._repr_html_() == plain
+    late = (*samples, Sample(4.0, GIB, 50))  # the last reading is made when the time is taken
+    assert "360.0,32.0 360.0,47.0'" in replace(USAGE, gpus=(replace(GPU, samples=late),))._repr_html_()
+    hostile = replace(GPU, samples=samples, others=(OtherProcess(7, "<img src=x>'>", "<b>"),))
+    shown = replace(USAGE, gpus=(hostile,))._repr_html_()
+    assert shown.count("&lt;img src=x&gt;&#x27;&gt; (&lt;b&gt;)") == 2
+    assert "<img" not in shown
     unknown = tuple(Sample(at, UNKNOWN, UNKNOWN) for at in range(9))
     for few in (samples[:3], unknown):
         assert "<svg" not in replace(USAGE, gpus=(replace(GPU, samples=few),))._repr_html_()
@@ -98,6 +108,11 @@ def test_the_history_is_a_table_the_longest_first_and_a_data_frame() -> None:
     assert rows[1].endswith("<b>short</b>")
     assert total == "2 measured, 2.1 s in all, 532 J of whole GPUs, whoever used them."
     assert "<td>&lt;b&gt;short" in history._repr_html_()
+    two = History([replace(USAGE, gpus=(GPU, replace(GPU, gpu="GPU 3", busy=40.0, energy=UNKNOWN)))])
+    # Joules of some GPUs are not those of the cell.
+    assert (
+        repr(two).splitlines()[1].split() == "[3] 2 s 1.5 s 60 % 12.0 GiB ? GPU 2 and GPU 3 train()".split()
+    )
     frame = history.to_pandas()
     assert list(frame["code"]) == ["<b>short</b>", "train()"]
     assert frame["peak"][1] == 12 * GIB

@@ -7,16 +7,19 @@ import gc
 import os
 import time
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
 
 import gpu_magic
+from gpu_magic.devices.processes import UNKNOWN_PROCESS
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.frameworks.answers import MemoryPool
+from gpu_magic.frameworks.base import MemoryPool
 from gpu_magic.measure import recorder as module
-from gpu_magic.measure.recorder import Block, Recorder, recorder
+from gpu_magic.measure.record import OtherProcess
+from gpu_magic.measure.recorder import Block, Reading, recorder
 from gpu_magic.testing import Machine, simulate
 from tests.machine import CARDS, Driver, environment
 from tests.processes import until
@@ -35,7 +38,9 @@ RATES, PROCESSES = "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetComputeRunning
 @pytest.fixture(autouse=True)
 def periods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure more often than is the default, on a driver with a shorter period."""
-    monkeypatch.setattr(module, "_recorder", Recorder(0.02, (0.11, LONG)))
+    monkeypatch.setattr(module, "SECONDS", 0.02)
+    monkeypatch.setattr(module, "PERIOD", (0.11, LONG))
+    module._recorder_of.cache_clear()
 
 
 @pytest.fixture
@@ -92,7 +97,7 @@ def test_what_stays_and_what_is_given_back(machine: Machine) -> None:
     with gpu_magic.gpu_time() as measured:
         own.memory = 20 * GIB
         samples = next(iter(recorder()._running)).readings
-        until(lambda: any(one.devices[machine.gpus[0].uuid].memory == 20 * GIB for one in samples))
+        until(lambda: any(one.memory[machine.gpus[0].uuid] == 20 * GIB for one in samples))
         own.memory = 15 * GIB
     (gpu,) = measured.usage.gpus
     assert (gpu.peak, gpu.stayed) == (20 * GIB, 3 * GIB)
@@ -192,9 +197,10 @@ def test_a_clock_that_is_set_back_hides_nobody(machine: Machine, monkeypatch: py
 DEVICE = gpu_magic.GpuUsage("cuda:0", "GPU 0", "A100", "GPU-1")
 
 
-def block_of(*readings: module._Reading, reset: set[str] | None = None) -> Block:
-    block = Block(module._Machine((DEVICE,), "", "", ""), readings[0], reset or set())
+def block_of(*readings: Reading, reset: tuple[str, ...] = ()) -> Block:
+    block = Block({"GPU-1": DEVICE}, readings[0])
     block.began = 0.0
+    block.note_peaks(readings[0], reset)
     for reading in readings[1:]:
         block.add(reading)
     return block
@@ -202,18 +208,22 @@ def block_of(*readings: module._Reading, reset: set[str] | None = None) -> Block
 
 def reading(
     at: float, *, busy: int = 0, memory: int = GIB, pools: dict[str, MemoryPool] | None = None
-) -> module._Reading:
+) -> Reading:
     """Return a reading of one device, and of frameworks' pools on it."""
-    used = sum(pool.used for pool in (pools or {}).values())
-    by_name = {name: {"cuda:0": pool} for name, pool in (pools or {}).items()}
-    device = module._Device(utilization=busy, memory=memory, work=busy)
-    return module._Reading(at, {"GPU-1": device}, {"cuda:0": used} if pools else {}, by_name)
+    told = Reading(at, busy={"GPU-1": busy}, own={"GPU-1": busy}, memory={"GPU-1": memory})
+    if pools:
+        told.memory["cuda:0"] = sum(pool.used for pool in pools.values())
+        told.pools = {(name, "cuda:0"): pool for name, pool in pools.items()}
+    return told
 
 
 @pytest.mark.parametrize(("at", "counts"), [(0.16, False), (1 / 6, True)])
-def test_how_busy_a_gpu_was_before_the_block_does_not_count(at: float, counts: bool) -> None:
+def test_how_busy_a_gpu_was_before_the_block_does_not_count(
+    at: float, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PERIOD", (1 / 6, 1.0))
     block = block_of(reading(-0.1), reading(at, busy=100), reading(0.7, busy=20), reading(1.3, busy=40))
-    usage = module._analyze(block, DEVICE, 1.3, (1 / 6, 1.0), only_touched=False)
+    usage = block.usage(DEVICE, 1.3, only_touched=False)
     assert usage is not None
     assert usage.busy == usage.busy_own == pytest.approx(160 / 3 if counts else 30)
 
@@ -222,23 +232,88 @@ def test_a_long_block_keeps_few_readings_and_every_peak() -> None:
     readings = (reading(at / 20, busy=at % 100, memory=GIB if at != 1501 else 40 * GIB) for at in range(2000))
     block = block_of(reading(-0.1), *readings)
     assert len(block.readings) < 300
-    usage = module._analyze(block, DEVICE, 100.0, (0.0, 1.0), only_touched=False)
+    usage = block.usage(DEVICE, 100.0, only_touched=False)
     assert usage is not None
     assert usage.peak == 40 * GIB
-    assert usage.busy == pytest.approx(49.5)
+    assert usage.busy == pytest.approx(49.5, abs=0.1)
+    times = [sample.at for sample in usage.samples[1:-1]]  # of the whole block, evenly
+    assert max(later - one for one, later in pairwise(times)) < 1
+
+
+def test_who_worked_in_the_block_is_named_though_it_has_ended_since() -> None:
+    there = reading(0.5)
+    there.others = {"GPU-1": [OtherProcess(7, "train.py", "chen")]}
+    usage = block_of(reading(0.0), there, replace(reading(1.0), others={"GPU-1": []})).usage(
+        DEVICE, 1.0, only_touched=False
+    )
+    assert usage is not None
+    assert [other.name for other in usage.others] == ["train.py"]
+
+
+def test_of_less_than_the_drivers_period_it_is_not_known_how_busy_a_gpu_was() -> None:
+    block = block_of(reading(0.0), reading(0.15, busy=100))
+    for wall, knows in ((LONG - 0.01, False), (LONG, True)):
+        usage = block.usage(DEVICE, wall, only_touched=False)
+        assert usage is not None
+        assert [one is not UNKNOWN for one in (usage.busy, usage.busy_own, usage.idle)] == [knows] * 3
+
+
+def test_an_mps_server_is_no_other_process_and_a_number_that_is_nobodys_can_be_ours(machine: Machine) -> None:
+    machine.gpus[0].run("nvidia-cuda-mps-server", "root", GIB, work=5)
+    assert measure(LONG).gpus[0].others == ()
+    assert module._own({7: GIB}, {7: UNKNOWN_PROCESS}) is UNKNOWN
+
+
+class Pretended:
+    """A framework whose pools are given."""
+
+    module = "none"
+
+    def __init__(self, name: str, used: int, *, fails: bool = False) -> None:
+        self.name, self.used, self.peak, self.fails = name, used, used, fails
+
+    def pools(self) -> dict[str, MemoryPool]:
+        if self.fails:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return {"pretend:0": MemoryPool(self.used, self.used, self.peak)}
+
+    def reset_peaks(self) -> bool:
+        self.pools()
+        self.peak = self.used
+        return True
+
+
+def test_the_peak_of_frameworks_on_one_device_through_a_block_within(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = Pretended("PyTorch", 2 * GIB), Pretended("JAX", GIB)
+    broken = Pretended("CuPy", 0, fails=True)
+    monkeypatch.setattr(module, "imported", lambda: [broken, one, other])
+    with gpu_magic.gpu_time() as outer:
+        one.peak = 30 * GIB
+        with gpu_magic.gpu_time() as inner:
+            one.peak, one.used = 5 * GIB, 3 * GIB
+            other.peak = other.used = 2 * GIB
+    found = [
+        (gpu.name, gpu.peak, gpu.is_exact, gpu.stayed)
+        for measured in (inner, outer)
+        for gpu in measured.usage.gpus
+        if not gpu.uuid
+    ]
+    assert found == [("pretend:0", 7 * GIB, True, 2 * GIB), ("pretend:0", 32 * GIB, True, 2 * GIB)]
 
 
 @pytest.mark.parametrize(
     ("peaks", "reset", "expected"),
     [
-        ((30, 30), set(), (2 * GIB, False)),  # it was higher before, and what this block's was nobody knows
-        ((30, 31), set(), (31 * GIB, True)),
-        ((30, 3), {"JAX"}, (3 * GIB, True)),
-        ((None, None), set(), (2 * GIB, False)),
+        ((30, 30), (), (2 * GIB, False)),  # it was higher before, and what this block's was nobody knows
+        ((30, 31), (), (31 * GIB, True)),
+        ((30, 3), ("JAX",), (3 * GIB, True)),
+        ((None, None), (), (2 * GIB, False)),
     ],
 )
 def test_the_peak_that_a_framework_counts_is_exact_if_it_is_the_blocks(
-    peaks: tuple[int | None, int | None], reset: set[str], expected: tuple[int, bool]
+    peaks: tuple[int | None, int | None], reset: tuple[str, ...], expected: tuple[int, bool]
 ) -> None:
     first, last = (
         reading(at, pools={"JAX": MemoryPool(2 * GIB, 2 * GIB, None if peak is None else peak * GIB)})
@@ -246,20 +321,33 @@ def test_the_peak_that_a_framework_counts_is_exact_if_it_is_the_blocks(
     )
     block = block_of(first, last, reset=reset)
     block.note_peaks(last)
-    usage = module._analyze(block, DEVICE, 1.0, (0.0, 1.0), only_touched=False)
+    usage = block.usage(DEVICE, 1.0, only_touched=False)
     assert usage is not None
     assert (usage.peak, usage.is_exact, usage.peak_by, usage.stayed) == (*expected, "JAX", 0)
+
+
+def test_a_framework_that_does_not_answer_at_the_end_has_not_given_memory_back() -> None:
+    pools = {"PyTorch": MemoryPool(3 * GIB, 3 * GIB, 3 * GIB)}
+    for first in (reading(0.0, pools=pools), reading(0.0)):  # it can have been imported in the block
+        usage = block_of(first, reading(0.5, pools=pools), reading(1.0)).usage(
+            DEVICE, 1.0, only_touched=False
+        )
+        assert usage is not None
+        assert (usage.peak, usage.peak_by, usage.is_exact) == (3 * GIB, "PyTorch", False)
+        assert usage.stayed is UNKNOWN
 
 
 def test_a_gpu_that_the_block_does_not_touch() -> None:
     pool = MemoryPool(GIB, GIB, GIB, allocations=5)
     still = block_of(reading(0.0, pools={"PyTorch": pool}), reading(1.0, pools={"PyTorch": pool}))
-    assert module._analyze(still, DEVICE, 1.0, (0.0, 1.0), only_touched=True) is None
-    assert module._analyze(still, DEVICE, 1.0, (0.0, 1.0), only_touched=False) is not None
+    assert still.usage(DEVICE, 1.0, only_touched=True) is None
+    assert still.usage(DEVICE, 1.0, only_touched=False) is not None
     made = block_of(
         reading(0.0, pools={"PyTorch": pool}), reading(1.0, pools={"PyTorch": pool._replace(allocations=6)})
     )
-    assert module._analyze(made, DEVICE, 1.0, (0.0, 1.0), only_touched=True) is not None
+    assert made.usage(DEVICE, 1.0, only_touched=True) is not None
+    worked = block_of(reading(0.0), reading(0.5, busy=50), reading(1.0))
+    assert worked.usage(DEVICE, 1.0, only_touched=True) is not None
 
 
 def test_joules_are_zeus_joules(native: Path, tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
-import gpu_magic
+from gpu_magic.move.names import read_places
 from gpu_magic.testing import simulate
 from tests.eight_gpus import COUNT, Array, EightGpus, registered
 
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from IPython.core.interactiveshell import InteractiveShell
+
+    Run = Callable[[str], list[str]]
 
 GPU = "cuda:{0} = GPU {0} (SIMULATED NVIDIA A100-SXM4-80GB)"
 OLD = "Names that belong together move together in one line."
@@ -29,9 +35,7 @@ def framework(tmp_path: Path) -> Iterator[EightGpus]:
 
 
 @pytest.fixture
-def run(
-    framework: EightGpus, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
-) -> Callable[[str], list[str]]:
+def run(framework: EightGpus, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Run:
     """Return a way to run a cell in a shell with variables to move; the lines that are shown."""
     shell.run_cell("%load_ext gpu_magic\n%xmode Minimal")
     x = Array(None)
@@ -47,7 +51,7 @@ def run(
     return run
 
 
-def test_there_and_back(run: Callable[[str], list[str]], shell: InteractiveShell) -> None:
+def test_there_and_back(run: Run, shell: InteractiveShell) -> None:
     plan = run("%to_gpu batch pair --device 1 --dry-run")
     assert plan == [
         "batch  dict: 1 array  1.0 MiB  cpu → cuda:1",
@@ -71,7 +75,7 @@ def test_there_and_back(run: Callable[[str], list[str]], shell: InteractiveShell
     assert run("%to_cpu batch pair")[-1] == "1.0 MiB moved to the CPU."
 
 
-def test_names_attributes_and_items(run: Callable[[str], list[str]], shell: InteractiveShell) -> None:
+def test_names_attributes_and_items(run: Run, shell: InteractiveShell) -> None:
     assert run("%to_gpu state.x batch[key]")[:2] == [
         "state.x     Array: 1 array  1.0 MiB  cpu → cuda:0",
         "batch[key]  Array                    shared with state.x",
@@ -80,89 +84,97 @@ def test_names_attributes_and_items(run: Callable[[str], list[str]], shell: Inte
     assert shell.user_ns["x"].ordinal is None
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "%to_gpu x --device 1 y",
-        "%to_gpu --device=1 x y",
-        "%to_gpu (x, y) --device 1",
-        "%to_gpu [x, y]; --device 1",
-        "%to_gpu x, y --device 1  # both",
-        "%to_gpu x y --device smi:1",
-        "%%on_gpu 1 --only tests.eight_gpus\n%to_gpu x y",  # others here may have imported PyTorch
-    ],
-)
-def test_ways_to_write_it(run: Callable[[str], list[str]], shell: InteractiveShell, line: str) -> None:
+WAYS = [
+    "%to_gpu x --device 1 y",
+    "%to_gpu --device=1 x y",
+    "%to_gpu x, y --device 1  # both",
+    "%to_gpu x y --device smi:1",
+    "%%on_gpu 1 --only tests.eight_gpus\n%to_gpu x y",  # others here may have imported PyTorch
+]
+
+
+@pytest.mark.parametrize("line", WAYS)
+def test_ways_to_write_it(run: Run, shell: InteractiveShell, line: str) -> None:
     run(line)
     assert [shell.user_ns[name].ordinal for name in "xy"] == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("%to_gpu batc", "batc is not a variable here; did you mean batch?"),
-        ("%to_gpu", "Which variables? %to_gpu model batch names them, --all is every one."),
-        ("%to_cpu", "Which variables? %to_cpu model batch names them, --all is every one."),
-        (
-            "%to_gpu state.y",
-            "state.y raises AttributeError: 'types.SimpleNamespace' object has no attribute 'y'",
-        ),
-        ("%to_gpu batch['z']", "batch['z'] raises KeyError: 'z'"),
-        ('%to_gpu batch[key] data["x y"]', "data is not a variable here."),
-        (
-            "%to_gpu batch.values()",
-            "batch.values() is not a variable, attribute or item, and what is moved needs",
-        ),
-        ("%to_gpu x[1]", "x[1] is a part of an Array: move x."),
-        ("%to_gpu pair[0]", "pair is a tuple, which can't be changed in part: move pair."),
-        ("%to_gpu frozen.x", "frozen is a Frozen, which can't be changed in part: move frozen."),
-        ("%to_gpu batch[", "'batch[' is not a variable."),
-        ("%to_gpu n", "There is nothing to move in n (int): no framework's arrays."),
-        (
-            "%to_gpu a",
-            "a is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a ",
-        ),
-        ("%to_gpu x --device 9", "x: cuda:9 can't be used: there are eight."),
-        ("%to_gpu x --device 0,1", "Variables go to one device, and 0,1 names 2."),
-        ("%to_gpu x --device nowhere", "'nowhere' is not a device"),
-        ("%to_gpu x --device -1", "'-1': devices are numbered from 0; cpu is the CPU."),
-        ("%to_gpu x --all", "--all is every variable, and x is also named: use one of the two."),
-        ("%to_gpu x --dryrun", "There is no --dryrun; did you mean --dry-run?"),
-        ("%to_gpu x cuda:1", "cuda:1 is not a variable here. Give the device with --device cuda:1."),
-        ("%to_gpu 0 x", "0 is not a variable here. Give the device with --device 0."),
-        ("%to_gpu x to 1", "to is not a variable here. Give the device with --device 1."),
-        ("%to_gpu all", "Every variable is --all: %to_gpu --all."),
-    ],
-)
+BAD = {
+    "%to_gpu batc": "batc is not a variable here; did you mean batch?",
+    "%to_gpu stat.x": "stat is not a variable here; did you mean state?",
+    "%to_gpu": "Which variables? %to_gpu model batch names them, --all is every one.",
+    "%to_cpu": "Which variables? %to_cpu model batch names them, --all is every one.",
+    "%to_gpu state.wight": "object has no attribute 'wight'; did you mean weight?",
+    "%to_gpu state.hidden": "object has no attribute 'hidden'",  # and _hidden is not for users
+    "%to_gpu state.weight.rael": "AttributeError: 'float' object has no attribute 'rael'; did you mean real?",
+    "%to_gpu odd.x": "object has no attribute 'x'",
+    "%to_gpu batch['z']": "batch['z'] raises KeyError: 'z'",
+    '%to_gpu batch[key] data["x y"]': "data is not a variable here.",
+    "%to_gpu batch.values()": "'batch.values()' is not a variable, attribute or item.",
+    "%to_gpu batch.copy()[key]": "'batch.copy()[key]' is not a variable, attribute or item.",
+    "%to_gpu batch[": "'batch[' is not a variable, attribute or item.",
+    "%to_gpu x[1]": "x[1] is a part of an Array: move x.",
+    "%to_gpu pair[0]": "pair[0] is a part of a tuple: move pair.",
+    "%to_gpu frozen.x": "frozen.x is a part of a Frozen: move frozen.",
+    "%to_gpu n": "There is nothing to move in n (int): no framework's arrays.",
+    "%to_gpu a": "a is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a ",
+    "%to_gpu x --device 9": "x: cuda:9 can't be used: there are eight.",
+    "%to_gpu x --device nowhere": "'nowhere' is not a device",
+    "%to_gpu x --device -1": "'-1': devices are numbered from 0; cpu is the CPU.",
+    "%to_gpu x --all": "--all is every variable, and x is also named: use one of the two.",
+    "%to_gpu x --dryrun": "There is no --dryrun; did you mean --dry-run?",
+    "%to_gpu x cuda:1": "cuda:1 is not a variable here. %to_gpu takes a device as --device cuda:1.",
+}
+
+
+@dataclass(frozen=True)
+class Frozen:
+    x: Array
+
+
+class Odd:
+    def __dir__(self) -> list[str]:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(("line", "said"), BAD.items())
 def test_bad_input_is_one_line_and_nothing_has_moved(
-    run: Callable[[str], list[str]], shell: InteractiveShell, line: str, said: str
+    run: Run, shell: InteractiveShell, line: str, said: str
 ) -> None:
-    run(
-        "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Frozen:\n    x: object\nfrozen = Frozen(x)"
-    )
-    run("a = __import__('numpy').ones(2)")
+    x = shell.user_ns["x"]
+    state = SimpleNamespace(x=x, weight=1.0, _hidden=1)
+    shell.push({"frozen": Frozen(x), "odd": Odd(), "a": np.ones(2), "state": state})
     shown = run(line)
     assert len(shown) == 1
     assert said in shown[0]
-    assert shell.user_ns["batch"]["x"] is shell.user_ns["x"]
-    assert shell.user_ns["x"].ordinal is None
+    assert not shown[0].endswith("mean _hidden?")
+    assert shell.user_ns["batch"]["x"] is x
+    assert x.ordinal is None
 
 
-def test_all_moves_what_can_be_moved(run: Callable[[str], list[str]], shell: InteractiveShell) -> None:
-    shown = run("%to_gpu --all")
-    assert f"2.0 MiB moved to {GPU.format(0)}." in shown
+def test_all_moves_what_can_be_moved_and_names_outputs(run: Run, shell: InteractiveShell) -> None:
+    run("y")
+    *_, moved, stays = run("%to_gpu --all")
+    assert moved == f"2.0 MiB moved to {GPU.format(0)}."
+    assert stays == (
+        "Not moved: Out[0], with the old copy (1.0 MiB on cpu). Datasets and outputs stay where they are."
+    )
     x = shell.user_ns["x"]
     assert x.ordinal == 0
     assert all(one is x for one in (*shell.user_ns["pair"], shell.user_ns["state"].x))
 
 
-def test_what_does_not_fit_is_refused(framework: EightGpus, run: Callable[[str], list[str]]) -> None:
+def test_what_does_not_fit_is_refused_and_simulated_memory_is_not_free(
+    framework: EightGpus, run: Run
+) -> None:
     framework.free = 1000
     assert "1.0 MiB do not fit on " in run("%to_gpu x")[0]
     assert run("%to_gpu x --dry-run")[-1].startswith("1.0 MiB do not fit on ")
+    framework.free = None
+    assert run("%to_gpu x --dry-run")[-1].endswith(", where an unknown amount is free. Nothing was changed.")
 
 
-def test_or_cpu_moves_to_the_cpu_and_says_so(run: Callable[[str], list[str]]) -> None:
+def test_or_cpu_moves_to_the_cpu_and_says_so(run: Run) -> None:
     run("%to_gpu x")
     assert run("%to_gpu x --device 9 --or-cpu") == [
         "Moving to the CPU: x: cuda:9 can't be used: there are eight.",
@@ -171,11 +183,36 @@ def test_or_cpu_moves_to_the_cpu_and_says_so(run: Callable[[str], list[str]]) ->
     ]
 
 
-def test_a_move_that_fails_is_undone_and_says_why(framework: EightGpus) -> None:
+def test_a_move_that_fails_is_undone(framework: EightGpus, run: Run, shell: InteractiveShell) -> None:
+    shell.push({"held": [Array(1)]})
     framework.sticky = "CUDA error: an illegal memory access was encountered"
-    held = [Array(1)]
-    with pytest.raises(
-        gpu_magic.PlacementError, match="failed, and all is as it was: RuntimeError: CUDA error"
-    ):
-        gpu_magic.to_gpu(held, 2)
-    assert held[0].ordinal == 1
+    said = f"Moving to cuda:2 failed, and all is as it was: RuntimeError: {framework.sticky}"
+    assert run("%to_gpu held --device 2") == [f"UsageError: {said}"]
+    assert shell.user_ns["held"][0].ordinal == 1
+
+
+def test_memory_is_free_behind_a_move_and_an_error(run: Run, shell: InteractiveShell) -> None:
+    old = weakref.ref(shell.user_ns["y"])
+    gc.disable()
+    try:
+        run("%to_gpu y nothing")
+        run("%to_gpu y --dry-run")
+        run("%to_gpu y")
+        assert old() is None
+    finally:
+        gc.enable()
+
+
+DIVIDED = {
+    "batch state.weight;": ["batch", "state.weight"],
+    "rows['it\\'s'], batch": ["rows['it\\'s']", "batch"],
+    "rows['''\"a'  b''']": ["rows['''\"a'  b''']"],
+    "(rows)['[a']  (state).weight": ["(rows)['[a']", "(state).weight"],
+}
+
+
+@pytest.mark.parametrize(("typed", "names"), DIVIDED.items())
+def test_names_are_divided_where_python_would(typed: str, names: list[str]) -> None:
+    rows = {"it's": 2.0, "\"a'  b": 3.0, "[a": 4.0}
+    space = {"batch": 1.0, "state": SimpleNamespace(weight=1.0), "rows": rows}
+    assert list(read_places(typed, space, ())) == names

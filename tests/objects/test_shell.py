@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
+import subprocess
+import sys
 import weakref
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
 
 import gpu_magic
-from gpu_magic.objects.free import Outputs, shortage_lines
+from gpu_magic.objects.memory import shortage_lines
 from gpu_magic.objects.walk import Budget
+from gpu_magic.on_gpu.background import ThreadTask
+from gpu_magic.process.tasks import tasks
+from gpu_magic.selection.target import CPU
 from gpu_magic.testing import Machine, simulate
 from tests.eight_gpus import COUNT, Array, EightGpus, NoMemoryError, registered
 
@@ -88,6 +96,12 @@ def test_devices_of_is_a_mapping_and_reads_once(framework: EightGpus) -> None:
     assert reads() == 1
 
 
+def test_where_without_pytorch_does_not_load_what_is_about_it() -> None:
+    code = "import sys, gpu_magic; gpu_magic.devices_of([1]); print('gpu_magic.frameworks.pytorch' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ended.stdout.strip() == "False"
+
+
 def test_what_was_looked_at_is_kept_by_nothing(framework: EightGpus) -> None:
     array = Array(0)
     held, living = [array], weakref.ref(array)
@@ -107,7 +121,7 @@ def test_a_saved_error_holds_what_its_functions_had(run: Callable[[str], list[st
     run("raise err")
     assert run("%gpu_free --dry-run") == [
         "No output and no traceback holds GPU memory.",
-        "Still held by err (16 MiB), kept (1.0 MiB).",
+        "Still held by err (16 MiB) and kept (1.0 MiB).",
     ]
 
 
@@ -131,7 +145,7 @@ def test_outputs_and_the_last_error_are_dropped_and_variables_are_named(
     run("Array(1, 4 << 20)")
     run("x")
     run("def f():\n    big = Array(2, 2 << 20)\n    1 / 0\nf()")
-    told = "the last error's traceback (2.0 MiB), Out[2] (4.0 MiB)."
+    told = "Out[2] (4.0 MiB) and the last error's traceback (2.0 MiB)."
     assert run("%gpu_free --dry-run") == [f"Would drop {told}", "Still held by x (1.0 MiB)."]
     assert run("%gpu_free")[0] == f"Dropped {told}"
     assert 2 not in shell.user_ns["Out"]
@@ -140,17 +154,38 @@ def test_outputs_and_the_last_error_are_dropped_and_variables_are_named(
     assert run("%gpu_free --dry-run")[0] == "No output and no traceback holds GPU memory."
 
 
+@pytest.mark.parametrize("cell", ["made()", "def fails():\n    one = made()\n    1 / 0\nfails()"])
 def test_what_is_dropped_is_gone_before_caches_are_emptied(
-    shell: InteractiveShell, run: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch
+    shell: InteractiveShell, run: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch, cell: str
 ) -> None:
     run(
         "import weakref\nliving = []\ndef made():\n    one = Array(1)\n    living.append(weakref.ref(one))\n    return one"
     )
-    run("made()")
+    run(cell)
     found: list[object] = []
     monkeypatch.setattr(EightGpus, "empty_cache", lambda _: found.append(shell.user_ns["living"][0]()) or "")
     run("%gpu_free")
     assert found == [None]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_tasks_that_have_ended_keep_is_dropped(run: Callable[[str], list[str]], fails: bool) -> None:
+    def work() -> Array:
+        made = Array(1)
+        return made if not fails else made.missing
+
+    scope = contextlib.nullcontext(SimpleNamespace(devices=(CPU,), machine=None))
+    task = ThreadTask("job", work, scope, cell=1, call=lambda run: run(), at_begin=bool, at_end=bool)
+    tasks.add(task)
+    try:
+        task.start()
+        assert task.join(60)
+        what = "error" if fails else "result"
+        assert run("%gpu_free")[0] == f"Dropped the {what} of job (1.0 MiB)."
+        assert run("%gpu_free --dry-run") == ["No output and no traceback holds GPU memory."]
+        assert task.has_failed == fails
+    finally:
+        tasks._tasks.clear()
 
 
 def test_what_no_variable_leads_to_is_said(framework: EightGpus, run: Callable[[str], list[str]]) -> None:
@@ -164,7 +199,7 @@ def test_what_no_variable_leads_to_is_said(framework: EightGpus, run: Callable[[
 def test_without_a_shell_no_variable_is_known(framework: EightGpus) -> None:
     framework.reserved = MIB
     freed = gpu_magic.gpu_free()
-    assert (freed.dropped, freed.held, freed.unnamed, freed.dry_run) == ({}, {}, 0, False)
+    assert (freed.dropped, freed.held, freed.unnamed) == ({}, {}, 0)
 
 
 def test_an_error_of_cuda_that_comes_again_is_said(framework: EightGpus) -> None:
@@ -173,7 +208,7 @@ def test_an_error_of_cuda_that_comes_again_is_said(framework: EightGpus) -> None
         "CUDA error: an illegal memory access was encountered\nCompile",
     )
     freed = gpu_magic.gpu_free()
-    assert freed.notes == (f"EightGpus can't empty its cache: RuntimeError: {framework.sticky[:52]}.",)
+    assert str(freed).endswith(f"EightGpus can't empty its cache: {framework.sticky[:52]}")
 
 
 # Budget
@@ -183,6 +218,17 @@ def test_what_holds_too_much_is_named(run: Callable[[str], list[str]]) -> None:
     run("class Record: pass\nmuch, x = [Record() for _ in range(60_000)], Array(0)")
     assert run("%where")[1:] == ["Not looked at in full, as that would take too long: much."]
     assert run("%where much") == ["much  no arrays"]
+
+
+def test_what_is_freed_is_found_beside_what_holds_too_much(run: Callable[[str], list[str]]) -> None:
+    run("class Record: pass\nmuch, x = [Record() for _ in range(60_000)], Array(0)")
+    run("[Record() for _ in range(60_000)]")
+    run("Array(1)")
+    assert run("%gpu_free --dry-run") == [
+        "Would drop Out[3] (1.0 MiB).",
+        "Still held by x (1.0 MiB).",
+        "Not looked at in full, as that would take too long: much and Out[2].",
+    ]
 
 
 def test_a_large_variable_leaves_most_of_it_for_those_after_it() -> None:
@@ -210,7 +256,7 @@ def test_who_holds_what_and_what_would_come_back(run: Callable[[str], list[str]]
     head, ours, others, back = said[-4:]
     assert head.startswith(f"Out of memory on cuda:2 = GPU 2 {A100}: 4.0 GiB more were asked for, 6")
     assert ours == "  this kernel  model (64 MiB) and pair (1.0 MiB)"
-    assert others == "  others       maria: train.py (18.0 GiB)"
+    assert others == "  others       maria: train.py, 18.0 GiB"
     assert back == (
         "  %gpu_free    would give back the last error's traceback (16 MiB) and Out[2] (8.0 MiB)."
     )
@@ -237,8 +283,24 @@ def test_it_is_told_of_no_other_error(run: Callable[[str], list[str]], cell: str
 
 def test_a_gpu_that_is_not_known_is_not_named(framework: EightGpus, shell: InteractiveShell) -> None:
     shell.user_ns["x"] = Array(5)
-    assert shortage_lines(NoMemoryError(None, 1 << 30), Outputs(shell)) == [
+    assert shortage_lines(NoMemoryError(None, 1 << 30), shell) == [
         "Out of memory: 1.0 GiB more were asked for.",
         "  this kernel  x (1.0 MiB)",
         "  %gpu_free    would give nothing back.",
     ]
+
+
+def test_the_memory_of_two_frameworks_on_a_gpu_is_added(
+    tmp_path: Path, machine: Machine, shell: InteractiveShell
+) -> None:
+    importlib.import_module("tests.machine")
+    with registered(tmp_path, second=True) as framework:
+        framework.reserved = 3 * MIB
+        said = shortage_lines(NoMemoryError(2, 1), shell)
+    assert "  this kernel  no variable leads to 5.0 MiB" in said
+
+
+def test_an_error_of_memory_reads_once(framework: EightGpus, shell: InteractiveShell) -> None:
+    shell.user_ns["x"], framework.reserved = Array(2), MIB
+    assert shortage_lines(NoMemoryError(2, 1 << 30), shell)[0].startswith("Out of memory on cuda:2 = GPU 2")
+    assert reads() == 1

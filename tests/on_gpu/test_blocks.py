@@ -10,12 +10,13 @@ import threading
 import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 import gpu_magic
 from gpu_magic import PlacementError, PlacementWarning, on_gpu
+from gpu_magic.frameworks.post_import import PostImportHook
 from gpu_magic.process.physical import innermost
 from gpu_magic.testing import simulate
 from tests.on_gpu.conftest import ABACUS, QUIPU
@@ -186,6 +187,7 @@ def test_a_framework_that_the_block_imports_is_set_in_all_blocks_around(how: str
     )
     assert (space["inner"], space["outer"], space["after"]) == ("cpu:1", "cpu:2", "cpu")
     assert type(space["spec"].loader).__name__ == "SourceFileLoader"
+    assert "exec_module" not in vars(space["spec"].loader)
 
 
 def test_one_that_can_not_run_there_is_told_at_the_end_and_its_import_is_whole(
@@ -229,6 +231,59 @@ def test_an_import_that_is_not_noticed_is_told(*, is_lazy: bool) -> None:
     module: Any = sys.modules["abacus"]
     assert module.made() == "cpu"
     assert type(module.__spec__.loader).__name__ == "SourceFileLoader"
+
+
+@pytest.mark.parametrize("oddity", ["slots", "copy"])
+def test_a_loader_that_can_not_call_back_imports_as_ever(
+    oddity: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Loader:
+        __slots__ = ("inner",)
+
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def __copy__(self) -> Any:
+            if oddity == "copy":
+                raise TypeError
+            return Loader(self.inner)
+
+        def create_module(self, spec: Any) -> Any:
+            return self.inner.create_module(spec)
+
+        def exec_module(self, module: Any) -> None:
+            self.inner.exec_module(module)
+
+    class Finder:
+        def find_spec(self, name: str, path: object, target: object = None) -> Any:
+            spec = importlib.machinery.PathFinder.find_spec(name) if name == "abacus" else None
+            if spec is not None:
+                spec.loader = Loader(spec.loader)  # type: ignore[assignment]
+            return spec
+
+    block, finder = on_gpu("cpu:1", only="abacus"), cast("Any", Finder())
+    block.__enter__()
+    hook = next(one for one in sys.meta_path if type(one).__name__ == "PostImportHook")
+    sys.meta_path.insert(sys.meta_path.index(hook) + 1, finder)
+    import abacus
+
+    sys.meta_path.remove(finder)
+    assert abacus.made() == "cpu"
+    with pytest.warns(PlacementWarning, match="first imported in another thread, or by an unusual loader"):
+        block.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("is_attached", [True, False])
+def test_a_hook_calls_back_as_long_as_it_is_attached(*, is_attached: bool) -> None:
+    called: list[str] = []
+    hook = PostImportHook(["abacus"], called.append)
+    hook.attach()
+    spec: Any = importlib.util.find_spec("abacus")
+    if not is_attached:
+        hook.detach()
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    hook.detach()
+    assert called == ["abacus"] * is_attached
 
 
 def test_a_block_that_ends_in_a_thread_does_not_disturb_an_import() -> None:
@@ -305,16 +360,18 @@ def test_a_block_that_fails_as_it_begins_leaves_all_as_it_was() -> None:
 
 
 def test_the_innermost_block_is_that_of_this_thread_whichever_ends_first() -> None:
-    first, second = on_gpu("cpu:1"), on_gpu("cpu:2")
+    import abacus
+
+    first, second = on_gpu("cpu:1", only="abacus"), on_gpu("cpu:2", only="abacus")
     first.__enter__()
     second.__enter__()
     with on_gpu("cpu:1"):
         assert str(innermost()) == "cpu:1"
     assert str(innermost()) == "cpu:2"
     first.__exit__(None, None, None)  # as blocks of tasks that overlap
-    assert str(innermost()) == "cpu:2"
+    assert (str(innermost()), abacus.made()) == ("cpu:2", "cpu:2")
     second.__exit__(None, None, None)
-    assert innermost() is None
+    assert (innermost(), abacus.made()) == (None, "cpu")
 
 
 def test_a_block_is_left_where_it_was_not_entered_from() -> None:

@@ -208,17 +208,15 @@ def test_the_physical_gpu_behind_it_is_named(run: Run) -> None:
         ("%%on_gpu", "No device is named; expected 0, cuda:0"),
         ("%%on_gpu foo", "'foo' is not a device; expected 0"),
         ("%%on_gpu 0,1", "%gpu_launch torchrun runs a script in them, %gpu_cluster with "),
-        ("%%on_gpu 0 --orcpu", "There is no --orcpu; did you mean --or-cpu? %%on_gpu? explains them."),
-        ("%%on_gpu --or-cpu", "--or-cpu goes with a device; try %%on_gpu 0 --or-cpu"),
+        ("%%on_gpu 0 --orcpu", "There is no --orcpu; did you mean --or-cpu? %%on_gpu? explains the options."),
+        ("%%on_gpu --or-cpu", "No device is named; expected 0, cuda:0"),
         ("%%on_gpu cpu --only pytorhc", "no framework has that name"),
         ("%%on_gpu [cpu, 0]", "A cell runs on one device: try cpu or 0."),
-        ("%%on_gpu all but 3", "'all but 3' is not one device; try 0."),
         ("%%on_gpu 0 --only", "--only"),
         ("%%on_gpu auto", "'auto' chooses GPUs: try %gpus auto, and then 0 here"),
         ("%%on_gpu {nothing[0]}", "'{nothing[0]}' is not a variable"),
         ("%%on_gpu {None}", "The value in braces is None, and names nothing."),
         ("%%on_gpu cpu --mirror", "--mirror has nothing to mirror over on cpu alone: omit it."),
-        ("%%on_gpu none", "'none' is not a device; try cpu, which runs it without a GPU."),
         ("%%on_gpu xpu:0 --only quipu", "no framework that is imported has such a device."),
     ],
 )
@@ -253,7 +251,7 @@ def test_a_background_cell_has_a_device_a_result_and_errors_of_its_own(run: Run)
 
 def test_stopping_interrupts_a_background_cell(run: Run) -> None:
     run("%%on_gpu 1 --background loop\nimport time\nwhile True:\n    time.sleep(0.01)")
-    assert "loop runs already" in run("%%on_gpu 1 --background loop\n1").text
+    assert "loop already runs" in run("%%on_gpu 1 --background loop\n1").text
     run("import gpu_magic\ntask = gpu_magic.tasks()['loop']\ntask.stop()")
     assert run("task.is_running, task.has_failed, str(task)[:7]").value == (False, False, "stopped")
 

@@ -68,18 +68,22 @@ def test_to_cpu_reads_nothing(
     assert reads() == 0
 
 
-def test_the_function_to_gpu_reads_nothing_where_the_framework_knows(framework: EightGpus) -> None:
-    framework.free = 1 << 30
+@pytest.mark.parametrize("free", [1 << 30, None])
+def test_the_function_to_gpu_reads_once_unless_the_framework_knows(
+    framework: EightGpus, free: int | None
+) -> None:
+    framework.free = free
     assert gpu_magic.to_gpu(Array(None), 2).ordinal == 2
-    assert reads() == 0
-
-
-def test_the_function_to_gpu_reads_once_else(framework: EightGpus) -> None:
-    assert gpu_magic.to_gpu(Array(None), 2).ordinal == 2
-    assert reads() == 1
+    assert reads() == (free is None)
 
 
 def test_a_block_reads_once(framework: EightGpus) -> None:
     # Other tests of this process may have imported PyTorch, which has no GPU here.
     with gpu_magic.on_gpu("smi:3", only=framework.module):
         assert reads() == 1
+
+
+@pytest.mark.parametrize("options", ["-v", "--background b"])
+def test_a_cell_reads_once(framework: EightGpus, run: Callable[[str], str], options: str) -> None:
+    assert "SIMULATED NVIDIA A100-SXM4-80GB" in run(f"%%on_gpu smi:3 --only {framework.module} {options}\n1")
+    assert reads() == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import gpu_magic
-from gpu_magic.devices.amd_binding import find_amdsmi
+from gpu_magic.devices.amd import find_amdsmi
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.process.session import current
 from gpu_magic.process.view import read_limits

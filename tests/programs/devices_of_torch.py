@@ -2,7 +2,9 @@
 
 import collections
 import dataclasses
+import datetime as dt
 import functools
+import sys
 import types
 import warnings
 
@@ -12,6 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_magic import devices_of
 from gpu_magic.frameworks import get
+from gpu_magic.objects.memory import holdings_of
+from gpu_magic.objects.walk import Walker
 from gpu_magic.selection.target import LogicalDevice
 
 x = torch.ones(10, device="pretend:1")
@@ -101,7 +105,6 @@ def containers():
         "deque": collections.deque([x]),
         "namespace": types.SimpleNamespace(x=x),
         "UserList": collections.UserList([x]),
-        "values of a dict": {1: x}.values(),
         "UserDict": collections.UserDict({1: x}),
         "partial": functools.partial(print, x),
         "dataclass": Batch(x),
@@ -113,3 +116,77 @@ def containers():
         "set in a tuple": (x, {x}),
     }
     return {name: devices_of(thing).get("pretend:1") for name, thing in things.items()}
+
+
+TABLES = {
+    "tuples of numbers": lambda: [(i, i + 0.5, str(i)) for i in range(1000)],
+    "records": lambda: [{"id": i, "tags": ["a", "b"]} for i in range(1000)],
+    "dates": lambda: [dt.date(2000, 1, 1) + dt.timedelta(i) for i in range(1000)],
+    "pairs": lambda: {(i, i): {i, i + 1} for i in range(1000)},
+    "one list many times": lambda: [[[0] * 100] * 100] * 100,
+}
+
+
+def visited():
+    """Return how many objects are visited for tables of plain values."""
+    found = {}
+    for kind, make in TABLES.items():
+        walker = Walker()
+        collections.deque(walker.walk([make()]), maxlen=0)
+        found[kind] = len(walker.visited)
+    return found
+
+
+def array_among_plain_values():
+    """Return whether the one array is found, at each depth, in the last of many containers that are plain."""
+    found = []
+    for depth in range(8):
+        value = x
+        for _ in range(depth):
+            value = [(1, 2), value, {"a": [3]}]
+        rows = [(i, [i]) for i in range(100)]
+        found.append(len(holdings_of([[*rows, value]])))
+    cycle = [(1, 2)]
+    cycle += [cycle, [cycle, {"x": x}]]
+    return [*found, len(holdings_of([cycle]))]
+
+
+def failing(size, **attributes):
+    local = [torch.ones(size)]
+    error = ValueError(len(local), torch.ones(1))
+    vars(error).update(attributes)
+    raise error
+
+
+def wrapping():
+    try:
+        failing(3)
+    except ValueError as error:
+        raise RuntimeError("second") from error
+
+
+def caught(call, *args, **options):
+    try:
+        call(*args, **options)
+    except Exception as error:  # noqa: BLE001 - that is what is looked at
+        return error
+    return None
+
+
+def saved_errors():
+    """They keep the local variables of the functions that raised them."""
+    errors = {
+        "of a function": caught(failing, 2),
+        "that led to it": caught(wrapping),
+        "with an attribute": caught(failing, 4, more=torch.ones(2)),
+        "in a group": ExceptionGroup("several", [caught(failing, 7)]),
+    }
+    return {name: devices_of(error) for name, error in errors.items()}
+
+
+def error_of_a_cell():
+    """One that a cell has caught keeps none of the user's variables: they are the variables' own."""
+    space = vars(sys.modules["__main__"])
+    code = "try:\n    1 / 0\nexcept Exception as error:\n    saved = error"
+    exec(compile(code, "<cell>", "exec"), space)
+    return devices_of(space["saved"])

@@ -161,7 +161,7 @@ def prediction(name):
     torch.manual_seed(0)
     model, optimizer, batch, loss, *more = MODELS[name]()
     options = more[0] if more else {}
-    found = gpu_magic.fit(model, optimizer, batch, loss, **options)
+    found = gpu_magic.fit(model, optimizer, batch, loss=loss, **options)
 
     def value():
         if loss is None:

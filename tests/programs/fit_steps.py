@@ -1,11 +1,14 @@
 """Steps of PyTorch that `fit` predicts, and others that it cannot."""
 
 import collections
+import contextlib
 import copy
 import dataclasses
 import enum
 import functools
 import gc
+import io
+import logging
 import os
 import queue
 import random
@@ -14,6 +17,7 @@ import sys
 import threading
 import time
 import types
+import warnings
 import weakref
 
 import numpy as np
@@ -23,6 +27,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import gpu_magic
+from gpu_magic.errors import FitError
 from gpu_magic.testing import simulate
 from tests.programs.fit_oracle import peak_of
 
@@ -54,7 +59,7 @@ items = (one for one in [batch])
 
 
 def loss_of(batch, network=None):
-    return nn.functional.cross_entropy((network or model)(batch["x"]), batch["y"])
+    return nn.functional.cross_entropy((model if network is None else network)(batch["x"]), batch["y"])
 
 
 def update(loss):
@@ -122,8 +127,14 @@ def with_cuda_calls(batch):
     losses.append(torch.cuda.max_memory_allocated())
 
 
+@torch.compile
+def compiled_loss(batch):
+    losses.append(len(batch))
+    return loss_of(batch, compiled)
+
+
 def with_compiled(batch):
-    update(loss_of(batch, compiled))
+    update(compiled_loss(batch))
 
 
 def with_checkpoint(batch):
@@ -144,6 +155,23 @@ class Trainer:
 
 trainer = Trainer()
 with_class = trainer.step
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        yield x[0]
+
+
+class Dataset:  # not PyTorch's: it is copied as any object is
+    def __init__(self):
+        self.model = model
+
+
+own_dataset = Dataset()
+
+
+def with_own_dataset(batch):
+    update(loss_of(batch, own_dataset.model))
 
 
 @torch.enable_grad()
@@ -272,7 +300,7 @@ def refused(name):
 
 
 def model_alone():
-    found, told = changed_by(lambda: gpu_magic.fit(model, optimizer, (x, y), nn.CrossEntropyLoss()))
+    found, told = changed_by(lambda: gpu_magic.fit(model, optimizer, (x, y), loss=nn.CrossEntropyLoss()))
     return {**told, "parts": found.parts}
 
 
@@ -381,20 +409,26 @@ def pair(size, width=1024):
 
 def parts():
     model, optimizer = network()
-    found = gpu_magic.fit(model, optimizer, pair(4), nn.MSELoss())
+    found = gpu_magic.fit(model, optimizer, pair(4), loss=nn.MSELoss())
     real = sum(-(-p.untyped_storage().nbytes() // 512) * 512 for p in model.parameters())
     return {**found.parts, "all": found.peak, "real parameters": real}
 
 
 def forward_alone():
-    model, x = network()[0], torch.randn(8192, 1024)
-    found, kept = gpu_magic.fit(model, x, eval=True), []
+    (model, optimizer), x = network(), torch.randn(8192, 1024)
+    found, kept = gpu_magic.fit(model, optimizer, x, eval=True), []
 
     def step():
         with torch.no_grad():
             kept.append(model(x))
 
-    return {"predicted": found.peak, "real": peak_of(step, model, x), "gradients": found.parts["gradients"]}
+    hooked = gpu_magic.fit(trainer.model, x[:, :64], eval=True)  # a name in its hook leads to an optimizer
+    return {
+        "predicted": found.peak,
+        "real": peak_of(step, model, x),
+        "gradients": found.parts["gradients"],
+        "state": hooked.parts["optimizer state"],
+    }
 
 
 def optimizers():
@@ -418,11 +452,22 @@ def attention_with_dropout():
 
 def other_sizes():
     model, optimizer = network()
-    given = gpu_magic.fit(model, optimizer, pair(8), nn.MSELoss(), batch_size=512)
-    made = gpu_magic.fit(model, optimizer, pair(512), nn.MSELoss())
+    given = gpu_magic.fit(model, optimizer, pair(8), loss=nn.MSELoss(), batch_size=512)
+    made = gpu_magic.fit(model, optimizer, pair(512), loss=nn.MSELoss())
     halves = [gpu_magic.fit(model, pair(8), loss=nn.MSELoss(), dtype=kind).parts["parameters"] for kind in
               (torch.float32, "bfloat16")]  # fmt: skip
     return {"given": given.parts, "made": made.parts, "halves": halves}
+
+
+def cast_in_the_step():
+    """Return the bytes of a model's parameters with another dtype: as an option, and by the step itself."""
+    (model, _), (x, _) = network(), pair(8)
+
+    def step(x):
+        model.to("cuda").bfloat16()(x.to(torch.bfloat16)).sum().backward()
+
+    found = gpu_magic.fit(model, x, dtype="bfloat16"), gpu_magic.fit(step, x)
+    return {"parameters": [one.parts["parameters"] for one in found], "now": str(model[0].weight.dtype)}
 
 
 def largest_batch():
@@ -430,13 +475,55 @@ def largest_batch():
     model, optimizer = network()
     with simulate("1xA100-80GB") as machine:
         machine.gpus[0].run("train.py", "maria", (79 << 30) - (650 << 20))
-        found = gpu_magic.fit(model, optimizer, pair(64), nn.MSELoss())
+        found = gpu_magic.fit(model, optimizer, pair(64), loss=nn.MSELoss())
         size = found.largest_batch
         fits = [
-            gpu_magic.fit(model, optimizer, pair(64), nn.MSELoss(), batch_size=size + more).fits["cuda:0"]
+            gpu_magic.fit(model, optimizer, pair(64), loss=nn.MSELoss(), batch_size=size + more).fits[
+                "cuda:0"
+            ]
             for more in (0, 1)
         ]
     return {"size": size, "fits": fits, "verdict": found.verdict}
+
+
+def one_by_one(way):
+    model, x = nn.Linear(4, 2), torch.ones(8, 4)
+
+    def step(batch):
+        if way == "list":
+            return model(batch).tolist()
+        rows = batch if way == "items" else (batch[index] for index in range(len(batch)))
+        return sum(model(row).sum() for row in rows)
+
+    with simulate("1xA100-80GB"):
+        found = gpu_magic.fit(step, x)
+    return {"largest": found.largest_batch, "verdict": found.verdict}
+
+
+def quiet():
+    """Predict a step that PyTorch logs an error of, and one with `float`; return what was written of it."""
+    model, printed, said = nn.Linear(4, 2), io.StringIO(), io.StringIO()
+
+    def step(batch):
+        print(float(model(batch).sum()))
+
+    handler = logging.StreamHandler(said)
+    logging.getLogger("torch").addHandler(handler)
+    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stderr(said):
+        warnings.simplefilter("always")
+        try:
+            gpu_magic.fit(model, torch.ones(8, 3))
+        except FitError as error:
+            text = str(error)
+        with contextlib.redirect_stdout(printed):
+            gpu_magic.fit(step, torch.ones(8, 4))
+    logging.getLogger("torch").removeHandler(handler)
+    warned = [str(one.message) for one in caught]
+    return {
+        "said": [said.getvalue(), *warned],
+        "error": text,
+        "printed": sorted({*printed.getvalue().split()}),
+    }
 
 
 def without(name):
@@ -446,25 +533,29 @@ def without(name):
     *inner, last = path.split(".")
     for one in inner:
         owner = getattr(owner, one)
-    delattr(owner, last) if name != "torch.nn:Module._wrapped_call_impl" else None
+    if hasattr(owner, last):
+        delattr(owner, last)
+    else:  # of objects
+        setattr(owner, last, property(fset=lambda *_: None))
     try:
-        return str(gpu_magic.fit(model, optimizer, (x, y), nn.CrossEntropyLoss()).peak > 0)
+        return str(gpu_magic.fit(model, optimizer, (x, y), loss=nn.CrossEntropyLoss()).peak > 0)
     except gpu_magic.FitError as error:
         return str(error)
 
 
 def bad_input(case):
+    of_keras = type("Model", (nn.Linear,), {"__module__": "keras.models"})(64, 8)
     other, closing = nn.Linear(64, 8), torch.optim.LBFGS(model.parameters())
     calls = {
         "nothing": lambda: gpu_magic.fit(x),
         "no batch": lambda: gpu_magic.fit(model, optimizer),
+        "keras": lambda: gpu_magic.fit(of_keras, x),
         "two models": lambda: gpu_magic.fit(model, other, x),
         "a number": lambda: gpu_magic.fit(model, 3, x),
         "another's optimizer": lambda: gpu_magic.fit(other, optimizer, x),
         "a dtype": lambda: gpu_magic.fit(model, x, dtype="bf16"),
         "amp": lambda: gpu_magic.fit(model, x, amp=True, dtype="float32"),
         "a loss's class": lambda: gpu_magic.fit(model, x, loss=nn.MSELoss),
-        "eval": lambda: gpu_magic.fit(model, optimizer, x, eval=True),
         "options": lambda: gpu_magic.fit(with_closure, batch, amp=True),
         "no size": lambda: gpu_magic.fit(model, (x, y[:5]), loss=nn.MSELoss(), batch_size=4),
         "decides": lambda: gpu_magic.fit(model, torch.optim.ASGD(model.parameters()), x),
@@ -473,6 +564,7 @@ def bad_input(case):
         "lazy": lambda: gpu_magic.fit(nn.LazyLinear(4), x),
         "parallel": lambda: gpu_magic.fit(nn.DataParallel(model), x),
         "empty loader": lambda: gpu_magic.fit(model, torch.utils.data.DataLoader([], 4)),
+        "loader of a stream": lambda: gpu_magic.fit(model, torch.utils.data.DataLoader(Stream(), 4)),
     }
     try:
         return str(calls[case]())
@@ -506,6 +598,15 @@ def batches():
         small, large = (gpu_magic.fit(step, *given, batch_size=size) for size in (32, 4096))
         found[name] = [small.peak, large.peak, large.batch_size, small.parts["parameters"]]
     return found
+
+
+def rows_of_a_dataset():
+    """Return the bytes of batches of the same size: a tensor of its own, rows of others, and columns."""
+    data, wide = torch.randn(4096, 64), torch.randn(32, 512)
+    return [
+        gpu_magic.fit(model, optimizer, (given, y)).parts["batch"]
+        for given in (x, data[:32], wide[:, 64:128])
+    ]
 
 
 def without_frameworks():

@@ -25,7 +25,6 @@ things, state = {"model": model, "optimizer": optimizer}, SimpleNamespace(batch=
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 4, shuffle=True, num_workers=2)
 with torch.device("meta"):
     huge = nn.Linear(64, 100_000_000)
-    huger = nn.Linear(64, 2_000_000_000)
 optimizer_of_huge = torch.optim.AdamW(huge.parameters())
 
 def train_step(batch, scale=1.0):
@@ -75,11 +74,6 @@ def typed(lines, machine=""):
                 shell.run_cell(line, store_history=True)
             found.append([out.getvalue().strip(), err.getvalue().strip()])
     return found
-
-
-def html():
-    with shell_on("") as shell:
-        return shell.run_cell("import gpu_magic; gpu_magic.fit(model, optimizer, batch)").result._repr_html_()
 
 
 def completed(lines):

@@ -28,7 +28,7 @@ def limits() -> dict[str, Any]:
             for call, _ in sys.modules["torch"].cuda._queued_calls
             if "set_fractions" in call.__name__
         ],
-        "PyTorch": get("torch")._limit.bytes,
+        "PyTorch": get("torch")._limit,
     }
 
 
@@ -38,5 +38,5 @@ def limits_after_another_choice() -> dict[str, Any]:
     return {
         "variables": variables(),
         "TensorFlow": len(context()._virtual_device_map),
-        "PyTorch": get("torch")._limit.bytes,
+        "PyTorch": get("torch")._limit,
     }

@@ -1,15 +1,22 @@
 """`to_gpu` with PyTorch's tensors, modules and optimizers, on the pretend accelerator."""
 
+import functools
 import gc
+import warnings
 
+import numpy as np
 import pretend_native
 import torch
 import torch._dynamo  # which the first optimizer imports: two seconds, once for all programs here
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.data import DataLoader, TensorDataset
 
+import gpu_magic
 from gpu_magic import to_cpu, to_gpu
+from gpu_magic.move.move import move_variables
 from tests.programs.errors import placement_error
+from tests.programs.reached import devices_of, form, storage
 
 
 def allocated(index):
@@ -17,246 +24,337 @@ def allocated(index):
     return torch.accelerator.memory_allocated(f"pretend:{index}")
 
 
+def equal(new, old):
+    return [torch.equal(one.cpu(), other) for one, other in zip(new, old, strict=True)]
+
+
+# Tensors
+
+
 def views():
     x = torch.arange(24.0).view(4, 6)
-    old = [x[1:3], x[:, 2], x[::2, ::3], x.t(), x.view(torch.int32)]
-    moved = to_gpu([x, x, *old], 1)
-    new = moved[2:]
-    found = {
-        "one thing is one": moved[0] is moved[1],
-        "storages": len({one.untyped_storage()._cdata for one in moved}),
-        "devices": sorted({str(one.device) for one in moved}),
-        "strides": [one.stride() for one in new],
-        "strides before": [one.stride() for one in old],
-        "are equal": [torch.equal(a.cpu(), b) for a, b in zip(new, old, strict=True)],
-    }
-    moved[0].fill_(7)
-    return {**found, "column, after a fill": moved[3].tolist(), "original": [x[0, 0].item(), str(x.device)]}
+    given = [x, x, x[1:3], x[:, 2], x[::2, ::3], x.t(), x.view(torch.int32)]
+    before = form(given)
+    to_gpu(given, 1)
+    found = [form(given) == before, devices_of(given), x.device]
+    given[0].fill_(7)
+    return [*found, given[3].tolist(), x[0, 0].item()]
 
 
-def part_of_a_big_one():
-    big = torch.zeros(1 << 20)
-    part = to_gpu(big[1000:1003], 0)
-    return {"allocated": allocated(0), "part": part.tolist()}
-
-
-def expanded():
-    wide = to_gpu(torch.ones(3, 1).expand(3, 5), 0)
-    return {"stride": wide.stride(), "allocated": allocated(0)}
-
-
-def channels_last():
-    last = to_gpu(torch.empty(2, 3, 4, 5).to(memory_format=torch.channels_last), 0)
-    return last.is_contiguous(memory_format=torch.channels_last)
+def layouts():
+    """A part is moved without the rest, an expanded tensor stays expanded, a memory format stays."""
+    with torch.inference_mode():
+        given = [torch.ones(2)]
+    last = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    given += [torch.arange(1 << 20)[1000:1003], torch.ones(3, 1).expand(3, 5), last, torch.tensor(5)]
+    memory = torch.arange(64, dtype=torch.uint8)  # for elements of several sizes
+    given += [torch.empty(0, 3), memory[1:3], memory[8:16].view(torch.float32)]
+    given[-2].label = "mine"
+    before = form(given)
+    to_gpu(given, 0)
+    found = [form(given) == before, devices_of(given), allocated(0)]
+    net = nn.Linear(2, 2)
+    with torch.inference_mode():
+        found.append(to_gpu(net, 1).weight.is_inference())
+    one, other = to_gpu([torch.empty(0), torch.empty(0)], 0)
+    one.resize_(1).fill_(1)
+    other.resize_(1).fill_(2)  # in another memory
+    return [*found, one.item(), other.item()]
 
 
 def complex_numbers():
     z = torch.randn(3, dtype=torch.complex64)
-    _, conjugate, imaginary = to_gpu([z, z.conj(), z.imag], 0)
-    return {
-        "is conjugate": conjugate.is_conj(),
-        "conjugate is equal": torch.equal(conjugate.conj().cpu(), z),
-        "imaginary part is equal": torch.equal(imaginary.cpu(), z.imag),
-    }
+    new = x, conjugate, imaginary, negative = to_gpu((z, z.conj(), z.imag, z.conj().imag), 0)
+    are_equal = equal([x, conjugate.conj(), imaginary, negative], [z, z, z.imag, -z.imag])
+    return [are_equal, conjugate.is_conj(), len(set(map(storage, new[:3]))), negative.device]
 
 
-def empty_and_scalar():
-    return {"shape": to_gpu(torch.empty(0, 3), 0).shape, "item": to_gpu(torch.tensor(5), 0).item()}
+def wrappers():
+    """What a tensor wraps, as torchao's do, is moved with it."""
+    one = TwoTensor(torch.ones(2), torch.zeros(2))
+    parameter = nn.Parameter(TwoTensor(torch.ones(2), torch.zeros(2)), requires_grad=False)
+    parameter.label = "mine"
+    plain, moved = to_gpu([one, parameter], 0)
+    return [moved is parameter, moved.label, devices_of([plain, plain.a, moved, moved.a, moved.b])]
+
+
+def sparse():
+    x = torch.sparse_coo_tensor([[0, 2], [1, 0]], torch.tensor([1.0, 2.0]), (3, 3))
+    moved, same = to_gpu([x, x], 0)
+    is_back = torch.equal(to_cpu(moved).to_dense(), x.to_dense())
+    return [moved is same, moved.device, moved.is_coalesced(), moved._indices().tolist(), is_back]
+
+
+def numpy_arrays(device):
+    """Each becomes a tensor with a memory of its own, whatever its layout, and nothing is warned of."""
+    warnings.simplefilter("error")
+    a = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    a.flags.writeable = False
+    given = a[1], a, a[:, ::-1], a.T[1:], a.astype(">f8"), a[:0], np.arange(3)[::-1]
+    before, moved = [one.tolist() for one in given], to_gpu(given, device, numpy="torch")
+    a.flags.writeable = True
+    a.fill(-1)
+    return [[one.tolist() for one in moved] == before, devices_of(moved)]
+
+
+def numpy_beside_tensors():
+    """Arrays stay beside tensors; if they are asked for, text and masks stay."""
+    a, x, masked = np.arange(6.0).reshape(2, 3), torch.ones(2), np.ma.array([1.0, 2.0], mask=[0, 1])
+    batch = {"x": a, "row": a[1], "text": np.array(["a"]), "masked": masked, "objects": np.empty(2, object)}
+    batch["objects"][0] = x
+    move_variables(space := {"x": x, "batch": batch}, (), "x batch", device="0")
+    found = [batch["x"] is a, batch["objects"][0] is space["x"], space["x"].device]
+    to_gpu(batch, 0, numpy="torch")
+    kinds = [type(batch[name]).__name__ for name in ("text", "masked")]
+    return [*found, batch["x"].device, batch["row"].tolist(), *kinds]
+
+
+# Leaves and graphs
 
 
 def leaf_and_its_view():
     w = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], requires_grad=True)
     (w * w).sum().backward()
-    heard = []
+    heard, w.label = [], "mine"
     w.register_hook(lambda grad: heard.append(grad.device.type))
-    w.label = "mine"
-    grad, row = w.grad, w[1]
-    moved = to_gpu({"w": w, "row": row}, 0)
-    found = {
-        "is the same": moved["w"] is w,
-        "is a leaf": [w.is_leaf, w.requires_grad],
-        "devices": [str(w.device), str(w.grad.device)],
-        "label": w.label,
-        "gradient": w.grad.tolist(),
-        "old gradient": str(grad.device),
-        "view is its": moved["row"]._base is w,
-    }
+    old, grad = w.grad, w.grad.clone()
+    moved = to_gpu({"w": w, "row": w[1]}, 0)
+    found = [moved["w"] is w, w.is_leaf, w.requires_grad, w.label, *equal([w.grad], [grad])]
+    found += [w.device, w.grad.device, old.device, moved["row"]._base is w]
     moved["row"].sum().backward()  # goes to w as it is now
-    return {**found, "gradient after the view's": w.grad.tolist(), "hook heard": heard}
+    return [*found, (w.grad.cpu() - grad).tolist(), heard]
 
 
-def frozen_parameter():
-    frozen = nn.Parameter(torch.ones(2), requires_grad=False)
-    moved = to_gpu(frozen, 0)
+def leaves():
+    """A frozen parameter; what was computed, whose backward goes through the copy; a view of another dtype."""
+    frozen, leaf = nn.Parameter(torch.ones(2), requires_grad=False), torch.ones(2, requires_grad=True)
+    pairs = nn.Parameter(torch.arange(8.0).view(4, 2))
+    computed = to_gpu(leaf * 2, 1)
+    computed.sum().backward()
+    moved, _, numbers = to_gpu([frozen, pairs, torch.view_as_complex(pairs)], 0)
+    are_equal = equal([torch.view_as_real(numbers.detach())], [pairs.detach().cpu()])
     return {
-        "is the same": moved is frozen,
-        "device": str(frozen.device),
-        "requires_grad": frozen.requires_grad,
+        "frozen": [moved is frozen, frozen.device, frozen.requires_grad],
+        "computed": [computed.device, leaf.device, leaf.grad.tolist()],
+        "view": [numbers.dtype, *are_equal],
     }
 
 
-def computed():
-    return to_gpu(torch.ones(2, requires_grad=True) * 2, 0).grad_fn is not None
-
-
-def inference():
-    with torch.inference_mode():
-        z = torch.ones(2)
-    return str(to_gpu(z, 0).device)
-
-
-def buffers():
-    norm = to_gpu(nn.BatchNorm1d(3).eval(), 0)
-    mean = norm.running_mean
-    return {"training": norm.training, "device": str(mean.device), "requires_grad": mean.requires_grad}
-
-
-def lazy_module():
-    lazy = to_gpu(nn.LazyLinear(2), 0)
-    return [str(lazy(torch.ones(1, 3, device="pretend:0")).device), str(lazy.weight.device)]
-
-
-def lstm():
-    lstm, x = nn.LSTM(3, 4), torch.ones(2, 3)
-    before = lstm(x)[0].tolist()
-    to_gpu(lstm, 1)
-    found = {
-        "flat weight is its weight": lstm._flat_weights[0] is lstm.weight_ih_l0,
-        "device": str(lstm.weight_hh_l0.device),
-    }
-    return {**found, "before": before, "back again": to_cpu(lstm)(x)[0].tolist()}
-
-
-def graph_of_the_last_step():
-    model = nn.Linear(2, 2)
-    loss = model(torch.ones(1, 2)).sum()
+def what_holds_on():
+    """A notebook's `loss` keeps the graph of a step: no hindrance where CUDA has none, but where tensors are swapped."""
+    model, x = nn.Linear(2, 2), torch.ones(1, 2)
+    loss = model(x).sum()
     loss.backward()
     to_gpu(model, 0)
-    model(torch.ones(1, 2, device="pretend:0")).sum().backward()
-    return {"device": str(model.weight.grad.device), "gradient": model.weight.grad[0, 0].item()}
-
-
-def weakly_referenced_where_tensors_are_swapped():
+    model(x.to("pretend:0")).sum().backward()
+    found = [loss.device, model.weight.grad.device, model.weight.grad[0, 0].item()]
     pretend_native.be_like_cuda(False)
     held = nn.LSTM(2, 2)  # which has weak references to its weights
-    return {"error": placement_error(to_gpu, held, 0), "device": str(held.weight_ih_l0.device)}
+    return [*found, placement_error(to_gpu, held, 0), held.weight_ih_l0.device]
 
 
-def trained(kind, options):
-    torch.manual_seed(0)
-    model = nn.Linear(3, 3)
-    optimizer = getattr(torch.optim, kind)(model.parameters(), **options)
+def without(name):
+    """Take a private name of PyTorch's away, and move a model with a view of its weight."""
 
-    def loss():
-        optimizer.zero_grad()
-        out = model(torch.ones(2, 3, device=model.weight.device)).square().mean()
-        out.backward()
-        return out
+    def missing(_):
+        raise AttributeError
 
-    for _ in range(2):
-        optimizer.step(loss)
-    return model, optimizer, loss
+    model, address = nn.Linear(2, 2), torch.Tensor.data_ptr
+    weight, row, expected = model.weight, model.weight[0], model.weight[0].tolist()
+    if name.endswith("_base"):
+        torch.Tensor._base = property(missing)
+    else:
+        del nn.Module._apply
+    moved = to_gpu({"model": model, "row": row}, 0)["row"]
+    kept = [model.weight is weight, moved.tolist() == expected, moved.grad_fn is not None]
+    return [kept, [weight.device, moved.device], address(moved) == address(weight)]
 
 
-def optimizer(kind, options):
-    model, optimizer, loss = trained(kind, options)
-    _, _, other = trained(kind, options)
-    to_gpu((model, optimizer), 1)
-    found = {
-        "loss": loss().item(),
-        "loss of one that stayed": other().item(),
-        "device": str(model.weight.device),
+# Modules and optimizers
+
+
+class Lstm(nn.LSTM):
+    flattened_on = ()
+
+    def flatten_parameters(self):  # to one piece, as cuDNN needs them
+        self.flattened_on = *self.flattened_on, self.weight_ih_l0.device
+
+
+def modules():
+    """Buffers stay buffers; a lazy module gets its weights there; an LSTM's flat weights are its weights."""
+    norm, lazy, lstm, x = nn.BatchNorm1d(3).eval(), nn.LazyLinear(2), Lstm(3, 4), torch.ones(2, 3)
+    before = lstm(x)[0]
+    to_gpu([norm, lazy, lstm], 1)
+    lazy(x.to("pretend:1"))
+    found = [norm.training, norm.running_mean.device, norm.running_mean.requires_grad, lazy.weight.device]
+    found += [lstm._flat_weights[1] is lstm.weight_hh_l0, lstm.flattened_on[-1]]
+    return [*found, torch.equal(to_cpu(lstm)(x)[0], before)]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(20, 4), nn.Linear(4, 20, bias=False)
+        self.conv, self.norm = nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.head.weight = self.embed.weight  # tied
+        self.table = torch.arange(3.0)  # a plain attribute, which .to() forgets
+
+    def forward(self, x):
+        x = self.norm(self.conv(self.embed(x).permute(0, 3, 1, 2))).relu()
+        return self.head(x.mean((2, 3)))
+
+
+class Training:
+    def __init__(self, kind, options):
+        torch.manual_seed(0)
+        is_flat = kind == "LBFGS"  # whose gradients are to be contiguous
+        self.net = Net() if is_flat else Net().to(memory_format=torch.channels_last)
+        self.optimizer = getattr(torch.optim, kind)(self.net.parameters(), **options)
+        self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.9)
+        self.batch = {"x": torch.randint(20, (4, 6, 6)), "y": torch.randint(20, (4,))}
+        self.losses = []
+
+    def step(self):
+        def loss():
+            self.optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(self.net(self.batch["x"]), self.batch["y"])
+            loss.backward()
+            return loss
+
+        self.losses.append(self.optimizer.step(loss).item())
+        self.scheduler.step()
+
+
+def training(kind, options, like_cuda):
+    """Train, move, train on, also on another device and back, beside one that stays."""
+    pretend_native.be_like_cuda(like_cuda)
+    stayed, moved = Training(kind, options), Training(kind, options)
+    net, optimizer, batch, parameters = moved.net, moved.optimizer, moved.batch, [*moved.net.parameters()]
+    moves = []
+    for device in (None, 0, 2, "cpu"):
+        if device is not None:
+            before = form(parameters)  # with their gradients and strides
+            to_gpu([net, optimizer, batch], device)
+            moves.append([form(parameters) == before, devices_of([optimizer.state, *net.buffers(), batch])])
+        for one in (stayed, moved) * 2:
+            one.step()
+    mine = [id(one) for one in parameters]
+    return {
+        "moves": moves,
+        "losses": [stayed.losses, moved.losses],
+        "the same": [id(one) for one in net.parameters()] == mine,
+        "optimizer's": [id(one) for one in optimizer.param_groups[0]["params"]] == mine,
+        "tied": net.head.weight is net.embed.weight,
+        "scheduler's": moved.scheduler.optimizer is optimizer,
+        "plain attribute": net.table.device,
+        "left behind": [allocated(0), allocated(2)],
     }
-    optimizer.step(loss)
+
+
+def adam(**options):
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.Adam(model.parameters(), **options)
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def optimizers():
+    """One alone brings its parameters; what it keeps on the CPU stays there, whatever shares it."""
+    found = {}
+    model, optimizer = adam()
+    to_gpu(optimizer, 0)
+    found["alone"] = [model.weight.device, optimizer.state[model.weight]["exp_avg"].device]
+    for first in ("optimizer", "rate"):
+        rate = torch.tensor(0.1)
+        model, optimizer = adam(lr=rate, foreach=False)
+        things = [optimizer, optimizer.state_dict(), rate]
+        to_gpu(things if first == "optimizer" else things[::-1], 0)
+        state, group = optimizer.state[model.weight], optimizer.param_groups[0]
+        found[f"{first} first"] = [one.device for one in (state["step"], group["lr"], state["exp_avg"])]
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.Adam(model.parameters(), capturable=True, lr=torch.tensor(0.1))
+    optimizer.state[model.weight] = state = {"step": torch.tensor(1.0), "exp_avg": torch.ones(3, 3)}
+    to_gpu([model, optimizer], 0)
+    of_all = [*state.values(), optimizer.param_groups[0]["lr"]]
+    found["capturable"] = [one.device for one in of_all]  # Adam keeps all on the GPU then
+    x = torch.ones(3, requires_grad=True)  # a plain tensor, which is replaced once it needs no gradient
+    optimizer = torch.optim.Adam([x])
+    x.sum().backward()
+    optimizer.step()
+    x.requires_grad_(False)
+    x, optimizer = to_gpu((x, optimizer), 0)
+    devices = [optimizer.state[x]["exp_avg"].device, x.grad.device]
+    found["plain tensor"] = [
+        optimizer.param_groups[0]["params"][0] is x,
+        devices,
+        gpu_magic.devices_of(x)["pretend:0"],
+    ]
     return found
 
 
-def capturable_optimizer():
-    """Adam keeps its steps and its learning rate on the GPU then."""
-    model = nn.Linear(3, 3)
-    optimizer = torch.optim.Adam(model.parameters(), capturable=True, lr=torch.tensor(0.1))
-    optimizer.state[model.weight] = {"step": torch.tensor(1.0), "exp_avg": torch.ones(3, 3)}
-    to_gpu([model, optimizer], 0)
-    return {
-        "state": {name: str(one.device) for name, one in optimizer.state[model.weight].items()},
-        "learning rate": str(optimizer.param_groups[0]["lr"].device),
-    }
-
-
-def optimizer_alone():
-    model, optimizer, _ = trained("Adam", {})
-    to_gpu(optimizer, 0)
-    return [str(model.weight.device), str(optimizer.state[model.weight]["exp_avg"].device)]
-
-
 def what_is_beside_a_model():
-    loader = DataLoader(TensorDataset(torch.ones(4, 2)))
-    model = nn.Linear(2, 2)
+    loader, model = DataLoader(TensorDataset(torch.ones(4, 2))), nn.Linear(2, 2)
     optimizer = torch.optim.Adam(model.parameters())
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10)
     scaler = torch.amp.GradScaler("cpu")
     scaler.scale(torch.ones(1))
-    state = {"model": model, "loader": loader, "scheduler": scheduler, "scaler": scaler, "n": 3, "f": print}
-    to_gpu(state, 0)
-    return {
-        "model": str(model.weight.device),
-        "data": str(loader.dataset.tensors[0].device),
-        "scheduler has its optimizer": scheduler.optimizer is optimizer,
-        "scale": str(scaler._scale.device),
-        "n": state["n"],
+    to_gpu(
+        {"model": model, "loader": loader, "scheduler": scheduler, "scaler": scaler, "n": 3, "f": print}, 0
+    )
+    devices = [model.weight.device, loader.dataset.tensors[0].device, scaler._scale.device]
+    return [devices, scheduler.optimizer is optimizer]
+
+
+# Where to, and what is refused
+
+
+def destinations():
+    model, x = nn.Linear(2, 2), torch.ones(2)
+    found = [to_gpu(model, device).weight.device for device in (torch.device("pretend:1"), np.int64(3))]
+    with gpu_magic.on_gpu(2):
+        found.append(to_gpu(model).weight.device)
+    return [*found, to_gpu(model).weight.device, to_cpu(x) is x]
+
+
+def room():
+    """What does not fit is not begun; a view needs no room, and what the allocator keeps is room."""
+    x, w = torch.ones(1 << 20), nn.Parameter(torch.ones(1 << 20))
+    for device, total in ((1, 3 << 20), (2, 6 << 20), (3, 5 << 20)):
+        pretend_native.set_total(device, total)
+    found = [
+        placement_error(to_gpu, [x, x[1:]], 1),
+        torch.accelerator.max_memory_allocated("pretend:1"),
+        x.device,
+    ]
+    view, _ = to_gpu([w.view(2, -1), w], 2)
+    kept = torch.ones(1 << 19, device="pretend:3")
+    del kept
+    return [*found, view.device, to_gpu(x, 3).device]
+
+
+def refused():
+    ones, model = torch.ones(2), nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    resized = torch.ones(100)
+    resized.untyped_storage().resize_(0)
+    convert = functools.partial(to_gpu, device=0, numpy="torch")
+    calls = {
+        "nothing": lambda: to_gpu(None),
+        "a name": lambda: to_gpu("model"),
+        "two things": lambda: to_gpu(model, optimizer),
+        "a number": lambda: to_gpu(3),
+        "a scheduler": lambda: to_gpu(torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10)),
+        "meta": lambda: to_gpu(torch.ones(2, device="meta"), or_cpu=True),
+        "resized": lambda: to_gpu(resized),
+        "scripted": lambda: to_gpu(torch.jit.script(model)),
+        "exported": lambda: to_gpu(torch.export.export(model, (torch.ones(1, 2),))),
+        "two devices": lambda: to_gpu(ones, "0,1"),
+        "no such device": lambda: to_gpu(ones, 9),
+        "numpy": lambda: to_gpu(np.ones(2)),
+        "for pandas": lambda: to_gpu(np.ones(2), numpy="pandas"),
+        "for jax": lambda: to_gpu(np.ones(2), numpy="jax"),
+        "longdouble": lambda: convert(np.ones(2, np.longdouble)),
+        "text": lambda: convert(np.array(["a"])),
     }
-
-
-def scheduler_alone():
-    optimizer = torch.optim.Adam(nn.Linear(2, 2).parameters())
-    return placement_error(to_gpu, torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10), 0)
-
-
-def number():
-    return placement_error(to_gpu, 3)
-
-
-def meta_tensor():
-    return placement_error(to_gpu, torch.ones(2, device="meta"), 0)
-
-
-def destination(wanted):
-    return placement_error(to_gpu, torch.ones(2), wanted)
-
-
-def already_there():
-    x = torch.ones(4, 2)
-    return to_gpu(x, "cpu") is x
-
-
-def sparse_tensors():
-    values = torch.tensor([1.0, 2.0])
-    x = torch.sparse_coo_tensor([[0, 2], [1, 0]], values, (3, 3))
-    moved, same = to_gpu([x, x], 0)
-    return {
-        "one thing is one": moved is same,
-        "device": str(moved.device),
-        "is coalesced": moved.is_coalesced(),
-        "values": moved._values().tolist(),
-        "indices": moved._indices().tolist(),
-        "back again": to_cpu(moved).to_dense().tolist(),
-        "before": x.to_dense().tolist(),
-    }
-
-
-def too_big():
-    x = torch.ones(1 << 20)
-    pretend_native.set_total(1, 3 << 20)
-    return {
-        "error": placement_error(to_gpu, [x, x[1:]], 1),
-        "was allocated": torch.accelerator.max_memory_allocated("pretend:1"),
-        "device": str(x.device),
-    }
-
-
-def room_in_the_allocator_s_cache():
-    x = torch.ones(1 << 20)
-    pretend_native.set_total(1, 5 << 20)
-    kept = torch.ones(1 << 19, device="pretend:1")
-    del kept  # its allocator keeps it, and can use it
-    return str(to_gpu(x, 1).device)
+    return {name: placement_error(call) for name, call in calls.items()}

@@ -15,45 +15,40 @@ if keras.backend.backend() == "tensorflow":
     )
 
 
-def device_of(model):
+def made():
+    """Return where a model is made."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     return str(model.variables[0].value.device)
 
 
-def fit(device):
-    with on_gpu(device):
-        model = keras.Sequential([keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-        model.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0)
-        inside = device_of(model)
-    outside = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    return [inside, device_of(outside)]
+def places(first, second):
+    """Return where models are made in blocks of two threads, after them, and where one is trained."""
 
-
-def refused(device, mirror):
-    def use():
-        with on_gpu(device, mirror=mirror):
-            keras.ops.ones(2)
-
-    return placement_error(use)
-
-
-def given_device(wanted):
-    with on_gpu(wanted) as device:
-        pass
-    with keras.device(device):
-        return [device, str(next(iter(keras.ops.ones(1).devices())))]
-
-
-def made():
-    """Return where a model is made."""
-    return device_of(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]))
-
-
-def blocks_in_threads(*devices):
     def in_block(device, all_have_begun):
         with on_gpu(device):
             all_have_begun()
             return made()
 
-    *others, mine = devices
-    return [*at_once(*([in_block, device] for device in others), here=[in_block, mine]), made()]
+    found = [*at_once([in_block, first], here=[in_block, second]), made()]
+    with on_gpu(first):
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0)
+    return [*found, str(model.variables[0].value.device), made()]
+
+
+def refused(device, mirror):
+    with on_gpu(device, mirror=mirror):
+        keras.ops.ones(2)
+
+
+def of_jax():
+    with on_gpu("cpu:2") as device:
+        pass
+    with keras.device(device):
+        there = next(iter(keras.ops.ones(1).devices()))
+    return [device, there, placement_error(refused, "cpu:0,cpu:1", mirror=True)]
+
+
+def without_gpus():
+    return placement_error(refused, 0, mirror=False)

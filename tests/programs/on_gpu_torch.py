@@ -1,80 +1,75 @@
 """`on_gpu` with PyTorch."""
 
 import contextlib
-import warnings
+import os
+import sys
 
 import numpy as np
 import torch
-from torch.utils import _device
-from torch.utils.data import DataLoader, TensorDataset
+from torch.overrides import TorchFunctionMode
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from gpu_magic import on_gpu
+from gpu_magic.frameworks import get
 from tests.programs.errors import placement_error
 from tests.programs.threads import at_once
 
 
-def made():
-    """Return where a tensor is made."""
-    return str(torch.ones(1).device)
-
-
 def current():
     """Return where a tensor is made, and the number of the current device."""
-    return [made(), torch.accelerator.current_device_index()]
+    return [torch.ones(1).device, torch.accelerator.current_device_index()]
 
 
 def state():
     """Return the same, and the default device."""
-    return [*current(), str(torch.get_default_device())]
-
-
-def default_and_current_device():
-    found = {}
-    with on_gpu(2):
-        found["inside"] = state()
-        found["of the accelerator"] = str(torch.empty(1, device="pretend").device)
-        with on_gpu("gpu:1"):
-            found["in an inner block"] = state()
-        with on_gpu("cpu"):
-            found["on the CPU in between"] = state()
-        found["inside again"] = state()
-    return {**found, "outside": state()}
-
-
-def device_names():
-    found = []
-    for name in ("/GPU:3", "/device:GPU:3", "pretend:3", torch.device("pretend:3"), 3, "3", "GPU:3"):
-        with on_gpu(name):
-            found.append(made())
-    return found
-
-
-def loaders():
-    found, pairs = {}, [(i, float(i)) for i in range(8)]
-    data = TensorDataset(torch.arange(8.0), torch.arange(8))
-    try:
-        with torch.device("pretend:1"):
-            list(DataLoader(data, shuffle=True))
-    except RuntimeError as error:
-        found["with torch.device"] = str(error)
-    with on_gpu(1):
-        found["batches"] = len(list(DataLoader(data, batch_size=4, shuffle=True)))
-        first, again = (next(iter(DataLoader(data, 8, shuffle=True, generator=seeded()))) for _ in range(2))
-        found["is the same order"] = first[0].tolist() == again[0].tolist()
-        found["of a worker"] = str(next(iter(DataLoader(pairs, 8, num_workers=1)))[0].device)
-    return found
+    return [*current(), torch.get_default_device()]
 
 
 def seeded():
     return torch.Generator().manual_seed(1)
 
 
-def tensors_made_from_others():
+def default_and_current_device():
+    found = []
+    with on_gpu(2) as device:
+        found += [state(), torch.empty(1, device="pretend").device, torch.zeros(1).to(device).device]
+        with on_gpu("gpu:1"):
+            found.append(state())
+        with on_gpu("cpu"):
+            found.append(state())
+        found.append(state())
+    return [*found, state()]
+
+
+def device_names():
+    found = []
+    for name in ("/GPU:3", "/device:GPU:3", "pretend:3", torch.device("pretend:3"), 3, "3", "GPU:3"):
+        with on_gpu(name):
+            found.append(torch.ones(1).device)
+    return found
+
+
+def loaders():
+    """A shuffling loader, which PyTorch's own context stops; one with workers; one that pins memory."""
+    pairs = [(i, float(i)) for i in range(8)]
+    data = TensorDataset(torch.arange(8.0), torch.arange(8))
+    try:
+        with torch.device("pretend:1"):
+            list(DataLoader(data, shuffle=True))
+    except RuntimeError as error:
+        found = [str(error)]
     with on_gpu(1):
-        return {
-            "from_numpy": str(torch.from_numpy(np.ones(2)).device),
-            "zeros_like": str(torch.zeros_like(torch.ones(1, device="cpu")).device),
-        }
+        found.append(len(list(DataLoader(data, batch_size=4, shuffle=True))))
+        first, again = (next(iter(DataLoader(data, 8, shuffle=True, generator=seeded()))) for _ in range(2))
+        found += [torch.equal(first[0], again[0]), next(iter(DataLoader(pairs, 8, num_workers=1)))[0].device]
+        here = torch.ones(2)
+        found += [one.device for one in DataLoader(range(8), 4, pin_memory=True)]
+        return [*found, here.pin_memory() is here]
+
+
+def made_from_others():
+    with on_gpu(1):
+        return [torch.from_numpy(np.ones(2)).device, torch.zeros_like(torch.ones(1, device="cpu")).device]
 
 
 class Net(torch.nn.Module):
@@ -105,6 +100,7 @@ def training(*devices):
 
 
 def step_counts():
+    """Reading a count of each parameter's on a GPU would wait for the GPU, at each step."""
     found = set()
     with on_gpu(1):
         for name in ("Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop"):
@@ -112,9 +108,9 @@ def step_counts():
             optimizer = getattr(torch.optim, name)(net.parameters())
             net(torch.ones(1, 2)).sum().backward()
             optimizer.step()
-            found |= {str(one["step"].device) for one in optimizer.state.values()}
+            found |= {one["step"].device for one in optimizer.state.values()}
         average = torch.optim.swa_utils.AveragedModel(net)
-    return {"optimizers": sorted(found), "average": str(average.n_averaged.device)}
+    return [*found, average.n_averaged.device]
 
 
 def compiled(*devices):
@@ -122,8 +118,8 @@ def compiled(*devices):
     function = torch.compile(lambda x: x * 2 + torch.ones(3), backend="eager", fullgraph=True)
     for device in devices:
         with on_gpu(device):
-            found.append(str(function(torch.zeros(3)).device))
-    return [*found, str(function(torch.zeros(3)).device)]
+            found.append(function(torch.zeros(3)).device)
+    return [*found, function(torch.zeros(3)).device]
 
 
 def states_that_differ_afterwards():
@@ -139,19 +135,64 @@ def states_that_differ_afterwards():
                         raise KeyError
                 torch.set_default_device(inside)
                 torch.accelerator.set_device_index(1)
-            if state() != before or before[2] != (default or "cpu"):
+            if state() != before or str(before[2]) != (default or "cpu"):
                 found.append([default, inside])
     return found
 
 
-def refused(device):
-    ran = []
+class Mode(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
 
-    def use():
-        with on_gpu(device):
-            ran.append(torch.ones(1))
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
 
-    return {"error": placement_error(use), "ran": bool(ran), "after": current()}
+
+def within_several_contexts():
+    """Return where blocks run within two of PyTorch's contexts, with the user's own mode, and what is restored."""
+
+    def inner(*outer):
+        with contextlib.ExitStack() as stack:
+            for one in outer:
+                stack.enter_context(one)
+            before = current()
+            with on_gpu(2):
+                inside = current()[0]
+            return [inside, current() == before]
+
+    cpu, meta = torch.device("cpu"), torch.device("meta")
+    found = [inner(meta, cpu), inner(Mode(), cpu), inner(meta, Mode(), cpu, Mode())]
+    torch.set_default_device("meta")
+    found.append(inner(cpu))
+    torch.set_default_device(None)
+    return [*found, current()]
+
+
+def mode_left_open():
+    """Enter a mode of the user's in a block, and leave it after that: it sees the one call in between."""
+    mode = Mode()
+    with on_gpu(2):
+        mode.__enter__()
+    found = current()
+    mode.__exit__(None, None, None)
+    return [found, current(), mode.seen.count(torch.ones)]
+
+
+def torch_in(device):
+    with on_gpu(device):
+        raise AssertionError(torch)
+
+
+def refused():
+    """Return why blocks do not begin, also with a PyTorch before 2.8, which can't set the current device."""
+    found = [placement_error(torch_in, device) for device in (4, "xpu:0")]
+    del torch.accelerator.device_index
+    found.append(placement_error(torch_in, 1))
+    with on_gpu("cpu"):
+        found.append(torch.ones(1).device)
+    return [*found, current()]
 
 
 def compiled_in_threads():
@@ -162,75 +203,92 @@ def compiled_in_threads():
         with on_gpu(1):
             wait()
             wait()
-            return str(function().device)
+            return function().device
 
     def second(wait):
         wait()
         with on_gpu(2):
             wait()
-            return str(function().device)
+            return function().device
 
     found = at_once([first], here=[second])
-    return [*found, str(function().device), torch.utils._device.CURRENT_DEVICE]
+    return [*found, function().device, torch.utils._device.CURRENT_DEVICE]
 
 
-def default_device_of_the_compiler():
-    """What torch.compile takes for the default device, after blocks that end in the order that they began in."""
+def keras_imported_inside():
+    """Keras on PyTorch drags JAX in, and does not start it."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    with on_gpu(2):
+        import keras
 
-    def first(wait):
-        with on_gpu(1):
-            wait()
-            wait()
-        wait()
-
-    def second(wait):
-        wait()
-        with on_gpu(2):
-            wait()
-            wait()
-
-    at_once([first], here=[second])
-    return torch.utils._device.CURRENT_DEVICE
+        layer = keras.layers.Dense(1)
+        layer.build((1, 2))
+        device = layer.kernel.value.device
+    return [device, keras.backend.backend(), "jax" in sys.modules, get("jax").is_started()]
 
 
-def without_private_names():
-    """Return what blocks do where PyTorch lacks `DeviceContext.prev_mode`, as 2.8 and 2.9 do."""
-
-    def init(self, device):
-        self.device = torch.device(device)
-
-    def enter(self):
-        self.old_device, _device.CURRENT_DEVICE = _device.CURRENT_DEVICE, self.device
-        modes = [_device._pop_mode() for _ in range(_device._len_torch_function_stack())]
-        for mode in [self, *reversed(modes)]:
-            _device._push_mode(mode)
-
-    _device.DeviceContext.__init__, _device.DeviceContext.__enter__ = init, enter
-    found = {"before": state(), "inside": []}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for device in (2, "cpu", 1):
-            with on_gpu(device):
-                found["inside"].append([made(), torch.accelerator.current_device_index()])
-        found["between"] = state()
-        with on_gpu(3), on_gpu(1):
-            found["nested"] = made()
-            torch.set_default_device("cpu")
-    return {**found, "warned": [str(one.message) for one in caught]}
+# A generator of the CPU, as notebooks with a seed have it
 
 
-def too_old(device):
-    del torch.accelerator.device_index  # as before 2.8
-    found = []
-
-    def use():
-        with on_gpu(device):
-            found.append(made())
-
-    return {"error": placement_error(use), "devices": found}
+def drawn():
+    data = TensorDataset(torch.arange(4.0))
+    sampler = WeightedRandomSampler([0.1, 0.2, 0.3, 0.4], 4, generator=seeded())
+    return next(iter(DataLoader(data, 4, sampler=sampler)))[0]
 
 
-def given_device(wanted):
-    with on_gpu(wanted) as device:
-        pass
-    return [str(device), str(torch.zeros(1).to(device).device)]
+# Each makes numbers, is given a tensor to make them from, or fills it.
+SAMPLES = {
+    "rand": lambda _: torch.rand(3, generator=seeded()),
+    "randn": lambda _: torch.randn(100, 3, generator=seeded()),
+    "randint": lambda _: torch.randint(0, 9, (4,), generator=seeded()),
+    "randperm": lambda _: torch.randperm(8, generator=seeded()),
+    "normal": lambda _: torch.normal(0.0, 1.0, (3,), generator=seeded()),
+    "half": lambda _: torch.rand(3, generator=seeded(), dtype=torch.float16),
+    "bernoulli": lambda given: torch.bernoulli(given, generator=seeded()),
+    "multinomial": lambda given: torch.multinomial(given, 2, generator=seeded()),
+    "multinomial as a method": lambda given: given.multinomial(2, generator=seeded()),
+    "normal of a tensor": lambda given: torch.normal(given, 1.0, generator=seeded()),
+    "rand_like": lambda given: torch.rand_like(given, generator=seeded()),
+    "normal_": lambda given: given.normal_(generator=seeded()),
+    "init.normal_": lambda given: torch.nn.init.normal_(given, generator=seeded()),
+    "init.kaiming_uniform_": lambda given: torch.nn.init.kaiming_uniform_(given, generator=seeded()),
+    "init.xavier_normal_": lambda given: torch.nn.init.xavier_normal_(given, generator=seeded()),
+}
+
+
+def sampled(name):
+    given = torch.full((4, 4), 0.5)
+    given = torch.nn.Parameter(given) if name.startswith("init") else given
+    found = SAMPLES[name](given)
+    assert found is given or not name.endswith("_")
+    return found.detach()
+
+
+def numbers():
+    """Return what differs with a block, and the devices in it."""
+    outside, order = {name: sampled(name) for name in SAMPLES}, drawn()
+    with on_gpu(1):
+        inside, same_order = {name: sampled(name) for name in SAMPLES}, drawn()
+    assert torch.equal(order, same_order.cpu())
+    differ = [name for name in SAMPLES if not torch.equal(outside[name], inside[name].cpu())]
+    return [differ, *{str(one.device) for one in inside.values()}]
+
+
+def generators():
+    """A weight that is trained, a device that is named, and a tensor to fill, on the CPU or not."""
+    with on_gpu(1):
+        weight = torch.randn(3, generator=seeded(), requires_grad=True)
+        (weight * torch.ones(3)).sum().backward()
+        named = torch.randn(3, generator=seeded(), device="cpu").device
+        there, here = torch.empty(3, device="cpu"), torch.zeros(3)
+        found = [
+            weight.is_leaf,
+            weight.grad.device,
+            named,
+            torch.rand(3, generator=seeded(), out=there) is there,
+        ]
+        try:
+            torch.rand(3, generator=seeded(), out=here)
+        except RuntimeError as error:
+            found.append(str(error).partition(" for ")[0])
+        return [*found, here.tolist()]

@@ -9,22 +9,17 @@ from tests.programs.errors import placement_error
 
 
 def named():
-    ran = []
-
-    def use():
-        with on_gpu(0):
-            ran.append("ran")
-            torch.ones(1)
-
-    return {"error": placement_error(use), "ran": bool(ran)}
+    with on_gpu(0):
+        raise AssertionError(torch)
 
 
-def hidden(way):
-    began = []
+def hidden(make, began):
+    with on_gpu(0):
+        began.append(cupy.ones(1).device.id)
+        make()
 
-    def use():
-        with on_gpu(0):
-            began.append(cupy.ones(1).device.id)
-            getattr(hides_torch, way)()
 
-    return {"error": placement_error(use), "began on": began, "after": str(torch.ones(1).device)}
+def refused():
+    ways, began = (hides_torch.make, hides_torch.make_with_a_generator), []
+    found = [placement_error(named), *(placement_error(hidden, make, began) for make in ways)]
+    return [*found, began, torch.ones(1).device]

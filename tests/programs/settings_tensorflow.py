@@ -47,32 +47,34 @@ def listed():
     gpus = with_gpus(2)
     eager.context()._memory_growth_map |= dict.fromkeys(gpus)
 
-    def growth():
-        return [tf.config.experimental.get_memory_growth(gpu) for gpu in gpus]
-
     def limits():
         sizes = [tf.config.get_logical_device_configuration(gpu) for gpu in gpus]
         return [devices and [one.memory_limit for one in devices] for devices in sizes]
 
-    tf.config.experimental.set_memory_growth(gpus[1], True)
-    found = {"before": [growth(), limits()]}
-    choose("1,2", growth=True)
-    found["with growth"] = [growth(), limits()]
-    choose("1,2")
-    found["without"] = [growth(), limits()]
-    tf.config.experimental.set_memory_growth(gpus[1], False)
     tf.config.set_logical_device_configuration(gpus[1], [tf.config.LogicalDeviceConfiguration(100)])
     choose("1,2", memory_limit="8GiB")
-    found["with a limit"] = limits()
+    found = limits()
     choose("reset")
-    return {**found, "reset": limits()}
+    return {"with a limit": found, "reset": limits()}
+
+
+def limit_of_a_started_one():
+    """Return what TensorFlow says of its GPUs' limits after it has started, and after a reset."""
+    choose("1,2", memory_limit="8GiB")
+    tf.constant(1)
+    found = [len(eager.context()._virtual_device_map)]
+    choose("reset")
+    return [*found, len(eager.context()._virtual_device_map)]
 
 
 def narrowed():
     with_gpus(3)
     framework = get("tensorflow")
     said, undo = framework.narrow([2, 1])
+    with framework.scope(LogicalDevice("gpu", 2), bool):
+        within = eager.context().device_name
     found = {
+        "within": within,
         "said": said,
         "visible": [one.name[-5:] for one in tf.config.get_visible_devices("GPU")],
         "names": [framework.name_of(LogicalDevice("gpu", i)) for i in (1, 2)],

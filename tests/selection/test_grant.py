@@ -101,15 +101,6 @@ def test_all_and_auto_take_what_the_job_was_given() -> None:
     assert select(parse("auto:2"), there, ("2,4", None), grant=grant).mask == "2,4"
 
 
-@pytest.mark.parametrize("mask", [None, "0,1,2,3,4", "4,2"])
-def test_a_rank_takes_its_share_of_what_the_job_was_given(mask: str | None) -> None:
-    there, grant = host(0, 1, 2, 3, 4), read_grant({"SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": "2,4"})
-    shares = [
-        select(parse("auto"), there, (mask, None), grant=grant, rank=(rank, 2)).mask for rank in range(2)
-    ]
-    assert shares == (["4", "2"] if mask == "4,2" else ["2", "4"])
-
-
 def test_where_cgroups_hide_the_rest_all_that_is_there_was_given() -> None:
     """The mask counts from 0 among what the process can see; SLURM_JOB_GPUS has the host's numbers."""
     given = allotment(host(2, 4), **{**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
@@ -205,15 +196,6 @@ def test_several_mig_instances_can_be_given_and_each_of_them_chosen() -> None:
     there = machine(split(gpu(0)), gpu(1))
     given = allotment(there, SLURM_JOB_ID="9", CUDA_VISIBLE_DEVICES=",".join(MIG))
     assert uuids(given.pool) == list(MIG)
-
-
-def test_force_can_be_forbidden() -> None:
-    there, grant = host(0, 1, 2, 3, 4), replace(read_grant(SLURM), can_force=False)
-    with pytest.raises(ChoiceError, match=r"--force is not allowed here"):
-        select(parse("3"), there, ("2,4", None), Options(force=True), grant=grant)
-    with pytest.raises(ChoiceError) as refused:
-        select(parse("3"), there, ("2,4", None), grant=grant)
-    assert "--force" not in str(refused.value)
 
 
 _MINORS = st.permutations(range(5)).flatmap(lambda order: st.integers(1, 5).map(lambda size: order[:size]))

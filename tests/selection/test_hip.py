@@ -261,7 +261,7 @@ def test_on_a_mixed_machine(text: str, variables: dict[str, str], labels: list[s
         ("2", "There is no GPU 2: this machine has GPUs 0 to 1."),
         ("amd:", "'amd:' is not a GPU"),
         ("amd:none", "'amd:none' is not a GPU"),
-        ("amd:auto:0", "needs a number"),
+        ("amd:auto:0", "is not auto with a number"),
         ("amd:1 --x", "is not a GPU"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_magic.process.choosing import apply
+from gpu_magic.gpus.apply import apply
 from gpu_magic.process.session import current
 from gpu_magic.process.view import take_snapshot
 from gpu_magic.selection.allotment import Allotment

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.binding import pynvml
-from gpu_magic.devices.owner import owner_name
+from gpu_magic.devices.processes import owner_name
 from gpu_magic.devices.simulated.library import SimulatedLibrary
 from gpu_magic.devices.simulated.machine import Machine
 from gpu_magic.errors import SimulationError

@@ -18,11 +18,29 @@ from gpu_magic.devices.simulated.machine import Machine, SimulatedGpu, Simulated
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SimulatedLibrary"]
+__all__ = ["OF_WHOLE_GPUS", "SimulatedLibrary"]
 
 # A handle is the number 1 + 16 * GPU + instance: 0 for the GPU itself, 1 for its first MIG instance.
 _HANDLES = 16
 _NO_INSTANCE = 0xFFFFFFFF  # of a process that does not run in a MIG instance
+
+
+# What a whole GPU answers, and a MIG instance does not: a value for each out-parameter, which come last.
+OF_WHOLE_GPUS: dict[str, Callable[[SimulatedGpu], Any]] = {
+    "nvmlDeviceGetMinorNumber": lambda gpu: gpu.minor,
+    "nvmlDeviceGetMigMode": lambda gpu: (gpu.is_split, gpu.is_split) if gpu.model.has_mig else None,
+    "nvmlDeviceGetComputeMode": lambda gpu: getattr(pynvml, f"NVML_COMPUTEMODE_{gpu.compute_mode.upper()}"),
+    "nvmlDeviceGetCudaComputeCapability": lambda gpu: gpu.model.capability,
+    "nvmlDeviceGetNumGpuCores": lambda gpu: gpu.model.cores,
+    "nvmlDeviceGetMaxClockInfo": lambda gpu: gpu.model.clock,  # of all its clocks
+    "nvmlDeviceGetTemperature": lambda gpu: gpu.temperature,
+    "nvmlDeviceGetPowerUsage": lambda gpu: gpu.power,
+    "nvmlDeviceGetTotalEnergyConsumption": lambda gpu: gpu.energy,
+    "nvmlDeviceGetEnforcedPowerLimit": lambda gpu: gpu.model.watts * 1000,
+    "nvmlDeviceGetPowerManagementLimit": lambda gpu: gpu.model.watts * 1000,
+    "nvmlDeviceGetCurrentClocksEventReasons": lambda gpu: gpu.clock_reasons,
+    "nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: gpu.clock_reasons,
+}
 
 
 class SimulatedLibrary:
@@ -50,6 +68,8 @@ class SimulatedLibrary:
                 for prefix, error in self.machine.gpus[gpu].errors.items():
                     if name.startswith(prefix):
                         return error
+            if name in OF_WHOLE_GPUS:
+                return self._answer(OF_WHOLE_GPUS[name], *arguments)
             if answer is None:
                 return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
             return int(answer(self, *arguments) or pynvml.NVML_SUCCESS)
@@ -60,6 +80,16 @@ class SimulatedLibrary:
     def _device(self, handle: Any) -> SimulatedGpu | SimulatedMig:
         gpu, instance = divmod(_number(handle) - 1, _HANDLES)
         return self.machine.gpus[gpu].mig[instance - 1] if instance else self.machine.gpus[gpu]
+
+    def _answer(self, figures: Callable[[SimulatedGpu], Any], handle: Any, *arguments: Any) -> int:
+        gpu = self._device(handle)
+        found = None if isinstance(gpu, SimulatedMig) else figures(gpu)
+        if found is None:
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        values = found if isinstance(found, tuple) else (found,)
+        for argument, value in zip(arguments[-len(values) :], values, strict=True):
+            argument._obj.value = value  # noqa: SLF001
+        return 0
 
     # The library as a whole
 
@@ -96,9 +126,6 @@ class SimulatedLibrary:
     def _nvmlDeviceGetIndex(self, handle: Any, index: Any) -> None:
         index._obj.value = (_number(handle) - 1) // _HANDLES  # noqa: SLF001
 
-    def _nvmlDeviceGetMinorNumber(self, handle: Any, number: Any) -> int:
-        return self._figure(handle, "minor", number)
-
     def _nvmlDeviceGetName(self, handle: Any, text: Any, size: Any) -> None:
         device = self._device(handle)
         text.value = (device.name if isinstance(device, SimulatedMig) else device.model.name).encode()
@@ -114,42 +141,6 @@ class SimulatedLibrary:
         info._obj.busId = gpu.bus_id.encode()  # noqa: SLF001
         info._obj.busIdLegacy = gpu.bus_id[4:].encode()  # noqa: SLF001
         info._obj.domain, info._obj.bus, info._obj.device = int(domain, 16), int(bus, 16), int(device, 16)  # noqa: SLF001
-        return 0
-
-    def _nvmlDeviceGetMigMode(self, handle: Any, current: Any, pending: Any) -> int:
-        gpu = self._device(handle)
-        if isinstance(gpu, SimulatedMig) or not gpu.model.has_mig:
-            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        current._obj.value = pending._obj.value = int(gpu.is_split)  # noqa: SLF001
-        return 0
-
-    def _nvmlDeviceGetComputeMode(self, handle: Any, mode: Any) -> int:
-        gpu = self._device(handle)
-        if isinstance(gpu, SimulatedMig):
-            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        mode._obj.value = getattr(pynvml, f"NVML_COMPUTEMODE_{gpu.compute_mode.upper()}")  # noqa: SLF001
-        return 0
-
-    def _nvmlDeviceGetCudaComputeCapability(self, handle: Any, major: Any, minor: Any) -> int:
-        gpu = self._device(handle)
-        if isinstance(gpu, SimulatedMig):
-            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        major._obj.value, minor._obj.value = gpu.model.capability  # noqa: SLF001
-        return 0
-
-    def _nvmlDeviceGetNumGpuCores(self, handle: Any, cores: Any) -> int:
-        gpu = self._device(handle)
-        if isinstance(gpu, SimulatedMig):
-            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        cores._obj.value = gpu.model.cores  # noqa: SLF001
-        return 0
-
-    def _nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: Any, clock: Any) -> int:
-        gpu = self._device(handle)
-        if isinstance(gpu, SimulatedMig):
-            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        del kind  # all of its clocks are the same
-        clock._obj.value = gpu.model.clock  # noqa: SLF001
         return 0
 
     def _nvmlDeviceIsMigDeviceHandle(self, handle: Any, answer: Any) -> None:
@@ -206,41 +197,11 @@ class SimulatedLibrary:
         rates._obj.memory = 100 * gpu.memory_used // gpu.model.memory  # noqa: SLF001
         return 0
 
-    def _nvmlDeviceGetTemperature(self, handle: Any, sensor: Any, degrees: Any) -> int:
-        return self._figure(handle, "temperature", degrees)
-
     def _nvmlDeviceGetTemperatureV(self, handle: Any, temperature: Any) -> int:
         gpu = self._device(handle)
         if isinstance(gpu, SimulatedMig):
             return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
         temperature._obj.temperature = gpu.temperature  # noqa: SLF001
-        return 0
-
-    def _nvmlDeviceGetPowerUsage(self, handle: Any, milliwatts: Any) -> int:
-        return self._figure(handle, "power", milliwatts)
-
-    def _nvmlDeviceGetTotalEnergyConsumption(self, handle: Any, millijoules: Any) -> int:
-        return self._figure(handle, "energy", millijoules)
-
-    def _nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, milliwatts: Any) -> int:
-        gpu = self._device(handle)
-        if isinstance(gpu, SimulatedMig):
-            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        milliwatts._obj.value = gpu.model.watts * 1000  # noqa: SLF001
-        return 0
-
-    _nvmlDeviceGetPowerManagementLimit = _nvmlDeviceGetEnforcedPowerLimit
-
-    def _nvmlDeviceGetCurrentClocksEventReasons(self, handle: Any, reasons: Any) -> int:
-        return self._figure(handle, "clock_reasons", reasons)
-
-    _nvmlDeviceGetCurrentClocksThrottleReasons = _nvmlDeviceGetCurrentClocksEventReasons
-
-    def _figure(self, handle: Any, what: str, answer: Any) -> int:
-        gpu = self._device(handle)
-        if isinstance(gpu, SimulatedMig):
-            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        answer._obj.value = getattr(gpu, what)  # noqa: SLF001
         return 0
 
     def _nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, array: Any) -> int:

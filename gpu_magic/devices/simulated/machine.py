@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.process_detail import UNKNOWN_DETAIL, ProcessDetail, read_detail
 from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process, name_text
 from gpu_magic.devices.simulated.profiles import MIB, Model, parse_profile
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
@@ -290,16 +289,6 @@ class Machine:
             notebook,
             stated_age=process.age,
         )
-
-    def detail(self, pid: int) -> ProcessDetail:
-        """Return more about a process: never what /proc has of another one with this number."""
-        process = self._find(pid)
-        if pid == os.getpid():
-            return read_detail(pid)
-        if process is None:
-            return UNKNOWN_DETAIL
-        notebook = process.notebook if process.is_own else ""
-        return ProcessDetail(age=process.age, is_own=process.is_own, notebook=notebook)
 
     def _find(self, pid: int) -> SimulatedProcess | None:
         for gpu in self.gpus:

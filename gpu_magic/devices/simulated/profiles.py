@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import NamedTuple
 
@@ -58,13 +57,6 @@ CATALOGUE = {
 }
 
 _COMPONENT = re.compile(r"(?:([0-9]{1,9})x)?([A-Za-z0-9-]+?)(?:\(([\w.,]+)\))?")
-# A component as people write it: `2x h100`, `8 A100`, `4090`, `T4 x2`.
-_MEANT = re.compile(
-    r"(?:(?P<count>[0-9]{1,3})\s*[x*]\s*|(?P<before>[0-9]{1,3})(?=[\sa-z])\s*)?"
-    r"(?P<model>[a-z][a-z0-9 _-]{1,30}?|[0-9]{4})(?:\s*[x*]\s*(?P<behind>[0-9]{1,3}))?"
-    r"(?P<mig>(?:\([\w.,]+\))?)",
-    re.IGNORECASE,
-)
 _MIG_KIND = re.compile(r"[1-7]g\.[0-9]{1,3}gb")
 
 
@@ -88,10 +80,8 @@ def parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
         match = _COMPONENT.fullmatch(component.strip())
         model = CATALOGUE.get(match[2]) if match else None
         if not match or model is None:
-            near = _nearest(component.strip())
-            meant = f"; did you mean {near}? Write" if near else ": write"
             raise SimulationError(
-                f"{component.strip()!r} is not a machine to simulate{meant} COUNTxMODEL, joined by '+', "
+                f"{component.strip()!r} is not a machine to simulate: write COUNTxMODEL, joined by '+', "
                 f"with a model of {', '.join(sorted(CATALOGUE))}."
             )
         count = int(match[1] or 1)
@@ -104,24 +94,3 @@ def parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
             raise SimulationError(f"{component.strip()!r}: MIG parts are written like {how}.")
         models += [(model, kinds)] * count
     return models
-
-
-def _nearest(component: str) -> str:
-    """Return what was probably meant, of several models of a name the one with more memory; or empty."""
-    match = _MEANT.fullmatch(component)
-    if not match:
-        return ""
-    count = match["count"] or match["before"] or match["behind"] or "1"
-    asked = re.sub("^(?:nvidia|geforce|tesla|rtx)+", "", re.sub("[ _-]", "", match["model"]).lower())
-    names = {name.replace("-", "").removeprefix("RTX").lower(): name for name in CATALOGUE}
-    found = [name for plain, name in names.items() if asked and plain.startswith(asked)]
-    if not found:
-        found = [names[plain] for plain in difflib.get_close_matches(asked, names, n=1, cutoff=0.76)]
-    if not found:
-        return ""
-    nearest = f"{count}x{max(found, key=lambda name: CATALOGUE[name].memory)}{match['mig']}"
-    try:
-        parse_profile(nearest)
-    except SimulationError:
-        return ""
-    return nearest

@@ -3,7 +3,7 @@
 import { afterCells, findComm, openPanel } from "./connection.js";
 
 // Cells after which it is looked for gpu_magic: a kernel is asked no more than is needed.
-const MENTIONS = /gpu_magic|%(gpus|on_gpu|where|to_gpu|to_cpu|gpu_free|gpu_fit|gpu_panel|gpu_doctor|gpu_launch|gpu_tasks|gpu_cluster|gpu_time)\b/;
+const MENTIONS = /gpu_magic|%(gpus|on_gpu|where|to_gpu|to_cpu|gpu_free|gpu_fit|gpu_ps|gpu_panel|gpu_doctor|gpu_launch|gpu_tasks|gpu_cluster|gpu_time)\b/;
 
 export function makePlugin(Widget, IStatusBar) {
   // What is closed is gone.

@@ -26,8 +26,8 @@ import os, sys
 if os.fork():
     os._exit(0)
 os.setsid()
-from gpu_magic.claims.files import publish
-publish(os.open(sys.argv[1], os.O_RDONLY), sys.argv[2], "")
+from gpu_magic.claims.folder import OwnFile
+OwnFile(sys.argv[2]).publish(os.open(sys.argv[1], os.O_RDONLY), "")
 print(os.getpid(), flush=True)
 sys.stdin.read()
 """
@@ -39,9 +39,8 @@ def theirs() -> tuple[int, Path]:
     folder = Path(tempfile.mkdtemp(prefix="gpu_magic-fuzzing-"))
     folder.chmod(0o1777)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    file = folder / f"{THEIRS}.{'0' * 16}"
     process = subprocess.Popen(
-        [sys.executable, "-c", _HOLDER, folder, file.name],
+        [sys.executable, "-c", _HOLDER, folder, THEIRS],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -51,7 +50,7 @@ def theirs() -> tuple[int, Path]:
     pid = int(process.stdout.readline())
     process.wait()
     atexit.register(process.communicate)
-    return pid, file
+    return pid, next(folder.iterdir())
 
 
 def check_claims(data: bytes) -> None:

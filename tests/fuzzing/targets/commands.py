@@ -52,14 +52,14 @@ def _own_machine() -> Iterator[None]:
 
 
 def check_command_line(data: bytes) -> None:
-    """Check the words behind `gpu-magic run --dry-run`, with a line feed between each two."""
+    """Check the words behind `gpu-magic launch --dry-run`, with a line feed between each two."""
     words = text_of(data.replace(b"\0", b"")).split("\n")  # a word of a process's has no NUL
     if _SLOW.search(data):
         return
     out, err = io.StringIO(), io.StringIO()
     with _own_machine(), redirect_stdout(out), redirect_stderr(err):
         try:
-            status = main(["run", "--dry-run", "--cwd", _folder(), *words])
+            status = main(["launch", "--dry-run", "--cwd", _folder(), *words])
         except SystemExit as end:  # argparse's own answer: its usage, and then a line
             assert end.code in (0, 2)
             return
@@ -115,7 +115,7 @@ TARGETS = (
     Target(
         "command-line",
         check_command_line,
-        "the words behind gpu-magic run",
+        "the words behind gpu-magic launch",
         _WORDS,
         (
             "--gpus\n2,0\n--\npython\n-c\n1",

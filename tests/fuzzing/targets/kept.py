@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from gpu_magic.errors import ChoiceError
-from gpu_magic.restart.saved_choice import read_saved
+from gpu_magic.restart.saved import read_saved
 from gpu_magic.selection.memory import plan_memory
 from gpu_magic.selection.options import Options
 from gpu_magic.selection.request import parse

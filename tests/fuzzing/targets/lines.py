@@ -15,7 +15,7 @@ from gpu_magic.fit.magic import GpuFitMagic
 from gpu_magic.magics.arguments import FLAG, OPTIONS, read, read_count
 from gpu_magic.magics.completion import complete
 from gpu_magic.magics.gpu_cluster import _engines
-from gpu_magic.move.names import Names
+from gpu_magic.move.names import read_places
 from gpu_magic.on_gpu.block import read_only
 from gpu_magic.selection.duration import read_seconds
 from gpu_magic.selection.size import read_size, size_as_typed
@@ -25,7 +25,7 @@ from gpu_magic.text import bytes_text
 from tests.fuzzing.target import Target, check_line, check_refusal, fields_of, text_of
 
 if TYPE_CHECKING:
-    from gpu_magic.display.own_processes import OwnProcesses
+    from gpu_magic.processes.processes import OwnProcesses
 
 __all__ = ["TARGETS"]
 
@@ -34,7 +34,7 @@ _MAGICS = tuple(magic for magic in OPTIONS if magic != "%gpu_launch")
 
 @cache
 def own_processes() -> OwnProcesses:
-    """Return processes that `%gpus --end` can be about."""
+    """Return processes that `%gpu_ps end` can be about."""
     with simulate("2xT4") as machine:
         machine.gpus[0].run("train.py", "maria", 1 << 30, pid=4711, is_own=True)
         return gpu_magic.my_processes()
@@ -128,8 +128,8 @@ def check_expressions(data: bytes) -> None:
         if which:
             GpuFitMagic(SimpleNamespace(user_ns=namespace))._value(line)
         else:
-            names = Names(namespace, set())
-            names.put(names.read(line))
+            for place in read_places(line, namespace, set()).values():
+                place.store(place.value)
     except GpuMagicError as error:
         check_refusal(error)
     assert namespace.keys() == before.keys()
@@ -172,7 +172,7 @@ TARGETS = (
             *dict.fromkeys(option for options in OPTIONS.values() for option in options),
             *"auto: 0- 0:1 GPU- MIG- smi: cuda: cpu mo restart ,".split(),
         ),
-        ("A0-", "A--by=u", "Aauto:", "B0,c", "Cmo", "A0 --end 1", "B0 --only to", "K-"),
+        ("A0-", "A--by=u", "Aauto:", "B0,c", "Cmo", "B0 --only to", "K-"),
     ),
     Target(
         "devices",

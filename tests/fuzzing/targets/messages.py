@@ -95,7 +95,7 @@ _SEEDS = (
     {"type": "wait", "request": "GPU-1"},
     {"type": "answer_restart", "page": "p", "can": True},
     {"type": "set_details", "view": "v", "keys": ["0", "1"]},
-    {"type": "end_process", "key": "0", "pid": 4711, "started": 12, "kill": False},
+    {"type": "end_process", "pid": 4711, "started": 12, "kill": False},
     {"type": "free"},
     {"type": "attach", "page": "p"},
 )

@@ -13,7 +13,7 @@ from gpu_magic.devices.simulated import ensure, leave
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.doctor.diagnosis import without_private
 from gpu_magic.errors import GpuMagicError, SimulationError
-from gpu_magic.frameworks.out_of_memory import wanted_in
+from gpu_magic.frameworks.base import wanted_in
 from gpu_magic.process.session import current
 from gpu_magic.process.view import take_snapshot
 from gpu_magic.selection.allotment import Allotment

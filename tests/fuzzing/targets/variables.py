@@ -1,4 +1,4 @@
-"""The variables that say which GPUs there are: masks of CUDA and ROCm, schedulers' lists, ranks."""
+"""The variables that say which GPUs there are: masks of CUDA and ROCm, schedulers' lists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.process.local_rank import local_rank
 from gpu_magic.selection.allotment import Allotment
 from gpu_magic.selection.given import is_within
 from gpu_magic.selection.grant import read_grant
@@ -31,8 +30,6 @@ def check_masks(data: bytes) -> None:
     pairs = (line.partition("=") for line in lines if "\0" not in line)
     variables = {name: value for name, equals, value in pairs if equals}
     inherited, grant = Variables(*map(variables.get, NAMES)), read_grant(variables)
-    rank = local_rank(variables)
-    assert rank is None or 0 <= rank[0] < rank[1]
     if grant.by:
         check_line(grant.by)
     reading = read_visible(inherited, there)
@@ -47,13 +44,13 @@ def check_masks(data: bytes) -> None:
     except ChoiceError as error:
         check_refusal(error)
     for request in _REQUESTS:
-        _check_choice(request, there, inherited, grant, rank)
+        _check_choice(request, there, inherited, grant)
 
 
-def _check_choice(request, there, inherited, grant, rank) -> None:
+def _check_choice(request, there, inherited, grant) -> None:
     """Check that a choice, without `--force`, is of what was given, and is what frameworks then see."""
     try:
-        selection = select(request, there, inherited, Options(), grant=grant, rank=rank)
+        selection = select(request, there, inherited, Options(), grant=grant)
     except ChoiceError as error:
         check_refusal(error)
         return
@@ -72,9 +69,9 @@ def _check_choice(request, there, inherited, grant, rank) -> None:
 
 _WORDS = (
     *NAMES,
-    *"SLURM_JOB_GPUS SLURM_STEP_GPUS SLURM_JOB_ID SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE SLURM_NODEID".split(),
-    *"LSB_JOBID PBS_JOBID NVIDIA_VISIBLE_DEVICES KUBERNETES_SERVICE_HOST LOCAL_RANK LOCAL_WORLD_SIZE".split(),
-    *"OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_LOCAL_SIZE PCI_BUS_ID FASTEST_FIRST NoDevFiles void all".split(),
+    *"SLURM_JOB_GPUS SLURM_STEP_GPUS SLURM_JOB_ID".split(),
+    *"LSB_JOBID PBS_JOBID NVIDIA_VISIBLE_DEVICES KUBERNETES_SERVICE_HOST".split(),
+    *"PCI_BUS_ID FASTEST_FIRST NoDevFiles void all".split(),
     *"GPU-8f3a GPU-c0ffee00 MIG-41b7 GPU-4b2c MIG-GPU-8f3a0000-0000-4000-8000-000000000001/1/0 2(x3),1".split(),
     *(str(device.uuid) for there in MACHINES[2:6:3] for device in there.devices),
 )
@@ -110,8 +107,6 @@ TARGETS = (
             "xxxxxx\nCUDA_VISIBLE_DEVICES=0,1\nHIP_VISIBLE_DEVICES=1",
             "\nSLURM_JOB_GPUS=0,1\nSLURM_JOB_ID=7\nCUDA_VISIBLE_DEVICES=0,1",
             "\nNVIDIA_VISIBLE_DEVICES=0,1\nKUBERNETES_SERVICE_HOST=10.0.0.1",
-            "\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2",
-            "\nSLURM_LOCALID=1\nSLURM_NODEID=1\nSLURM_STEP_TASKS_PER_NODE=2(x3),1",
         ),
     ),
     Target(

@@ -8,7 +8,7 @@ from typing import Any
 from tests.gpu.claim import Seen, claim
 from tests.gpu.programs.common import Shell, both, counted, used
 
-WHERE = "process/choosing.py"
+WHERE = "gpus/apply.py"
 
 
 @claim("After `%gpus N` PyTorch sees one GPU, with that GPU's UUID.", WHERE, "PyTorch for CUDA", "a driver")

@@ -133,7 +133,7 @@ def guard_sees_it() -> Seen:
     return Seen(is_so, what)
 
 
-@claim("`%gpus N` makes the driver see that one GPU, by its UUID.", "process/choosing.py", "a driver")
+@claim("`%gpus N` makes the driver see that one GPU, by its UUID.", "gpus/apply.py", "a driver")
 def choice() -> Seen:
     uuid = used()[0]
     shell = Shell()
@@ -144,7 +144,7 @@ def choice() -> Seen:
     return Seen(found == [digits(uuid)], f"cuInit {code}, {counted(len(found))}")
 
 
-@claim("`%gpus none` leaves the driver no GPU.", "process/choosing.py", "a driver")
+@claim("`%gpus none` leaves the driver no GPU.", "gpus/apply.py", "a driver")
 def choice_of_none() -> Seen:
     shell = Shell()
     shell.must("%gpus none")

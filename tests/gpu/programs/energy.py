@@ -9,7 +9,7 @@ from typing import Any
 from tests.gpu.claim import NotTriedError, Seen, claim
 from tests.gpu.programs.common import alone, number_of
 
-WHERE = "devices/nvml_counters.py"
+WHERE = "devices/nvml.py"
 _SECONDS = 3.0
 _SETTLED = 1.5  # of load, before power is read
 

@@ -132,7 +132,7 @@ def own_memory() -> Seen:
 
 @claim(
     "A user without root sees how busy a process of theirs keeps the GPU: `nvmlDeviceGetProcessUtilization`.",
-    "devices/nvml_counters.py",
+    "devices/nvml.py",
     "PyTorch for CUDA",
     "a driver",
 )

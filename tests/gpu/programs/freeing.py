@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.gpu.claim import NotTriedError, Seen, claim
 from tests.gpu.programs.common import Shell, alone
 
-WHERE = "objects/free.py"
+WHERE = "objects/memory.py"
 MIB = 1 << 20
 
 

@@ -43,7 +43,7 @@ def current_device() -> Seen:
 
 @claim(
     "A generator of the CPU draws the same numbers within a block, on the GPU, and a DataLoader that shuffles works.",
-    "frameworks/pytorch/device_mode.py",
+    "frameworks/torch_modes.py",
     TORCH,
 )
 def sampling() -> Seen:
@@ -64,7 +64,7 @@ def sampling() -> Seen:
 
 @claim(
     "A DataLoader that shuffles, pins its memory and has two workers works within a block.",
-    "frameworks/pytorch/device_mode.py",
+    "frameworks/torch_modes.py",
     "PyTorch for CUDA",
 )
 def pinned_loader() -> Seen:
@@ -120,7 +120,7 @@ def two_gpus() -> Seen:
 @claim(
     "A request for more memory than there is, in a cell, is PyTorch's own error, and below it stands who holds what; "
     "the block in the next cell works.",
-    "objects/free.py",
+    "objects/memory.py",
     "PyTorch for CUDA",
 )
 def out_of_memory() -> Seen:

@@ -11,7 +11,7 @@ LIVE = ("not loaded", "not started")
 
 @claim(
     "`import tensorflow` does not initialize CUDA.",
-    "frameworks/tensorflow/framework.py",
+    "frameworks/tensorflow.py",
     "TensorFlow for CUDA",
 )
 def importing_tensorflow() -> Seen:
@@ -24,7 +24,7 @@ def importing_tensorflow() -> Seen:
 
 @claim(
     "`tf.config.list_physical_devices()` initializes CUDA.",
-    "frameworks/tensorflow/framework.py",
+    "frameworks/tensorflow.py",
     "TensorFlow for CUDA",
 )
 def listing_in_tensorflow() -> Seen:
@@ -38,7 +38,7 @@ def listing_in_tensorflow() -> Seen:
 
 @claim(
     "A choice that is made after `import tensorflow` is the one that TensorFlow sees.",
-    "process/choosing.py",
+    "gpus/apply.py",
     "TensorFlow for CUDA",
     "a driver",
 )
@@ -59,7 +59,7 @@ def choice_in_tensorflow() -> Seen:
     )
 
 
-@claim("`import jax` does not initialize CUDA.", "frameworks/jax/framework.py", "JAX for CUDA")
+@claim("`import jax` does not initialize CUDA.", "frameworks/jax.py", "JAX for CUDA")
 def importing_jax() -> Seen:
     alone()
     import jax
@@ -68,7 +68,7 @@ def importing_jax() -> Seen:
     return Seen(answer in LIVE, f"after import jax {jax.__version__}: {answer}")
 
 
-@claim("`jax.devices()` initializes CUDA.", "frameworks/jax/framework.py", "JAX for CUDA")
+@claim("`jax.devices()` initializes CUDA.", "frameworks/jax.py", "JAX for CUDA")
 def listing_in_jax() -> Seen:
     alone()
     import jax
@@ -80,7 +80,7 @@ def listing_in_jax() -> Seen:
 
 @claim(
     "A choice that is made after `import jax` is the one that JAX sees.",
-    "process/choosing.py",
+    "gpus/apply.py",
     "JAX for CUDA",
     "a driver",
 )

@@ -65,7 +65,7 @@ def is_available_beside_us() -> Seen:
 
 @claim(
     "`torch.cuda.device_count()` does not initialize CUDA.",
-    "frameworks/pytorch/framework.py",
+    "frameworks/pytorch.py",
     "PyTorch for CUDA",
 )
 def device_count() -> Seen:
@@ -114,7 +114,7 @@ def tensor() -> Seen:
 @claim(
     "A mask that is changed after CUDA was initialized changes what PyTorch counts in no way that helps: its devices "
     "stay those of before.",
-    "process/choosing.py",
+    "gpus/apply.py",
     "PyTorch for CUDA",
 )
 def late_mask() -> Seen:

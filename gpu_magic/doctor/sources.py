@@ -1,0 +1,277 @@
+"""What is read from files: the system, the frameworks as they are installed, and what installs one that fits.
+
+No framework is imported. Sources:
+
+- PyTorch: torch/version.py has `cuda = '12.6'`, and None in a CPU-only build; also `hip` and `xpu`.
+- TensorFlow: tensorflow/python/platform/build_info.py has `is_cuda_build` and `cuda_version`.
+- JAX: jaxlib alone is CPU-only. jax-cuda12-plugin and jax-cuda13-plugin bring CUDA, and JAX leaves them out
+  unless their version is jaxlib's (jaxlib 0.10, plugin_support.py, `check_plugin_version`).
+- NVIDIA, "CUDA Compatibility": a driver runs what was built for its major version of CUDA or an older one.
+- CUDA Features Archive: CUDA 13 has code for compute capability 7.5 and up; 12.8 is the first for Blackwell.
+- Containers: Docker makes /.dockerenv, Podman /run/.containerenv; Kubernetes sets KUBERNETES_SERVICE_HOST,
+  Apptainer APPTAINER_CONTAINER (Singularity SINGULARITY_CONTAINER).
+- A container without the driver capability "utility" has no NVML, and without "compute" no libcuda.so.1
+  (NVIDIA Container Toolkit, "Driver capabilities"). /proc/driver/nvidia is the host's in any container.
+- Every program that uses CUDA opens /dev/nvidiactl and /dev/nvidia-uvm. A container whose cgroup has lost
+  them answers EPERM, whatever the permissions say (nvidia-docker #1730).
+- CUDA makes missing device files by nvidia-modprobe, if that is installed setuid root (nvidia-modprobe(1)):
+  after a start of the machine /dev/nvidia-uvm may be there from the first use on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from importlib.machinery import PathFinder
+from importlib.metadata import Distribution, DistributionFinder
+from pathlib import Path
+from shlex import quote
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.devices.binding import PROBLEM
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Packages, System
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["fitting_build", "has_code", "loaded_version", "major", "pip", "read_packages", "read_system"]
+
+# What pip installs for a major version of CUDA, and the framework's own page that has it.
+_INDEX = "https://download.pytorch.org/whl/{index}"
+_INSTALLS = {
+    "PyTorch": (f"{{names}} --index-url {_INDEX}", "https://pytorch.org/get-started/locally"),
+    "TensorFlow": ('"tensorflow[and-cuda]"', "https://www.tensorflow.org/install/pip"),
+    "JAX": ('-U "jax[cuda{cuda}]"', "https://docs.jax.dev/en/latest/installation.html"),
+    "CuPy": ("cupy-cuda{cuda}x", "https://docs.cupy.dev/en/stable/install.html"),
+}
+_NAMED = ("nvidia-ml-py", "pynvml", "anywidget", "ipywidgets", "ipykernel", "ipython")
+_CONTROL = ("nvidiactl", "nvidia-uvm")
+# Where systems and containers have the libraries of the driver and of CUDA; the last is Apptainer's.
+_LIBRARIES = (
+    *("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib"),
+    *("usr/local/cuda/lib64", "usr/local/nvidia/lib64", ".singularity.d/libs"),
+)
+_MOST_OF_LIST = 1 << 22  # bytes of a list of libraries, which can have some thousand
+_NEWEST = 13  # of the major versions that frameworks have builds for; the one before is the oldest
+_BLACKWELL, _TURING = (10, 0), (7, 5)  # compute capabilities
+
+
+def read_system(environment: Mapping[str, str], root: Path = Path("/")) -> System:
+    """Read the system below a root, by the variables that this process was launched with."""
+    version = _text_of(root / "proc/driver/nvidia/version")
+    module = re.search(r"Kernel Module\s.*?(\d+\.\d+(?:\.\d+)?)", version)
+    file = root / "usr/bin/nvidia-modprobe"
+    modprobe = file.stat() if file.exists() else None
+    group = re.search(r"docker|kubepods|containerd|libpod|/lxc/", _text_of(root / "proc/self/cgroup"))
+    containers = {
+        "kubernetes": "KUBERNETES_SERVICE_HOST" in environment,
+        "apptainer": environment.keys()
+        & {"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "SINGULARITY_NAME"},
+        "podman": (root / "run/.containerenv").exists(),
+        "docker": (root / ".dockerenv").exists(),
+        "container": group or (root / "run/systemd/container").exists(),
+    }
+    kinds = {
+        "Colab": environment.keys() & {"COLAB_RELEASE_TAG", "COLAB_BACKEND_VERSION", "COLAB_GPU"},
+        "Kaggle": "KAGGLE_KERNEL_RUN_TYPE" in environment,
+        "WSL": "microsoft" in _text_of(root / "proc/sys/kernel/osrelease").lower(),
+        "Jetson": (root / "etc/nv_tegra_release").exists(),
+    }
+    bus = root / "sys/bus/pci/devices"
+    return System(
+        container=next(filter(containers.get, containers), ""),
+        kind=next(filter(kinds.get, kinds), ""),
+        module=module[1] if module else "",
+        is_on_bus=any(map(_is_gpu, bus.iterdir())) if bus.is_dir() else UNKNOWN,
+        devices=tuple(_device_files(root / "dev")),
+        makes_devices=modprobe is not None and not modprobe.st_uid and bool(modprobe.st_mode & stat.S_ISUID),
+        has_cuda=any((root / folder / "libcuda.so.1").exists() for folder in _LIBRARIES),
+        capabilities=environment.get("NVIDIA_DRIVER_CAPABILITIES"),
+    )
+
+
+def _text_of(file: Path, most: int = 1 << 16) -> str:
+    """Return the beginning of a file; empty if it can't be read."""
+    try:
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            return opened.read(most)
+    except OSError:
+        return ""
+
+
+def _is_gpu(device: Path) -> bool:
+    """Return whether a device on the PCI bus is of NVIDIA's, and draws or computes: 0x0300 VGA, 0x0302 3D."""
+    return _text_of(device / "vendor").strip() == "0x10de" and _text_of(device / "class").startswith("0x03")
+
+
+def _device_files(folder: Path) -> list[DeviceFile]:
+    names = (file.name.removeprefix("nvidia") for file in folder.glob("nvidia*"))
+    numbers = sorted(int(name) for name in names if name.isdecimal())
+    found = []
+    for name in [*_CONTROL, *(f"nvidia{number}" for number in numbers)]:
+        file, error = folder / name, ""
+        if name in _CONTROL:
+            try:
+                os.close(os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK))
+            except OSError as problem:
+                error = errno.errorcode.get(problem.errno or 0, "")
+        if file.exists() or name not in _CONTROL:
+            found.append(DeviceFile(f"/dev/{name}", os.access(file, os.R_OK | os.W_OK), error))
+    return found
+
+
+def read_packages(places: Sequence[str], root: Path = Path("/"), library_path: str = "") -> Packages:
+    """Read what is installed in some folders of `sys.path`; `library_path` is LD_LIBRARY_PATH."""
+    found = (_torch(places), _tensorflow(places, root, library_path), _jax(places), _cupy(places))
+    versions = {name: one.version for name, one in _installed(_NAMED, places).items()}
+    return Packages(tuple(build for build in found if build is not None), versions, PROBLEM)
+
+
+def _installed(names: Sequence[str], places: Sequence[str]) -> dict[str, Distribution]:
+    """Return the distribution that is found first for each of some names, of those that are installed."""
+    found: dict[str, Distribution] = {}
+    for name in names:
+        context = DistributionFinder.Context(name=name, path=list(places))
+        for one in Distribution.discover(context=context):
+            with suppress(Exception):  # its METADATA can be missing, or anything
+                if one.version:  # what an interrupted installation has left has none
+                    found.setdefault(name, one)
+    return found
+
+
+def _text_in(module: str, path: str, places: Sequence[str]) -> str:
+    """Return a file of the package that Python would import; empty if there is none."""
+    spec = PathFinder.find_spec(module, list(places))
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((_text_of(Path(folder) / path) for folder in folders), "")
+
+
+def _build(
+    framework: str, found: dict[str, Distribution], built_for: str | Unknown, runtime: str = "", **more: Any
+) -> Build:
+    first = next(iter(found.values()), None)
+    installer = ""
+    with suppress(OSError, ValueError):  # it can hold anything
+        installer = (first and first.read_text("INSTALLER")) or ""
+    loaded = loaded_version("torch" if framework == "PyTorch" else framework.lower())
+    told = {"version": first.version if first else "", "distributions": tuple(found)} | more
+    installer = installer.strip().lower() or "pip"
+    return Build(framework, built_for=built_for, runtime=runtime, loaded=loaded, installer=installer, **told)
+
+
+def _torch(places: Sequence[str]) -> Build | None:
+    # `cuda: Optional[str] = '12.6'`, or None, which has no quotes
+    line = r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['\"](.*?)['\"]\s*$"
+    stated = dict(re.findall(line, _text_in("torch", "version.py", places), re.MULTILINE))
+    if "__version__" not in stated:
+        return None  # a folder of the user's that is called so
+    kinds = {"cuda": "CUDA", "hip": "ROCm", "xpu": "Intel's GPUs (XPU)"}
+    kind = next((kind for kind in kinds if stated.get(kind)), "")
+    found = _installed(("torch", "torchvision", "torchaudio"), places)  # a build of these is for one of torch
+    runtime = "" if kind == "xpu" else stated.get(kind, "")
+    return _build("PyTorch", found, kinds.get(kind, "CPU"), runtime, version=stated["__version__"])
+
+
+def _tensorflow(places: Sequence[str], root: Path, library_path: str) -> Build | None:
+    found = _installed(("tensorflow", "tensorflow-cpu", "tensorflow-rocm"), places)
+    if not found:
+        return None
+    info = _text_in("tensorflow", "python/platform/build_info.py", places)
+    stated = dict(re.findall(r"\('(\w+)', '?(\w[\w.]*)'?\)", info))
+    kinds = {"is_cuda_build": "CUDA", "is_rocm_build": "ROCm"}
+    kind = next((kind for name, kind in kinds.items() if stated.get(name) == "True"), "CPU")
+    cuda = stated.get("cuda_version", "") if kind == "CUDA" else ""
+    # It does not bring cuDNN. The system can have it, a cluster's module, a conda environment or pip.
+    named = (*_LIBRARIES, *library_path.split(":"), f"{sys.prefix}/lib")
+    lists = (root / "etc/ld.so.cache", root / "proc/self/maps")
+    has_cudnn = (
+        not cuda
+        or _installed([f"nvidia-cudnn-cu{major(cuda)}"], places)
+        or any(next((root / one.lstrip("/")).glob("libcudnn.so*"), None) for one in named if one)
+        or any("libcudnn.so" in _text_of(one, _MOST_OF_LIST) for one in lists)
+    )
+    lacks = "" if has_cudnn else "CUDA's libraries (cuDNN), which it looks for and does not bring"
+    built_for = kind if stated or "tensorflow-cpu" in found else UNKNOWN
+    return _build("TensorFlow", found, built_for, cuda, lacks=lacks)
+
+
+def _jax(places: Sequence[str]) -> Build | None:
+    found = _installed(("jax", "jaxlib"), places)
+    if "jax" not in found:
+        return None
+    names = [f"jax-cuda{cuda}-{part}" for cuda in (13, 12) for part in ("plugin", "pjrt")]
+    parts = _installed(names, places)
+    has_rocm = _installed(("jax-rocm7-plugin", "jax-rocm60-plugin"), places)
+    built_for: str | Unknown = "CUDA" if parts else "ROCm" if has_rocm else "CPU"
+    runtime = "".join(re.findall(r"\d+", next(iter(parts), "")))
+    its, lacks = found["jaxlib"].version if "jaxlib" in found else "", ""
+    for name, part in parts.items():
+        if name.endswith("plugin") and part.version != its:
+            why = f"{name} is {part.version}, jaxlib {its}, and JAX leaves it out"
+            lacks = f"a plug-in of jaxlib's version: {why}"
+    build = _build("JAX", found, built_for, runtime, distributions=tuple(parts), lacks=lacks)
+    # The jaxlib of conda can have CUDA in it.
+    is_unclear = built_for == "CPU" and build.installer == "conda"
+    return replace(build, built_for=UNKNOWN) if is_unclear else build
+
+
+def _cupy(places: Sequence[str]) -> Build | None:
+    kinds = ["cuda13x", "cuda12x", "cuda11x", "rocm-7-0", "rocm-6-0", "rocm-5-0"]
+    found = _installed([*(f"cupy-{kind}" for kind in kinds), "cupy"], places)
+    name = next(iter(found), "")
+    kind = "CUDA" if "cuda" in name else "ROCm" if "rocm" in name else UNKNOWN
+    return _build("CuPy", found, kind, "".join(re.findall(r"\d+", name)[:1])) if found else None
+
+
+def loaded_version(module: str) -> str:
+    """Return the version of a module that is imported; empty if it is not, or does not tell."""
+    found = sys.modules.get(module)
+    if not isinstance(found, ModuleType):  # anything can take its place
+        return ""
+    # A module can be one that loads itself when it is asked for something: this runs no code of it.
+    return str(ModuleType.__getattribute__(found, "__dict__").get("__version__") or "")
+
+
+def major(version: str) -> int:
+    """Return the first number of a version of CUDA; 0 for none."""
+    return int(re.match(r"\d*", version)[0] or 0)  # type: ignore[index] # it fits any text
+
+
+def has_code(cuda: str, capability: tuple[int, int]) -> bool:
+    """Return whether what was built for a version of CUDA can have code for a GPU."""
+    is_older = re.match(r"(\d|1[01])(\D|$)|12\.[0-7](\D|$)", cuda)  # than 12.8
+    return capability < _BLACKWELL if is_older else major(cuda) < _NEWEST or capability >= _TURING
+
+
+def fitting_build(build: Build, facts: Facts) -> str:
+    """Return what installs a build that can use this machine's NVIDIA GPUs: lines, or the page that tells."""
+    capabilities = [gpu.speed.capability for gpu in facts.nvidia_gpus if gpu.speed is not UNKNOWN]
+    install, page = _INSTALLS[build.framework]
+    newest = _NEWEST if all(one >= _TURING for one in capabilities) else _NEWEST - 1
+    cuda = min(major(facts.driver_cuda), newest)
+    if cuda < _NEWEST - 1 or build.installer == "conda":  # or the driver is not known
+        return page
+    # The last part of PyTorch's address is CUDA 13.0, 12.8 or 12.6.
+    of_12 = "cu128" if max(capabilities, default=()) >= _BLACKWELL else "cu126"
+    index = "cu130" if cuda == _NEWEST else of_12
+    words = install.format(names=" ".join(build.distributions) or "torch", index=index, cuda=cuda)
+    # Of what stays, pip replaces nothing, and has the same files; but JAX's plug-in for this CUDA is right.
+    stay = [name for name in build.distributions if not name.startswith(f"jax-cuda{cuda}-")]
+    stay = [] if stay in ([words], ["tensorflow"]) else stay
+    lines = [f"uninstall -y {' '.join(stay)}"] * bool(stay) + [f"install {words}"]
+    return "\n".join(pip(line, facts, build.installer) for line in lines)
+
+
+def pip(words: str, facts: Facts, installer: str = "pip") -> str:
+    """Return a command of pip's for this Python, and not for another one's."""
+    if installer == "uv":
+        words = words.replace("uninstall -y", "uninstall")
+        return f"{'!' * facts.is_ipython}uv pip {words} --python {quote(sys.executable)}"
+    return f"{'%' if facts.is_ipython else 'python -m '}pip {words}"

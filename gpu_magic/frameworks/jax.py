@@ -1,0 +1,295 @@
+"""JAX's plug-in: its backends and devices, as it lists them, and its default device."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import threading
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.errors import PlacementError, warn_once
+from gpu_magic.frameworks.base import Components, Framework, Holding, MemoryPool, OutOfMemory, wanted_in
+from gpu_magic.frameworks.private import private
+from gpu_magic.selection.target import LogicalDevice
+from gpu_magic.text import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from gpu_magic.selection.memory import MemorySettings
+
+__all__ = ["FRAMEWORK", "backends", "has_plugin"]
+
+# The names that it takes as a default device before it has started (JAX 0.10, `_validate_default_device`).
+_PLATFORMS = ("cpu", "gpu", "tpu")
+
+
+class Jax(Framework):
+    """`jax`, through its backends."""
+
+    name = "JAX"
+    module = "jax"
+    needs = ("Array", "Device", "default_device", "local_devices", "tree_util")
+    preallocates = True
+
+    def has_gpu(self) -> bool:
+        """Return whether one of its backends is a GPU's."""
+        return not {"cuda", "rocm", "gpu"}.isdisjoint(backends())
+
+    def is_started(self) -> bool:
+        return bool(backends())
+
+    def without_cuda(self) -> str:
+        if self.has_gpu() or has_plugin():
+            return ""
+        return (
+            f"JAX {sys.modules['jax'].__version__} has no CUDA plugin and uses no GPU: pip install -U "
+            '"jax[cuda13]" ("jax[cuda12]" with a driver before R580), then restart Python.'
+        )
+
+    def statement_for(self, ordinal: int) -> str:
+        return f'jax.config.update("jax_default_device", jax.devices("gpu")[{ordinal}])'
+
+    def problem(self, device: LogicalDevice) -> str:
+        devices = _devices_like(device)
+        if device.index in devices:
+            return ""
+        if device.kind == "gpu" and not devices:
+            kind = "GPU" if _platform(device) == "gpu" else device.type
+            return f"JAX {sys.modules['jax'].__version__} has no {kind} here"
+        kind = "cpu" if device.kind == "cpu" else device.type or "cuda"
+        return f"JAX has {listed(f'{kind}:{index}' for index in devices)}"
+
+    def name_of(self, device: LogicalDevice) -> str:
+        return f"{device.type or device.kind}:{device.index}"
+
+    def raises_itself(self, device: LogicalDevice) -> bool:
+        """Return whether `scope` does not start it: JAX raises when it starts and lacks the platform."""
+        return device.index == 0 and not self.is_started() and _platform(device) in _PLATFORMS
+
+    def own_device(self, device: LogicalDevice) -> Any:
+        """Return its object for a device; a JAX that has not started has the names of platforms alone."""
+        return _devices_like(device)[device.index] if self.is_started() else _platform(device)
+
+    def device_of(self, obj: object) -> LogicalDevice | str | None:
+        return _logical_device(obj) if isinstance(obj, sys.modules["jax"].Device) else None
+
+    def is_waiting(self, device: LogicalDevice) -> bool:
+        return _platform(device) in _PLATFORMS and not self.is_started() and device.index != 0
+
+    def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+        """Set a device as the default; before JAX has started, a platform, which means its first device.
+
+        Asking for its devices starts it, and that can take three quarters of the memory of every GPU it sees,
+        also for somebody whose Keras has imported it and who will never use it.
+        """
+        if self.raises_itself(device):
+            return _default_device(_platform(device))
+        if _platform(device) not in _PLATFORMS:
+            return _default_device(_AbsentDevice(device, f"it has no {device.type}."))
+        if self.is_started() or is_used():
+            found = _devices_like(device).get(device.index)
+            return _default_device(found or _AbsentDevice(device, f"{self.problem(device)}."))
+        why = "only its first device can be named before it starts. It has started now: run it again."
+        return _default_device(_AbsentDevice(device, why))
+
+    def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
+        """Set the default device; JAX can't hide the others once CUDA has started."""
+        config, device = sys.modules["jax"].config, LogicalDevice("gpu", ordinals[0])
+        if why := self.problem(device):
+            return why, None
+        undo = ExitStack()
+        undo.callback(config.update, "jax_default_device", config.jax_default_device)
+        config.update("jax_default_device", _devices_like(device)[device.index])
+        return f"its default device is {device}; the others can still be named", undo
+
+    # Arrays
+
+    def is_array(self, kind: type) -> bool:
+        # By the type: for isinstance, jax.Array asks the value for its __class__, which can be anything.
+        return issubclass(kind, sys.modules["jax"].Array | sys.modules["jax"].core.Tracer)
+
+    def holdings(self, array: Any) -> Sequence[Holding]:
+        """Return an array's shards, one for each device; a replicated array has its data on each."""
+        jax: Any = sys.modules["jax"]
+        if isinstance(array, jax.core.Tracer) or array.is_deleted():
+            return []
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+            return self.holdings(jax.random.key_data(array))
+        return [
+            Holding(_logical_device(shard.device), shard.data.nbytes, _key(shard))
+            for shard in array.addressable_shards
+        ]
+
+    def components(self, obj: Any) -> Components | None:
+        """Return the children of a registered pytree: Flax's and Equinox's modules, Optax's states."""
+        tree = sys.modules["jax"].tree_util
+        children, shape = tree.tree_flatten(obj, is_leaf=lambda node: node is not obj)
+        if len(children) == 1 and children[0] is obj:
+            return None
+        return Components(children, lambda _, new: shape.unflatten(new), in_place=False)
+
+    def origin(self, array: Any, device: LogicalDevice) -> str:
+        jax: Any = sys.modules["jax"]
+        if not self.is_array(type(array)):
+            dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+            if dtype != array.dtype:
+                raise PlacementError(
+                    f"JAX would make {dtype} of {array.dtype}, as jax_enable_x64 is not set: "
+                    f'convert it yourself, with .astype("{dtype}").'
+                )
+            return "NumPy"
+        is_traced = isinstance(array, jax.core.Tracer)
+        if is_traced or array.is_deleted():
+            why = "is traced" if is_traced else "was donated, and deleted by that"
+            raise PlacementError(f"A JAX array of shape {array.shape} {why}: it has no data to move.")
+        origins = {str(_logical_device(one)) for one in array.devices()}
+        target = str(_logical_device(_devices_like(device)[device.index]))
+        return "" if origins == {target} else listed(sorted(origins))
+
+    def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
+        del memo  # no two of its arrays share memory
+        return sys.modules["jax"].device_put(array, _devices_like(device)[device.index]).block_until_ready()
+
+    # Memory
+
+    def free_bytes(self, device: LogicalDevice) -> int | None:
+        """Ask its own pool, which has reserved its part of the GPU; the CPU has no pool."""
+        if device.kind == "cpu" or not self.is_started():
+            return None
+        stats = _devices_like(device)[device.index].memory_stats() or {}
+        return int(stats["bytes_limit"] - stats["bytes_in_use"]) if "bytes_limit" in stats else None
+
+    def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
+        devices = _devices_like(LogicalDevice("gpu", 0)) if self.has_gpu() else {}
+        stats = {index: device.memory_stats() or {} for index, device in devices.items()}
+        return {
+            LogicalDevice("gpu", index, "cuda"): MemoryPool(
+                one["bytes_in_use"],
+                one.get("pool_bytes", one["bytes_in_use"]),
+                one.get("peak_bytes_in_use"),
+                one.get("num_allocs"),
+            )
+            for index, one in stats.items()
+            if "bytes_in_use" in one
+        }
+
+    def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
+        """Return it; the error does not say on which device that was."""
+        text = str(error)
+        is_ours = isinstance(error, sys.modules["jax"].errors.JaxRuntimeError)
+        return OutOfMemory(None, wanted_in(text)) if is_ours and "RESOURCE_EXHAUSTED" in text else None
+
+    def empty_cache(self) -> str:
+        if not self.has_gpu():
+            return ""
+        return "JAX keeps what it took of a GPU until this process ends; %gpus ... --growth takes less."
+
+    def memory_variables(self, memory: MemorySettings) -> Mapping[str, str]:
+        """Return what its GPU client reads when it starts (jaxlib 0.10, `generate_pjrt_gpu_plugin_options`).
+
+        The fraction has two names. JAX refuses to start with both, so the one that is set already is used.
+        """
+        variables = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if memory.growth else {}
+        if memory.fraction is not None:
+            new = "XLA_CLIENT_MEM_FRACTION"
+            name = new if new in os.environ else "XLA_PYTHON_CLIENT_MEM_FRACTION"
+            variables[name] = f"{math.floor(memory.fraction * 10_000) / 10_000}"  # never more than asked
+        return variables
+
+
+def backends() -> dict[str, Any]:
+    """Return the backends that JAX has started, by platform."""
+    found: dict[str, Any] | None = private("jax._src.xla_bridge:_backends")
+    if found is None and "jax._src" in sys.modules:  # no namesake of JAX
+        text = f"JAX {sys.modules['jax'].__version__} does not list its backends"
+        warn_once("JAX's backends", f"{text}: it counts as not started. Update gpu_magic.")
+    return found or {}
+
+
+def has_plugin() -> bool:
+    """Return whether JAX finds a plugin, of which CUDA's is one (JAX 0.10, `discover_pjrt_plugins`)."""
+    if sys.modules.get("jax_plugins") is not None:
+        return True
+    from importlib.metadata import entry_points  # slow, and JAX has imported it
+
+    return bool(entry_points(group="jax_plugins"))
+
+
+@contextmanager
+def _default_device(device: Any) -> Iterator[None]:
+    """Enter `jax.default_device`, and at the end also take back `jax.config.update` in the block.
+
+    That sets the default device of all threads. So it is taken back by blocks of the main thread alone: in
+    another thread, what has changed meanwhile is as likely to be the main thread's.
+    """
+    jax: Any = sys.modules["jax"]
+    before = jax.config.jax_default_device
+    try:
+        with jax.default_device(device):
+            yield
+    finally:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and jax.config.jax_default_device is not before:
+            jax.config.update("jax_default_device", before)
+
+
+class _AbsentDevice:
+    """Takes the part of a device that JAX can't use: whatever computes on it raises.
+
+    JAX accepts any object whose type has "Device" in its name (JAX 0.10, `_validate_default_device`), and
+    reads its attributes when it makes the first array.
+    """
+
+    def __init__(self, device: LogicalDevice, why: str) -> None:
+        self.__dict__["_why"] = f"This is to run on {device}, and JAX could not: {why}"
+        self.__dict__["_device"] = device
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _devices_like(self._device)  # this starts JAX, which the code is using
+        raise PlacementError(self._why)
+
+
+def _platform(device: LogicalDevice) -> str:
+    """Return JAX's name for the kind of a device: "gpu" means both CUDA's and ROCm's."""
+    return {"": device.kind, "cuda": "gpu"}.get(device.type, device.type)
+
+
+def _devices_like(device: LogicalDevice) -> dict[int, Any]:
+    """Return this process's devices of the same kind; GPUs by their CUDA ordinals."""
+    try:
+        devices = sys.modules["jax"].local_devices(backend=_platform(device))
+    except RuntimeError:  # there is no such platform here
+        return {}
+    return {_ordinal_of(device, index): device for index, device in enumerate(devices)}
+
+
+def _ordinal_of(device: Any, index: int) -> int:
+    """Return a GPU's CUDA ordinal, where `jax_cuda_visible_devices` leaves GPUs out; for others the index."""
+    ordinal = getattr(device, "local_hardware_id", None)
+    return index if device.platform == "cpu" or ordinal is None or ordinal < 0 else int(ordinal)
+
+
+def _logical_device(device: Any) -> LogicalDevice | str:
+    """Return what gpu_magic calls a device of JAX; JAX's name where that is no CPU or GPU."""
+    if device.platform == "cpu":
+        return LogicalDevice("cpu", device.id)
+    return (
+        LogicalDevice("gpu", _ordinal_of(device, device.id), "cuda")
+        if device.platform == "gpu"
+        else str(device)
+    )
+
+
+def _key(shard: Any) -> tuple[str, int]:
+    """Return a key that is the same for arrays that share memory, and for NumPy's views of it."""
+    where = "address" if shard.device.platform == "cpu" else str(shard.device)
+    return where, shard.data.unsafe_buffer_pointer()
+
+
+FRAMEWORK = Jax()

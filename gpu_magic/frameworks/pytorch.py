@@ -1,0 +1,302 @@
+"""PyTorch's plug-in: its accelerator, whichever kind it is, and its allocator."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.errors import PlacementWarning, warn_once
+from gpu_magic.frameworks.base import Framework, Holding, MemoryPool, OutOfMemory, wanted_in
+from gpu_magic.frameworks.private import private, private_of
+from gpu_magic.selection.target import LogicalDevice
+from gpu_magic.text import listed, with_article
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from gpu_magic.selection.memory import MemorySettings
+
+__all__ = ["FRAMEWORK", "sparse_parts", "type_and_shape"]
+
+# What CUDA's libraries say, in errors that are not PyTorch's own for it.
+_NO_MEMORY = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+# Before PyTorch 2.9, and where an accelerator does not count.
+_NOT_COUNTED = (AttributeError, RuntimeError)
+
+
+class PyTorch(Framework):
+    """`torch`: its accelerator, whichever kind it is, and `torch.cuda`."""
+
+    name = "PyTorch"
+    module = "torch"
+    needs = ("Tensor", "device", "nn", "optim")
+
+    def __init__(self) -> None:
+        self._limit: int | None = None  # of each GPU's memory, in bytes
+        self._was_limited = False
+
+    def has_gpu(self) -> bool:
+        """Return PyTorch's own flag, which misses the cuInit of `torch.cuda.is_available()`."""
+        ask = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)
+        return ask is not None and bool(ask())
+
+    def without_cuda(self) -> str:
+        torch: Any = sys.modules["torch"]
+        if getattr(torch, "accelerator", None) is None or _accelerator() is not None:
+            return ""
+        return (
+            f"PyTorch {torch.__version__} is built without CUDA and uses no GPU: "
+            "pip install --force-reinstall torch, then restart Python."
+        )
+
+    def statement_for(self, ordinal: int) -> str:
+        return f"torch.cuda.set_device({ordinal})"
+
+    def problem(self, device: LogicalDevice) -> str:
+        """Count its accelerator's devices. PyTorch counts CUDA's through NVML where it can."""
+        if device.kind == "cpu":
+            return ""  # PyTorch has one CPU, for every logical CPU of other frameworks
+        torch: Any = sys.modules["torch"]
+        if not hasattr(getattr(torch, "accelerator", None), "device_index"):
+            return f"PyTorch {torch.__version__} is too old for it: 2.8 is needed"
+        kind = _accelerator()
+        if kind is None and device.type in ("", "cuda"):
+            return f"PyTorch {torch.__version__} is built without CUDA"
+        if device.type not in ("", kind):
+            return f"PyTorch {torch.__version__} has no {device.type}"
+        count = torch.accelerator.device_count()
+        if device.index < count:
+            return ""
+        return f"PyTorch sees {listed((f'{kind}:{index}' for index in range(count)), 'no GPU')}"
+
+    def name_of(self, device: LogicalDevice) -> str:
+        return "cpu" if device.kind == "cpu" else f"{device.type or _accelerator() or 'cuda'}:{device.index}"
+
+    def own_device(self, device: LogicalDevice) -> Any:
+        return sys.modules["torch"].device(self.name_of(device))
+
+    def device_of(self, obj: object) -> LogicalDevice | str | None:
+        """Return a device that has a number; one without is whichever is the current one."""
+        is_one = isinstance(obj, sys.modules["torch"].device) and (obj.type == "cpu" or obj.index is not None)
+        return _logical_device(obj) if is_one else None
+
+    def resolved(self, device: LogicalDevice) -> LogicalDevice:
+        kind = _accelerator()
+        is_other = device.kind == "gpu" and not device.type and kind is not None and kind != "cuda"
+        return replace(device, type=str(kind)) if is_other else device
+
+    def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+        del is_used  # a device mode starts nothing
+        modes, name = self._modes, self.name_of(device)
+        why = self.problem(device)
+        if why and modes:
+            return modes.RefusingMode(f"This is to run on {device}, and {why}.")  # type: ignore[no-any-return]
+        mode = (modes.DeviceMode if modes else sys.modules["torch"].device)(name)
+        return mode if why or name == "cpu" else _Current(mode)
+
+    @cached_property
+    def _modes(self) -> Any:
+        """The module that imports PyTorch, and so is imported late; None, after a warning, if it can't be."""
+        try:
+            return import_module("gpu_magic.frameworks.torch_modes")
+        except ImportError as error:
+            text = (
+                f"PyTorch {sys.modules['torch'].__version__} has other insides ({error}): a block is "
+                "with torch.device(...), in which a DataLoader can't shuffle. Update PyTorch."
+            )
+            warn_once("device_mode", text, PlacementWarning)
+            return None
+
+    def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
+        """Set the current device; PyTorch can't hide the others once CUDA has started."""
+        device = LogicalDevice("gpu", ordinals[0])
+        if why := self.problem(device):
+            return why, None
+        undo = ExitStack()
+        undo.enter_context(_device_switch(self.own_device(device)))
+        return f"its current device is {self.name_of(device)}; the others can still be named", undo
+
+    # Tensors
+
+    def is_array(self, kind: type) -> bool:
+        return issubclass(kind, sys.modules["torch"].Tensor)
+
+    def holdings(self, array: Any) -> Sequence[Holding]:
+        """Return a tensor's storage, which its views share, and its gradient's; of a sparse one several."""
+        grad = self.holdings(array.grad) if array.is_leaf and array.grad is not None else []
+        device = array.device.type if array.device.type == "meta" else _logical_device(array.device)
+        try:
+            storage = array.untyped_storage()
+            address = storage.data_ptr()
+            # The key on the CPU is that of NumPy and JAX, which can share the memory.
+            where = "address" if array.device.type == "cpu" and address else device
+            return [Holding(device, storage.nbytes(), (where, address or id(array))), *grad]
+        except (RuntimeError, NotImplementedError, ValueError):  # sparse, not yet initialized, and the like
+            inner = sparse_parts(array.detach())
+            return [*(holding for part in inner for holding in self.holdings(part)), *grad]
+
+    def unmovable(self, kind: type) -> str:
+        if issubclass(kind, sys.modules["torch"].jit.ScriptModule):
+            return "A scripted module keeps its tensors outside Python: use its own .to(device)."
+        exported = sys.modules.get("torch.export.exported_program")
+        if exported is not None and issubclass(kind, exported.ExportedProgram):
+            return (
+                "An exported program has its device in its graph: torch.export.passes.move_to_device_pass("
+                'program, "cuda:0") returns one for another.'
+            )
+        return ""
+
+    # Memory
+
+    def free_bytes(self, device: LogicalDevice) -> int | None:
+        """Add what the driver has left and what PyTorch's allocator caches; None before CUDA has started."""
+        name, accelerator = self.name_of(device), sys.modules["torch"].accelerator
+        if device.kind == "cpu" or (name.startswith("cuda") and not self.has_gpu()):
+            return None
+        try:
+            free, _ = accelerator.get_memory_info(name)
+            return int(free + accelerator.memory_reserved(name) - accelerator.memory_allocated(name))
+        except _NOT_COUNTED as error:
+            _say_not_counted(name.partition(":")[0], error)
+            return None
+
+    def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
+        kind = _accelerator()
+        if kind is None or (kind == "cuda" and not self.has_gpu()):
+            return {}
+        accelerator: Any = sys.modules["torch"].accelerator
+        found = {}
+        try:
+            for index in range(accelerator.device_count()):
+                count = accelerator.memory_stats(index).get  # it is empty before the allocator is used
+                found[LogicalDevice("gpu", index, kind)] = MemoryPool(
+                    count("allocated_bytes.all.current", 0),
+                    count("reserved_bytes.all.current", 0),
+                    count("allocated_bytes.all.peak", 0),
+                    count("allocation.all.allocated", 0),
+                )
+        except _NOT_COUNTED as error:
+            _say_not_counted(kind, error)
+        return found
+
+    def reset_peaks(self) -> bool:
+        pools = self.pools()
+        for device in pools:
+            sys.modules["torch"].accelerator.reset_peak_memory_stats(device.index)
+        return bool(pools)
+
+    def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
+        """Return on which device of the accelerator memory was missing, and how much was asked for."""
+        is_of_library = isinstance(error, RuntimeError) and any(word in str(error) for word in _NO_MEMORY)
+        if not isinstance(error, sys.modules["torch"].OutOfMemoryError) and not is_of_library:
+            return None
+        named = re.search(r"GPU ([0-9]{1,4})\b", str(error))
+        device = LogicalDevice("gpu", int(named[1]), _accelerator() or "cuda") if named else None
+        return OutOfMemory(device, wanted_in(str(error)))
+
+    def empty_cache(self) -> str:
+        if self.pools():
+            sys.modules["torch"].accelerator.empty_cache()
+        return ""
+
+    def limit_memory(self, memory: MemorySettings) -> None:
+        """Set the fraction of each GPU's memory that its allocator may take, when CUDA is initialized.
+
+        `torch.cuda.set_per_process_memory_fraction` would initialize it. With `_lazy_call` PyTorch itself
+        defers what is set before, a seed for example (PyTorch 2.13, torch/cuda/__init__.py).
+        """
+        if memory.limit is None and not self._was_limited:
+            return
+        self._limit, self._was_limited = memory.limit, True
+        call = private("torch.cuda:_lazy_call")
+        if call is not None:
+            call(self._set_fractions)
+        elif self.has_gpu():
+            self._set_fractions()
+        else:
+            why = (
+                f"PyTorch {sys.modules['torch'].__version__} can't be given --memory-limit before CUDA starts"
+            )
+            warn_once("_lazy_call", f"{why}: choose with it again then.")
+
+    def _set_fractions(self) -> None:
+        cuda: Any = sys.modules["torch"].cuda
+        for index in range(cuda.device_count()):
+            total = cuda.get_device_properties(index).total_memory
+            fraction = 1.0 if self._limit is None else min(1.0, self._limit / total)
+            cuda.set_per_process_memory_fraction(fraction, index)
+
+
+class _Current:
+    """Makes a mode's device the current one, which `"cuda"` without an index means, and enters the mode."""
+
+    def __init__(self, mode: Any) -> None:
+        device = getattr(mode, "device", mode)  # without our mode it is the device itself
+        self._switch, self._mode = _device_switch(device), mode
+
+    def __enter__(self) -> None:
+        self._switch.__enter__()
+        try:
+            self._mode.__enter__()
+        except BaseException:
+            self._switch.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *exc_info: object) -> None:
+        try:
+            self._mode.__exit__(*exc_info)
+        finally:
+            self._switch.__exit__(*exc_info)
+
+
+def _device_switch(device: Any) -> Any:
+    """Return a context that makes a device current, and at its exit the one that was current before."""
+    torch: Any = sys.modules["torch"]
+    switch = torch.cuda.device if device.type == "cuda" else torch.accelerator.device_index
+    return switch(device.index)
+
+
+def _accelerator() -> str | None:
+    """Return the type of PyTorch's accelerator: "cuda" (also for ROCm), "xpu", "mps"; None in a CPU build."""
+    device = sys.modules["torch"].accelerator.current_accelerator()
+    return None if device is None else str(device.type)
+
+
+def _logical_device(device: Any) -> LogicalDevice:
+    if device.type == "cpu":
+        return LogicalDevice("cpu", 0)
+    return LogicalDevice("gpu", device.index or 0, device.type)
+
+
+def _say_not_counted(kind: str, error: Exception) -> None:
+    text = f"PyTorch {sys.modules['torch'].__version__} does not count its memory on {kind} ({error})"
+    warn_once(("PyTorch's memory", kind), f"{text}: it is left out of what is shown. Update PyTorch.")
+
+
+def sparse_parts(tensor: Any) -> list[Any]:
+    """Return the dense tensors that a sparse one is made of; of any other tensor none."""
+    torch: Any = sys.modules["torch"]
+    if tensor.layout == torch.sparse_coo:  # the public ones raise if it is not coalesced
+        parts = [private_of(tensor, f"torch:Tensor.{name}") for name in ("_indices", "_values")]
+        if None in parts:
+            return [tensor.indices(), tensor.values()] if tensor.is_coalesced() else []
+        return [part() for part in parts]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return []
+
+
+def type_and_shape(tensor: Any) -> str:
+    """Return a tensor's type and shape, as the beginning of a sentence."""
+    return f"{with_article(type(tensor).__name__, 'A')} of shape {tuple(tensor.shape)}"
+
+
+FRAMEWORK = PyTorch()

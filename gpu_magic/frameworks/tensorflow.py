@@ -1,0 +1,311 @@
+"""TensorFlow's plug-in, through its eager context (TensorFlow 2.21, python/eager/context.py).
+
+Creating the context starts nothing; asking it for devices initializes CUDA.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.errors import PlacementError, warn_once
+from gpu_magic.frameworks.base import Components, Framework, Holding, MemoryPool, OutOfMemory, wanted_in
+from gpu_magic.frameworks.private import private, private_of, required
+from gpu_magic.selection.target import CPU, LogicalDevice
+from gpu_magic.text import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from gpu_magic.selection.memory import MemorySettings
+
+__all__ = ["FRAMEWORK", "mirrored"]
+
+_EAGER = "tensorflow.python.eager.context"
+_JOB = "/job:localhost/replica:0/task:0"
+# Before the name of a device that is not there: TensorFlow uses the CPU in place of a missing device of this
+# process, and raises where the device is one of a process that it does not know.
+_ABSENT = "/job:absent"
+# A model can be used only with the strategy that it was made with, also in another cell.
+_strategies: dict[tuple[str, ...], Any] = {}
+
+
+class TensorFlow(Framework):
+    """`tensorflow`, through its eager context."""
+
+    name = "TensorFlow"
+    module = "tensorflow"
+    needs = ("Module", "config", "device", "distribute")
+    preallocates = True
+
+    def __init__(self) -> None:
+        self._limits = ExitStack()  # restores what `limit_memory` has changed
+
+    def has_gpu(self) -> bool:
+        """Return whether a GPU is listed; a context has none until it is started, which `tf.device` does."""
+        if not self.is_started():
+            return False
+        config: Any = sys.modules["tensorflow"].config
+        return bool(config.list_logical_devices("GPU"))
+
+    def is_started(self) -> bool:
+        context = private(f"{_EAGER}:_context") if _EAGER in sys.modules else None
+        return private_of(context, f"{_EAGER}:Context._context_handle") is not None
+
+    def without_cuda(self) -> str:
+        tf: Any = sys.modules["tensorflow"]
+        if tf.test.is_built_with_gpu_support():
+            return ""
+        return (
+            f"TensorFlow {tf.__version__} is built without CUDA and uses no GPU: "
+            'pip uninstall tensorflow-cpu, then pip install "tensorflow[and-cuda]", then restart Python.'
+        )
+
+    def statement_for(self, ordinal: int) -> str:
+        return f'with tf.device("/GPU:{ordinal}"): ...'
+
+    def problem(self, device: LogicalDevice) -> str:
+        """Say what it lacks; TensorFlow itself silently uses the CPU where a device is missing."""
+        tf: Any = sys.modules["tensorflow"]
+        if device.type not in ("", "cuda"):
+            return f"TensorFlow has no {device.type}"
+        found = _cuda_ordinals(device.kind.upper())
+        if device.index in found:
+            return ""
+        if device.kind == "cpu":
+            return f"TensorFlow has {listed(f'cpu:{index}' for index in found)}"
+        if not tf.test.is_built_with_gpu_support():
+            return f"TensorFlow {tf.__version__} is built without CUDA"
+        names = [f"cuda:{ordinal} (as /GPU:{index})" for index, ordinal in enumerate(found)]
+        return f"TensorFlow sees {listed(names, 'no GPU')}"
+
+    def name_of(self, device: LogicalDevice) -> str:
+        """Return `/GPU:i`, where i counts its visible devices, which can be fewer than CUDA's."""
+        if device.kind == "cpu":
+            return f"/CPU:{device.index}"
+        found = _cuda_ordinals("GPU")
+        return f"/GPU:{found.index(device.index) if device.index in found else device.index}"
+
+    def device_of(self, obj: object) -> LogicalDevice | str | None:
+        """Return the device of a physical one, which has CUDA's number, or of a logical one."""
+        config: Any = sys.modules["tensorflow"].config
+        if isinstance(obj, config.LogicalDevice):
+            return _logical_device(obj.name)
+        if not isinstance(obj, config.PhysicalDevice):
+            return None
+        if obj.device_type == "GPU":
+            return LogicalDevice("gpu", _index_of(obj), "cuda")
+        return LogicalDevice("cpu", _index_of(obj)) if obj.device_type == "CPU" else obj.name
+
+    @contextmanager
+    def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> Iterator[None]:
+        """Set the device, and restore what was before, also where contexts in the block are still open.
+
+        One that has not started is not started: `tf.device` would do that, and it takes nearly all the memory
+        of every GPU it sees, also for somebody whose TensorBoard has imported TensorFlow and who will never
+        use it. So whether the device is there is known at the end of the block, if it has started by then.
+        """
+        del is_used  # its device can be set without starting it
+        tf, was_started = sys.modules["tensorflow"], self.is_started()
+        context = required(f"{_EAGER}:context")()
+        set_device = required(f"{_EAGER}:Context._set_device")
+        before = context.device_name, context.device_spec
+        index = f"/device:{device.kind.upper()}:{device.index}"
+        if was_started:
+            is_absent = device != CPU and self.problem(device)
+            tf.device(f"{_ABSENT}{index}" if is_absent else self.name_of(device)).__enter__()
+        else:  # the name that the device will have: asking for devices that are not listed would start CUDA
+            if private_of(context, f"{_EAGER}:Context._physical_devices") is not None:
+                index = self.name_of(device).replace("/", "/device:")
+            set_device(context, f"{_JOB}{index}", tf.DeviceSpec.from_string(f"{_JOB}{index}"))
+        try:
+            yield
+        finally:
+            set_device(context, *before)
+        if not was_started and device != CPU and self.is_started() and (why := self.problem(device)):
+            raise PlacementError(f"TensorFlow was used here and ran on the CPU, not on {device}: {why}.")
+
+    def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
+        """Set the visible devices, as long as it has not started; TensorFlow refuses after that."""
+        tf: Any = sys.modules["tensorflow"]
+        if self.is_started():
+            return "it has started and keeps the devices that it has", None
+        physical = {_index_of(gpu): gpu for gpu in tf.config.list_physical_devices("GPU")}
+        if not physical and not tf.test.is_built_with_gpu_support():
+            return f"TensorFlow {tf.__version__} is built without CUDA", None
+        missing = [f"cuda:{ordinal}" for ordinal in ordinals if ordinal not in physical]
+        if missing:
+            return f"it does not list {listed(missing)}", None
+        undo = ExitStack()
+        undo.callback(self._set_visible, tf.config.get_visible_devices("GPU"))
+        self._set_visible([physical[ordinal] for ordinal in ordinals])
+        names = [f"cuda:{ordinal} as /GPU:{index}" for index, ordinal in enumerate(_cuda_ordinals("GPU"))]
+        return f"it sees {listed(names, 'no GPU')}", undo
+
+    def _set_visible(self, gpus: Sequence[Any]) -> None:
+        if not self.is_started():  # TensorFlow refuses after that
+            sys.modules["tensorflow"].config.set_visible_devices(gpus, "GPU")
+
+    # Tensors
+
+    def is_array(self, kind: type) -> bool:
+        tf: Any = sys.modules["tensorflow"]
+        is_tensor = issubclass(kind, tf.Tensor | tf.Variable)
+        return is_tensor and not issubclass(kind, tf.distribute.DistributedValues)
+
+    def holdings(self, array: Any) -> Sequence[Holding]:
+        try:
+            nbytes = int(array.shape.num_elements() or 0) * int(array.dtype.size)
+            return [Holding(_logical_device(array.device), nbytes, ("TensorFlow", id(array)))]
+        except (AttributeError, ValueError):  # symbolic tensors of a graph hold nothing
+            return []
+
+    def components(self, obj: Any) -> Components | None:
+        tf: Any = sys.modules["tensorflow"]
+        kind = type(obj)
+        if issubclass(kind, tf.distribute.DistributedValues):  # a mirrored variable
+            return Components(obj.values)
+        if issubclass(kind, tf.Module):
+            return Components(obj.variables)
+        if issubclass(kind, tf.RaggedTensor | tf.SparseTensor | tf.IndexedSlices):
+            inner = tf.nest.flatten(obj, expand_composites=True)
+            pack = partial(tf.nest.pack_sequence_as, obj, expand_composites=True)
+            return Components(inner, lambda _, new: pack(new), in_place=False)
+        return None
+
+    def unmovable(self, kind: type) -> str:
+        tf: Any = sys.modules["tensorflow"]
+        for base, name in ((tf.Variable, "tf.Variable"), (tf.Module, "tf.Module")):
+            if issubclass(kind, base):
+                way = "create it again in a cell with %%on_gpu, and assign to it"
+                return f"TensorFlow can't move a {name}: {way}."
+        return ""
+
+    def origin(self, array: Any, device: LogicalDevice) -> str:
+        """Return it. Strings are on the CPU, and stay there."""
+        if not hasattr(array, "numpy"):
+            raise PlacementError("A symbolic TensorFlow tensor has no data to move.")
+        origin = _logical_device(array.device)
+        target = LogicalDevice("gpu", device.index, "cuda") if device.kind == "gpu" else device
+        return "" if array.dtype == sys.modules["tensorflow"].string or origin == target else str(origin)
+
+    def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
+        del memo  # no two of its tensors share memory
+        tf: Any = sys.modules["tensorflow"]
+        with tf.device(self.name_of(device)):
+            return tf.identity(array)
+
+    # Memory
+
+    def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
+        found, tf = {}, sys.modules["tensorflow"]
+        for index, ordinal in enumerate(_cuda_ordinals("GPU") if self.has_gpu() else ()):
+            memory = tf.config.experimental.get_memory_info(f"GPU:{index}")
+            # It does not say how much it has reserved.
+            pool = MemoryPool(memory["current"], memory["current"], memory["peak"])
+            found[LogicalDevice("gpu", ordinal, "cuda")] = pool
+        return found
+
+    def reset_peaks(self) -> bool:
+        count = len(_cuda_ordinals("GPU")) if self.has_gpu() else 0
+        for index in range(count):
+            sys.modules["tensorflow"].config.experimental.reset_memory_stats(f"GPU:{index}")
+        return count > 0
+
+    def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
+        """Return it; the error says the shape that did not fit."""
+        if not isinstance(error, sys.modules["tensorflow"].errors.ResourceExhaustedError):
+            return None
+        named = re.search(r"/device:GPU:([0-9]{1,4})\b", str(error))
+        ordinals = _cuda_ordinals("GPU") if named else []
+        index = int(named[1]) if named else 0
+        device = LogicalDevice("gpu", ordinals[index], "cuda") if index < len(ordinals) else None
+        return OutOfMemory(device, wanted_in(str(error)))
+
+    def empty_cache(self) -> str:
+        if not self.has_gpu():
+            return ""
+        return (
+            "TensorFlow keeps what it took of a GPU until this process ends; %gpus ... --growth takes less."
+        )
+
+    def memory_variables(self, memory: MemorySettings) -> Mapping[str, str]:
+        return {"TF_FORCE_GPU_ALLOW_GROWTH": "true"} if memory.growth else {}
+
+    def limit_memory(self, memory: MemorySettings) -> None:
+        """Make each GPU one logical device of that size. For growth, the environment variable is enough.
+
+        TensorFlow reads it when it makes a device (TensorFlow 2.21, common_runtime/gpu/gpu_bfc_allocator.cc).
+
+        Listing them starts CUDA, so where they are not listed yet the context gets the logical devices
+        beforehand, under the names that the GPUs will have.
+        """
+        if self.is_started():
+            self._limits.pop_all()  # it can't be changed any more, nor restored
+            return
+        self._limits.close()
+        tf, context = sys.modules["tensorflow"], private(f"{_EAGER}:context")
+        eager, kind = context() if context else None, private(f"{_EAGER}:PhysicalDevice")
+        sizes = private_of(eager, f"{_EAGER}:Context._virtual_device_map")
+        is_listed = private_of(eager, f"{_EAGER}:Context._physical_devices") is not None
+        if memory.limit is not None and (sizes is None or kind is None):
+            why = (
+                f"TensorFlow {tf.__version__} has other insides, and takes no --memory-limit before it starts"
+            )
+            warn_once("TensorFlow's limit", f"{why}. Update gpu_magic.")
+        elif memory.limit is not None:
+            expected = [kind(f"/physical_device:GPU:{index}", "GPU") for index in range(memory.gpus)]
+            gpus = tf.config.list_physical_devices("GPU") if is_listed else expected
+            # TensorFlow refuses growth together with this; the environment variable still sets it.
+            whole = tf.config.LogicalDeviceConfiguration(memory_limit=memory.limit / (1 << 20))  # in MiB
+            self._limits.callback(_restore, sizes, dict(sizes), gpus)
+            sizes.update({gpu: [whole] for gpu in gpus})
+
+
+def mirrored(devices: tuple[LogicalDevice, ...]) -> AbstractContextManager[Any]:
+    """Return the scope of a MirroredStrategy over these devices, always the same one for the same devices."""
+    names = tuple(map(FRAMEWORK.name_of, devices))
+    if names not in _strategies:
+        _strategies[names] = sys.modules["tensorflow"].distribute.MirroredStrategy(list(names))
+    return _strategies[names].scope()  # type: ignore[no-any-return]
+
+
+def _index_of(device: Any) -> int:
+    return int(device.name.rpartition(":")[2])
+
+
+def _cuda_ordinals(kind: str) -> list[int]:
+    """Return the CUDA ordinal of each logical device of a kind; of CPUs TensorFlow's own index.
+
+    TensorFlow orders them like its physical devices, in whatever order they were made visible.
+    """
+    tf: Any = sys.modules["tensorflow"]
+    found: list[int] = []
+    for physical in sorted(tf.config.get_visible_devices(kind), key=_index_of):
+        logical = tf.config.get_logical_device_configuration(physical)
+        found += [_index_of(physical)] * (len(logical) if logical else 1)
+    return found if kind == "GPU" else list(range(len(found)))
+
+
+def _logical_device(device: str) -> LogicalDevice | str:
+    """Return what gpu_magic calls a device of TensorFlow; TensorFlow's name where that is no CPU or GPU."""
+    kind, _, index = device.rpartition("device:")[2].partition(":")
+    if kind not in ("CPU", "GPU") or not index.isdecimal():
+        return device
+    if kind == "CPU":
+        return LogicalDevice("cpu", int(index))
+    return LogicalDevice("gpu", _cuda_ordinals("GPU")[int(index)], "cuda")
+
+
+def _restore(settings: dict[Any, Any], before: dict[Any, Any], gpus: Sequence[Any]) -> None:
+    for gpu in gpus:
+        settings.pop(gpu, None)
+        if gpu in before:
+            settings[gpu] = before[gpu]
+
+
+FRAMEWORK = TensorFlow()

@@ -1,0 +1,1 @@
+"""See the machine's GPUs and choose those that this process uses: `%gpus`."""

@@ -1,0 +1,269 @@
+"""What became of a choice, as `gpu_magic.choose` returns it and `%gpus` prints it."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.model import Gpu
+from gpu_magic.devices.process_names import ProcessNames
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.process.guard import label_of, runtime_of
+from gpu_magic.process.state import State
+from gpu_magic.selection.visible import HIP, MASK
+from gpu_magic.text import GIB, TIB, bytes_text, listed, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gpu_magic.devices.model import Device
+    from gpu_magic.process import Program
+    from gpu_magic.process.guard import Guard
+    from gpu_magic.selection.options import Options
+    from gpu_magic.selection.select import Selection
+
+__all__ = ["Choice", "TooLate", "gpu_notes"]
+
+_STYLE = (
+    "border-left:4px solid var(--jp-warn-color0,#c77f1a);padding:6px 12px;margin:4px 0;"
+    "white-space:pre-wrap;font-family:inherit;background:none;color:inherit"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The answer to `%gpus 1,3`. It shows itself as the lines that `%gpus` prints.
+
+    Parameters
+    ----------
+    selection
+        The devices, and the values of the variables that name them.
+    is_applied
+        Whether this process has them: now set, or had before.
+    is_dry_run
+        Whether only the answer was wanted.
+    is_simulated
+        Whether these GPUs do not exist.
+    is_reset
+        Whether it goes back to what the process was started with.
+    memory
+        How frameworks take memory, as a sentence; empty where nothing was said of it.
+    ordinals
+        With `--in-process`, the i of each device's `cuda:i`; else None, and it is its position.
+    results
+        With `--in-process`, what became of it in each framework, a sentence each.
+    too_late
+        Why it can't take effect in this process, and what works instead; None where it can.
+
+    """
+
+    selection: Selection
+    is_applied: bool
+    is_dry_run: bool
+    is_simulated: bool
+    is_reset: bool = False
+    memory: str = ""
+    ordinals: tuple[int, ...] | None = None
+    results: tuple[str, ...] = ()
+    too_late: TooLate | None = None
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices, in the order of `cuda:0`, `cuda:1`, …; none where a reset can't be read."""
+        return () if self.selection.devices is UNKNOWN else self.selection.devices
+
+    @property
+    def mask(self) -> str | None:
+        """The value of CUDA_VISIBLE_DEVICES (AMD's: HIP_VISIBLE_DEVICES) that names them; None: not set."""
+        return self.selection.mask
+
+    @property
+    def order(self) -> str | None:
+        """The value of CUDA_DEVICE_ORDER that goes with it; None: not set."""
+        return self.selection.order
+
+    @property
+    def refusal(self) -> str:
+        """Why it can't take effect in this process, and what works instead; empty where it can."""
+        return "" if self.too_late is None else str(self.too_late)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Those of its lines that warn: who else uses the GPUs, and what is odd about them."""
+        others = [line for device in self.devices for line in _others_on(device)]
+        return [printable(line) for line in (*others, *self.selection.notes)]
+
+    @property
+    def log_line(self) -> str:
+        """The line that the log has of it."""
+        what = listed((device.label for device in self.devices), "no GPU")
+        what = f"SIMULATED {what}" if self.is_simulated and self.devices else what
+        if self.too_late:
+            return printable(f"Too late for {'a reset' if self.is_reset else what}: {self.too_late.guard}")
+        if self.ordinals is not None:
+            return f"Chosen in-process: {what if self.devices else 'all'}"
+        return printable(" · ".join(("Reset" if self.is_reset else f"Chosen: {what}", *self._settings)))
+
+    @property
+    def _settings(self) -> list[str]:
+        pairs = self.selection.variables.items()
+        return [f"{name} not set" if value is None else f"{name}={value}" for name, value in pairs]
+
+    def __repr__(self) -> str:
+        if self.too_late:
+            return "Not applied: this process keeps the GPUs that it has."
+        return "\n".join(map(printable, self._applied() if self.ordinals is None else self._in_process()))
+
+    def _applied(self) -> Iterator[str]:
+        settings = ", ".join(self._settings)
+        if self.is_reset:
+            yield f"As this process was started: {settings}."
+        # Without any that is set, a reset is every GPU as it comes: no choice.
+        if not self.is_reset or any(value is not None for value in self.selection.variables.values()):
+            if self.selection.devices == ():
+                hides_both = all(self.selection.variables.get(name) is not None for name in (MASK, HIP))
+                runtimes = "CUDA or ROCm" if hides_both else runtime_of(self.selection.vendor)
+                yield f"No GPU is visible to {runtimes}: frameworks run on the CPU."
+            yield from self._map(range(len(self.devices)))
+            yield from self.warnings
+        if self.memory:
+            yield self.memory
+        if self.is_dry_run:
+            yield f"Nothing was changed{'' if self.is_reset else f'; it would be {settings}'}."
+
+    def _in_process(self) -> Iterator[str]:
+        yield from self._map(self.ordinals or ())
+        yield from self.results
+        if self.is_dry_run:
+            yield "Nothing was changed."
+        elif not self.results:
+            why = "no framework is imported; import it first, and run this again"
+            yield f"Nothing was changed: {why if self.devices else 'no framework uses fewer GPUs'}."
+
+    def _map(self, ordinals: Sequence[int]) -> Iterator[str]:
+        mark = "SIMULATED " if self.is_simulated else ""
+        for ordinal, device in zip(ordinals, self.devices, strict=True):
+            name = "name unknown" if device.name is UNKNOWN else device.name
+            yield f"cuda:{ordinal} = {device.label} ({mark}{name}, {_free(device)})"
+
+
+@dataclass(frozen=True, slots=True)
+class TooLate:
+    """CUDA has been initialized with other devices: nothing was changed.
+
+    `str` says why, and what works instead, in a few lines. It shows itself as a readable block.
+
+    Parameters
+    ----------
+    guard
+        Since when, by what, and with which devices.
+    devices
+        Those that were asked for.
+    request, options
+        What would choose them in a fresh kernel, as typed; an empty request goes back to what the process
+        was started with.
+    ordinal
+        The i of `cuda:i` of the first of them that the process has already; None where it has none of them.
+    statements
+        For each imported framework its name, and the statement that selects `cuda:ordinal`.
+    program
+        What the process is: a Jupyter "kernel", or an "unattended kernel", which nobody would start again;
+        "ipython" in a terminal, or "python".
+
+    """
+
+    guard: Guard
+    devices: tuple[Device, ...]
+    request: str
+    options: Options
+    ordinal: int | None
+    statements: tuple[tuple[str, str], ...]
+    program: Program
+
+    def __repr__(self) -> str:
+        return f"CudaInitializedWarning: {self}"
+
+    def _repr_html_(self) -> str:
+        return f"<pre style='{_STYLE}'><b>Too late for this choice.</b>\n{html.escape(str(self))}</pre>"
+
+    def __str__(self) -> str:
+        guard = self.guard
+        if guard.state is State.FORKED:
+            return (
+                f"{guard}. Nothing was changed.\n"
+                f'Start workers with the "spawn" method, or fork before the first use of {guard.runtime}.'
+            )
+        why = f"{guard.runtime} was {guard.seen}, and this process keeps {guard.frozen_to}."
+        return "\n".join([f"{why} Nothing was changed.", *self._without_a_restart(), self._with_a_restart()])
+
+    def _without_a_restart(self) -> Iterator[str]:
+        """Say which of the GPUs the process has already, and how to work on it."""
+        if self.ordinal is None:
+            return
+        there, ordinals = self.guard.devices, self.guard.ordinals(self.devices)
+        device = there[self.ordinal]
+        labels = listed(label_of(there[one]) for one in ordinals)
+        verb, names = "is" if len(ordinals) == 1 else "are", listed(f"cuda:{one}" for one in ordinals)
+        has = f"{labels} {verb} already visible here, as {names}."
+        if len(ordinals) == len(self.devices) == len(there):
+            has = f"The order alone differs: {has}"
+        if not self.statements:
+            yield has
+            return
+        yield f"{has} To work on {label_of(device)} without a restart:"
+        for name, statement in self.statements:
+            yield f"  {name}: {statement}"
+        number = device.number_text if isinstance(device, Gpu) else self.guard.uuids[self.ordinal]
+        if self.program == "python":
+            block = f"with gpu_magic.on_gpu({self.ordinal})"
+            onwards = f"gpu_magic.choose({number!r}, in_process=True)"
+            yield f"  any framework: {block} for a block, {onwards} from here on"
+        else:
+            block, onwards = f"%%on_gpu {self.ordinal}", f"%gpus {number} --in-process"
+            yield f"  any framework: {block} for one cell, {onwards} from here on"
+
+    def _with_a_restart(self) -> str:
+        """Say how to have it after a restart, of which only a kernel is capable by itself."""
+        kinds = {"kernel": "restart the kernel", "unattended kernel": "start the notebook anew"}
+        restart = kinds.get(self.program, "start Python anew")
+        if not self.request:
+            return f"To go back to what this process was started with: {restart}."
+        labels = listed(device.label for device in self.devices)
+        wish = f"To have exactly {labels}" if labels else "To have no GPU"
+        typed = f"%gpus {self.request}{self.options}"
+        if self.program == "python":
+            options = ", …" if str(self.options) else ""
+            typed = f"gpu_magic.choose({self.request!r}{options})"
+        again = f"{restart} and run {typed} before anything starts {self.guard.runtime}"
+        return f"{wish}: {typed} --restart, or {again}." if self.program == "kernel" else f"{wish}: {again}."
+
+
+def _free(device: Device) -> str:
+    free = device.status.memory_free
+    if free is UNKNOWN:
+        return "free memory unknown"
+    return f"{free / GIB:.0f} GiB free" if 10 * GIB <= free < TIB else f"{bytes_text(free)} free"
+
+
+def _others_on(device: Device) -> Iterator[str]:
+    """Name the other people and programs on a chosen device, a sentence each without its full stop."""
+    users = () if device.status.users is UNKNOWN else device.status.users
+    others = [process for process in users if not process.mine]
+    for line in map(ProcessNames(others).line, others):
+        yield f"{device.label} is in use by {line}"
+    if not users and device.is_busy is True:
+        yield f"{device.label} is in use, by whom can't be seen from here"
+    for claim in device.status.claims:
+        yield f"{device.label} is {claim}"
+
+
+def gpu_notes(devices: Sequence[Device], instead: str, *, is_chosen: bool) -> Iterator[str]:
+    """Yield what is said of the GPUs of a command or engines: that none was chosen, and who else uses them.
+
+    `instead` is what uses others, as a clause.
+    """
+    if not is_chosen and len(devices) > 1:
+        yield f"No GPU was chosen here, so it has all {len(devices)}; {instead}."
+    for device in devices:
+        yield from _others_on(device)

@@ -1,0 +1,223 @@
+"""Waits for GPUs that others have: how long, how often it looks, and the line that says for whom."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpu_magic.errors import ChoiceError, NotFreeError
+from gpu_magic.gpus.apply import apply
+from gpu_magic.log import logger
+from gpu_magic.process.state import probe
+from gpu_magic.process.view import read_for_auto
+from gpu_magic.selection.duration import duration_text
+from gpu_magic.selection.find import find
+from gpu_magic.selection.request import Auto, Named, parse
+from gpu_magic.selection.select import select
+from gpu_magic.spelling import either
+from gpu_magic.text import counted, listed, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.gpus.choice import Choice
+    from gpu_magic.process.session import Session
+    from gpu_magic.selection.options import Options
+
+__all__ = ["Wait", "Waiting", "options_of_wait"]
+
+# Seconds between two looks: few at first, as somebody watches; then as many as a machine does not notice.
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
+_SLOWER = 1.2
+_LONGEST = 200  # characters of a list of GPUs
+_log = logger("process")
+
+
+class Wait:
+    """One wait for GPUs. `str` returns a line: who holds them, since when, and when it looks again.
+
+    Parameters
+    ----------
+    request, options
+        Which GPUs, and the options as they were given.
+    seconds
+        How long to wait; None: without an end.
+
+    Attributes
+    ----------
+    wanted
+        What it waits for, as it is shown, after the first look.
+    holders
+        Who holds that, as of the last look.
+
+    """
+
+    def __init__(self, request: Auto | Named, options: Options, seconds: float | None) -> None:
+        self._request, self._given = request, options
+        self._options = options_of_wait(options)
+        self._seconds, self._began = seconds, time.monotonic()
+        self._pause = _FIRST_PAUSE
+        self.wanted = self.holders = ""
+
+    @property
+    def progress(self) -> str:
+        """Who holds them, since when, and when it looks again; without a full stop."""
+        waited = duration_text(int(time.monotonic() - self._began))
+        until = f" of {duration_text(self._seconds)}" if self._seconds else ""
+        return f"Waiting for {self.wanted}, {waited}{until}: {self.holders}. Next look in {self._pause:.0f} s"
+
+    def __str__(self) -> str:
+        return f"{self.progress}; an interrupt ends it."
+
+    def next_pause(self) -> float:
+        """Return the seconds until the next look, of which the last is at the end of the time."""
+        pause, self._pause = self._pause, min(_LONGEST_PAUSE, self._pause * _SLOWER)
+        if self._seconds is None:
+            return pause
+        return max(0.0, min(pause, self._began + self._seconds - time.monotonic()))
+
+    def note(self, inventory: Inventory, holders: str) -> None:
+        """Take note of a look in vain.
+
+        Raises
+        ------
+        NotFreeError
+            It was the last one, as the time is over.
+
+        """
+        self.wanted, self.holders = self._what(inventory), holders
+        if self._seconds is None or time.monotonic() - self._began < self._seconds:
+            return
+        waited = duration_text(self._seconds)
+        _log.info("Waited %s for %s in vain: %s", waited, self.wanted, holders)
+        raise NotFreeError(f"Waited {waited} for {self.wanted} in vain: {holders}.", holders) from None
+
+    def _what(self, inventory: Inventory) -> str:
+        """Return what it waits for, as it is shown: `2 free GPUs`, `GPU 1 and GPU 3`."""
+        if isinstance(self._request, Named):
+            labels = listed(find(identifier, inventory).label for identifier in self._request.identifiers)
+            return shortened(labels, _LONGEST)
+        kind = "free GPU" if self._options.only_free else "GPU"
+        return f"{counted(self._request.count, kind)}{replace(self._given, only_free=False).filters}"
+
+
+def options_of_wait(options: Options) -> Options:
+    """Return the options that a wait looks with: without a bound, for GPUs that nobody uses or claims."""
+    return replace(options, only_free=options.only_free or options.min_free is None)
+
+
+class Waiting(Wait):
+    """A wait for GPUs that are then chosen here.
+
+    GPUs that are named it waits for until nobody else uses or has claimed them. With `auto`, and without a
+    bound of memory or utilization, it waits for GPUs that nobody uses or claims.
+
+    Parameters
+    ----------
+    session
+        This process's.
+    text, options
+        As typed after `%gpus`.
+    seconds
+        How long to wait; None: without an end.
+
+    Raises
+    ------
+    ChoiceError
+        This is nothing to wait for.
+
+    """
+
+    def __init__(self, session: Session, text: str, options: Options, seconds: float | None) -> None:
+        request = parse(text)
+        if not isinstance(request, Auto | Named):
+            goes = "goes with auto and with GPUs by number; try"
+            raise ChoiceError(
+                either(
+                    f"--wait {goes} auto:2{options} --wait 30m, or 1,3 --wait 30m.",
+                    f"A wait {goes} 'auto:2', or '1,3'.",
+                )
+            )
+        super().__init__(request, options, seconds)
+        self._session, self._text = session, text
+
+    def wait(self, show: Callable[[str], None]) -> Choice:
+        """Wait, and return what was chosen; each line to show is handed over.
+
+        Raises
+        ------
+        ChoiceError
+            The time is over, or these GPUs can't be chosen, however long one waits; nothing was changed.
+
+        """
+        while (outcome := self._look(self._read())) is None:
+            show(str(self))
+            time.sleep(self.next_pause())
+        return outcome
+
+    async def wait_async(self) -> Choice:
+        """Do the same without blocking: other code runs on the thread's event loop meanwhile."""
+        # What other processes do is nothing that could be awaited.
+        while (outcome := self._look(await asyncio.to_thread(self._read))) is None:  # noqa: ASYNC110
+            await asyncio.sleep(self.next_pause())
+        return outcome
+
+    def look(self) -> bool:
+        """Return whether they can be chosen now, or the attempt says why never; choose nothing.
+
+        It can be called on any thread.
+
+        Raises
+        ------
+        ChoiceError
+            They can't be chosen, however long one waits.
+
+        """
+        if not probe().can_change:
+            return True
+        session, inventory = self._session, self._read()
+        if isinstance(self._request, Auto):
+            inventory = inventory.with_claims(session.claims.taken())
+        holders = ""
+        try:
+            select(
+                self._request,
+                inventory,
+                session.inherited,
+                self._options,
+                grant=session.grant,
+                held=session.claims.held,
+            )
+        except NotFreeError as error:
+            holders = error.holders
+        self.wanted, self.holders = self._what(inventory), holders
+        return not holders
+
+    def _read(self) -> Inventory:
+        return read_for_auto(self._session)
+
+    def _look(self, inventory: Inventory) -> Choice | None:
+        """Choose, where that can be done now; return None where not.
+
+        Raises
+        ------
+        ChoiceError
+            It can't be done later either, or there is no later.
+
+        """
+        if not probe().can_change:  # waiting changes nothing about that
+            return apply(
+                self._session, self._text, replace(self._options, only_free=False), inventory=inventory
+            )
+        try:
+            return apply(self._session, self._text, self._options, inventory=inventory)
+        except NotFreeError as error:
+            self.note(inventory, error.holders)
+        except ChoiceError:
+            # It will never do. The same is said of what was typed.
+            apply(self._session, self._text, self._given, dry_run=True, inventory=inventory)
+            raise
+        return None

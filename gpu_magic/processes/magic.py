@@ -1,0 +1,61 @@
+"""`%gpu_ps`: the user's own processes on GPUs, and the end of one."""
+
+from __future__ import annotations
+
+from IPython.core.error import StdinNotImplementedError, UsageError
+from IPython.display import display
+
+import gpu_magic
+from gpu_magic.errors import GpuMagicError
+from gpu_magic.magics.arguments import read, refusal
+
+__all__ = ["GpuPsMagic"]
+
+
+class GpuPsMagic:
+    """The magic that lists and ends processes."""
+
+    def __init__(self, shell: object) -> None:
+        del shell
+
+    def gpu_ps(self, line: str) -> None:
+        """List your own processes on GPUs: other notebooks, scripts, this kernel; or end one.
+
+        %gpu_ps                  list them: their memory on each GPU, and the GPUs that they only claim
+        %gpu_ps end 4711         end one, after a question; a line says whether it has ended within 5 s
+        %gpu_ps end train.ipynb  the same by its name in the list
+
+        --yes                    end it without a question
+        --kill                   end it by KILL, if it has not ended within those 5 s
+        """
+        options = read("%gpu_ps", line)
+        wrong, _, which = options.request.partition("end ")
+        flags = " --kill" * options.kill + " --yes" * options.yes
+        if wrong or (flags and not which):
+            raise refusal(f"%gpu_ps {line.strip()} is not understood; try %gpu_ps end 4711{flags}")
+        try:
+            there = gpu_magic.my_processes()
+            if not which:
+                display(there)
+                return
+            own = there.find(which)
+            has_ended = gpu_magic.end_process(own, kill=options.kill, confirm=None if options.yes else _ask)
+        except GpuMagicError as error:
+            raise UsageError(str(error)) from None
+        if has_ended is None:
+            print(f"Nothing was sent to {own}.")
+        elif has_ended:
+            again = " If a Jupyter server started it, the server starts a new kernel, without variables."
+            print(f"{own} has ended.{again if own.what == 'another kernel' else ''}")
+        else:
+            print(f"{own} has not ended within 5 s; without saving: %gpu_ps end {own.pid} --kill")
+
+
+def _ask(question: str) -> bool:
+    try:
+        answer = input(f"{question} [y/N] ")
+    except (StdinNotImplementedError, EOFError):
+        raise UsageError(
+            f"{question} Nobody can be asked here: add --yes to end it. Nothing was sent to it."
+        ) from None
+    return answer.strip().lower() in ("y", "yes")

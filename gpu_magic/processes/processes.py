@@ -1,0 +1,259 @@
+"""The processes of this user on GPUs, as a table, and their end: by TERM, then by KILL."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.process_names import ProcessNames
+from gpu_magic.devices.processes import gpu_process, numbers_are_ours, read_process
+from gpu_magic.devices.status import GpuProcess
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.errors import ProcessError, show_as
+from gpu_magic.process.session import current
+from gpu_magic.process.tasks import Manager, find_manager
+from gpu_magic.process.view import look_up_process, read_machine
+from gpu_magic.public import public
+from gpu_magic.text import age_text, bytes_text, html_block, html_table, listed, printable, text_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.unknown import Unknown
+
+__all__ = ["OwnProcess", "OwnProcesses", "end_process", "my_processes", "next_step", "send"]
+
+_HEADINGS = ("Process", "PID", "GPUs", "Age", "What it is")
+# Linux 5.3, and a Python built for it, can send a signal to a process whatever becomes of its number.
+_CAN_END = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
+_PATIENCE = 5.0  # seconds that a process has to end after TERM
+_asked: dict[tuple[int, int | Unknown], float] = {}  # when processes got TERM, by number and start
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProcess:
+    """A process of this user that has memory on GPUs, or claims some.
+
+    Parameters
+    ----------
+    pid, name
+        Its number; the notebook of a kernel, `train.ipynb`, else the script or the program, `train.py`.
+    what, how_to_end
+        What it is: `this kernel`, `task train`, `another kernel`; what ends it, if `end_process` does not.
+    memory
+        Bytes on each device; UNKNOWN if the driver does not say, None if it only claims the device.
+    notebook
+        The path of the notebook whose kernel it is, or that started it; empty for none.
+    started, age
+        When it started, in the clock's ticks since the machine did; the whole seconds since then.
+
+    """
+
+    pid: int
+    name: str
+    what: str
+    how_to_end: str
+    memory: Mapping[Device, int | Unknown | None]
+    notebook: str
+    started: int | Unknown
+    age: int | Unknown
+
+    def __str__(self) -> str:
+        """Return `train.ipynb (pid 4711, 12.4 GiB on GPU 3)`."""
+        return printable(f"{self.name} (pid {self.pid}, {', '.join(self.places())})")
+
+    def places(self) -> list[str]:
+        """Return what it has on each device: `12.4 GiB on GPU 3`, `a claim on GPU 4`."""
+        places = []
+        for device, size in self.memory.items():
+            text = "a claim" if size is None else "?" if size is UNKNOWN else bytes_text(size)
+            places.append(f"{text} on {device.label}")
+        return places
+
+
+class OwnProcesses(list[OwnProcess]):
+    """The processes of this user on GPUs. Shows itself as a table."""
+
+    def __init__(self, processes: Iterable[OwnProcess], devices: Sequence[Device], simulated: str) -> None:
+        super().__init__(processes)
+        self.simulated = simulated
+        unlisted = [device.label for device in devices if device.status.processes is UNKNOWN]
+        none = "" if self or len(unlisted) == len(devices) else ", and on the others none is yours"
+        self._notes = [f"Which processes are on {listed(unlisted)} can't be known{none}."] * bool(unlisted)
+
+    @public
+    def find(self, which: int | str) -> OwnProcess:
+        """Return the process with a number or a name, as the table shows it.
+
+        Raises
+        ------
+        ProcessError
+            There is none, or there are several.
+
+        """
+        text = str(which).strip()
+        found = [own for own in self if str(own.pid) == text] or [own for own in self if own.name == text]
+        if len(found) > 1:
+            raise ProcessError(f"{text} could be {' or '.join(str(own.pid) for own in found)}.")
+        if not found:
+            yours = listed(f"{own.pid} ({own.name})" for own in self)
+            raise ProcessError(f"You have no process {text} on a GPU{f'; yours: {yours}' * bool(yours)}.")
+        return found[0]
+
+    def __repr__(self) -> str:
+        table = text_table(_HEADINGS, self._rows()) if self else []
+        return "\n".join([*filter(None, [self._title()]), *table, *(f"! {note}" for note in self._notes)])
+
+    def _repr_html_(self) -> str:
+        return html_block(self._title(), html_table(_HEADINGS, self._rows()) if self else "", self._notes)
+
+    def _title(self) -> str:
+        title = [f"SIMULATED machine ({self.simulated}): these GPUs do not exist"] * bool(self.simulated)
+        if not self and not self._notes:
+            title.append("None of your processes has memory on a GPU, or claims one.")
+        ended = [own for own in self if not (own.how_to_end or self.simulated)]
+        title += [f"%gpu_ps end {own.pid} ends {own.name}, after a question." for own in ended[:1]]
+        return printable(" · ".join(title))
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Return a row for each process, and one for each of its further devices."""
+        rows: list[tuple[str, ...]] = []
+        for own in self:
+            first, *more = own.places()
+            age = "" if own.age is UNKNOWN else age_text(own.age)
+            rows += [(own.name, str(own.pid), first, age, own.what)]
+            rows += [("", "", place, "", "") for place in more]
+        return rows
+
+
+@public
+def my_processes() -> OwnProcesses:
+    """Return the processes of this user that have memory on GPUs, or claim some: kernels and scripts.
+
+    The list shows itself as a table. Each process has `pid`, `name`, `notebook`, `age` in seconds, and
+    `memory` in bytes by device.
+
+    Raises
+    ------
+    ProcessError
+        It can't be known which they are, as in a container.
+
+    """
+    session = current()
+    machine = read_machine(session)
+    is_clear = machine.simulated or numbers_are_ours()
+    container = "" if is_clear else "In a container, the driver's process numbers are those of the host."
+    if problem := machine.problem or machine.limitation or container:
+        raise ProcessError(f"Which processes on the GPUs are yours can't be known here. {problem}")
+    found: dict[int, GpuProcess] = {}
+    memory: defaultdict[int, dict[Device, int | Unknown | None]] = defaultdict(dict)
+    devices: list[Device] = []
+    for gpu in machine.gpus:
+        devices += gpu.mig if gpu.is_split else [gpu]
+    for device in devices:
+        for process in () if device.status.users is UNKNOWN else device.status.users:
+            if process.is_own or process.mine:
+                found.setdefault(process.pid, process)
+                memory[process.pid][device] = process.memory
+        for claim in device.status.claims:
+            if claim.is_own and claim.pid is not UNKNOWN and device not in memory[claim.pid]:
+                process = gpu_process(claim.pid, look_up_process(session, claim.pid), 0)
+                if not process.is_own:  # on a simulated machine nothing is known of it
+                    process = GpuProcess(claim.pid, claim.notebook or UNKNOWN, claim.owner, 0)
+                found.setdefault(claim.pid, process)
+                memory[claim.pid][device] = None
+    names, processes = ProcessNames(found.values()), []
+    for pid, one in found.items():
+        started = f"started in {names.notebook(one)}" if one.notebook else "another process"
+        manager = find_manager(one) or Manager("another kernel" if one.is_kernel else started)
+        name, has, path = names.name(one), memory[pid], one.notebook
+        processes += [OwnProcess(pid, name, *manager, has, path, one.started, one.age)]
+    return OwnProcesses(processes, devices, machine.simulated)
+
+
+@public
+def end_process(
+    which: int | str | OwnProcess, *, kill: bool = False, confirm: Callable[[str], bool] | None = None
+) -> bool | None:
+    """End a process of this user on GPUs; wait up to 5 s, and return whether it has ended.
+
+    A kernel ends at once; if a Jupyter server started it, the server starts a new one, without variables.
+
+    Parameters
+    ----------
+    which
+        Its number, its name as `my_processes` shows it, or one of these.
+    kill
+        Send KILL, not TERM: to one that has not ended 5 s after TERM.
+    confirm
+        Called with a question before anything is sent. If it returns False, the result is None.
+
+    Raises
+    ------
+    ProcessError
+        It is not this user's, has ended, is this process itself, or one that %gpu_tasks or %gpu_cluster
+        manages; nothing was sent.
+
+    """
+    own = which if isinstance(which, OwnProcess) else my_processes().find(which)
+    _check(own.pid, own.started, kill=kill)
+    if confirm and not confirm(f"{'Kill' if kill else 'End'} {own}?"):
+        return None
+    return send(own.pid, own.started, kill=kill, patience=_PATIENCE)
+
+
+def next_step(process: GpuProcess) -> str:
+    """Return what can be done next about a process: nothing, "end", "wait" for its end, "kill"."""
+    manager = find_manager(process)
+    if not _CAN_END or not process.is_own or process.started is UNKNOWN or (manager and manager.how_to_end):
+        return ""
+    asked_at = _asked.get((process.pid, process.started))
+    return "end" if asked_at is None else "kill" if time.monotonic() - asked_at >= _PATIENCE else "wait"
+
+
+def send(pid: int, started: int | Unknown, *, kill: bool, patience: float = 0.0) -> bool:
+    """Send the process that started then TERM or KILL; return whether it ends within `patience` seconds."""
+    try:
+        if not _CAN_END:
+            raise OSError  # noqa: TRY301 - as an older Linux would
+        # It stays this one process, whatever becomes of its number: what `_check` finds out is of it.
+        with open(os.pidfd_open(pid), "rb", 0) as process:  # noqa: PTH123
+            _check(pid, started, kill=kill)
+            signal.pidfd_send_signal(process.fileno(), signal.SIGKILL if kill else signal.SIGTERM)
+            _asked.setdefault((pid, started), time.monotonic())
+            waiting = select.poll()  # not `select`, which takes no descriptor above 1023
+            waiting.register(process, select.POLLIN)
+            return bool(waiting.poll(patience * 1000))
+    except ProcessLookupError:
+        raise ProcessError(f"Process {pid} has ended already.") from None
+    except OSError:  # an older Linux, a sandbox, or a system that does not allow it
+        raise ProcessError(f"Process {pid} can't be ended from here; in a terminal: kill {pid}") from None
+    except KeyboardInterrupt as interrupt:
+        if (pid, started) in _asked:
+            shows = "%gpu_ps shows if it has ended."
+            show_as(interrupt, f"KeyboardInterrupt: process {pid} got the signal; {shows}")
+        raise
+
+
+def _check(pid: int, started: int | Unknown, *, kill: bool) -> None:
+    """Raise ProcessError if the process that has this number now may not be sent the signal."""
+    there = my_processes()
+    own, now = there.find(pid), read_process(pid)
+    if own.how_to_end:
+        raise ProcessError(f"Process {pid} is {own.what}: {own.how_to_end}.")
+    if there.simulated:
+        raise ProcessError(f"Process {pid} can't be ended: the GPUs here are SIMULATED.")
+    if now.started is UNKNOWN:
+        raise ProcessError(f"Process {pid} has ended already.")
+    if not now.is_own:
+        raise ProcessError(f"Process {pid} is not yours, so it can't be ended from here.")
+    if now.started != started:
+        raise ProcessError(f"Process {pid} is another one than was shown; nothing was sent to it.")
+    if kill and time.monotonic() - _asked.get((pid, started), time.monotonic()) < _PATIENCE:
+        raise ProcessError(f"Process {pid} has not had {_PATIENCE:.0f} s to end after TERM: end it first.")

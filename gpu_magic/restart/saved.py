@@ -1,0 +1,144 @@
+"""A choice saved for the next start of this kernel, in a file that is named like its connection file.
+
+A restarted kernel has the connection file of before (ipykernel 6.30 to 7.4 beneath jupyter_client 8). The
+choice is used once, expires, and names GPUs by UUID, as their numbers can change. Whatever else stands in the
+place of the file (a pipe, a symbolic link, another user's file) is removed unread.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, astuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.errors import ChoiceError
+from gpu_magic.log import logger
+from gpu_magic.process import connection_file, program, saved_choices_folder
+from gpu_magic.selection.options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_magic.devices.model import Device
+
+__all__ = ["read_saved", "remove_expired", "save", "saved_choice_file", "take"]
+
+_EXPIRES_AFTER = 600.0  # seconds
+_MOST_BYTES = 1 << 16
+_log = logger("restart")
+
+
+def saved_choice_file() -> Path | None:
+    """Return the file for this kernel's saved choice; None if this process is not a Jupyter kernel."""
+    file = connection_file()
+    return Path(saved_choices_folder(), Path(file).name) if file else None
+
+
+def save(request: str, devices: Sequence[Device], options: Options, *, dry_run: bool = False) -> None:
+    """Save a choice that came too late, for the next start of this kernel; after a dry run, write nothing.
+
+    An empty request goes back to what the process was started with.
+
+    Raises ChoiceError, also after a dry run, if there is no kernel to restart, or nobody to start it again.
+    """
+    file, typed = saved_choice_file(), f"%gpus {request or 'reset'}"
+    if file is None:
+        raise ChoiceError(
+            f"This is not a Jupyter kernel, so it can't be restarted from here: exit, and start again with "
+            f"{typed}."
+        )
+    if program() == "unattended kernel":
+        raise ChoiceError(
+            "--restart needs somebody to start the kernel again, and a program runs this notebook (nbclient, "
+            f"papermill): place {typed} before the first cell that uses CUDA."
+        )
+    if dry_run:
+        return
+    try:
+        remove_expired()
+        file.unlink(missing_ok=True)
+        if not request:
+            return
+        uuids = ",".join(str(device.uuid) for device in devices) or "none"
+        saved = {"kernel": connection_file(), "saved": time.time(), "request": uuids}
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_own(file.parent.lstat()):
+            raise PermissionError(f"{file.parent} belongs to another user")
+        new = file.with_suffix(".new")  # the whole file or nothing
+        new.unlink(missing_ok=True)
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(json.dumps(saved | {"options": asdict(options.of_named)}))
+        new.replace(file)
+        _log.info("Saved for after a restart: %s", uuids)
+    except OSError as error:
+        raise ChoiceError(
+            f"The choice can't be saved for a restart, so nothing was changed: {error}."
+        ) from None
+
+
+def read_saved(raw: bytes, kernel: str, now: float) -> tuple[str, Options]:
+    """Return the request and the options that a file has, which can hold anything; else raise ChoiceError."""
+    unreadable = ChoiceError("its file can't be read.")
+    try:
+        saved: dict[str, Any] = json.loads(raw)
+        request, options, age = saved["request"], Options(**saved["options"]), now - saved["saved"]
+        is_for_us = saved["kernel"] == kernel
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        raise unreadable from None
+    if not isinstance(request, str) or not all(map(_is_option, astuple(options), astuple(Options()))):
+        raise unreadable
+    if not is_for_us:
+        raise ChoiceError("it was saved for another kernel.")
+    if not -_EXPIRES_AFTER < age < _EXPIRES_AFTER:  # negative if the clock was set back
+        raise ChoiceError(f"it is older than {_EXPIRES_AFTER / 60:.0f} minutes: %gpus chooses again.")
+    return request, options
+
+
+def _is_option(value: object, default: object) -> bool:
+    """Return whether an option with this default can have a value: a flag is True or False, and no text."""
+    if default is False:
+        return isinstance(value, int) and value in (0, 1)  # as `choose` takes 1 for True
+    return value is None or type(value) in (str, int, float)
+
+
+def take(file: Path) -> tuple[str, Options]:
+    """Return the request and the options saved in a file for this kernel, and remove it.
+
+    Raises ChoiceError or OSError if that can't be read, is for another kernel, or too old.
+    """
+    # A pipe is opened without waiting for a writer, and a link not followed. Windows has no such flags.
+    safely = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        with os.fdopen(os.open(file, os.O_RDONLY | safely), "rb") as opened:
+            about = os.fstat(opened.fileno())
+            if stat.S_ISREG(about.st_mode) and _is_own(about):
+                return read_saved(opened.read(_MOST_BYTES), connection_file(), time.time())
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+    finally:
+        file.unlink(missing_ok=True)
+    raise ChoiceError("what stands in the place of its file is not a file of this user's.")
+
+
+def remove_expired() -> None:
+    """Remove what kernels of this user have saved and never used, unless the folder is not this user's."""
+    folder = Path(saved_choices_folder())
+    with suppress(OSError):
+        about = folder.lstat()
+        for file in folder.iterdir() if stat.S_ISDIR(about.st_mode) and _is_own(about) else ():
+            with suppress(OSError):
+                if abs(time.time() - file.lstat().st_mtime) > _EXPIRES_AFTER:
+                    file.unlink()
+
+
+def _is_own(about: os.stat_result) -> bool:
+    return sys.platform == "win32" or about.st_uid == os.geteuid()

@@ -1,0 +1,165 @@
+"""`%gpu_tasks` as typed, in an IPython shell: commands that `%gpu_launch --background` has started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from IPython.core.completer import provisionalcompleter
+
+from gpu_magic.errors import CommandFailed
+from gpu_magic.launching.task import Task
+from gpu_magic.process.tasks import BackgroundTask, tasks
+from gpu_magic.testing import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+FAILS = "python -c 'print(6); raise SystemExit(3)'"
+
+
+@pytest.fixture
+def run(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[str], str]]:
+    """Type a line, and return what was shown and what went wrong."""
+
+    def run(line: str) -> str:
+        capsys.readouterr()
+        shell.run_cell(line)
+        shown = capsys.readouterr()
+        return shown.out + shown.err
+
+    with simulate("8xA100-80GB"):
+        run("%load_ext gpu_magic")
+        yield run
+        for task in tasks:
+            if isinstance(task, Task):
+                task.stop()
+        shell.extension_manager.unload_extension("gpu_magic")
+        tasks._tasks.clear()
+
+
+@pytest.fixture
+def long(run: Callable[[str], str]) -> Callable[[str], str]:
+    """Have two tasks that run until they are stopped, `slow` and `ev`."""
+    for name in "slow", "ev":
+        run(f"%gpu_launch --gpus 0 --background {name} sleep 600")
+    return run
+
+
+def test_without_a_task_it_says_how_one_is_started(run: Callable[[str], str]) -> None:
+    assert run("%gpu_tasks").startswith("Nothing was started in the background")
+    assert "There is no task wrong, and no other." in run("%gpu_tasks wait wrong")
+
+
+@pytest.mark.parametrize("names", ["slow, ev", "slow,ev", "slow ev", "ev slow,"])
+def test_several_are_stopped_by_their_names(long: Callable[[str], str], names: str) -> None:
+    said = long(f"%gpu_tasks stop {names}")
+    assert (said.count("slow: sleep 600: stopped"), said.count("ev: sleep 600: stopped")) == (1, 1)
+
+
+def test_only_those_that_are_named_are_stopped(long: Callable[[str], str]) -> None:
+    assert "There is no task other; there are: slow, ev." in long("%gpu_tasks stop ev, other")
+    assert "%gpu_tasks stop needs a task's name. %gpu_tasks lists them." in long("%gpu_tasks stop")
+    assert all(task.is_running for task in tasks)
+    assert long("%gpu_tasks stop ev").startswith("ev: sleep 600: stopped")
+    listed = long("%gpu_tasks").splitlines()
+    assert [line.split(":")[0] for line in listed] == ["slow", "ev"]
+    assert [task.is_running for task in tasks] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("typed", "now"),
+    [
+        ("slow, ev --wait", "wait slow, ev"),
+        ("--stop slow", "stop slow"),
+        ("--wait", "wait"),
+        ("slow, --stop", "stop slow"),
+    ],
+)
+def test_the_former_spelling_gets_the_new_one(long: Callable[[str], str], typed: str, now: str) -> None:
+    assert f"UsageError: %gpu_tasks {typed} is %gpu_tasks {now} now.\n" in long(f"%gpu_tasks {typed}")
+    assert all(task.is_running for task in tasks)
+
+
+def test_a_name_is_one_that_its_line_can_have(long: Callable[[str], str]) -> None:
+    for name in "wait", "stop", "a,b":
+        assert f"{name} can't be a task's name." in long(f"%gpu_launch --background {name} true")
+        assert f"{name} can't be a task's name." in long(
+            f"get_ipython().run_cell_magic('on_gpu', 'cpu --background {name}', '1')"
+        )
+    assert "slow already runs. Choose another name, or stop it: %gpu_tasks stop slow" in long(
+        "%gpu_launch --background slow true"
+    )
+    assert len(list(tasks)) == 2
+
+
+def test_one_that_is_waited_for_shows_what_it_wrote(run: Callable[[str], str]) -> None:
+    run("%gpu_launch --background ok python -c 'print(5)'")
+    first, second = run("%gpu_tasks wait ok").splitlines()
+    assert first == "5"
+    assert second.startswith("ok: python -c 'print(5)': done · ")
+    for how in "wait ok", "ok":
+        assert run(f"%gpu_tasks {how}").splitlines() == [first, second]
+    assert run("%gpu_tasks stop ok") == run("%gpu_tasks") == f"{second}\n"
+    run(f"%gpu_launch --background bad {FAILS}")
+    said = run("%gpu_tasks wait ok, bad")
+    assert said.startswith(f"5\n6\n{second}\n")
+    assert "failed with exit code 3" in said
+
+
+class Failing(BackgroundTask):
+    """Runs until somebody waits for it, and has failed then."""
+
+    name, is_running = "failing", True
+
+    @property
+    def has_failed(self) -> bool:
+        return not self.is_running
+
+    def join(self, timeout: float | None = None) -> bool:
+        self.is_running = False
+        return True
+
+    def check(self) -> None:
+        raise CommandFailed(str(self))
+
+    def wait(self, timeout: float | None = None) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "failed"
+
+
+def test_without_a_name_all_are_waited_for_and_a_failure_is_an_error_once(
+    run: Callable[[str], str], shell: InteractiveShell
+) -> None:
+    run("%gpu_launch --background one sleep 1")
+    tasks.add(Failing())
+    run("%gpu_launch --background three true")
+
+    def succeeds(line: str) -> bool:
+        return shell.run_cell(line).success
+
+    assert not succeeds("%gpu_tasks wait")
+    assert not any(task.is_running for task in tasks)
+    assert succeeds("%gpu_tasks wait")
+    assert [line.split(":")[0] for line in run("%gpu_tasks").splitlines()] == ["one", "failing", "three"]
+    assert not succeeds("%gpu_tasks wait failing")
+    assert succeeds("%gpu_tasks wait three")
+
+
+def test_tab_offers_the_verbs_and_then_names(long: Callable[[str], str], shell: InteractiveShell) -> None:
+    def offers(line: str) -> list[str]:
+        with provisionalcompleter():
+            return [one.text for one in shell.Completer.completions(line, len(line))]
+
+    assert offers("%gpu_tasks ") == ["wait", "stop", "slow", "ev"]
+    assert offers("%gpu_tasks s") == ["stop", "slow"]
+    assert offers("%gpu_tasks stop ") == ["slow", "ev"]
+    assert offers("%gpu_tasks wait slow, ") == ["ev"]
+    assert offers("%gpu_tasks wait slow,") == ["ev"]

@@ -1,0 +1,129 @@
+"""`%gpu_ps` as typed, and `my_processes`, in an IPython shell over a simulated machine."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pynvml
+import pytest
+from IPython.core.completer import provisionalcompleter
+from IPython.utils.capture import capture_output
+
+import gpu_magic
+from gpu_magic.testing import Machine, simulate
+from tests.claims.holders import holder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+
+@pytest.fixture
+def machine(shell: InteractiveShell) -> Iterator[Machine]:
+    """Simulate a machine with a kernel of one's own on GPU 1, and a process of another user on GPU 0."""
+    with simulate("4xA100-80GB", clock=lambda: 0.0) as machine:
+        machine.gpus[0].run("train.py", "tom", 1 << 30)
+        run_own(machine, "/home/maria/1/a.ipynb", age=60, pid=4001)
+        shell.run_line_magic("load_ext", "gpu_magic")
+        yield machine
+        shell.run_line_magic("unload_ext", "gpu_magic")
+
+
+def run_own(machine: Machine, notebook: str, name: str = "ipykernel", **more: int) -> None:
+    machine.gpus[1].run(name, "maria", 1 << 30, is_own=True, notebook=notebook, **more)
+
+
+def shown(shell: InteractiveShell, line: str) -> str:
+    """Type a line; return what is shown, or the line of an error."""
+    with capture_output() as captured:
+        shell.run_cell(line)
+    return "".join(str(one.data["text/plain"]) for one in captured.outputs) or captured.stderr.strip()
+
+
+def test_it_lists_ones_own_processes(machine: Machine, shell: InteractiveShell) -> None:
+    run_own(machine, "", "nvidia-cuda-mps-server")  # it serves others
+    assert shown(shell, "%gpu_ps").split("\n") == [
+        "SIMULATED machine (4xA100-80GB): these GPUs do not exist",
+        "Process  PID   GPUs              Age    What it is",
+        "a.ipynb  4001  1.0 GiB on GPU 1  1 min  another kernel",
+    ]
+    (own,) = gpu_magic.my_processes()
+    found = own.pid, own.name, own.notebook, own.age, [*own.memory.values()]
+    assert found == (4001, "a.ipynb", "/home/maria/1/a.ipynb", 60, [1 << 30])
+
+
+def test_gpus_whose_processes_are_not_listed_are_named(shell: InteractiveShell) -> None:
+    with simulate("4xA100-80GB") as machine:
+        assert repr(gpu_magic.my_processes()).endswith(
+            "None of your processes has memory on a GPU, or claims one."
+        )
+        machine.gpus[3].fail("nvmlDeviceGetComputeRunningProcesses", pynvml.NVML_ERROR_NOT_SUPPORTED)
+        title, *lines = repr(gpu_magic.my_processes()).split("\n")
+    assert "None" not in title
+    assert lines == ["! Which processes are on GPU 3 can't be known, and on the others none is yours."]
+
+
+def test_memory_that_is_unknown_and_instances_of_mig_are_shown_as_such(shell: InteractiveShell) -> None:
+    with simulate("4xA100-80GB") as machine:
+        machine.gpus[2].split("3g.40gb", "1g.10gb")
+        process = machine.gpus[2].run("a.py", "maria", None, is_own=True)
+        machine.gpus[2].mig[1].processes.append(process)
+        (own,) = gpu_magic.my_processes()
+    assert own.places() == ["? on MIG instance 2:1"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("%gpu_ps 4001", "%gpu_ps 4001 is not understood; try %gpu_ps end 4711"),
+        ("%gpu_ps end", "%gpu_ps end is not understood; try %gpu_ps end 4711"),
+        ("%gpu_ps --yes", "%gpu_ps --yes is not understood; try %gpu_ps end 4711 --yes"),
+        ("%gpu_ps end 4711", "You have no process 4711 on a GPU; yours: 4001 (1/a.ipynb), 4002 (2/a.ipynb),"),
+        ("%gpu_ps end a.ipynb", "You have no process a.ipynb on a GPU; yours: 4001 (1/a.ipynb), "),
+        ("%gpu_ps end b.py --yes", "b.py could be 4003 or 4004."),
+        ("%gpu_ps --yes end 2/a.ipynb", "Process 4002 can't be ended: the GPUs here are SIMULATED."),
+        ("%gpus --mine", "%gpus --mine is %gpu_ps now."),
+        ("%gpus --end 4001 --yes", "%gpus --end 4001 --yes is %gpu_ps end 4001 --yes now."),
+    ],
+)
+def test_what_can_not_be_done_gets_one_line(
+    machine: Machine, shell: InteractiveShell, line: str, says: str
+) -> None:
+    run_own(machine, "/home/maria/2/a.ipynb", pid=4002)
+    run_own(machine, "", "b.py", pid=4003)
+    run_own(machine, "", "b.py", pid=4004)
+    said = shown(shell, line)
+    assert said.startswith(f"UsageError: {says}")
+    assert "\n" not in said
+
+
+def test_tab_offers_end_and_what_can_be_ended(machine: Machine, shell: InteractiveShell) -> None:
+    run_own(machine, "", pid=os.getpid())
+
+    def offered(line: str) -> list[str]:
+        with provisionalcompleter():
+            return [one.text for one in shell.Completer.completions(line, len(line))]
+
+    assert offered("%gpu_ps ") == ["end"]
+    assert offered("%gpu_ps end ") == ["4001", "a.ipynb"]
+    assert offered("%gpu_ps end a.ipynb --") == ["--kill", "--yes"]
+    assert not {"--mine", "--end", "--kill", "--yes"} & set(offered("%gpus --"))
+
+
+def test_what_other_notebooks_only_claim_is_listed(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GPU_MAGIC_CLAIMS", str(tmp_path / "claims"))
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xA100-80GB clock=0")
+    shell.run_line_magic("load_ext", "gpu_magic")
+    uuids = [str(gpu.uuid) for gpu in gpu_magic.gpus()]
+    with holder(uuids[2], uuids[4], JPY_SESSION_NAME="/home/maria/b.ipynb") as pid:
+        rows = [" ".join(line.split()) for line in shown(shell, "%gpu_ps").split("\n")]
+        assert shown(shell, "%gpus").count("claimed by you: b.ipynb, since ") == 2
+    at = rows.index(f"b.ipynb {pid} a claim on GPU 2 another process")
+    assert rows[at + 1] == "a claim on GPU 4"
+    assert "b.ipynb" not in shown(shell, "%gpu_ps")
+    shell.run_line_magic("unload_ext", "gpu_magic")

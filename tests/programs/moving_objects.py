@@ -1,0 +1,391 @@
+"""`to_gpu` with what holds PyTorch's tensors: containers, objects of other packages, and odd ones.
+
+Packages are not installed here. The classes do what theirs do with tensors and devices, and nothing else: those of
+transformers as its 4.57 has them, `Remembering` and `Metric` as Lightning 2.6 and torchmetrics 1.0. A module that is
+not the user's makes an object another package's.
+"""
+
+import collections
+import gc
+import threading
+import weakref
+
+import numpy as np
+import torch
+import torch._dynamo  # as in the other files with PyTorch: they have one server
+from torch import nn
+from torch.nn.utils.rnn import pack_sequence
+from torch.utils.data import DataLoader, TensorDataset
+
+from gpu_magic import devices_of, to_cpu, to_gpu
+from gpu_magic.move.move import carry_out, leftover_lines, move_variables
+from gpu_magic.move.plan import Plan
+from gpu_magic.objects.walk import Budget
+from gpu_magic.selection.target import LogicalDevice
+from tests.programs import reached
+from tests.programs.errors import placement_error
+
+
+def move(names, space, **options):
+    """Move variables as the magic does, and return the lines that it prints after the table."""
+    lines = move_variables(space, (), names, device="1", **options)
+    return [line for line in lines if "→" not in line]
+
+
+# Containers, and the user's own objects
+
+
+class Log:
+    pass
+
+
+log = Log()
+
+
+def deep():
+    """A loop, at the end of more objects than Python calls functions in another, beside more than is looked at."""
+    loop = [torch.arange(3.0)]
+    loop.append((loop, {"loop": loop}))
+    held = loop
+    for i in range(6000):
+        held = (held,) if i % 2 or i < 3000 else [held]
+    held, *_ = to_gpu([held, *[log] * 210_000], 0)
+    while held is not loop:
+        (held,) = held
+    return [loop[0].device, loop[1][0] is loop, loop[1][1]["loop"] is loop]
+
+
+class Pipe:
+    """Moves itself, as one of another package's or of the user's."""
+
+    __module__ = "torch"
+
+    def __init__(self):
+        self.model, self.held = nn.Linear(2, 2), {"x": torch.ones(2)}
+
+    def to(self, device):
+        self.model.to(device)
+        self.held["x"] = self.held["x"].to(device)
+
+
+class OwnPipe(Pipe):
+    pass
+
+
+class Graph:  # as PyTorch Geometric's Data: it makes a new one
+    __module__ = "torch"
+
+    def __init__(self, x):
+        self.x = x
+
+    def to(self, device):
+        return type(self)(self.x.to(device))
+
+
+def self_moving():
+    """Another package's object is asked to move; the user's own is looked into: what it holds stays tied."""
+    pipe, own, x = Pipe(), OwnPipe(), torch.ones(2)
+    own.held["x"] = x
+    largest, packed = torch.max(x.view(1, 2), 1), pack_sequence([torch.ones(3), torch.ones(2)])
+    pipe_now, own, x, graph, largest, packed = to_gpu([pipe, own, x, Graph(x), largest, packed], 1)
+    moved = [pipe, pipe.model, pipe.held, own, graph, largest.values, packed.data]
+    sizes = packed.batch_sizes.device  # which PyTorch wants there
+    return [pipe_now is pipe, own.held["x"] is x, graph.x is x, reached.devices_of(moved), sizes]
+
+
+class Slow(Graph):
+    __module__ = "torch"
+
+    def to(self, device):  # stands for a copy that takes its time
+        log.n = log.held["n"] = 5
+        log.items.append("new")
+        return super().to(device)
+
+
+def written_meanwhile():
+    """What another thread writes during a move is kept."""
+    log.n, log.items, log.held = 0, [torch.ones(2)], {"n": 1, "t": torch.ones(2)}
+    to_gpu([log, Slow(torch.ones(1))], 0)
+    return [log.n, log.items[1:], log.held["n"], log.items[0].device, log.held["t"].device]
+
+
+def kept_alive():
+    """A move keeps neither classes nor memory, which goes at once."""
+
+    class Own:
+        def __init__(self):
+            self.x = torch.ones(2)
+
+    kind = weakref.ref(Own)
+    devices_of(to_gpu(Own(), 0))
+    del Own
+    gc.collect()
+    gc.disable()
+    x = torch.ones(1 << 20, device="pretend:1")
+    x = to_cpu(x)
+    return [kind() is None, torch.accelerator.memory_allocated(1), x.device]
+
+
+def leftovers():
+    """What holds an old copy, and the optimizer of a model, are found beside variables that hold very much."""
+    much, model, x = [[Log() for _ in range(1000)] for _ in range(2)], nn.Linear(2, 2), torch.ones(2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(x).sum().backward()
+    optimizer.step()
+    plan = Plan(LogicalDevice("gpu", 0))
+    plan.add("model", model)
+    plan.add("x", x)
+    before = plan.memory()
+    carry_out(plan)
+    space = {"much": much[0], "model": model, "more": much[1], "x": x, "optimizer": optimizer, "y": [x]}
+    lines = leftover_lines(plan, before, space.items(), Budget(objects=2000, seconds=1e9))
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    shared = [nn.functional.relu, print]  # functions, which tie nothing
+    lists = {"a": [*shared, torch.ones(2)], "b": [*shared, torch.ones(2)], "only": shared}
+    return [lines, move("params", {"params": [*net.parameters()], "net": net}), move("a only", lists)]
+
+
+# Other packages' objects
+
+
+class CacheLayer:
+    __module__ = "transformers.cache_utils"
+
+    def __init__(self):
+        self.keys = torch.ones(1, 2, 3)
+        self.dtype, self.device = self.keys.dtype, self.keys.device
+
+    def update(self, keys):
+        self.keys = torch.cat([self.keys, keys.to(self.device)], dim=-2)
+
+
+class Cache:
+    __module__ = "transformers.cache_utils"
+
+    def __init__(self):
+        self.layers, self.layer_class, self.offloading = [CacheLayer()], CacheLayer, False
+
+
+class Output(collections.OrderedDict):
+    """Keeps each field as an item and as an attribute."""
+
+    __module__ = "transformers.modeling_outputs"
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        super().__setattr__(key, value)
+
+    def __setattr__(self, name, value):
+        super().__setitem__(name, value)
+        super().__setattr__(name, value)
+
+    def pop(self, *_):
+        raise RuntimeError
+
+    __delitem__ = pop
+
+
+class Pipeline:
+    """Puts what it is given on the device that it remembers."""
+
+    __module__ = "transformers.pipelines.base"
+
+    def __init__(self):
+        self.model, self.device, self.tokenizer = nn.Linear(2, 2), torch.device("cpu"), threading.Lock()
+
+
+class Trainer:
+    __module__ = "transformers.trainer"
+
+    def __init__(self, model):
+        self.model, self.optimizer, self.lock = model, torch.optim.SGD(model.parameters()), threading.Lock()
+
+
+def data():
+    """A cache goes on where it has been moved; an output's fields stay its items; distributions sample there."""
+    cache, out = Cache(), Output(logits=torch.ones(2), cache=Cache(), hidden=(torch.ones(3),))
+    normal = torch.distributions.Normal(torch.zeros(2), torch.ones(2))
+    shift = torch.distributions.AffineTransform(torch.ones(2), torch.ones(2))
+    several = [
+        torch.distributions.MultivariateNormal(torch.zeros(2), torch.eye(2)),
+        torch.distributions.Independent(normal, 1),
+        torch.distributions.TransformedDistribution(normal, [shift]),
+    ]
+    given = cache, out, several
+    kept = [one is other for one, other in zip(to_gpu(given, 1), given, strict=True)]
+    layer = cache.layers[0]
+    layer.update(torch.ones(1, 1, 3))
+    found = {
+        "kept": kept,
+        "cache": [layer.keys.device, layer.device, layer.keys.shape],
+        "output": [list(out), out.logits is out["logits"], out.hidden is out["hidden"]],
+        "devices": devices_of(out),
+        "distributions": [one.log_prob(one.sample()).device for one in several],
+    }
+    to_cpu(cache)
+    return {**found, "back": layer.device}
+
+
+def left_behind():
+    """What can't be moved as a whole is named, as a variable or within one, and its parts can be moved."""
+    table = TensorDataset(torch.ones(4, 2))
+    space = {"pipe": Pipeline(), "trainer": Trainer(nn.Linear(2, 2)), "data": table}
+    space["loader"] = DataLoader(table)
+    found = {name: placement_error(move, name, space) for name in space}
+    found["from Python"] = placement_error(to_gpu, space["pipe"], 1)
+    move("pipe.model data.tensors", space)
+    found["parts"] = [space["pipe"].model.weight.device, table[0][0].device]
+    space = {"state": {"pipe": Pipeline(), "x": torch.ones(2)}, "model": nn.Linear(2, 2)}
+    space["model"].trainer = Trainer(space["model"])  # which has nothing left once its model is moved
+    found |= {name: move(name, space) for name in ("state", "model")}
+    found["all"] = move("", {"pipe": Pipeline(), "x": torch.ones(2)}, all_of_them=True)
+    scripted = torch.jit.script(nn.Linear(2, 2))
+    space = {"model": nn.Linear(2, 2), "odd": {"scripted": scripted, "table": np.ones(2)}}
+    found["scripted"] = move("", space, all_of_them=True)
+    shell = __import__("IPython").InteractiveShell.instance()
+    return {**found, "seen": [devices_of(one) for one in (Pipeline(), Cache(), shell)]}
+
+
+# Modules that remember their device
+
+
+class Remembering(nn.Module):
+    """Remembers its device when its own `to` is called, for all of its kind within it."""
+
+    def __init__(self):
+        super().__init__()
+        self.remembered = torch.device("cpu")
+
+    def to(self, device):
+        for one in self.modules():
+            if isinstance(one, Remembering):
+                one.remembered = torch.device(device)
+        return super().to(device)
+
+
+class Metric(nn.Module):
+    """Has states that are plain attributes; moves them, and remembers where to, in `_apply`."""
+
+    def __init__(self):
+        super().__init__()
+        self.remembered, self.total = torch.device("cpu"), torch.zeros(1)
+        self.defaults = {"total": torch.zeros(1)}
+
+    def _apply(self, fn, *args, **kwargs):
+        super()._apply(fn, *args, **kwargs)
+        self.total, self.defaults = fn(self.total), {"total": fn(self.defaults["total"])}
+        self.remembered = fn(torch.zeros(1, device=self.remembered)).device
+        return self
+
+
+class Lit(Remembering):
+    def __init__(self):
+        super().__init__()
+        self.net, self.metric, self.inner = nn.Linear(2, 2), Metric(), Remembering()
+
+
+class Refusing(nn.Module):
+    """As `PreTrainedModel` of transformers does where its weights are quantized."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(2, 2)
+
+    def to(self, *args, **kwargs):
+        raise ValueError("`.to` is not supported for `8-bit` models")
+
+
+def remembering(overwrites):
+    """They are told where they are, and stay tied; one within another module is not asked whether it refuses."""
+    torch.__future__.set_overwrite_module_params_on_conversion(overwrites)
+    lit, refusing = Lit(), Refusing()
+    optimizer, parameters = torch.optim.SGD(lit.parameters()), list(lit.parameters())
+    places = []
+    for things, device in (((lit, optimizer), 1), (nn.Sequential(lit, refusing), 2), (lit, "cpu")):
+        to_gpu(things, device)
+        told = {one.remembered for one in (lit, lit.inner, lit.metric)}
+        places.append([*told, reached.devices_of(lit)])
+    same = zip(parameters, lit.parameters(), optimizer.param_groups[0]["params"], strict=True)
+    return [places, refusing.net.weight.device, all(one is other is third for one, other, third in same)]
+
+
+# Objects that raise whatever they are asked
+
+
+class Shape:
+    def __init__(self):
+        self.x = torch.ones(2)
+
+    @property
+    def shape(self):
+        raise TypeError("no shape")
+
+
+class Class:
+    def __init__(self):
+        self.x = torch.ones(2)
+
+    @property
+    def __class__(self):
+        raise RuntimeError("no class")
+
+
+class Everything:
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
+
+
+class Unhashable(type):
+    def __hash__(cls):
+        raise RuntimeError("no hash")
+
+    def __eq__(cls, other):
+        raise RuntimeError("not equal")
+
+
+class OfOddType(metaclass=Unhashable):
+    pass
+
+
+class Dtype(np.ndarray):
+    @property
+    def dtype(self):
+        raise TypeError("no dtype")
+
+
+class To(Shape):
+    __module__ = "torch"
+
+    def __init__(self):
+        super().__init__()
+        self.odd = Class()
+
+    def to(self, device):
+        self.x = self.x.to(device)
+
+
+class OddNet(Remembering):
+    shape = Shape.shape
+
+    def __init__(self):
+        super().__init__()
+        vars(self)["odd"] = Class()  # nn.Module would ask it for its class
+
+
+def odd():
+    """Return where things are moved to beside one that raises, within what holds it, and itself."""
+    found = {}
+    for make in (Shape, Class, Everything, OfOddType, Dtype, To, OddNet):
+        odd, within = (np.ones(2).view(Dtype) if make is Dtype else make() for _ in range(2))
+        space = {"odd": odd, "model": Shape(), "last": Shape(), "both": [within, Shape()]}
+        for names in ("model", "both", ""):
+            move(names, space, all_of_them=not names)
+        moved = [space["model"], space["last"], space["both"][1]]
+        moved += [odd, within] if make is Shape or make is Class or make is To else []
+        found[make.__name__] = reached.devices_of([one.x for one in moved])
+    space = {"my model": Shape(), "table": {Class(): torch.ones(2)}}
+    move("", space, all_of_them=True)  # a name that is no identifier, and a key
+    ((key, value),) = space["table"].items()
+    found["names and keys"] = reached.devices_of([space["my model"], key.x, value])
+    space = {"everything": Everything(), "type": OfOddType()}
+    return found | {name: placement_error(move, name, space) for name in space}

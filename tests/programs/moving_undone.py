@@ -1,0 +1,227 @@
+"""`to_gpu` that fails, or is interrupted, at any point: all is as it was, and what was allocated is freed."""
+
+import dataclasses
+import itertools
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pretend_native
+import torch
+import torch._dynamo  # as in the other files with PyTorch: they have one server
+from torch import nn
+
+import gpu_magic
+from gpu_magic import to_gpu
+from gpu_magic.move.move import carry_out, move_variables
+from gpu_magic.move.names import read_places
+from gpu_magic.move.plan import Plan
+from gpu_magic.selection.target import LogicalDevice
+from tests.programs.errors import placement_error
+from tests.programs.moving_objects import Cache, Lit, Pipe, Refusing
+from tests.programs.reached import devices_of, look
+
+FOLDER = str(Path(gpu_magic.__file__).parent / "move")
+
+
+def reserved(index):
+    return torch.accelerator.memory_reserved(f"pretend:{index}")
+
+
+class Odd:
+    """Has a tensor that can't be replaced."""
+
+    def __init__(self):
+        self._x = torch.ones(3)
+
+    @property
+    def x(self):
+        return self._x
+
+
+class Setter(Odd):
+    """Raises after its tensor has been replaced."""
+
+    @Odd.x.setter
+    def x(self, value):
+        self._x = value
+        if value.device.type != "cpu":
+            raise ValueError("not there")
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    x: torch.Tensor
+
+    def __copy__(self):
+        raise RuntimeError("no copies")
+
+
+class Stuck(Pipe):
+    """Raises after a part of it has moved."""
+
+    __module__ = "torch"
+
+    def to(self, device):
+        self.model.to(device)
+        raise ValueError("no way")
+
+
+def failing(like_cuda):
+    """Let moves fail at each step of theirs; return the error, whether all is as it was, where, what is allocated."""
+    pretend_native.be_like_cuda(like_cuda)
+    x, net = torch.ones(2), nn.Linear(2, 2)
+    net(x).sum().backward()
+    kinds = {
+        "no setter": ("net cache box x odd.x", {"odd": Odd(), "cache": Cache()}),
+        "its setter raises": ("net box x odd.x", {"odd": Setter()}),
+        "it can't be built again": ("net box odd", {"odd": Frozen(x)}),
+        "its own to raises": ("net pipe odd", {"odd": Stuck(), "pipe": Pipe()}),
+        "a module refuses": ("lit odd", {"odd": Refusing(), "lit": Lit()}),  # after another one was told
+    }
+    found = {}
+    for kind, (names, space) in kinds.items():
+        space |= {"net": net, "x": x, "box": [x, {"x": x}]}
+        before, error = look(space), placement_error(move_variables, space, (), names, device="0")
+        found[kind] = [error, look(space) == before, devices_of(space), reserved(0)]
+    return found
+
+
+def failures():
+    """Let the allocation of each number fail in turn, until there is none of that number."""
+    model = nn.Sequential(nn.Embedding(9, 3), nn.BatchNorm1d(3), nn.Linear(3, 9, bias=False))
+    model[2].weight = model[0].weight
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.arange(9)).sum().backward()
+    optimizer.step()
+    x = torch.arange(20.0).view(4, 5)
+    pair, state = (x, x[1]), {"row": x[2], "leaf": torch.ones(2, requires_grad=True)}
+    things = [model, optimizer, state, pair]
+    before, errors, changed = look(things), set(), []
+    for count in itertools.count(1):
+        pretend_native.fail_after(count)
+        error = placement_error(to_gpu, things, 1)
+        if error is None:
+            moved = [pair[0].device, things[3][0].device, model[0].weight.device]
+            return [sorted(errors), changed, count, *moved]
+        errors.add(re.sub(r"after .* of \d+ bytes", "after some", error))
+        if look(things) != before or reserved(1):
+            changed.append(count)
+    return None
+
+
+class Tracer:
+    """Interrupts this process before the line of that number of `carry_out`'s that is run next."""
+
+    def __init__(self, number):
+        self.left, self.was_sent = number, False
+
+    def trace(self, frame, event, _):
+        if event == "call" and not frame.f_code.co_filename.startswith(FOLDER):
+            return None
+        if event == "line":
+            self.left -= 1
+            if not self.left:
+                self.was_sent = True
+                interrupt()
+        return self.trace
+
+
+def interrupted(fails):
+    """Interrupt a move, or one that is undone, before each line in turn, until there is none of that number."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
+    wrong = []
+    for count in itertools.count(1):
+        space = {"net": nn.Linear(2, 2), "x": torch.ones(2), "odd": Stuck() if fails else Pipe()}
+        places, plan = read_places("net x odd", space, ()), Plan(LogicalDevice("gpu", 0))
+        for name, place in places.items():
+            plan.add(name, place.value)
+        tracer, raised = Tracer(count), ""
+        sys.settrace(tracer.trace)
+        try:
+            carry_out(plan, places)
+        except BaseException as error:  # noqa: BLE001 - whichever it is
+            raised = type(error).__name__
+        finally:
+            sys.settrace(None)
+        if not tracer.was_sent:
+            return [count, wrong, signal.getsignal(signal.SIGINT) is signal.default_int_handler]
+        places.clear()
+        plan.discard()
+        where = devices_of(space)
+        if raised != "KeyboardInterrupt" or len(where) != 1 or (where == ["cpu"] and reserved(0)):
+            wrong.append([count, raised, where, reserved(0)])
+    return None
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def quit_by_itself():
+    raise KeyboardInterrupt
+
+
+class Interrupting(Pipe):
+    __module__ = "torch"
+
+    def __init__(self, interrupt):
+        super().__init__()
+        self.interrupt, self.calls = interrupt, []
+
+    def to(self, device):
+        self.calls.append(device)
+        super().to(device)
+        if device.type != "cpu":
+            self.interrupt()
+
+
+class Quitting(Pipe):
+    """Goes to a GPU, and interrupts its way back."""
+
+    __module__ = "torch"
+
+    def to(self, device):
+        if device.type == "cpu":
+            quit_by_itself()
+        super().to(device)
+
+
+class InterruptingSetter(Odd):
+    @Odd.x.setter
+    def x(self, value):
+        interrupt()
+        self._x = value
+
+
+def interrupted_once():
+    """While copies are made, of which no other is begun, by an object, and while they are put in place."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    found = []
+    first, second = Interrupting(interrupt), Interrupting(interrupt)
+    for odd in ([second, first], Interrupting(quit_by_itself), InterruptingSetter()):
+        names = "net odd.x x" if isinstance(odd, Odd) else "net odd"
+        space = {"net": nn.Linear(2, 2), "odd": odd, "x": torch.ones(2)}
+        try:
+            move_variables(space, (), names, device="0")
+        except KeyboardInterrupt:
+            found += [devices_of(space), reserved(0)]
+    return [*found, sorted([first.calls, second.calls], key=len)]
+
+
+def interrupted_way_back():
+    """Undo a move in which an object on its way back raises an interrupt of its own."""
+    space = {"pipe": Pipe(), "odd": Quitting(), "stuck": Stuck()}
+    try:
+        move_variables(space, (), "pipe odd stuck", device="0")
+    except KeyboardInterrupt:
+        return [devices_of(space["pipe"]), space["stuck"].model.weight.device]
+    return None
+
+
+def ignored_interrupt():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pipe, x = to_gpu([Interrupting(interrupt), torch.ones(2)], 0)
+    return [x.device, pipe.held["x"].device, signal.getsignal(signal.SIGINT) == signal.SIG_IGN]

@@ -1,0 +1,104 @@
+"""The file of a saved choice: what it can hold, and what may stand in its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpu_magic.gpus.apply import apply, resume
+from gpu_magic.process.session import current
+from gpu_magic.testing import simulate, start_cuda
+from tests.processes import needs_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NOT_APPLIED = "The choice that was saved before the restart was not applied"
+
+
+@pytest.fixture(autouse=True)
+def machine() -> Iterator[None]:
+    with simulate("4xA100-80GB"):
+        yield
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "kernel-1.json"
+
+
+def saved(**changes: Any) -> str:
+    """Return what is saved; this process is no kernel, and has no connection file."""
+    return json.dumps({"kernel": "", "saved": time.time(), "request": "3,0", "options": {}} | changes)
+
+
+def test_a_saved_choice_is_applied_once_with_its_options(file: Path) -> None:
+    file.write_text(saved(options={"growth": True}))
+    said = resume(file)
+    assert said.startswith("As chosen before the restart:\ncuda:0 = GPU 3 ")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,0"
+    assert "take memory as they need it" in said
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        (601, ": it is older than 10 minutes"),
+        (-7200, ": it is older than 10 minutes"),
+        ({"saved": float("inf")}, ": it is older than 10 minutes"),
+        ({"saved": "now"}, ": its file can't be read."),
+        ({"saved": 10**400}, ": its file can't be read."),
+        ({"options": []}, ": its file can't be read."),
+        ({"options": {"by": "colour"}}, ": by='colour' is neither"),
+        ({"options": {"memory_limit": 10**400}}, "is not a size"),
+        ({"request": "GPU-ffffffff"}, ": No GPU here has a UUID that begins with GPU-ffffffff"),
+        ({"kernel": "/run/of-another.json"}, ": it was saved for another kernel."),
+        (b"[" * 60_000, ": its file can't be read."),
+        (b"\xff\xfe{", ": its file can't be read."),
+    ],
+)
+def test_what_is_no_good_is_dropped_and_told(
+    file: Path, what: bytes | dict[str, Any] | int, says: str
+) -> None:
+    """Other bytes, other values, or a choice of so many seconds ago."""
+    changes = {"saved": time.time() - what} if isinstance(what, int) else what
+    file.write_bytes(changes if isinstance(changes, bytes) else saved(**changes).encode())
+    said = resume(file)
+    assert said.startswith(f"{NOT_APPLIED}:")
+    assert says in said
+    assert current().chosen is None
+    assert not file.exists()
+
+
+def test_a_choice_that_was_made_since_is_the_newer_one(file: Path) -> None:
+    apply(current(), "2")
+    file.write_text(saved())
+    assert resume(file) == f"{NOT_APPLIED}, as another choice was made since."
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
+
+
+def test_too_late_also_after_the_restart(file: Path) -> None:
+    file.write_text(saved())
+    start_cuda()
+    assert resume(file).startswith(f"{NOT_APPLIED}. CUDA was initialized")
+
+
+@pytest.mark.parametrize("what", ["pipe", "link", pytest.param("file of another user", marks=needs_root)])
+def test_what_is_not_a_file_of_this_user_s_is_removed_unread(file: Path, what: str) -> None:
+    kept = file.with_name("kept")
+    kept.write_text(saved())
+    if what == "pipe":
+        os.mkfifo(file)
+    elif what == "link":
+        file.symlink_to(kept)
+    else:
+        os.chown(kept.rename(file), 12345, -1)
+    assert "what stands in the place of its file is not a file of this user's" in resume(file)
+    assert current().chosen is None
+    assert not os.path.lexists(file)
