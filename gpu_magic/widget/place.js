@@ -5,7 +5,6 @@ class Place {
     this.store = new Store(model);
     this.views = new Map(); // what closes each, by element
     this.successor = undefined; // the new kernel's panel
-    this.isLooking = false;
     this.isClosed = false;
     // JupyterLab and Notebook 7 tell a widget of its notebook's session; in other front ends a lost panel stays lost.
     this.session = findSession(model);
@@ -22,14 +21,13 @@ class Place {
     };
   }
 
-  // Looks for a kernel that can go on with the panel, where its own does not.
+  // Looks for a kernel that can go on with the panel, where its own does not. It does not wait for an earlier look: a
+  // kernel that is being started can leave messages without an answer.
   async look() {
-    if (!this.session || this.isLooking || !(this.store.isGone || this.store.isSilent)) return;
-    this.isLooking = true;
+    if (!this.session || !(this.store.isGone || this.store.isSilent)) return;
     const kernel = this.session.session?.kernel;
     const comm = await findComm(kernel);
-    if (comm && !this.isClosed) await this.goOn(kernel, comm);
-    this.isLooking = false;
+    if (comm && !this.isClosed && !this.successor) await this.goOn(kernel, comm);
   }
 
   async goOn(kernel, comm) {
@@ -37,7 +35,7 @@ class Place {
     if (!successor) return;
     // A kernel that is about to be restarted is still there: it is not the next one.
     const isSame = successor.model.get("full_state").process === this.store.process;
-    if (this.isClosed || (isSame && !this.model.isClosed)) return successor.close();
+    if (this.isClosed || this.successor || (isSame && !this.model.isClosed)) return successor.close();
     this.leave();
     this.successor = successor;
     for (const [element, close] of this.views) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ from playwright.sync_api import expect
 from tests.machine import CARDS, GIB, Driver
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.browser.lab import Lab, Notebook
 
 LOAD = "%load_ext gpu_magic"
@@ -44,6 +46,15 @@ def restart(notebook: Notebook) -> None:
     """Restart the kernel as the page's menu does, and wait until its panel has learned of it."""
     notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
     expect(notebook.said).to_contain_text("this panel goes on")
+
+
+@contextmanager
+def unanswered(notebook: Notebook) -> Iterator[None]:
+    """Leave requests of the page unanswered, as a kernel that is being started does at times."""
+    kernel = "notebook.sessionContext.session.kernel"
+    notebook.page.evaluate(f"() => {{ {kernel}.requestCommInfo = () => new Promise(() => {{}}) }}")
+    yield
+    notebook.page.evaluate(f"delete {kernel}.requestCommInfo")
 
 
 def restart_and_use(notebook: Notebook) -> None:

@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.browser.lab import start_lab
-from tests.browser.panel import LOAD, MASK, PICTURES, busy_machine, restart
+from tests.browser.panel import LOAD, MASK, PICTURES, busy_machine, restart, unanswered
 from tests.browser.test_alive import TEN_MINUTES
 from tests.browser.test_busy import VERSIONS, WAIT
 from tests.browser.test_restart import START_CUDA
@@ -263,6 +263,14 @@ def test_after_a_restart_it_is_there_once_gpu_magic_is_loaded_again(lab: Lab, ap
     notebook.row(2).click()
     notebook.button("Use these").click()
     expect(notebook.said).to_contain_text("cuda:0 = GPU 2")
+
+
+def test_it_is_there_though_a_request_was_never_answered(lab: Lab) -> None:
+    notebook = lab.open("1 + 1  # gpu_magic", LOAD)
+    with unanswered(notebook):
+        notebook.run(0)
+    notebook.run(1)
+    expect(chip_of(notebook)).to_be_visible()
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

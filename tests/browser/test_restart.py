@@ -18,6 +18,7 @@ from tests.browser.panel import (
     picture,
     restart,
     restart_and_use,
+    unanswered,
 )
 from tests.browser.test_busy import VERSIONS
 
@@ -247,6 +248,14 @@ def test_all_old_panels_of_all_pages_come_alive(lab: Lab) -> None:
     for one in (notebook, second):
         for number in range(2):
             expect(one.page.locator(".gm-line code").nth(number)).to_have_text("%gpus 2")
+
+
+def test_an_old_panel_comes_alive_though_a_request_was_never_answered(lab: Lab) -> None:
+    notebook = open_panel(lab)
+    with unanswered(notebook):
+        restart(notebook)
+    notebook.ask(LOAD)
+    is_alive(notebook, "%gpus")
 
 
 def test_a_panel_whose_kernel_was_replaced_goes_on_in_the_new_one(lab: Lab) -> None:

@@ -72,19 +72,16 @@ class Chip {
     if (status !== "busy") this.isNew = /starting|restarting|unknown/.test(status);
   }
 
-  // One look after another: what starts a kernel comes in several signals.
-  look() {
-    this.looking = (this.looking ?? Promise.resolve()).then(() => this.lookNow()).catch(console.error);
-  }
-
-  async lookNow() {
+  // What starts a kernel comes in several signals. A look does not wait for an earlier one: a kernel that is being started
+  // can leave messages without an answer.
+  async look() {
     const kernel = this.session.session?.kernel;
     const comm = await findComm(kernel);
-    if (this.isDisposed || this.isAt(kernel, comm)) return;
+    if (this.isDisposed || kernel !== this.session.session?.kernel || this.isAt(kernel, comm)) return;
     if (!comm) return this.panel?.model.lose(); // it says so, and hides the chip
     const panel = await openPanel(kernel, comm, { notebook: this.notebook });
     if (!panel) return;
-    if (this.isDisposed) return panel.close();
+    if (this.isDisposed || this.isAt(kernel, comm)) return panel.close();
     this.leave();
     this.panel = panel;
     this.endChip = panel.chip({ el: this.item.node, open: () => this.open() });
