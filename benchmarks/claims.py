@@ -28,7 +28,7 @@ def run() -> list[Table]:
 
 
 def _cost(variables: dict[str, str]) -> Table:
-    without, with_claim = "%gpus 1 --no-claim, %gpus 3 --no-claim", "%gpus 1, %gpus 3"
+    without, with_claim = "%gpus 1, %gpus 3, with c.GpuMagics.claims = False", "%gpus 1, %gpus 3"
     targets = {without: "benchmarks.claims:choose_without", with_claim: "benchmarks.claims:choose"}
     seconds = timing.steady(targets, variables)
     cost = (seconds[with_claim] - seconds[without]) / 2
@@ -92,19 +92,22 @@ def _race(variables: dict[str, str]) -> Table:
 
 
 def choose() -> Callable[[], object]:
-    return _choose(no_claim=False)
+    return _choose(are_wanted=True)
 
 
 def choose_without() -> Callable[[], object]:
-    return _choose(no_claim=True)
+    return _choose(are_wanted=False)
 
 
-def _choose(*, no_claim: bool) -> Callable[[], object]:
+def _choose(*, are_wanted: bool) -> Callable[[], object]:
     import gpu_magic
+    from gpu_magic.process.session import current
+
+    current().claims.are_wanted = are_wanted
 
     def both() -> None:
-        gpu_magic.choose(1, no_claim=no_claim)
-        gpu_magic.choose(3, no_claim=no_claim)
+        gpu_magic.choose(1)
+        gpu_magic.choose(3)
 
     return both
 

@@ -85,8 +85,8 @@ def ours() -> Callable[[], object]:
 
 
 def plan() -> Callable[[], object]:
+    from gpu_magic.frameworks.target import LogicalDevice
     from gpu_magic.move.plan import Plan
-    from gpu_magic.selection.target import LogicalDevice
 
     model = _model(COUNT, 8)
 

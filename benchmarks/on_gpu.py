@@ -167,6 +167,6 @@ def _scope() -> Callable[[], Any]:
     import torch  # noqa: F401 - before what knows it
 
     from gpu_magic.frameworks.pytorch import FRAMEWORK
-    from gpu_magic.selection.target import CPU
+    from gpu_magic.frameworks.target import CPU
 
     return partial(FRAMEWORK.scope, CPU, bool)

@@ -207,6 +207,7 @@ def _run_commands(block: Block, folder: str, environment: Mapping[str, str]) -> 
 
 # What differs from run to run: times, process numbers, users, folders; and with a real process, memory.
 _TIMES = [
+    (r"Largest batch: (at least )?\d+\.", "Largest batch: N."),  # found within a time
     (r"\b\d\d:\d\d(:\d\d)?\b", "TIME"),
     (r"[\d.,]+ (µs|ms|s|min|h|d|days)\b", "DURATION"),
     (r"(?<=moved to )(.*?) in DURATION\.", r"\1."),  # a move that takes less than 0.1 s has none
@@ -224,8 +225,6 @@ _TIMES = [
 ]
 _SIZES = [
     (r"[\d.,]+ (bytes|KiB|MiB|GiB|TiB)", "SIZE"),
-    (r"batch up to (at least )?\d+", "batch up to N"),
-    (r"; not even a batch of 1 would", ""),  # found within a time
 ]
 
 

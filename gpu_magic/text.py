@@ -24,8 +24,11 @@ __all__ = [
     "listed",
     "one_line",
     "printable",
+    "read_size",
     "shortened",
     "since_text",
+    "size_as_typed",
+    "size_meant",
     "size_text",
     "text_table",
     "time_text",
@@ -147,12 +150,15 @@ def age_text(seconds: float) -> str:
 
 def time_text(seconds: float) -> str:
     """Return a length of time, as `%time` does: `340 µs`, `52.1 ms`, `12.3 s`, `2 min 5 s`, `1 h 3 min`."""
+    if not seconds:
+        return "0 s"
     for unit, size in (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)):
         if (figure := f"{seconds / size:.3g}") and float(figure) < (_MINUTE if unit == "s" else 1000):
             return f"{figure} {unit}"
     minutes, rest = divmod(round(seconds), _MINUTE)
     hours, left = divmod(minutes, _MINUTE)
-    return f"{hours} h {left} min" if hours else f"{minutes} min {rest} s"
+    parts = (hours, "h", left, "min") if hours else (minutes, "min", rest, "s")
+    return f"{parts[0]} {parts[1]}" + (f" {parts[2]} {parts[3]}" if parts[2] else "")
 
 
 def size_text(size: int) -> str:
@@ -197,3 +203,34 @@ def html_block(title: str, body: str, notes: Iterable[str] = ()) -> str:
     title = f"<p class='gm-title'>{html.escape(title)}</p>" if title else ""
     shown = "".join(f"<p class='gm-note'>{html.escape(note)}</p>" for note in notes)
     return f"<div class='gpu-magic'><style>{STYLE}</style>{title}{body}{shown}</div>"
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+
+
+def read_size(size: str | int) -> int | None:
+    """Return the bytes of `8GB` (10 to the 9th each), `8GiB` (2 to the 30th each) or a number, else None."""
+    match = _SIZE.fullmatch(str(size).strip())
+    if not match or (match[3] and not match[2]):
+        return None
+    return round(float(match[1]) * (_BINARY if match[3] else _UNITS)[match[2].upper()])
+
+
+def size_as_typed(size: str | int) -> str:
+    """Return a size that `read_size` can read in the unit in which it was typed: `8 GB`."""
+    match = _SIZE.fullmatch(str(size).strip())
+    unit = match[2].upper() if match else ""
+    return (
+        f"{match[1]} {unit}{'i' if match[3] else ''}B" if match and unit else bytes_text(read_size(size) or 0)
+    )
+
+
+def size_meant(size: str | int, example: str) -> str:
+    """Return the size that was meant by a number without a unit, or with another one: `60GB` for `60`.
+
+    A number of several thousand is in MiB, as nvidia-smi writes it; what names no size is the example.
+    """
+    match = re.fullmatch(r"\s*([1-9][0-9]{0,6}(?:\.[0-9]{1,2})?)(?:[^0-9.%][^%]*)?", str(size))
+    return f"{match[1]}{'GB' if float(match[1]) < 1000 else 'MiB'}" if match else example  # noqa: PLR2004

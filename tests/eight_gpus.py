@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic import frameworks
 from gpu_magic.frameworks.base import Framework, Holding, MemoryPool, OutOfMemory
-from gpu_magic.selection.target import CPU, LogicalDevice
+from gpu_magic.frameworks.target import CPU, LogicalDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -31,8 +31,6 @@ ROOMS = [
     "public",
     # facts
     "devices",
-    # decisions
-    "selection",
     # this process
     "claims",
     "frameworks",
@@ -176,14 +174,14 @@ def test_no_module_leads_back_to_itself() -> None:
 @pytest.mark.parametrize(
     ("module", "planted"),
     [
-        ("devices.model", "from gpu_magic.selection.mask import read"),
+        ("devices.model", "from gpu_magic.process.mask import read"),
         ("devices.model", "from gpu_magic.display import table"),
         ("devices.model", "def late():\n    from gpu_magic.gpus.table import as_text"),
         ("devices.model", "if TYPE_CHECKING:\n    from gpu_magic.process.view import Snapshot"),
         ("devices.model", "from ..display import table"),
         ("devices.model", "import gpu_magic"),
         ("devices.nvml", "import gpu_magic.session, gpu_magic.api"),
-        ("selection.select", "import gpu_magic.frameworks.base as base"),
+        ("claims.held", "import gpu_magic.frameworks.base as base"),
         ("frameworks.jax", "import_module('gpu_magic.process.session')"),
         ("process.session", "sys.modules.get('gpu_magic.widget.state')"),
         ("gpus.table", "from gpu_magic.api import gpus"),

@@ -126,7 +126,7 @@ def test_a_name_stays_a_function_when_its_rooms_are_loaded(fresh: Fresh) -> None
         import gpu_magic
         gpu_magic.gpus(), gpu_magic.guard()
         gpu_magic.on_gpu("cpu").__enter__(), gpu_magic.devices_of([])
-        import gpu_magic.gpus.choice, gpu_magic.selection.select, gpu_magic.process.guard
+        import gpu_magic.gpus.choice, gpu_magic.gpus.select, gpu_magic.process.guard
         names = ("gpus", "guard", "choose", "on_gpu", "devices_of", "to_gpu", "to_cpu", "gpu_free")
         assert all(callable(getattr(gpu_magic, name)) for name in names)
     """)

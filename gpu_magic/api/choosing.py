@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.gpus.choice import Choice
+    from gpu_magic.gpus.options import Order
     from gpu_magic.process.guard import Guard
-    from gpu_magic.selection.options import By, Order
+    from gpu_magic.process.mask import By
     from gpu_magic.widget.panel import Panel
 
 __all__ = ["choose", "gpus", "guard", "panel", "told"]
@@ -66,7 +67,6 @@ def choose(
     only_free: bool = False,
     min_free: str | int | None = None,
     model: str | None = None,
-    no_claim: bool = False,
     wait: str | float | None = None,
     on_wait: Callable[[str], None] | None = None,
     in_process: bool = False,
@@ -81,7 +81,8 @@ def choose(
         As after `%gpus`: `"1,3"`, `"0-2,5"`, `"GPU-8f3a"`, `"auto:2"`, `"all"`, `"none"`, `"reset"`; or a
         number, or one of `gpus()`; or several. The order is kept: the first is `cuda:0`. `"amd:1"` is AMD's.
     by
-        Write CUDA_VISIBLE_DEVICES by "index" or "uuid"; None follows what the process was started with.
+        Write CUDA_VISIBLE_DEVICES by "index" or "uuid"; None: as `c.GpuMagics.by` in IPython's configuration
+        says, else as the process was started with it.
     order
         CUDA_DEVICE_ORDER: "pci" or "fastest"; None follows what the process was started with. With
         "fastest", `all` and `auto:2` are in CUDA's own order, where that can be known.
@@ -100,9 +101,6 @@ def choose(
     min_free, model
         With `auto`: GPUs with at least this much free memory ("20GB", or bytes), and with these words in
         their names ("A100").
-    no_claim
-        Do not claim the GPUs. A claim lasts as long as the process and its choice: the kernels of all users
-        see it, and `auto` picks no GPU that another process has claimed.
     wait
         How long to wait for such GPUs, "30m", "1h30m" or in seconds: with `auto`, and without `min_free`, for
         free ones; where they are named, until nobody else uses or has claimed them. At its
@@ -138,10 +136,9 @@ def choose(
 
     """
     from gpu_magic.gpus.apply import apply, narrow
+    from gpu_magic.gpus.options import Options, read_seconds
+    from gpu_magic.gpus.request import normalize_request
     from gpu_magic.gpus.wait import Waiting
-    from gpu_magic.selection.duration import read_seconds
-    from gpu_magic.selection.normalize import normalize_request
-    from gpu_magic.selection.options import Options
 
     if on_wait is not None and not callable(on_wait):
         raise ChoiceError(f"on_wait is called with a line, and {on_wait!r:.40} can't be; try on_wait=print.")
@@ -156,7 +153,6 @@ def choose(
         only_free=only_free,
         min_free=min_free,
         model=model,
-        no_claim=no_claim,
     )
     text = normalize_request(wanted)
     if wait is not None and (in_process or dry_run):

@@ -86,10 +86,10 @@ def launch(
         One line that says why it can't be launched; nothing was started.
 
     """
+    from gpu_magic.gpus.request import normalize_request
     from gpu_magic.launching.devices import Free
     from gpu_magic.launching.prepare import prepare
     from gpu_magic.launching.task import Task
-    from gpu_magic.selection.normalize import normalize_request
 
     words, variables = _words(command), _variables(env)
     _check_count("launch", count)
@@ -194,7 +194,7 @@ def cluster(
     from gpu_magic.engines.profile import start_profile
     from gpu_magic.engines.start import is_client, start
     from gpu_magic.engines.starter import Others
-    from gpu_magic.selection.normalize import normalize_request
+    from gpu_magic.gpus.request import normalize_request
 
     _check_count("cluster", count)
     check_none()
@@ -275,8 +275,8 @@ def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
     """
     from gpu_magic.engines.current import current_cluster
     from gpu_magic.engines.with_gpus import engines_with
+    from gpu_magic.gpus.request import normalize_request
     from gpu_magic.launching.handover import check_installed
-    from gpu_magic.selection.normalize import normalize_request
 
     used = current_cluster()
     check_installed()

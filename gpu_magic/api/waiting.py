@@ -6,13 +6,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.api.choosing import told
+from gpu_magic.gpus.auto import check_filters
+from gpu_magic.gpus.options import Options, check_wait_options, read_seconds
+from gpu_magic.gpus.request import normalize_wait
 from gpu_magic.gpus.wait import Waiting
 from gpu_magic.process.session import current
 from gpu_magic.public import public, public_coroutine
-from gpu_magic.selection.duration import read_seconds
-from gpu_magic.selection.filters import check_filters
-from gpu_magic.selection.normalize import normalize_wait
-from gpu_magic.selection.options import Options, check_wait_options
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.gpus.choice import Choice
-    from gpu_magic.selection.options import WaitOptions
+    from gpu_magic.gpus.options import WaitOptions
 
 __all__ = ["wait_for"]
 
@@ -44,8 +43,8 @@ def wait_for(
     within
         How long, "30m" or in seconds; None: without an end.
     options
-        Which, and how they are chosen: `min_free`, `model`, `by`, `order`, `force`, `growth`,
-        `memory_limit` and `no_claim`, as for `choose`. Of a number of GPUs, without `min_free`, it waits for
+        Which, and how they are chosen: `min_free`, `model`, `by`, `order`, `force`, `growth` and
+        `memory_limit`, as for `choose`. Of a number of GPUs, without `min_free`, it waits for
         ones that nobody uses.
 
     Returns

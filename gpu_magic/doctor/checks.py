@@ -13,13 +13,11 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.doctor.facts import Build, Facts, Finding, Kernel
 from gpu_magic.doctor.sources import fitting_build, has_code, major, pip
 from gpu_magic.errors import ChoiceError
+from gpu_magic.process.find import find
 from gpu_magic.process.front_end import missing_there
+from gpu_magic.process.mask import HIP, MASK, PCI, ROCR, Variables
 from gpu_magic.process.state import State
-from gpu_magic.selection.find import find
-from gpu_magic.selection.mask import PCI
-from gpu_magic.selection.seen import in_force, read_visible
-from gpu_magic.selection.variables import show
-from gpu_magic.selection.visible import HIP, MASK, ROCR, Variables
+from gpu_magic.process.visible import in_force, read_visible, show
 from gpu_magic.text import age_text, bytes_text, listed, shortened
 
 if TYPE_CHECKING:
@@ -187,7 +185,7 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
         return
     variables, is_frozen = kernel.variables, kernel.guard.state is State.FROZEN
     name, value = MASK, variables.mask
-    if machine.vendors == ("amd",) and variables.rocr == "":  # see `selection.hip`
+    if machine.vendors == ("amd",) and variables.rocr == "":  # see `process.visible`
         name, value = ROCR, ""
     elif machine.vendors == ("amd",) and (variables.hip or value is None):
         name, value = HIP, variables.hip

@@ -25,13 +25,12 @@ from gpu_magic.errors import GpuMagicError
 from gpu_magic.process import program
 from gpu_magic.process.environment import launch_environment, variables_now
 from gpu_magic.process.front_end import pages, read_front_end
+from gpu_magic.process.mask import names_of
 from gpu_magic.process.session import current
 from gpu_magic.process.state import probe
 from gpu_magic.process.view import judge_process, take_snapshot
+from gpu_magic.process.visible import read_visible
 from gpu_magic.public import public
-from gpu_magic.selection.request import Nothing
-from gpu_magic.selection.seen import read_visible
-from gpu_magic.selection.visible import names_of
 from gpu_magic.text import counted, html_block, html_table, listed, printable, shortened, text_table
 
 if TYPE_CHECKING:
@@ -211,7 +210,7 @@ def _kernel(snapshot: Snapshot, where: Program) -> Kernel:
     session, now, simulate = current(), variables_now(), os.environ.get("GPU_MAGIC_SIMULATE", "")
     guard, seen = judge_process(snapshot, probe()), read_visible(now, snapshot).devices
     labels = UNKNOWN if seen is UNKNOWN else tuple(device.label for device in seen)
-    notes, chose_none = snapshot.kernel.notes, isinstance(session.chosen, Nothing)
+    notes, chose_none = snapshot.kernel.notes, session.chosen == ("none", "")
     return Kernel(where, guard, now, session.inherited, notes, labels, session.grant, chose_none, simulate)
 
 

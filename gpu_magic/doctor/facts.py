@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process.front_end import Pages
-from gpu_magic.selection.grant import Grant
+from gpu_magic.process.given import Grant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Gpu
     from gpu_magic.process.front_end import FrontEnd
     from gpu_magic.process.guard import Guard
-    from gpu_magic.selection.visible import Variables
+    from gpu_magic.process.mask import Variables
 
 __all__ = ["Build", "DeviceFile", "Facts", "Finding", "Kernel", "Packages", "Program", "Severity", "System"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import MigInstance
 from gpu_magic.errors import ClusterError
-from gpu_magic.selection.select import vendor_of
-from gpu_magic.selection.visible import names_of
+from gpu_magic.gpus.select import vendor_of
+from gpu_magic.process.mask import names_of
 from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:

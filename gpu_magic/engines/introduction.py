@@ -10,11 +10,12 @@ from gpu_magic.engines.in_engine import host, this_process
 from gpu_magic.engines.jax_ranks import tell_jax
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.apply import apply
+from gpu_magic.process.find import mig_instances, whole_gpus
+from gpu_magic.process.given import Given
 from gpu_magic.process.session import current
 from gpu_magic.process.state import State
 from gpu_magic.process.view import ask_guard, read_machine
-from gpu_magic.selection.allotment import Allotment, mig_instances, whole_gpus
-from gpu_magic.selection.seen import seen_vendor
+from gpu_magic.process.visible import seen_vendor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,7 +69,7 @@ def introduce() -> Introduction:
     problem = inventory.problem
     try:
         seen = inventory.of_vendor(seen_vendor(session.inherited, inventory))
-        pool = Allotment(seen, session.inherited, session.grant).pool
+        pool = Given(seen, session.inherited, session.grant).pool
         devices = whole_gpus(pool) or mig_instances(pool)
     except ChoiceError as error:
         problem = problem or str(error)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpu_magic.engines.engine import Engine
-    from gpu_magic.selection.select import Selection
+    from gpu_magic.gpus.select import Selection
 
 __all__ = ["LocalProcesses"]
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpu_magic.devices.model import Device
+    from gpu_magic.gpus.select import Selection
     from gpu_magic.process.session import Session
-    from gpu_magic.selection.select import Selection
 
 __all__ = ["Client", "import_ipyparallel", "is_client", "start"]
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Gpu
 from gpu_magic.errors import ClusterError
+from gpu_magic.gpus.request import Auto, Everything, Named, parse
+from gpu_magic.gpus.select import select_among, vendor_of
 from gpu_magic.process.view import read_machine
-from gpu_magic.selection.request import Auto, Everything, Named, parse
-from gpu_magic.selection.select import select_among, vendor_of
 from gpu_magic.text import listed, printable
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import FitError
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import MemoryPool
+from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.public import public
-from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.spelling import either, option
 from gpu_magic.text import bytes_text, html_block, listed, printable, size_text, text_table, with_article
 

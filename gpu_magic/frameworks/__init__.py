@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from gpu_magic.frameworks.base import Framework
-    from gpu_magic.selection.target import LogicalDevice
+    from gpu_magic.frameworks.target import LogicalDevice
 
 __all__ = ["KNOWN", "device_of", "get", "imported", "is_importing", "known", "started"]
 

@@ -4,23 +4,65 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.errors import PlacementError
+from gpu_magic.text import size_as_typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.selection.memory import MemorySettings
-    from gpu_magic.selection.target import LogicalDevice
+    from gpu_magic.frameworks.target import LogicalDevice
 
-__all__ = ["Components", "Framework", "Holding", "MemoryPool", "OutOfMemory", "wanted_in"]
+__all__ = ["Components", "Framework", "Holding", "MemoryPool", "MemorySettings", "OutOfMemory", "wanted_in"]
 
 # "Tried to allocate 20.00 GiB." (PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp), "trying to allocate
 # 8589934592 bytes" (XLA), "Out of memory allocating 1,024 bytes" (CuPy 13).
 _WANTED = re.compile(r"allocat(?:e|ing) ([0-9][0-9,]{0,30}(?:\.[0-9]{1,9})?) ?(bytes|KiB|MiB|GiB|TiB)")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """How frameworks may take memory. Without growth and limit, nothing is set.
+
+    Parameters
+    ----------
+    growth
+        Take memory as it is needed, instead of most of it when the framework starts.
+    limit
+        The most of each GPU's memory, in bytes; None: no limit.
+    fraction
+        The limit as a fraction of the memory of the largest GPU, for frameworks that take no bytes.
+    gpus
+        How many GPUs are chosen.
+    typed
+        The limit as it was typed: `8GB`, or a number of bytes.
+
+    """
+
+    growth: bool = False
+    limit: int | None = None
+    fraction: float | None = None
+    gpus: int = 0
+    typed: str | int | None = field(default=None, compare=False)
+
+    def __bool__(self) -> bool:
+        return self.growth or self.limit is not None
+
+    def __str__(self) -> str:
+        said = ["TensorFlow and JAX take memory as they need it"] if self.growth else []
+        if self.typed is not None:
+            said.append(f"TensorFlow, JAX and PyTorch take at most {size_as_typed(self.typed)} of a GPU")
+        return f"{'; '.join(said)}." if said else ""
+
+    @property
+    def options(self) -> str:
+        """The options that ask for it, as they are typed: ` --growth --memory-limit 8GB`."""
+        limit = "" if self.typed is None else f" --memory-limit {self.typed}"
+        return f"{' --growth' * self.growth}{limit}"
 
 
 class Holding(NamedTuple):

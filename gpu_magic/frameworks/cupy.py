@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.frameworks.base import Framework, Holding, OutOfMemory, wanted_in
-from gpu_magic.selection.target import LogicalDevice
+from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.selection.target import LogicalDevice
+    from gpu_magic.frameworks.target import LogicalDevice
 
 __all__ = ["FRAMEWORK"]
 

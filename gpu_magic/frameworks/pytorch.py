@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import PlacementWarning, warn_once
 from gpu_magic.frameworks.base import Framework, Holding, MemoryPool, OutOfMemory, wanted_in
 from gpu_magic.frameworks.private import private, private_of
-from gpu_magic.selection.target import LogicalDevice
+from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.text import listed, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.selection.memory import MemorySettings
+    from gpu_magic.frameworks.base import MemorySettings
 
 __all__ = ["FRAMEWORK", "sparse_parts", "type_and_shape"]
 

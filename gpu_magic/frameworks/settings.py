@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks import get, imported, known
+from gpu_magic.frameworks.base import MemorySettings
 from gpu_magic.frameworks.post_import import PostImportHook
-from gpu_magic.selection.memory import MemorySettings
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:

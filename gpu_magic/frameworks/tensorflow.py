@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import PlacementError, warn_once
 from gpu_magic.frameworks.base import Components, Framework, Holding, MemoryPool, OutOfMemory, wanted_in
 from gpu_magic.frameworks.private import private, private_of, required
-from gpu_magic.selection.target import CPU, LogicalDevice
+from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from gpu_magic.selection.memory import MemorySettings
+    from gpu_magic.frameworks.base import MemorySettings
 
 __all__ = ["FRAMEWORK", "mirrored"]
 

@@ -10,24 +10,22 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError, GpuMagicError, NotFreeError
 from gpu_magic.frameworks import imported
 from gpu_magic.gpus.choice import Choice, TooLate
+from gpu_magic.gpus.options import Options, plan_memory
+from gpu_magic.gpus.request import Auto, Named, Nothing, Reset, parse
+from gpu_magic.gpus.select import Selection, select, select_among
 from gpu_magic.interrupts import uninterrupted
 from gpu_magic.log import logger
 from gpu_magic.process import program
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.guard import runtime_of
+from gpu_magic.process.mask import NAMES, names_of, write
 from gpu_magic.process.session import current
 from gpu_magic.process.state import State
 from gpu_magic.process.tasks import tasks
 from gpu_magic.process.view import judge_process, read_for_auto, read_machine
+from gpu_magic.process.visible import read_visible
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.restart.saved import take
-from gpu_magic.selection.mask import write
-from gpu_magic.selection.memory import plan_memory
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import Auto, Named, Nothing, Reset, parse
-from gpu_magic.selection.seen import read_visible
-from gpu_magic.selection.select import Selection, select, select_among
-from gpu_magic.selection.visible import NAMES, names_of
 from gpu_magic.spelling import option
 from gpu_magic.text import listed
 
@@ -38,10 +36,10 @@ if TYPE_CHECKING:
     from gpu_magic.claims.held import Taken
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device
+    from gpu_magic.frameworks.base import MemorySettings
+    from gpu_magic.gpus.request import Request
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.session import Session
-    from gpu_magic.selection.memory import MemorySettings
-    from gpu_magic.selection.request import Request
 
 __all__ = ["apply", "narrow", "or_wait", "resume"]
 
@@ -77,6 +75,7 @@ def apply(
 
     """
     request = parse(text)  # what can't be read is nobody's GPU, can be anything, and is not logged
+    options = replace(options, by=options.by or session.by)
     try:
         with session.access.opened():
             outcome = _decide(session, text, request, options, dry_run=dry_run, inventory=inventory)
@@ -116,7 +115,7 @@ def _decide(
                 raise
             raise or_wait(error, request) from None
 
-    if dry_run or options.no_claim:
+    if dry_run:
         return pick(session.claims.taken())
     return session.claims.pick_in_turn(pick, waits=inventory is None)
 
@@ -127,7 +126,7 @@ def _apply(
     """Do the same on a machine that was looked at."""
     guard = judge_process(inventory, cuda_watch.look())
     is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
-    had = _picked_before(session, request, options, guard)
+    had = _picked_before(session, text, request, options, guard)
     if had is None:
         # Where it is too late for a choice, it does not matter who else uses the GPUs that are named.
         is_too_late = isinstance(request, Named) and not guard.can_change
@@ -152,16 +151,16 @@ def _apply(
                 _check_background()
             is_alone = isinstance(request, Auto) or options.only_free
             with uninterrupted():
-                selection = _claim(session, request, selection, options, is_alone=is_alone)
+                selection = _claim(session, request, selection, is_alone=is_alone)
                 _set_memory(session, memory)
                 _set_visible(session, selection)
-                session.chosen, session.chosen_options = request, options
+                session.chosen = text.strip().lower(), options.filters
         return Choice(selection, not dry_run, dry_run, is_simulated, is_reset, str(memory))
     if had := had or _had_already(session, request, selection, guard):
         had = _as_cuda_has_it(had, inventory, dry_run=dry_run)
         if not dry_run:
             with uninterrupted():
-                had = _claim(session, request, had, options, is_alone=False)
+                had = _claim(session, request, had, is_alone=False)
                 _set_memory(session, memory)
                 if had.notes:
                     _set_visible(session, had)
@@ -186,14 +185,12 @@ def _apply(
     )
 
 
-def _claim(
-    session: Session, request: Request, selection: Selection, options: Options, *, is_alone: bool
-) -> Selection:
+def _claim(session: Session, request: Request, selection: Selection, *, is_alone: bool) -> Selection:
     """Claim what is chosen, and nothing else; return the selection, with a note where others can't see it.
 
     Parameters
     ----------
-    session, request, selection, options
+    session, request, selection
         What is chosen.
     is_alone
         Whether no other process may have claimed one of them.
@@ -205,7 +202,7 @@ def _claim(
 
     """
     claims = session.claims
-    if isinstance(request, Reset) or options.no_claim or not claims.are_wanted:
+    if isinstance(request, Reset) or not claims.are_wanted:
         claims.release()
         return selection
     uuids = _uuids(_known(selection))
@@ -253,17 +250,16 @@ def _had_already(session: Session, request: Request, selection: Selection, guard
     return None
 
 
-def _picked_before(session: Session, request: Request, options: Options, guard: Guard) -> Selection | None:
+def _picked_before(
+    session: Session, text: str, request: Request, options: Options, guard: Guard
+) -> Selection | None:
     """Return what a process in which CUDA is initialized has, where `auto` has picked it, and is asked again.
 
     By now it would pick others; running the cell again asks for nothing new.
     """
     if guard.state is not State.FROZEN or not guard.is_known or len(guard.known) < len(guard.devices):
         return None
-    if not isinstance(request, Auto) or (request, options.filters) != (
-        session.chosen,
-        session.chosen_options.filters,
-    ):
+    if not isinstance(request, Auto) or (text.strip().lower(), options.filters) != session.chosen:
         return None
     variables = variables_now().named(names_of(guard.vendor)[:2])
     had = Selection(guard.known, variables, (), guard.vendor)
@@ -358,7 +354,7 @@ def resume(file: Path) -> str:
         request, options = take(file)
         if session.chosen is not None:
             return f"{not_applied}, as another choice was made since."
-        choice = apply(session, request, options)
+        choice = apply(session, request, Options.saved(options))
     except OSError as error:
         return f"{not_applied}: {error}."
     except GpuMagicError as error:

@@ -9,23 +9,22 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.gpus.apply import apply
+from gpu_magic.gpus.request import Auto, Named, parse
+from gpu_magic.gpus.select import select
 from gpu_magic.log import logger
+from gpu_magic.process.find import find
 from gpu_magic.process.state import probe
 from gpu_magic.process.view import read_for_auto
-from gpu_magic.selection.duration import duration_text
-from gpu_magic.selection.find import find
-from gpu_magic.selection.request import Auto, Named, parse
-from gpu_magic.selection.select import select
 from gpu_magic.spelling import either
-from gpu_magic.text import counted, listed, shortened
+from gpu_magic.text import counted, listed, shortened, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.gpus.choice import Choice
+    from gpu_magic.gpus.options import Options
     from gpu_magic.process.session import Session
-    from gpu_magic.selection.options import Options
 
 __all__ = ["Wait", "Waiting", "options_of_wait"]
 
@@ -65,8 +64,8 @@ class Wait:
     @property
     def progress(self) -> str:
         """Who holds them, since when, and when it looks again; without a full stop."""
-        waited = duration_text(int(time.monotonic() - self._began))
-        until = f" of {duration_text(self._seconds)}" if self._seconds else ""
+        waited = time_text(int(time.monotonic() - self._began))
+        until = f" of {time_text(self._seconds)}" if self._seconds else ""
         return f"Waiting for {self.wanted}, {waited}{until}: {self.holders}. Next look in {self._pause:.0f} s"
 
     def __str__(self) -> str:
@@ -91,7 +90,7 @@ class Wait:
         self.wanted, self.holders = self._what(inventory), holders
         if self._seconds is None or time.monotonic() - self._began < self._seconds:
             return
-        waited = duration_text(self._seconds)
+        waited = time_text(self._seconds)
         _log.info("Waited %s for %s in vain: %s", waited, self.wanted, holders)
         raise NotFreeError(f"Waited {waited} for {self.wanted} in vain: {holders}.", holders) from None
 

@@ -10,13 +10,12 @@ from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError, LaunchError, NotFreeError
 from gpu_magic.gpus.apply import or_wait
+from gpu_magic.gpus.options import Options, read_seconds
+from gpu_magic.gpus.request import Auto, Named, parse
+from gpu_magic.gpus.select import select
 from gpu_magic.gpus.wait import Wait, options_of_wait
+from gpu_magic.process.given import Given
 from gpu_magic.process.view import read_for_auto, read_machine, take_snapshot
-from gpu_magic.selection.allotment import Allotment
-from gpu_magic.selection.duration import read_seconds
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import Auto, Named, parse
-from gpu_magic.selection.select import select
 from gpu_magic.spelling import either, option
 from gpu_magic.text import counted
 
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
     from gpu_magic.claims.held import Claims
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device
+    from gpu_magic.gpus.request import Request
+    from gpu_magic.gpus.select import Selection
     from gpu_magic.process.session import Session
     from gpu_magic.process.view import Snapshot
-    from gpu_magic.selection.request import Request
-    from gpu_magic.selection.select import Selection
 
 __all__ = ["Free", "divide", "pick"]
 
@@ -211,7 +210,7 @@ def _visible(session: Session, snapshot: Snapshot) -> tuple[int | str, ...]:
     order = sorted(names, key=lambda uuid: int(names[uuid].removeprefix("cuda:")))
     found = [by_uuid[uuid] for uuid in order if uuid in by_uuid]
     if not found:
-        allotment = Allotment(snapshot, session.inherited, session.grant)
+        allotment = Given(snapshot, session.inherited, session.grant)
         if allotment.devices == () and snapshot.devices:
             raise LaunchError(f"No GPU is visible in this process: {allotment.sentence}{allotment.unset}.")
         raise LaunchError(f"No GPU is visible in this process: name some, as {option('gpus', '0,1')}.")

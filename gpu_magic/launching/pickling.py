@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cloudpickle import Pickler
 
 from gpu_magic.frameworks import imported
-from gpu_magic.selection.target import LogicalDevice
+from gpu_magic.frameworks.target import LogicalDevice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.claims.held import Claims
 from gpu_magic.errors import LaunchError
+from gpu_magic.gpus.request import is_request
 from gpu_magic.launching.devices import Free, divide, pick
 from gpu_magic.launching.launchers import Command, plan_command
 from gpu_magic.launching.prepared import Prepared, Process
 from gpu_magic.launching.run_folder import RunFolder
-from gpu_magic.selection.request import is_request
-from gpu_magic.selection.visible import NAMES
+from gpu_magic.process.mask import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
+    from gpu_magic.gpus.select import Selection
     from gpu_magic.launching.script import Script
     from gpu_magic.process.session import Session
-    from gpu_magic.selection.select import Selection
 
 __all__ = ["prepare"]
 

@@ -110,8 +110,8 @@ def _remove(shell: InteractiveShell) -> None:
     magics = magics_of(shell)
     if magics is None:
         return
+    from gpu_magic.process.mask import HIP, MASK
     from gpu_magic.process.session import current
-    from gpu_magic.selection.visible import HIP, MASK
 
     magics.remove()
     cuda_watch.end()

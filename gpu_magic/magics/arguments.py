@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
+from gpu_magic.gpus.request import WORDS as REQUESTS
 from gpu_magic.process.tasks import VERBS
-from gpu_magic.selection.request import WORDS as REQUESTS
 from gpu_magic.spelling import nearest_option
 from gpu_magic.text import STRING, code_words, one_line
 
@@ -44,14 +44,12 @@ Kind = str | tuple[str, ...]
 
 OPTIONS: dict[str, dict[str, Kind]] = {
     "%gpus": {
-        "--by": ("index", "uuid"),
         "--order": ("pci", "fastest"),
         "--growth": FLAG,
         "--memory-limit": TEXT,
         "--only-free": FLAG,
         "--min-free": TEXT,
         "--model": TEXT,
-        "--no-claim": FLAG,
         "--wait": WORD,
         "--in-process": FLAG,
         "--dry-run": FLAG,

@@ -26,6 +26,16 @@ class GpuMagics(Configurable):
         help="Claim the GPUs that are chosen, for the kernels of all users on this machine to see.",
     ).tag(config=True)
 
+    by = Enum(
+        [None, "index", "uuid"],
+        default_value=None,
+        help="Write CUDA_VISIBLE_DEVICES as numbers or as UUIDs; None: as it was when the kernel started.",
+    ).tag(config=True)
+
+    @observe("by")
+    def _set_by(self, change: dict[str, Any]) -> None:
+        current().by = change["new"]
+
     @observe("claims")
     def _set_claims(self, change: dict[str, Any]) -> None:
         current().claims.are_wanted = change["new"]

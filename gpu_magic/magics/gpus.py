@@ -12,12 +12,11 @@ from IPython.display import display
 
 import gpu_magic
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
+from gpu_magic.gpus.request import is_request, normalize_request
 from gpu_magic.magics import magics_of
 from gpu_magic.magics.arguments import read, refusal
 from gpu_magic.magics.expansion import expand, refuse_name
 from gpu_magic.magics.waiting_line import WaitingLine
-from gpu_magic.selection.normalize import normalize_request
-from gpu_magic.selection.request import is_request
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -49,8 +48,6 @@ class GpusMagic:
         %gpus reset        back to what the kernel was started with
         %gpus {n}          a variable, or any expression
 
-        --by index|uuid    write CUDA_VISIBLE_DEVICES as numbers or as UUIDs; without it, as it was
-                           when the kernel started
         --order pci|fastest
                            CUDA_DEVICE_ORDER: PCI_BUS_ID is nvidia-smi's order, and what is set without this
                            option, unless the kernel was started with FASTEST_FIRST; with that the fastest
@@ -63,8 +60,6 @@ class GpusMagic:
                            auto takes GPUs with so much free memory, and with these words in their names
         --wait 30m         auto waits for GPUs that are free, or have --min-free; with 1,3 it waits until
                            nobody else uses or has claimed these; interrupt it at any time
-        --no-claim         do not claim them: others see a claim until this kernel ends or chooses anew,
-                           and their auto keeps off these GPUs; `c.GpuMagics.claims = False` is for good
         --in-process       once CUDA has started: have the imported frameworks use these,
                            among those that the kernel has; `%gpus reset --in-process` takes it back
         --restart          where it is too late: restart the kernel; the next %load_ext gpu_magic then
@@ -78,7 +73,10 @@ class GpusMagic:
         in IPython's configuration makes that an error everywhere. Sizes are 8GB (10^9 bytes each) or 8GiB
         (2^30); times are 90s, 30m, 1h30m, 2d, or a number of seconds.
         """
-        if found := re.search(r"--(mine|end)\b[ =]*(.*)", line):  # for this version: what they are now
+        if found := re.search(r"--(by|no-claim)\b", line):  # for this version: what they are now
+            value = {"by": "by = 'uuid'", "no-claim": "claims = False"}[found[1]]
+            raise refusal(f"--{found[1]} is configuration now: %config GpuMagics.{value}")
+        if found := re.search(r"--(mine|end)\b[ =]*(.*)", line):
             now = f"end {found[2]}".strip() if found[1] == "end" else ""
             raise refusal(f"%gpus {line.strip()} is {f'%gpu_ps {now}'.strip()} now.")
         is_strict = getattr(magics_of(self._shell), "on_frozen", "warn") == "error"

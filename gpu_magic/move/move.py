@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import device_of
+from gpu_magic.frameworks.target import LogicalDevice, can_name_device, normalize_device, parse_targets
 from gpu_magic.interrupts import deferred_interrupts
 from gpu_magic.move.names import Place, read_places
 from gpu_magic.move.plan import Plan, UnusableDeviceError
@@ -18,8 +19,6 @@ from gpu_magic.objects.walk import Budget, collection_paused
 from gpu_magic.process.namespace import variables_of
 from gpu_magic.process.physical import LazySnapshot, innermost, locate
 from gpu_magic.public import public
-from gpu_magic.selection.normalize import can_name_device, normalize_device
-from gpu_magic.selection.target import LogicalDevice, parse_targets
 from gpu_magic.text import counted, listed, size_text, text_table, with_article
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
+from gpu_magic.frameworks.target import is_target
 from gpu_magic.objects.parts import class_of
 from gpu_magic.process.namespace import parse_expression, raised_text, value_of
-from gpu_magic.selection.target import is_target
 from gpu_magic.text import code_words, with_article
 
 if TYPE_CHECKING:

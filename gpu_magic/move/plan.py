@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from gpu_magic.frameworks.base import Components, Framework, Holding
-    from gpu_magic.selection.target import LogicalDevice
+    from gpu_magic.frameworks.target import LogicalDevice
 
 __all__ = ["Plan", "UnusableDeviceError"]
 

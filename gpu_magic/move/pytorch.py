@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpu_magic.frameworks.base import Framework
-    from gpu_magic.selection.target import LogicalDevice
+    from gpu_magic.frameworks.target import LogicalDevice
 
 __all__ = ["Tensors"]
 

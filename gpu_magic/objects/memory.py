@@ -14,12 +14,12 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import causes
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import Holding
+from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.objects.walk import Budget, Walker, collection_paused
 from gpu_magic.process.namespace import evaluated, variables_of
 from gpu_magic.process.physical import LazySnapshot, described, labels, physical, used_by_us
 from gpu_magic.process.tasks import tasks
 from gpu_magic.public import public
-from gpu_magic.selection.target import CPU, LogicalDevice
 from gpu_magic.text import listed, printable, size_text, text_table
 
 if TYPE_CHECKING:

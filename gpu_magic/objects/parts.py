@@ -18,7 +18,7 @@ from gpu_magic.process.namespace import is_installed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from gpu_magic.selection.target import LogicalDevice
+    from gpu_magic.frameworks.target import LogicalDevice
 
 __all__ = ["PLAIN", "class_of", "parts_of", "parts_of_error", "parts_of_torch", "stored_attributes"]
 

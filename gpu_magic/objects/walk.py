@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpu_magic.frameworks.base import Components, Framework
-    from gpu_magic.selection.target import LogicalDevice
+    from gpu_magic.frameworks.target import LogicalDevice
 
 __all__ = ["Budget", "Node", "Walker", "collection_paused", "tensors_in"]
 

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import device_of, known
+from gpu_magic.frameworks.target import CPU, LogicalDevice, normalize_device, parse_targets, without_brackets
 from gpu_magic.on_gpu.scope import Scope, Wish
 from gpu_magic.public import public
-from gpu_magic.selection.normalize import normalize_device
-from gpu_magic.selection.request import without_brackets
-from gpu_magic.selection.target import CPU, LogicalDevice, parse_targets
 from gpu_magic.spelling import either, in_python, option
 from gpu_magic.text import listed
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 from gpu_magic.errors import PlacementError, PlacementWarning
 from gpu_magic.frameworks import get, imported, known
 from gpu_magic.frameworks.post_import import PostImportHook
+from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.frameworks.uses import Evidence
 from gpu_magic.process.physical import LazySnapshot, locate, problem_of, running
 from gpu_magic.public import public
-from gpu_magic.selection.target import CPU, LogicalDevice
 from gpu_magic.spelling import option, spelled
 from gpu_magic.text import listed
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import CodeType, TracebackType
 
     from gpu_magic.frameworks.base import Framework
-    from gpu_magic.selection.target import Target
+    from gpu_magic.frameworks.target import Target
 
 __all__ = ["Scope", "Wish"]
 

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Driver", "RocmRuntime", "Values", "values_now"]
 
-# The values of `selection.visible.Variables`, which takes longer to load; None: not set.
+# The values of `process.mask.Variables`, which takes longer to load; None: not set.
 Values = tuple[str | None, ...]
 
-# As in `selection.visible`.
+# As in `process.mask`.
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 _SUCCESS, _NOT_INITIALIZED, _NO_DEVICE = 0, 3, 100

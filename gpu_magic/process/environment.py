@@ -9,7 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from gpu_magic.selection.visible import NAMES, Variables
+from gpu_magic.process.mask import NAMES, Variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

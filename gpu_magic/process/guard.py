@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.process.state import State
-from gpu_magic.selection.hip import read_hip
+from gpu_magic.process.visible import read_hip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device, Vendor
     from gpu_magic.process.cause import Sighting
-    from gpu_magic.selection.visible import Variables
+    from gpu_magic.process.mask import Variables
 
 __all__ = ["Guard", "judge", "judge_rocm", "label_of", "runtime_of"]
 

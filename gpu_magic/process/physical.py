@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError, PlacementError
+from gpu_magic.frameworks.target import LogicalDevice, Target
+from gpu_magic.process.find import find
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot, take_snapshot
-from gpu_magic.selection.find import find
-from gpu_magic.selection.target import LogicalDevice, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

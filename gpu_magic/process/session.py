@@ -22,17 +22,15 @@ from gpu_magic.process.environment import (
     variables_now,
     visible_in,
 )
+from gpu_magic.process.given import Grant, read_grant
+from gpu_magic.process.mask import NAMES, By, Variables
 from gpu_magic.process.state import probe
-from gpu_magic.selection.grant import Grant, read_grant
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.visible import NAMES, Variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpu_magic.devices.machine_reader import MachineReader
     from gpu_magic.frameworks.settings import FrameworkSettings
-    from gpu_magic.selection.request import Request
 
 __all__ = ["Session", "current", "fresh"]
 
@@ -53,9 +51,9 @@ class Session:
     def __init__(self, given: Variables | None = None) -> None:
         self.pid = os.getpid()
         self._given = given
+        self.by: By | None = None  # c.GpuMagics.by
         self.environment = EnvironmentChanges()
-        self.chosen: Request | None = None
-        self.chosen_options = Options()
+        self.chosen: tuple[str, str] | None = None  # the latest request, in small letters, and its bounds
         self.access = Access(is_shared=given is None)
         self.claims = Claims(access=self.access)
         # Made when they are first used.
@@ -85,9 +83,9 @@ class Session:
         return Grant() if self._given is not None else read_grant(self._launched)
 
     @property
-    def memory_options(self) -> Options:
-        """How frameworks may take memory, as it was chosen last."""
-        return Options() if self.settings is None else self.settings.memory.options
+    def memory_options(self) -> str:
+        """The options of the latest choice that say how frameworks may take memory; empty: none."""
+        return "" if self.settings is None else self.settings.memory.options
 
     def framework_settings(self) -> FrameworkSettings:
         """Return what this process has set in frameworks: made when it is first needed."""
@@ -130,7 +128,7 @@ def current() -> Session:
     if _current is None or _current.pid != os.getpid():
         before, _current = _current, Session()
         if before is not None:
-            _current.claims.are_wanted = before.claims.are_wanted
+            _current.by, _current.claims.are_wanted = before.by, before.claims.are_wanted
     return _current
 
 

@@ -13,12 +13,12 @@ from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process import Program, driver, program
 from gpu_magic.process.environment import variables_now
+from gpu_magic.process.given import Given
 from gpu_magic.process.guard import judge, judge_rocm
+from gpu_magic.process.mask import Variables, names_of
 from gpu_magic.process.state import State
+from gpu_magic.process.visible import in_force, read_visible, seen_vendor
 from gpu_magic.process.watch import cuda_watch
-from gpu_magic.selection.allotment import Allotment
-from gpu_magic.selection.seen import in_force, read_visible, seen_vendor
-from gpu_magic.selection.visible import Variables, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -130,7 +130,7 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
     """
     inventory = read_machine(session)
     guard = judge_process(inventory, cuda_watch.look() if state is None else state)
-    allotment = Allotment(inventory, session.inherited, session.grant)
+    allotment = Given(inventory, session.inherited, session.grant)
     kernel = _kernel_view(allotment, session.inherited, variables_now(), guard)
     return Snapshot(
         inventory.gpus,
@@ -220,7 +220,7 @@ def judge_process(inventory: Inventory, state: State) -> Guard:
     return judge(state, asked.devices(), cuda_watch.first, inventory, asked.error)
 
 
-def _kernel_view(allotment: Allotment, inherited: Variables, now: Variables, guard: Guard) -> KernelView:
+def _kernel_view(allotment: Given, inherited: Variables, now: Variables, guard: Guard) -> KernelView:
     """Put the machine, the variables and the guard's answer together.
 
     Parameters

@@ -14,17 +14,15 @@ import stat
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError
 from gpu_magic.log import logger
 from gpu_magic.process import connection_file, program, saved_choices_folder
-from gpu_magic.selection.options import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpu_magic.devices.model import Device
 
@@ -41,7 +39,9 @@ def saved_choice_file() -> Path | None:
     return Path(saved_choices_folder(), Path(file).name) if file else None
 
 
-def save(request: str, devices: Sequence[Device], options: Options, *, dry_run: bool = False) -> None:
+def save(
+    request: str, devices: Sequence[Device], options: Mapping[str, object], *, dry_run: bool = False
+) -> None:
     """Save a choice that came too late, for the next start of this kernel; after a dry run, write nothing.
 
     An empty request goes back to what the process was started with.
@@ -75,7 +75,7 @@ def save(request: str, devices: Sequence[Device], options: Options, *, dry_run: 
         new.unlink(missing_ok=True)
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(json.dumps(saved | {"options": asdict(options.of_named)}))
+            out.write(json.dumps(saved | {"options": options}))
         new.replace(file)
         _log.info("Saved for after a restart: %s", uuids)
     except OSError as error:
@@ -84,16 +84,16 @@ def save(request: str, devices: Sequence[Device], options: Options, *, dry_run: 
         ) from None
 
 
-def read_saved(raw: bytes, kernel: str, now: float) -> tuple[str, Options]:
-    """Return the request and the options that a file has, which can hold anything; else raise ChoiceError."""
+def read_saved(raw: bytes, kernel: str, now: float) -> tuple[str, dict[str, object]]:
+    """Return the request and the options that a file has, else raise ChoiceError."""
     unreadable = ChoiceError("its file can't be read.")
     try:
         saved: dict[str, Any] = json.loads(raw)
-        request, options, age = saved["request"], Options(**saved["options"]), now - saved["saved"]
+        request, options, age = saved["request"], dict(saved["options"]), now - saved["saved"]
         is_for_us = saved["kernel"] == kernel
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise unreadable from None
-    if not isinstance(request, str) or not all(map(_is_option, astuple(options), astuple(Options()))):
+    if not isinstance(request, str):
         raise unreadable
     if not is_for_us:
         raise ChoiceError("it was saved for another kernel.")
@@ -102,14 +102,7 @@ def read_saved(raw: bytes, kernel: str, now: float) -> tuple[str, Options]:
     return request, options
 
 
-def _is_option(value: object, default: object) -> bool:
-    """Return whether an option with this default can have a value: a flag is True or False, and no text."""
-    if default is False:
-        return isinstance(value, int) and value in (0, 1)  # as `choose` takes 1 for True
-    return value is None or type(value) in (str, int, float)
-
-
-def take(file: Path) -> tuple[str, Options]:
+def take(file: Path) -> tuple[str, dict[str, object]]:
     """Return the request and the options saved in a file for this kernel, and remove it.
 
     Raises ChoiceError or OSError if that can't be read, is for another kernel, or too old.

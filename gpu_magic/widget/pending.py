@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.errors import GpuMagicError, NotFreeError
 from gpu_magic.gpus.apply import apply
+from gpu_magic.gpus.options import split_request
 from gpu_magic.process.session import current
 from gpu_magic.process.state import probe
 from gpu_magic.process.view import read_machine
 from gpu_magic.restart.saved import save
-from gpu_magic.selection.options import split_request
 
 if TYPE_CHECKING:
     from gpu_magic.widget.page_messages import Choose, SetDraft
@@ -127,7 +127,7 @@ def carry_out(choice: WaitingChoice) -> tuple[str, NoticeKind, list[str]] | None
             return str(outcome), "done", outcome.warnings
         if not choice.choose.restart:
             return outcome.refusal, "warning", []
-        save(outcome.too_late.request, outcome.devices, outcome.too_late.options)
+        save(outcome.too_late.request, outcome.devices, outcome.too_late.options.to_save)
     except GpuMagicError as error:
         if choice.only_free and isinstance(error, NotFreeError):
             raise

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.gpus.options import plan_memory, split_request
+from gpu_magic.gpus.request import parse
+from gpu_magic.gpus.select import select
+from gpu_magic.process.given import Given
 from gpu_magic.process.session import current
 from gpu_magic.process.state import probe
 from gpu_magic.process.view import take_snapshot
-from gpu_magic.selection.allotment import Allotment
-from gpu_magic.selection.memory import plan_memory
-from gpu_magic.selection.options import split_request
-from gpu_magic.selection.request import parse
-from gpu_magic.selection.select import select
 from gpu_magic.widget.serialization import NO_MACHINE, serialize
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def read() -> Reading:
     """Read the machine. On whatever thread: what initialized CUDA is noted on the main one alone."""
     session = current()
     snapshot = take_snapshot(session, probe())
-    allotment = Allotment(snapshot, session.inherited, session.grant)
+    allotment = Given(snapshot, session.inherited, session.grant)
     return Reading(snapshot, serialize(snapshot, allotment, session.memory_options))
 
 

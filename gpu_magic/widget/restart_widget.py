@@ -53,7 +53,7 @@ def restart_with_choice(choice: TooLate, *, dry_run: bool) -> None:
         The choice is saved, and the kernel is about to be restarted.
 
     """
-    save(choice.request, choice.devices, choice.options, dry_run=dry_run)
+    save(choice.request, choice.devices, choice.options.to_save, dry_run=dry_run)
     if dry_run:
         return
     devices = listed((device.label for device in choice.devices), "no GPU")

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
+from gpu_magic.gpus.auto import best_first, held_by
 from gpu_magic.gpus.table import problem_text, rows
+from gpu_magic.process.find import whole_gpus
 from gpu_magic.process.guard import runtime_of
-from gpu_magic.selection.allotment import whole_gpus
-from gpu_magic.selection.auto import best_first
-from gpu_magic.selection.free import held_by
 from gpu_magic.text import GIB, printable
 from gpu_magic.widget.page_state import DeviceRow, Figures, Header
 
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Device, Vendor
     from gpu_magic.devices.unknown import Unknown
     from gpu_magic.gpus.table import Row
+    from gpu_magic.process.given import Given
     from gpu_magic.process.view import Snapshot
-    from gpu_magic.selection.allotment import Allotment
-    from gpu_magic.selection.options import Options
 
 __all__ = ["NO_MACHINE", "MachineChanges", "SerializedMachine", "figure", "key_of", "serialize"]
 
@@ -80,7 +78,7 @@ NO_MACHINE = SerializedMachine(
 )
 
 
-def serialize(snapshot: Snapshot, allotment: Allotment, memory: Options) -> SerializedMachine:
+def serialize(snapshot: Snapshot, allotment: Given, memory: str) -> SerializedMachine:
     """Return the machine as the pages get it.
 
     Parameters
@@ -90,7 +88,7 @@ def serialize(snapshot: Snapshot, allotment: Allotment, memory: Options) -> Seri
     allotment
         What may be chosen of it.
     memory
-        How frameworks may take memory, as it was chosen last.
+        The options of the latest choice that say how frameworks may take memory.
 
     """
     shown = list(rows(snapshot))
@@ -108,7 +106,7 @@ def serialize(snapshot: Snapshot, allotment: Allotment, memory: Options) -> Seri
         allotted=view.allotted,
         launch_devices=_keys(_launch_devices(snapshot, allotment)),
         hides_devices=view.names is not UNKNOWN and not all(row.is_visible for row in shown),
-        memory_options=str(memory),
+        memory_options=memory,
         least_busy=_keys(_best_first(allotment)),
     )
     return SerializedMachine(
@@ -131,7 +129,7 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any
     return {name: value for name, value in now.items() if value != before.get(name)}
 
 
-def _launch_devices(snapshot: Snapshot, allotment: Allotment) -> Sequence[Device]:
+def _launch_devices(snapshot: Snapshot, allotment: Given) -> Sequence[Device]:
     """Return the devices of the launch; none where they, or their order, can't be known."""
     kernel, first = snapshot.kernel, snapshot.of_vendor(_first_vendor(snapshot))
     if kernel.inherited is None and not kernel.inherited_amd:
@@ -139,7 +137,7 @@ def _launch_devices(snapshot: Snapshot, allotment: Allotment) -> Sequence[Device
     return [] if allotment.reading.devices is UNKNOWN else allotment.reading.devices
 
 
-def _best_first(allotment: Allotment) -> Sequence[Device]:
+def _best_first(allotment: Given) -> Sequence[Device]:
     """Return what plain `auto` picks from, the best first."""
     first = _first_vendor(allotment.inventory)
     try:
@@ -162,7 +160,7 @@ def key_of(device: Device) -> str:
     return device.number_text if isinstance(device, Gpu) else str(device.uuid)
 
 
-def _device_row(row: Row, allotment: Allotment) -> DeviceRow:
+def _device_row(row: Row, allotment: Given) -> DeviceRow:
     mine, others = row.shares.mine, row.shares.others
     return DeviceRow(
         label=row.label,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from gpu_magic.frameworks import imported
+from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.objects.memory import memory_by_device
 from gpu_magic.objects.walk import Budget
 from gpu_magic.process.namespace import variables_of
 from gpu_magic.process.physical import LazySnapshot, physical
-from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.text import shortened, size_text
 from gpu_magic.widget.serialization import key_of
 

@@ -8,9 +8,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import GpuMagicError
+from gpu_magic.gpus.options import split_request
 from gpu_magic.gpus.wait import Waiting
 from gpu_magic.process.session import current
-from gpu_magic.selection.options import split_request
 from gpu_magic.widget import kernel_messages
 from gpu_magic.widget.page_messages import Choose
 from gpu_magic.widget.pending import WaitingChoice
@@ -18,7 +18,6 @@ from gpu_magic.widget.pending import WaitingChoice
 if TYPE_CHECKING:
     from threading import RLock
 
-    from gpu_magic.selection.request import Request
     from gpu_magic.widget.broadcast import Broadcast
     from gpu_magic.widget.idle import IdleCallback
     from gpu_magic.widget.page_state import NoticeKind
@@ -171,7 +170,7 @@ class _Wait:
     def __init__(self, waiting: Waiting, request: str, viewer: Viewer) -> None:
         self.waiting, self.request = waiting, request
         self.choice = WaitingChoice(Choose(request, restart=False, page=""), viewer, only_free=True)
-        self.chosen: Request | None = current().chosen
+        self.chosen = current().chosen
         self.ended = threading.Event()
         self.is_ready = False
         self.thread: threading.Thread | None = None

@@ -10,8 +10,8 @@ import pytest
 from gpu_magic.devices.nvml import Nvml
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.request import parse
-from gpu_magic.selection.select import select
+from gpu_magic.gpus.request import parse
+from gpu_magic.gpus.select import select
 
 if TYPE_CHECKING:
     from collections.abc import Callable

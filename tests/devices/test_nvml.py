@@ -12,8 +12,8 @@ import pytest
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError, SimulationError
-from gpu_magic.selection.request import parse
-from gpu_magic.selection.select import select
+from gpu_magic.gpus.request import parse
+from gpu_magic.gpus.select import select
 from gpu_magic.testing import Machine, simulate
 from tests.conftest import IMPATIENT
 

@@ -27,15 +27,15 @@ from gpu_magic.engines.engine import Engine
 from gpu_magic.engines.status import EngineStatus
 from gpu_magic.fit.fit import Fit
 from gpu_magic.gpus.choice import TooLate
+from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.table import Gpus
 from gpu_magic.launching.output import Output
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
 from gpu_magic.process.guard import Guard
+from gpu_magic.process.mask import Variables
 from gpu_magic.process.state import State
 from gpu_magic.process.view import KernelView
 from gpu_magic.processes.processes import OwnProcess, OwnProcesses
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.visible import Variables
 from gpu_magic.text import html_block
 from gpu_magic.widget.rank_tabs import RankTabs
 from tests.conftest import ROOT

@@ -13,10 +13,10 @@ from gpu_magic.devices.inventory import Inventory
 from gpu_magic.doctor.checks import check_cuda, check_gpus, check_visible_devices
 from gpu_magic.doctor.diagnosis import diagnose
 from gpu_magic.doctor.facts import Facts
+from gpu_magic.process.given import Grant
 from gpu_magic.process.guard import Guard
+from gpu_magic.process.mask import MASK, Variables
 from gpu_magic.process.state import State
-from gpu_magic.selection.grant import Grant
-from gpu_magic.selection.visible import MASK, Variables
 from gpu_magic.testing import simulate, start_cuda
 from tests.doctor.conftest import inventory, kernel
 

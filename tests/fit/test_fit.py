@@ -15,9 +15,9 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import FitError
 from gpu_magic.fit.fit import Fit, _largest, _Room, _rooms, _verdict
 from gpu_magic.frameworks.base import MemoryPool
+from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.process.session import current
 from gpu_magic.process.view import take_snapshot
-from gpu_magic.selection.target import LogicalDevice
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.model import Gpu
-from tests.selection.machines import GIB, gpu, machine, split
+from tests.gpus.machines import GIB, gpu, machine, split
 
 __all__ = ["MACHINES"]
 

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.visible import NAMES
+from gpu_magic.gpus.options import Options
+from gpu_magic.process.mask import NAMES
 from tests.fuzzing.machines import MACHINES
 from tests.fuzzing.targets import TARGETS
 from tests.fuzzing.targets.claims import OURS, THEIRS
@@ -44,10 +44,10 @@ SIZES = st.builds(
     st.sampled_from(["GB", "GiB", "MB", "%", "m", "h30m", ""]),
 )
 OPTIONS = st.one_of(
-    st.sampled_from(["--force", "--growth", "--only-free", "--no-claim", "--o", "--"]),
+    st.sampled_from(["--force", "--growth", "--only-free", "--o", "--"]),
     st.builds(
         "{}{}{}".format,
-        st.sampled_from(["--min-free", "--memory-limit", "--wait", "--model", "--by", "--order", "--m"]),
+        st.sampled_from(["--min-free", "--memory-limit", "--wait", "--model", "--order", "--m"]),
         st.sampled_from([" ", "=", "  ", ""]),
         st.one_of(SIZES, st.sampled_from(["A100", "T4", "index", "uuid", "pci", "fastest"]), ODD),
     ),

@@ -44,7 +44,7 @@ def nvml() -> dict[str, Any]:
     """Return the GPUs, the driver, and which GPU the run is to use: of those allowed, the one with least in use."""
     import gpu_magic
     from gpu_magic.devices.unknown import UNKNOWN
-    from gpu_magic.selection.mask import read
+    from gpu_magic.process.mask import read
 
     machine = gpu_magic.gpus().of_vendor("nvidia")
     seen = read(os.environ.get("CUDA_VISIBLE_DEVICES"), machine, os.environ.get("CUDA_DEVICE_ORDER")).devices

@@ -75,7 +75,7 @@ def test_the_table_says_rocm_and_has_rocm_smis_numbers(start_amd: StartAmd) -> N
         ("%gpus 1", "0", ["GPU 1"]),
         ("%gpus 3,0", "3,1", ["GPU 3", "GPU 0"]),
         ("%gpus amd:2", "2", ["GPU 2"]),
-        ("%gpus GPU-2c0f --by uuid", AMD_CARDS[2].uuid, ["GPU 2"]),
+        ("%config GpuMagics.by = 'uuid'\n%gpus GPU-2c0f", AMD_CARDS[2].uuid, ["GPU 2"]),
         ("import gpu_magic; gpu_magic.choose(gpu_magic.gpus()[1])", "0", ["GPU 1"]),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_choice_that_is_too_late_is_kept_over_a_restart(start_amd: StartAmd) -
     kernel.run(START_HIP)
     kernel.run(
         "from gpu_magic.gpus.apply import apply\nfrom gpu_magic.process.session import current\n"
-        "from gpu_magic.restart.saved import save\nlate = apply(current(), '3,1').too_late; save(late.request, late.devices, late.options)"
+        "from gpu_magic.restart.saved import save\nlate = apply(current(), '3,1').too_late; save(late.request, late.devices, late.options.to_save)"
     )
     kernel.restart()
     said = kernel.run("%load_ext gpu_magic").stdout

@@ -36,7 +36,7 @@ TORCH_COUNTS = "import torch; print(torch.cuda._device_count_nvml(), torch.cuda.
         ("%gpus 1,3", [1, 3], "[1, 3]"),
         ("%gpus 2,0", [2, 0], "[2, 0]"),
         ("%gpus 0-2", [0, 1, 2], "[0, 1, 2]"),
-        ("%gpus GPU-3a --by uuid", [3], f"['{CARDS[3].uuid}']"),
+        ("%config GpuMagics.by = 'uuid'\n%gpus GPU-3a", [3], f"['{CARDS[3].uuid}']"),
         ("n = 2\n%gpus {n},1", [2, 1], "[2, 1]"),
         ("%gpus none", [], "[]"),
         ("import gpu_magic; gpu_magic.choose([3, 1])", [3, 1], "[3, 1]"),
@@ -87,7 +87,7 @@ def test_reset_and_unload_put_back_what_was_there(start_kernel: Callable[..., Ke
     before = kernel.run(variables).stdout
     kernel.run("%load_ext gpu_magic")
     assert "PYTORCH_NVML_BASED_CUDA_CHECK': '1'" in kernel.run(variables).stdout
-    kernel.run("%gpus 1 --by uuid --order fastest")
+    kernel.run("%gpus 1 --order fastest")
     assert kernel.run("%gpus reset").status == "ok"
     assert kernel.run(variables).stdout.replace(", 'PYTORCH_NVML_BASED_CUDA_CHECK': '1'", "") == before
     kernel.run("%gpus 1")

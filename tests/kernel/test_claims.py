@@ -72,7 +72,6 @@ def test_a_claimed_gpu_can_be_chosen_by_its_number_and_its_owner_is_named(two: t
         "%gpus none",
         "%gpus 3",
         "%unload_ext gpu_magic",
-        "%gpus 0 --no-claim",
         "%config GpuMagics.claims = False",
     ],
 )
@@ -143,7 +142,8 @@ def test_engines_claim_their_gpus_until_they_are_stopped(two: tuple[Kernel, Kern
 
 def test_auto_again_is_what_the_kernel_has_whoever_claims_it_by_now(two: tuple[Kernel, Kernel]) -> None:
     first, second = two
-    assert chosen(first, "%gpus auto --no-claim") == ["0"]
+    first.run("%config GpuMagics.claims = False")
+    assert chosen(first, "%gpus auto") == ["0"]
     assert chosen(second, "%gpus auto") == ["0"]
     first.run("import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)")
     assert chosen(first, "%gpus auto") == ["0"]

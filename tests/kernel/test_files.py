@@ -80,7 +80,7 @@ def test_what_is_written_is_what_the_page_lists(
     run(START_CUDA)
     run(
         "from gpu_magic.gpus.apply import apply\nfrom gpu_magic.process.session import current\n"
-        "from gpu_magic.restart.saved import save\nlate = apply(current(), '3').too_late; save(late.request, late.devices, late.options)"
+        "from gpu_magic.restart.saved import save\nlate = apply(current(), '3').too_late; save(late.request, late.devices, late.options.to_save)"
     )
     for row, pattern in ROWS.items():
         of_row = {name: seen.pop(name) for name in list(seen) if re.fullmatch(pattern, name)}

@@ -46,7 +46,7 @@ def test_a_cell_that_starts_cuda_awaits_and_is_interrupted_is_named(kernel: Kern
 def test_the_same_choice_again_is_fine(kernel: Kernel) -> None:
     kernel.run("%gpus 2,0")
     kernel.run(CUINIT)
-    for same in ("%gpus 2,0", "%gpus GPU-2a,GPU-0a", "%gpus 2,0 --by uuid", "%gpus 2,0 --strict"):
+    for same in ("%gpus 2,0", "%gpus GPU-2a,GPU-0a", "%gpus 2,0 --strict"):
         reply = kernel.run(same)
         assert (reply.status, reply.text, reply.stderr) == ("ok", "", "")
         assert reply.stdout.startswith("cuda:0 = GPU 2")
@@ -259,7 +259,7 @@ def test_the_advice_is_what_was_typed(start_kernel: Callable[..., Kernel]) -> No
     kernel = start_kernel(CUDA_VISIBLE_DEVICES="0")
     kernel.run("%load_ext gpu_magic")
     kernel.run(CUINIT)
-    assert "run %gpus 1 --by uuid --force before" in kernel.run("%gpus 1 --force --by uuid").text
+    assert "run %gpus 1 --force before" in kernel.run("%gpus 1 --force").text
 
 
 def test_nothing_is_claimed_of_a_mask_where_nvml_does_not_answer(start_kernel: Callable[..., Kernel]) -> None:

@@ -33,8 +33,8 @@ def save(kernel: Kernel, *, request: str = "3,0", options: str = "") -> Path:
             "from gpu_magic.gpus.apply import apply\n"
             "from gpu_magic.process.session import current\n"
             "from gpu_magic.restart.saved import save\n"
-            "from gpu_magic.selection.options import Options\n"
-            f"late = apply(current(), {request!r}, Options(growth=True, {options})).too_late; save(late.request, late.devices, late.options)"
+            "from gpu_magic.gpus.options import Options\n"
+            f"late = apply(current(), {request!r}, Options(growth=True, {options})).too_late; save(late.request, late.devices, late.options.to_save)"
         ).status
         == "ok"
     )

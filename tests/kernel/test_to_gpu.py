@@ -79,7 +79,7 @@ def test_memory_is_given_back(kernel: Kernel) -> None:
 def test_how_much_is_free_is_the_driver_s_figure(kernel: Kernel) -> None:
     kernel.run(
         "from gpu_magic.process.physical import LazySnapshot, free_bytes\n"
-        "from gpu_magic.selection.target import LogicalDevice\n"
+        "from gpu_magic.frameworks.target import LogicalDevice\n"
         "def free(*device): return free_bytes(LogicalDevice(*device), LazySnapshot())"
     )
     kernel.run("%gpus 2,0")

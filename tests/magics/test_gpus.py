@@ -9,10 +9,10 @@ import pynvml
 import pytest
 from IPython.core.completer import provisionalcompleter
 
+from gpu_magic.gpus.options import Options
+from gpu_magic.gpus.request import Auto
 from gpu_magic.gpus.wait import Wait
 from gpu_magic.magics import completion
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import Auto
 from gpu_magic.testing import Machine, simulate
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def test_a_choice_prints_the_map_and_sets_the_variables(run: Run, machine: Machi
 
 
 def test_a_dry_run_changes_nothing(run: Run) -> None:
-    shown, _ = run("%gpus 2,0 --dry-run --by uuid --order fastest")
-    assert "Nothing was changed; it would be CUDA_VISIBLE_DEVICES=GPU-" in shown
+    shown, _ = run("%gpus 2,0 --dry-run --order fastest")
+    assert "Nothing was changed; it would be CUDA_VISIBLE_DEVICES=2,0" in shown
     assert shown.endswith("CUDA_DEVICE_ORDER=FASTEST_FIRST.")
     assert environment() == (None, None)
 
@@ -117,7 +117,7 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus GPU-", "type more of it"),
         ("%gpus MIG-0", "No MIG instance here has a UUID"),
         ("%gpus 3,1 --in-process", "CUDA has not been initialized here: try %gpus 3,1, which is for"),
-        ("%gpus 1 --in-process --by uuid", "nor memory limits: omit --by."),
+        ("%gpus 1 --in-process --order pci", "nor memory limits: omit --order."),
         ("%gpus 1 --in_process", "There is no --in_process; did you mean --in-process?"),
         ("%gpus ''", "'' names no GPU"),
         ("%gpus --reset", "There is no --reset; try %gpus reset."),
@@ -126,8 +126,8 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus auto:9", "try auto:8"),
         ("%gpus --forcd 1", "did you mean --force?"),
         ("%gpus --xyz 1", "There is no --xyz. %gpus? explains the options."),
-        ("%gpus 1 --by name", "--by is index or uuid, and not name."),
-        ("%gpus 1 --by", "--by needs a value: index or uuid."),
+        ("%gpus 1 --order name", "--order is pci or fastest, and not name."),
+        ("%gpus 1 --order", "--order needs a value: pci or fastest."),
         ("%gpus --force", "--force names no GPU"),
         ("%gpus {nobody}", "has a value here: NameError"),
         ("%gpus {''}", "is empty"),
@@ -138,7 +138,7 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus -1 0", "separated by commas"),
         ('%gpus "1 2', "as in 1,3."),
         ("%gpus GPU-1", "could be GPU 1"),
-        ("%gpus reset --by uuid", "do not apply"),
+        ("%gpus reset --order pci", "does not apply"),
         ("%gpus auto --min-free 1TB", "--min-free 1TB is more than any GPU here has: at most 80.0 GiB."),
         ("%gpus 9 --in-process", "There is no GPU 9: this machine has GPUs 0 to 7."),
         (
@@ -279,24 +279,24 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%gpus ", {"0", "7", "all", "auto", "none", "reset"}, {"8"}),
         ("%gpus a", {"all", "auto"}, {"none"}),
         ("%gpus 1,", {"0", "2"}, {"1", "all"}),
-        ("%gpus --", {"--by", "--order", "--dry-run", "--force", "--strict"}, set()),
-        ("%gpus 1 --by ", {"index", "uuid"}, {"all"}),
+        ("%gpus --", {"--model", "--order", "--dry-run", "--force", "--strict"}, set()),
+        ("%gpus 1 --order ", {"pci", "fastest"}, {"all"}),
         ("%gpus 1 --order f", {"fastest"}, {"pci"}),
-        ("%gpus 1 --by=u", {"--by=uuid"}, set()),
+        ("%gpus 1 --order=p", {"--order=pci"}, set()),
         ("%gpus auto:", {"auto:1", "auto:8"}, {"abs", "auto:9"}),
         ("%gpus 2-", {"2-3", "2-7"}, {"abs", "2-1"}),
         ("%%on_gpu ", {"0", "cuda:7", "smi:3", "cpu"}, {"8", "smi:8", "all"}),
         ("%%on_gpu s", {"smi:0", "smi:7"}, {"sum", "sorted"}),
         ("%%on_gpu 0,", {"1", "cuda:1"}, {"0", "cpu"}),
-        ("%gpu_free --", {"--dry-run"}, {"--by"}),
-        ("%gpu_cluster --", {"--profile", "--count"}, {"--by"}),
-        ("%%on_gpu 0 --", {"--only", "--or-cpu", "--mirror", "--verbose"}, {"--by"}),
+        ("%gpu_free --", {"--dry-run"}, {"--order"}),
+        ("%gpu_cluster --", {"--profile", "--count"}, {"--order"}),
+        ("%%on_gpu 0 --", {"--only", "--or-cpu", "--mirror", "--verbose"}, {"--order"}),
         ("%%on_gpu 0 --only t", {"torch", "tensorflow"}, {"jax", "tuple"}),
         ("%%on_gpu 0 --only torch,j", {"jax"}, {"torch"}),
-        ("%to_gpu --", {"--device", "--numpy", "--or-cpu", "--all", "--dry-run"}, {"--by"}),
+        ("%to_gpu --", {"--device", "--numpy", "--or-cpu", "--all", "--dry-run"}, {"--order"}),
         ("%to_gpu x --device ", {"0", "cuda:1", "cpu"}, {"x"}),
         ("%to_gpu x --numpy ", {"torch", "jax", "cupy"}, {"tensorflow"}),
-        ("%gpu_launch --", {"--gpus", "--each", "--background"}, {"--by"}),
+        ("%gpu_launch --", {"--gpus", "--each", "--background"}, {"--order"}),
         ("%%gpu_launch --e", {"--each", "--env"}, {"--gpus"}),
         ("%gpu_launch --gpus ", {"0", "7", "auto"}, {"8"}),
         ("%gpu_doctor --", {"--report", "--json"}, {"--each"}),
@@ -304,8 +304,8 @@ def test_what_people_type_besides(run: Run) -> None:
         ("%gpu_cluster ", {"0", "auto", "stop", "restart"}, {"cpu"}),
         ("%gpu_cluster stop ", set(), {"0", "stop"}),
         ("%gpu_cluster --", {"--count", "--force"}, {"--each"}),
-        ("%gpus 2,0 ", {"--by", "--dry-run"}, {"1", "all"}),
-        ("%gpus --dry-run ", {"1", "all"}, {"--by"}),
+        ("%gpus 2,0 ", {"--order", "--dry-run"}, {"1", "all"}),
+        ("%gpus --dry-run ", {"1", "all"}, {"--order"}),
         ("%gpus auto --wait ", {"30m"}, {"pyproject.toml", "1"}),
         ("%gpus auto --min-free 1", {"16GB"}, {"8GB"}),
         ("%gpu_launch --gpus 2,", {"0", "7"}, {"2", "auto"}),
@@ -361,7 +361,7 @@ def test_tab_offers_the_models_that_there_are(run: Run, shell: InteractiveShell)
 
 def test_question_mark_documents_it_all(run: Run, shell: InteractiveShell) -> None:
     text = shell.find_line_magic("gpus").__doc__
-    for word in ("1,3", "0-2", "GPU-8f3a", "MIG-", "auto:2", "none", "reset", "--by", "--order", "--dry-run",
+    for word in ("1,3", "0-2", "GPU-8f3a", "MIG-", "auto:2", "none", "reset", "--order", "--dry-run",
                  "--force", "--strict"):  # fmt: skip
         assert word in text
 

@@ -15,11 +15,11 @@ import pynvml
 import pytest
 
 import gpu_magic
+from gpu_magic.frameworks.target import CPU
 from gpu_magic.objects.memory import shortage_lines
 from gpu_magic.objects.walk import Budget
 from gpu_magic.on_gpu.background import ThreadTask
 from gpu_magic.process.tasks import tasks
-from gpu_magic.selection.target import CPU
 from gpu_magic.testing import Machine, simulate
 from tests.eight_gpus import COUNT, Array, EightGpus, NoMemoryError, registered
 

@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_magic import devices_of
 from gpu_magic.frameworks import get
+from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.objects.memory import holdings_of
 from gpu_magic.objects.walk import Walker
-from gpu_magic.selection.target import LogicalDevice
 
 x = torch.ones(10, device="pretend:1")
 

@@ -18,10 +18,10 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_magic import devices_of, to_cpu, to_gpu
+from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.move.move import carry_out, leftover_lines, move_variables
 from gpu_magic.move.plan import Plan
 from gpu_magic.objects.walk import Budget
-from gpu_magic.selection.target import LogicalDevice
 from tests.programs import reached
 from tests.programs.errors import placement_error
 

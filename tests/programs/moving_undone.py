@@ -15,10 +15,10 @@ from torch import nn
 
 import gpu_magic
 from gpu_magic import to_gpu
+from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.move.move import carry_out, move_variables
 from gpu_magic.move.names import read_places
 from gpu_magic.move.plan import Plan
-from gpu_magic.selection.target import LogicalDevice
 from tests.programs.errors import placement_error
 from tests.programs.moving_objects import Cache, Lit, Pipe, Refusing
 from tests.programs.reached import devices_of, look

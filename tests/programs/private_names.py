@@ -8,7 +8,7 @@ import torch.utils._device
 import gpu_magic
 from gpu_magic import on_gpu
 from gpu_magic.frameworks import get
-from gpu_magic.selection.memory import MemorySettings
+from gpu_magic.frameworks.base import MemorySettings
 
 
 def without(name):

@@ -7,7 +7,7 @@ import tensorflow as tf  # noqa: F401 - it is there, and is not used
 
 from gpu_magic import on_gpu
 from gpu_magic.frameworks import get, started
-from gpu_magic.selection.memory import MemorySettings
+from gpu_magic.frameworks.base import MemorySettings
 
 
 def without(name):

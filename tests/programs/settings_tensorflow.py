@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from gpu_magic import choose
 from gpu_magic.frameworks import get
-from gpu_magic.selection.target import LogicalDevice
+from gpu_magic.frameworks.target import LogicalDevice
 from tests.programs.errors import choice_error
 
 eager = sys.modules["tensorflow.python.eager.context"]

@@ -15,7 +15,7 @@ INTERRUPTS, KILLS = 500, 100  # how many are tried
 
 LINES = (
     "%gpus 1,3 --growth",
-    "%gpus 2 --by uuid --memory-limit 8GB",
+    "%gpus 2 --order fastest --memory-limit 8GB",
     "%gpus 3,0 --growth --memory-limit 4GB",
     "%gpus reset",
     "%gpus",

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_magic.gpus.apply import apply
+from gpu_magic.process.given import Given
 from gpu_magic.process.session import current
 from gpu_magic.process.view import take_snapshot
-from gpu_magic.selection.allotment import Allotment
 from gpu_magic.testing import Machine, simulate
 from gpu_magic.widget.serialization import SerializedMachine, serialize
 
@@ -47,7 +47,7 @@ def happen(machine: Machine, what: tuple[Any, ...]) -> None:
 
 def look() -> SerializedMachine:
     inventory = take_snapshot(current())
-    return serialize(inventory, Allotment(inventory, current().inherited), current().memory_options)
+    return serialize(inventory, Given(inventory, current().inherited), current().memory_options)
 
 
 def follow(page: dict[str, Any], message: dict[str, Any]) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 from gpu_magic.errors import ChoiceError
+from gpu_magic.gpus.options import Options, plan_memory
+from gpu_magic.gpus.request import parse
+from gpu_magic.gpus.select import select
 from gpu_magic.restart.saved import read_saved
-from gpu_magic.selection.memory import plan_memory
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import parse
-from gpu_magic.selection.select import select
 from tests.fuzzing.machines import MACHINES
 from tests.fuzzing.target import Target, check_refusal
 
@@ -21,7 +20,8 @@ _KERNEL, _NOW = "/run/kernel-1.json", 1_000_000.0
 def check_kept_choice(data: bytes) -> None:
     """Check a saved choice: it is applied as it stands there, or refused in one line."""
     try:
-        request, options = read_saved(data, _KERNEL, _NOW)
+        request, kept = read_saved(data, _KERNEL, _NOW)
+        options = Options.saved(kept)
         saved = json.loads(data)
         assert saved["kernel"] == _KERNEL, "it is another kernel's"
         assert abs(_NOW - saved["saved"]) < 600, "it is too old"
@@ -55,9 +55,7 @@ TARGETS = (
             json.dumps(CHOICE | {"request": "GPU-8f3a", "options": {"growth": True, "memory_limit": "8GB"}}),
             json.dumps(CHOICE | {"saved": 7}),
             json.dumps(CHOICE | {"kernel": "other"}),
-            json.dumps(
-                CHOICE | {"options": {"force": False, "by": "uuid", "order": "pci", "no_claim": True}}
-            ),
+            json.dumps(CHOICE | {"options": {"force": False, "by": "uuid", "order": "pci"}}),
         ),
     ),
 )

@@ -12,16 +12,15 @@ from IPython.core.error import UsageError
 import gpu_magic
 from gpu_magic.errors import GpuMagicError, PlacementError
 from gpu_magic.fit.magic import GpuFitMagic
+from gpu_magic.frameworks.target import parse_targets
+from gpu_magic.gpus.options import read_seconds
 from gpu_magic.magics.arguments import FLAG, OPTIONS, read, read_count
 from gpu_magic.magics.completion import complete
 from gpu_magic.magics.gpu_cluster import _engines
 from gpu_magic.move.names import read_places
 from gpu_magic.on_gpu.block import read_only
-from gpu_magic.selection.duration import read_seconds
-from gpu_magic.selection.size import read_size, size_as_typed
-from gpu_magic.selection.target import parse_targets
 from gpu_magic.testing import simulate
-from gpu_magic.text import bytes_text
+from gpu_magic.text import bytes_text, read_size, size_as_typed
 from tests.fuzzing.target import Target, check_line, check_refusal, fields_of, text_of
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ TARGETS = (
             *dict.fromkeys(option for options in OPTIONS.values() for option in options),
             *"auto: 0- 0:1 GPU- MIG- smi: cuda: cpu mo restart ,".split(),
         ),
-        ("A0-", "A--by=u", "Aauto:", "B0,c", "Cmo", "B0 --only to", "K-"),
+        ("A0-", "A--order=p", "Aauto:", "B0,c", "Cmo", "B0 --only to", "K-"),
     ),
     Target(
         "devices",

@@ -10,12 +10,11 @@ from jupyter_client.session import json_packer
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
+from gpu_magic.gpus.options import plan_memory, split_request
+from gpu_magic.gpus.request import parse as parse_request
+from gpu_magic.gpus.select import select
 from gpu_magic.process.session import current
 from gpu_magic.process.view import take_snapshot
-from gpu_magic.selection.memory import plan_memory
-from gpu_magic.selection.options import split_request
-from gpu_magic.selection.request import parse as parse_request
-from gpu_magic.selection.select import select
 from gpu_magic.testing import simulate
 from gpu_magic.widget.kernel_messages import Draft, to_json
 from gpu_magic.widget.page_messages import PageMessage, SetDraft, parse

@@ -8,15 +8,13 @@ from IPython.core.error import UsageError
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
+from gpu_magic.gpus.auto import check_filters
+from gpu_magic.gpus.options import Options, plan_memory, read_seconds
+from gpu_magic.gpus.request import Auto, Named, parse
+from gpu_magic.gpus.select import Selection, select
 from gpu_magic.magics.arguments import read
-from gpu_magic.selection.duration import read_seconds
-from gpu_magic.selection.filters import check_filters
-from gpu_magic.selection.memory import plan_memory
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import Auto, Named, parse
-from gpu_magic.selection.seen import read_visible
-from gpu_magic.selection.select import Selection, select
-from gpu_magic.selection.visible import NAMES, Variables
+from gpu_magic.process.mask import NAMES, Variables
+from gpu_magic.process.visible import read_visible
 from tests.fuzzing.machines import MACHINES
 from tests.fuzzing.target import Target, check_line, check_refusal, fields_of
 
@@ -67,13 +65,13 @@ TARGETS = (
         "what is typed after %gpus",
         tuple(
             "auto auto:2 all none reset amd: smi: 0-2 1,3 2:1 GPU- MIG- MIG-GPU- /1/0 GPU-8f3a GPU-c0ffee00 MIG-41b7 "
-            "--by --order --growth --memory-limit --only-free --min-free --model "
-            "--wait --no-claim --force --end uuid index pci fastest 8GB GiB 30m 1h30m A100 T4 10% # = , ;".split()
+            "--order --growth --memory-limit --only-free --min-free --model "
+            "--wait --force --end pci fastest 8GB GiB 30m 1h30m A100 T4 10% # = , ;".split()
         ),
         (
             "\n\n1,3",
             "x\n0,1\nauto:2 --min-free 20GB --model A100",
-            "xx\n\nMIG-41b7 --by uuid",
+            "xx\n\nMIG-41b7 --order pci",
             "xxxxxx\n\namd:1 --order pci",
             "xxxxx\n0,1\n1,0 --growth --memory-limit 8 GB",
             "\n\n0-2,4 --force --wait 1h30m",

@@ -6,14 +6,12 @@ import re
 
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.allotment import Allotment
-from gpu_magic.selection.given import is_within
-from gpu_magic.selection.grant import read_grant
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Reset
-from gpu_magic.selection.seen import read_visible
-from gpu_magic.selection.select import select
-from gpu_magic.selection.visible import NAMES, Variables
+from gpu_magic.gpus.options import Options
+from gpu_magic.gpus.request import Auto, Everything, Named, Nothing, Reset
+from gpu_magic.gpus.select import select
+from gpu_magic.process.given import Given, is_within, read_grant
+from gpu_magic.process.mask import NAMES, Variables
+from gpu_magic.process.visible import read_visible
 from tests.fuzzing.machines import MACHINES
 from tests.fuzzing.target import Target, check_line, check_refusal, text_of
 
@@ -39,7 +37,7 @@ def check_masks(data: bytes) -> None:
         assert len(set(reading.devices)) == len(reading.devices), "a device is seen twice"
         assert set(reading.devices) <= set(there.devices), "a device is seen that is not there"
     try:
-        allotment = Allotment(there, inherited, grant)
+        allotment = Given(there, inherited, grant)
         assert allotment.sentence
     except ChoiceError as error:
         check_refusal(error)
@@ -59,7 +57,7 @@ def _check_choice(request, there, inherited, grant) -> None:
     if isinstance(request, Reset | Nothing) or selection.devices is UNKNOWN:
         return
     machine = there.of_vendor(selection.vendor)
-    given = Allotment(machine, inherited, grant)
+    given = Given(machine, inherited, grant)
     if given.devices is not UNKNOWN:
         assert given.is_all or is_within(selection.devices, given.devices), "more was chosen than was given"
     values = inherited.named(NAMES) | dict(selection.variables)

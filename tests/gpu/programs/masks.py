@@ -35,7 +35,7 @@ def reads(mask: str | None, expected: list[int] | None) -> Seen:
     """
     import gpu_magic
     from gpu_magic.devices.unknown import UNKNOWN
-    from gpu_magic.selection.mask import read
+    from gpu_magic.process.mask import read
 
     wide()
     machine = gpu_magic.gpus().of_vendor("nvidia")
@@ -147,7 +147,7 @@ _TWO: tuple[tuple[str, str | None, list[int] | None, str], ...] = (
 
 
 def _claim(name: str, mask: str | None, expected: list[int] | None, sentence: str, *needs: Need) -> Claim:
-    return Claim(f"masks.reads:{name}", sentence, "selection/mask.py", needs, arguments=(mask, expected))
+    return Claim(f"masks.reads:{name}", sentence, "process/mask.py", needs, arguments=(mask, expected))
 
 
 CLAIMS = (

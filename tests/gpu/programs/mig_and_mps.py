@@ -11,7 +11,7 @@ from tests.gpu.programs.cuda import Cuda, digits
 
 @claim(
     "An instance's UUID in `CUDA_VISIBLE_DEVICES` makes the driver see that instance alone, and tell its UUID.",
-    "selection/mig.py",
+    "process/mask.py",
     "MIG",
 )
 def one_instance() -> Seen:
@@ -28,12 +28,12 @@ def one_instance() -> Seen:
 
 @claim(
     "Before CUDA 13 a process that names several instances sees the first alone.",
-    "selection/mig.py",
+    "process/mask.py",
     "MIG",
 )
 def several_instances() -> Seen:
     import gpu_magic
-    from gpu_magic.selection.mig import takes_one
+    from gpu_magic.process.mask import takes_one
 
     machine = gpu_magic.gpus().of_vendor("nvidia")
     mask = ",".join(str(one.uuid) for gpu in machine for one in gpu.mig)

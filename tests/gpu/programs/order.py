@@ -8,7 +8,7 @@ from tests.gpu.claim import Seen, claim
 from tests.gpu.programs.common import used, wide
 from tests.gpu.programs.cuda import Cuda, digits
 
-WHERE = "selection/mask.py"
+WHERE = "process/mask.py"
 
 
 def _numbers(order: str | None) -> list[int]:
@@ -53,7 +53,7 @@ def alike() -> Seen:
 def unlike() -> Seen:
     import gpu_magic
     from gpu_magic.devices.unknown import UNKNOWN
-    from gpu_magic.selection.mask import read
+    from gpu_magic.process.mask import read
 
     found = _numbers(None)
     is_unknown = read(None, gpu_magic.gpus().of_vendor("nvidia"), None).devices is UNKNOWN

@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.allotment import Allotment
-from gpu_magic.selection.grant import Grant, read_grant
-from gpu_magic.selection.hip import read_hip
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import parse
-from gpu_magic.selection.seen import read_visible
-from gpu_magic.selection.select import select
-from gpu_magic.selection.visible import NAMES, Variables
-from tests.selection import machines
-from tests.selection.test_hip import MIXED, amd
+from gpu_magic.gpus.options import Options
+from gpu_magic.gpus.request import parse
+from gpu_magic.gpus.select import select
+from gpu_magic.process.given import Given, Grant, read_grant
+from gpu_magic.process.mask import NAMES, Variables
+from gpu_magic.process.visible import read_hip, read_visible
+from tests.gpus import machines
+from tests.gpus.test_hip import MIXED, amd
 
 SLURM = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": "2,3", "ROCR_VISIBLE_DEVICES": "2,3"}
 
@@ -42,11 +40,11 @@ def variables(environment: dict[str, str]) -> Variables:
     return Variables(*map(environment.get, NAMES))
 
 
-def allotment(there: Inventory, **environment: str) -> Allotment:
-    return Allotment(there, variables(environment), read_grant(environment))
+def allotment(there: Inventory, **environment: str) -> Given:
+    return Given(there, variables(environment), read_grant(environment))
 
 
-def labels(given: Allotment) -> list[str]:
+def labels(given: Given) -> list[str]:
     return [device.label for device in given.pool]
 
 
@@ -126,7 +124,7 @@ def test_what_slurm_has_written_into_both_variables_is_not_filtered_twice() -> N
 
 
 def test_without_slurm_two_filters_are_two_filters() -> None:
-    given = Allotment(ALL, Variables(mask="2,3", rocr="2,3"), Grant())
+    given = Given(ALL, Variables(mask="2,3", rocr="2,3"), Grant())
     assert given.devices is UNKNOWN
 
 

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.allotment import Allotment
-from gpu_magic.selection.grant import Grant, read_grant
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import parse
-from gpu_magic.selection.select import select
-from tests.selection.machines import MIG, UUIDS, gpu, machine, split, unlike
+from gpu_magic.gpus.options import Options
+from gpu_magic.gpus.request import parse
+from gpu_magic.gpus.select import select
+from gpu_magic.process.given import Given, Grant, read_grant
+from tests.gpus.machines import MIG, UUIDS, gpu, machine, split, unlike
 
 if TYPE_CHECKING:
     from gpu_magic.devices.inventory import Inventory
@@ -31,9 +30,9 @@ def host(*minors: int) -> Inventory:
     return machine(*(replace(gpu(index), minor=minor) for index, minor in enumerate(minors)))
 
 
-def allotment(there: Inventory, **environment: str) -> Allotment:
+def allotment(there: Inventory, **environment: str) -> Given:
     mask, order = environment.get("CUDA_VISIBLE_DEVICES"), environment.get("CUDA_DEVICE_ORDER")
-    return Allotment(there, (mask, order), read_grant(environment))
+    return Given(there, (mask, order), read_grant(environment))
 
 
 def uuids(devices: tuple[Device, ...]) -> list[str]:
@@ -77,7 +76,7 @@ def test_the_environment_says_who_gave_what(
 @given(st.dictionaries(st.sampled_from([*SLURM, "NVIDIA_VISIBLE_DEVICES", "PBS_JOBID"]), st.text()))
 def test_what_an_environment_holds_can_be_anything(environment: dict[str, str]) -> None:
     there = host(0, 1, 2)
-    shown = Allotment(there, (environment.get("CUDA_VISIBLE_DEVICES"), None), read_grant(environment)).text
+    shown = Given(there, (environment.get("CUDA_VISIBLE_DEVICES"), None), read_grant(environment)).text
     assert shown == "" or shown.startswith("allotted by ")
     assert shown.isprintable()
     assert len(shown) < 200
@@ -225,4 +224,4 @@ def test_nothing_is_ever_allotted_that_the_launch_value_does_not_name(
 
 
 def test_without_a_scheduler_nothing_is_said() -> None:
-    assert Allotment(machine(), ("1", None), Grant()).text == ""
+    assert Given(machine(), ("1", None), Grant()).text == ""

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_magic.errors import ChoiceError, GpuMagicError, PlacementError
-from gpu_magic.selection.memory import plan_memory
-from gpu_magic.selection.target import LogicalDevice, PhysicalDevice, parse_targets
-from tests.selection.machines import machine
+from gpu_magic.frameworks.target import LogicalDevice, PhysicalDevice, parse_targets
+from gpu_magic.gpus.options import plan_memory
+from tests.gpus.machines import machine
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from types import ModuleType
 
+from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import PlacementError
-from gpu_magic.selection.request import is_request, read_uuid, without_brackets
+from gpu_magic.text import with_article
 
-__all__ = ["CPU", "LogicalDevice", "PhysicalDevice", "Target", "is_target", "parse_targets"]
+__all__ = [
+    "CPU",
+    "LogicalDevice",
+    "PhysicalDevice",
+    "Target",
+    "can_name_device",
+    "is_target",
+    "normalize_device",
+    "parse_targets",
+    "read_uuid",
+    "without_brackets",
+]
 
 _EXPECTED = "0, cuda:0, /GPU:0, smi:3 (nvidia-smi's number), a UUID prefix (GPU-8f3a), cpu, cpu:2 or xpu:0"
 # TensorFlow's names can begin with a job, and contain "device:".
@@ -21,6 +37,7 @@ _OBJECTS = (
     (re.compile(r"(?:Physical|Logical)Device\(name='([^']*)', device_type='\w*'\)"), r"\1"),
     (re.compile(r"<CUDA Device ([0-9]+)>"), r"cuda:\1"),
 )
+_UUID = re.compile(r"(GPU-|MIG-|MIG-GPU-)([0-9a-f-]*(?:/[0-9]{1,4}/[0-9]{1,4})?)", re.IGNORECASE)
 _WITHOUT_INDEX = ("cpu", "mps")  # may be named without a number
 
 
@@ -129,7 +146,7 @@ def _target(entry: str) -> Target:
         raise PlacementError(f"{entry!r}: devices are numbered from 0; cpu is the CPU.")
     if re.fullmatch(r"[0-9]{1,4}:[0-9]{1,4}", entry):
         raise PlacementError(f"{entry!r} is nvidia-smi's name of a MIG instance; try smi:{entry}.")
-    if low.startswith("a") and is_request(entry):
+    if re.fullmatch(r"(?:amd:)?(?:all|auto(?::[0-9]+)?)", low):
         raise PlacementError(f"{entry!r} chooses GPUs: try %gpus {entry}, and then 0 here.")
     raise PlacementError(f"{entry!r:.60} is not a device; expected {_EXPECTED}.")
 
@@ -138,3 +155,71 @@ def _logical(name: str, index: int) -> LogicalDevice:
     if name == "cpu":
         return LogicalDevice("cpu", index)
     return LogicalDevice("gpu", index, "" if name == "gpu" else name)
+
+
+def without_brackets(text: str) -> str:
+    """Return a list or a tuple, as `{ids}` writes them, without its brackets and quotes."""
+    return re.sub(r"^[\[(](.*)[\])]$", r"\1", " ".join(text.split())).strip("'\" ")
+
+
+def read_uuid(entry: str) -> str:
+    """Return a UUID, or its beginning, as the driver writes it; empty for anything else.
+
+    It writes `GPU-` and `MIG-` in capitals and the rest in small letters, and people paste both. Before R470
+    it wrote `MIG-GPU-8f3a…/1/0` for a MIG instance.
+    """
+    match = _UUID.fullmatch(entry)
+    return f"{match[1].upper()}{match[2].lower()}" if match else ""
+
+
+_NO_DEVICES = (type(None), bool, bytes, set, frozenset, dict, ModuleType)
+
+
+def normalize_device(device: object, device_of: Callable[[object], object] = lambda _: None) -> str:
+    """Return what one would type after `%%on_gpu` for a device, or for several.
+
+    Parameters
+    ----------
+    device
+        A number, a text, a GPU, a framework's own object, or several of these.
+    device_of
+        Returns the device that a framework's own object stands for; None for any other object.
+
+    Raises
+    ------
+    PlacementError
+        The object can't name a device.
+
+    """
+    if isinstance(device, Gpu):
+        return device.number_text if device.prefix else f"smi:{device.index}"
+    if (named := device_of(device)) is not None:
+        return str(named)
+    if isinstance(device, _NO_DEVICES) or callable(device):
+        what = f"The module {device.__name__}" if isinstance(device, ModuleType) else f"{device!r:.40}"
+        raise PlacementError(f"{what} does not name a device; try on_gpu(0) or on_gpu('cpu').")
+    if isinstance(device, str):
+        return device
+    if isinstance(device, MigInstance):
+        return device.uuid
+    if _is_array(device):
+        what = with_article(type(device).__name__, "A")
+        raise PlacementError(f"{what} does not name a device; try on_gpu(0) or on_gpu('cpu').")
+    with contextlib.suppress(TypeError):
+        return str(operator.index(device))  # type: ignore[arg-type] # any integer: NumPy's, too
+    if isinstance(device, Iterable):
+        return ",".join(normalize_device(one, device_of) for one in device)
+    return str(device)
+
+
+def can_name_device(device: object) -> bool:
+    """Return whether an object is of a type that names one device; None names the default one."""
+    is_pytorch_device = type(device).__name__ == "device"
+    if device is None or isinstance(device, str | Gpu | MigInstance) or is_pytorch_device:
+        return True
+    return hasattr(device, "__index__") and not isinstance(device, bool) and not _is_array(device)
+
+
+def _is_array(value: object) -> bool:
+    """Return whether a value is an array or a tensor: those of one integer can be an index, too."""
+    return hasattr(value, "__index__") and hasattr(value, "__iter__")

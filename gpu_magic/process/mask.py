@@ -1,8 +1,13 @@
-"""CUDA_VISIBLE_DEVICES as the CUDA driver reads it: read, write, explain.
+"""The variables that say which GPUs a process sees. CUDA's, as the driver reads them: read, write, explain.
 
-The driver reads it once, in cuInit, with CUDA_DEVICE_ORDER. Source: CUDA programming guide, "CUDA
-environment variables"; details (duplicates, what strtoul accepts, what fixes the kind) as in PyTorch 2.13's
-`torch.cuda._parse_visible_devices`, which copies them from the driver. Our tests compare with that function.
+The driver reads CUDA_VISIBLE_DEVICES once, in cuInit, with CUDA_DEVICE_ORDER. Source: CUDA programming guide,
+"CUDA environment variables"; details (duplicates, what strtoul accepts, what fixes the kind) as in PyTorch
+2.13's `torch.cuda._parse_visible_devices`, which copies them from the driver. Our tests compare with that.
+
+MIG instances: source, MIG user guide (R580), "CUDA device enumeration". With CUDA 11 and CUDA 12 "only
+enumeration of a single MIG instance is supported", and no GPU without MIG beside it. It does not say so of
+CUDA 13. But "only single MIG instance enumeration is supported" still stands in the CUDA 13 programming
+guide, while processes are reported to count several (nanoporetech/dorado #1586).
 """
 
 from __future__ import annotations
@@ -10,22 +15,112 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from gpu_magic.devices.model import Device, Gpu, parts
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.selection.mig import fitting_instances, mig_limit, takes_one
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import MigInstance, Vendor
 
-__all__ = ["FASTEST", "PCI", "Kind", "Reading", "read", "write"]
+__all__ = [
+    "FASTEST",
+    "HIP",
+    "MASK",
+    "NAMES",
+    "ORDER",
+    "PCI",
+    "ROCR",
+    "By",
+    "Kind",
+    "Reading",
+    "Variables",
+    "fitting_instances",
+    "mig_limit",
+    "names_of",
+    "read",
+    "takes_one",
+    "write",
+]
+
+
+class Variables(NamedTuple):
+    """Their values; None: not set.
+
+    Parameters
+    ----------
+    mask, order
+        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, which CUDA's driver reads once, in cuInit.
+    hip, rocr
+        HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES, which ROCm reads once: see `process.visible`.
+
+    """
+
+    mask: str | None = None
+    order: str | None = None
+    hip: str | None = None
+    rocr: str | None = None
+
+    @property
+    def name_gpus(self) -> bool:
+        """Whether one of them says which GPUs are seen: a choice, a scheduler or somebody else has set it."""
+        return any(value is not None for value in self._replace(order=None))
+
+    def named(self, names: tuple[str, ...]) -> dict[str, str | None]:
+        """Return some of them, by their names."""
+        values = dict(zip(NAMES, self, strict=True))
+        return {name: values[name] for name in names}
+
+
+NAMES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+MASK, ORDER, HIP, ROCR = NAMES
+
+# What a choice sets is the first of each.
+_OF_VENDOR: dict[Vendor, tuple[str, ...]] = {"nvidia": (MASK, ORDER), "amd": (HIP, ROCR, MASK)}
+
+
+def names_of(*vendors: Vendor) -> tuple[str, ...]:
+    """Return the variables that say which GPUs of these vendors are seen; the first is what a choice sets."""
+    return tuple(dict.fromkeys(name for vendor in vendors for name in _OF_VENDOR[vendor]))
+
+
+_FIRST_WITHOUT_LIMIT = 13  # CUDA's version
+
+
+def takes_one(inventory: Inventory) -> bool:
+    """Return whether CUDA is known to see one MIG instance, where several are named."""
+    version = inventory.cuda_version
+    return version is not UNKNOWN and int(version.partition(".")[0]) < _FIRST_WITHOUT_LIMIT
+
+
+def mig_limit(inventory: Inventory) -> str:
+    """Return how many MIG instances one process can use, as far as NVIDIA says it, as a clause."""
+    if takes_one(inventory):
+        return f"CUDA {inventory.cuda_version} lets one process use one MIG instance and no other GPU"
+    return "One process can use one MIG instance and no other GPU, as far as NVIDIA documents it"
+
+
+def fitting_instances(name: str, inventory: Inventory) -> list[MigInstance]:
+    """Return the MIG instances that a name fits: the beginning of a UUID, or `MIG-GPU-8f3a…/1/0`.
+
+    Drivers before R470 have the second form alone: the UUID of the GPU, and the numbers of the GPU instance
+    and of the compute instance, `GI ID` and `CI ID` of nvidia-smi.
+    """
+    match = re.fullmatch(r"MIG-(GPU-[^/]*)/([0-9]{1,4})/([0-9]{1,4})", name)
+    if not match:
+        return [instance for gpu in inventory for instance in gpu.mig if instance.uuid.startswith(name)]
+    ids = int(match[2]), int(match[3])
+    gpus = [gpu for gpu in inventory if gpu.uuid is not UNKNOWN and gpu.uuid.startswith(match[1])]
+    return [instance for gpu in gpus for instance in gpu.mig if instance.ids == ids]
+
 
 T = TypeVar("T")
 
+By = Literal["index", "uuid"]
 Kind = Literal["unset", "index", "uuid", "mig"]
 PCI, FASTEST = "PCI_BUS_ID", "FASTEST_FIRST"
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_magic.selection.duration import duration_text, read_seconds
+from gpu_magic.gpus.options import read_seconds
+from gpu_magic.text import time_text
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_what_is_typed_is_understood(typed: str, seconds: float) -> None:
     ("seconds", "text"),
     [
         (0, "0 s"),
-        (0.5, "0.5 s"),
+        (0.5, "500 ms"),
         (45, "45 s"),
         (60, "1 min"),
         (90, "1 min 30 s"),
@@ -46,4 +47,4 @@ def test_what_is_typed_is_understood(typed: str, seconds: float) -> None:
     ],
 )
 def test_a_duration_is_shown_as_it_is(seconds: float, text: str) -> None:
-    assert duration_text(seconds) == text
+    assert time_text(seconds) == text

@@ -16,13 +16,12 @@ from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.status import GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.hip import read_hip
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import parse
-from gpu_magic.selection.seen import read_visible
-from gpu_magic.selection.select import Selection, select
-from gpu_magic.selection.visible import NAMES, Variables
-from tests.selection import machines
+from gpu_magic.gpus.options import Options
+from gpu_magic.gpus.request import parse
+from gpu_magic.gpus.select import Selection, select
+from gpu_magic.process.mask import NAMES, Variables
+from gpu_magic.process.visible import read_hip, read_visible
+from tests.gpus import machines
 
 GIB = 1 << 30
 UUIDS = ("GPU-4b2c1a9f8d3e6f7a", "GPU-4b2c1a9f8d3e6f7b", "GPU-deadbeefdeadbeef", "GPU-0123456789abcdef")
@@ -209,7 +208,7 @@ def test_where_hips_numbers_are_not_known_uuids_are_written() -> None:
     assert choose("1,0", machine=unknown).mask == f"{UUIDS[1]},{UUIDS[0]}"
     assert seen(Variables(hip=UUIDS[1]), unknown) == [1]
     assert seen(Variables(hip="1"), unknown) is None
-    with pytest.raises(ChoiceError, match="Omit --by index"):
+    with pytest.raises(ChoiceError, match="mit by="):
         choose("1", machine=unknown, by="index")
 
 

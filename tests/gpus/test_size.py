@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_magic.selection.size import read_size, size_meant
+from gpu_magic.text import read_size, size_meant
 
 
 @pytest.mark.parametrize(

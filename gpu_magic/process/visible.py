@@ -1,4 +1,4 @@
-"""The variables by which ROCm hides AMD's GPUs, as ROCm and PyTorch read them: read, write, explain.
+"""What frameworks see by the variables: CUDA's, which `mask` reads, and ROCm's. Writes them for a choice.
 
 ROCR_VISIBLE_DEVICES comes first. ROCm's runtime reads it in hsa_init: numbers, and UUIDs or beginnings of
 them, in any mixture; empty hides all GPUs. HIP_VISIBLE_DEVICES then counts among what that has left; where it
@@ -15,23 +15,78 @@ which of them it asks, so nothing is said of it.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.mask import PCI, Reading, read
-from gpu_magic.selection.visible import HIP, MASK, ROCR
+from gpu_magic.process.mask import FASTEST, HIP, MASK, ORDER, PCI, ROCR, Reading, read, write
 from gpu_magic.text import counted, listed, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Gpu
-    from gpu_magic.selection.mask import Kind
-    from gpu_magic.selection.visible import Variables
+    from gpu_magic.devices.model import Device, Vendor
+    from gpu_magic.process.mask import Kind, Variables
 
-__all__ = ["HIDDEN", "in_use", "read_hip", "write_hip"]
+__all__ = [
+    "device_order",
+    "hide",
+    "in_force",
+    "in_order",
+    "read_hip",
+    "read_visible",
+    "seen_vendor",
+    "show",
+    "together",
+]
+
+
+def read_visible(variables: Variables, inventory: Inventory) -> Reading:
+    """Return what frameworks see; on a machine with GPUs of both vendors, NVIDIA's and then AMD's."""
+    if "amd" not in inventory.vendors:
+        return read(variables.mask, inventory, variables.order)
+    amd = read_hip(variables, inventory.of_vendor("amd"))
+    if inventory.vendors == ("amd",):
+        return amd
+    return join(read(variables.mask, inventory.of_vendor("nvidia"), variables.order), amd)
+
+
+def together(
+    one: tuple[Device, ...] | Unknown, other: tuple[Device, ...] | Unknown
+) -> tuple[Device, ...] | Unknown:
+    """Return the devices of both; UNKNOWN where one is."""
+    return UNKNOWN if one is UNKNOWN or other is UNKNOWN else (*one, *other)
+
+
+def join(one: Reading, other: Reading) -> Reading:
+    """Return what two readings mean together; it is UNKNOWN where that of one is."""
+    names_all = one.names_all and other.names_all
+    return replace(
+        one,
+        devices=together(one.devices, other.devices),
+        notes=(*one.notes, *other.notes),
+        names_all=names_all,
+    )
+
+
+def seen_vendor(variables: Variables, inventory: Inventory) -> Vendor:
+    """Return whose GPUs `cuda:0`, `cuda:1` are: NVIDIA's, unless they are hidden or not there."""
+    first, *others = inventory.vendors or ("nvidia",)
+    if others and read(variables.mask, inventory.of_vendor(first), variables.order).devices == ():
+        return others[0]
+    return first
+
+
+def in_force(variables: Variables, inventory: Inventory) -> dict[str, str]:
+    """Return the variables that hide GPUs of this machine, by their names; those that are not set do not."""
+    found = in_use(variables) if "amd" in inventory.vendors else {}
+    if inventory.vendors != ("amd",) and variables.mask is not None:
+        found = {MASK: variables.mask} | found
+    return found
+
 
 HIDDEN = "-1"  # an empty value would leave it to CUDA_VISIBLE_DEVICES
 
@@ -108,7 +163,7 @@ def write_hip(
     if inherited.rocr is not None and (left is UNKNOWN or not set(_uuids(devices)) <= set(_uuids(left))):
         left, found[ROCR] = numbered, None
     if by == "index" and left is UNKNOWN:
-        raise ChoiceError(f"{_why_unclear(inventory)} Omit --by index.")
+        raise ChoiceError(f"{_why_unclear(inventory)} Omit by='index'.")
     if by == "uuid" or left is UNKNOWN:
         found[HIP] = ",".join(_uuids(devices))
     else:
@@ -221,3 +276,118 @@ def _shown(value: str) -> str:
 
 def _uuids(gpus: Sequence[Gpu]) -> list[str]:
     return [str(gpu.uuid) for gpu in gpus]
+
+
+def hide(*vendors: Vendor) -> dict[str, str | None]:
+    """Return the variables with which no GPU of these vendors is seen, and their values."""
+    found: dict[str, str | None] = {MASK: "", ORDER: PCI} if "nvidia" in vendors else {}
+    return found | ({HIP: HIDDEN} if "amd" in vendors else {})
+
+
+def show(
+    devices: tuple[Device, ...],
+    order: str,
+    inventory: Inventory,
+    inherited: Variables,
+    *,
+    by: str | None,
+    given: Kind,
+) -> dict[str, str | None]:
+    """Return the variables with which frameworks see these devices, which are of one vendor, and no others.
+
+    Parameters
+    ----------
+    devices
+        In the order of `cuda:0`, `cuda:1`, …
+    order
+        CUDA_DEVICE_ORDER, for NVIDIA's.
+    inventory
+        The machine: of the other vendor's GPUs, which are hidden.
+    inherited, given
+        What the process was given, and of which kind that is.
+    by
+        Write "index" or "uuid"; None: as the process was given it, where that says which these are.
+
+    Raises
+    ------
+    ChoiceError
+        Numbers are asked for, and can't name these devices.
+
+    """
+    amd = tuple(device for device in devices if isinstance(device, Gpu) and device.vendor == "amd")
+    if not amd:
+        others = [vendor for vendor in inventory.vendors if vendor != "nvidia"]
+        mask = visible_devices(devices, order, inventory.of_vendor("nvidia"), by=by, given=given)
+        return {MASK: mask, ORDER: order, **hide(*others)}
+    found = write_hip(amd, inherited, inventory.of_vendor("amd"), by=by)
+    return found | ({MASK: ""} if "nvidia" in inventory.vendors else {})
+
+
+def device_order(asked: str | None, inherited: str | None) -> str:
+    """Return CUDA_DEVICE_ORDER: as it is asked for, else as the process was given it, else nvidia-smi's."""
+    if asked is None:
+        return FASTEST if inherited == FASTEST else PCI
+    return FASTEST if asked == "fastest" else PCI
+
+
+def in_order(
+    devices: tuple[Device, ...], order: str, inventory: Inventory
+) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    """Return devices that were named by no order in that of CUDA_DEVICE_ORDER, and a note where that fails.
+
+    Parameters
+    ----------
+    devices
+        In nvidia-smi's order, or by load.
+    order
+        CUDA_DEVICE_ORDER.
+    inventory
+        The machine.
+
+    """
+    if order != FASTEST or inventory.is_uniform or not devices[1:]:
+        return devices, ()
+    ranks = inventory.fastest_first
+    if ranks is UNKNOWN:
+        return devices, ("Which of these CUDA takes for the faster can't be known: name them in an order.",)
+    return tuple(
+        sorted(devices, key=lambda device: ranks.index(device) if isinstance(device, Gpu) else 0)
+    ), ()
+
+
+def visible_devices(
+    devices: tuple[Device, ...], order: str, inventory: Inventory, *, by: str | None, given: Kind
+) -> str:
+    """Return a value of CUDA_VISIBLE_DEVICES that means these devices and no others.
+
+    Parameters
+    ----------
+    devices
+        The devices, in the order of `cuda:0`, `cuda:1`, …
+    order
+        CUDA_DEVICE_ORDER.
+    inventory
+        The machine.
+    by
+        Write "index" or "uuid"; None: as the process was given it, where that says which these are.
+    given
+        What the process was given.
+
+    Raises
+    ------
+    ChoiceError
+        Numbers are asked for, and can't name these devices.
+
+    """
+    has_mig = any(isinstance(device, MigInstance) for device in devices)
+    # CUDA's numbers can differ from nvidia-smi's where it sorts by speed, or leaves out a GPU that is lost.
+    is_sorted = order == FASTEST and not inventory.is_uniform
+    # How CUDA numbers GPUs beside split ones is not documented well enough to promise anything by it.
+    numbers_fail = is_sorted or any(gpu.problem or gpu.is_split for gpu in inventory)
+    if by == "index" and has_mig:
+        raise ChoiceError("A MIG instance has no number in CUDA_VISIBLE_DEVICES: omit by='index'.")
+    if by == "index" and numbers_fail:
+        why = "with FASTEST_FIRST" if is_sorted else "while a GPU does not answer or is split by MIG"
+        raise ChoiceError(f"CUDA's numbers are not known {why} on this machine: omit by='index'.")
+    by_uuid = by == "uuid" or (by is None and (given in ("uuid", "mig") or has_mig or numbers_fail))
+    return write(devices, by_uuid=by_uuid)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.selection.mask import read, write
-from tests.selection.machines import MIG, UUIDS, gpu, lost, machine, split, unlike
+from gpu_magic.process.mask import read, write
+from tests.gpus.machines import MIG, UUIDS, gpu, lost, machine, split, unlike
 
 if TYPE_CHECKING:
     from gpu_magic.devices.inventory import Inventory

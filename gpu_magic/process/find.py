@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Device, Gpu
+from gpu_magic.devices.model import Device, Gpu, MigInstance
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.allotment import check_usable
-from gpu_magic.selection.mig import fitting_instances
+from gpu_magic.process.mask import fitting_instances
 
 if TYPE_CHECKING:
     from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import MigInstance
 
 __all__ = ["find"]
 
@@ -117,3 +115,48 @@ def _distinct_prefixes(uuids: list[str], length: int) -> list[str]:
 
 def _span(count: int, kind: str) -> str:
     return {0: f"no {kind}", 1: f"{kind} 0 alone"}.get(count, f"{kind}s 0 to {count - 1}")
+
+
+def check_usable(gpu: Gpu) -> None:
+    """Check that a GPU can be chosen as a whole.
+
+    Raises
+    ------
+    ChoiceError
+        It does not answer, has no UUID, is split by MIG, or its compute mode lets no process use it.
+
+    """
+    if gpu.problem:
+        raise ChoiceError(f"{gpu.label} can't be chosen, as it is {gpu.problem}.")
+    if gpu.uuid is UNKNOWN:
+        raise ChoiceError(f"{gpu.label} can't be chosen: the driver does not report its UUID.")
+    if gpu.is_split:
+        there = " or ".join(instance.number_text for instance in gpu.mig)
+        there = there or "an administrator has to make one first"
+        raise ChoiceError(f"{gpu.label} is split by MIG, so choose an instance of it; try {there}.")
+    if gpu.is_prohibited:
+        raise ChoiceError(
+            f"{gpu.label} can't be chosen, as {why_unusable(gpu)}: an administrator can change that, "
+            f"nvidia-smi -i {gpu.index} -c DEFAULT."
+        )
+
+
+def whole_gpus(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
+    """Return the GPUs of a pool that can be chosen as a whole."""
+    return tuple(gpu for gpu in pool if isinstance(gpu, Gpu) and not why_unusable(gpu))
+
+
+def why_unusable(gpu: Gpu) -> str:
+    """Return why a GPU can't be chosen as a whole, as a clause; empty where it can."""
+    if gpu.problem:
+        return f"it is {gpu.problem}"
+    if gpu.is_split:
+        return "it is split by MIG"
+    if gpu.is_prohibited:
+        return "it is in compute mode Prohibited, in which no process can use it"
+    return "its UUID is unknown" if gpu.uuid is UNKNOWN else ""
+
+
+def mig_instances(pool: tuple[Device, ...]) -> tuple[MigInstance, ...]:
+    """Return the MIG instances of a pool."""
+    return tuple(device for device in pool if isinstance(device, MigInstance))

@@ -14,11 +14,11 @@ from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError, NotFreeError
-from gpu_magic.selection.auto import pick
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import parse
-from gpu_magic.selection.select import select
-from tests.selection.machines import GIB, UUIDS, gpu, machine, split
+from gpu_magic.gpus.auto import pick
+from gpu_magic.gpus.options import Options
+from gpu_magic.gpus.request import parse
+from gpu_magic.gpus.select import select
+from tests.gpus.machines import GIB, UUIDS, gpu, machine, split
 
 if TYPE_CHECKING:
     from gpu_magic.devices.inventory import Inventory

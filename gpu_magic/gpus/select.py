@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import Device, Gpu
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.allotment import (
-    Allotment,
-    mig_instances,
-    whole_gpus,
-    why_unusable,
-)
-from gpu_magic.selection.auto import pick
-from gpu_magic.selection.find import find
-from gpu_magic.selection.free import check_free
-from gpu_magic.selection.grant import Grant
-from gpu_magic.selection.mig import mig_limit
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Request, Reset
-from gpu_magic.selection.variables import device_order, hide, in_order, show
-from gpu_magic.selection.visible import ORDER, Variables, names_of
+from gpu_magic.gpus.auto import check_free, pick
+from gpu_magic.gpus.options import Options
+from gpu_magic.gpus.request import Auto, Everything, Named, Nothing, Request, Reset
+from gpu_magic.process.find import find, mig_instances, whole_gpus, why_unusable
+from gpu_magic.process.given import Given, Grant
+from gpu_magic.process.mask import ORDER, Variables, mig_limit, names_of
+from gpu_magic.process.visible import device_order, hide, in_order, show
 from gpu_magic.spelling import either
 from gpu_magic.text import listed
 
@@ -33,6 +25,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Vendor
 
 __all__ = ["Selection", "select", "select_among", "vendor_of"]
+
 
 _TAKEN = "can be used by one process at a time (Exclusive_Process), and is in use by another"
 
@@ -100,7 +93,7 @@ def select(
     options
         How to choose and write them.
     grant
-        What a scheduler says that it gave: see `Allotment`.
+        What a scheduler says that it gave: see `Given`.
     held
         UUIDs of the devices that this process has claimed.
 
@@ -113,7 +106,7 @@ def select(
     given, machine, vendor = Variables(*inherited), inventory, _vendor(request, inventory)
     _check_options(request, options, vendor)
     inventory = machine.of_vendor(vendor)
-    allotment = Allotment(inventory, given, grant)
+    allotment = Given(inventory, given, grant)
     allotted = allotment.reading
     order = device_order(options.order, given.order)
     vendors = machine.vendors or ("nvidia",)
@@ -204,9 +197,9 @@ def _check_options(request: Request, options: Options, vendor: Vendor) -> None:
         raise ChoiceError(f"order={order!r} is neither 'pci' nor 'fastest'.")
     if order and vendor == "amd":
         raise ChoiceError("--order sets CUDA_DEVICE_ORDER, which AMD's GPUs do not follow: omit it.")
-    if isinstance(request, Reset | Nothing) and (by or order):
+    if isinstance(request, Reset | Nothing) and order:
         word = "reset" if isinstance(request, Reset) else "none"
-        raise ChoiceError(f"{word} names no GPU, so --by and --order do not apply; try {word}.")
+        raise ChoiceError(f"{word} names no GPU, so --order does not apply; try {word}.")
     if isinstance(request, Named):
         options = replace(options, only_free=False)
     if options.filters and not isinstance(request, Auto):
@@ -241,7 +234,7 @@ def _everything(pool: tuple[Device, ...], inventory: Inventory) -> tuple[Device,
     raise ChoiceError("No GPU here can be used now: %gpus shows why.")
 
 
-def _outside(devices: tuple[Device, ...], allotment: Allotment) -> tuple[str, ...]:
+def _outside(devices: tuple[Device, ...], allotment: Given) -> tuple[str, ...]:
     """Return a note for each device that this process was not given."""
     where = "is outside what this process was given"
     if allotment.devices is UNKNOWN:

@@ -11,10 +11,10 @@ from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.status import GpuProcess
 from gpu_magic.errors import ChoiceError, NotFreeError
-from gpu_magic.selection.options import Options
-from gpu_magic.selection.request import parse
-from gpu_magic.selection.select import select
-from tests.selection.machines import GIB, gpu, machine, split, unreadable
+from gpu_magic.gpus.options import Options
+from gpu_magic.gpus.request import parse
+from gpu_magic.gpus.select import select
+from tests.gpus.machines import GIB, gpu, machine, split, unreadable
 
 CLAIM = Claim("chen", 0.0, 4711, "eval.ipynb")
 OURS = GpuProcess(11, "ipykernel", "maria", 40 * GIB, mine=True, is_own=True)

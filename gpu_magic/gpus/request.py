@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import operator
 import re
 from collections import Counter
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import ChoiceError
+from gpu_magic.frameworks.target import read_uuid, without_brackets
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Vendor
@@ -22,9 +27,9 @@ __all__ = [
     "Request",
     "Reset",
     "is_request",
+    "normalize_request",
+    "normalize_wait",
     "parse",
-    "read_uuid",
-    "without_brackets",
 ]
 
 
@@ -79,7 +84,6 @@ _EXPECTED = (
     "numbers (1,3), a range (0-2), a MIG instance (2:1), a UUID prefix (GPU-8f3a), auto, auto:2, "
     "auto --model A100, all, none or reset"
 )
-_UUID = re.compile(r"(GPU-|MIG-|MIG-GPU-)([0-9a-f-]*(?:/[0-9]{1,4}/[0-9]{1,4})?)", re.IGNORECASE)
 # No machine has this many GPUs. A larger range is a typing error, and would only take memory.
 _HIGHEST = 4095
 _LONGEST = 8192  # characters
@@ -126,11 +130,6 @@ def parse(text: str) -> Request:
     return Named(tuple(identifiers))
 
 
-def without_brackets(text: str) -> str:
-    """Return a list or a tuple, as `{ids}` writes them, without its brackets and quotes."""
-    return re.sub(r"^[\[(](.*)[\])]$", r"\1", " ".join(text.split())).strip("'\" ")
-
-
 def is_request(text: str) -> bool:
     """Return whether `parse` takes a text."""
     try:
@@ -138,16 +137,6 @@ def is_request(text: str) -> bool:
     except ChoiceError:
         return False
     return True
-
-
-def read_uuid(entry: str) -> str:
-    """Return a UUID, or its beginning, as the driver writes it; empty for anything else.
-
-    It writes `GPU-` and `MIG-` in capitals and the rest in small letters, and people paste both. Before R470
-    it wrote `MIG-GPU-8f3a…/1/0` for a MIG instance.
-    """
-    match = _UUID.fullmatch(entry)
-    return f"{match[1].upper()}{match[2].lower()}" if match else ""
 
 
 def _identifiers(entry: str) -> list[int | str]:
@@ -189,3 +178,49 @@ def _what_works(entry: str) -> str:
     close = difflib.get_close_matches(low, WORDS, n=1, cutoff=0.7)
     hint = f"did you mean {close[0]}?" if close else f"expected {_EXPECTED}."
     return f"{entry!r} is not a GPU; {hint}"
+
+
+def normalize_request(request: object) -> str:
+    """Return what one would type after `%gpus` for a request.
+
+    Raises
+    ------
+    ChoiceError
+        The object can't name GPUs in an order.
+
+    """
+    if isinstance(request, str):
+        return request
+    if isinstance(request, Gpu):
+        return request.number_text
+    if isinstance(request, MigInstance):
+        return request.uuid
+    if isinstance(request, bool | set | frozenset | bytes):  # neither a number nor an order is meant by these
+        raise ChoiceError(f"{request!r} does not name GPUs in an order; try choose(1) or choose([1, 3]).")
+    with contextlib.suppress(TypeError):
+        return str(operator.index(request))  # type: ignore[arg-type] # any integer: NumPy's, too
+    try:
+        entries = iter(request)  # type: ignore[call-overload]
+    except TypeError:  # also of a tensor of one number, which has `__iter__`
+        text = f"{request!r} does not name a GPU; try choose(1), choose([1, 3]) or choose('auto')."
+        raise ChoiceError(text) from None
+    return ",".join(map(normalize_request, entries))
+
+
+def normalize_wait(wanted: object) -> str:
+    """Return what one would type after `%gpus` to wait for GPUs: a number is how many of them.
+
+    Raises
+    ------
+    ChoiceError
+        The object can't name GPUs in an order.
+
+    """
+    if isinstance(wanted, Integral) and not isinstance(wanted, bool):
+        return f"auto:{wanted}"
+    try:
+        return normalize_request(wanted)
+    except ChoiceError:
+        raise ChoiceError(
+            f"{wanted!r:.60} names no GPUs to wait for; try wait_for(2), for any two, or wait_for([1, 3])."
+        ) from None

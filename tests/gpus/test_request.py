@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_magic.errors import ChoiceError
-from gpu_magic.selection.request import Auto, Everything, Named, Nothing, Reset, parse
+from gpu_magic.gpus.request import Auto, Everything, Named, Nothing, Reset, parse
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,321 @@
+"""What a process was given: what its variables name, and a scheduler's or a container's own list.
+
+A scheduler's list is all that was given, whatever a script has made of the variables; a script can have
+narrowed that. Where the two contradict each other, UUIDs are exact: `--force` writes them, so a child process
+has what its parent has chosen. Of numbers nothing says which are right, and the choice is refused.
+
+Sources:
+
+- Slurm: sbatch and srun, "Output environment variables": SLURM_JOB_GPUS and SLURM_STEP_GPUS are "not relative
+  to any device cgroup, even if devices are constrained"; gres.html, "GPU Management": with ConstrainDevices
+  the job's CUDA_VISIBLE_DEVICES counts from 0 among what it can see; `common_gres_set_env` in
+  src/plugins/gres/common/gres_common.c: the numbers are those of the device files (/dev/nvidia2). Slurm 25.11
+  writes UUIDs into CUDA_VISIBLE_DEVICES, and numbers into SLURM_JOB_GPUS (slurm-operator #112).
+- Slurm with AMD's GPUs: `gres_common_gpu_set_env` in the same file sets ROCR_VISIBLE_DEVICES, and with it
+  CUDA_VISIBLE_DEVICES unless the GPUs have `Flags=amd_gpu_env` or AutoDetect=rsmi (gres.conf). SLURM_JOB_GPUS
+  has their places in the host's list, in which AutoDetect=rsmi puts them in rocm-smi's order.
+- LSF: "NVIDIA GPU access enforcement": CUDA_VISIBLE_DEVICES alone; with cgroups it counts from 0.
+- PBS: its cgroups hook writes UUIDs into CUDA_VISIBLE_DEVICES (openpbs #1168).
+- Containers: NVIDIA Container Toolkit, "GPU enumeration": NVIDIA_VISIBLE_DEVICES has the host's numbers or
+  UUIDs, and the container sees those alone; `all` is set in CUDA's base images, so it says nothing; `void`
+  means that it is not this variable that gives GPUs, which is so where Kubernetes does by CDI.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.model import Device, Gpu, parts
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.errors import ChoiceError
+from gpu_magic.process.find import check_usable
+from gpu_magic.process.mask import PCI, Variables, read
+from gpu_magic.process.visible import in_force, read_hip, read_visible, together
+from gpu_magic.text import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpu_magic.devices.inventory import Inventory
+
+__all__ = ["Given", "Grant", "is_within", "read_grant"]
+
+# The number of the first GPU's device file: /dev/nvidia0, /dev/dri/renderD128.
+_FIRST_FILE = {"nvidia": 0, "amd": 128}
+_LONGEST = 60  # characters of a job's name
+_UUID = r"(?:GPU|MIG|MIG-GPU)-[0-9A-Fa-f-]+"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a scheduler or a container has given to this process.
+
+    Parameters
+    ----------
+    by
+        Who gave it: "Slurm job 123", "the container"; empty where nobody is known.
+    gpus
+        Its own list of them, besides the variables that frameworks read: UUIDs, or numbers of device files;
+        None: none.
+    listed
+        The same as it was written; empty where there is none.
+    count
+        How many it gave, where it tells no more than that; 0: not known.
+
+    """
+
+    by: str = ""
+    gpus: tuple[str, ...] | None = None
+    listed: str = ""
+    count: int = 0
+
+
+def read_grant(environment: Mapping[str, str]) -> Grant:
+    """Return who gave this process its GPUs.
+
+    Parameters
+    ----------
+    environment
+        The variables that it was launched with. A job's number alone does not say that it was given GPUs
+        here: Slurm's salloc sets it in a shell on the host that it is typed on.
+
+    """
+    has_mask = "CUDA_VISIBLE_DEVICES" in environment
+    listed = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS") or ""
+    slurm = environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID")
+    if listed or (slurm and (has_mask or "ROCR_VISIBLE_DEVICES" in environment)):
+        entries = listed.split(",")
+        is_list = all(re.fullmatch(rf"[0-9]{{1,4}}|{_UUID}", entry) for entry in entries)
+        return Grant(_job("Slurm", slurm), tuple(entries) if is_list else None, listed)
+    if (job := environment.get("LSB_JOBID")) and has_mask:
+        return Grant(_job("LSF", job))
+    if (job := environment.get("PBS_JOBID")) and has_mask:
+        return Grant(_job("PBS", job))
+    return _read_container(environment)
+
+
+def _job(scheduler: str, number: str | None) -> str:
+    return f"{scheduler} job {shortened(number, _LONGEST)}" if number else scheduler
+
+
+def _read_container(environment: Mapping[str, str]) -> Grant:
+    listed = environment.get("NVIDIA_VISIBLE_DEVICES", "")
+    is_pod = "KUBERNETES_SERVICE_HOST" in environment
+    by = "Kubernetes" if is_pod else "the container"
+    entries = tuple(listed.split(","))
+    if all(re.fullmatch(_UUID, entry) for entry in entries):
+        return Grant(by, entries, listed)
+    if all(re.fullmatch(r"[0-9]{1,4}(:[0-9]{1,2})?", entry) for entry in entries):
+        return Grant(by, count=len(entries))
+    return Grant(by) if is_pod and listed == "void" else Grant()
+
+
+_NOBODY = Grant()
+
+
+class Given:
+    """What this process was given.
+
+    Parameters
+    ----------
+    inventory
+        The machine.
+    inherited
+        The values of `Variables` as the process was started; None: not set. Where none of them hides a GPU of
+        this machine, it may use all devices, or those that a scheduler lists.
+    grant
+        What its scheduler says. On a machine with the GPUs of both vendors it is taken to be of NVIDIA's.
+
+    Attributes
+    ----------
+    reading
+        What the inherited variables mean.
+    devices
+        The devices that it may use; UNKNOWN where that can't be known.
+    is_all
+        Whether it may use every device of the machine.
+
+    """
+
+    def __init__(
+        self, inventory: Inventory, inherited: tuple[str | None, ...], grant: Grant = _NOBODY
+    ) -> None:
+        variables = Variables(*inherited)
+        self.inventory, self._grant = inventory, grant
+        self._in_force, self.reading = in_force(variables, inventory), read_visible(variables, inventory)
+        first, *others = inventory.vendors or ("nvidia",)
+        settled = _settle(inventory.of_vendor(first), variables, grant)
+        self.devices, self._granted, self.is_all, self._why = settled
+        for other in others:
+            devices, _, is_all, why = _settle(inventory.of_vendor(other), variables, _NOBODY)
+            self.devices = together(self.devices, devices)
+            self.is_all, self._why = self.is_all and is_all, self._why or why
+
+    @property
+    def pool(self) -> tuple[Device, ...]:
+        """The devices that it may use.
+
+        Raises
+        ------
+        ChoiceError
+            It is not known which.
+
+        """
+        if self.devices is UNKNOWN:
+            value = f"{self._values}. " if self._in_force else ""
+            raise ChoiceError(
+                f"It is not known what this process was given: {value}{self._why} "
+                f"Restart it with UUIDs in {next(iter(self._in_force), 'CUDA_VISIBLE_DEVICES')}"
+                "; --force chooses from all, whoever they were given to."
+            )
+        return self.devices
+
+    @property
+    def text(self) -> str:
+        """Who gave which: `allotted by Slurm job 123: GPUs 2, 5`; empty where nobody is known."""
+        grant, granted = self._grant, self._granted
+        if not grant.by or (grant.count and grant.count != len(parts(self.inventory.devices))):
+            return ""
+        which = "which GPUs is not known" if granted is UNKNOWN else _numbers(granted)
+        return f"allotted by {grant.by}: {which}"
+
+    @property
+    def sentence(self) -> str:
+        """What was given, in words: `it was started with CUDA_VISIBLE_DEVICES=0 (GPU 0)`."""
+        there = ", ".join(device.label for device in self.pool) or "no GPU"
+        return f"it was started with {self._values} ({there})"
+
+    @property
+    def _values(self) -> str:
+        values = self._in_force.items()
+        return " and ".join(f"{name}={value}" if value else f"{name} empty" for name, value in values)
+
+    @property
+    def override(self) -> str:
+        """How to choose others all the same, as the end of a sentence."""
+        return f"{self.unset}; --force overrides"
+
+    @property
+    def unset(self) -> str:
+        """What shows GPUs that a variable hides, all of them, as the end of a sentence; else empty."""
+        if self.devices != () or self._grant.by or not self._in_force:
+            return ""
+        return f"; unset {' '.join(self._in_force)} in the shell, before it is started, shows them"
+
+    def outside(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """Return those of the devices that it is not known to have been given."""
+        if self.is_all:
+            return ()
+        uuids = set() if self.devices is UNKNOWN else {device.uuid for device in self.devices}
+        return tuple(device for device in devices if device.uuid not in uuids)
+
+    def check_inside(self, devices: tuple[Device, ...]) -> None:
+        """Check that it may use these devices.
+
+        Raises
+        ------
+        ChoiceError
+            One of them is outside what it was given.
+
+        """
+        if outside := self.outside(devices):
+            given = self._what_was_given(outside[0])
+            raise ChoiceError(f"{outside[0].label} is outside {given}{self.override}.")
+
+    def _what_was_given(self, device: Device) -> str:
+        """Return what a device is outside of: what the scheduler gave, or what is left of it."""
+        granted = self._granted
+        if granted is UNKNOWN or not self._grant.by or is_within((device,), granted):
+            return f"what this process was given: {self.sentence}"
+        return f"what {self._grant.by} allotted to this process ({_numbers(granted)})"
+
+    def why_not(self, device: Device) -> str:
+        """Return why a device can't be chosen, as a sentence; empty where it can."""
+        try:
+            if isinstance(device, Gpu):
+                check_usable(device)
+            self.check_inside((device,))
+        except ChoiceError as error:
+            return str(error)
+        return ""
+
+
+_Devices = tuple[Device, ...] | Unknown
+
+
+def _settle(there: Inventory, variables: Variables, grant: Grant) -> tuple[_Devices, _Devices, bool, str]:
+    """Return what was given of one vendor's GPUs.
+
+    That is the devices that it may use; those that its scheduler gave, of which the variables may name only
+    some; whether these are all; and why they are UNKNOWN, as a sentence.
+    """
+    reading, values = read_visible(variables, there), in_force(variables, there)
+    is_all, is_amd = not values or reading.names_all, there.vendors == ("amd",)
+    named = granted = there.devices if is_all else reading.named
+    # Whatever AMD's other variables mean, HIP sees no more than the first one has left.
+    left = read_hip(Variables(rocr=variables.rocr), there).devices if is_amd else UNKNOWN
+    why = next(reversed(reading.notes), "")
+    if grant.listed in values.values():
+        # A scheduler has written the same text into both: it is meant as CUDA, or ROCm's runtime, reads it.
+        if is_amd and grant.listed == variables.rocr:
+            granted = left
+            # Slurm can have written it into CUDA_VISIBLE_DEVICES, too, by which HIP would count what is left.
+            # What is chosen is written into HIP_VISIBLE_DEVICES, and then HIP does not read it.
+            if variables.hip is None and variables.mask == variables.rocr:
+                named = granted
+        elif not is_amd and named is UNKNOWN:
+            named = granted = read(variables.mask, there, PCI).devices
+        return named, granted, is_all, why
+    listed = _read_list(there, grant)
+    if listed is None:
+        return named, named, is_all, why
+    named_by = next(filter(None, reversed(values.values())), "")
+    is_exact = named_by.startswith(("GPU-", "MIG-"))
+    if listed is UNKNOWN:
+        which = f"{grant.by} lists {grant.listed}, which can mean several GPUs here."
+        return (named, UNKNOWN, False, "") if is_exact else (UNKNOWN, UNKNOWN, False, which)
+    if named is UNKNOWN:
+        is_one_each = len(listed) == len(named_by.split(","))
+        devices = listed if is_one_each and (left is UNKNOWN or is_within(listed, left)) else UNKNOWN
+        return devices, devices, False, why
+    if is_within(named, listed):
+        return named, listed, is_all, ""
+    if is_within(listed, named):
+        return tuple(one for one in named if is_within((one,), listed)), listed, False, ""
+    which = f"{grant.by} lists {grant.listed}, which are others."
+    return (named, listed, False, "") if is_exact else (UNKNOWN, UNKNOWN, False, which)
+
+
+def is_within(devices: tuple[Device, ...], others: tuple[Device, ...]) -> bool:
+    """Return whether all devices that CUDA can use are among others."""
+    return {device.uuid for device in parts(devices)} <= {device.uuid for device in parts(others)}
+
+
+def _read_list(there: Inventory, grant: Grant) -> _Devices | None:
+    """Return what a scheduler's list means here; None where it has none, or names what can't be seen.
+
+    Its numbers are those of device files. Where all of the host's GPUs can be seen, they may be nvidia-smi's
+    or rocm-smi's as well: UNKNOWN where these are others.
+    """
+    if not grant.gpus:
+        return None
+    if not all(entry.isdecimal() for entry in grant.gpus):
+        named = tuple(device for device in there.devices if device.uuid in grant.gpus)
+        return named if len(named) == len(grant.gpus) else None
+    first = _FIRST_FILE["amd" if there.vendors == ("amd",) else "nvidia"]
+    numbers = {int(entry) for entry in grant.gpus}
+    numbers = {number - first if number >= first else number for number in numbers}
+    files = [gpu.minor if gpu.minor is UNKNOWN else gpu.minor - first for gpu in there]
+    found = {tuple(gpu for gpu, file in zip(there, files, strict=True) if file in numbers)}
+    if set(files) == set(range(len(files))):
+        found.add(tuple(gpu for gpu in there if gpu.index in numbers))
+    complete = [gpus for gpus in found if len(gpus) == len(numbers)]
+    return None if not complete else UNKNOWN if complete[1:] else complete[0]
+
+
+def _numbers(devices: tuple[Device, ...]) -> str:
+    """Return `GPUs 2, 5`, or `GPU 2:1` for a MIG instance."""
+    names = [device.number_text for device in parts(devices)]
+    return f"GPU{'s' if names[1:] else ''} {', '.join(names)}" if names else "no GPU"
