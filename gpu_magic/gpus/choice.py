@@ -198,8 +198,16 @@ class TooLate:
         return "\n".join([f"{why} Nothing was changed.", *self._without_a_restart(), self._with_a_restart()])
 
     def _without_a_restart(self) -> Iterator[str]:
-        """Say which of the GPUs the process has already, and how to work on it."""
+        """Say which of the GPUs the process has already, how to work on it, and what a script can have."""
+        is_python, force = self.program == "python", self.options.force
+        gpus = ",".join(one.number_text if isinstance(one, Gpu) else str(one.uuid) for one in self.devices)
+        script = f"%gpu_launch --gpus {gpus}{' --force' * force} python train.py"
+        if is_python:
+            script = f"gpu_magic.launch('python train.py', gpus={gpus!r}{', force=True' * force})"
+        wanted = listed(one.label for one in self.devices)
         if self.ordinal is None:
+            if wanted:
+                yield f"A script can have {wanted} without a restart: {script}"
             return
         there, ordinals = self.guard.devices, self.guard.ordinals(self.devices)
         device = there[self.ordinal]
@@ -208,20 +216,17 @@ class TooLate:
         has = f"{labels} {verb} already visible here, as {names}."
         if len(ordinals) == len(self.devices) == len(there):
             has = f"The order alone differs: {has}"
-        if not self.statements:
-            yield has
-            return
         yield f"{has} To work on {label_of(device)} without a restart:"
         for name, statement in self.statements:
             yield f"  {name}: {statement}"
         number = device.number_text if isinstance(device, Gpu) else self.guard.uuids[self.ordinal]
-        if self.program == "python":
-            block = f"with gpu_magic.on_gpu({self.ordinal})"
-            onwards = f"gpu_magic.choose({number!r}, in_process=True)"
-            yield f"  any framework: {block} for a block, {onwards} from here on"
-        else:
-            block, onwards = f"%%on_gpu {self.ordinal}", f"%gpus {number} --in-process"
-            yield f"  any framework: {block} for one cell, {onwards} from here on"
+        block, onwards = f"%%on_gpu {self.ordinal} for one cell", f"%gpus {number} --in-process from here on"
+        if is_python:
+            block = f"with gpu_magic.on_gpu({self.ordinal}) for a block"
+            onwards = f"gpu_magic.choose({number!r}, in_process=True) from here on"
+        # The latter goes with frameworks that are imported.
+        yield f"  any framework: {block}{f', {onwards}' if self.statements else ''}"
+        yield f"  a script on {wanted}: {script}"
 
     def _with_a_restart(self) -> str:
         """Say how to have it after a restart, of which only a kernel is capable by itself."""

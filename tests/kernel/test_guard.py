@@ -71,6 +71,17 @@ def test_a_gpu_inside_the_frozen_set_gets_the_line_to_type(kernel: Kernel) -> No
     assert "PyTorch: torch.cuda.set_device(1)" in said
     assert 'JAX: jax.config.update("jax_default_device", jax.devices("gpu")[1])' in said
     assert "TensorFlow" not in said
+    assert "any framework: %%on_gpu 1 for one cell, %gpus 0 --in-process from here on\n" in said
+    assert "a script on GPU 0: %gpu_launch --gpus 0 python train.py\n" in said
+
+
+def test_there_is_always_a_way_on_without_a_restart(kernel: Kernel) -> None:
+    kernel.run("%gpus 2,0")
+    kernel.run(CUINIT)
+    assert "\n  any framework: %%on_gpu 1 for one cell\n" in kernel.run("%gpus 0").text  # none is imported
+    hidden = "A script can have GPU 1 without a restart: %gpu_launch --gpus 1 python train.py\n"
+    assert hidden in kernel.run("%gpus 1").text
+    assert kernel.run("%gpu_launch --gpus 1 printenv CUDA_VISIBLE_DEVICES").stdout.splitlines()[-1] == "1"
 
 
 @pytest.mark.parametrize(
