@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 # What a cell in the background does until the test says so, by a file.
 UNTIL_GO = "import time, pathlib\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.01)\n"
-UNTIL_END = UNTIL_GO.replace("'go'", "'end'")
+UNTIL_DONE = UNTIL_GO.replace("'go'", "'done'")
 CUINIT = 'import ctypes; ctypes.CDLL("libcuda.so.1").cuInit(0)'
 
 
@@ -100,18 +100,6 @@ def test_each_has_its_output_below_its_own_cell_and_its_own_device(outputs: Outp
     assert re.fullmatch(r"task1: done · \d+\.\d s\n<\[1, 1\]>\n", outputs.of(last, ">\n"))
 
 
-def test_an_error_is_shown_below_its_cell_and_fails_only_a_cell_that_waits(pretend_kernel: Kernel) -> None:
-    outputs = Outputs(pretend_kernel)
-    task = outputs.run("%%on_gpu cpu --background eval\ndef fails():\n    raise ValueError('boom')\nfails()")
-    text = outputs.of(task, "ValueError: boom\n")
-    assert "----> 4 fails()" in text
-    assert "gpu_magic" not in text
-    assert "hidden" not in text
-    listed = outputs.of(outputs.run("%gpu_tasks"))
-    assert re.fullmatch(r"eval: failed: ValueError: boom · \d+\.\d s\n", listed)
-    assert pretend_kernel.run_all("%gpu_tasks wait eval", "1")[-1].status == "error"
-
-
 def test_an_interrupt_ends_the_waiting_and_not_the_task(outputs: Outputs, tmp_path: Path) -> None:
     # The task sees when the cell waits for it, and then does what the button for an interrupt does.
     outputs.run(
@@ -129,75 +117,22 @@ def test_an_interrupt_ends_the_waiting_and_not_the_task(outputs: Outputs, tmp_pa
     assert outputs.of(outputs.run("%gpu_tasks wait eval"), ">\n").endswith("<42>\n")
 
 
-def test_stop_interrupts_it(outputs: Outputs) -> None:
-    task = outputs.run("%%on_gpu 1 --background eval\nimport time\nwhile True:\n    time.sleep(0.01)")
-    stopped = outputs.of(outputs.run("%gpu_tasks stop eval"))
-    assert re.fullmatch(r"eval: stopped · \d+\.\d s\n", stopped)
-    assert "KeyboardInterrupt" in outputs.of(task, "KeyboardInterrupt: \n")
-    assert outputs.of(outputs.run("%gpu_tasks wait eval")) == stopped
-
-
-def test_a_call_that_can_not_be_interrupted_is_told_in_a_line(outputs: Outputs, tmp_path: Path) -> None:
-    # A C function that returns when the test says so: open() of a named pipe that nobody writes to.
-    outputs.run("import os; os.mkfifo('pipe')")
-    outputs.run(
-        "%%on_gpu 1 --background eval\nimport ctypes\nctypes.CDLL(None).open(b'pipe', 0)\nwhile True: pass"
-    )
-    said = outputs.of(outputs.run("%gpu_tasks stop eval"))
-    assert said.startswith(
-        "eval: interrupted, and in a call that can't be: it ends as soon as that returns · "
-    )
-    (tmp_path / "pipe").open("w").close()
-    assert "eval: stopped" in outputs.of(outputs.run("%gpu_tasks wait eval"))
-
-
-def test_another_choice_is_refused_while_it_runs_on_a_gpu(outputs: Outputs, tmp_path: Path) -> None:
-    outputs.run(f"%%on_gpu 1 --background eval\n{UNTIL_GO}")
-    assert outputs.of(outputs.run("%gpus 0,1")) == (
-        "UsageError: eval runs on cuda:1 = GPU 0 (NVIDIA A100-SXM4-80GB), which another choice would change. Run "
-        "%gpu_tasks wait eval or %gpu_tasks stop eval before.\n"
-    )
-    assert "UsageError" not in outputs.of(outputs.run("%gpus 2,0,3,1"))
-    (tmp_path / "go").touch()
-    outputs.run("%gpu_tasks wait eval")
-    assert outputs.of(outputs.run("%gpus 0,1")).startswith("cuda:0 = GPU 0")
-
-
-def test_where_it_starts_cuda_its_cell_is_named(kernel: Kernel, tmp_path: Path) -> None:
-    assert kernel.run("%gpus 2,0").status == "ok"  # cell 2
-    kernel.run(f"%%on_gpu cpu --background eval\n{UNTIL_GO}{CUINIT}\nopen('done', 'w').close()")
-    kernel.run("1 + 1")
-    (tmp_path / "go").touch()
-    until((tmp_path / "done").exists)
-    kernel.run("2 + 2")
-    assert "CUDA was initialized in cell [3], and this process keeps GPU 2" in kernel.run("%gpus 1").text
-
-
-def test_where_another_cell_ran_meanwhile_both_are_named(kernel: Kernel, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_where_it_starts_cuda_its_cell_is_named_and_one_that_ran_meanwhile(
+    kernel: Kernel, tmp_path: Path, *, is_alone: bool
+) -> None:
     kernel.run("%gpus 2,0")  # cell 2
-    kernel.run(f"%%on_gpu cpu --background eval\n{UNTIL_GO}{CUINIT}\nopen('done', 'w').close()\n{UNTIL_END}")
-    kernel.run(
-        "open('go', 'w').close()\nimport time\nwhile not pathlib.Path('done').exists(): time.sleep(0.01)"
-    )
-    (tmp_path / "end").touch()
-    assert "CUDA was initialized in cell [3] or [4], and " in kernel.run("%gpus 1").text
-
-
-def test_gpu_free_drops_the_result_of_one_that_has_ended(outputs: Outputs) -> None:
-    outputs.run("%%on_gpu 1 --background eval\ntorch.ones(1000)")
-    outputs.run("%gpu_tasks wait eval")
-    assert "the result of eval" in outputs.of(outputs.run("%gpu_free"))
-    assert outputs.of(outputs.run("%gpu_tasks eval")).startswith("eval: done")
-    assert "the result of eval" not in outputs.of(outputs.run("%gpu_free"))
-
-
-def test_gpu_free_drops_what_an_error_holds_and_it_still_fails(outputs: Outputs) -> None:
-    outputs.run("%%on_gpu 1 --background eval\ndef fails():\n    x = torch.ones(1000)\n    1 / 0\nfails()")
-    outputs.run(
-        "import time\nwhile not list(__import__('gpu_magic').tasks().values())[0].has_failed: time.sleep(.01)"
-    )
-    assert "the error of eval" in outputs.of(outputs.run("%gpu_free"))
-    assert "failed: ZeroDivisionError" in outputs.of(outputs.run("%gpu_tasks wait eval"))
+    until_end = "" if is_alone else UNTIL_GO.replace("'go'", "'end'")
+    kernel.run(f"%%on_gpu cpu --background eval\n{UNTIL_GO}{CUINIT}\nopen('done', 'w').close()\n{until_end}")
+    if is_alone:
+        kernel.run("1 + 1")
+        (tmp_path / "go").touch()
+        until((tmp_path / "done").exists)
+    else:
+        kernel.run(f"open('go', 'w').close()\n{UNTIL_DONE}")
+        (tmp_path / "end").touch()
+    cells = "[3], and this process keeps GPU 2" if is_alone else "[3] or [4], and "
+    assert f"CUDA was initialized in cell {cells}" in kernel.run("%gpus 1").text
 
 
 def test_a_kernel_that_is_shut_down_does_not_wait_for_it(pretend_kernel: Kernel) -> None:

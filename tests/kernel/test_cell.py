@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 STATE = "print(torch.get_default_device(), torch.accelerator.current_device_index(), torch.ones(1).device)"
 BEFORE = "cpu 0 cpu\n"
-SHOWN = "pretend:2\n {'text/plain': '7'}\n"
 
 
 @pytest.fixture
@@ -29,21 +28,6 @@ def kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kern
     for cell in ("%load_ext gpu_magic", "import torch", "import asyncio"):
         assert kernel.run(cell).status == "ok"
     return kernel
-
-
-def test_an_error_stops_run_all(kernel: Kernel) -> None:
-    replies = kernel.run_all("%%on_gpu 2\n1/0", "print('went on')")
-    assert [reply.status for reply in replies] == ["error"]
-
-
-def test_it_nests_with_capture_either_way_round(kernel: Kernel) -> None:
-    for cell in (
-        "%%capture out\n%%on_gpu 2\nprint(torch.ones(1).device)\n7",
-        "%%on_gpu 2\n%%capture out\nprint(torch.ones(1).device)\n7",
-    ):
-        reply = kernel.run(cell)
-        assert (reply.stdout, reply.text) == ("", "")
-        assert kernel.run("print(out.stdout, out.outputs[0].data)").stdout == SHOWN
 
 
 @pytest.mark.parametrize("line", [f"time.sleep({LIMIT})", "await asyncio.sleep(2)"])
@@ -62,7 +46,15 @@ def test_an_interrupt_restores_everything(kernel: Kernel, tmp_path: Path, line: 
     assert kernel.run(STATE).stdout == BEFORE
 
 
-def test_tasks_and_contexts_in_an_awaiting_cell(kernel: Kernel) -> None:
+def test_it_nests_with_capture_tasks_and_contexts(kernel: Kernel) -> None:
+    for cell in (
+        "%%capture out\n%%on_gpu 2\nprint(torch.ones(1).device)\n7",
+        "%%on_gpu 2\n%%capture out\nprint(torch.ones(1).device)\n7",
+    ):
+        reply = kernel.run(cell)
+        assert (reply.stdout, reply.text) == ("", "")
+        shown = "pretend:2\n {'text/plain': '7'}\n"
+        assert kernel.run("print(out.stdout, out.outputs[0].data)").stdout == shown
     kernel.run("async def make():\n    await asyncio.sleep(0)\n    return str(torch.ones(1).device)")
     reply = kernel.run("%%on_gpu 3\nawait asyncio.gather(make(), make())")
     assert reply.text == "['pretend:3', 'pretend:3']"
@@ -72,6 +64,22 @@ def test_tasks_and_contexts_in_an_awaiting_cell(kernel: Kernel) -> None:
     )
     assert reply.text == "(device(type='pretend', index=3), device(type='pretend', index=1))"
     assert kernel.run(STATE).stdout == BEFORE
+
+
+def test_in_process_in_a_frozen_kernel(kernel: Kernel) -> None:
+    where = "torch.accelerator.current_device_index()"
+    kernel.run("%gpus 1,2,3")
+    kernel.run('import ctypes; ctypes.CDLL("libcuda.so.1").cuInit(0)')
+    ways = "any framework: %%on_gpu 1 for one cell, %gpus 2 --in-process from here on"
+    assert ways in kernel.run("%gpus 2").text
+    assert kernel.run("%gpus 2 --in-process").stdout == (
+        "cuda:1 = GPU 2 (NVIDIA A100-SXM4-80GB, 79 GiB free)\n"
+        "PyTorch: its current device is pretend:1; the others can still be named.\n"
+    )
+    assert [kernel.run(cell).text for cell in (where, f"%%on_gpu 2\n{where}", where)] == ["1", "2", "1"]
+    assert kernel.run("%gpus reset --in-process").stdout == "PyTorch: as it was.\n"
+    assert kernel.run(where).text == "0"
+    assert "and no other" in kernel.run("%gpus 0 --in-process").stderr
 
 
 def test_two_shells_can_have_it(kernel: Kernel) -> None:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.kernel.conftest import Kernel
 
 MIB = 1 << 20
@@ -21,28 +17,18 @@ def take_all():
 """
 
 
-@pytest.fixture
-def kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kernel:
-    kernel = start_kernel(**pretend)
-    assert kernel.run("%load_ext gpu_magic").status == "ok"
+def test_what_holds_the_memory_is_named_and_a_line_asks_what_the_step_takes(pretend_kernel: Kernel) -> None:
+    """To find that out, nothing of the step runs again, and nothing is kept."""
+    kernel = pretend_kernel
     kernel.run(BEGIN)
-    return kernel
-
-
-def test_who_holds_what_and_what_would_come_back(kernel: Kernel) -> None:
-    kernel.run("model, pair = take(64 * MIB), [take(MIB)] * 2")
-    kernel.run("take(8 * MIB)")
+    kernel.run("pair = [take(MIB)] * 2\ntake(8 * MIB)")
     reply = kernel.run("take_all()")
     assert reply.errors == ["pretend out of memory. Tried to allocate 1125899906842624 bytes."]
-    head, ours, back, *rest = reply.stdout.splitlines()
-    assert head == "Out of memory: 1024.0 TiB more were asked for."  # which of four it was is not said
-    assert ours.split(maxsplit=2)[2].startswith("model (64 MiB) and pair (1.0 MiB)")
-    assert back.startswith("  %gpu_free    would give back the last error's traceback (16 MiB)")
-    assert "Out[4] (8.0 MiB)" in back
-    assert rest == []
-
-
-def test_a_line_asks_what_the_step_takes_and_nothing_is_run_or_kept(kernel: Kernel) -> None:
+    assert reply.stdout.splitlines() == [
+        "Out of memory: 1024.0 TiB more were asked for.",  # which of four it was is not said
+        "  this kernel  pair (1.0 MiB)",
+        "  %gpu_free    would give back the last error's traceback (16 MiB) and Out[3] (8.0 MiB).",
+    ]
     kernel.run(
         "import gc, sys, weakref\n"
         "class Model(torch.nn.Module):\n"

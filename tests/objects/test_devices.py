@@ -2,102 +2,76 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.conftest import torch_build
-
-if TYPE_CHECKING:
-    from tests.programs.runner import Runner
+from tests.programs.runner import Runner, devices
 
 MODEL = 4 * (10 * 10 + 10 + 10)  # bytes: two layers with one weight
-CONTAINERS = (
-    "deque",
-    "namespace",
-    "UserList",
-    "UserDict",
-    "partial",
-    "dataclass",
-    "slots",
-    "module",
-    "object array",
-    "dataset",
-    "data loader",
-    "set in a tuple",
-)
+CONTAINERS = "deque namespace UserList UserDict partial dataclass slots module".split()
 FOUND: dict[str, Any] = {
-    "devices_of_torch.tensors": {
-        "one": {"pretend:1": 40},
+    "of_torch": {
+        "model": {"cpu": 12, "pretend:2": MODEL},
+        "trainer": {"cpu": 12, "pretend:2": MODEL},
+        "optimizer": {"cpu": 12, "pretend:2": 4 * MODEL},
         "views": {"pretend:1": 40},
         "sparse and meta": {"cpu": 80, "meta": 8},
         "a class": {},
         "lazy": 0,
+        "shown": ["pretend:1: 40 bytes", "No arrays."],
     },
-    "devices_of_torch.shown": {"nested": "pretend:1: 40 bytes", "nothing": "No arrays."},
-    "devices_of_torch.model": {"cpu": 12, "pretend:2": MODEL},
-    "devices_of_torch.optimizer": {"cpu": 12, "pretend:2": 4 * MODEL},
-    "devices_of_torch.loop": {"pretend:1": 40},
-    "devices_of_torch.trainer": {"cpu": 12, "pretend:2": MODEL},
-    "devices_of_torch.containers": dict.fromkeys(CONTAINERS, 40),
-    "devices_of_tensorflow.tensors": {"tensor": {"cpu:2": 40}, "variable": {"cpu:2": 40}},
-    "devices_of_tensorflow.keras_model": {"cpu:2": 40},
-    "devices_of_tensorflow.mirrored_variable": {"cpu": 16, "cpu:1": 16},
-    "devices_of_tensorflow.composite_tensors": {"cpu": 72},
-    "devices_of_tensorflow.module": {"cpu": 4},
-    "devices_of_jax.sharded": {
-        "split": {"cpu": 16, "cpu:1": 16},
-        "replicated": {"cpu": 32, "cpu:1": 32},
+    "containers": dict.fromkeys(
+        [*CONTAINERS, "object array", "dataset", "data loader", "set in a tuple"], 40
+    ),
+    "of_others": {
+        "TensorFlow": [{"cpu:2": 40}, {"cpu:2": 40}],
+        "Keras": {"cpu:2": 40},
+        "mirrored": {"cpu": 16, "cpu:1": 16},
+        "composite": {"cpu": 72},
+        "tf.Module": {"cpu": 4},
+        "sharded": [{"cpu": 16, "cpu:1": 16}, {"cpu": 32, "cpu:1": 32}],
+        "tree": {"cpu": 16},
+        "pytree": {"cpu": 16},
+        "traced and deleted": ["No arrays.", {}],
+        "CuPy": [{"cuda:3": 80}, "cuda:3: 80 bytes"],
+        "NumPy": [{"cpu": 8000}, "the CPU: 8.0 MiB in 2 arrays"],
+        "strided": {"cpu": 8},
+        "shared with PyTorch": [{"cpu": 8000}, {"cpu": 8000}],
+        "shared with JAX": {"cpu": 4000},
     },
-    "devices_of_jax.tree": {"cpu": 16},
-    "devices_of_jax.traced": ["No arrays."],
-    "devices_of_jax.deleted": {},
-    "devices_of_jax.pytree_of_another_package": {"cpu": 16},
-    "devices_of_jax.numpy_arrays": {"views": {"cpu": 800}, "shown": "the CPU: 8.0 MiB in 2 arrays"},
-    "devices_of_cupy.arrays": {"views": {"cuda:3": 80}, "shown": "cuda:3: 80 bytes"},
-    "devices_of_shared_memory.numpy_and_torch": {"all": {"cpu": 8000}, "back": {"cpu": 8000}},
-    "devices_of_shared_memory.jax_and_numpy": {"cpu": 4000},
-    "devices_of_shared_memory.strided": {"cpu": 8},
-    "devices_of_torch.saved_errors": {
+    "saved_errors": {
         "of a function": {"cpu": 8 + 4},
         "that led to it": {"cpu": 12 + 4},
         "with an attribute": {"cpu": 16 + 4 + 8},
         "in a group": {"cpu": 28 + 4},
+        "of a cell": {},
     },
-    "devices_of_torch.error_of_a_cell": {},
+    "plain_values": [[1] * 5, [1] * 9],
 }
+
+
+@pytest.fixture
+def run(pretend: dict[str, str]) -> Runner:
+    """Return what runs a program where each framework has four devices."""
+    return Runner(devices(pretend))
 
 
 @pytest.mark.parametrize("program", FOUND)
 def test_memory_is_found_once_and_where_it_is(run: Runner, program: str) -> None:
-    assert run(program) == FOUND[program]
+    assert run(f"devices_of.{program}") == FOUND[program]
 
 
-def test_odd_objects_are_passed_over(run: Runner) -> None:
-    found = run("devices_of_odd_objects.beside_a_tensor")
-    assert len(found["devices"]) == 10
-    assert all(devices == {"cpu": 4} for devices in found["devices"].values()), found
-    said = found["said"]  # of each type once
+def test_odd_objects_are_passed_over_and_each_type_is_warned_of_once(run: Runner) -> None:
+    found, said = run("devices_of.odd_objects")
+    assert found == [{"cpu": 4}] * 9
     assert len(said) == len(set(said))
     assert any("Raising'> can't be looked into (RuntimeError)" in one for one in said)
 
 
-def test_memory_that_pytorch_does_not_count_is_said_once(run: Runner) -> None:
-    found = run("devices_of_torch.uncounted")
-    (said,) = found.pop("said")
-    assert found == {"pools": [{}, {}], "free": None}
-    assert said.startswith(f"PyTorch {torch_build()[0]} does not count its memory on pretend (")
-
-
-def test_a_jax_that_does_not_list_its_backends_is_said_once(run: Runner) -> None:
-    found = run("devices_of_jax.unlisted_backends")
-    assert found["started"] == [False, False]
-    assert len(found["said"]) == 1
-
-
-def test_a_table_of_plain_values_is_not_walked_object_by_object(run: Runner) -> None:
-    assert set(run("devices_of_torch.visited").values()) == {1}
-
-
-def test_an_array_among_plain_values_is_found(run: Runner) -> None:
-    assert run("devices_of_torch.array_among_plain_values") == [1] * 9
+def test_what_older_versions_do_not_tell_is_said_once(run: Runner) -> None:
+    *found, said = run("devices_of.older_versions")
+    assert found == [[{}, {}], None, [False, False]]
+    assert len(said) == 2
+    assert said[0].startswith(f"PyTorch {torch_build()[0]} does not count its memory on pretend (")

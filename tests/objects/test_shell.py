@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
-import subprocess
-import sys
 import weakref
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -18,8 +14,6 @@ import gpu_magic
 from gpu_magic.frameworks.target import CPU
 from gpu_magic.objects.memory import shortage_lines
 from gpu_magic.objects.walk import Budget
-from gpu_magic.on_gpu.background import ThreadTask
-from gpu_magic.process.tasks import tasks
 from gpu_magic.testing import Machine, simulate
 from tests.eight_gpus import COUNT, Array, EightGpus, NoMemoryError, registered
 
@@ -28,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from IPython.core.interactiveshell import InteractiveShell
+
+    from tests.conftest import Fresh
 
 MIB = 1 << 20
 A100 = "(SIMULATED NVIDIA A100-SXM4-80GB)"
@@ -51,12 +47,13 @@ def run(
 ) -> Callable[[str], list[str]]:
     """Return a way to run a cell in a shell that has the extension; the lines that it printed."""
     shell.run_cell("%load_ext gpu_magic\n%xmode Minimal")
-    shell.push({"Array": Array, "NoMemoryError": NoMemoryError})
+    shell.push({"Array": Array, "NoMemoryError": NoMemoryError, "EightGpus": framework})
 
     def run(cell: str) -> list[str]:
         capsys.readouterr()
         shell.run_cell(cell, store_history=True)
-        return capsys.readouterr().out.splitlines()
+        printed = capsys.readouterr()
+        return (printed.out + printed.err).splitlines()
 
     return run
 
@@ -67,10 +64,50 @@ def reads() -> float:
     return sum(count for name, count in calls.items() if name.startswith("nvmlDeviceGetMemoryInfo")) / COUNT
 
 
+MOVED = "SIMULATED NVIDIA A100-SXM4-80GB"
+ON_GPU = f"--only {EightGpus.module}"
+
+
+@pytest.mark.parametrize(
+    ("cell", "times", "said"),
+    [
+        ("gpu_magic.devices_of(cpu)", 0, "the CPU: 1.0 MiB"),
+        ("gpu_magic.devices_of([x, y], cpu)", 1, MOVED),
+        ("%where cpu", 0, "the CPU: 1.0 MiB"),
+        ("%where", 1, MOVED),
+        ("%where x y", 1, MOVED),
+        *(
+            (f"%to_gpu cpu y {options}", 1, MOVED)
+            for options in ("", "--device 3", "--device smi:3", "--dry-run")
+        ),
+        ("%to_gpu --all", 1, MOVED),
+        ("%to_cpu x", 0, "1.0 MiB moved to the CPU."),
+        ("gpu_magic.to_gpu(cpu, 2).ordinal", 1, "2"),
+        ("EightGpus.free = 1 << 30\ngpu_magic.to_gpu(cpu, 2).ordinal", 0, "2"),
+        # Other tests of this process may have imported PyTorch, which has no GPU here.
+        (f"with gpu_magic.on_gpu('smi:3', only={EightGpus.module!r}): print('there')", 1, "there"),
+        (f"%%on_gpu smi:3 {ON_GPU} -v\n1", 1, MOVED),
+        (f"%%on_gpu smi:3 {ON_GPU} --background b\n1", 1, MOVED),
+        ("%gpu_free", 2, f"cuda:0 = GPU 0 {A100}: 1.0 MiB → 1.0 MiB in use"),
+        ("%gpu_free --dry-run", 1, "Still held by"),
+        ("EightGpus.reserved = 0\n%gpu_free", 0, "No framework has memory on a GPU here."),
+        ("raise NoMemoryError(2, 1 << 30)", 1, "Out of memory on cuda:2 = GPU 2"),
+    ],
+)
+def test_the_machine_is_read_as_seldom_as_can_be(
+    run: Callable[[str], list[str]], framework: EightGpus, cell: str, times: int, said: str
+) -> None:
+    framework.reserved = MIB
+    run("import gpu_magic\nx, y, cpu = Array(3), [Array(1)], Array(None)")
+    assert said in "\n".join(run(cell))
+    assert reads() == times
+
+
 # Where
 
 
-def test_where_reads_the_machine_once_for_all_variables(run: Callable[[str], list[str]]) -> None:
+def test_where_lists_what_holds_arrays_or_what_is_named(run: Callable[[str], list[str]]) -> None:
+    assert run("%where") == ["No variable here holds arrays of a framework that is imported."]
     run("x, y, _private, z = Array(3), [Array(1), Array(None)], Array(1), 3")
     found = [
         f"x  cuda:3 = GPU 3 {A100}: 1.0 MiB",
@@ -78,28 +115,25 @@ def test_where_reads_the_machine_once_for_all_variables(run: Callable[[str], lis
         f"   cuda:1 = GPU 1 {A100}: 1.0 MiB",
     ]
     assert run("%where") == found
-    assert reads() == 1
     assert run("%where x y z") == [*found, "z  no arrays"]
-    assert reads() == 2
+    assert run("%where [x,x]") == [f"[x,x]  {found[0][3:]}"]
+    for line, error in (
+        ("nothing", "nothing is not a variable here. %where alone lists all."),
+        ("1 +", "+ is not an expression; several are separated by spaces or commas. %where alone"),
+    ):
+        (said,) = run(f"%where {line}")
+        assert said.startswith(f"UsageError: {error}")
 
 
-def test_where_reads_nothing_for_arrays_on_the_cpu(run: Callable[[str], list[str]]) -> None:
-    run("x = Array(None)")
-    assert run("%where") == ["x  the CPU: 1.0 MiB"]
-    assert reads() == 0
-
-
-def test_devices_of_is_a_mapping_and_reads_once(framework: EightGpus) -> None:
+def test_devices_of_is_a_mapping(framework: EightGpus) -> None:
     devices = gpu_magic.devices_of([Array(0), Array(1)], Array(None))
     assert dict(devices) == {"cuda:0": MIB, "cuda:1": MIB, "cpu": MIB}
     assert repr(devices).count("GPU") == 2
-    assert reads() == 1
 
 
-def test_where_without_pytorch_does_not_load_what_is_about_it() -> None:
+def test_where_without_pytorch_does_not_load_what_is_about_it(fresh: Fresh) -> None:
     code = "import sys, gpu_magic; gpu_magic.devices_of([1]); print('gpu_magic.frameworks.pytorch' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert ended.stdout.strip() == "False"
+    assert fresh(code) == "False\n"
 
 
 def test_what_was_looked_at_is_kept_by_nothing(framework: EightGpus) -> None:
@@ -126,16 +160,6 @@ def test_a_saved_error_holds_what_its_functions_had(run: Callable[[str], list[st
 
 
 # Free
-
-
-@pytest.mark.parametrize(("reserved", "dry_run", "count"), [(MIB, False, 2), (MIB, True, 1), (0, False, 0)])
-def test_gpu_free_reads_no_more_than_it_needs(
-    framework: EightGpus, reserved: int, dry_run: bool, count: int
-) -> None:
-    framework.reserved = reserved
-    freed = gpu_magic.gpu_free(dry_run=dry_run)
-    assert len(freed.before) == (COUNT if reserved else 0)
-    assert reads() == count
 
 
 def test_outputs_and_the_last_error_are_dropped_and_variables_are_named(
@@ -168,47 +192,33 @@ def test_what_is_dropped_is_gone_before_caches_are_emptied(
     assert found == [None]
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_what_tasks_that_have_ended_keep_is_dropped(run: Callable[[str], list[str]], fails: bool) -> None:
-    def work() -> Array:
-        made = Array(1)
-        return made if not fails else made.missing
-
-    scope = contextlib.nullcontext(SimpleNamespace(devices=(CPU,), machine=None))
-    task = ThreadTask("job", work, scope, cell=1, call=lambda run: run(), at_begin=bool, at_end=bool)
-    tasks.add(task)
-    try:
-        task.start()
-        assert task.join(60)
-        what = "error" if fails else "result"
-        assert run("%gpu_free")[0] == f"Dropped the {what} of job (1.0 MiB)."
-        assert run("%gpu_free --dry-run") == ["No output and no traceback holds GPU memory."]
-        assert task.has_failed == fails
-    finally:
-        tasks._tasks.clear()
+@pytest.mark.parametrize("work", ["done", "raises"])
+def test_what_tasks_that_have_ended_keep_is_dropped(run: Callable[[str], list[str]], work: str) -> None:
+    run(
+        "import gpu_magic\ndef done(): return Array(1)\ndef raises():\n    made = Array(1)\n    1 / 0\n"
+        "def ended(): return gpu_magic.tasks()['job'].join(60)"
+    )
+    run(f"%%on_gpu cpu --only {EightGpus.module} --background job\n{work}()")
+    what = {"done": "result", "raises": "error"}[work]
+    assert run("ended()\n%gpu_free")[0] == f"Dropped the {what} of job (1.0 MiB)."
+    assert run("%gpu_free --dry-run") == ["No output and no traceback holds GPU memory."]
+    ended = {"done": "done", "raises": "failed: ZeroDivisionError"}[work]
+    assert run("print(gpu_magic.tasks()['job'])")[0].startswith(ended)
 
 
 def test_what_no_variable_leads_to_is_said(framework: EightGpus, run: Callable[[str], list[str]]) -> None:
     framework.reserved = MIB
     run("kept = Array(1)")
-    said = run("%gpu_free")
-    assert f"cuda:7 = GPU 7 {A100}: 1.0 MiB → 1.0 MiB in use" in said
-    assert any(line.startswith("7.0 MiB more that no variable was seen to hold") for line in said)
+    assert any(line.startswith("7.0 MiB more that no variable was seen to hold") for line in run("%gpu_free"))
+    assert run("%gpu_free x")[0].startswith("UsageError: %gpu_free takes no names")
+    framework.sticky = "CUDA error: an illegal memory access was encountered\nCompile"
+    assert run("%gpu_free")[8] == f"EightGpus can't empty its cache: {framework.sticky[:52]}"
 
 
 def test_without_a_shell_no_variable_is_known(framework: EightGpus) -> None:
     framework.reserved = MIB
     freed = gpu_magic.gpu_free()
-    assert (freed.dropped, freed.held, freed.unnamed) == ({}, {}, 0)
-
-
-def test_an_error_of_cuda_that_comes_again_is_said(framework: EightGpus) -> None:
-    framework.reserved, framework.sticky = (
-        MIB,
-        "CUDA error: an illegal memory access was encountered\nCompile",
-    )
-    freed = gpu_magic.gpu_free()
-    assert str(freed).endswith(f"EightGpus can't empty its cache: {framework.sticky[:52]}")
+    assert (freed.dropped, freed.held, freed.unnamed, len(freed.before)) == ({}, {}, 0, COUNT)
 
 
 # Budget
@@ -216,18 +226,15 @@ def test_an_error_of_cuda_that_comes_again_is_said(framework: EightGpus) -> None
 
 def test_what_holds_too_much_is_named(run: Callable[[str], list[str]]) -> None:
     run("class Record: pass\nmuch, x = [Record() for _ in range(60_000)], Array(0)")
-    assert run("%where")[1:] == ["Not looked at in full, as that would take too long: much."]
+    too_long = "Not looked at in full, as that would take too long"
+    assert run("%where")[1:] == [f"{too_long}: much."]
     assert run("%where much") == ["much  no arrays"]
-
-
-def test_what_is_freed_is_found_beside_what_holds_too_much(run: Callable[[str], list[str]]) -> None:
-    run("class Record: pass\nmuch, x = [Record() for _ in range(60_000)], Array(0)")
     run("[Record() for _ in range(60_000)]")
     run("Array(1)")
     assert run("%gpu_free --dry-run") == [
-        "Would drop Out[3] (1.0 MiB).",
+        "Would drop Out[5] (1.0 MiB).",
         "Still held by x (1.0 MiB).",
-        "Not looked at in full, as that would take too long: much and Out[2].",
+        f"{too_long}: much and Out[4].",
     ]
 
 
@@ -298,9 +305,3 @@ def test_the_memory_of_two_frameworks_on_a_gpu_is_added(
         framework.reserved = 3 * MIB
         said = shortage_lines(NoMemoryError(2, 1), shell)
     assert "  this kernel  no variable leads to 5.0 MiB" in said
-
-
-def test_an_error_of_memory_reads_once(framework: EightGpus, shell: InteractiveShell) -> None:
-    shell.user_ns["x"], framework.reserved = Array(2), MIB
-    assert shortage_lines(NoMemoryError(2, 1 << 30), shell)[0].startswith("Out of memory on cuda:2 = GPU 2")
-    assert reads() == 1

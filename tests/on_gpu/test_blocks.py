@@ -3,46 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import importlib.util
 import sys
-import threading
 import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import gpu_magic
 from gpu_magic import PlacementError, PlacementWarning, on_gpu
 from gpu_magic.frameworks.post_import import PostImportHook
+from gpu_magic.on_gpu.scope import _left_out
 from gpu_magic.process.physical import innermost
 from gpu_magic.testing import simulate
 from tests.on_gpu.conftest import ABACUS, QUIPU
 from tests.programs.threads import at_once
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("fakes")
+found: list[Any] = []  # of the last cell
 
 
 def cell(code: str) -> dict[str, Any]:
     """Run code as a notebook's cell; return its variables."""
-    space: dict[str, Any] = {"__name__": "__main__", "on_gpu": on_gpu, "found": []}
+    space: dict[str, Any] = {"__name__": "__main__", "on_gpu": on_gpu, "found": found}
+    found.clear()
     exec(compile(code, "<cell>", "exec"), space)
     return space
 
 
 def refused(code: str) -> str:
     """Return the message of the error that a cell raises, before which it must have run nothing."""
-    space: dict[str, Any] = {"__name__": "__main__", "on_gpu": on_gpu, "found": []}
     with pytest.raises(PlacementError) as caught:
-        exec(compile(code, "<cell>", "exec"), space)
-    assert space["found"] == []
-    for name in ("abacus", "quipu"):
-        assert name not in sys.modules or sys.modules[name].made() == "cpu"
+        cell(code)
+    assert found == []
+    assert {sys.modules[name].made() for name in ("abacus", "quipu") if name in sys.modules} <= {"cpu"}
     assert innermost() is None
     return str(caught.value)
 
@@ -97,10 +100,6 @@ def test_a_decorated_function_has_a_block_of_its_own_in_each_thread() -> None:
 async def _later() -> None: ...
 
 
-def _numbers() -> Any:
-    yield 1
-
-
 class _Caller:
     async def __call__(self) -> None: ...
 
@@ -108,7 +107,7 @@ class _Caller:
 @pytest.mark.parametrize(
     ("function", "error"),
     [
-        (_numbers, "can't decorate a coroutine"),
+        (lambda: (yield), "can't decorate a coroutine"),
         (_later, "can't decorate a coroutine"),
         (_Caller(), "can't decorate a coroutine"),
         (_Caller, "is not a function"),
@@ -212,65 +211,63 @@ def test_an_import_that_fails_can_be_tried_again(fakes: Path) -> None:
             assert "quipu" not in sys.modules
 
 
-@pytest.mark.parametrize("is_lazy", [False, True])
-def test_an_import_that_is_not_noticed_is_told(*, is_lazy: bool) -> None:
-    """In another thread, or by a lazy loader, which finds nothing of ours."""
+class Loader:
+    """One that can't be told to call back, or can't be copied either."""
+
+    __slots__ = ("inner", "is_copied")
+
+    def __init__(self, inner: Any, *, is_copied: bool) -> None:
+        self.inner, self.is_copied = inner, is_copied
+
+    def __copy__(self) -> Any:
+        if not self.is_copied:
+            raise TypeError
+        return Loader(self.inner, is_copied=True)
+
+    def create_module(self, spec: Any) -> Any:
+        return self.inner.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        self.inner.exec_module(module)
+
+
+@contextlib.contextmanager
+def finder(find_spec: Callable[..., Any]) -> Iterator[None]:
+    """Have Python ask this for modules, after the hook of a block."""
+    hook = next(one for one in sys.meta_path if type(one).__name__ == "PostImportHook")
+    ours: Any = SimpleNamespace(find_spec=find_spec)
+    sys.meta_path.insert(sys.meta_path.index(hook) + 1, ours)
+    yield
+    sys.meta_path.remove(ours)
+
+
+@pytest.mark.parametrize("way", ["lazy", "thread", "slots", "no copy"])
+def test_an_import_that_is_not_noticed_is_told(way: str) -> None:
+    """In another thread, by a lazy loader, which finds nothing of ours, or by one that can't call back."""
     block = on_gpu("cpu:1", only="abacus")
     block.__enter__()
-    if is_lazy:
+    if way == "lazy":
         spec: Any = importlib.util.find_spec("abacus")
         spec.loader = importlib.util.LazyLoader(spec.loader)
         sys.modules["abacus"] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules["abacus"])
+    elif way == "thread":
+        with ThreadPoolExecutor() as pool:
+            pool.submit(__import__, "abacus").result()
     else:
-        thread = threading.Thread(target=__import__, args=("abacus",))
-        thread.start()
-        thread.join()
+
+        def find_spec(name: str, path: object, target: object = None) -> Any:
+            spec: Any = importlib.machinery.PathFinder.find_spec(name)
+            spec.loader = Loader(spec.loader, is_copied=way == "slots")
+            return spec
+
+        with finder(find_spec):
+            __import__("abacus")
     with pytest.warns(PlacementWarning, match="first imported in another thread, or by an unusual loader"):
         block.__exit__(None, None, None)
     module: Any = sys.modules["abacus"]
     assert module.made() == "cpu"
-    assert type(module.__spec__.loader).__name__ == "SourceFileLoader"
-
-
-@pytest.mark.parametrize("oddity", ["slots", "copy"])
-def test_a_loader_that_can_not_call_back_imports_as_ever(
-    oddity: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Loader:
-        __slots__ = ("inner",)
-
-        def __init__(self, inner: Any) -> None:
-            self.inner = inner
-
-        def __copy__(self) -> Any:
-            if oddity == "copy":
-                raise TypeError
-            return Loader(self.inner)
-
-        def create_module(self, spec: Any) -> Any:
-            return self.inner.create_module(spec)
-
-        def exec_module(self, module: Any) -> None:
-            self.inner.exec_module(module)
-
-    class Finder:
-        def find_spec(self, name: str, path: object, target: object = None) -> Any:
-            spec = importlib.machinery.PathFinder.find_spec(name) if name == "abacus" else None
-            if spec is not None:
-                spec.loader = Loader(spec.loader)  # type: ignore[assignment]
-            return spec
-
-    block, finder = on_gpu("cpu:1", only="abacus"), cast("Any", Finder())
-    block.__enter__()
-    hook = next(one for one in sys.meta_path if type(one).__name__ == "PostImportHook")
-    sys.meta_path.insert(sys.meta_path.index(hook) + 1, finder)
-    import abacus
-
-    sys.meta_path.remove(finder)
-    assert abacus.made() == "cpu"
-    with pytest.warns(PlacementWarning, match="first imported in another thread, or by an unusual loader"):
-        block.__exit__(None, None, None)
+    assert type(module.__spec__.loader).__name__ in ("SourceFileLoader", "Loader")
 
 
 @pytest.mark.parametrize("is_attached", [True, False])
@@ -289,19 +286,9 @@ def test_a_hook_calls_back_as_long_as_it_is_attached(*, is_attached: bool) -> No
 def test_a_block_that_ends_in_a_thread_does_not_disturb_an_import() -> None:
     """Python goes through the finders one by one: one that goes away meanwhile must not make it miss another."""
     other = on_gpu("cpu:1")
-
-    class Finder:
-        def find_spec(self, name: str, path: object, target: object = None) -> None:
-            if name == "hides_abacus":
-                other.__exit__(None, None, None)
-
     other.__enter__()
-    hook = next(one for one in sys.meta_path if type(one).__name__ == "PostImportHook")
-    finder: Any = Finder()
-    sys.meta_path.insert(sys.meta_path.index(hook) + 1, finder)
-    import hides_abacus  # noqa: F401
-
-    sys.meta_path.remove(finder)
+    with finder(lambda name, *_: other.__exit__(None, None, None) if name == "hides_abacus" else None):
+        import hides_abacus  # noqa: F401
 
 
 def test_namesakes_are_left_alone_and_a_broken_plug_in_is_warned_of(
@@ -321,30 +308,29 @@ def test_namesakes_are_left_alone_and_a_broken_plug_in_is_warned_of(
 def test_a_framework_that_can_not_be_set_is_left_out_of_blocks_that_use_another_one() -> None:
     cell("import abacus, quipu")
     QUIPU.error = AttributeError("knots have moved")
-    why = "Quipu can't be set to cuda: AttributeError: knots have moved."
+    why = "Quipu can't be set to {}: AttributeError: knots have moved."
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
             assert cell("import abacus\nwith on_gpu(0): x = abacus.made()")["x"] == "gpu:0"
-    assert [
-        str(one.message).startswith("Quipu can't be set to cuda:0: AttributeError") for one in caught
-    ] == [True]
-    both = "import abacus, quipu\nwith on_gpu(0): found += [abacus, quipu]"
-    assert refused(both) == f"{why.replace('cuda', 'cuda:0')} only='abacus' leaves the others out."
-    assert refused("import quipu\nwith on_gpu(0, only='quipu'): found += [quipu]") == why.replace(
-        "cuda", "cuda:0"
+    assert len(caught) == 1
+    assert str(caught[0].message).startswith(why.format("cuda:0"))
+    both, quipu = (
+        "with on_gpu(0): found += [abacus, quipu]",
+        "with on_gpu(0, only='quipu'): found += [quipu]",
     )
+    assert (
+        refused(f"import abacus, quipu\n{both}")
+        == f"{why.format('cuda:0')} only='abacus' leaves the others out."
+    )
+    assert refused(f"import quipu\n{quipu}") == why.format("cuda:0")
     del sys.modules["abacus"]
-    assert why.replace("cuda", "cpu") in refused("with on_gpu('cpu', only='quipu'): found.append(1)")
-
-
-def test_one_that_can_not_be_set_when_something_else_imports_it_is_left_out() -> None:
-    QUIPU.error = AttributeError("knots have moved")
+    assert why.format("cpu") in refused("with on_gpu('cpu', only='quipu'): found.append(1)")
+    del sys.modules["quipu"]  # something else imports it
+    _left_out.clear()
+    hidden = "    __builtins__['__import__']('qui' + 'pu')\n    x = abacus.made()"
     with pytest.warns(PlacementWarning, match="Quipu can't be set to cuda:0"):
-        space = cell(
-            "import abacus, sys\nwith on_gpu(0):\n    __builtins__['__import__']('qui' + 'pu')\n    x = abacus.made()"
-        )
-    assert space["x"] == "gpu:0"
+        assert cell(f"import abacus\nwith on_gpu(0):\n{hidden}")["x"] == "gpu:0"
 
 
 def test_a_block_that_fails_as_it_begins_leaves_all_as_it_was() -> None:

@@ -17,39 +17,7 @@ def _uses(code: str, package: str, space: dict[str, Any]) -> bool:
     return package in Evidence(partial(list, (compile(code, "<cell>", "exec"),)), space)
 
 
-def _notebook(code: str) -> dict[str, Any]:
-    """Return a namespace in which code was run as a notebook's is."""
-    space: dict[str, Any] = {"__name__": "__main__", "fractions": sys.modules["fractions"]}
-    exec(code, space)
-    return space
-
-
-@pytest.mark.parametrize(
-    ("cell", "uses"),
-    [
-        ("fractions.Fraction(1)", True),
-        ("import fractions", True),
-        ("from fractions import Fraction", True),
-        ("__import__('fractions')", True),
-        ("get_ipython().run_line_magic('timeit', 'fractions.Fraction(1)')", True),
-        ("half + 1", True),
-        ("outer()", True),
-        ("trainer.fit()", True),
-        ("child.fit()", True),
-        ("Child.of_the_class()", True),
-        ("decorated()", True),
-        ("# fractions", False),
-        ("'fractions'", False),
-        ("nothing()", False),
-        ("double(1)", False),  # the notebook itself has it, and that is no evidence
-        ("half = 1", False),
-        ("for fractions in []: pass", False),
-        ("x.fractions", False),
-        ("", False),
-    ],
-)
-def test_by_the_names_in_a_cell_and_in_the_functions_that_it_reaches(cell: str, uses: bool) -> None:
-    space = _notebook("""
+NOTEBOOK = """
 import functools
 import fractions as f
 half = f.Fraction(1, 2)
@@ -72,7 +40,27 @@ class Child(Trainer):
     @classmethod
     def of_the_class(cls): return f.Fraction(1)
 trainer, child = Trainer(), Child()
-""")
+"""
+USES = (
+    "fractions.Fraction(1)",
+    "import fractions",
+    "from fractions import Fraction",
+    "__import__('fractions')",
+    "get_ipython().run_line_magic('timeit', 'fractions.Fraction(1)')",
+    *("half + 1", "outer()", "trainer.fit()", "child.fit()", "Child.of_the_class()", "decorated()"),
+)
+USES_NOT = (
+    *("# fractions", "'fractions'", "nothing()", "half = 1", "for fractions in []: pass", "x.fractions", ""),
+    "double(1)",  # the notebook itself has it, and that is no evidence
+)
+
+
+@pytest.mark.parametrize(
+    ("cell", "uses"), [*((one, True) for one in USES), *((one, False) for one in USES_NOT)]
+)
+def test_by_the_names_in_a_cell_and_in_the_functions_that_it_reaches(cell: str, uses: bool) -> None:
+    space: dict[str, Any] = {"__name__": "__main__", "fractions": sys.modules["fractions"]}
+    exec(NOTEBOOK, space)
     assert _uses(cell, "fractions", space) is uses
 
 

@@ -1,11 +1,13 @@
-"""`on_gpu` around imports, where no framework is imported yet."""
+"""`on_gpu` around imports, where no framework is imported yet; and Keras on the backend that is set here."""
 
+import os
 import sys
 
 from gpu_magic import on_gpu
 from gpu_magic.frameworks import get
 from tests.programs.cells import run, shell_with_magics
 from tests.programs.errors import placement_error
+from tests.programs.threads import at_once
 
 
 def jax_and_tensorflow():
@@ -21,29 +23,54 @@ def jax_and_tensorflow():
     return [*found, jax.numpy.ones(1).devices()]
 
 
-def imports_keras():
-    with on_gpu("cpu:3"):
-        import keras  # noqa: F401
-
-
-def keras_inside():
-    """Its backend is in use then, which has no such device."""
-    return [placement_error(imports_keras), "keras" in sys.modules]
-
-
-def keras_on_jax(only):
-    with on_gpu("cpu:2", only=only):
-        import keras
-        import numpy as np
-
-        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-        model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
-        inside = model.weights[0].value.device
-    return [str(get("jax").device_of(device)) for device in (inside, keras.ops.ones(1).device)]
-
-
 def jax_through_a_package():
     shell = shell_with_magics()
     inside = run(shell, "%%on_gpu cpu:2\nimport makes_with_jax\nstr(makes_with_jax.make().devices())")
     return [inside, run(shell, "str(makes_with_jax.make().devices())")]
+
+
+def imports_keras(device):
+    with on_gpu(device):
+        import keras  # noqa: F401
+
+
+def keras_in(device, **options):
+    with on_gpu(device, **options):
+        keras.ops.ones(1)  # noqa: F821 - it is imported below
+
+
+def keras_on(backend, first, second):
+    """Return why a block fails that imports Keras, which brings its backend into use; and one that uses it."""
+    os.environ["KERAS_BACKEND"] = backend
+    found = placement_error(imports_keras, first)
+    globals()["keras"] = sys.modules["keras"]
+    return [found, placement_error(keras_in, second)]
+
+
+def keras_on_jax(only=None):
+    os.environ["KERAS_BACKEND"] = "jax"
+
+    def made():
+        weight = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).variables[0]
+        return str(get("jax").device_of(weight.value.device))
+
+    def in_block(device, all_have_begun):
+        with on_gpu(device):
+            all_have_begun()
+            return made()
+
+    with on_gpu("cpu:2", only=only) as device:
+        import keras
+        import numpy as np
+
+        found = [made()]
+    globals()["keras"] = keras  # which `keras_in` names
+    found += [*at_once([in_block, "cpu:1"], here=[in_block, "cpu:2"]), made()]
+    with on_gpu("cpu:1") as device:
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
+        found.append(str(get("jax").device_of(model.variables[0].value.device)))
+    with keras.device(device):
+        found.append(str(get("jax").device_of(keras.ops.ones(1).device)))
+    return [*found, placement_error(keras_in, "cpu:0,cpu:1", mirror=True)]

@@ -1,4 +1,4 @@
-"""`on_gpu` with PyTorch."""
+"""`on_gpu` with PyTorch alone, and with Keras on it."""
 
 import contextlib
 import os
@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import torch
+import torch._dynamo
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
@@ -31,22 +32,14 @@ def seeded():
 
 def default_and_current_device():
     found = []
-    with on_gpu(2) as device:
+    with on_gpu(torch.device("pretend:2")) as device:
         found += [state(), torch.empty(1, device="pretend").device, torch.zeros(1).to(device).device]
-        with on_gpu("gpu:1"):
-            found.append(state())
-        with on_gpu("cpu"):
-            found.append(state())
-        found.append(state())
+        for inner in ("gpu:1", "cpu"):
+            with on_gpu(inner):
+                found.append(state())
+        found += [state(), torch.from_numpy(np.ones(2)).device]
+        found.append(torch.zeros_like(torch.ones(1, device="cpu")).device)
     return [*found, state()]
-
-
-def device_names():
-    found = []
-    for name in ("/GPU:3", "/device:GPU:3", "pretend:3", torch.device("pretend:3"), 3, "3", "GPU:3"):
-        with on_gpu(name):
-            found.append(torch.ones(1).device)
-    return found
 
 
 def loaders():
@@ -67,11 +60,6 @@ def loaders():
         return [*found, here.pin_memory() is here]
 
 
-def made_from_others():
-    with on_gpu(1):
-        return [torch.from_numpy(np.ones(2)).device, torch.zeros_like(torch.ones(1, device="cpu")).device]
-
-
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -84,42 +72,57 @@ class Net(torch.nn.Module):
         return x * self.scale + torch.zeros(4)
 
 
-def training(*devices):
-    found = []
-    for device in devices:
+OPTIMIZERS = ("Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop")
+
+
+def training():
+    """Return where all is that training uses, but step counts: reading those on a GPU would wait for it each time."""
+    found, steps = [], set()
+    for device in (3, 1, 3):
         with on_gpu(device):
             net = Net()
-            optimizer = torch.optim.Adam(net.parameters())
-            loss = net(torch.randn(2, 4)).square().mean()
-            loss.backward()
-            optimizer.step()
-            used = [*net.parameters(), *(one.grad for one in net.parameters()), net.scale]
-            used += [one["exp_avg"] for one in optimizer.state.values()]
-            found.append(sorted({str(one.device) for one in used}))
-    return found
+            for name in OPTIMIZERS if device == 1 else ("Adam",):
+                optimizer = getattr(torch.optim, name)(net.parameters())
+                net(torch.randn(2, 4)).square().mean().backward()
+                optimizer.step()
+                states = [dict(one) for one in optimizer.state.values()]
+                steps |= {one.pop("step").device for one in states}
+                values = [
+                    value
+                    for one in states
+                    for value in one.values()
+                    if torch.is_tensor(value) and value.dim()
+                ]
+                used = [*net.parameters(), *(one.grad for one in net.parameters()), net.scale, *values]
+                found.append(sorted({str(one.device) for one in used}))
+            average = torch.optim.swa_utils.AveragedModel(net.inner)
+    return [found, [*steps, average.n_averaged.device]]
 
 
-def step_counts():
-    """Reading a count of each parameter's on a GPU would wait for the GPU, at each step."""
-    found = set()
-    with on_gpu(1):
-        for name in ("Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop"):
-            net = torch.nn.Linear(2, 2)
-            optimizer = getattr(torch.optim, name)(net.parameters())
-            net(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-            found |= {one["step"].device for one in optimizer.state.values()}
-        average = torch.optim.swa_utils.AveragedModel(net)
-    return [*found, average.n_averaged.device]
-
-
-def compiled(*devices):
+def compiled():
+    """Where compiled functions make tensors, and what torch.compile takes for the default device afterwards."""
     found = []
     function = torch.compile(lambda x: x * 2 + torch.ones(3), backend="eager", fullgraph=True)
-    for device in devices:
+    for device in (3, 1, 3):
         with on_gpu(device):
             found.append(function(torch.zeros(3)).device)
-    return [*found, function(torch.zeros(3)).device]
+    found.append(function(torch.zeros(3)).device)
+    function = torch.compile(lambda: torch.ones(3) + 1, backend="aot_eager", fullgraph=True)
+
+    def first(wait):
+        with on_gpu(1):
+            wait()
+            wait()
+            return function().device
+
+    def second(wait):
+        wait()
+        with on_gpu(2):
+            wait()
+            return function().device
+
+    found += at_once([first], here=[second])
+    return [*found, function().device, torch.utils._device.CURRENT_DEVICE]
 
 
 def states_that_differ_afterwards():
@@ -150,8 +153,11 @@ class Mode(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def within_several_contexts():
-    """Return where blocks run within two of PyTorch's contexts, with the user's own mode, and what is restored."""
+def several_contexts():
+    """Return where blocks run within PyTorch's contexts and the user's mode, and what they restore.
+
+    At last a mode is entered in a block and left after it: it sees the one call in between.
+    """
 
     def inner(*outer):
         with contextlib.ExitStack() as stack:
@@ -167,17 +173,12 @@ def within_several_contexts():
     torch.set_default_device("meta")
     found.append(inner(cpu))
     torch.set_default_device(None)
-    return [*found, current()]
-
-
-def mode_left_open():
-    """Enter a mode of the user's in a block, and leave it after that: it sees the one call in between."""
     mode = Mode()
     with on_gpu(2):
         mode.__enter__()
-    found = current()
+    found.append(current())
     mode.__exit__(None, None, None)
-    return [found, current(), mode.seen.count(torch.ones)]
+    return [*found, current(), mode.seen.count(torch.ones)]
 
 
 def torch_in(device):
@@ -195,48 +196,48 @@ def refused():
     return [*found, current()]
 
 
-def compiled_in_threads():
-    """Where a compiled function makes a tensor, and what torch.compile takes for the default device afterwards."""
-    function = torch.compile(lambda: torch.ones(3) + 1, backend="aot_eager", fullgraph=True)
+def without_cuda():
+    """There is no accelerator, on a machine whose GPUs CuPy sees."""
+    import hides_torch
 
-    def first(wait):
-        with on_gpu(1):
-            wait()
-            wait()
-            return function().device
+    def hidden(make):
+        import cupy
 
-    def second(wait):
-        wait()
-        with on_gpu(2):
-            wait()
-            return function().device
+        with on_gpu(0):
+            began.append(cupy.ones(1).device.id)
+            make()
 
-    found = at_once([first], here=[second])
-    return [*found, function().device, torch.utils._device.CURRENT_DEVICE]
+    began, ways = [], (hides_torch.make, hides_torch.make_with_a_generator)
+    return [
+        placement_error(torch_in, 0),
+        *(placement_error(hidden, make) for make in ways),
+        began,
+        torch.ones(1).device,
+    ]
 
 
-def keras_imported_inside():
-    """Keras on PyTorch drags JAX in, and does not start it."""
+def keras():
+    """Keras, imported in a block, drags JAX in, and does not start it; then threads have blocks of their own."""
     os.environ["KERAS_BACKEND"] = "torch"
+
+    def made():
+        layer = keras.layers.Dense(1)
+        layer.build((1, 2))
+        return layer.kernel.value.device
+
+    def in_block(device, all_have_begun):
+        with on_gpu(device):
+            all_have_begun()
+            return made()
+
     with on_gpu(2):
         import keras
 
-        layer = keras.layers.Dense(1)
-        layer.build((1, 2))
-        device = layer.kernel.value.device
-    return [device, keras.backend.backend(), "jax" in sys.modules, get("jax").is_started()]
+        found = [made(), keras.backend.backend(), "jax" in sys.modules, get("jax").is_started()]
+    return [*found, *at_once([in_block, 1], here=[in_block, "cpu"]), made()]
 
 
-# A generator of the CPU, as notebooks with a seed have it
-
-
-def drawn():
-    data = TensorDataset(torch.arange(4.0))
-    sampler = WeightedRandomSampler([0.1, 0.2, 0.3, 0.4], 4, generator=seeded())
-    return next(iter(DataLoader(data, 4, sampler=sampler)))[0]
-
-
-# Each makes numbers, is given a tensor to make them from, or fills it.
+# A generator of the CPU, as notebooks with a seed have it: each makes numbers, is given a tensor, or fills it.
 SAMPLES = {
     "rand": lambda _: torch.rand(3, generator=seeded()),
     "randn": lambda _: torch.randn(100, 3, generator=seeded()),
@@ -245,14 +246,14 @@ SAMPLES = {
     "normal": lambda _: torch.normal(0.0, 1.0, (3,), generator=seeded()),
     "half": lambda _: torch.rand(3, generator=seeded(), dtype=torch.float16),
     "bernoulli": lambda given: torch.bernoulli(given, generator=seeded()),
-    "multinomial": lambda given: torch.multinomial(given, 2, generator=seeded()),
     "multinomial as a method": lambda given: given.multinomial(2, generator=seeded()),
     "normal of a tensor": lambda given: torch.normal(given, 1.0, generator=seeded()),
     "rand_like": lambda given: torch.rand_like(given, generator=seeded()),
     "normal_": lambda given: given.normal_(generator=seeded()),
-    "init.normal_": lambda given: torch.nn.init.normal_(given, generator=seeded()),
     "init.kaiming_uniform_": lambda given: torch.nn.init.kaiming_uniform_(given, generator=seeded()),
-    "init.xavier_normal_": lambda given: torch.nn.init.xavier_normal_(given, generator=seeded()),
+    "sampler": lambda _: next(
+        iter(DataLoader(range(4), 4, sampler=WeightedRandomSampler([0.1, 0.4, 0.5], 4, generator=seeded())))
+    ),
 }
 
 
@@ -264,31 +265,19 @@ def sampled(name):
     return found.detach()
 
 
-def numbers():
-    """Return what differs with a block, and the devices in it."""
-    outside, order = {name: sampled(name) for name in SAMPLES}, drawn()
-    with on_gpu(1):
-        inside, same_order = {name: sampled(name) for name in SAMPLES}, drawn()
-    assert torch.equal(order, same_order.cpu())
-    differ = [name for name in SAMPLES if not torch.equal(outside[name], inside[name].cpu())]
-    return [differ, *{str(one.device) for one in inside.values()}]
-
-
 def generators():
-    """A weight that is trained, a device that is named, and a tensor to fill, on the CPU or not."""
+    """Return which samples differ in a block, and where they are; then what a generator of the CPU makes there."""
+    outside = {name: sampled(name) for name in SAMPLES}
     with on_gpu(1):
+        inside = {name: sampled(name) for name in SAMPLES}
         weight = torch.randn(3, generator=seeded(), requires_grad=True)
         (weight * torch.ones(3)).sum().backward()
-        named = torch.randn(3, generator=seeded(), device="cpu").device
         there, here = torch.empty(3, device="cpu"), torch.zeros(3)
-        found = [
-            weight.is_leaf,
-            weight.grad.device,
-            named,
-            torch.rand(3, generator=seeded(), out=there) is there,
-        ]
+        found = [weight.is_leaf, weight.grad.device, torch.rand(3, generator=seeded(), out=there) is there]
+        found.append(torch.randn(3, generator=seeded(), device="cpu").device)
         try:
             torch.rand(3, generator=seeded(), out=here)
         except RuntimeError as error:
-            found.append(str(error).partition(" for ")[0])
-        return [*found, here.tolist()]
+            found += [str(error).partition(" for ")[0], here.tolist()]
+    differ = [name for name in SAMPLES if not torch.equal(outside[name], inside[name].cpu())]
+    return [differ, *{str(one.device) for one in inside.values()}, *found]
