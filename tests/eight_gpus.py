@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["FRAMEWORK", "Array", "NoMemoryError", "registered"]
+__all__ = ["FRAMEWORK", "Array", "NoMemoryError", "installed", "registered"]
 
 COUNT = 8
 
@@ -122,22 +122,29 @@ def _call_cuda() -> None:
 
 
 @contextlib.contextmanager
-def registered(folder: Path, *, second: bool = False) -> Iterator[EightGpus]:
-    """Install the plug-in into a folder on the path, for the length of a `with` block; or both."""
-    metadata = folder / "eight_gpus-1.0.dist-info"
+def installed(folder: Path, plugins: Mapping[str, str]) -> Iterator[None]:
+    """Install plug-ins into a folder on the path, for the length of a `with` block, as other packages do."""
+    metadata = folder / "fakes-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: eight_gpus\nVersion: 1.0\n")
-    other = f"{SECOND.module} = {__name__}:SECOND\n" if second else ""
-    points = f"[{frameworks.GROUP}]\n{__name__} = {__name__}:FRAMEWORK\n{other}"
-    (metadata / "entry_points.txt").write_text(points)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: fakes\nVersion: 1.0\n")
+    lines = [f"{module} = {place}" for module, place in plugins.items()]
+    (metadata / "entry_points.txt").write_text("\n".join([f"[{frameworks.GROUP}]", *lines, ""]))
     sys.path.insert(0, str(folder))
     _forget()
     try:
-        yield FRAMEWORK
+        yield
     finally:
         sys.path.remove(str(folder))
         _forget()
-        vars(FRAMEWORK).clear()
+
+
+@contextlib.contextmanager
+def registered(folder: Path, *, second: bool = False) -> Iterator[EightGpus]:
+    """Install this plug-in, or both."""
+    other = {SECOND.module: f"{__name__}:SECOND"} if second else {}
+    with installed(folder, {__name__: f"{__name__}:FRAMEWORK", **other}):
+        yield FRAMEWORK
+    vars(FRAMEWORK).clear()
 
 
 def _forget() -> None:

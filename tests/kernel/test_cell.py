@@ -92,3 +92,26 @@ def test_two_shells_can_have_it(kernel: Kernel) -> None:
         "print(one.input_transformers_post, two.input_transformers_post, *hooks)"
     )
     assert (reply.status, reply.stdout) == ("ok", "[] [] [] []\n")
+
+
+def test_below_an_error_for_want_of_memory_a_line_asks_what_the_step_takes(kernel: Kernel) -> None:
+    """To find that out, nothing of the step runs again, and nothing is kept."""
+    kernel.run(
+        "import gc, sys, weakref\n"
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.inner = torch.nn.Linear(64, 64)\n"
+        "    def forward(self, x):\n"
+        "        x = self.inner(x)\n"
+        "        return torch.empty(1 << 50, device='pretend') if len(x) > 32 else x\n"
+        "def count(frame, event, _):\n"
+        "    if event == 'call' and frame.f_code.co_qualname == 'Model.forward': calls.append(event)\n"
+        "calls = []; model = Model(); batch = torch.ones(64, 64); living = weakref.ref(model.inner.weight)"
+    )
+    reply = kernel.run("sys.setprofile(count); loss = model(batch).sum()")
+    assert kernel.run("sys.setprofile(None); len(calls)").text == "1"
+    assert reply.stdout.splitlines()[-1] == "To predict the memory of this step: %gpu_fit model batch"
+    kernel.run("1 / 0")  # the last error is another one
+    kernel.run("del model, batch; collected = gc.collect()")
+    assert kernel.run("living() is None").text == "True"

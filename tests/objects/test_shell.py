@@ -73,6 +73,7 @@ ON_GPU = f"--only {EightGpus.module}"
     [
         ("gpu_magic.devices_of(cpu)", 0, "the CPU: 1.0 MiB"),
         ("gpu_magic.devices_of([x, y], cpu)", 1, MOVED),
+        ("dict(gpu_magic.devices_of(x, cpu))", 1, f"{{'cpu': {MIB}, 'cuda:3': {MIB}}}"),
         ("%where cpu", 0, "the CPU: 1.0 MiB"),
         ("%where", 1, MOVED),
         ("%where x y", 1, MOVED),
@@ -123,12 +124,6 @@ def test_where_lists_what_holds_arrays_or_what_is_named(run: Callable[[str], lis
     ):
         (said,) = run(f"%where {line}")
         assert said.startswith(f"UsageError: {error}")
-
-
-def test_devices_of_is_a_mapping(framework: EightGpus) -> None:
-    devices = gpu_magic.devices_of([Array(0), Array(1)], Array(None))
-    assert dict(devices) == {"cuda:0": MIB, "cuda:1": MIB, "cpu": MIB}
-    assert repr(devices).count("GPU") == 2
 
 
 def test_where_without_pytorch_does_not_load_what_is_about_it(fresh: Fresh) -> None:

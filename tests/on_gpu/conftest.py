@@ -1,18 +1,16 @@
-"""Two frameworks that exist in these tests only, beside one that computes with the first; and programs with real ones."""
+"""Two frameworks that exist in these tests only, beside one that computes with the first."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpu_magic import frameworks
 from gpu_magic.frameworks.base import Framework
 from gpu_magic.on_gpu import scope
-from tests.programs.runner import Runner, devices
+from tests.eight_gpus import installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +26,6 @@ here = Here()
 def made():
     return here.device
 """
-METADATA = "Metadata-Version: 2.1\nName: fakes\nVersion: 1.0\n"
 
 
 class Abacus(Framework):
@@ -77,43 +74,21 @@ PLUGINS = {"abacus": Abacus(), "quipu": Quipu(), "layers": Layers()}
 
 @pytest.fixture
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Install the three for a test, as other packages' plug-ins, and a fourth whose plug-in is broken."""
+    """Install the three for a test, as other packages' plug-ins."""
     for name in ("torch", "tensorflow", "jax", "keras", "cupy"):  # that other tests have imported
         monkeypatch.delitem(sys.modules, name, raising=False)
     before = set(sys.modules)
-    for name in (*PLUGINS, "broken"):
+    for name in PLUGINS:
         (tmp_path / f"{name}.py").write_text(SOURCE)
     (tmp_path / "hides_abacus.py").write_text("import abacus\n")
-    lines = [f"{name} = {__name__}:{type(plugin).__name__.upper()}" for name, plugin in PLUGINS.items()]
-    metadata = tmp_path / "fakes-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(METADATA)
-    points = "\n".join([f"[{frameworks.GROUP}]", *lines, "broken = not_there:FRAMEWORK", ""])
-    (metadata / "entry_points.txt").write_text(points)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    forget()
-    yield tmp_path
+    with installed(tmp_path, {name: f"{__name__}:{name.upper()}" for name in PLUGINS}):
+        yield tmp_path
     for name in set(sys.modules) - before:
-        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
     for plugin in PLUGINS.values():
         vars(plugin).clear()
     scope._left_out.clear()
-    monkeypatch.undo()
-    forget()
 
 
 ABACUS, QUIPU, LAYERS = PLUGINS.values()
-
-
-def forget() -> None:
-    """Have the entry points read anew."""
-    importlib.invalidate_caches()
-    for cached in (frameworks._entry_points, frameworks.known, frameworks.get):
-        cached.cache_clear()
-
-
-@pytest.fixture
-def run(pretend: dict[str, str]) -> Runner:
-    """Return what runs a program where each real framework has four devices."""
-    return Runner(devices(pretend))

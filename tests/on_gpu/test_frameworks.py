@@ -26,7 +26,7 @@ IN_BLOCKS = [[f"pretend:{index}", index, f"CPU:{index}", JAX_CPU[index]] for ind
 INSIDES = "TensorFlow can't be set to {}: tensorflow.python.eager.context.Context._set_device is not there."
 NO_FOURTH = ["cpu:3 can't be used: TensorFlow has cpu:0."] * 2
 OF_JAX = [
-    *("cpu:2", "cpu:1", "cpu:2", "cpu", "cpu:1", "cpu:1"),
+    *("cpu:2", "cpu", "cpu:1", "cpu:1"),
     "cpu and cpu:1 can't be used: mirror=True is TensorFlow's, and Keras runs on jax.",
 ]
 
@@ -35,20 +35,14 @@ FOUND: dict[str, Any] = {
     "on_gpu_torch.default_and_current_device": [
         *(["pretend:2", 2, "pretend:2"], "pretend:2", "pretend:2"),
         *(["pretend:1", 1, "pretend:1"], ["cpu", 2, "cpu"], ["pretend:2", 2, "pretend:2"]),
-        *("cpu", "cpu", OUTSIDE),  # of tensors that are made from others
+        *("cpu", "cpu", "pretend:2", OUTSIDE),  # of tensors that are made from others
     ],
     "on_gpu_torch.loaders": [
         "Expected a 'pretend' device type for generator but found 'cpu'",
         *(2, True, "cpu", "pretend:1", "pretend:1", True),
     ],
-    "on_gpu_torch.training": [
-        [["pretend:3"], *[["pretend:1"]] * 8, ["pretend:3"]],
-        ["cpu", "pretend:3"],
-    ],
-    "on_gpu_torch.compiled": [
-        *("pretend:3", "pretend:1", "pretend:3", "cpu"),
-        *("pretend:1", "pretend:2", "cpu", None),
-    ],
+    "on_gpu_torch.training": [[["pretend:3"], *[["pretend:1"]] * 8, ["pretend:3"]], ["cpu", "pretend:3"]],
+    "on_gpu_torch.compiled": ["pretend:1", "pretend:2", "cpu", None],
     "on_gpu_torch.states_that_differ_afterwards": [],
     "on_gpu_torch.several_contexts": [*[["pretend:2", True]] * 4, ["cpu", 0], ["cpu", 0], 1],
     "on_gpu_torch.refused": [
@@ -77,7 +71,6 @@ FOUND: dict[str, Any] = {
         *[2, ["CPU:1", "CPU:3"]] * 2,  # in two blocks; then in a block, and beside it
         *(["CPU:1", "CPU:3"], [False, "CPU:0"], False, "CPU:0"),
     ],
-    "on_gpu_frameworks.keras_in_threads": ["CPU:1", "CPU:2", "CPU:0", "CPU:1"],
     "on_gpu_frameworks.names_of_gpus": ["cuda:1", "cuda:1"],
     "on_gpu_frameworks.of_jax": ["cpu:2", *[JAX_CPU[2]] * 4, JAX_CPU[0], JAX_CPU[0]],
     "on_gpu_frameworks.of_cupy": ["<CUDA Device 3>", 3, 3, 0, 1, 2, 3, 0, 0, "gpu"],
@@ -113,8 +106,7 @@ FOUND: dict[str, Any] = {
         f"This is to run on cuda:0, and JAX could not: {JAX_WITHOUT_GPU}.",
     ],
     "on_gpu_frameworks.jax_started_on_a_gpu": "Unknown backend: 'gpu'",
-    "on_gpu_frameworks.mere_words": ["pretend:1"] * 4,
-    "on_gpu_frameworks.whichever_ends_first": [*NONE[:3], *OUTSIDE],
+    "on_gpu_frameworks.suspended_generator": OUTSIDE,
     "on_gpu_frameworks.left_open": ["CPU:0", "CPU:0", JAX_CPU[1], JAX_CPU[0], JAX_CPU[3]],
     "on_gpu_first_imports.jax_and_tensorflow": [JAX_CPU[2], JAX_CPU[2], "CPU:0", JAX_CPU[0]],
     "on_gpu_first_imports.jax_through_a_package": [JAX_CPU[2], JAX_CPU[0]],

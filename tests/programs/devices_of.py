@@ -66,20 +66,13 @@ class Variables(tf.Module):
         self.w = tf.Variable([1.0])
 
 
-@jax.tree_util.register_pytree_node_class
 class Pytree:
     def __init__(self, w):
         self.w = w
 
-    def tree_flatten(self):
-        return (self.w,), None
-
-    @classmethod
-    def tree_unflatten(cls, _, children):
-        return cls(*children)
-
 
 Pytree.__module__ = "elsewhere"
+jax.tree_util.register_pytree_node(Pytree, lambda tree: ((tree.w,), None), lambda _, inner: Pytree(*inner))
 
 
 def of_torch():

@@ -3,7 +3,6 @@
 What a block uses is seen by the names in the function that it is in, so each function names what it is about.
 """
 
-import asyncio
 import functools
 import os
 import sys
@@ -96,24 +95,6 @@ def mirrored():
         return [tf.distribute.has_strategy(), by_tensorflow()]
 
     return [*found, *at_once([in_block], here=[beside]), tf.distribute.has_strategy(), by_tensorflow()]
-
-
-def keras_in_threads():
-    def made():
-        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        return model.variables[0].value.device[-5:]
-
-    def in_block(device, all_have_begun):
-        with on_gpu(device):
-            all_have_begun()
-            return made()
-
-    found = [*at_once([in_block, "cpu:1"], here=[in_block, "cpu:2"]), made()]
-    with on_gpu("cpu:1"):
-        model = keras.Sequential([keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-        model.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0)
-    return [*found, model.variables[0].value.device[-5:]]
 
 
 def names_of_gpus():
@@ -255,26 +236,6 @@ def jax_started_on_a_gpu():
         return str(error).partition(" request")[0]
 
 
-def own(x):
-    return x * 2
-
-
-class Net(torch.nn.Module):
-    def forward(self, x):
-        return own(x)
-
-
-net = Net()
-
-
-def mere_words():
-    with on_gpu(1) as device:
-        for jax in [1]:  # noqa: B007 - a name, and not the module
-            pass
-        made = net(torch.ones(1)), torch.normal(0.0, 1.0, (1,), out=torch.empty(1)), torch.zeros(1).to(device)
-        return [device, *(one.device for one in made)]
-
-
 # Threads, tasks, and what is left open
 
 
@@ -292,27 +253,16 @@ def blocks_in_threads():
     return [*found, *at_once([in_block, 1], here=[without_block]), by_all()]
 
 
-def whichever_ends_first():
-    """Return what is set after blocks of overlapping tasks, and after one of a suspended generator."""
-    block = on_gpu("cpu:1", only="tf")
-
-    async def task(index, seconds):
-        with on_gpu(index, only="torch"), block:
-            await asyncio.sleep(seconds)
-
-    async def both():
-        await asyncio.gather(task(1, 0.01), task(2, 0.03))
-
+def suspended_generator():
     def generator():
         with on_gpu(3, only="torch"):
             yield
 
-    asyncio.run(both())
-    found, suspended = [*by_torch(), by_tensorflow()], generator()
+    suspended = generator()
     with on_gpu(2, only="torch"):
         next(suspended)
     suspended.close()
-    return [*found, *by_torch(), torch.get_default_device()]
+    return [*by_torch(), torch.get_default_device()]
 
 
 def left_open():
