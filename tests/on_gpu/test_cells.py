@@ -234,7 +234,8 @@ def test_a_background_cell_has_a_device_a_result_and_errors_of_its_own(run: Run)
     shown = run("%%on_gpu 1 --background eval\ndef fails():\n    raise ValueError('boom')\nfails()").text
     shown += run("gpu_magic.tasks()['eval'].join()").text
     assert "----> 4 fails()" in shown
-    assert "gpu_magic" not in shown
+    for frame in ("gpu_magic", "hidden"):
+        assert frame not in shown
     waited = run("gpu_magic.tasks()['eval'].wait()")
     assert "----> 4 fails()" in waited.text
     assert isinstance(waited.error, ValueError)

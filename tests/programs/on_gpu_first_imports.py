@@ -9,17 +9,29 @@ from tests.programs.cells import run, shell_with_magics
 from tests.programs.errors import placement_error
 
 
-def jax_and_tensorflow():
-    with on_gpu("cpu:2", only="jax"):
-        import hides_jax
-        import jax
+def torch_without_cuda():
+    """It has no accelerator, on a machine whose GPUs CuPy sees."""
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    import cupy
+    import hides_torch
+    import torch
 
-        found = [jax.numpy.ones(1).devices(), hides_jax.make().devices()]
-    with on_gpu("cpu"):
-        import tensorflow as tf
+    def named():
+        import torch
 
-        found.append(tf.random.normal([2]).device[-5:])
-    return [*found, jax.numpy.ones(1).devices()]
+        with on_gpu(0):
+            raise AssertionError(torch)
+
+    def hidden(make):
+        import cupy
+
+        with on_gpu(0):
+            began.append(cupy.ones(1).device.id)
+            make()
+
+    began, ways = [], (hides_torch.make, hides_torch.make_with_a_generator)
+    found = [placement_error(named), *(placement_error(hidden, make) for make in ways)]
+    return [*found, began, torch.ones(1).device, cupy.ones(1).device.id]
 
 
 def jax_through_a_package():
@@ -44,6 +56,15 @@ def keras_on(backend, first, second):
     found = placement_error(imports_keras, first)
     globals()["keras"] = sys.modules["keras"]
     return [found, placement_error(keras_in, second)]
+
+
+def jax_and_tensorflow():
+    with on_gpu("cpu:2", only="jax"):
+        import hides_jax
+        import jax
+
+        found = [jax.numpy.ones(1).devices(), hides_jax.make().devices()]
+    return [*found, jax.numpy.ones(1).devices(), *keras_on("tensorflow", "cpu:3", "cpu:3")]
 
 
 def keras_on_jax(only=None):

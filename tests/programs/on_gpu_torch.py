@@ -191,26 +191,6 @@ def refused():
     return [*found, current()]
 
 
-def without_cuda():
-    """There is no accelerator, on a machine whose GPUs CuPy sees."""
-    import hides_torch
-
-    def hidden(make):
-        import cupy
-
-        with on_gpu(0):
-            began.append(cupy.ones(1).device.id)
-            make()
-
-    began, ways = [], (hides_torch.make, hides_torch.make_with_a_generator)
-    return [
-        placement_error(torch_in, 0),
-        *(placement_error(hidden, make) for make in ways),
-        began,
-        torch.ones(1).device,
-    ]
-
-
 def keras():
     """Keras, imported in a block, drags JAX in, and does not start it; then threads have blocks of their own."""
     os.environ["KERAS_BACKEND"] = "torch"
