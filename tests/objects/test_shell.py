@@ -264,15 +264,15 @@ def test_who_holds_what_and_what_would_come_back(run: Callable[[str], list[str]]
     )
 
 
+CAUGHT = "try:\n    raise NoMemoryError(2, 1)\nexcept NoMemoryError as error:\n    "
+
+
 @pytest.mark.parametrize(
     ("cell", "is_told"),
     [
-        (
-            "try:\n    raise NoMemoryError(2, 1)\nexcept NoMemoryError as error:\n    raise KeyError from error",
-            True,
-        ),
+        (f"{CAUGHT}raise KeyError from error", True),
         ("raise ExceptionGroup('tasks', [ValueError(), NoMemoryError(2, 1)])", True),
-        ("try:\n    raise NoMemoryError(2, 1)\nexcept NoMemoryError:\n    {}['key']", False),
+        (f"{CAUGHT}{{}}['key']", False),
         ("raise MemoryError('host memory')", False),
         ("1 / 0", False),
         ("class Bad(Exception):\n    def __str__(self): raise ValueError\nraise Bad", False),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from gpu_magic.testing import simulate
+from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -276,12 +277,13 @@ def test_stopping_interrupts_a_background_cell(run: Run, work: str, *, is_stoppe
 
 
 def test_a_call_that_can_not_be_interrupted_is_told_in_a_line(run: Run, tmp_path: Path) -> None:
-    """A C function that returns when the test says so: open() of a named pipe that nobody writes to."""
-    pipe = tmp_path / "pipe"
+    """A C function that says that it has begun, and returns when a named pipe is opened."""
+    pipe, begun = tmp_path / "pipe", tmp_path / "begun"
     os.mkfifo(pipe)
-    run(
-        f"%%on_gpu 1 --background eval\nimport ctypes\nctypes.CDLL(None).open({bytes(pipe)!r}, 0)\nwhile True: pass"
-    )
+    run("import ctypes")
+    command = f"touch {begun}; cat {pipe}".encode()
+    run(f"%%on_gpu 1 --background eval\nctypes.CDLL(None).system({command!r})\nwhile True: pass")
+    until(begun.exists)
     assert run("%gpu_tasks stop eval").text.startswith(
         "eval: interrupted, and in a call that can't be: it ends as soon as that returns · "
     )

@@ -166,10 +166,9 @@ def wrapping():
 
 def caught(call, *args, **options):
     try:
-        call(*args, **options)
+        return call(*args, **options)
     except Exception as error:  # noqa: BLE001 - that is what is looked at
         return error
-    return None
 
 
 def saved_errors():
