@@ -11,7 +11,6 @@ import pynvml
 import pytest
 
 import gpu_magic
-from gpu_magic.frameworks.target import CPU
 from gpu_magic.objects.memory import shortage_lines
 from gpu_magic.objects.walk import Budget
 from gpu_magic.testing import Machine, simulate

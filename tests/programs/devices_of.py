@@ -25,9 +25,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_magic import devices_of, on_gpu
 from gpu_magic.frameworks import get
+from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.objects.memory import holdings_of
 from gpu_magic.objects.walk import Walker
-from gpu_magic.selection.target import LogicalDevice
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
