@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gpu_magic.doctor.checks import Check
     from gpu_magic.process.view import Snapshot
 
-__all__ = ["Diagnosis", "diagnose", "doctor", "judge", "private_names", "without_private"]
+__all__ = ["Diagnosis", "diagnose", "doctor", "judge", "private_names", "read_kernel", "without_private"]
 
 _SECONDS = 15.0  # for the sources that are files: a network's file system may not answer
 _LONGEST, _LONGEST_ERROR = 200, 300  # characters of a variable's value, and of an error
@@ -157,7 +157,7 @@ def diagnose(where: Program, root: Path = Path("/"), seconds: float = _SECONDS) 
     launched = launch_environment()
     # On this thread: the GPUs' reader gives up calls that hang, and the guard notes the cell that it is in.
     machine = _tried(partial(take_snapshot, current()))
-    kernel = machine if isinstance(machine, str) else _tried(partial(_kernel, machine, where))
+    kernel = machine if isinstance(machine, str) else _tried(partial(read_kernel, machine, where))
     places = [place for place in sys.path if isinstance(place, str)]  # Python leaves out what else is in it
     # sitecustomize can have set variables since this process was launched.
     sources: dict[str, Callable[[], Any]] = {
@@ -206,7 +206,8 @@ def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {shortened(' '.join(str(error).split()), _LONGEST_ERROR)}"
 
 
-def _kernel(snapshot: Snapshot, where: Program) -> Kernel:
+def read_kernel(snapshot: Snapshot, where: Program) -> Kernel:
+    """Return this process, in which commands are typed in some place."""
     session, now, simulate = current(), variables_now(), os.environ.get("GPU_MAGIC_SIMULATE", "")
     guard, seen = judge_process(snapshot, probe()), read_visible(now, snapshot).devices
     labels = UNKNOWN if seen is UNKNOWN else tuple(device.label for device in seen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,36 +38,24 @@ def inventory(
     return replace(found, **{"gpus": (first, *others), "simulated": ""} | changes)
 
 
+AMD = replace(inventory(), gpus=tuple(replace(gpu, vendor="amd", hip_id=gpu.index) for gpu in inventory()))
+
+
 def kernel(machine: Inventory, program: Program = "kernel", mask: str | None = None, **more: Any) -> Kernel:
     """Return a process that was started with this mask, and sees what it means."""
     variables = more.pop("variables", Variables(mask, "PCI_BUS_ID"))
     reading = read_visible(variables, machine)
     seen = reading.devices
     labels = seen if not isinstance(seen, tuple) else tuple(one.label for one in seen)
-    given = {
-        "guard": Guard(State.ABSENT),
-        "launched": variables,
-        "notes": reading.notes,
-        "seen": labels,
-    } | more
-    return Kernel(program, variables=variables, **given)
+    given = {"guard": Guard(State.ABSENT), "launched": variables, "notes": reading.notes, "seen": labels}
+    return Kernel(program, variables=variables, **given | more)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide what other tests of this process have imported."""
-    for name in ("torch", "tensorflow", "jax", "keras", "cupy"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-
-
-@dataclass
 class Place:
     """Folders of packages and of a system."""
 
-    folder: Path
-
-    def __post_init__(self) -> None:
-        self.packages, self.root = self.folder / "packages", self.folder / "root"
+    def __init__(self, folder: Path) -> None:
+        self.packages, self.root = folder / "packages", folder / "root"
         self.packages.mkdir()
         self.root.mkdir()
 
@@ -81,28 +69,26 @@ class Place:
         (info / "INSTALLER").write_text(f"{installer}\n")
         return info
 
-    def install_torch(self, version: str, cuda: str | None, *, label: str = "", more: str = "") -> Path:
-        """Write what pip leaves of PyTorch: the wheel of PyPI has its CUDA version in torch/version.py alone."""
-        info = self.install("torch", version)
-        folder = self.packages / "torch"
-        folder.mkdir(exist_ok=True)
-        (folder / "__init__.py").touch()
-        (folder / "version.py").write_text(
-            "from typing import Optional\n\n__all__ = ['__version__', 'debug', 'cuda', 'git_version', 'hip']\n"
-            f"__version__ = '{version}{label}'\ndebug = False\ncuda: Optional[str] = {cuda!r}\n"
-            f"git_version = 'cf30153c4c131c8164ee7798e5022d810682e2cb'\n{more or 'hip: Optional[str] = None'}\n"
-        )
-        return info
+    def install_torch(self, built_for: str = "", *, label: str = "", installer: str = "pip") -> None:
+        """Write what pip leaves of PyTorch, built for `cuda 13.0`: PyPI's has that in torch/version.py alone."""
+        self.install("torch", "2.13.0", installer=installer)
+        kind, _, runtime = built_for.partition(" ")
+        values = {"cuda": None, "hip": None, kind or "cuda": runtime or None}
+        stated = [f"{name}: Optional[str] = {value!r}" for name, value in values.items()]
+        self.put("torch", "version.py", f"__version__ = '2.13.0{label}'\ndebug = False", *stated)
 
     def install_tensorflow(self, name: str, cuda: str) -> None:
         self.install(name, "2.21.0")
-        folder = self.packages / "tensorflow/python/platform"
-        folder.mkdir(parents=True)
-        (self.packages / "tensorflow/__init__.py").touch()
-        values = f"('cuda_version', '{cuda}'), ('is_cuda_build', {bool(cuda)})"
-        (folder / "build_info.py").write_text(
-            f"build_info = collections.OrderedDict([('cpu_compiler', '/usr/bin/clang'), {values}])\n"
-        )
+        values = f"('cpu_compiler', 'clang'), ('cuda_version', '{cuda}'), ('is_cuda_build', {bool(cuda)})"
+        path = "python/platform/build_info.py"
+        self.put("tensorflow", path, f"build_info = collections.OrderedDict([{values}])")
+
+    def put(self, package: str, path: str, *lines: str) -> None:
+        """Write a file of a package."""
+        file = self.packages / package / path
+        file.parent.mkdir(parents=True)
+        (self.packages / package / "__init__.py").touch()
+        file.write_text("\n".join([*lines, ""]))
 
     def builds(self, library_path: str = "") -> dict[str, Build]:
         found = read_packages([str(self.packages)], self.root, library_path).builds
@@ -120,18 +106,21 @@ class Place:
         file.write_text(text)
         file.chmod(mode)
 
-    def devices(self, *names: str) -> None:
-        """Write device files."""
-        for name in names or ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1"):
-            self.write(f"dev/{name}")
-
-    def look(self, problem: str = "", machine: Inventory | None = None, **variables: str) -> list[Finding]:
-        """Return what is found of the driver and the device files of a machine, without GPUs for a problem."""
-        system = read_system(variables, self.root)
+    def look(
+        self, where: dict[str, str], problem: str = "", machine: Inventory | None = None
+    ) -> list[Finding]:
+        """Return what is found of the driver and the device files, with these files, and variables in capitals."""
+        for path, text in where.items():
+            if not path.isupper():
+                self.write(path, text)
+        system = read_system({name: value for name, value in where.items() if name.isupper()}, self.root)
         facts = Facts(machine or Inventory(problem=problem), packages=Packages(), system=system)
         return [*check_device_files(facts), *check_driver(facts)]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """Return empty folders, in a process that has imported no framework."""
+    for name in ("torch", "tensorflow", "jax", "keras", "cupy"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     return Place(tmp_path)

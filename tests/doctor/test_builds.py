@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -13,141 +14,108 @@ from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.doctor.checks import check_builds
 from gpu_magic.doctor.facts import Build, Facts, Packages
-from gpu_magic.doctor.sources import fitting_build, has_code, loaded_version
-from tests.conftest import ROOT
-from tests.doctor.conftest import inventory
+from gpu_magic.doctor.sources import fitting_build, has_code, loaded_version, read_packages
+from tests.conftest import torch_build
+from tests.doctor.conftest import AMD, inventory
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Fresh
     from tests.doctor.conftest import Place
 
 INDEX = "https://download.pytorch.org/whl"
-
-
-def row(place: Place, framework: str) -> tuple[object, str]:
-    build = place.builds()[framework]
-    return build.built_for, build.runtime
+PAGE = "https://pytorch.org/get-started/locally"
+CPU_ONLY_BUILD = "2.13.0 is a CPU-only build."
+OLD, AMPERE, BLACKWELL = (7, 0), (8, 0), (12, 0)  # compute capabilities
 
 
 # PyTorch
 
 
 @pytest.mark.parametrize(
-    ("cuda", "capability", "index"),
+    ("built_for", "driver", "capability", "says", "index"),
     [
-        ("13.1", (8, 0), "cu130"),
-        ("12.4", (8, 0), "cu126"),
-        ("13.0", (7, 0), "cu126"),
-        ("12.8", (12, 0), "cu128"),
-        ("13.0", (12, 0), "cu130"),
+        # Of another kind: what installs one for the driver and the GPU.
+        ("", "13.1", AMPERE, CPU_ONLY_BUILD, "cu130"),
+        ("", "12.4", AMPERE, CPU_ONLY_BUILD, "cu126"),
+        ("", "13.0", OLD, CPU_ONLY_BUILD, "cu126"),
+        ("", "12.8", BLACKWELL, CPU_ONLY_BUILD, "cu128"),
+        ("", "13.0", BLACKWELL, CPU_ONLY_BUILD, "cu130"),
+        ("hip 7.2.26015", "13.0", AMPERE, "built for ROCm, and this machine has NVIDIA's GPUs.", "cu130"),
+        ("xpu 20260001", "13.0", AMPERE, "built for Intel's GPUs (XPU), and this machine has", "cu130"),
+        # For a newer major version than the driver's, or without code for the GPU.
+        ("cuda 13.0", "12.2", AMPERE, "built for CUDA 13.0, and the driver runs CUDA up to 12.2.", "cu126"),
+        ("cuda 13.0", "11.4", AMPERE, "built for CUDA 13.0, and the driver runs CUDA up to 11.4.", ""),
+        ("cuda 13.0", "13.0", OLD, "which has no code for GPU 0 (NVIDIA A100-SXM4-80GB, compute ", "cu126"),
+        # An older one runs, and so does a newer minor version.
+        ("cuda 12.8", "12.2", AMPERE, "", ""),
+        ("cuda 11.7", "13.0", AMPERE, "", ""),
+        ("cuda 12.6", "12.6", AMPERE, "", ""),
     ],
 )
-def test_a_cpu_only_pytorch_comes_with_what_installs_one_for_the_driver(
-    place: Place, cuda: str, capability: tuple[int, int], index: str
+def test_pytorch_s_build_beside_the_driver_and_the_gpu(
+    place: Place, built_for: str, driver: str, capability: tuple[int, int], *, says: str, index: str
 ) -> None:
-    place.install_torch("2.13.0+cpu", None)
-    (found,) = place.judge(inventory("1xA100-80GB", capability, cuda_version=cuda), "kernel")
-    assert (found.severity, found.what) == ("wrong", "PyTorch 2.13.0+cpu is a CPU-only build.")
-    assert "restart the kernel" in found.meaning
-    assert found.mend.splitlines() == [
-        "%pip uninstall -y torch",
-        f"%pip install torch --index-url {INDEX}/{index}",
-    ]
+    place.install_torch(built_for)
+    found = place.judge(inventory("1xA100-80GB", capability, cuda_version=driver), "kernel")
+    assert [one.severity for one in found] == ["wrong"] * bool(says)
+    lines = (
+        ["%pip uninstall -y torch", f"%pip install torch --index-url {INDEX}/{index}"] if index else [PAGE]
+    )
+    for one in found:
+        assert says in one.what
+        assert "restart the kernel" in one.meaning
+        assert ("CUDA 13 needs the driver 580.65.06 or newer." in one.meaning) == ("up to" in says)
+        assert one.mend.splitlines() == lines
 
 
-def test_its_companions_are_installed_with_it(place: Place) -> None:
-    place.install_torch("2.13.0+cpu", None)
-    place.install("torchvision", "0.28.0+cpu")
-    (found,) = place.judge(inventory())
-    assert "install torch torchvision --index-url" in found.mend
-
-
-@pytest.mark.parametrize(
-    ("installer", "mend"),
-    [
-        ("uv", f"uv pip install torch --index-url {INDEX}/cu130 --python {sys.executable}"),
-        ("conda", "https://pytorch.org/get-started/locally"),
-    ],
-)
-def test_what_has_installed_it_installs_the_other_build(place: Place, installer: str, mend: str) -> None:
-    (place.install_torch("2.13.0+cpu", None) / "INSTALLER").write_text(installer)
-    (found,) = place.judge(inventory())
-    assert found.mend.splitlines()[-1] == mend
-
-
-@pytest.mark.parametrize(
-    ("cuda", "more", "built"),
-    [
-        ("13.0", "", ("CUDA", "13.0")),
-        (None, "", ("CPU", "")),
-        (None, "hip: Optional[str] = '7.2.26015'", ("ROCm", "7.2.26015")),
-        (None, "hip: Optional[str] = None\nxpu: Optional[str] = '20260001'", ("Intel's GPUs (XPU)", "")),
-    ],
-)
-def test_its_file_tells_what_it_was_built_for(
-    place: Place, cuda: str | None, more: str, built: tuple[str, str]
-) -> None:
-    place.install_torch("2.13.0", cuda, more=more)
-    assert row(place, "PyTorch") == built
-    found = place.judge(inventory())
-    assert bool(found) == (built[0] != "CUDA")
-    assert all(one.severity == "wrong" and "cu130" in one.mend for one in found)
-
-
-def test_a_build_for_a_newer_major_version_than_the_driver_s(place: Place) -> None:
-    place.install_torch("2.13.0", "13.0", label="+cu130")
-    (found,) = place.judge(inventory(cuda_version="12.2"))
-    assert found.severity == "wrong"
-    assert "built for CUDA 13.0, and the driver runs CUDA up to 12.2" in found.what
-    assert "580.65.06" in found.meaning
-    assert found.mend.endswith("cu126")
-    (old,) = place.judge(inventory(cuda_version="11.4"))
-    assert old.mend == "https://pytorch.org/get-started/locally"  # no build for it is known
-
-
-@pytest.mark.parametrize(("cuda", "driver"), [("12.8", "12.2"), ("11.7", "13.0"), ("12.6", "12.6")])
-def test_an_older_build_runs_and_so_does_a_newer_minor_version(place: Place, cuda: str, driver: str) -> None:
-    place.install_torch("2.7.0", cuda)
-    assert place.judge(inventory(cuda_version=driver)) == []
-
-
-@pytest.mark.parametrize(
-    ("cuda", "capability", "has"),
-    [
-        ("12.6", (8, 0), True),
-        ("12.6", (12, 0), False),
-        ("12.8", (12, 0), True),
-        ("12", (12, 0), True),
-        ("11.7", (10, 0), False),
-        ("13.0", (7, 0), False),
-        ("13", (7, 5), True),
-        ("12.5.1", (10, 0), False),
-        ("12.10", (10, 0), True),
-    ],
-)
-def test_which_gpus_a_cuda_has_code_for(cuda: str, capability: tuple[int, int], *, has: bool) -> None:
-    assert has_code(cuda, capability) is has
-
-
-def test_a_gpu_that_a_build_has_no_code_for(place: Place) -> None:
-    place.install_torch("2.13.0", "13.0")
-    (found,) = place.judge(inventory("1xV100-32GB"))
-    assert found.severity == "wrong"
-    assert "no code for GPU 0" in found.what
+def test_a_gpu_that_has_code_beside_one_that_has_none_is_worth_knowing(place: Place) -> None:
+    place.install_torch("cuda 13.0")
     (found,) = place.judge(inventory("1xV100-32GB+1xA100-80GB"))
     assert found.severity == "worth knowing"
 
 
-def test_what_is_installed_since_the_import(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.install_torch("2.13.0", "13.0", label="+cu130")
+@pytest.mark.parametrize(
+    ("installer", "lines"),
+    [
+        ("pip", ["python -m pip uninstall -y {0}", "python -m pip install {0} --index-url {1}"]),
+        ("uv", ["uv pip uninstall {0} --python {2}", "uv pip install {0} --index-url {1} --python {2}"]),
+        ("conda", [PAGE]),
+    ],
+)
+def test_what_has_installed_it_installs_the_other_build_and_its_companions(
+    place: Place, installer: str, lines: list[str]
+) -> None:
+    place.install_torch(installer=installer)
+    place.install("torchvision", "0.28.0+cpu")
+    (found,) = place.judge(inventory())
+    values = ("torch torchvision", f"{INDEX}/cu130", sys.executable)
+    assert found.mend.splitlines() == [line.format(*values) for line in lines]
+
+
+def test_which_gpus_a_cuda_has_code_for() -> None:
+    has = [("12.6", (8, 0)), ("12.8", (12, 0)), ("12", (12, 0)), ("13", (7, 5)), ("12.10", (10, 0))]
+    lacks = [("12.6", (12, 0)), ("11.7", (10, 0)), ("13.0", (7, 0)), ("12.5.1", (10, 0))]
+    assert [has_code(*pair) for pair in has + lacks] == [True] * len(has) + [False] * len(lacks)
+
+
+def test_its_file_says_what_it_was_built_for_and_what_is_imported_is_older(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.install_torch("hip 7.2.26015", label="+rocm7.2")
+    build = place.builds()["PyTorch"]
+    assert (build.version, build.built_for, build.runtime) == ("2.13.0+rocm7.2", "ROCm", "7.2.26015")
     module = ModuleType("torch")
     module.__version__ = "2.13.0+cpu"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", module)
     (found,) = place.judge(inventory())
-    assert found.what == "PyTorch 2.13.0+cpu is imported here. 2.13.0+cu130 was installed later."
+    assert found.what == "PyTorch 2.13.0+cpu is imported here. 2.13.0+rocm7.2 was installed later."
     assert "restart Python" in found.meaning
+
+
+def test_the_pytorch_of_these_tests_is_what_it_says() -> None:
+    (build,) = (one for one in read_packages(sys.path).builds if one.framework == "PyTorch")
+    stated, is_cuda = torch_build()
+    assert (build.version, build.built_for == "CUDA") == (stated, is_cuda)
+    assert version("torch").startswith(build.version.partition("+")[0])
 
 
 # TensorFlow
@@ -170,6 +138,7 @@ def test_tensorflow_cpu(place: Place) -> None:
         ("apps/cudnn/9.3/lib/libcudnn.so.9", ""),  # as a cluster's modules put it into LD_LIBRARY_PATH
         ("proc/self/maps", "7f3a1c000000-7f3a1c200000 r--p 00000000 00:2a 11 /nix/store/x/libcudnn.so.9\n"),
         ("etc/ld.so.cache", "\0libcudnn.so.9\0/opt/cudnn/lib/libcudnn.so.9\0"),
+        ("", "nvidia-cudnn-cu12"),  # pip brings it
     ],
 )
 def test_tensorflow_needs_cuda_s_libraries(place: Place, path: str, text: str) -> None:
@@ -179,109 +148,82 @@ def test_tensorflow_needs_cuda_s_libraries(place: Place, path: str, text: str) -
     assert "lacks CUDA's libraries (cuDNN)" in found.what
     assert found.mend == 'python -m pip install "tensorflow[and-cuda]"'
     assert place.judge(Inventory()) == []  # without a GPU they are not missed
-    place.write(path, text)
+    if path:
+        place.write(path, text)
+    else:
+        place.install(text, "9.3.0.75")
     assert place.judge(inventory(), library_path="/nowhere:/apps/cudnn/9.3/lib") == []
-
-
-def test_pip_brings_them(place: Place) -> None:
-    place.install_tensorflow("tensorflow", "12.5.1")
-    place.install("nvidia-cudnn-cu12", "9.3.0.75")
-    assert place.judge(inventory()) == []
 
 
 # JAX and CuPy
 
 
+OF_JAX, PLUGIN, OLD_PLUGIN = "jax jaxlib", "jax-cuda13-plugin", "jax-cuda12-plugin jax-cuda12-pjrt"
+NEW_JAX, OLD_JAX, OLD_CUPY = '-U "jax[cuda13]"', '-U "jax[cuda12]"', "cupy-cuda12x"
+
+
 @pytest.mark.parametrize(
-    ("packages", "driver", "what", "mend"),
+    ("packages", "driver", "says", "removed", "installed"),
     [
-        ("jax jaxlib", "13.0", "CPU-only", ['install -U "jax[cuda13]"']),
-        ("jax jaxlib jax-cuda12-plugin jax-cuda12-pjrt", "13.0", "", []),
-        (
-            "jax jaxlib jax-cuda13-plugin",
-            "12.2",
-            "built for CUDA 13",
-            ["uninstall -y jax-cuda13-plugin", 'install -U "jax[cuda12]"'],
-        ),
-        (
-            "jax jaxlib jax-cuda13-plugin jax-cuda12-plugin jax-cuda12-pjrt",
-            "13.0",
-            "jax-cuda13-plugin and jax-cuda12-plugin are installed together",
-            ["uninstall -y jax-cuda12-plugin jax-cuda12-pjrt", 'install -U "jax[cuda13]"'],
-        ),
-        (
-            "cupy-cuda13x",
-            "12.2",
-            "built for CUDA 13",
-            ["uninstall -y cupy-cuda13x", "install cupy-cuda12x"],
-        ),
+        (OF_JAX, "13.0", "CPU-only", "", NEW_JAX),
+        (f"{OF_JAX} {OLD_PLUGIN}", "13.0", "", "", ""),
+        (f"{OF_JAX} {PLUGIN}", "12.2", "built for CUDA 13", PLUGIN, OLD_JAX),
+        (f"{OF_JAX} {PLUGIN} {OLD_PLUGIN}", "13.0", f"{PLUGIN} and jax-cuda12-plugin", OLD_PLUGIN, NEW_JAX),
+        (f"{OF_JAX} {PLUGIN}=0.9.1", "13.0", f"{PLUGIN} is 0.9.1, jaxlib 0.10.2, and JAX", "", NEW_JAX),
+        ("cupy-cuda13x", "12.2", "built for CUDA 13", "cupy-cuda13x", OLD_CUPY),
         (
             "cupy-cuda12x cupy-cuda11x",
             "12.2",
-            "installed together",
-            ["uninstall -y cupy-cuda12x cupy-cuda11x", "install cupy-cuda12x"],
+            "are installed together",
+            "cupy-cuda12x cupy-cuda11x",
+            OLD_CUPY,
         ),
-        ("cupy", "13.0", "", []),
+        ("cupy", "13.0", "", "", ""),
     ],
 )
 def test_jax_and_cupy_tell_by_their_packages(
-    place: Place, packages: str, driver: str, what: str, mend: list[str]
+    place: Place, packages: str, driver: str, says: str, *, removed: str, installed: str
 ) -> None:
-    for name in packages.split():
-        place.install(name, "0.10.2")
+    for package in packages.split():
+        name, _, its_version = package.partition("=")
+        place.install(name, its_version or "0.10.2")
     found = place.judge(inventory(cuda_version=driver))
-    assert [what in one.what for one in found] == [True] * bool(what)
-    assert [line.removeprefix("python -m pip ") for one in found for line in one.mend.splitlines()] == mend
-
-
-def test_conda_s_jaxlib_does_not_tell(place: Place) -> None:
-    for name in ("jax", "jaxlib"):
-        place.install(name, "0.7.2", installer="conda")
-    assert place.builds()["JAX"].built_for is UNKNOWN
-    assert place.judge(inventory()) == []
-
-
-def test_jax_leaves_out_a_plugin_of_another_version(place: Place) -> None:
-    for name, version in (("jax", "0.10.2"), ("jaxlib", "0.10.2"), ("jax-cuda13-plugin", "0.9.1")):
-        place.install(name, version)
-    (found,) = place.judge(inventory())
-    assert "jax-cuda13-plugin is 0.9.1, jaxlib 0.10.2, and JAX leaves it out" in found.what
+    assert [says in one.what for one in found] == [True] * bool(says)
+    lines = [f"python -m pip uninstall -y {removed}"] * bool(removed)
+    lines += [f"python -m pip install {installed}"] * bool(installed)
+    assert [line for one in found for line in one.mend.splitlines()] == lines
 
 
 # One beside another, and what is odd
 
-
 CPU_ONLY = Build("TensorFlow", "2.21.0", "CPU", distributions=("tensorflow-cpu",))
+LACKING = replace(CPU_ONLY, built_for="CUDA", runtime="12.5.1", lacks="cuDNN")
 TORCH = Build("PyTorch", "2.13.0", "CUDA", "13.0", distributions=("torch",))
+IMPORTED = replace(TORCH, built_for="CPU", runtime="", loaded="2.13.0")
+ASIDE, WRONG = ("worth knowing", "TensorFlow"), ("wrong", "PyTorch")
 
 
-def severities(*builds: Build, machine: Inventory | None = None) -> list[tuple[str, str, bool]]:
-    found = check_builds(Facts(inventory() if machine is None else machine, packages=Packages(builds)))
-    return [(one.severity, one.about, bool(one.mend)) for one in found]
-
-
-def test_a_cpu_only_build_beside_one_that_works_may_be_meant() -> None:
-    assert severities(TORCH, CPU_ONLY) == [("worth knowing", "TensorFlow", True)]
-    lacking = replace(CPU_ONLY, built_for="CUDA", runtime="12.5.1", lacks="cuDNN")
-    assert severities(TORCH, lacking) == [("worth knowing", "TensorFlow", True)]
-
-
-def test_the_framework_that_is_imported_comes_first() -> None:
-    torch = replace(TORCH, built_for="CPU", runtime="", loaded="2.13.0")
-    assert severities(torch, CPU_ONLY) == [("wrong", "PyTorch", True), ("worth knowing", "TensorFlow", True)]
-
-
-def test_without_a_gpu_and_with_simulated_ones_a_cpu_only_build_is_no_fault() -> None:
-    assert severities(CPU_ONLY, machine=Inventory()) == [("worth knowing", "TensorFlow", False)]
-    simulated = inventory()
-    simulated = replace(simulated, simulated="4xA100-80GB")
-    assert severities(CPU_ONLY, machine=simulated) == [("worth knowing", "TensorFlow", False)]
-
-
-def test_amd_s_gpus_need_a_build_for_rocm() -> None:
-    amd = replace(inventory(), gpus=tuple(replace(gpu, vendor="amd") for gpu in inventory()))
-    assert severities(TORCH, machine=amd) == [("wrong", "PyTorch", True)]
-    assert severities(replace(TORCH, built_for="ROCm"), machine=amd) == []
+@pytest.mark.parametrize(
+    ("builds", "machine", "expected", "is_mended"),
+    [
+        # One that can't use the GPU, beside one that can, may be meant; the one that is imported is not.
+        ([TORCH, CPU_ONLY], inventory(), [ASIDE], True),
+        ([TORCH, LACKING], inventory(), [ASIDE], True),
+        ([IMPORTED, CPU_ONLY], inventory(), [WRONG, ASIDE], True),
+        # Without a GPU, and with simulated ones.
+        ([CPU_ONLY], Inventory(), [ASIDE], False),
+        ([CPU_ONLY], inventory(simulated="4xA100-80GB"), [ASIDE], False),
+        # AMD's GPUs need a build for ROCm.
+        ([TORCH], AMD, [WRONG], True),
+        ([replace(TORCH, built_for="ROCm")], AMD, [], True),
+    ],
+)
+def test_how_severe_it_is(
+    builds: list[Build], machine: Inventory, expected: list[tuple[str, str]], *, is_mended: bool
+) -> None:
+    found = list(check_builds(Facts(machine, packages=Packages(tuple(builds)))))
+    assert [(one.severity, one.about) for one in found] == expected
+    assert all(bool(one.mend) == is_mended for one in found)
 
 
 def test_what_is_not_known_of_the_driver_gives_the_page() -> None:
@@ -291,24 +233,13 @@ def test_what_is_not_known_of_the_driver_gives_the_page() -> None:
 
 def test_odd_installations_cost_nothing(place: Place) -> None:
     (place.packages / "torch").mkdir()  # a folder of the user's
-    (place.packages / "jax-0.10.2.dist-info").mkdir()  # an installation that was interrupted
     (place.install("cupy", "14.0.0") / "INSTALLER").write_bytes(b"\xff")
+    (place.packages / "jax-0.10.2.dist-info").mkdir()  # an installation that was interrupted
     assert list(place.builds()) == ["CuPy"]
-
-
-def test_a_module_that_loads_itself_when_it_is_asked_is_not_loaded(fresh: Fresh, tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("print('loaded')\n__version__ = '1.0'")
-    code = """
-        import importlib.util
-        import sys
-        from gpu_magic.doctor.sources import loaded_version
-        spec = importlib.util.find_spec("torch")
-        spec.loader = importlib.util.LazyLoader(spec.loader)
-        sys.modules["torch"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        print([loaded_version("torch")])
-    """
-    assert fresh(code, PYTHONPATH=f"{tmp_path}:{ROOT}") == "['']\n"
+    for name in ("jax", "jaxlib"):  # conda's jaxlib does not tell
+        place.install(name, "0.7.2", installer="conda")
+    assert place.builds()["JAX"].built_for is UNKNOWN
+    assert place.judge(inventory()) == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,229 +14,197 @@ from gpu_magic.devices.binding import HUNG_DRIVER, NO_GPU, NO_LIBRARY, NOT_LOADE
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.doctor.checks import check_cuda, check_device_files, check_driver, check_gpus
 from gpu_magic.doctor.facts import DeviceFile, Facts, Packages, System
+from gpu_magic.doctor.sources import read_system
 from gpu_magic.process.guard import Guard
 from gpu_magic.process.state import State
 from tests.doctor.conftest import inventory, kernel
 from tests.processes import needs_root
 
 if TYPE_CHECKING:
-    from tests.conftest import Fresh
     from tests.doctor.conftest import Place
 
-MODULE = (
-    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Thu Jul 24 18:22:44 UTC 2025\n"
-    "GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)\n"
-)
-OPEN_MODULE = (
-    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.133.20  Release Build  (dvs-builder@U16)\n"
-)
 GUIDE = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide"
+WSL_GUIDE = "https://docs.nvidia.com/cuda/wsl-user-guide"
+WITH_ALL = "docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility …"
 
 
-def put_gpu_on_the_bus(place: Place) -> None:
-    place.write("sys/bus/pci/devices/0000:07:00.0/vendor", "0x10de\n")
-    place.write("sys/bus/pci/devices/0000:07:00.0/class", "0x030200\n")
-    place.write("sys/bus/pci/devices/0000:07:00.1/vendor", "0x10de\n")  # its sound
-    place.write("sys/bus/pci/devices/0000:07:00.1/class", "0x040300\n")
+def pci(name: str, kind: str) -> dict[str, str]:
+    """Return the files of one of NVIDIA's devices on the PCI bus."""
+    return {
+        f"sys/bus/pci/devices/{name}/{file}": text for file, text in (("vendor", "0x10de\n"), ("class", kind))
+    }
+
+
+# Files of a machine, and variables of a process.
+SOUND, GPU = pci("0000:07:00.1", "0x040300\n"), pci("0000:07:00.0", "0x030200\n")
+VERSION = "proc/driver/nvidia/version"  # in any container it is the host's
+LOADED = {
+    VERSION: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Thu Jul 24\nGCC version:  13.3.0\n"
+}
+OPEN = {
+    VERSION: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.133.20  Release Build  (dvs@U16)\n"
+}
+JETSON = {"etc/nv_tegra_release": "# R36 (release), REVISION: 4.3\n"}
+WSL = {"proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2\n"}
+DOCKER, PODMAN = {".dockerenv": ""}, {"run/.containerenv": ""}
+CGROUP = {"proc/self/cgroup": "12:devices:/docker/3f1c\n"}
+KUBERNETES, APPTAINER = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, {"APPTAINER_CONTAINER": "/images/torch.sif"}
+COLAB = {"COLAB_RELEASE_TAG": "release-colab-external_20261101"}
+NAMES = ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1")
+DEVICES = {f"dev/{name}": "" for name in NAMES}
 
 
 # No GPU can be read
 
 
-def test_a_machine_without_a_gpu(place: Place) -> None:
-    place.write("sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n")
-    (found,) = place.look(NO_LIBRARY)
-    assert (found.severity, found.mend) == ("wrong", "")
-    assert "no NVIDIA GPU, and no NVIDIA driver" in found.what
-
-
-def test_a_gpu_without_a_driver_and_a_module_without_its_libraries(place: Place) -> None:
-    put_gpu_on_the_bus(place)
-    (found,) = place.look(NO_LIBRARY)
-    assert ("no libraries of its driver" in found.what, found.mend) == (True, GUIDE)
-    place.write("proc/driver/nvidia/version", MODULE)
-    (found,) = place.look(NO_LIBRARY)
-    assert ("(kernel module 580.65.06)" in found.what, found.mend) == (True, GUIDE)
-
-
-def test_why_amd_s_gpus_can_t_be_read_stays(place: Place) -> None:
-    (found,) = place.look(f"{NO_LIBRARY} The AMD driver does not answer.")
-    assert "The AMD driver does not answer." in found.meaning
-
-
 @pytest.mark.parametrize(
-    ("file", "variables", "mend"),
+    ("where", "problem", "says", "mend"),
     [
-        (".dockerenv", {}, "docker run --gpus all …"),
-        ("run/.containerenv", {}, "podman run --device nvidia.com/gpu=all …"),
-        ("none", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "resources: {limits: {nvidia.com/gpu: 1}}"),
-        ("none", {"APPTAINER_CONTAINER": "/images/torch.sif"}, "apptainer exec --nv …"),
+        # No driver.
+        (SOUND, NO_LIBRARY, "This machine has no NVIDIA GPU, and no NVIDIA driver. ", ""),
+        ({}, f"{NO_LIBRARY} AMD says no.", "that can be seen, and no NVIDIA driver. AMD says no.", ""),
+        (SOUND | GPU, NO_LIBRARY, "has an NVIDIA GPU, and no libraries of its driver. ", GUIDE),
+        (LOADED, NO_LIBRARY, "no libraries of its driver (kernel module 580.65.06).", GUIDE),
+        (JETSON, NO_LIBRARY, "This Jetson board has no NVML", ""),
+        (JETSON | WSL, NO_LIBRARY, "Install it in Windows, and never in Linux:", WSL_GUIDE),
+        (DOCKER | COLAB, NO_LIBRARY, "Colab has given this", "Runtime > Change runtime type > T4 GPU"),
+        # A container without GPUs, or without a part of the driver.
+        (DOCKER | OPEN, NO_LIBRARY, " Its host has some.", "docker run --gpus all …"),
+        (PODMAN, NO_LIBRARY, " without GPUs. ", "podman run --device nvidia.com/gpu=all …"),
+        (KUBERNETES, NO_LIBRARY, "container was", "resources: {limits: {nvidia.com/gpu: 1}}"),
+        (APPTAINER, NO_LIBRARY, " started without GPUs. ", "apptainer exec --nv …"),
+        (CGROUP, NO_LIBRARY, "not known.", "docker run --gpus all …"),
+        (DOCKER | DEVICES, NO_LIBRARY, "and no NVML (libnvidia-ml.so.1).", WITH_ALL),
+        # What the driver refuses.
+        ({}, OUTDATED, OUTDATED, "sudo reboot"),
+        (DOCKER, OUTDATED, "on the host, reboot the host. Else,", "docker restart …"),
+        (APPTAINER, OUTDATED, " On the host of this container:", "sudo reboot"),
+        ({}, NOT_LOADED, NOT_LOADED, "sudo modprobe nvidia"),
+        (DOCKER, NOT_LOADED, " On the host of this container:", "sudo modprobe nvidia"),
+        ({}, HUNG_DRIVER, HUNG_DRIVER, "sudo reboot"),
+        ({}, NO_GPU, NO_GPU, "srun --gres=gpu:1 …"),
+        (DOCKER, NO_GPU, "was started without GPUs.", "docker run --gpus all …"),
+        ({}, REFUSED, REFUSED, "sudo chmod a+rw /dev/nvidia*"),
+        (DOCKER, "NVML says something else.", "NVML says something else.", ""),
     ],
 )
-def test_a_container_without_gpus(place: Place, file: str, variables: dict[str, str], mend: str) -> None:
-    place.write(file)
-    place.write("proc/driver/nvidia/version", OPEN_MODULE)  # the host's
-    (found,) = place.look(NO_LIBRARY, **variables)
-    assert (found.severity, found.meaning, found.mend) == ("wrong", "Its host has some.", mend)
-    (found,) = place.look(NO_GPU, **variables)
-    assert found.mend == mend
-
-
-def test_a_container_on_a_host_of_which_nothing_is_known(place: Place) -> None:
-    place.write("proc/self/cgroup", "12:devices:/docker/3f1c\n")
-    (found,) = place.look(NO_LIBRARY)
-    assert "not known" in found.meaning
-
-
-def test_a_container_without_a_part_of_the_driver(place: Place) -> None:
-    place.write(".dockerenv")
-    place.devices()
-    (found,) = place.look(NO_LIBRARY, NVIDIA_DRIVER_CAPABILITIES="compute")
-    assert "no NVML" in found.what
-    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in found.mend
-    (found,) = place.look(machine=inventory(), NVIDIA_DRIVER_CAPABILITIES="utility")
-    assert "no CUDA driver" in found.what
-    assert place.look(machine=inventory(), NVIDIA_DRIVER_CAPABILITIES="all") == []
-    (found,) = place.look(machine=inventory(limitation="NVML is not here: only names are known."))
-    assert found.severity == "worth knowing"
+def test_why_no_gpu_can_be_read(
+    place: Place, where: dict[str, str], problem: str, says: str, mend: str
+) -> None:
+    (found,) = place.look(where, problem)
+    assert (found.severity, found.about, found.mend) == ("wrong", "driver", mend)
+    assert says in f"{found.what} {found.meaning}"
 
 
 @pytest.mark.parametrize(
-    "path", ["usr/lib/x86_64-linux-gnu/libcuda.so.1", ".singularity.d/libs/libcuda.so.1"]
-)
-def test_a_container_that_has_cuda_has_it_whatever_the_variable_says(place: Place, path: str) -> None:
-    """With CDI, as Podman's, and with Apptainer nobody reads the variable, which can be the image's."""
-    place.write(".dockerenv")
-    place.write(path)
-    assert place.look(machine=inventory(), NVIDIA_DRIVER_CAPABILITIES="utility") == []
-
-
-@pytest.mark.parametrize(
-    ("problem", "mend", "in_container"),
+    ("files", "capabilities", "limitation", "says"),
     [
-        (OUTDATED, "sudo reboot", "docker restart …"),
-        (NOT_LOADED, "sudo modprobe nvidia", "sudo modprobe nvidia"),
-        (HUNG_DRIVER, "sudo reboot", "sudo reboot"),
-        (NO_GPU, "srun --gres=gpu:1 …", "docker run --gpus all …"),
-        (REFUSED, "sudo chmod a+rw /dev/nvidia*", "sudo chmod a+rw /dev/nvidia*"),
-        ("NVML says something else.", "", ""),
+        ({}, "utility", "", "This container has no CUDA driver: NVIDIA_DRIVER_CAPABILITIES=utility."),
+        ({}, "all", "", ""),
+        # With CDI, as Podman's, and with Apptainer nobody reads the variable, which can be the image's.
+        ({"usr/lib/x86_64-linux-gnu/libcuda.so.1": ""}, "utility", "", ""),
+        ({".singularity.d/libs/libcuda.so.1": ""}, "utility", "", ""),
+        ({}, "all", "NVML is not here: only names are known.", "NVML is not here."),
     ],
 )
-def test_what_the_driver_refuses(place: Place, problem: str, mend: str, in_container: str) -> None:
-    (found,) = place.look(problem)
-    assert (found.severity, found.mend) == ("wrong", mend)
-    place.write(".dockerenv")
-    (found,) = place.look(problem)
-    assert found.mend == in_container
-    if problem in (OUTDATED, NOT_LOADED, HUNG_DRIVER):
-        assert "host" in found.meaning
+def test_a_container_without_a_part_of_the_driver(
+    place: Place, files: dict[str, str], capabilities: str, limitation: str, says: str
+) -> None:
+    where = DOCKER | DEVICES | files | {"NVIDIA_DRIVER_CAPABILITIES": capabilities}
+    found = place.look(where, machine=inventory(limitation=limitation))
+    severity = "worth knowing" if limitation else "wrong"
+    assert [(one.severity, one.what, one.mend) for one in found] == [(severity, says, WITH_ALL)] * bool(says)
 
 
 def test_another_pynvml_hides_nvidia_s() -> None:
-    packages = Packages(binding_problem="The module pynvml here is too old.")
-    (found,) = check_driver(Facts(Inventory(problem=NO_LIBRARY), packages=packages))
-    assert found.mend.splitlines() == [
-        "python -m pip uninstall -y pynvml",
-        "python -m pip install --force-reinstall nvidia-ml-py",
-    ]
+    (found,) = check_driver(Facts(Inventory(problem=NO_LIBRARY), packages=Packages(binding_problem="Old.")))
+    lines = ("uninstall -y pynvml", "install --force-reinstall nvidia-ml-py")
+    assert found.mend.splitlines() == [f"python -m pip {line}" for line in lines]
 
 
-def test_a_service_that_has_given_none(place: Place) -> None:
-    place.write(".dockerenv")
-    (found,) = place.look(NO_LIBRARY, COLAB_RELEASE_TAG="release-colab-external_20261101")
-    assert found.mend == "Runtime > Change runtime type > T4 GPU"
-
-
-def test_wsl_and_jetson(place: Place) -> None:
-    assert place.look(machine=inventory()) == []
-    place.write("etc/nv_tegra_release", "# R36 (release), REVISION: 4.3\n")
-    (found,) = place.look(NO_LIBRARY)
-    assert "Jetson" in found.what
-    place.write("proc/sys/kernel/osrelease", "5.15.167.4-microsoft-standard-WSL2\n")
-    (found,) = place.look(NO_LIBRARY)
-    assert "never in Linux" in found.meaning
-
-
-# CUDA in a container
-
-
-@pytest.mark.parametrize(("error", "is_of_host"), [(802, True), (999, True), (804, False)])
-def test_what_keeps_cuda_from_starting_in_a_container(error: int, *, is_of_host: bool) -> None:
+@pytest.mark.parametrize(
+    ("error", "container", "meaning", "mend"),
+    [
+        (803, "", "Run this, and restart the kernel.", "sudo reboot"),
+        (802, "", "Run this, and restart the kernel.", "sudo systemctl restart nvidia-fabricmanager"),
+        (802, "docker", "On the host of this", "sudo systemctl restart nvidia-fabricmanager"),
+        (999, "docker", "On the host of this", "sudo sh -c 'modprobe -r nvidia_uvm && modprobe nvidia_uvm'"),
+        (804, "docker", "restart the kernel.", "sudo sh -c 'mv /usr/local/cuda/compat /usr/local/cuda/"),
+        (46, "", "", ""),
+    ],
+)
+def test_what_keeps_cuda_from_starting(error: int, container: str, meaning: str, mend: str) -> None:
     machine = inventory()
     process = kernel(machine, guard=Guard(State.BROKEN, error=error))
-    (found,) = check_cuda(Facts(machine, process, system=System(container="docker")))
-    assert found.mend
-    assert ("host of this container" in found.meaning) == is_of_host
+    (found,) = check_cuda(Facts(machine, process, system=System(container=container)))
+    assert f"(CUDA error {error})." in found.what
+    assert meaning in found.meaning
+    assert ("host" in found.meaning) == ("host" in meaning)
+    assert found.mend.startswith(mend)
+    assert bool(found.mend) == bool(mend)
 
 
 # Device files
 
-# Root without the capabilities by which it opens every file (capset(2), 1 << CAP_DAC_OVERRIDE | 1 << CAP_DAC_READ_SEARCH).
-POWERLESS = """
-import ctypes, os
-from pathlib import Path
-if os.getuid() == 0:
-    libc, header, sets = ctypes.CDLL(None), (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
-    assert libc.capget(header, sets) == 0
-    sets[0], sets[1] = sets[0] & ~6, sets[1] & ~6
-    assert libc.capset(header, sets) == 0
-from gpu_magic.doctor.sources import read_system
-print(*[f"{file.path} {file.is_permitted} {file.error}" for file in read_system({}, Path(ROOT)).devices], sep="\\n")
-"""
 
-
-def test_device_files_that_are_closed_to_this_user(place: Place, fresh: Fresh) -> None:
-    place.devices()
+def test_device_files_that_are_closed_to_this_user(place: Place) -> None:
+    for path in DEVICES:
+        place.write(path)
     for name in ("nvidiactl", "nvidia1"):
         (place.root / "dev" / name).chmod(0)
-    assert fresh(f"ROOT = {str(place.root)!r}\n{POWERLESS}").splitlines() == [
-        "/dev/nvidiactl False EACCES",
-        "/dev/nvidia-uvm True ",
-        "/dev/nvidia0 True ",
-        "/dev/nvidia1 False ",
-    ]
+    found: list[tuple[str, bool, str]] = []
 
+    def read() -> None:
+        if os.getuid() == 0:  # capset(2): this thread's, without CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
+            libc, header = ctypes.CDLL(None), (ctypes.c_uint32 * 2)(0x20080522, 0)
+            powers = (ctypes.c_uint32 * 6)()
+            assert libc.capget(header, powers) == 0
+            powers[0], powers[1] = powers[0] & ~6, powers[1] & ~6
+            assert libc.capset(header, powers) == 0
+        found.extend((one.path, one.is_permitted, one.error) for one in read_system({}, place.root).devices)
 
-def of_files(*closed: str, error: str = "", **more: str) -> list[tuple[str, str]]:
-    """Return what is found where files are closed, or opening the control files ends with an error."""
-    names = ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1")
-    errors = dict.fromkeys(names[:2], error)
-    files = tuple(DeviceFile(f"/dev/{name}", name not in closed, errors.get(name, "")) for name in names)
-    system = System(devices=files, **more)  # type: ignore[arg-type]
-    return [(one.severity, one.mend) for one in check_device_files(Facts(system=system))]
-
-
-def test_closed_device_files_are_wrong_and_those_of_others_gpus_are_not() -> None:
-    """A scheduler closes the others' files: those that this user was given are open."""
-    assert of_files("nvidiactl", "nvidia0") == [("wrong", "sudo chmod a+rw /dev/nvidia*")]
-    assert of_files("nvidia0", "nvidia1") == [("wrong", "sudo chmod a+rw /dev/nvidia*")]
-    assert of_files("nvidia1") == [("worth knowing", "")]
-    closed = System(devices=(DeviceFile("/dev/nvidiactl", is_permitted=False),))
-    driver = check_driver(Facts(Inventory(problem=REFUSED), packages=Packages(), system=closed))
-    assert list(driver) == []  # it is said once
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    (control, memory, first, second) = found
+    assert (control, memory) == (("/dev/nvidiactl", False, "EACCES"), ("/dev/nvidia-uvm", True, ""))
+    assert (first, second) == (("/dev/nvidia0", True, ""), ("/dev/nvidia1", False, ""))
 
 
 @pytest.mark.parametrize(
-    ("container", "mend"), [("docker", "docker restart …"), ("kubernetes", "kubectl delete pod …"), ("", "")]
+    ("closed", "error", "container", "expected"),
+    [
+        ("nvidiactl nvidia0", "", "", ("wrong", "sudo chmod a+rw /dev/nvidia*")),
+        ("nvidia0 nvidia1", "", "", ("wrong", "sudo chmod a+rw /dev/nvidia*")),
+        # A scheduler closes the files of GPUs that others were given: those of this user are open.
+        ("nvidia1", "", "", ("worth knowing", "")),
+        # A container has lost its GPUs. No file that is made here answers EPERM: a cgroup does.
+        ("", "EPERM", "docker", ("wrong", "docker restart …")),
+        ("", "EPERM", "kubernetes", ("wrong", "kubectl delete pod …")),
+        ("", "EPERM", "", ("wrong", "")),
+    ],
 )
-def test_a_container_that_has_lost_its_gpus(container: str, mend: str) -> None:
-    """No file that is made here answers EPERM: a cgroup does, which has lost the device."""
-    assert of_files(error="EPERM", container=container) == [("wrong", mend)]
+def test_closed_device_files(closed: str, error: str, container: str, expected: tuple[str, str]) -> None:
+    errors = dict.fromkeys(NAMES[:2], error)
+    files = [DeviceFile(f"/dev/{one}", one not in closed.split(), errors.get(one, "")) for one in NAMES]
+    system = System(container=container, devices=tuple(files))
+    facts = Facts(Inventory(problem=REFUSED), packages=Packages(), system=system)
+    assert [(one.severity, one.mend) for one in check_device_files(facts)] == [expected]
+    assert bool(list(check_driver(facts))) == (not error and "nvidiactl" not in closed)  # it is said once
 
 
 def test_a_device_file_of_memory_that_is_missing(place: Place) -> None:
-    place.devices("nvidiactl", "nvidia0")
-    (found,) = place.look(machine=inventory())
+    (found,) = place.look({"dev/nvidiactl": ""}, machine=inventory())
     assert found.what.startswith("/dev/nvidia-uvm is missing")
     assert found.mend == "sudo nvidia-modprobe -c 0 -u"
+    assert place.look({"dev/nvidia-uvm": ""}, machine=inventory()) == []
 
 
 @needs_root
 def test_a_device_file_that_cuda_makes_itself_is_not_missing(place: Place) -> None:
     """After a start of the machine it is not there until the first program uses CUDA: nvidia-modprobe(1)."""
-    place.devices("nvidiactl", "nvidia0")
     place.write("usr/bin/nvidia-modprobe", mode=0o4755)
-    assert place.look(machine=inventory()) == []
+    assert place.look({"dev/nvidiactl": ""}, machine=inventory()) == []
 
 
 # GPUs that CUDA can't use
