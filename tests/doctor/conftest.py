@@ -59,14 +59,16 @@ class Place:
         self.packages.mkdir()
         self.root.mkdir()
 
-    def install(self, name: str, version: str, *, installer: str = "pip") -> Path:
+    def install(self, name: str, version: str = "0.10.2", *, installer: str = "pip") -> Path:
         """Write what pip leaves of a distribution."""
         info = self.packages / f"{name.replace('-', '_')}-{version}.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n\nA package.\n"
-        )
+        (info / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n\nText.\n")
         (info / "INSTALLER").write_text(f"{installer}\n")
+        if name.startswith("tensorflow"):
+            cuda = "" if name == "tensorflow-cpu" else "12.5.1"
+            values = f"('cpu_compiler', 'clang'), ('cuda_version', '{cuda}'), ('is_cuda_build', {bool(cuda)})"
+            self._put("tensorflow", "python/platform/build_info.py", f"build_info = OrderedDict([{values}])")
         return info
 
     def install_torch(self, built_for: str = "", *, label: str = "", installer: str = "pip") -> None:
@@ -75,16 +77,9 @@ class Place:
         kind, _, runtime = built_for.partition(" ")
         values = {"cuda": None, "hip": None, kind or "cuda": runtime or None}
         stated = [f"{name}: Optional[str] = {value!r}" for name, value in values.items()]
-        self.put("torch", "version.py", f"__version__ = '2.13.0{label}'\ndebug = False", *stated)
+        self._put("torch", "version.py", f"__version__ = '2.13.0{label}'\ndebug = False", *stated)
 
-    def install_tensorflow(self, name: str, cuda: str) -> None:
-        self.install(name, "2.21.0")
-        values = f"('cpu_compiler', 'clang'), ('cuda_version', '{cuda}'), ('is_cuda_build', {bool(cuda)})"
-        path = "python/platform/build_info.py"
-        self.put("tensorflow", path, f"build_info = collections.OrderedDict([{values}])")
-
-    def put(self, package: str, path: str, *lines: str) -> None:
-        """Write a file of a package."""
+    def _put(self, package: str, path: str, *lines: str) -> None:
         file = self.packages / package / path
         file.parent.mkdir(parents=True)
         (self.packages / package / "__init__.py").touch()

@@ -31,15 +31,13 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 LONG = 0.25  # seconds: of less than the driver's period it is not known how busy a GPU was
-ENERGY, WORK = "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetProcessUtilization"
-RATES, PROCESSES = "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetComputeRunningProcesses"
 
 
 @pytest.fixture(autouse=True)
 def periods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure more often than is the default, on a driver with a shorter period."""
-    monkeypatch.setattr(module, "SECONDS", 0.02)
-    monkeypatch.setattr(module, "PERIOD", (0.11, LONG))
+    for name, value in (("SECONDS", 0.02), ("PERIOD", (0.11, LONG)), ("_RESTS", 5)):
+        monkeypatch.setattr(module, name, value)
     module._recorder_of.cache_clear()
 
 
@@ -58,31 +56,41 @@ def measure(seconds: float = 0.0) -> gpu_magic.CellUsage:
 
 
 def test_all_figures_of_the_gpu_that_was_used(machine: Machine) -> None:
+    machine.gpus[0].run("train.py", "chen", 20 * GIB, work=20)
+    machine.gpus[0].run("idle.py", "tom", 20 * GIB)  # it only holds memory
+    machine.gpus[0].run("nvidia-cuda-mps-server", "root", GIB, work=5)  # it works for the others
     usage = measure(LONG)
     (gpu,) = usage.gpus  # this process has nothing on the other one
     assert (gpu.name, gpu.gpu, gpu.model) == ("cuda:0", "GPU 0", "NVIDIA A100-SXM4-80GB")
     assert usage.wall >= LONG
-    assert gpu.busy == pytest.approx(60, abs=12)
+    assert gpu.busy == pytest.approx(85, abs=12)
     assert gpu.busy_own == pytest.approx(60)
     assert gpu.idle == pytest.approx(usage.wall * (1 - gpu.busy / 100))  # type: ignore[operator]
     assert (gpu.peak, gpu.peak_by, gpu.is_exact, gpu.stayed) == (12 * GIB, "driver", False, 0)
-    assert gpu.others == ()
+    assert [(other.name, other.owner) for other in gpu.others] == [("train.py", "chen")]
     assert 0 < gpu.energy < 400 * (usage.wall + 60)  # type: ignore[operator] # of 400 W at most
-    assert usage.versions["driver"] == "580.65.06"
-    assert usage.simulated == "2xA100-80GB"
+    assert (usage.versions["driver"], usage.simulated) == ("580.65.06", "2xA100-80GB")
     assert gpu_magic.history()[-1] is usage
 
 
 def test_what_a_driver_does_not_give_is_unknown_and_never_zero(machine: Machine) -> None:
-    for function in (ENERGY, WORK, RATES):
-        machine.gpus[0].fail(function, pynvml.NVML_ERROR_NOT_SUPPORTED)
+    for what in ("TotalEnergyConsumption", "ProcessUtilization", "UtilizationRates"):
+        machine.gpus[0].fail(f"nvmlDeviceGet{what}", pynvml.NVML_ERROR_NOT_SUPPORTED)
     machine.gpus[0].run("idle.py", "tom", 20 * GIB)
     (gpu,) = measure(LONG).gpus
     assert (gpu.busy, gpu.busy_own, gpu.idle, gpu.energy) == (UNKNOWN,) * 4
     assert gpu.peak == 12 * GIB
     assert [other.name for other in gpu.others] == ["idle.py"]  # nobody tells who works, so all with memory
-    machine.gpus[0].fail(PROCESSES, pynvml.NVML_ERROR_NOT_SUPPORTED)
+    machine.gpus[0].fail("nvmlDeviceGetComputeRunningProcesses", pynvml.NVML_ERROR_NOT_SUPPORTED)
     assert measure().gpus == ()
+
+
+def test_without_a_driver_the_times_are_told_and_why_there_are_no_gpus() -> None:
+    with simulate("1xA100-80GB") as machine:
+        machine.refusal = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+        usage = measure()
+    assert usage.gpus == ()
+    assert "driver is installed and not loaded" in usage.problem
 
 
 def test_of_a_short_block_and_a_counter_that_stands_still_nothing_is_said() -> None:
@@ -92,31 +100,19 @@ def test_of_a_short_block_and_a_counter_that_stands_still_nothing_is_said() -> N
     assert (gpu.busy, gpu.energy) == (UNKNOWN, UNKNOWN)
 
 
-def test_what_stays_and_what_is_given_back(machine: Machine) -> None:
-    own = machine.gpus[0].processes[0]
-    with gpu_magic.gpu_time() as measured:
-        own.memory = 20 * GIB
-        samples = next(iter(recorder()._running)).readings
-        until(lambda: any(one.memory[machine.gpus[0].uuid] == 20 * GIB for one in samples))
-        own.memory = 15 * GIB
-    (gpu,) = measured.usage.gpus
-    assert (gpu.peak, gpu.stayed) == (20 * GIB, 3 * GIB)
-
-
-def test_who_else_worked_there_is_named_and_who_only_holds_memory_is_not(machine: Machine) -> None:
-    machine.gpus[0].run("train.py", "chen", 20 * GIB, work=20)
-    machine.gpus[0].run("idle.py", "tom", 20 * GIB)
-    (gpu,) = measure(LONG).gpus
-    assert [(other.name, other.owner) for other in gpu.others] == [("train.py", "chen")]
-    assert gpu.busy == pytest.approx(80, abs=12)
-
-
-def test_a_gpu_that_is_lost_meanwhile_leaves_what_was_seen(machine: Machine) -> None:
-    with gpu_magic.gpu_time() as measured:
-        until(lambda: len(next(iter(recorder()._running)).readings) > 1)
-        machine.gpus[0].lose()
-    (gpu,) = measured.usage.gpus
-    assert (gpu.peak, gpu.stayed, gpu.energy) == (12 * GIB, UNKNOWN, UNKNOWN)
+def test_what_stays_and_what_a_gpu_that_is_lost_leaves(machine: Machine) -> None:
+    first = machine.gpus[0]
+    for is_lost, stayed in ((False, 3 * GIB), (True, UNKNOWN)):
+        first.processes[0].memory = 12 * GIB
+        with gpu_magic.gpu_time() as measured:
+            first.processes[0].memory = 20 * GIB
+            samples = next(iter(recorder()._running)).readings
+            until(lambda seen=samples: any(one.memory[first.uuid] == 20 * GIB for one in seen))
+            first.processes[0].memory = 15 * GIB
+            if is_lost:
+                first.lose()
+        (gpu,) = measured.usage.gpus
+        assert (gpu.peak, gpu.stayed, gpu.energy is UNKNOWN) == (20 * GIB, stayed, is_lost)
 
 
 def test_gpus_have_the_names_of_the_blocks_end() -> None:
@@ -136,14 +132,6 @@ def test_a_mig_instance_has_its_own_memory_and_no_joules() -> None:
         instance.processes.append(machine.gpus[0].run("ipykernel", "maria", GIB, pid=os.getpid()))
         (gpu,) = measure().gpus
     assert (gpu.gpu, gpu.uuid, gpu.peak, gpu.energy) == ("MIG instance 0:1", instance.uuid, GIB, UNKNOWN)
-
-
-def test_without_a_driver_the_times_are_told_and_why_there_are_no_gpus() -> None:
-    with simulate("1xA100-80GB") as machine:
-        machine.refusal = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
-        usage = measure()
-    assert usage.gpus == ()
-    assert "driver is installed and not loaded" in usage.problem
 
 
 def test_blocks_within_blocks_and_blocks_that_fail(machine: Machine) -> None:
@@ -188,7 +176,7 @@ def test_a_clock_that_is_set_back_hides_nobody(machine: Machine, monkeypatch: py
     with gpu_magic.gpu_time() as measured:
         monkeypatch.setattr(time, "time", lambda: before() - 3600)
         monkeypatch.setattr(time, "time_ns", lambda: int((before() - 3600) * 1e9))
-        time.sleep(LONG)
+        time.sleep(0.05)
     assert [other.name for other in measured.usage.gpus[0].others] == ["train.py"]
 
 
@@ -206,6 +194,12 @@ def block_of(*readings: Reading, reset: tuple[str, ...] = ()) -> Block:
     return block
 
 
+def used(block: Block, wall: float = 1.0) -> gpu_magic.GpuUsage:
+    usage = block.usage(DEVICE, wall, only_touched=False)
+    assert usage is not None
+    return usage
+
+
 def reading(
     at: float, *, busy: int = 0, memory: int = GIB, pools: dict[str, MemoryPool] | None = None
 ) -> Reading:
@@ -217,23 +211,28 @@ def reading(
     return told
 
 
-@pytest.mark.parametrize(("at", "counts"), [(0.16, False), (1 / 6, True)])
+def pool(used: int = GIB, peak: int | None = GIB, allocations: int | None = None) -> MemoryPool:
+    return MemoryPool(used, used, peak, allocations=allocations)
+
+
+@pytest.mark.parametrize(("at", "expected"), [(0.16, 30), (1 / 6, 160 / 3)])
 def test_how_busy_a_gpu_was_before_the_block_does_not_count(
-    at: float, counts: bool, monkeypatch: pytest.MonkeyPatch
+    at: float, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PERIOD", (1 / 6, 1.0))
     block = block_of(reading(-0.1), reading(at, busy=100), reading(0.7, busy=20), reading(1.3, busy=40))
-    usage = block.usage(DEVICE, 1.3, only_touched=False)
-    assert usage is not None
-    assert usage.busy == usage.busy_own == pytest.approx(160 / 3 if counts else 30)
+    usage = used(block, 1.3)
+    assert usage.busy == usage.busy_own == pytest.approx(expected)
+    for wall, knows in ((0.99, False), (1.0, True)):  # of less than the driver's period it is not known
+        usage = used(block, wall)
+        assert [one is not UNKNOWN for one in (usage.busy, usage.busy_own, usage.idle)] == [knows] * 3
 
 
 def test_a_long_block_keeps_few_readings_and_every_peak() -> None:
     readings = (reading(at / 20, busy=at % 100, memory=GIB if at != 1501 else 40 * GIB) for at in range(2000))
     block = block_of(reading(-0.1), *readings)
     assert len(block.readings) < 300
-    usage = block.usage(DEVICE, 100.0, only_touched=False)
-    assert usage is not None
+    usage = used(block, 100.0)
     assert usage.peak == 40 * GIB
     assert usage.busy == pytest.approx(49.5, abs=0.1)
     times = [sample.at for sample in usage.samples[1:-1]]  # of the whole block, evenly
@@ -243,24 +242,9 @@ def test_a_long_block_keeps_few_readings_and_every_peak() -> None:
 def test_who_worked_in_the_block_is_named_though_it_has_ended_since() -> None:
     there = reading(0.5)
     there.others = {"GPU-1": [OtherProcess(7, "train.py", "chen")]}
-    usage = block_of(reading(0.0), there, replace(reading(1.0), others={"GPU-1": []})).usage(
-        DEVICE, 1.0, only_touched=False
-    )
-    assert usage is not None
-    assert [other.name for other in usage.others] == ["train.py"]
-
-
-def test_of_less_than_the_drivers_period_it_is_not_known_how_busy_a_gpu_was() -> None:
-    block = block_of(reading(0.0), reading(0.15, busy=100))
-    for wall, knows in ((LONG - 0.01, False), (LONG, True)):
-        usage = block.usage(DEVICE, wall, only_touched=False)
-        assert usage is not None
-        assert [one is not UNKNOWN for one in (usage.busy, usage.busy_own, usage.idle)] == [knows] * 3
-
-
-def test_an_mps_server_is_no_other_process_and_a_number_that_is_nobodys_can_be_ours(machine: Machine) -> None:
-    machine.gpus[0].run("nvidia-cuda-mps-server", "root", GIB, work=5)
-    assert measure(LONG).gpus[0].others == ()
+    block = block_of(reading(0.0), there, replace(reading(1.0), others={"GPU-1": []}))
+    assert [other.name for other in used(block).others] == ["train.py"]
+    # Where the driver's process numbers are not ours, one that is nobody's can be this process.
     assert module._own({7: GIB}, {7: UNKNOWN_PROCESS}) is UNKNOWN
 
 
@@ -275,7 +259,7 @@ class Pretended:
     def pools(self) -> dict[str, MemoryPool]:
         if self.fails:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
-        return {"pretend:0": MemoryPool(self.used, self.used, self.peak)}
+        return {"pretend:0": pool(self.used, self.peak)}
 
     def reset_peaks(self) -> bool:
         self.pools()
@@ -294,13 +278,9 @@ def test_the_peak_of_frameworks_on_one_device_through_a_block_within(
         with gpu_magic.gpu_time() as inner:
             one.peak, one.used = 5 * GIB, 3 * GIB
             other.peak = other.used = 2 * GIB
-    found = [
-        (gpu.name, gpu.peak, gpu.is_exact, gpu.stayed)
-        for measured in (inner, outer)
-        for gpu in measured.usage.gpus
-        if not gpu.uuid
-    ]
-    assert found == [("pretend:0", 7 * GIB, True, 2 * GIB), ("pretend:0", 32 * GIB, True, 2 * GIB)]
+    for measured, peak in ((inner, 7 * GIB), (outer, 32 * GIB)):
+        (gpu,) = (gpu for gpu in measured.usage.gpus if not gpu.uuid)
+        assert (gpu.name, gpu.peak, gpu.is_exact, gpu.stayed) == ("pretend:0", peak, True, 2 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -315,39 +295,30 @@ def test_the_peak_of_frameworks_on_one_device_through_a_block_within(
 def test_the_peak_that_a_framework_counts_is_exact_if_it_is_the_blocks(
     peaks: tuple[int | None, int | None], reset: tuple[str, ...], expected: tuple[int, bool]
 ) -> None:
-    first, last = (
-        reading(at, pools={"JAX": MemoryPool(2 * GIB, 2 * GIB, None if peak is None else peak * GIB)})
-        for at, peak in enumerate(peaks)
-    )
+    pools = (pool(2 * GIB, None if peak is None else peak * GIB) for peak in peaks)
+    first, last = (reading(at, pools={"JAX": one}) for at, one in enumerate(pools))
     block = block_of(first, last, reset=reset)
     block.note_peaks(last)
-    usage = block.usage(DEVICE, 1.0, only_touched=False)
-    assert usage is not None
+    usage = used(block)
     assert (usage.peak, usage.is_exact, usage.peak_by, usage.stayed) == (*expected, "JAX", 0)
 
 
 def test_a_framework_that_does_not_answer_at_the_end_has_not_given_memory_back() -> None:
-    pools = {"PyTorch": MemoryPool(3 * GIB, 3 * GIB, 3 * GIB)}
+    pools = {"PyTorch": pool(3 * GIB, 3 * GIB)}
     for first in (reading(0.0, pools=pools), reading(0.0)):  # it can have been imported in the block
-        usage = block_of(first, reading(0.5, pools=pools), reading(1.0)).usage(
-            DEVICE, 1.0, only_touched=False
-        )
-        assert usage is not None
+        usage = used(block_of(first, reading(0.5, pools=pools), reading(1.0)))
         assert (usage.peak, usage.peak_by, usage.is_exact) == (3 * GIB, "PyTorch", False)
         assert usage.stayed is UNKNOWN
 
 
 def test_a_gpu_that_the_block_does_not_touch() -> None:
-    pool = MemoryPool(GIB, GIB, GIB, allocations=5)
-    still = block_of(reading(0.0, pools={"PyTorch": pool}), reading(1.0, pools={"PyTorch": pool}))
-    assert still.usage(DEVICE, 1.0, only_touched=True) is None
-    assert still.usage(DEVICE, 1.0, only_touched=False) is not None
-    made = block_of(
-        reading(0.0, pools={"PyTorch": pool}), reading(1.0, pools={"PyTorch": pool._replace(allocations=6)})
-    )
-    assert made.usage(DEVICE, 1.0, only_touched=True) is not None
+    five, six = ({"PyTorch": pool(allocations=count)} for count in (5, 6))
+    still = block_of(reading(0.0, pools=five), reading(1.0, pools=five))
+    made = block_of(reading(0.0, pools=five), reading(1.0, pools=six))
     worked = block_of(reading(0.0), reading(0.5, busy=50), reading(1.0))
-    assert worked.usage(DEVICE, 1.0, only_touched=True) is not None
+    touched = [block.usage(DEVICE, 1.0, only_touched=True) is not None for block in (still, made, worked)]
+    assert touched == [False, True, True]
+    assert used(still)
 
 
 def test_joules_are_zeus_joules(native: Path, tmp_path: Path) -> None:
