@@ -271,12 +271,12 @@ def test_the_doctor_says_what_is_wrong_and_its_status_does() -> None:
     assert "      export CUDA_VISIBLE_DEVICES=0,1 CUDA_DEVICE_ORDER=PCI_BUS_ID\n" in out
 
 
-def test_the_doctor_s_report_and_json() -> None:
-    assert run("doctor", "--report")[1].startswith("gpu_magic 0.1.0, Python 3.")
+def test_the_doctor_s_report_and_json(here: Here) -> None:
+    assert here("doctor", "--report")[1].startswith("gpu_magic 0.1.0, Python 3.")
     for words in (("doctor", "--json"), ("--json", "doctor")):
-        found = json.loads(run(*words)[1])
+        found = json.loads(here(*words)[1])
         assert found["facts"]["machine"]["simulated"] == "4xA100-80GB"
-    assert run("doctor", "--json", "--report")[0] == 2
+    assert here("doctor", "--json", "--report")[0] == 2
 
 
 @pytest.fixture

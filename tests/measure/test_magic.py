@@ -121,8 +121,7 @@ def test_on_prints_one_line_after_each_cell_that_uses_a_gpu(
     typed = Typed(loaded, f"own.memory = {7 * GIB}")
     assert typed.text.startswith(f"[{len(loaded.history_manager.input_hist_parsed) - 1}] ")
     assert "cuda:0 = SIMULATED GPU 0: peak about 7.0 GiB" in typed.text
-    # A cell that runs others, or none, is one; so is one with a block in it.
-    for cell in (
+    for cell in (  # a cell that runs others, or none, is one; so is one with a block in it
         f"get_ipython().run_cell('own.memory = {8 * GIB}'); own.memory = {9 * GIB}",
         f"get_ipython().run_cell(''); own.memory = {8 * GIB}",
         f"import gpu_magic\nwith gpu_magic.gpu_time(5): pass\nown.memory = {9 * GIB}",

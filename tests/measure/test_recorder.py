@@ -93,13 +93,6 @@ def test_without_a_driver_the_times_are_told_and_why_there_are_no_gpus() -> None
     assert "driver is installed and not loaded" in usage.problem
 
 
-def test_of_a_short_block_and_a_counter_that_stands_still_nothing_is_said() -> None:
-    with simulate("1xA100-80GB", clock=lambda: 0.0) as machine:
-        machine.gpus[0].run("ipykernel", "maria", GIB, pid=os.getpid())
-        (gpu,) = measure().gpus
-    assert (gpu.busy, gpu.energy) == (UNKNOWN, UNKNOWN)
-
-
 def test_what_stays_and_what_a_gpu_that_is_lost_leaves(machine: Machine) -> None:
     first = machine.gpus[0]
     for is_lost, stayed in ((False, 3 * GIB), (True, UNKNOWN)):
@@ -112,7 +105,8 @@ def test_what_stays_and_what_a_gpu_that_is_lost_leaves(machine: Machine) -> None
             if is_lost:
                 first.lose()
         (gpu,) = measured.usage.gpus
-        assert (gpu.peak, gpu.stayed, gpu.energy is UNKNOWN) == (20 * GIB, stayed, is_lost)
+        assert (gpu.peak, gpu.stayed) == (20 * GIB, stayed)
+        assert not is_lost or gpu.energy is UNKNOWN
 
 
 def test_gpus_have_the_names_of_the_blocks_end() -> None:
@@ -147,9 +141,9 @@ def test_blocks_within_blocks_and_blocks_that_fail(machine: Machine) -> None:
     assert found == [("inner", False), ("outer", True)]
 
 
-def test_nothing_is_read_any_more(machine: Machine) -> None:
+def test_nothing_is_read_once_no_block_runs_also_where_an_interrupt_has_lost_one(machine: Machine) -> None:
     measure()
-    recorder().begin(reset=False)  # an interrupt came: its caller never got it
+    recorder().begin(reset=False)  # its caller never got it
     gc.collect()
     until(lambda: not recorder()._sampler.is_running)
 
@@ -176,7 +170,7 @@ def test_a_clock_that_is_set_back_hides_nobody(machine: Machine, monkeypatch: py
     with gpu_magic.gpu_time() as measured:
         monkeypatch.setattr(time, "time", lambda: before() - 3600)
         monkeypatch.setattr(time, "time_ns", lambda: int((before() - 3600) * 1e9))
-        time.sleep(0.05)
+        time.sleep(LONG)
     assert [other.name for other in measured.usage.gpus[0].others] == ["train.py"]
 
 
@@ -200,9 +194,7 @@ def used(block: Block, wall: float = 1.0) -> gpu_magic.GpuUsage:
     return usage
 
 
-def reading(
-    at: float, *, busy: int = 0, memory: int = GIB, pools: dict[str, MemoryPool] | None = None
-) -> Reading:
+def reading(at: float, *, busy: int = 0, memory: int = GIB, **pools: MemoryPool) -> Reading:
     """Return a reading of one device, and of frameworks' pools on it."""
     told = Reading(at, busy={"GPU-1": busy}, own={"GPU-1": busy}, memory={"GPU-1": memory})
     if pools:
@@ -213,6 +205,14 @@ def reading(
 
 def pool(used: int = GIB, peak: int | None = GIB, allocations: int | None = None) -> MemoryPool:
     return MemoryPool(used, used, peak, allocations=allocations)
+
+
+@pytest.mark.parametrize(("joules", "expected"), [((5, 9), 4), ((5, 5), UNKNOWN), ((5, 1), UNKNOWN)])
+def test_a_counter_of_joules_that_stands_still_or_was_set_back_says_nothing(
+    joules: tuple[float, float], expected: object
+) -> None:
+    first, last = (replace(reading(at), energy={"GPU-1": one}) for at, one in enumerate(joules))
+    assert used(block_of(first, last)).energy == expected
 
 
 @pytest.mark.parametrize(("at", "expected"), [(0.16, 30), (1 / 6, 160 / 3)])
@@ -296,7 +296,7 @@ def test_the_peak_that_a_framework_counts_is_exact_if_it_is_the_blocks(
     peaks: tuple[int | None, int | None], reset: tuple[str, ...], expected: tuple[int, bool]
 ) -> None:
     pools = (pool(2 * GIB, None if peak is None else peak * GIB) for peak in peaks)
-    first, last = (reading(at, pools={"JAX": one}) for at, one in enumerate(pools))
+    first, last = (reading(at, JAX=one) for at, one in enumerate(pools))
     block = block_of(first, last, reset=reset)
     block.note_peaks(last)
     usage = used(block)
@@ -305,16 +305,15 @@ def test_the_peak_that_a_framework_counts_is_exact_if_it_is_the_blocks(
 
 def test_a_framework_that_does_not_answer_at_the_end_has_not_given_memory_back() -> None:
     pools = {"PyTorch": pool(3 * GIB, 3 * GIB)}
-    for first in (reading(0.0, pools=pools), reading(0.0)):  # it can have been imported in the block
-        usage = used(block_of(first, reading(0.5, pools=pools), reading(1.0)))
+    for first in (reading(0.0, **pools), reading(0.0)):  # it can have been imported in the block
+        usage = used(block_of(first, reading(0.5, **pools), reading(1.0)))
         assert (usage.peak, usage.peak_by, usage.is_exact) == (3 * GIB, "PyTorch", False)
         assert usage.stayed is UNKNOWN
 
 
 def test_a_gpu_that_the_block_does_not_touch() -> None:
-    five, six = ({"PyTorch": pool(allocations=count)} for count in (5, 6))
-    still = block_of(reading(0.0, pools=five), reading(1.0, pools=five))
-    made = block_of(reading(0.0, pools=five), reading(1.0, pools=six))
+    five, six = (pool(allocations=count) for count in (5, 6))
+    still, made = (block_of(reading(0.0, JAX=five), reading(1.0, JAX=last)) for last in (five, six))
     worked = block_of(reading(0.0), reading(0.5, busy=50), reading(1.0))
     touched = [block.usage(DEVICE, 1.0, only_touched=True) is not None for block in (still, made, worked)]
     assert touched == [False, True, True]
