@@ -45,7 +45,6 @@ SECONDS = 1 / 20  # between two readings
 # How long the driver's utilization covers before it is read, at least and at most (`nvmlUtilization_t`).
 PERIOD = (1 / 6, 1.0)
 _MACHINE_SECONDS = 60.0  # the reader keeps names and UUIDs for as long
-_RESTS = 100  # readings: so long the thread waits for the next cell, as to start one takes 0.1 ms
 
 
 @public
@@ -275,7 +274,6 @@ class Recorder:
         # Weak: if an interrupt comes before the caller has its block, nobody ends it.
         self._running: WeakSet[Block] = WeakSet()
         self._sampler = Sampler(self._tick, SECONDS, "usage")
-        self._rests = 0  # how often nothing was to be read
 
     def begin(self, *, reset: bool) -> Block:
         """Begin to measure; `reset` has frameworks reset their peaks, so that the block's peak is exact."""
@@ -360,10 +358,9 @@ class Recorder:
         return self._machine[2:]
 
     def _tick(self) -> bool:
-        """Read the machine for the blocks that run; return whether to go on."""
+        """Read the machine for the blocks that run; return whether there are some."""
         with self._lock:
             running = list(self._running)
-        self._rests = 0 if running else self._rests + 1
         if running:
             with contextlib.suppress(GpuMagicError):  # the simulated machine's description was changed
                 uuids = {uuid for block in running for uuid in block.devices}
@@ -371,7 +368,7 @@ class Recorder:
                 with self._lock:
                     for block in self._running.intersection(running):
                         block.add(reading)
-        return self._rests < _RESTS
+        return bool(running)
 
 
 def recorder() -> Recorder:

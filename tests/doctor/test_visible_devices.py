@@ -176,12 +176,14 @@ def test_without_a_gpu_an_empty_variable_is_no_fault() -> None:
 )
 def test_amd_s_gpus_are_hidden_by_the_variable_that_is_named(variables: Variables, name: str) -> None:
     process = kernel(AMD, variables=variables)
-    for launched, by in ((variables, "This process was started so."), (Variables(), "A cell has set it, or")):
+    for launched, by in (
+        (variables, "This process was started so."),
+        (Variables(), "A cell has set it, or a module."),
+    ):
         (found,) = check_visible_devices(Facts(AMD, replace(process, launched=launched)))
-        assert (found.severity, found.about) == ("wrong", name)
+        assert (found.severity, found.about, found.meaning) == ("wrong", name, by)
         assert found.what.startswith(name)
-        assert "ROCm sees no GPU" in found.what
-        assert found.meaning.startswith(by)
+        assert found.what.endswith(": ROCm sees no GPU.")
 
 
 def test_hip_s_numbers_are_not_taken_for_others() -> None:

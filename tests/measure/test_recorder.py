@@ -15,7 +15,7 @@ import pytest
 
 import gpu_magic
 from gpu_magic.devices.processes import UNKNOWN_PROCESS
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.frameworks.base import MemoryPool
 from gpu_magic.measure import recorder as module
 from gpu_magic.measure.record import OtherProcess
@@ -36,7 +36,7 @@ LONG = 0.25  # seconds: of less than the driver's period it is not known how bus
 @pytest.fixture(autouse=True)
 def periods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure more often than is the default, on a driver with a shorter period."""
-    for name, value in (("SECONDS", 0.02), ("PERIOD", (0.11, LONG)), ("_RESTS", 5)):
+    for name, value in (("SECONDS", 0.02), ("PERIOD", (0.11, LONG))):
         monkeypatch.setattr(module, name, value)
     module._recorder_of.cache_clear()
 
@@ -128,19 +128,6 @@ def test_a_mig_instance_has_its_own_memory_and_no_joules() -> None:
     assert (gpu.gpu, gpu.uuid, gpu.peak, gpu.energy) == ("MIG instance 0:1", instance.uuid, GIB, UNKNOWN)
 
 
-def test_blocks_within_blocks_and_blocks_that_fail(machine: Machine) -> None:
-    outer, inner = gpu_magic.gpu_time("outer"), gpu_magic.gpu_time("inner")
-    with pytest.raises(gpu_magic.MeasurementError):
-        _ = outer.usage
-    with contextlib.suppress(ZeroDivisionError), outer:
-        with inner:
-            pass
-        _ = 1 / 0
-    assert inner.usage.wall < outer.usage.wall
-    found = [(usage.code, usage.has_failed) for usage in gpu_magic.history()]
-    assert found == [("inner", False), ("outer", True)]
-
-
 def test_nothing_is_read_once_no_block_runs_also_where_an_interrupt_has_lost_one(machine: Machine) -> None:
     measure()
     recorder().begin(reset=False)  # its caller never got it
@@ -207,12 +194,46 @@ def pool(used: int = GIB, peak: int | None = GIB, allocations: int | None = None
     return MemoryPool(used, used, peak, allocations=allocations)
 
 
-@pytest.mark.parametrize(("joules", "expected"), [((5, 9), 4), ((5, 5), UNKNOWN), ((5, 1), UNKNOWN)])
-def test_a_counter_of_joules_that_stands_still_or_was_set_back_says_nothing(
-    joules: tuple[float, float], expected: object
-) -> None:
-    first, last = (replace(reading(at), energy={"GPU-1": one}) for at, one in enumerate(joules))
-    assert used(block_of(first, last)).energy == expected
+def joules(*counted: float) -> list[Reading]:
+    return [replace(reading(at), energy={"GPU-1": energy}) for at, energy in enumerate(counted)]
+
+
+def peaks(*counted: int | None) -> list[Reading]:
+    """Return readings of a framework that holds 2 GiB, and has counted these peaks in GiB."""
+    pools = (pool(2 * GIB, None if peak is None else peak * GIB) for peak in counted)
+    return [reading(at, JAX=one) for at, one in enumerate(pools)]
+
+
+def of_jax(peak: int, stayed: int | Unknown = 0, *, is_exact: bool = False) -> dict[str, object]:
+    return {"peak": peak * GIB, "is_exact": is_exact, "peak_by": "JAX", "stayed": stayed}
+
+
+JOB = OtherProcess(7, "train.py", "chen")
+
+
+@pytest.mark.parametrize(
+    ("readings", "reset", "expected"),
+    [
+        (joules(5, 9), "", {"energy": 4}),
+        (joules(5, 5), "", {"energy": UNKNOWN}),  # it was not brought up to date
+        (joules(5, 1), "", {"energy": UNKNOWN}),  # it was set back
+        # The peak that a framework counts is exact if it is the block's.
+        (peaks(30, 30), "", of_jax(2)),  # it was higher before, and what this block's was nobody knows
+        (peaks(30, 31), "", of_jax(31, is_exact=True)),
+        (peaks(30, 3), "JAX", of_jax(3, is_exact=True)),
+        (peaks(None, None), "", of_jax(2)),
+        # One that does not answer at the end has not given memory back; it can have been imported in the block.
+        ([*peaks(3, 3), reading(2)], "", of_jax(2, UNKNOWN)),
+        ([reading(0), *peaks(3), reading(2)], "", of_jax(2, UNKNOWN)),
+        # Who worked is named though it has ended since.
+        ([reading(0), replace(reading(1), others={"GPU-1": [JOB]}), reading(2)], "", {"others": (JOB,)}),
+    ],
+)
+def test_what_readings_tell(readings: list[Reading], reset: str, expected: dict[str, object]) -> None:
+    block = block_of(*readings, reset=(reset,))
+    block.note_peaks(readings[-1])
+    usage = used(block)
+    assert {name: getattr(usage, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(("at", "expected"), [(0.16, 30), (1 / 6, 160 / 3)])
@@ -239,12 +260,7 @@ def test_a_long_block_keeps_few_readings_and_every_peak() -> None:
     assert max(later - one for one, later in pairwise(times)) < 1
 
 
-def test_who_worked_in_the_block_is_named_though_it_has_ended_since() -> None:
-    there = reading(0.5)
-    there.others = {"GPU-1": [OtherProcess(7, "train.py", "chen")]}
-    block = block_of(reading(0.0), there, replace(reading(1.0), others={"GPU-1": []}))
-    assert [other.name for other in used(block).others] == ["train.py"]
-    # Where the driver's process numbers are not ours, one that is nobody's can be this process.
+def test_where_the_drivers_numbers_are_not_ours_one_that_is_nobodys_can_be_this_process() -> None:
     assert module._own({7: GIB}, {7: UNKNOWN_PROCESS}) is UNKNOWN
 
 
@@ -273,42 +289,19 @@ def test_the_peak_of_frameworks_on_one_device_through_a_block_within(
     one, other = Pretended("PyTorch", 2 * GIB), Pretended("JAX", GIB)
     broken = Pretended("CuPy", 0, fails=True)
     monkeypatch.setattr(module, "imported", lambda: [broken, one, other])
-    with gpu_magic.gpu_time() as outer:
+    outer, inner = gpu_magic.gpu_time("outer"), gpu_magic.gpu_time("inner")
+    with contextlib.suppress(ZeroDivisionError), outer:
         one.peak = 30 * GIB
-        with gpu_magic.gpu_time() as inner:
+        with inner:
             one.peak, one.used = 5 * GIB, 3 * GIB
             other.peak = other.used = 2 * GIB
+        _ = 1 / 0
+    found = [(usage.code, usage.has_failed) for usage in gpu_magic.history()]
+    assert found == [("inner", False), ("outer", True)]
+    assert inner.usage.wall < outer.usage.wall
     for measured, peak in ((inner, 7 * GIB), (outer, 32 * GIB)):
         (gpu,) = (gpu for gpu in measured.usage.gpus if not gpu.uuid)
         assert (gpu.name, gpu.peak, gpu.is_exact, gpu.stayed) == ("pretend:0", peak, True, 2 * GIB)
-
-
-@pytest.mark.parametrize(
-    ("peaks", "reset", "expected"),
-    [
-        ((30, 30), (), (2 * GIB, False)),  # it was higher before, and what this block's was nobody knows
-        ((30, 31), (), (31 * GIB, True)),
-        ((30, 3), ("JAX",), (3 * GIB, True)),
-        ((None, None), (), (2 * GIB, False)),
-    ],
-)
-def test_the_peak_that_a_framework_counts_is_exact_if_it_is_the_blocks(
-    peaks: tuple[int | None, int | None], reset: tuple[str, ...], expected: tuple[int, bool]
-) -> None:
-    pools = (pool(2 * GIB, None if peak is None else peak * GIB) for peak in peaks)
-    first, last = (reading(at, JAX=one) for at, one in enumerate(pools))
-    block = block_of(first, last, reset=reset)
-    block.note_peaks(last)
-    usage = used(block)
-    assert (usage.peak, usage.is_exact, usage.peak_by, usage.stayed) == (*expected, "JAX", 0)
-
-
-def test_a_framework_that_does_not_answer_at_the_end_has_not_given_memory_back() -> None:
-    pools = {"PyTorch": pool(3 * GIB, 3 * GIB)}
-    for first in (reading(0.0, **pools), reading(0.0)):  # it can have been imported in the block
-        usage = used(block_of(first, reading(0.5, **pools), reading(1.0)))
-        assert (usage.peak, usage.peak_by, usage.is_exact) == (3 * GIB, "PyTorch", False)
-        assert usage.stayed is UNKNOWN
 
 
 def test_a_gpu_that_the_block_does_not_touch() -> None:
