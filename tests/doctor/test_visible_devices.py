@@ -116,8 +116,9 @@ def export(mask: str) -> str:
 
 
 def mends(machine: Inventory, program: Program = "kernel", **more: object) -> set[tuple[str, str]]:
-    facts = Facts(machine, kernel(machine, program, **more))
-    return {(one.severity, one.mend) for one in check_visible_devices(facts)}
+    found = list(check_visible_devices(Facts(machine, kernel(machine, program, **more))))
+    assert all(one.mend or one.meaning for one in found)  # what mends it, or why nothing does
+    return {(one.severity, one.mend) for one in found}
 
 
 @pytest.mark.parametrize(
