@@ -173,9 +173,10 @@ def check_the_weather(_: Facts) -> Iterator[Finding]:
     raise RuntimeError("the barometer\nis broken")
 
 
-def test_a_check_that_fails_costs_one_line() -> None:
-    rain, failed = judge(Facts(packages=Packages()), checks=[check_the_weather]).findings
-    assert (rain.what, failed.severity) == ("It rains.", "unknown")
+def test_a_check_that_fails_costs_one_line_and_what_is_wrong_comes_first() -> None:
+    unread = Finding("unknown", "x", "Not read.")
+    rain, first, failed = judge(Facts(packages=Packages()), [unread], [check_the_weather]).findings
+    assert (rain.what, first, failed.severity) == ("It rains.", unread, "unknown")
     assert failed.what.endswith("RuntimeError: the barometer is broken")
     assert (
         repr(judge(Facts())) == "Nothing wrong was found."
