@@ -15,11 +15,10 @@ from gpu_magic.doctor.diagnosis import read_kernel
 from gpu_magic.doctor.facts import Facts
 from gpu_magic.process.given import Grant
 from gpu_magic.process.guard import Guard
+from gpu_magic.process.mask import MASK, Variables
 from gpu_magic.process.session import current
 from gpu_magic.process.state import State
 from gpu_magic.process.view import take_snapshot
-from gpu_magic.selection.grant import Grant
-from gpu_magic.selection.visible import MASK, Variables
 from gpu_magic.testing import simulate, start_cuda
 from tests.doctor.conftest import AMD, inventory, kernel
 
