@@ -108,7 +108,7 @@ def test_the_machine_is_read_as_seldom_as_can_be(
 
 def test_where_lists_what_holds_arrays_or_what_is_named(run: Callable[[str], list[str]]) -> None:
     assert run("%where") == ["No variable here holds arrays of a framework that is imported."]
-    run("x, y, _private, z = Array(3), [Array(1), Array(None)], Array(1), 3")
+    run("x, y, _private, z = Array(3), [Array(1), Array(None)], Array(1), [3, globals()]")
     found = [
         f"x  cuda:3 = GPU 3 {A100}: 1.0 MiB",
         "y  the CPU: 1.0 MiB",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpu_magic import PlacementError, PlacementWarning, on_gpu
+from gpu_magic.frameworks.post_import import PostImportHook
 from gpu_magic.on_gpu.scope import _left_out
 from gpu_magic.process.physical import innermost
 from gpu_magic.testing import simulate
@@ -245,6 +246,19 @@ def test_an_import_that_is_not_noticed_is_told(way: str) -> None:
     module: Any = sys.modules["abacus"]
     assert module.made() == "cpu"
     assert type(module.__spec__.loader).__name__ in ("SourceFileLoader", "Loader")
+
+
+@pytest.mark.parametrize("is_attached", [True, False])
+def test_a_hook_calls_back_as_long_as_it_is_attached(*, is_attached: bool) -> None:
+    called: list[str] = []
+    hook = PostImportHook(["abacus"], called.append)
+    hook.attach()
+    spec: Any = importlib.util.find_spec("abacus")
+    if not is_attached:
+        hook.detach()
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    hook.detach()
+    assert called == ["abacus"] * is_attached
 
 
 def test_a_block_that_ends_in_a_thread_does_not_disturb_an_import() -> None:

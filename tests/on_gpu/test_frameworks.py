@@ -56,7 +56,7 @@ FOUND: dict[str, Any] = {
         *("Expected a 'pretend' device type", [0, 0, 0]),
     ],
     "on_gpu_frameworks.tensorflow": {
-        "started by an unrelated block": False,
+        "started by unrelated blocks": [False, False],
         "mirrored": 2,
         "inside": ["/CPU:2", "CPU:2", "CPU:2", "CPU:2", "CPU:1", "CPU:2", "CPU:0", "CPU:2"],
         "outside": "CPU:0",

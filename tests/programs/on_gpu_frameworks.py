@@ -56,7 +56,8 @@ def by_all():
 def tensorflow():
     with on_gpu("cpu:1"):
         pass
-    found = {"started by an unrelated block": get("tensorflow").is_started()}
+    why("None", 7)
+    found = {"started by unrelated blocks": [get(name).is_started() for name in ("tensorflow", "jax")]}
     with on_gpu("cpu:2") as device:
         inside = [device, by_tensorflow(), tf.Variable(1.0).device[-5:]]
         inside += [tf.function(lambda: tf.random.normal([2]))().device[-5:]]
