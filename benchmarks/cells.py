@@ -15,7 +15,7 @@ from benchmarks import timing
 from benchmarks.machine import driver_libraries
 from benchmarks.probe import start_cuda
 from benchmarks.report import Row, Shortfall, Table
-from gpu_magic.process.state import State, probe
+from gpu_magic.process.drivers import State, probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

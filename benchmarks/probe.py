@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from benchmarks import timing
 from benchmarks.machine import driver_libraries
 from benchmarks.report import Row, Shortfall, Table
-from gpu_magic import process
 from gpu_magic.process import drivers
-from gpu_magic.process.state import State, probe
+from gpu_magic.process.drivers import State, probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +85,7 @@ def frozen_just_now() -> Callable[[], object]:
     start_cuda()
 
     def forget_and_probe() -> None:
-        process.driver()._initialized_in = None  # noqa: SLF001 - else it is never asked twice
+        drivers.driver()._started_in = None  # noqa: SLF001 - else it is never asked twice
         probe()
 
     return forget_and_probe

@@ -19,12 +19,12 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import gpu_magic.process as _process
+import gpu_magic.process.drivers as _drivers
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-del _process  # it is imported for what it does
+del _drivers  # it is imported to ask before every fork
 
 __version__ = "0.1.0"
 

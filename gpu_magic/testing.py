@@ -17,15 +17,30 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.devices.simulated import Machine, SimulatedGpu, SimulatedMig, beneath
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import SimulationError
-from gpu_magic.process import driver
-from gpu_magic.process.session import current, fresh
-from gpu_magic.process.simulated import SimulatedDriver, simulated_cuda
+from gpu_magic.process.drivers import Driver, driver, use_driver
+from gpu_magic.process.environment import set_variable, variables_now
+from gpu_magic.process.mask import NAMES, Variables
+from gpu_magic.process.session import Session, current, use_session
 from gpu_magic.process.view import take_snapshot
+from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["Machine", "SimulatedGpu", "SimulatedMig", "SimulationError", "simulate", "start_cuda"]
+
+
+class _SimulatedDriver(Driver):
+    """Answers for CUDA on GPUs that do not exist. No library is asked."""
+
+    _names = ()
+    uuids: tuple[str, ...] | None = None  # of what it was started with; None: it was not
+
+    def is_started(self) -> bool:
+        return self.uuids is not None
+
+    def devices(self) -> tuple[str, ...]:
+        return self.uuids or ()
 
 
 @contextlib.contextmanager
@@ -62,8 +77,23 @@ def simulate(
     if isinstance(profile, Machine) and options:
         raise TypeError(f"{', '.join(options)}: a machine that was made before has its own")
     machine = profile if isinstance(profile, Machine) else Machine(profile, **options)
-    with beneath(machine), fresh(mask, order), simulated_cuda():
-        yield machine
+    with beneath(machine):
+        inside, variables, first = Session(Variables(mask, order)), variables_now(), cuda_watch.first
+        session, asked, cuda_watch.first = use_session(inside), use_driver(_SimulatedDriver()), None
+        try:
+            _set_all(inside.inherited)
+            yield machine
+        finally:
+            use_driver(asked)
+            cuda_watch.first = first
+            inside.unload()
+            use_session(session)
+            _set_all(variables)
+
+
+def _set_all(variables: Variables) -> None:
+    for name, value in zip(NAMES, variables, strict=True):
+        set_variable(name, value)
 
 
 def start_cuda() -> None:
@@ -82,9 +112,10 @@ def start_cuda() -> None:
 
     """
     cuda = driver()
-    if not isinstance(cuda, SimulatedDriver):
+    if not isinstance(cuda, _SimulatedDriver):
         raise SimulationError("start_cuda() starts CUDA within `with simulate(...)`, and nowhere else")
     kernel = take_snapshot(current()).kernel
     if kernel.names is UNKNOWN:
         raise SimulationError(f"what CUDA would see is not known: {' '.join(kernel.notes)}")
-    cuda.initialize(tuple(kernel.names))
+    if cuda.uuids is None:  # a second time changes nothing
+        cuda.uuids = tuple(uuid.partition("-")[2] for uuid in kernel.names)

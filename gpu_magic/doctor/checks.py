@@ -13,10 +13,10 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.doctor.facts import Build, Facts, Finding, Kernel
 from gpu_magic.doctor.sources import fitting_build, has_code, major, pip
 from gpu_magic.errors import ChoiceError
+from gpu_magic.process.drivers import State
 from gpu_magic.process.find import find
 from gpu_magic.process.front_end import missing_there
 from gpu_magic.process.mask import HIP, MASK, PCI, ROCR, Variables
-from gpu_magic.process.state import State
 from gpu_magic.process.visible import in_force, read_visible, show
 from gpu_magic.text import age_text, bytes_text, listed, shortened
 

@@ -22,13 +22,13 @@ from gpu_magic.doctor.checks import CHECKS
 from gpu_magic.doctor.facts import Facts, Finding, Kernel, Program, Severity
 from gpu_magic.doctor.sources import loaded_version, read_packages, read_system
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.process import program
-from gpu_magic.process.environment import launch_environment, variables_now
+from gpu_magic.process.drivers import probe
+from gpu_magic.process.environment import launch_environment, program, variables_now
 from gpu_magic.process.front_end import pages, read_front_end
+from gpu_magic.process.guard import judge_process
 from gpu_magic.process.mask import names_of
 from gpu_magic.process.session import current
-from gpu_magic.process.state import probe
-from gpu_magic.process.view import judge_process, take_snapshot
+from gpu_magic.process.view import take_snapshot
 from gpu_magic.process.visible import read_visible
 from gpu_magic.public import public
 from gpu_magic.text import counted, html_block, html_table, listed, printable, shortened, text_table

@@ -10,10 +10,10 @@ from gpu_magic.engines.in_engine import host, this_process
 from gpu_magic.engines.jax_ranks import tell_jax
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.apply import apply
+from gpu_magic.process.drivers import State
 from gpu_magic.process.find import mig_instances, whole_gpus
 from gpu_magic.process.given import Given
 from gpu_magic.process.session import current
-from gpu_magic.process.state import State
 from gpu_magic.process.view import ask_guard, read_machine
 from gpu_magic.process.visible import seen_vendor
 

@@ -15,14 +15,13 @@ from gpu_magic.gpus.request import Auto, Named, Nothing, Reset, parse
 from gpu_magic.gpus.select import Selection, select, select_among
 from gpu_magic.interrupts import uninterrupted
 from gpu_magic.log import logger
-from gpu_magic.process import program
-from gpu_magic.process.environment import variables_now
-from gpu_magic.process.guard import runtime_of
+from gpu_magic.process.drivers import State
+from gpu_magic.process.environment import program, variables_now
+from gpu_magic.process.guard import judge_process, runtime_of
 from gpu_magic.process.mask import NAMES, names_of, write
 from gpu_magic.process.session import current
-from gpu_magic.process.state import State
 from gpu_magic.process.tasks import tasks
-from gpu_magic.process.view import judge_process, read_for_auto, read_machine
+from gpu_magic.process.view import read_for_auto, read_machine
 from gpu_magic.process.visible import read_visible
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.restart.saved import take

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.process_names import ProcessNames
 from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.process.drivers import State
 from gpu_magic.process.guard import label_of, runtime_of
 from gpu_magic.process.mask import HIP, MASK
-from gpu_magic.process.state import State
 from gpu_magic.text import GIB, TIB, bytes_text, listed, printable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
     from gpu_magic.gpus.options import Options
     from gpu_magic.gpus.select import Selection
-    from gpu_magic.process import Program
+    from gpu_magic.process.environment import Program
     from gpu_magic.process.guard import Guard
 
 __all__ = ["Choice", "TooLate", "gpu_notes"]

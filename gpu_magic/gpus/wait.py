@@ -12,8 +12,8 @@ from gpu_magic.gpus.apply import apply
 from gpu_magic.gpus.request import Auto, Named, parse
 from gpu_magic.gpus.select import select
 from gpu_magic.log import logger
+from gpu_magic.process.drivers import probe
 from gpu_magic.process.find import find
-from gpu_magic.process.state import probe
 from gpu_magic.process.view import read_for_auto
 from gpu_magic.spelling import either
 from gpu_magic.text import counted, listed, shortened, time_text

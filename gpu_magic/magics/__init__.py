@@ -19,7 +19,7 @@ from IPython.core.magic import no_var_expand
 
 from gpu_magic.interrupts import deferred_interrupts, postponed_interrupts, unasked, uninterrupted
 from gpu_magic.magics.ipython_versions import completion_hook
-from gpu_magic.process import has_saved_choices, note_variables
+from gpu_magic.process.environment import has_saved_choices, note_variables
 from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:

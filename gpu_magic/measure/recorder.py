@@ -22,12 +22,11 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import GpuMagicError, MeasurementError
 from gpu_magic.frameworks import imported
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
-from gpu_magic.process import driver
+from gpu_magic.process.drivers import driver, probe
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.sampler import Sampler
 from gpu_magic.process.session import current
-from gpu_magic.process.state import probe
-from gpu_magic.process.view import look_up_process, read_counters, take_snapshot
+from gpu_magic.process.view import take_snapshot
 from gpu_magic.public import public
 from gpu_magic.text import listed
 
@@ -128,10 +127,10 @@ class Reading:
 
 def read(uuids: Collection[str], since: float | None) -> Reading:
     """Read the driver and the frameworks now; without `since`, the driver's energy and memory alone."""
-    reading, session = Reading(time.perf_counter()), current()
-    for uuid, one in read_counters(session, uuids, since).items():
+    reading, reader = Reading(time.perf_counter()), current().reader
+    for uuid, one in reader.counters(uuids, None if since is None else int(since * 1e6)).items():
         memory, work = ({} if told is UNKNOWN else told for told in (one.memory, one.work))
-        processes = {pid: look_up_process(session, pid) for pid in {**memory, **work}}
+        processes = {pid: reader.look_up(pid) for pid in {**memory, **work}}
         for known, told in ((reading.energy, one.energy), (reading.busy, one.utilization)):
             if told is not UNKNOWN:
                 known[uuid] = told  # type: ignore[assignment] # utilization is an int
@@ -338,7 +337,7 @@ class Recorder:
 
     def _find_machine(self) -> tuple[dict[str, GpuUsage], Snapshot]:
         """Return the devices that this process sees, read once while nothing changes that decides it."""
-        key = current(), variables_now(), driver().is_initialized(), os.environ.get("GPU_MAGIC_SIMULATE")
+        key = current(), variables_now(), driver().is_started(), os.environ.get("GPU_MAGIC_SIMULATE")
         now = time.monotonic()
         if self._machine is None or self._machine[0] != key or now - self._machine[1] > _MACHINE_SECONDS:
             snapshot = take_snapshot(current(), probe())

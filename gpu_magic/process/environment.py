@@ -1,102 +1,181 @@
-"""The environment variables of this process, as launched and as set.
+"""Which program this process is, and its variables, as launched and as set: they change nowhere else.
 
-They change here and nowhere else, but for one that `watch` sets while it watches.
+`import gpu_magic` loads this module, so that a forked child knows what they were at the fork.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from typing import TYPE_CHECKING
-
-from gpu_magic.process.mask import NAMES, Variables
+import sys
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["EnvironmentChanges", "launch_environment", "set_variable", "variables_now", "visible_in"]
+    from gpu_magic.process.mask import Variables
+
+__all__ = [
+    "EnvironmentChanges",
+    "Program",
+    "connection_file",
+    "has_saved_choices",
+    "launch_environment",
+    "note_variables",
+    "program",
+    "saved_choices_folder",
+    "set_variable",
+    "variables_at_start",
+    "variables_now",
+]
+
+Program = Literal["kernel", "unattended kernel", "ipython", "python"]
+_at_start: dict[str, str] | None = None  # the environment
 
 
-def variables_now() -> Variables:
-    """Return the variables that say which GPUs this process sees, as they are now."""
-    return visible_in(os.environ)
+def variables_now(environment: Mapping[str, str] | None = None) -> Variables:
+    """Return the variables that say which GPUs this process sees, or one with another environment."""
+    from gpu_magic.process.mask import NAMES, Variables  # `%load_ext` needs neither
+
+    return Variables(*map((os.environ if environment is None else environment).get, NAMES))
 
 
-def visible_in(environment: Mapping[str, str]) -> Variables:
-    """Return the variables that say which GPUs a process with an environment sees."""
-    return Variables(*map(environment.get, NAMES))
+def note_variables(cells: Iterable[str] = ()) -> None:
+    """Note the variables, the first time, unless one of the cells that have run names them."""
+    global _at_start  # noqa: PLW0603 - a process starts once
+    if _at_start is None and not any("_VISIBLE_DEVICES" in cell for cell in cells):
+        _at_start = dict(os.environ)
+
+
+def variables_at_start() -> Variables:
+    """Return the variables as they were before the first cell, or at the fork; else as launched.
+
+    A startup file of IPython, or sitecustomize, can set them after the process was launched.
+    """
+    return variables_now(launch_environment() if _at_start is None else _at_start)
 
 
 def launch_environment() -> dict[str, str]:
     """Return the environment that this process was launched with, whatever was set since (Linux: /proc).
 
-    Elsewhere, and where a program has written its title over it (setproctitle does), it is that of now.
+    Elsewhere, or if a program has written its title over it (setproctitle does), return that of now.
     """
     try:
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
-            entries = file.read().split(b"\0")
+            entries = [entry.partition(b"=") for entry in file.read().split(b"\0")]
     except OSError:
-        return dict(os.environ)
+        entries = []
     launched: dict[str, str] = {}
-    for name, equals, value in (entry.partition(b"=") for entry in entries):
-        if equals and not re.fullmatch(rb"[^\s=]+", name):
+    for name, equals, value in entries:
+        if equals and name.split() != [name]:
             return dict(os.environ)
         if equals:
-            launched.setdefault(os.fsdecode(name), os.fsdecode(value))  # getenv takes the first, too
+            launched.setdefault(os.fsdecode(name), os.fsdecode(value))  # getenv also takes the first
     return launched or dict(os.environ)
 
 
 class EnvironmentChanges:
-    """The variables that we have set, and the values they had before."""
+    """The variables that we have set, each with its value before and ours."""
 
     def __init__(self) -> None:
-        self._before: dict[str, str | None] = {}
-        self._ours: dict[str, str | None] = {}
+        self._changes: dict[str, tuple[str | None, str | None]] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._before
+        return name in self._changes
 
     @property
     def names(self) -> list[str]:
-        """The variables that we have set."""
-        return list(self._before)
+        return list(self._changes)
 
     def set(self, name: str, value: str | None) -> None:
-        """Set a variable; None removes it.
-
-        The value before is the one that somebody else has set last.
-        """
-        if name not in self or not self.is_unchanged(name):
-            self._before[name] = os.environ.get(name)
-        self._ours[name] = value
+        """Set a variable; None removes it. Its value before is the one that somebody else has set last."""
+        before = self._changes[name][0] if name in self and self.is_unchanged(name) else os.environ.get(name)
+        self._changes[name] = before, value
         set_variable(name, value)
 
     def is_unchanged(self, name: str) -> bool:
-        """Whether a variable still has the value that we gave it."""
-        return os.environ.get(name) == self._ours[name]
+        return os.environ.get(name) == self._changes[name][1]
 
     def restore(self, names: Iterable[str]) -> list[str]:
-        """Give variables back the values they had before; return the names of those that change by it.
-
-        A variable that somebody else has changed since is left as it is.
-        """
+        """Give variables their values before, unless somebody else has changed them; return which changed."""
         changed = []
         for name in names:
-            is_ours, before, ours = self.is_unchanged(name), self._before.pop(name), self._ours.pop(name)
+            is_ours, (before, ours) = self.is_unchanged(name), self._changes.pop(name)
             if is_ours and before != ours:
                 set_variable(name, before)
                 changed.append(name)
         return changed
 
     def forget(self) -> None:
-        """Leave all that is still set as it is, for good."""
-        self._before.clear()
-        self._ours.clear()
+        """Leave what is still set as it is."""
+        self._changes.clear()
 
 
 def set_variable(name: str, value: str | None) -> None:
-    """Set one variable, without remembering its value before; None removes it."""
+    """Set a variable, without remembering its value before; None removes it."""
     if value is None:
         os.environ.pop(name, None)
     else:
         os.environ[name] = value
+
+
+def _kernel_app() -> Any:
+    """Return the application of the Jupyter kernel that this process is; None if it is not one."""
+    module: Any = sys.modules.get("ipykernel.kernelapp")  # a kernel has imported it
+    is_kernel = module is not None and module.IPKernelApp.initialized()
+    return module.IPKernelApp.instance() if is_kernel else None
+
+
+def connection_file() -> str:
+    """Return the connection file of the Jupyter kernel that this process is; empty if it is not one."""
+    app = _kernel_app()
+    if app is None:
+        return ""
+    file: str = app.connection_file
+    if os.sep not in file:  # it is in the folder of the application
+        file = app.abs_connection_file
+    return file if os.path.isabs(file) else ""  # noqa: PTH117 - pathlib takes ten times as long
+
+
+def program() -> Program:
+    """Return what this process is: a Jupyter kernel, unattended or not, IPython in a terminal, or Python.
+
+    A kernel is unattended if a program runs a notebook in it and does not start it again: nbclient (0.11;
+    papermill, nbconvert, Quarto), nbval and testbook make a kernel manager without naming a connection file,
+    and when their kernel ends, the run fails. Then jupyter_client gives the file a name from
+    `tempfile.mkstemp(".json")` (`write_connection_file`, jupyter_client 8.10). Jupyter servers, consoles and
+    editors restart kernels, and name their connection files (`kernel-<id>.json`).
+    """
+    if file := connection_file():
+        import re  # IPython has imported it
+
+        is_unnamed = re.fullmatch(r"tmp[a-z0-9_]{8}\.json", file.rpartition(os.sep)[2])
+        return "unattended kernel" if is_unnamed else "kernel"
+    ipython: Any = sys.modules.get("IPython.core.getipython")
+    return "ipython" if ipython is not None and ipython.get_ipython() is not None else "python"
+
+
+def saved_choices_folder() -> str:
+    """Return the folder in which this user's kernels save choices; empty if this process is not one.
+
+    It is in Jupyter's runtime directory, which belongs to the user. The connection file can lie elsewhere, as
+    in the folder for temporary files, which everybody can write to.
+    """
+    app = _kernel_app()
+    return os.path.join(app.connection_dir, "gpu_magic") if app else ""  # noqa: PTH118
+
+
+def has_saved_choices() -> bool:
+    """Return whether one of this user's kernels has saved a choice; `restart.saved` finds out which."""
+    try:
+        return bool(os.listdir(saved_choices_folder()))  # noqa: PTH208
+    except OSError:
+        return False
+
+
+def _begin_child() -> None:
+    global _at_start  # noqa: PLW0603
+    _at_start = dict(os.environ)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_child)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FrontEnd", "Missing", "Pages", "missing_there", "pages", "read_front_end", "tell_pages"]
 
-_EXTENSIONS = "share/jupyter/labextensions"
-# Where a Jupyter server looks besides its own environment (jupyter_core, `jupyter_path`).
-_SHARED = ("usr/local", "usr")
 _MOST_READ = 1 << 20  # bytes of a file
 
 
@@ -32,8 +28,20 @@ class Pages(NamedTuple):
     has_answered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FrontEnd:
+_tell: Callable[[], tuple[int, bool]] = Pages
+
+
+def tell_pages(tell: Callable[[], tuple[int, bool]]) -> None:
+    """Set what tells of the pages, once there is a panel."""
+    global _tell  # noqa: PLW0603 - a process has one state of panels
+    _tell = tell
+
+
+def pages() -> Pages:
+    return Pages(*_tell())
+
+
+class FrontEnd(NamedTuple):
     """The versions of both extensions at the Jupyter server; empty for one that is not there."""
 
     is_known: bool = False  # the server is another process of this user, on this machine
@@ -49,20 +57,6 @@ class Missing(NamedTuple):
     mend: str
 
 
-_tell: Callable[[], tuple[int, bool]] = Pages
-
-
-def tell_pages(tell: Callable[[], tuple[int, bool]]) -> None:
-    """Set what tells of the pages, once there is a panel."""
-    global _tell  # noqa: PLW0603 - a process has one state of panels
-    _tell = tell
-
-
-def pages() -> Pages:
-    """Return what is known of the pages that show panels of this process."""
-    return Pages(*_tell())
-
-
 def read_front_end(environment: Mapping[str, str], root: Path = Path("/")) -> FrontEnd:
     """Read which extensions the Jupyter server has whose kernel this is.
 
@@ -76,34 +70,45 @@ def read_front_end(environment: Mapping[str, str], root: Path = Path("/")) -> Fr
 
     """
     server = environment.get("JPY_PARENT_PID", "")
-    prefix = _prefix(server, root) if server.isdecimal() else None
-    if prefix is None:
+    prefix = _prefix(server, root) if server.isdecimal() else ""
+    if not prefix:
         return FrontEnd()
-    # The user's folder, as jupyter_core's `jupyter_data_dir` finds it on Linux.
+    # As jupyter_core finds them on Linux (`jupyter_data_dir`, `jupyter_path`).
     data = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '')}/.local/share"
     own = environment.get("JUPYTER_DATA_DIR") or f"{data}/jupyter"
-    named = [*environment.get("JUPYTER_PATH", "").split(":"), own]
-    folders = [root / one.lstrip("/") / "labextensions" for one in filter(None, named)]
-    folders += [root / one.lstrip("/") / _EXTENSIONS for one in (str(prefix), *_SHARED)]
-    return FrontEnd(
-        is_known=True,
-        anywidget=_version(folders, "anywidget"),
-        manager=_version(folders, "@jupyter-widgets/jupyterlab-manager"),
-        prefix=str(prefix),
-    )
+    shared = (f"{place}/share/jupyter" for place in (prefix, "/usr/local", "/usr"))
+    places = [*environment.get("JUPYTER_PATH", "").split(":"), own, *shared]
+
+    def version(extension: str) -> str:
+        for place in filter(None, places):
+            path = root / place.lstrip("/") / "labextensions" / extension / "package.json"
+            try:
+                with path.open(encoding="utf-8") as file:
+                    return str(json.loads(file.read(_MOST_READ))["version"])
+            except (OSError, ValueError, KeyError, TypeError, RecursionError):
+                continue
+        return ""
+
+    return FrontEnd(True, version("anywidget"), version("@jupyter-widgets/jupyterlab-manager"), prefix)
+
+
+def _prefix(server: str, root: Path) -> str:
+    """Return the environment of the server; empty if that can't be told, as on another machine."""
+    try:
+        words = (root / "proc" / server / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    if any(b"jupyter" in word or b"labhub" in word for word in words):
+        for word in words[:2]:  # `/opt/hub/bin/python /opt/hub/bin/jupyter-lab`
+            folder, _, name = word.decode("utf-8", "replace").rpartition("/bin/")
+            # It is False if this user can't look, or the path is none; Path.is_dir raises.
+            if folder[:1] == "/" and "/" not in name and os.path.isdir(f"{root}{folder}/share/jupyter"):  # noqa: PTH112
+                return folder
+    return ""
 
 
 def missing_there(front: FrontEnd, here: str) -> Missing | None:
-    """Return what the Jupyter server's environment lacks; None where that is nothing, or not known.
-
-    Parameters
-    ----------
-    front
-        What it has.
-    here
-        The version of anywidget in this process; empty where it is not known.
-
-    """
+    """Return what the Jupyter server lacks, given the version of anywidget here; None for nothing."""
     if not front.is_known:
         return None
     series = [found[0] if (found := re.match(r"\d+\.\d+", one)) else one for one in (here, front.anywidget)]
@@ -116,31 +121,3 @@ def missing_there(front: FrontEnd, here: str) -> Missing | None:
     else:
         return None
     return Missing(what, f"{front.prefix}/bin/python -m pip install {wanted}")
-
-
-def _prefix(server: str, root: Path) -> Path | None:
-    """Return the environment of the server; None where that can't be told, as on another machine."""
-    try:
-        words = (root / "proc" / server / "cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    if not any(b"jupyter" in word or b"labhub" in word for word in words):
-        return None
-    for word in words[:2]:  # `/opt/hub/bin/python /opt/hub/bin/jupyter-lab`
-        program = Path(word.decode("utf-8", "replace"))
-        prefix = program.parent.parent
-        # It is False where this user can't look, or the path is none; Path.is_dir raises.
-        has_extensions = os.path.isdir(root / str(prefix).lstrip("/") / "share/jupyter")  # noqa: PTH112
-        if program.is_absolute() and program.parent.name == "bin" and has_extensions:
-            return prefix
-    return None
-
-
-def _version(folders: list[Path], extension: str) -> str:
-    for folder in folders:
-        try:
-            with (folder / extension / "package.json").open(encoding="utf-8") as file:
-                return str(json.loads(file.read(_MOST_READ))["version"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            continue
-    return ""

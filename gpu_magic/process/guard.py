@@ -6,18 +6,34 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.process.state import State
+from gpu_magic.process.drivers import State, driver
 from gpu_magic.process.visible import read_hip
+from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device, Vendor
-    from gpu_magic.process.cause import Sighting
-    from gpu_magic.process.mask import Variables
 
-__all__ = ["Guard", "judge", "judge_rocm", "label_of", "runtime_of"]
+__all__ = ["Guard", "judge_process", "label_of", "runtime_of"]
+
+# What the errors that cuInit is known to end with mean (CUDA driver API, CUresult).
+_ERRORS = {
+    34: "the library that is loaded is the CUDA toolkit's stub and not the driver; remove its stubs folder "
+    "from LD_LIBRARY_PATH",
+    802: "the driver says that the system is not ready yet; NVIDIA's fabric manager may not be running",
+    803: "the driver and its libraries are of different versions; an administrator has to reboot the machine",
+    804: "the container's CUDA compatibility package does not support this GPU",
+}
+_SENTENCES = {
+    State.ABSENT: "not started: the choice can still change",
+    State.LIVE: "loaded and not started: the choice can still change",
+    State.FORKED: "was started before this process was forked off, so it can't be used here at all",
+    State.UNKNOWN: "can't be asked on this platform whether it was started",
+    State.UNCLEAR: "may have been started before this process was forked off, and then it can't be used "
+    "here: that is not known",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +100,10 @@ class Guard:
         """Say it in one sentence, without its subject, the runtime."""
         if self.state is State.FROZEN:
             return f"{self.seen}; this process keeps {self.frozen_to}"
-        return {
-            State.ABSENT: "not started: the choice can still change",
-            State.LIVE: "loaded and not started: the choice can still change",
-            State.FORKED: "was started before this process was forked off, so it can't be used here at all",
-            State.UNKNOWN: "can't be asked on this platform whether it was started",
-            State.UNCLEAR: (
-                "may have been started before this process was forked off, and then it can't be used here: "
-                "that is not known"
-            ),
-            State.BROKEN: f"can't be used here: {_explain(self.error)}",
-        }[self.state]
+        if self.state is State.BROKEN:
+            why = _ERRORS.get(self.error, "the driver answers with an error")
+            return f"can't be used here: {why} (CUDA error {self.error})"
+        return _SENTENCES[self.state]
 
     @property
     def seen(self) -> str:
@@ -105,82 +114,31 @@ class Guard:
     def frozen_to(self) -> str:
         if not self.is_known:
             return "the GPUs that it had then, and which these are can't be known"
-        if not self.devices:
-            return "no GPU"
-        return ", ".join(f"{label_of(device)} (cuda:{place})" for place, device in enumerate(self.devices))
+        labels = (f"{label_of(device)} (cuda:{place})" for place, device in enumerate(self.devices))
+        return ", ".join(labels) or "no GPU"
 
 
-def judge(
-    state: State, uuids: Sequence[str], first: Sighting | None, inventory: Inventory, error: int = 0
-) -> Guard:
-    """Return what the driver's answers, the watch and the machine amount to.
-
-    Parameters
-    ----------
-    state, uuids
-        What `state.probe` and the driver's `devices` return. The UUIDs are without "GPU-" or "MIG-"; the
-        inventory knows which is which.
-    first
-        When CUDA was first seen to be initialized.
-    inventory
-        The machine.
-    error
-        The driver's `error`.
-
-    """
+def judge_process(inventory: Inventory, state: State) -> Guard:
+    """Put together what the driver, the watch and the machine say."""
+    asked = driver()
+    is_amd = asked.vendor == "amd" or inventory.vendors == ("amd",)
+    vendor: Vendor = "amd" if is_amd else "nvidia"
     if state is not State.FROZEN:
-        return Guard(state, error=error)
-    known = {str(device.uuid).partition("-")[2]: device for device in inventory.devices}
-    return Guard(
-        state,
-        since=first.when if first else "",
-        by=first.by if first else "",
-        devices=tuple(known.get(uuid, f"GPU-{uuid}") for uuid in uuids),
-    )
-
-
-def judge_rocm(state: State, began_with: Variables, first: Sighting | None, inventory: Inventory) -> Guard:
-    """Return what the same amounts to where the process uses AMD's ROCm.
-
-    Parameters
-    ----------
-    state, first, inventory
-        As for `judge`.
-    began_with
-        The variables when ROCm was first seen to be initialized: it does not tell what it has read.
-
-    """
-    if state is not State.FROZEN:
-        return Guard(state, vendor="amd")
-    amd = inventory.of_vendor("amd")
-    devices = read_hip(began_with, amd).devices if amd.vendors == ("amd",) else UNKNOWN
-    return Guard(
-        state,
-        since=first.when if first else "",
-        by=first.by if first else "",
-        devices=() if devices is UNKNOWN else devices,
-        vendor="amd",
-        is_known=devices is not UNKNOWN,
-    )
+        return Guard(state, error=asked.error, vendor=vendor)
+    since, by = cuda_watch.first or ("", "")
+    if is_amd:  # ROCm does not tell which GPUs it has; its variables do
+        amd = inventory.of_vendor("amd")
+        found = read_hip(asked.started_with, amd).devices if amd.vendors == ("amd",) else UNKNOWN
+        if found is UNKNOWN:
+            return Guard(state, since, by, vendor="amd", is_known=False)
+        return Guard(state, since, by, found, vendor="amd")
+    listed = {str(device.uuid).partition("-")[2]: device for device in inventory.devices}
+    return Guard(state, since, by, tuple(listed.get(uuid, f"GPU-{uuid}") for uuid in asked.devices()))
 
 
 def runtime_of(vendor: Vendor) -> str:
     """Return what a vendor's GPUs are used through, as people call it."""
     return "ROCm" if vendor == "amd" else "CUDA"
-
-
-# What the errors that cuInit is known to end with mean (CUDA driver API, CUresult).
-_ERRORS = {
-    34: "the library that is loaded is the CUDA toolkit's stub and not the driver; remove its stubs folder "
-    "from LD_LIBRARY_PATH",
-    802: "the driver says that the system is not ready yet; NVIDIA's fabric manager may not be running",
-    803: "the driver and its libraries are of different versions; an administrator has to reboot the machine",
-    804: "the container's CUDA compatibility package does not support this GPU",
-}
-
-
-def _explain(error: int) -> str:
-    return f"{_ERRORS.get(error, 'the driver answers with an error')} (CUDA error {error})"
 
 
 def label_of(device: Device | str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import PlacementError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
 __all__ = ["evaluated", "is_installed", "parse_expression", "raised_text", "value_of", "variables_of"]
 
@@ -21,39 +21,23 @@ _DEEPEST = 100  # levels of an expression: Python can't follow ten times as many
 
 
 def variables_of(namespace: Mapping[str, Any], hidden: Container[str]) -> dict[str, Any]:
-    """Return the variables that the user made, without private ones (`_x`).
-
-    Parameters
-    ----------
-    namespace
-        The variables of a shell.
-    hidden
-        The names among them that the user has not made.
-
-    """
+    """Return the variables that the user made: not those that are hidden (IPython's), or private (`_x`)."""
     return {
         name: value for name, value in namespace.items() if name not in hidden and not name.startswith("_")
     }
 
 
 def value_of(name: str, namespace: Mapping[str, Any], hidden: Container[str]) -> Any:
-    """Return the value of a variable; see `variables_of`.
-
-    Raises
-    ------
-    PlacementError
-        There is none of this name.
-
-    """
+    """Return the value of a variable; raise PlacementError if there is none of this name."""
     if name in namespace:
         return namespace[name]
-    close = difflib.get_close_matches(name, variables_of(namespace, hidden), n=1)
-    hint = f"; did you mean {close[0]}?" if close else "."
-    raise PlacementError(f"{name} is not a variable here{hint}")
+    raise PlacementError(
+        f"{name} is not a variable here{_meant(name, variables_of(namespace, hidden)) or '.'}"
+    )
 
 
 def parse_expression(text: str) -> ast.expr | None:
-    """Return an expression; None where it is not one, or has more levels than anybody writes."""
+    """Return an expression; None if it is not one, or has more levels than anybody writes."""
     try:
         found = ast.parse(text.strip(), mode="eval").body
     # Half of a surrogate pair is a ValueError, and what is too deep one of the others.
@@ -62,9 +46,7 @@ def parse_expression(text: str) -> ast.expr | None:
     level: list[ast.AST] = [found]
     for _ in range(_DEEPEST):
         level = [inner for node in level for inner in ast.iter_child_nodes(node)]
-        if not level:
-            return found
-    return None
+    return None if level else found
 
 
 def is_installed(path: str) -> bool:
@@ -74,37 +56,32 @@ def is_installed(path: str) -> bool:
 
 
 def evaluated(shell: Any, expression: str) -> object:
-    """Return the value of an expression in an IPython shell.
-
-    Raises
-    ------
-    PlacementError
-        It is not one, or raises.
-
-    """
+    """Return the value of an expression in an IPython shell; raise PlacementError if it has none."""
     try:
         return shell.ev(expression)
     except SyntaxError:
         why = "is not an expression; several are separated by spaces or commas"
     except NameError as error:
         why = f"{error}" if expression != error.name else "is not a variable here"
-        there = variables_of(shell.user_ns, shell.user_ns_hidden)
-        if error.name and (close := difflib.get_close_matches(error.name, there, n=1)):
-            why = f"{why.removesuffix('.').partition(' Did you mean')[0]}; did you mean {close[0]}?"
+        if meant := _meant(error.name or "", variables_of(shell.user_ns, shell.user_ns_hidden)):
+            why = f"{why.removesuffix('.').partition(' Did you mean')[0]}{meant}"
     except Exception as error:  # noqa: BLE001 - whatever the user's expression raises
         why = raised_text(error)
-    end = "" if why.endswith("?") else "."
-    raise PlacementError(f"{expression} {why}{end} %where alone lists all.")
+    raise PlacementError(f"{expression} {why}{'' if why.endswith('?') else '.'} %where alone lists all.")
 
 
 def raised_text(error: BaseException) -> str:
     """Return `raises KeyError: 'z'`; of an attribute that is not there, with the nearest one that is."""
-    text = f"raises {type(error).__name__}: {error}"
-    if not isinstance(error, AttributeError) or not error.name or error.obj is None:
-        return text
-    try:
-        names = [name for name in dir(error.obj) if isinstance(name, str) and not name.startswith("_")]
-    except Exception:  # noqa: BLE001 - an object can answer with anything
-        return text
-    close = difflib.get_close_matches(error.name, names, n=1)
-    return f"{text}; did you mean {close[0]}?" if close else text
+    text, names = f"raises {type(error).__name__}: {error}", list[str]()
+    if isinstance(error, AttributeError) and error.name and error.obj is not None:
+        try:
+            names = [name for name in dir(error.obj) if isinstance(name, str) and not name.startswith("_")]
+        except Exception:  # noqa: BLE001 - an object can answer with anything
+            return text
+        text += _meant(error.name, names)
+    return text
+
+
+def _meant(name: str, there: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, there, n=1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError, PlacementError
@@ -17,7 +16,7 @@ from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot, take_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from gpu_magic.devices.model import Device
 
@@ -39,25 +38,15 @@ class _RunningBlocks(threading.local):
     """The blocks of `on_gpu` that run in this thread, the innermost last."""
 
     def __init__(self) -> None:
-        self.scopes: list[OnDevices] = []
+        self.scopes: list[Any] = []  # `on_gpu.scope.Scope`, which is loaded after this
 
 
 running = _RunningBlocks()
 
 
-class OnDevices(Protocol):
-    """What runs on devices, and can be set aside while a block ends in which it began."""
-
-    devices: tuple[LogicalDevice, ...]
-
-    def leave(self) -> None: ...
-
-    def enter_again(self) -> None: ...
-
-
 def innermost() -> LogicalDevice | None:
     """Return the device of the block that this thread runs; None outside of blocks, and in one on several."""
-    devices = running.scopes[-1].devices if running.scopes else ()
+    devices: tuple[LogicalDevice, ...] = running.scopes[-1].devices if running.scopes else ()
     return devices[0] if len(devices) == 1 else None
 
 
@@ -69,8 +58,28 @@ class LazySnapshot:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The machine as it was when this was first asked for."""
         return take_snapshot(current())
+
+    @cached_property
+    def visible(self) -> list[Device | None] | None:
+        """What `cuda:0`, `cuda:1`, … are; None if that is not known."""
+        names = self.snapshot.kernel.names
+        if names is UNKNOWN:
+            return None
+        devices = {str(device.uuid): device for device in self.snapshot.devices}
+        return [devices.get(uuid) for uuid in names]  # the names are in the order of cuda:i
+
+    @property
+    def mapping(self) -> str:
+        """What frameworks call the visible GPUs: `cuda:0 = GPU 1, cuda:1 = GPU 3`."""
+        labels = (gpu.label if gpu else "unknown" for gpu in self.visible or ())
+        return ", ".join(f"cuda:{index} = {label}" for index, label in enumerate(labels)) or "no GPU"
+
+    @property
+    def problem(self) -> str:
+        """Why no GPU can be read, without what may be done about it: a sentence, or empty."""
+        problem = self.snapshot.problem
+        return problem and problem.partition(". ")[0].rstrip(".") + "."
 
 
 def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
@@ -84,44 +93,54 @@ def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
     """
     if isinstance(target, LogicalDevice):
         return target
-    snapshot = machine.snapshot
-    if snapshot.problem:
-        raise PlacementError(_without_hint(snapshot.problem))
+    if machine.problem:
+        raise PlacementError(machine.problem)
     try:
-        device = find(target.identifier, snapshot)
+        device = find(target.identifier, machine.snapshot)
     except ChoiceError as error:
         raise PlacementError(str(error)) from None
-    visible = _visible(snapshot)
-    if visible is None:
+    if machine.visible is None:
         raise PlacementError("Which GPUs this process sees is not known: %gpus says why. Try cuda:0.")
-    for index, candidate in enumerate(visible):
+    for index, candidate in enumerate(machine.visible):
         if candidate is not None and candidate.uuid == device.uuid:
             return LogicalDevice("gpu", index)
-    choice = f"%gpus {device.number_text}"
+    runtime = runtime_of(machine.snapshot.kernel.vendor)
     raise PlacementError(
-        f"{device.label} is not among the GPUs of this process ({_mapping_text(visible)}); {choice} chooses "
-        f"it, before {runtime_of(snapshot.kernel.vendor)} is started."
+        f"{device.label} is not among the GPUs of this process ({machine.mapping}); "
+        f"%gpus {device.number_text} chooses it, before {runtime} is started."
     )
 
 
 def problem_of(device: LogicalDevice, machine: LazySnapshot) -> str:
-    """Return why this process has no such GPU, as a sentence; empty where it has, or can't know."""
-    if not _can_be_cuda(device):
+    """Return why this process has no such GPU, as a sentence; empty if it has, or can't know."""
+    if device.type not in ("", "cuda"):
         return f"{device} can't be used: no framework that is imported has such a device."
-    snapshot = machine.snapshot
-    visible = _visible(snapshot)
-    if snapshot.problem:
-        return f"{device} can't be used. {_without_hint(snapshot.problem)}"
-    if visible is not None and device.index >= len(visible):
-        return f"{device} can't be used: this process sees {_mapping_text(visible)}."
-    if snapshot.simulated:
+    if machine.problem:
+        return f"{device} can't be used. {machine.problem}"
+    if machine.visible is not None and device.index >= len(machine.visible):
+        return f"{device} can't be used: this process sees {machine.mapping}."
+    if machine.snapshot.simulated:
         return f"{device} can't be used: the GPUs here are SIMULATED, and nothing runs on them."
     return ""
 
 
+def physical(device: LogicalDevice, machine: LazySnapshot) -> Device | None:
+    """Return the physical GPU that `cuda:i` is; None for another device, or if that is not known."""
+    if device.kind != "gpu" or device.type not in ("", "cuda"):
+        return None
+    visible = machine.visible or []
+    return visible[device.index] if device.index < len(visible) else None
+
+
+def _real(device: LogicalDevice, machine: LazySnapshot) -> Device | None:
+    """Return the physical GPU that a framework's memory is on: never a simulated one."""
+    gpu = physical(device, machine)
+    return None if gpu is None or machine.snapshot.simulated else gpu
+
+
 def described(device: LogicalDevice, machine: LazySnapshot) -> str:
-    """Return a device with its physical GPU, where that is known: `cuda:0 = GPU 1 (NVIDIA A100 80GB)`."""
-    gpu = physical(device, machine) if device.kind == "gpu" else None
+    """Return a device with its physical GPU, if that is known: `cuda:0 = GPU 1 (NVIDIA A100 80GB)`."""
+    gpu = physical(device, machine)
     if gpu is None:
         return "the CPU" if str(device) == "cpu" else str(device)
     mark = "SIMULATED " if machine.snapshot.simulated else ""
@@ -139,11 +158,14 @@ def labels(devices: Iterable[LogicalDevice | str], machine: LazySnapshot) -> dic
 
 def free_bytes(device: LogicalDevice, machine: LazySnapshot) -> int | None:
     """Return how many bytes a device has left, as the driver or Linux says; None for unknown."""
-    if device.kind == "cpu":
-        return _available()
+    if device.kind == "cpu":  # free memory, and caches that Linux can drop (proc(5))
+        try:
+            lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        except OSError:
+            return None
+        return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
     gpu = _real(device, machine)
-    left = UNKNOWN if gpu is None else gpu.status.memory_free
-    return None if left is UNKNOWN else left
+    return None if gpu is None or gpu.status.memory_free is UNKNOWN else gpu.status.memory_free
 
 
 def used_by_us(device: LogicalDevice, machine: LazySnapshot) -> int | Unknown:
@@ -155,51 +177,3 @@ def used_by_us(device: LogicalDevice, machine: LazySnapshot) -> int | Unknown:
     mine = [process.memory for process in processes if process.mine]
     known = [size for size in mine if size is not UNKNOWN]
     return sum(known) if mine and len(known) == len(mine) else UNKNOWN
-
-
-def _can_be_cuda(device: LogicalDevice) -> bool:
-    """Return whether a GPU is one of CUDA's, as far as its type says."""
-    return device.type in ("", "cuda")
-
-
-def _real(device: LogicalDevice, machine: LazySnapshot) -> Device | None:
-    """Return the physical GPU that a framework's memory is on: never a simulated one."""
-    gpu = physical(device, machine)
-    return None if gpu is None or machine.snapshot.simulated else gpu
-
-
-def physical(device: LogicalDevice, machine: LazySnapshot) -> Device | None:
-    """Return the physical GPU that `cuda:i` is; None where that is not known."""
-    if not _can_be_cuda(device):
-        return None
-    visible = _visible(machine.snapshot) or []
-    return visible[device.index] if device.index < len(visible) else None
-
-
-def _visible(snapshot: Snapshot) -> list[Device | None] | None:
-    """Return what `cuda:0`, `cuda:1`, … are; None where that is not known."""
-    names = snapshot.kernel.names
-    if names is UNKNOWN:
-        return None
-    devices = {str(device.uuid): device for device in snapshot.devices}
-    return [devices.get(uuid) for uuid in names]  # the names are in the order of cuda:i
-
-
-def _mapping_text(visible: Sequence[Device | None]) -> str:
-    """Return what frameworks call the visible GPUs: `cuda:0 = GPU 1, cuda:1 = GPU 3`."""
-    pairs = (f"cuda:{index} = {gpu.label if gpu else 'unknown'}" for index, gpu in enumerate(visible))
-    return ", ".join(pairs) or "no GPU"
-
-
-def _without_hint(problem: str) -> str:
-    """Return a problem without what may be done about it, which is no matter of a block."""
-    return problem.partition(". ")[0].rstrip(".") + "."
-
-
-def _available() -> int | None:
-    """Return how many bytes Linux could give to a process: free memory, and caches it can drop (proc(5))."""
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        line = next(line for line in lines if line.startswith("MemAvailable:"))
-        return int(line.split()[1]) << 10
-    return None

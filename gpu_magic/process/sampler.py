@@ -15,24 +15,15 @@ __all__ = ["Sampler"]
 
 
 class Sampler:
-    """Calls a function at intervals on a thread of its own. Its methods can be called on any thread.
+    """Calls a function every so many seconds on one thread, until it returns False or raises.
 
-    Its lock guards which thread is the current one; the function is called without it.
-
-    Parameters
-    ----------
-    tick
-        The function. The thread ends when it returns False, and when it raises.
-    seconds
-        The time from one call to the next.
-    name
-        What the thread is for, which its own name says.
-
+    Its methods can be called on any thread. Its lock guards which thread is the current one; the function is
+    called without it.
     """
 
     def __init__(self, tick: Callable[[], bool], seconds: float = 1.0, name: str = "panel") -> None:
         self._tick, self._seconds, self._name = tick, seconds, name
-        self._starts = 0  # how often it was to start
+        self._is_wanted = False  # since the function was last called
         self._lock = threading.Lock()
         self._wake = threading.Event()  # of the current thread
         self._thread: threading.Thread | None = None
@@ -46,7 +37,7 @@ class Sampler:
     def start(self) -> None:
         """Start the thread, unless it is running."""
         with self._lock:
-            self._starts += 1
+            self._is_wanted = True
             if not self.is_running:  # a forked child has a thread that does not run
                 self._wake = threading.Event()
                 self._thread = threading.Thread(target=self._run, name=f"gpu_magic-{self._name}", daemon=True)
@@ -66,21 +57,18 @@ class Sampler:
         self._wake.set()
 
     def _run(self) -> None:
-        wake = self._wake
-        due = time.monotonic() + self._seconds
+        wake, due = self._wake, time.monotonic() + self._seconds
         while True:
             wake.wait(max(0.0, due - time.monotonic()))
             with self._lock:
                 if threading.current_thread() is not self._thread:  # stopped
                     return
                 wake.clear()
+                self._is_wanted = False
             # Calls that were missed (a laptop slept, a driver hung) are not made up for.
             due = max(due + self._seconds, time.monotonic() + self._seconds / 2)
-            starts = self._starts
             if not self._tick():
                 with self._lock:
-                    if threading.current_thread() is not self._thread:
-                        return
-                    if starts == self._starts:  # it was not started again meanwhile
+                    if threading.current_thread() is self._thread and not self._is_wanted:
                         self._thread = None
                         return

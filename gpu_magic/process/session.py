@@ -1,11 +1,7 @@
-"""The state of this process: what it was launched with, and what was chosen.
-
-`choosing` changes it, and `view` reads the machine for it.
-"""
+"""The state of this process: what it was given, and what was chosen."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from functools import cached_property
@@ -14,25 +10,21 @@ from typing import TYPE_CHECKING
 from gpu_magic.claims.folder import Access
 from gpu_magic.claims.held import Claims
 from gpu_magic.log import logger
-from gpu_magic.process import note_variables, variables_at_start
+from gpu_magic.process.drivers import probe
 from gpu_magic.process.environment import (
     EnvironmentChanges,
     launch_environment,
-    set_variable,
-    variables_now,
-    visible_in,
+    note_variables,
+    variables_at_start,
 )
 from gpu_magic.process.given import Grant, read_grant
 from gpu_magic.process.mask import NAMES, By, Variables
-from gpu_magic.process.state import probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gpu_magic.devices.machine_reader import MachineReader
     from gpu_magic.frameworks.settings import FrameworkSettings
 
-__all__ = ["Session", "current", "fresh"]
+__all__ = ["Session", "current", "use_session"]
 
 _log = logger("process")
 
@@ -43,8 +35,8 @@ class Session:
     Parameters
     ----------
     given
-        The variables that say which GPUs it sees as it was given them; None: find out. With them it stands
-        for a process of its own, whose claims nobody else sees.
+        The variables that say which GPUs it sees as it was given them; None: find out. With them it is like
+        a process by itself, whose claims nobody else sees.
 
     """
 
@@ -56,31 +48,28 @@ class Session:
         self.chosen: tuple[str, str] | None = None  # the latest request, in small letters, and its bounds
         self.access = Access(is_shared=given is None)
         self.claims = Claims(access=self.access)
-        # Made when they are first used.
-        self.reader: MachineReader | None = None
-        self.settings: FrameworkSettings | None = None
+        self.settings: FrameworkSettings | None = None  # made when it is first needed
+
+    @cached_property
+    def reader(self) -> MachineReader:
+        """What reads the machine. `%unload_ext` loads no binding for it."""
+        from gpu_magic.devices.machine_reader import MachineReader
+
+        return MachineReader()
 
     @cached_property
     def inherited(self) -> Variables:
-        """The variables that say which GPUs this process sees as it was given them.
-
-        That is what it was launched with, or what start-up code has set before the first cell.
-        """
+        """The variables that say which GPUs it sees, as launched or as set before the first cell."""
         if self._given is not None:
             return self._given
         if (ipython := sys.modules.get("IPython.core.getipython")) and (shell := ipython.get_ipython()):
             note_variables(getattr(shell.history_manager, "input_hist_raw", ()))
-        at_start = variables_at_start()
-        return visible_in(self._launched) if at_start is None else Variables(*at_start)
-
-    @cached_property
-    def _launched(self) -> dict[str, str]:
-        return launch_environment()
+        return variables_at_start()
 
     @cached_property
     def grant(self) -> Grant:
         """Who gave this process its GPUs."""
-        return Grant() if self._given is not None else read_grant(self._launched)
+        return Grant() if self._given is not None else read_grant(launch_environment())
 
     @property
     def memory_options(self) -> str:
@@ -97,15 +86,13 @@ class Session:
 
     def unload(self) -> list[str]:
         """Restore what was set; return the names of the variables that changed."""
-        can_change = probe().can_change
+        can_change, ours = probe().can_change, self.environment
         # The mask and its order mean something together only. A mask that CUDA has read stays: without it
         # frameworks would contradict each other. One that somebody else has changed since is theirs.
-        ours = self.environment
         visible = [name for name in NAMES if name in ours]
         if not can_change or not all(map(ours.is_unchanged, visible)):
             visible = []
-        others = [name for name in ours.names if name not in NAMES]
-        changed = ours.restore([*visible, *others])
+        changed = ours.restore([*visible, *(name for name in ours.names if name not in NAMES)])
         if changed:
             _log.info("Unloaded: %s as before", ", ".join(changed))
         ours.forget()
@@ -114,7 +101,7 @@ class Session:
         self.claims.release()
         if self.settings is not None:
             self.settings.forget()
-        if self.reader is not None:
+        if "reader" in vars(self):
             self.reader.close()
         return changed
 
@@ -132,24 +119,8 @@ def current() -> Session:
     return _current
 
 
-@contextlib.contextmanager
-def fresh(mask: str | None, order: str | None) -> Iterator[Session]:
-    """Run a block in a session of its own, as if the process had been launched with this mask.
-
-    For tests: what is chosen in the block ends with it.
-    """
-    global _current  # noqa: PLW0603
-    session, before, inside = _current, variables_now(), Variables(mask, order)
-    _current = Session(inside)
-    _set_all(inside)
-    try:
-        yield _current
-    finally:
-        _current.unload()
-        _current = session
-        _set_all(before)
-
-
-def _set_all(variables: Variables) -> None:
-    for name, value in variables.named(NAMES).items():
-        set_variable(name, value)
+def use_session(other: Session | None) -> Session | None:
+    """Use another session from now on; return the one before."""
+    global _current
+    before, _current = _current, other
+    return before

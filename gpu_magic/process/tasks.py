@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.status import GpuProcess
 
-__all__ = ["VERBS", "BackgroundTask", "Manager", "Tasks", "find_manager", "finders", "tasks"]
+__all__ = ["VERBS", "BackgroundTask", "Manager", "find_manager", "finders", "tasks"]
 
 VERBS = ("wait", "stop")  # of `%gpu_tasks`: no task has these names
 _MOST_KEPT = 32  # that have ended
@@ -22,9 +22,6 @@ _MOST_KEPT = 32  # that have ended
 class BackgroundTask(ABC):
     """Something that was started and runs while other cells do. `str` returns what becomes of it, as a line.
 
-    The abstract members are required. The others are what a kind of task may have; their bodies here are the
-    answers of a task without it.
-
     Attributes
     ----------
     name
@@ -32,8 +29,8 @@ class BackgroundTask(ABC):
     result
         What it has come to, to be shown; None for nothing.
     gpus
-        The GPUs of this process that it runs on, in words; empty where it runs on none of them, as a process
-        of its own does.
+        The GPUs of this process that it runs on, in words; empty if it runs on none of them, as a process
+        by itself does.
 
     """
 
@@ -92,7 +89,7 @@ class BackgroundTask(ABC):
         """Drop what `kept` returns."""
 
 
-class Tasks:
+class _Tasks:
     """Keeps them by name, in the order of their start."""
 
     def __init__(self) -> None:
@@ -119,25 +116,14 @@ class Tasks:
             del self._tasks[name]
 
     def find(self, name: str) -> BackgroundTask:
-        """Return the task of a name.
-
-        Raises
-        ------
-        LaunchError
-            There is none.
-
-        """
+        """Return the task of a name; raise LaunchError if there is none."""
         if name in self._tasks:
             return self._tasks[name]
-        known = ", ".join(self._tasks)
-        raise LaunchError(
-            f"There is no task {name}; there are: {known}."
-            if known
-            else f"There is no task {name}, and no other."
-        )
+        known = f"; there are: {', '.join(self._tasks)}" if self._tasks else ", and no other"
+        raise LaunchError(f"There is no task {name}{known}.")
 
 
-tasks = Tasks()
+tasks = _Tasks()
 
 
 class Manager(NamedTuple):

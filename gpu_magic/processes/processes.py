@@ -17,7 +17,7 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ProcessError, show_as
 from gpu_magic.process.session import current
 from gpu_magic.process.tasks import Manager, find_manager
-from gpu_magic.process.view import look_up_process, read_machine
+from gpu_magic.process.view import read_machine
 from gpu_magic.public import public
 from gpu_magic.text import age_text, bytes_text, html_block, html_table, listed, printable, text_table
 
@@ -163,7 +163,7 @@ def my_processes() -> OwnProcesses:
                 memory[process.pid][device] = process.memory
         for claim in device.status.claims:
             if claim.is_own and claim.pid is not UNKNOWN and device not in memory[claim.pid]:
-                process = gpu_process(claim.pid, look_up_process(session, claim.pid), 0)
+                process = gpu_process(claim.pid, session.reader.look_up(claim.pid), 0)
                 if not process.is_own:  # on a simulated machine nothing is known of it
                     process = GpuProcess(claim.pid, claim.notebook or UNKNOWN, claim.owner, 0)
                 found.setdefault(claim.pid, process)

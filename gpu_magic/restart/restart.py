@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.log import logger
-from gpu_magic.process import connection_file
+from gpu_magic.process.environment import connection_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError
 from gpu_magic.log import logger
-from gpu_magic.process import connection_file, program, saved_choices_folder
+from gpu_magic.process.environment import connection_file, program, saved_choices_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypedDict
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.process.session import current
-from gpu_magic.process.view import read_limits
 from gpu_magic.processes.processes import next_step
 from gpu_magic.text import age_text, bytes_text, printable, shortened
 from gpu_magic.widget.serialization import figure
@@ -52,7 +51,6 @@ class DeviceDetail(TypedDict, total=False):
 
 def read_device_detail(device: Device, variables: Variables | None) -> DeviceDetail:
     """Read what is shown below a row, of a device as a snapshot has it."""
-    session = current()
     processes = device.status.processes
     detail = DeviceDetail(
         power_limit="",
@@ -62,7 +60,7 @@ def read_device_detail(device: Device, variables: Variables | None) -> DeviceDet
         variables=variables,
     )
     if isinstance(device, Gpu):
-        limits = read_limits(session, device)
+        limits = current().reader.limits(device)
         detail["power_limit"] = figure(limits.power)
         detail["slowdowns"] = None if limits.slowdowns is UNKNOWN else list(limits.slowdowns)
     return detail

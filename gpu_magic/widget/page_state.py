@@ -22,7 +22,7 @@ class Header(TypedDict):
     driver: str  # "driver 580.65.06", or empty
     simulated: str  # the profile of a simulated machine, or empty
     problem: str  # why no GPU can be read, or empty
-    cuda_state: str  # whether the choice can change: see `process.state.State`
+    cuda_state: str  # whether the choice can change: see `process.drivers.State`
     cuda_text: str  # the same as a sentence
     runtime: str  # what these are about: "CUDA" or "ROCm"
     notes: list[str]  # what is wrong with CUDA_VISIBLE_DEVICES, a sentence each

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpu_magic.errors import GpuMagicError, NotFreeError
 from gpu_magic.gpus.apply import apply
 from gpu_magic.gpus.options import split_request
+from gpu_magic.process.drivers import probe
 from gpu_magic.process.session import current
-from gpu_magic.process.state import probe
 from gpu_magic.process.view import read_machine
 from gpu_magic.restart.saved import save
 

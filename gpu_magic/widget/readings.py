@@ -8,9 +8,9 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.gpus.options import plan_memory, split_request
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select
+from gpu_magic.process.drivers import probe
 from gpu_magic.process.given import Given
 from gpu_magic.process.session import current
-from gpu_magic.process.state import probe
 from gpu_magic.process.view import take_snapshot
 from gpu_magic.widget.serialization import NO_MACHINE, serialize
 

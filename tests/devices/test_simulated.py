@@ -11,7 +11,7 @@ import pynvml
 import pytest
 
 import gpu_magic
-from gpu_magic.process.state import State
+from gpu_magic.process.drivers import State
 from gpu_magic.testing import SimulationError, simulate, start_cuda
 from tests.machine import CARDS, Driver, environment
 

@@ -31,9 +31,9 @@ from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.table import Gpus
 from gpu_magic.launching.output import Output
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
+from gpu_magic.process.drivers import State
 from gpu_magic.process.guard import Guard
 from gpu_magic.process.mask import Variables
-from gpu_magic.process.state import State
 from gpu_magic.process.view import KernelView
 from gpu_magic.processes.processes import OwnProcess, OwnProcesses
 from gpu_magic.text import html_block

@@ -14,9 +14,9 @@ from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.doctor.checks import check_builds, check_device_files, check_driver
 from gpu_magic.doctor.facts import Facts, Kernel, Packages
 from gpu_magic.doctor.sources import read_packages, read_system
+from gpu_magic.process.drivers import State
 from gpu_magic.process.guard import Guard
 from gpu_magic.process.mask import Variables
-from gpu_magic.process.state import State
 from gpu_magic.process.visible import read_visible
 from gpu_magic.testing import simulate
 

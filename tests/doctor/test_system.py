@@ -15,8 +15,8 @@ from gpu_magic.devices.inventory import Inventory
 from gpu_magic.doctor.checks import check_cuda, check_device_files, check_driver, check_gpus
 from gpu_magic.doctor.facts import DeviceFile, Facts, Packages, System
 from gpu_magic.doctor.sources import read_system
+from gpu_magic.process.drivers import State
 from gpu_magic.process.guard import Guard
-from gpu_magic.process.state import State
 from tests.doctor.conftest import inventory, kernel
 from tests.processes import needs_root
 

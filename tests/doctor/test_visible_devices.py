@@ -13,11 +13,11 @@ from gpu_magic.devices.inventory import Inventory
 from gpu_magic.doctor.checks import check_cuda, check_gpus, check_visible_devices
 from gpu_magic.doctor.diagnosis import read_kernel
 from gpu_magic.doctor.facts import Facts
+from gpu_magic.process.drivers import State
 from gpu_magic.process.given import Grant
 from gpu_magic.process.guard import Guard
 from gpu_magic.process.mask import MASK, Variables
 from gpu_magic.process.session import current
-from gpu_magic.process.state import State
 from gpu_magic.process.view import take_snapshot
 from gpu_magic.testing import simulate, start_cuda
 from tests.doctor.conftest import AMD, inventory, kernel

@@ -1,4 +1,4 @@
-"""The Jupyter server's side of the panel: what its environment has, read from a root of its own."""
+"""The Jupyter server's side of the panel: what its environment has, read below another root."""
 
 from __future__ import annotations
 
@@ -15,42 +15,39 @@ if TYPE_CHECKING:
     from tests.conftest import Fresh
 
 MANAGER = "@jupyter-widgets/jupyterlab-manager"
-LAB = b"/opt/hub/bin/python3.11\0/opt/hub/bin/jupyter-lab\0--no-browser\0"
+PYTHON, LAB = b"/opt/hub/bin/python3.11\0", b"/opt/hub/bin/jupyter-lab\0--no-browser\0"
 BROWSED = {"JPY_PARENT_PID": "12", "HOME": "/home/maria"}
 
 
-def serve(root: Path, line: bytes = LAB, *, place: str = "opt/hub/share/jupyter", **versions: str) -> None:
-    """Put a Jupyter server into /proc, and extensions into its environment."""
+def serve(root: Path, line: bytes = PYTHON + LAB, place: str = "opt/hub/share/jupyter", **texts: str) -> None:
+    """Put a Jupyter server into /proc, and extensions into its environment: their versions, or files."""
     (root / "proc/12").mkdir(parents=True, exist_ok=True)
     (root / "proc/12/cmdline").write_bytes(line)
     (root / "opt/hub/share/jupyter").mkdir(parents=True, exist_ok=True)
-    for name, version in versions.items():
+    for name, text in texts.items():
         folder = root / place / "labextensions" / (MANAGER if name == "manager" else name)
         folder.mkdir(parents=True)
-        (folder / "package.json").write_text(json.dumps({"name": name, "version": version}))
-
-
-def test_a_server_that_has_both_is_fine(tmp_path: Path) -> None:
-    serve(tmp_path, anywidget="0.11.2", manager="5.0.17")
-    front = read_front_end(BROWSED, tmp_path)
-    assert (front.is_known, front.anywidget, front.manager) == (True, "0.11.2", "5.0.17")
-    assert missing_there(front, "0.11.0") is None
+        is_version = text[:1].isdecimal()
+        (folder / "package.json").write_text(json.dumps({"version": text}) if is_version else text)
 
 
 @pytest.mark.parametrize(
-    ("versions", "lacks", "installs"),
+    ("has", "lacks", "installs"),
     [
+        ({"anywidget": "0.11.2", "manager": "5.0.17"}, "", ""),
         ({"manager": "5.0.17"}, "no anywidget", "anywidget"),
         ({"anywidget": "0.11.0"}, "no ipywidgets", "ipywidgets"),
         ({"anywidget": "0.9.21", "manager": "5.0.17"}, "0.9.21", "anywidget==0.11.0"),
+        ({"anywidget": "[1", "manager": "5.0.17"}, "no anywidget", "anywidget"),
+        ({"anywidget": '{"a":' + "[" * 100_000, "manager": "5.0.17"}, "no anywidget", "anywidget"),
     ],
+    ids=["both", "no anywidget", "no manager", "an old one", "a broken one", "a deep one"],
 )
-def test_what_a_server_lacks(tmp_path: Path, versions: dict[str, str], lacks: str, installs: str) -> None:
-    serve(tmp_path, **versions)
-    missing = missing_there(read_front_end(BROWSED, tmp_path), "0.11.0")
-    assert missing is not None
-    assert lacks in missing.what
-    assert missing.mend == f"/opt/hub/bin/python -m pip install {installs}"
+def test_what_a_server_lacks(tmp_path: Path, has: dict[str, str], lacks: str, installs: str) -> None:
+    serve(tmp_path, **has)
+    what, mend = missing_there(read_front_end(BROWSED, tmp_path), "0.11.0") or ("", "")
+    assert lacks in what
+    assert mend == (f"/opt/hub/bin/python -m pip install {installs}" if installs else "")
 
 
 @pytest.mark.parametrize(
@@ -66,41 +63,32 @@ def test_extensions_are_looked_for_where_jupyter_does(
     tmp_path: Path, variables: dict[str, str], place: str
 ) -> None:
     serve(tmp_path, place=place, anywidget="0.11.0", manager="5.0.17")
-    assert read_front_end(BROWSED | variables, tmp_path).anywidget == "0.11.0"
+    assert read_front_end(BROWSED | variables, tmp_path) == (True, "0.11.0", "5.0.17", "/opt/hub")
 
 
 @pytest.mark.parametrize(
-    ("environment", "line"),
+    ("environment", "line", "is_known"),
     [
-        ({}, LAB),
-        ({"JPY_PARENT_PID": "../12"}, LAB),
-        ({"JPY_PARENT_PID": "99"}, LAB),
-        (BROWSED, b""),
-        (BROWSED, b"code-server\0"),
-        (BROWSED, b"/usr/bin/python3\0-m\0nbclient\0"),
-        (BROWSED, b"/opt/\n/bin/jupyter-lab\0"),
+        ({}, LAB, False),
+        ({"JPY_PARENT_PID": "../12"}, LAB, False),
+        ({"JPY_PARENT_PID": "99"}, LAB, False),
+        (BROWSED, b"", False),
+        (BROWSED, b"code-server\0", False),
+        (BROWSED, b"/usr/bin/python3\0-m\0nbclient\0", False),
+        (BROWSED, b"/opt/\n/bin/jupyter-lab\0", False),
+        (BROWSED, b"/opt/" + b"x" * 300 + b"/bin/python\0" + LAB, True),  # longer than a name can be
     ],
 )
-def test_a_server_of_which_nothing_is_known(tmp_path: Path, environment: dict[str, str], line: bytes) -> None:
+def test_which_server_it_is(
+    tmp_path: Path, environment: dict[str, str], line: bytes, *, is_known: bool
+) -> None:
     serve(tmp_path, line)
-    assert read_front_end(environment, tmp_path) == FrontEnd()
+    assert read_front_end(environment, tmp_path) == FrontEnd(is_known, prefix="/opt/hub" * is_known)
     assert missing_there(FrontEnd(), "0.11.0") is None
 
 
-def test_a_path_that_is_longer_than_a_name_can_be_is_passed_over(tmp_path: Path) -> None:
-    serve(tmp_path, b"/opt/" + b"x" * 300 + b"/bin/python\0/opt/hub/bin/jupyter-lab\0")
-    assert read_front_end(BROWSED, tmp_path).is_known
-
-
-@pytest.mark.parametrize("text", ["[1", '{"a":' + "[" * 100_000])
-def test_a_broken_extension_is_none(tmp_path: Path, text: str) -> None:
-    serve(tmp_path, anywidget="0.11.0")
-    (tmp_path / "opt/hub/share/jupyter/labextensions/anywidget/package.json").write_text(text)
-    assert read_front_end(BROWSED, tmp_path).anywidget == ""
-
-
 def test_a_server_in_a_folder_that_is_closed_to_others(tmp_path: Path, fresh: Fresh) -> None:
-    serve(tmp_path, b"/opt/hub/bin/python\0/opt/hub/bin/jupyter-lab\0", anywidget="0.11.0")
+    serve(tmp_path, anywidget="0.11.0")
     tmp_path.chmod(0o755)
     (tmp_path / "opt").chmod(0)
     said = fresh(

@@ -13,7 +13,6 @@ import gpu_magic
 from gpu_magic.devices.amd import find_amdsmi
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.process.session import current
-from gpu_magic.process.view import read_limits
 
 
 def inventory() -> dict[str, Any]:
@@ -39,7 +38,7 @@ def counters(seconds: float) -> list[Any]:
 
 def limits() -> list[Any]:
     """Return how much power the first GPU may draw, and what slows it down; None is not known."""
-    found = read_limits(current(), gpu_magic.gpus()[0])
+    found = current().reader.limits(gpu_magic.gpus()[0])
     power, slow = (None if one is UNKNOWN else one for one in (found.power, found.slowdowns))
     return [power, slow]
 
@@ -87,7 +86,7 @@ def imported_by(first: str) -> dict[str, bool]:
 def gone_beside_nvidias() -> list[Any]:
     """Return whose GPUs there are before AMD's driver is unloaded, and after, and what is then said."""
     before = list(gpu_magic.gpus().vendors)
-    current().reader.close()  # type: ignore[union-attr]
+    current().reader.close()
     state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
     state.write_text(state.read_text().replace("refuse 0", "refuse 34"))
     gpus = gpu_magic.gpus()

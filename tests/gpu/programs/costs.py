@@ -86,13 +86,13 @@ def measured_cell() -> Seen:
     "a driver",
 )
 def guard() -> Seen:
-    from gpu_magic.process import driver
+    from gpu_magic.process.drivers import driver
     from tests.gpu.programs.cuda import Cuda
 
     alone()
     Cuda()
     ask = driver()
-    times = sorted(_milliseconds(ask.is_initialized)[1:])
+    times = sorted(_milliseconds(ask.is_started)[1:])
     return Seen(True, f"{times[_TIMES // 2] * 1e3:.0f} µs", {"µs": times[_TIMES // 2] * 1e3})
 
 

@@ -1,0 +1,187 @@
+"""The guard's questions, asked of a real shared library that behaves as the CUDA driver does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.machine import CARDS, MIG, Driver, environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Fresh
+    from tests.machine import Card
+
+LOAD = 'import ctypes; cuda = ctypes.CDLL("libcuda.so.1")'
+START = f"{LOAD}; cuda.cuInit(0)"
+FORKED = """
+import json, os
+
+def forked(ask, *given):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.write(writer, json.dumps(ask(*given)).encode())
+        finally:
+            os._exit(0)
+    os.wait()
+    os.close(writer)
+    return json.loads(os.read(reader, 10_000))
+"""
+
+
+@pytest.fixture
+def drivers(native: Path, tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a process on a machine of four A100s."""
+    Driver(CARDS).write(tmp_path / "machine")
+    return environment(native, tmp_path / "machine")
+
+
+def test_looking_neither_loads_nor_starts_it(fresh: Fresh, drivers: dict[str, str]) -> None:
+    code = f"""
+import gpu_magic
+print(gpu_magic.guard().state.value, "libcuda" in open("/proc/self/maps").read())
+{LOAD}
+for _ in range(3):
+    state = gpu_magic.guard().state
+print(state.value, cuda.cuDeviceGetCount(ctypes.byref(ctypes.c_int())))
+"""
+    assert fresh(code, **drivers) == "absent False\nlive 3\n"  # CUDA_ERROR_NOT_INITIALIZED
+
+
+@pytest.mark.parametrize(
+    ("cards", "masks"),
+    [
+        (
+            CARDS,
+            {
+                "0,1,2": "GPU 0 (cuda:0), GPU 1 (cuda:1), GPU 2 (cuda:2)",
+                "2,0": "GPU 2 (cuda:0), GPU 0 (cuda:1)",
+                CARDS[3].uuid: "GPU 3 (cuda:0)",
+                "": "no GPU",
+                "0,0": "no GPU",
+            },
+        ),
+        ((replace(CARDS[0], mig=MIG), CARDS[1]), {MIG[1].uuid: "MIG instance 0:1 (cuda:0)"}),
+    ],
+)
+def test_what_the_driver_has_read_stays(
+    fresh: Fresh, drivers: dict[str, str], tmp_path: Path, cards: tuple[Card, ...], masks: dict[str, str]
+) -> None:
+    """Each mask is of a child that is forked before, which can start CUDA without its parent."""
+    Driver(cards).write(tmp_path / "machine")
+    code = f"""
+import gpu_magic
+{FORKED}
+def start(mask):
+    os.environ["CUDA_VISIBLE_DEVICES"] = mask
+    exec({START!r})
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+    return repr(gpu_magic.guard())
+
+found = {{mask: [gpu_magic.guard().state.value, forked(start, mask)] for mask in {list(masks)}}}
+print(json.dumps(found))
+"""
+    assert json.loads(fresh(code, **drivers)) == {
+        mask: ["absent", f"CUDA initialized; this process keeps {has}"] for mask, has in masks.items()
+    }
+
+
+@pytest.mark.parametrize("looked", [True, False])
+def test_a_child_forked_after_the_start_knows(fresh: Fresh, drivers: dict[str, str], *, looked: bool) -> None:
+    """Also if nobody had looked between cuInit and the fork: the driver alone can't tell there."""
+    code = f"""
+import gpu_magic
+{FORKED}
+{START}
+{"gpu_magic.guard()" if looked else ""}
+
+def ask():
+    return gpu_magic.guard().state.value, gpu_magic.gpus().kernel.notes, bool(gpu_magic.choose("none").refusal)
+
+print(forked(ask), gpu_magic.guard().state.value)
+"""
+    assert fresh(code, **drivers) == "['forked', [], True] frozen\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "child", "says"),
+    [
+        # Nothing of ours was there to see it.
+        (START, "forked(ask)", "CUDA may have been started before this process was forked off"),
+        (LOAD, "ask()", "CUDA loaded and not started"),
+    ],
+)
+def test_a_library_that_is_there_first(
+    fresh: Fresh, drivers: dict[str, str], before: str, child: str, says: str
+) -> None:
+    code = f"{FORKED}\n{before}\ndef ask():\n    import gpu_magic\n    return repr(gpu_magic.guard())\nprint({child})"
+    assert fresh(code, **drivers).startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"), [(803, "different versions"), (34, "stub"), (999, "CUDA error 999")]
+)
+def test_a_driver_that_does_not_work_is_neither_live_nor_started(
+    fresh: Fresh, drivers: dict[str, str], error: int, says: str
+) -> None:
+    code = f"import gpu_magic\n{START}\nprint(gpu_magic.guard().state.value, gpu_magic.guard(), gpu_magic.choose(1))"
+    shown = fresh(code, PRETEND_CUDA_ERROR=str(error), **drivers)
+    assert shown.startswith("broken CUDA can't be used here: ")
+    assert shown.partition("cuda:0")[0].count(says) == shown.partition("cuda:0")[2].count(says) > 0
+
+
+CHILDREN = """
+import multiprocessing, os, sys
+import gpu_magic
+
+def try_gpu_0():
+    try:
+        return str(gpu_magic.choose(0))
+    except gpu_magic.ChoiceError as error:
+        return str(error).partition(":")[0]
+
+if __name__ == "__main__":
+    gpu_magic.choose("1,3")
+    started = multiprocessing.get_context(sys.argv[1])
+    for _ in range(2):  # the same choice again changes nothing
+        with started.Pool(1) as pool:
+            print(pool.apply(os.getenv, ["CUDA_VISIBLE_DEVICES"]), pool.apply(try_gpu_0))
+        print("fork server" in str(gpu_magic.choose("2")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "latest", "is_named"),
+    [("fork", "2", False), ("spawn", "2", False), ("forkserver", "1,3", True)],
+)
+def test_a_child_may_use_what_its_parent_has_chosen(
+    fresh: Fresh, tmp_path: Path, method: str, latest: str, *, is_named: bool
+) -> None:
+    """A fork server that was started before a choice does not have it, which the choice says."""
+    (tmp_path / "children.py").write_text(CHILDREN)
+    shown = fresh(
+        f"import runpy, sys; sys.argv = ['children.py', {method!r}]; "
+        f"runpy.run_path({str(tmp_path / 'children.py')!r}, run_name='__main__')",
+        GPU_MAGIC_SIMULATE="4xA100-80GB",
+        GPU_MAGIC_CLAIMS="off",
+    )
+    refused = "GPU 0 is outside what this process was given"
+    assert shown.splitlines() == [f"1,3 {refused}", str(is_named), f"{latest} {refused}", "False"]
+
+
+def test_ipython_in_a_terminal_is_not_told_to_restart_a_kernel(fresh: Fresh, drivers: dict[str, str]) -> None:
+    code = f"""
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "gpu_magic")
+{START}
+shell.run_line_magic("gpus", "2")
+"""
+    shown = fresh(code, CUDA_VISIBLE_DEVICES="0,1,2", **drivers)
+    assert "To have exactly GPU 2: start Python anew and run %gpus 2 before anything starts CUDA." in shown
+    assert "kernel" not in shown
