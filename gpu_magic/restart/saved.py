@@ -89,11 +89,11 @@ def read_saved(raw: bytes, kernel: str, now: float) -> tuple[str, dict[str, obje
     unreadable = ChoiceError("its file can't be read.")
     try:
         saved: dict[str, Any] = json.loads(raw)
-        request, options, age = saved["request"], dict(saved["options"]), now - saved["saved"]
+        request, options, age = saved["request"], saved["options"], now - saved["saved"]
         is_for_us = saved["kernel"] == kernel
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise unreadable from None
-    if not isinstance(request, str):
+    if not isinstance(request, str) or not isinstance(options, dict):
         raise unreadable
     if not is_for_us:
         raise ChoiceError("it was saved for another kernel.")
