@@ -80,6 +80,8 @@ def simulate(
     with beneath(machine):
         inside, variables, first = Session(Variables(mask, order)), variables_now(), cuda_watch.first
         session, asked, cuda_watch.first = use_session(inside), use_driver(_SimulatedDriver()), None
+        if session is not None:
+            inside.by, inside.claims.are_wanted = session.by, session.claims.are_wanted
         try:
             _set_all(inside.inherited)
             yield machine

@@ -211,7 +211,7 @@ def read_kernel(snapshot: Snapshot, where: Program) -> Kernel:
     session, now, simulate = current(), variables_now(), os.environ.get("GPU_MAGIC_SIMULATE", "")
     guard, seen = judge_process(snapshot, probe()), read_visible(now, snapshot).devices
     labels = UNKNOWN if seen is UNKNOWN else tuple(device.label for device in seen)
-    notes, chose_none = snapshot.kernel.notes, session.chosen == ("none", "")
+    notes, chose_none = snapshot.kernel.notes, session.chosen == ("Nothing()", "")
     return Kernel(where, guard, now, session.inherited, notes, labels, session.grant, chose_none, simulate)
 
 

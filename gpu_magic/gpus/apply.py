@@ -74,7 +74,6 @@ def apply(
 
     """
     request = parse(text)  # what can't be read is nobody's GPU, can be anything, and is not logged
-    options = replace(options, by=options.by or session.by)
     try:
         with session.access.opened():
             outcome = _decide(session, text, request, options, dry_run=dry_run, inventory=inventory)
@@ -125,7 +124,7 @@ def _apply(
     """Do the same on a machine that was looked at."""
     guard = judge_process(inventory, cuda_watch.look())
     is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
-    had = _picked_before(session, text, request, options, guard)
+    had = _picked_before(session, request, options, guard)
     if had is None:
         # Where it is too late for a choice, it does not matter who else uses the GPUs that are named.
         is_too_late = isinstance(request, Named) and not guard.can_change
@@ -136,6 +135,7 @@ def _apply(
             replace(options, only_free=False) if is_too_late else options,
             grant=session.grant,
             held=session.claims.held,
+            by=session.by,
         )
     else:
         selection = had
@@ -153,7 +153,7 @@ def _apply(
                 selection = _claim(session, request, selection, is_alone=is_alone)
                 _set_memory(session, memory)
                 _set_visible(session, selection)
-                session.chosen = text.strip().lower(), options.filters
+                session.chosen = repr(request), options.filters
         return Choice(selection, not dry_run, dry_run, is_simulated, is_reset, str(memory))
     if had := had or _had_already(session, request, selection, guard):
         had = _as_cuda_has_it(had, inventory, dry_run=dry_run)
@@ -249,16 +249,14 @@ def _had_already(session: Session, request: Request, selection: Selection, guard
     return None
 
 
-def _picked_before(
-    session: Session, text: str, request: Request, options: Options, guard: Guard
-) -> Selection | None:
+def _picked_before(session: Session, request: Request, options: Options, guard: Guard) -> Selection | None:
     """Return what a process in which CUDA is initialized has, where `auto` has picked it, and is asked again.
 
     By now it would pick others; running the cell again asks for nothing new.
     """
     if guard.state is not State.FROZEN or not guard.is_known or len(guard.known) < len(guard.devices):
         return None
-    if not isinstance(request, Auto) or (text.strip().lower(), options.filters) != session.chosen:
+    if not isinstance(request, Auto) or (repr(request), options.filters) != session.chosen:
         return None
     variables = variables_now().named(names_of(guard.vendor)[:2])
     had = Selection(guard.known, variables, (), guard.vendor)
@@ -301,7 +299,7 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     if options != _PLAIN:
         raise ChoiceError(
             "An in-process choice sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit "
-            f"{listed(options.given)}."
+            f"{listed([*(['by'] if options.by else []), *options.given])}."
         )
     inventory = read_machine(session)
     guard = judge_process(inventory, cuda_watch.look())

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Vendor
+    from gpu_magic.process.mask import By
 
 __all__ = ["Selection", "select", "select_among", "vendor_of"]
 
@@ -79,6 +80,7 @@ def select(
     *,
     grant: Grant = _NOBODY,
     held: frozenset[str] = frozenset(),
+    by: By | None = None,
 ) -> Selection:
     """Return the devices that answer a request, and the mask that names them.
 
@@ -96,6 +98,8 @@ def select(
         What a scheduler says that it gave: see `Given`.
     held
         UUIDs of the devices that this process has claimed.
+    by
+        How to write them where `options` do not say, if they can be written so.
 
     Raises
     ------
@@ -106,6 +110,8 @@ def select(
     given, machine, vendor = Variables(*inherited), inventory, _vendor(request, inventory)
     _check_options(request, options, vendor)
     inventory = machine.of_vendor(vendor)
+    if vendor != next(iter(machine.vendors), vendor):
+        grant = _NOBODY  # it is of the first vendor's
     allotment = Given(inventory, given, grant)
     allotted = allotment.reading
     order = device_order(options.order, given.order)
@@ -138,8 +144,8 @@ def select(
         notes += unordered
     # Beside a scheduler's list, numbers of others would be a riddle to a child process.
     is_riddle = bool(grant.gpus and allotment.outside(devices))
-    by = options.by or ("uuid" if is_riddle else None)
-    variables = show(devices, order, machine, given, by=by, given=allotted.kind)
+    exact = options.by or ("uuid" if is_riddle or by == "uuid" else None)
+    variables = show(devices, order, machine, given, by=exact, given=by or allotted.kind)
     return Selection(devices, variables, tuple(notes), vendor)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -112,7 +113,7 @@ class Waiting(Wait):
     """A wait for GPUs that are then chosen here.
 
     GPUs that are named it waits for until nobody else uses or has claimed them. With `auto`, and without a
-    bound of memory or utilization, it waits for GPUs that nobody uses or claims.
+    bound of memory, it waits for GPUs that nobody uses or claims.
 
     Parameters
     ----------
@@ -208,6 +209,8 @@ class Waiting(Wait):
 
         """
         if not probe().can_change:  # waiting changes nothing about that
+            with suppress(NotFreeError):  # what it has, if the same was chosen before
+                return apply(self._session, self._text, self._options, inventory=inventory)
             return apply(
                 self._session, self._text, replace(self._options, only_free=False), inventory=inventory
             )

@@ -1,4 +1,4 @@
-"""Reads a magic's line: the options, and the text that names what is asked for, which `selection` reads."""
+"""Reads a magic's line: the options, and the text that names what is asked for."""
 
 from __future__ import annotations
 

@@ -73,8 +73,9 @@ class GpusMagic:
         in IPython's configuration makes that an error everywhere. Sizes are 8GB (10^9 bytes each) or 8GiB
         (2^30); times are 90s, 30m, 1h30m, 2d, or a number of seconds.
         """
-        if found := re.search(r"--(by|no-claim)\b", line):  # for this version: what they are now
-            value = {"by": "by = 'uuid'", "no-claim": "claims = False"}[found[1]]
+        # For this version: what they are now.
+        if found := re.search(r"(?:^|\s)--(by|no-claim)(?=[\s=]|$)[\s=]*(\w*)", line):
+            value = f"by = {found[2] or 'uuid'!r}" if found[1] == "by" else "claims = False"
             raise refusal(f"--{found[1]} is configuration now: %config GpuMagics.{value}")
         if found := re.search(r"--(mine|end)\b[ =]*(.*)", line):
             now = f"end {found[2]}".strip() if found[1] == "end" else ""

@@ -268,14 +268,16 @@ def _settle(there: Inventory, variables: Variables, grant: Grant) -> tuple[_Devi
         elif not is_amd and named is UNKNOWN:
             named = granted = read(variables.mask, there, PCI).devices
         return named, granted, is_all, why
-    listed = _read_list(there, grant)
-    if listed is None:
+    lists = _read_list(there, grant)
+    if not lists:
         return named, named, is_all, why
     named_by = next(filter(None, reversed(values.values())), "")
     is_exact = named_by.startswith(("GPU-", "MIG-"))
-    if listed is UNKNOWN:
+    if lists[1:]:
         which = f"{grant.by} lists {grant.listed}, which can mean several GPUs here."
-        return (named, UNKNOWN, False, "") if is_exact else (UNKNOWN, UNKNOWN, False, which)
+        is_narrower = not is_all and named is not UNKNOWN and any(is_within(named, one) for one in lists)
+        return (named, UNKNOWN, False, "") if is_narrower or is_exact else (UNKNOWN, UNKNOWN, False, which)
+    listed = lists[0]
     if named is UNKNOWN:
         is_one_each = len(listed) == len(named_by.split(","))
         devices = listed if is_one_each and (left is UNKNOWN or is_within(listed, left)) else UNKNOWN
@@ -293,17 +295,17 @@ def is_within(devices: tuple[Device, ...], others: tuple[Device, ...]) -> bool:
     return {device.uuid for device in parts(devices)} <= {device.uuid for device in parts(others)}
 
 
-def _read_list(there: Inventory, grant: Grant) -> _Devices | None:
-    """Return what a scheduler's list means here; None where it has none, or names what can't be seen.
+def _read_list(there: Inventory, grant: Grant) -> list[tuple[Device, ...]]:
+    """Return what a scheduler's list can mean here; nothing where it has none, or names what can't be seen.
 
     Its numbers are those of device files. Where all of the host's GPUs can be seen, they may be nvidia-smi's
-    or rocm-smi's as well: UNKNOWN where these are others.
+    or rocm-smi's as well.
     """
     if not grant.gpus:
-        return None
+        return []
     if not all(entry.isdecimal() for entry in grant.gpus):
         named = tuple(device for device in there.devices if device.uuid in grant.gpus)
-        return named if len(named) == len(grant.gpus) else None
+        return [named] if len(named) == len(grant.gpus) else []
     first = _FIRST_FILE["amd" if there.vendors == ("amd",) else "nvidia"]
     numbers = {int(entry) for entry in grant.gpus}
     numbers = {number - first if number >= first else number for number in numbers}
@@ -311,8 +313,7 @@ def _read_list(there: Inventory, grant: Grant) -> _Devices | None:
     found = {tuple(gpu for gpu, file in zip(there, files, strict=True) if file in numbers)}
     if set(files) == set(range(len(files))):
         found.add(tuple(gpu for gpu in there if gpu.index in numbers))
-    complete = [gpus for gpus in found if len(gpus) == len(numbers)]
-    return None if not complete else UNKNOWN if complete[1:] else complete[0]
+    return [gpus for gpus in found if len(gpus) == len(numbers)]
 
 
 def _numbers(devices: tuple[Device, ...]) -> str:

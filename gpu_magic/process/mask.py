@@ -352,7 +352,7 @@ def _why_uuids_are_unclear(found: list[Gpu]) -> str:
 
 
 def _of_mig_uuids(mask: str, inventory: Inventory) -> Reading:
-    """Return the first MIG instance that is named, as one process can use one; see `mig.takes_one`.
+    """Return the first MIG instance that is named, as one process can use one; see `takes_one`.
 
     An instance that is named twice makes the list empty.
     """

@@ -45,7 +45,7 @@ class Session:
         self._given = given
         self.by: By | None = None  # c.GpuMagics.by
         self.environment = EnvironmentChanges()
-        self.chosen: tuple[str, str] | None = None  # the latest request, in small letters, and its bounds
+        self.chosen: tuple[str, str] | None = None  # the latest request, as `repr` writes it, and its bounds
         self.access = Access(is_shared=given is None)
         self.claims = Claims(access=self.access)
         self.settings: FrameworkSettings | None = None  # made when it is first needed
@@ -96,6 +96,7 @@ class Session:
         if changed:
             _log.info("Unloaded: %s as before", ", ".join(changed))
         ours.forget()
+        self.by = None
         if can_change:
             self.chosen = None
         self.claims.release()

@@ -35,7 +35,6 @@ class KernelView:
     """What this process makes of the machine."""
 
     inherited: str | None  # CUDA_VISIBLE_DEVICES as the process was launched; None: not set
-    inherited_order: str | None  # and CUDA_DEVICE_ORDER
     mask: str | None  # the same now
     order: str | None
     names: Mapping[str, str] | Unknown  # what frameworks call a device here, by UUID: {"GPU-8f3a…": "cuda:0"}
@@ -148,7 +147,6 @@ def _kernel_view(session: Session, inventory: Inventory, guard: Guard) -> Kernel
     hides_amd = "amd" in inventory.vendors
     return KernelView(
         inherited=inherited.mask,
-        inherited_order=inherited.order,
         mask=now.mask,
         order=now.order,
         names=UNKNOWN if visible is None else {uuid: f"cuda:{place}" for place, uuid in enumerate(visible)},

@@ -63,7 +63,7 @@ def gpu(name: str = "A100", of: GpuStatus | None = None, **more: Any) -> Gpu:
 
 
 def gpus(*there: Gpu, kernel: dict[str, Any] | None = None, **more: Any) -> Gpus:
-    nothing = dict.fromkeys(("inherited", "inherited_order", "mask", "order", "given"))
+    nothing = dict.fromkeys(("inherited", "mask", "order", "given"))
     view = {**nothing, "names": {}, "state": "live", "cuda": "not started", **(kernel or {})}
     return Gpus(there or (gpu(),), kernel=KernelView(**view), **more)
 

@@ -152,6 +152,10 @@ def test_what_is_forced_beside_a_list_is_written_by_uuid() -> None:
     there, grant = host(0, 1, 2, 3, 4), read_grant(SLURM)
     forced = select(parse("3"), there, ("2,4", None), Options(force=True), grant=grant)
     assert forced.mask == UUIDS[3]
+    assert (
+        select(parse("3"), there, ("2,4", None), Options(force=True), grant=grant, by="index").mask
+        == UUIDS[3]
+    )
     assert select(parse("4"), there, ("2,4", None), Options(force=True), grant=grant).mask == "4"
 
 
@@ -159,6 +163,13 @@ def test_a_list_that_can_mean_two_things_is_not_guessed_without_a_mask() -> None
     """Device files in another order than nvidia-smi's numbers, as on a DGX A100."""
     given = allotment(host(2, 3, 0, 1), SLURM_JOB_ID="123", SLURM_JOB_GPUS="0,1")
     assert given.devices is UNKNOWN
+
+
+@pytest.mark.parametrize(("mask", "gpus"), [("2", ["GPU 2"]), ("0", ["GPU 0"]), ("", [])])
+def test_beside_such_a_list_a_narrower_mask_is_kept(mask: str, gpus: list[str]) -> None:
+    """As a task of a step has it, or what a kernel that has chosen starts."""
+    environment = {"SLURM_JOB_ID": "1", "SLURM_STEP_GPUS": "0,2", "CUDA_VISIBLE_DEVICES": mask}
+    assert [device.label for device in allotment(host(1, 0, 2, 3), **environment).pool] == gpus
 
 
 def test_the_same_numbers_in_both_are_those_that_cuda_reads() -> None:

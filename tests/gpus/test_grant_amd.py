@@ -170,6 +170,8 @@ def test_beside_nvidias_gpus_a_list_is_of_those() -> None:
     there = replace(MIXED, gpus=(*nvidia, *MIXED.gpus[2:]))
     given = allotment(there, SLURM_JOB_ID="1", SLURM_JOB_GPUS="1")
     assert labels(given) == ["GPU 1", *(f"AMD GPU {index}" for index in range(4))]
+    grant = Grant("Slurm job 1", ("1",), "1")
+    assert len(select(parse("amd:all"), there, Variables(), grant=grant).devices) == 4
 
 
 _NUMBERS = st.none() | st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True)

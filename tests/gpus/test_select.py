@@ -220,6 +220,7 @@ def test_a_lost_gpu_can_not_be_chosen_and_the_rest_can_by_uuid() -> None:
     assert ask("2", there) == (UUIDS[2], "PCI_BUS_ID")
     with pytest.raises(ChoiceError, match="mit by="):
         ask("2", there, by="index")
+    assert select(parse("2"), there, (None, None), by="index").mask == UUIDS[2]  # configured: where it can be
     everything = select(parse("all"), there, (None, None))
     assert everything.mask == f"{UUIDS[0]},{UUIDS[2]}"
     assert everything.notes == (

@@ -9,11 +9,12 @@ import pynvml
 import pytest
 from IPython.core.completer import provisionalcompleter
 
+import gpu_magic
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import Auto
 from gpu_magic.gpus.wait import Wait
 from gpu_magic.magics import completion
-from gpu_magic.testing import Machine, simulate
+from gpu_magic.testing import Machine, simulate, start_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,6 +93,27 @@ def test_auto(run: Run, machine: Machine) -> None:
     machine.gpus[3].fail("nvmlDeviceGetMemoryInfo", 3)
     run("%gpus auto:5")
     assert environment()[0] == "4,5,6,7,0"
+
+
+@pytest.mark.parametrize("again", ["auto", "auto:1", "auto --wait 1m"])
+def test_auto_again_once_cuda_has_started_is_what_it_has(run: Run, machine: Machine, again: str) -> None:
+    run(f"%gpus {'auto --wait 1m' if 'wait' in again else 'auto'}")
+    start_cuda()
+    machine.gpus[0].run("train.py", "maria", 60 << 30, work=90)
+    assert run(f"%gpus {again}")[0].startswith("cuda:0 = GPU 0 ")
+
+
+def test_a_choice_in_process_names_what_does_not_go_with_it(run: Run) -> None:
+    start_cuda()
+    with pytest.raises(gpu_magic.ChoiceError, match=r"omit by and --growth\."):
+        gpu_magic.choose(1, in_process=True, by="uuid", growth=True)
+
+
+def test_uuids_are_written_where_that_is_configured_and_numbers_where_they_can_be(run: Run) -> None:
+    run("%config GpuMagics.by = 'uuid'")
+    run("%gpus 1")
+    assert (environment()[0] or "").startswith("GPU-")
+    assert run("%gpus 1 --by index")[1].endswith("%config GpuMagics.by = 'index'")
 
 
 def test_reset_says_what_that_is(run: Run) -> None:
