@@ -93,7 +93,7 @@ def test_a_wait_is_one_line_however_often_it_looks(
         gpu_magic.choose("1", wait=1.5, on_wait=looks.append)
     assert looks
     (line,) = said(caplog)
-    assert line.startswith("process: Waited 1 s for GPU 1 in vain: ")
+    assert line.startswith("process: Waited 1.5 s for GPU 1 in vain: ")
 
 
 def test_a_gpu_that_is_lost_is_logged_once_and_again_when_it_is_lost_again(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -24,11 +24,20 @@ class Sampler:
     def __init__(self, tick: Callable[[], bool], seconds: float = 1.0, name: str = "panel") -> None:
         self._tick, self._seconds, self._name = tick, seconds, name
         self._is_wanted = False  # since the function was last called
+        self._begin()
+        # A daemon thread that writes to a kernel's sockets while Python shuts down can crash it.
+        atexit.register(self.stop)
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._wake = threading.Event()  # of the current thread
         self._thread: threading.Thread | None = None
-        # A daemon thread that writes to a kernel's sockets while Python shuts down can crash it.
-        atexit.register(self.stop)
+
+    def _forget_parent(self) -> None:
+        """Begin anew in a forked child: what the thread had locked at that moment stays locked there."""
+        if self._process != os.getpid():
+            self._begin()
 
     @property
     def is_running(self) -> bool:
@@ -36,24 +45,26 @@ class Sampler:
 
     def start(self) -> None:
         """Start the thread, unless it is running."""
+        self._forget_parent()
         with self._lock:
             self._is_wanted = True
-            if not self.is_running:  # a forked child has a thread that does not run
+            if not self.is_running:
                 self._wake = threading.Event()
                 self._thread = threading.Thread(target=self._run, name=f"gpu_magic-{self._name}", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
         """Stop the thread. Wait for a call that is under way, half a second at most."""
+        self._forget_parent()
         with self._lock:
             thread, self._thread = self._thread, None
             self._wake.set()
         if thread is not None and thread is not threading.current_thread():
-            with contextlib.suppress(RuntimeError):  # in a forked child
-                thread.join(0.5)
+            thread.join(0.5)
 
     def poke(self) -> None:
         """Make the next call now."""
+        self._forget_parent()
         self._wake.set()
 
     def _run(self) -> None:

@@ -41,7 +41,7 @@ def test_with_an_old_pynvml_choosing_fails_in_one_line(fresh: Fresh) -> None:
 
 SAY = """
     import gpu_magic
-    for ask in (lambda: gpu_magic.gpus(), lambda: gpu_magic.choose(0), lambda: gpu_magic.devices_of(3)):
+    for ask in (lambda: gpu_magic.gpus(), lambda: gpu_magic.choose(0)):
         try:
             print(getattr(ask(), "problem", ""))
         except gpu_magic.GpuMagicError as error:
@@ -51,7 +51,7 @@ SAY = """
     shell.run_line_magic("load_ext", "gpu_magic")
     import contextlib, sys
     for magic in shell.magics_manager.magics["line"]:
-        if magic.startswith("gpu") and magic not in ("gpu_time", "gpu_launch", "gpu_fit"):
+        if magic.startswith("gpu") and magic not in ("gpu_time", "gpu_launch", "gpu_fit", "gpu_free", "gpu_tasks"):
             with contextlib.redirect_stderr(sys.stdout):
                 shell.run_cell(f"%{magic}")
     shell.Completer.complete("%gpus ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 
@@ -82,11 +83,15 @@ def test_a_poke_is_a_call_at_once() -> None:
 def test_a_fork_has_no_thread_and_can_have_one() -> None:
     sampler = Sampler(lambda: True, 0.01)
     sampler.start()
+    sampler._lock.acquire()  # as the thread can have it at any moment
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)  # a child that hangs keeps what others wait for the end of
         was = sampler.is_running
         sampler.stop()
         os._exit(int(was))
+    sampler._lock.release()
     assert os.waitpid(child, 0)[1] == 0
     sampler.stop()
     assert wait_for(0)
