@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.nvml import Nvml
 
 GIB = 1 << 30
-NO_CHOICE = KernelView(None, None, None, None, UNKNOWN, None, "live", "not started")
+NO_CHOICE = KernelView(None, None, None, UNKNOWN, None, "live", "not started")
 
 
 class Words(HTMLParser):
@@ -54,7 +54,7 @@ def test_text_and_html_say_the_same(nvml: Nvml) -> None:
         machine.populate()
         machine.gpus[6].lose()
         names = {machine.gpus[1].uuid: "cuda:0"}
-        view = KernelView(None, None, "1,3", "PCI_BUS_ID", names, None, "live", "not started", ("Note.",))
+        view = KernelView(None, "1,3", "PCI_BUS_ID", names, None, "live", "not started", ("Note.",))
         inventory = nvml.inventory()
     shown = Gpus(
         inventory.gpus, inventory.driver_version, inventory.cuda_version, inventory.simulated, kernel=view
@@ -69,7 +69,7 @@ def test_text_and_html_say_the_same(nvml: Nvml) -> None:
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60))
 def test_hostile_names_stay_text(name: str, owner: str, mask: str) -> None:
     status = GpuStatus(GIB, GIB, 1, 30, 50.0, (GpuProcess(1, name, owner, GIB),))
-    view = KernelView(mask, mask, mask, mask, {}, None, "live", "not started", (mask,))
+    view = KernelView(mask, mask, mask, {}, None, "live", "not started", (mask,))
     inventory = Gpus((Gpu(0, "GPU-1", name, "0", 80 * GIB, status),), name, name, kernel=view)
     assert Words(inventory._repr_html_()).tags <= {
         "div", "style", "table", "thead", "tbody", "tr", "th", "td", "p", "b", "i", "br"
