@@ -211,7 +211,9 @@ def read_kernel(snapshot: Snapshot, where: Program) -> Kernel:
     session, now, simulate = current(), variables_now(), os.environ.get("GPU_MAGIC_SIMULATE", "")
     guard, seen = judge_process(snapshot, probe()), read_visible(now, snapshot).devices
     labels = UNKNOWN if seen is UNKNOWN else tuple(device.label for device in seen)
-    notes, chose_none = snapshot.kernel.notes, session.chosen == ("Nothing()", "")
+    name, ours = names_of(guard.vendor)[0], session.environment
+    chose_none = seen == () and name in ours and ours.is_unchanged(name)
+    notes = snapshot.kernel.notes
     return Kernel(where, guard, now, session.inherited, notes, labels, session.grant, chose_none, simulate)
 
 

@@ -39,6 +39,7 @@ _OBJECTS = (
 )
 _UUID = re.compile(r"(GPU-|MIG-|MIG-GPU-)([0-9a-f-]*(?:/[0-9]{1,4}/[0-9]{1,4})?)", re.IGNORECASE)
 _WITHOUT_INDEX = ("cpu", "mps")  # may be named without a number
+_NO_DEVICES = (type(None), bool, bytes, set, frozenset, dict, ModuleType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +171,6 @@ def read_uuid(entry: str) -> str:
     """
     match = _UUID.fullmatch(entry)
     return f"{match[1].upper()}{match[2].lower()}" if match else ""
-
-
-_NO_DEVICES = (type(None), bool, bytes, set, frozenset, dict, ModuleType)
 
 
 def normalize_device(device: object, device_of: Callable[[object], object] = lambda _: None) -> str:

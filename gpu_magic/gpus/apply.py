@@ -153,7 +153,7 @@ def _apply(
                 selection = _claim(session, request, selection, is_alone=is_alone)
                 _set_memory(session, memory)
                 _set_visible(session, selection)
-                session.chosen = repr(request), options.filters
+                session.chosen = request, options.filters
         return Choice(selection, not dry_run, dry_run, is_simulated, is_reset, str(memory))
     if had := had or _had_already(session, request, selection, guard):
         had = _as_cuda_has_it(had, inventory, dry_run=dry_run)
@@ -256,7 +256,7 @@ def _picked_before(session: Session, request: Request, options: Options, guard: 
     """
     if guard.state is not State.FROZEN or not guard.is_known or len(guard.known) < len(guard.devices):
         return None
-    if not isinstance(request, Auto) or (repr(request), options.filters) != session.chosen:
+    if not isinstance(request, Auto) or (request, options.filters) != session.chosen:
         return None
     variables = variables_now().named(names_of(guard.vendor)[:2])
     had = Selection(guard.known, variables, (), guard.vendor)

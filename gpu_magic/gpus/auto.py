@@ -48,6 +48,8 @@ __all__ = [
     "why_too_few",
     "why_unranked",
 ]
+_LONGEST = 500  # characters of a list of devices
+_PLAIN = Options()
 
 
 class Standing(IntEnum):
@@ -159,9 +161,6 @@ def _words(name: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", name.lower())
 
 
-_LONGEST = 500  # characters of a list of devices
-
-
 def why_these(picked: Sequence[Device], others: Mapping[Device, str], free: int) -> str:
     """Return why some devices were picked, as a sentence.
 
@@ -266,9 +265,6 @@ def _why_not_free(device: Device) -> str:
     if (holder := held_by(device)) or device.is_busy is False or device.status.is_ours:
         return holder
     return "not known to be free"
-
-
-_PLAIN = Options()
 
 
 def pick(

@@ -29,9 +29,14 @@ __all__ = [
     "split_request",
 ]
 
+Order = Literal["pci", "fastest"]
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}  # seconds
 _NAMES = (r"d(?:ays?)?", r"h(?:(?:ou)?rs?)?", r"m(?:in(?:ute)?s?)?", r"s(?:ec(?:ond)?s?)?")
 _PARTS = re.compile(r"\s*".join(rf"(?:(\d{{1,6}})\s*{name})?" for name in _NAMES), re.IGNORECASE)
+_LEAST = 64 << 20  # less than that no framework starts with
+_MEMORY = re.compile(r"(.*?)( --growth)?(?: --memory-limit ([\w.]{1,20}(?: \w{1,5})?))?", re.DOTALL)
+# Those that go with `auto`; the first one with GPUs that are named, too.
+_FILTERS = ("only_free", "min_free", "model")
 
 
 def read_seconds(duration: str | float, name: str = "wait") -> float:
@@ -61,13 +66,6 @@ def read_seconds(duration: str | float, name: str = "wait") -> float:
             f"{option(name, duration)} is no time; try {option(name, '30m')}, or 90s, or 1h30m."
         )
     return float(seconds)
-
-
-Order = Literal["pci", "fastest"]
-
-_MEMORY = re.compile(r"(.*?)( --growth)?(?: --memory-limit ([\w.]{1,20}(?: \w{1,5})?))?", re.DOTALL)
-# Those that go with `auto`; the first one with GPUs that are named, too.
-_FILTERS = ("only_free", "min_free", "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +191,6 @@ def split_request(typed: str) -> tuple[str, Options]:
     assert match  # noqa: S101 - it matches any text
     devices, growth, limit = match.groups()
     return devices, Options(growth=growth is not None, memory_limit=limit)
-
-
-_LEAST = 64 << 20  # less than that no framework starts with
 
 
 def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int | None) -> MemorySettings:

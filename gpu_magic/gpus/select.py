@@ -107,17 +107,17 @@ def select(
         The request can't be answered exactly: never fewer GPUs than were asked for, never others.
 
     """
-    given, machine, vendor = Variables(*inherited), inventory, _vendor(request, inventory)
+    variables, machine, vendor = Variables(*inherited), inventory, _vendor(request, inventory)
     _check_options(request, options, vendor)
     inventory = machine.of_vendor(vendor)
     if vendor != next(iter(machine.vendors), vendor):
         grant = _NOBODY  # it is of the first vendor's
-    allotment = Given(inventory, given, grant)
-    allotted = allotment.reading
-    order = device_order(options.order, given.order)
+    given = Given(inventory, variables, grant)
+    order = device_order(options.order, variables.order)
     vendors = machine.vendors or ("nvidia",)
     if isinstance(request, Reset):
-        return Selection(allotted.devices, given.named(names_of(*vendors)), allotted.notes, vendor)
+        reading = given.reading
+        return Selection(reading.devices, variables.named(names_of(*vendors)), reading.notes, vendor)
     if isinstance(request, Nothing):
         return Selection((), hide(*vendors), vendor=vendor)
     if inventory.problem:
@@ -125,28 +125,28 @@ def select(
     if isinstance(request, Named):
         devices = _named(request, inventory)
         if not options.force:
-            allotment.check_inside(devices)
+            given.check_inside(devices)
         if options.only_free:
             check_free(devices)
-        notes = [*_outside(devices, allotment), *_taken(devices)]
+        notes = [*_outside(devices, given), *_taken(devices)]
     else:
-        pool = inventory.devices if options.force else allotment.pool
-        if not pool and not allotment.is_all:
-            what = allotment.sentence
-            raise ChoiceError(f"No GPU was given to this process: {what}{allotment.override}.")
+        pool = inventory.devices if options.force else given.pool
+        if not pool and not given.is_all:
+            what = given.sentence
+            raise ChoiceError(f"No GPU was given to this process: {what}{given.override}.")
         if isinstance(request, Auto):
             picked, *notes = pick(request.count, pool, options, held)
         else:
             picked = _everything(pool, inventory)
-            left = inventory.gpus if options.force or allotment.is_all else pool
+            left = inventory.gpus if options.force or given.is_all else pool
             notes = [*_left_out(picked, left), *_taken(picked)]
         devices, unordered = in_order(picked, order, inventory)
         notes += unordered
     # Beside a scheduler's list, numbers of others would be a riddle to a child process.
-    is_riddle = bool(grant.gpus and allotment.outside(devices))
+    is_riddle = bool(grant.gpus and given.outside(devices))
     exact = options.by or ("uuid" if is_riddle or by == "uuid" else None)
-    variables = show(devices, order, machine, given, by=exact, given=by or allotted.kind)
-    return Selection(devices, variables, tuple(notes), vendor)
+    found = show(devices, order, machine, variables, by=exact, given=by or given.reading.kind)
+    return Selection(devices, found, tuple(notes), vendor)
 
 
 def select_among(
@@ -240,12 +240,12 @@ def _everything(pool: tuple[Device, ...], inventory: Inventory) -> tuple[Device,
     raise ChoiceError("No GPU here can be used now: %gpus shows why.")
 
 
-def _outside(devices: tuple[Device, ...], allotment: Given) -> tuple[str, ...]:
+def _outside(devices: tuple[Device, ...], given: Given) -> tuple[str, ...]:
     """Return a note for each device that this process was not given."""
     where = "is outside what this process was given"
-    if allotment.devices is UNKNOWN:
+    if given.devices is UNKNOWN:
         where = "may be outside what this process was given, which is not known"
-    return tuple(f"{device.label} {where}." for device in allotment.outside(devices))
+    return tuple(f"{device.label} {where}." for device in given.outside(devices))
 
 
 def _left_out(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[str, ...]:

@@ -210,9 +210,9 @@ def _visible(session: Session, snapshot: Snapshot) -> tuple[int | str, ...]:
     order = sorted(names, key=lambda uuid: int(names[uuid].removeprefix("cuda:")))
     found = [by_uuid[uuid] for uuid in order if uuid in by_uuid]
     if not found:
-        allotment = Given(snapshot, session.inherited, session.grant)
-        if allotment.devices == () and snapshot.devices:
-            raise LaunchError(f"No GPU is visible in this process: {allotment.sentence}{allotment.unset}.")
+        given = Given(snapshot, session.inherited, session.grant)
+        if given.devices == () and snapshot.devices:
+            raise LaunchError(f"No GPU is visible in this process: {given.sentence}{given.unset}.")
         raise LaunchError(f"No GPU is visible in this process: name some, as {option('gpus', '0,1')}.")
     return _named(found).identifiers
 

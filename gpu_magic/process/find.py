@@ -12,10 +12,12 @@ from gpu_magic.process.mask import fitting_instances
 if TYPE_CHECKING:
     from gpu_magic.devices.inventory import Inventory
 
-__all__ = ["find"]
+__all__ = ["check_usable", "find", "mig_instances", "whole_gpus", "why_unusable"]
 
 _MOST_NAMED = 4  # UUIDs in one message
 _UUID_LENGTH = 40
+_SPLIT = "it is split by MIG"
+_NONE_MADE = "with no instance made; an administrator has to make one first"
 
 
 def find(identifier: int | str, inventory: Inventory) -> Device:
@@ -36,13 +38,9 @@ def find(identifier: int | str, inventory: Inventory) -> Device:
     """
     first = inventory.of_vendor(inventory.vendors[0] if inventory.vendors else "nvidia")
     if isinstance(identifier, int):
-        gpu = _by_number(identifier, first)
-        check_usable(gpu)
-        return gpu
+        return check_usable(_by_number(identifier, first))
     if identifier.startswith("amd:"):
-        gpu = _by_amds_number(identifier, inventory)
-        check_usable(gpu)
-        return gpu
+        return check_usable(_by_amds_number(identifier, inventory))
     if identifier[0].isdecimal():
         return _by_instance_number(identifier, first)
     return _by_uuid(identifier, inventory)
@@ -72,9 +70,7 @@ def _by_instance_number(name: str, inventory: Inventory) -> MigInstance:
         raise ChoiceError(f"{gpu.label} is not split by MIG, so there is no {name}; try {index}{several}.")
     there = " or ".join(instance.number_text for instance in gpu.mig)
     if not there:
-        raise ChoiceError(
-            f"{gpu.label} is split by MIG, with no instance made; an administrator has to make one first."
-        )
+        raise ChoiceError(f"{gpu.label} is split by MIG, {_NONE_MADE}.")
     found = next((instance for instance in gpu.mig if instance.number_text == name), None)
     if found is None:
         raise ChoiceError(f"{gpu.label} has no MIG instance {number}; try {there}.")
@@ -100,10 +96,7 @@ def _by_uuid(prefix: str, inventory: Inventory) -> Device:
         longer = _distinct_prefixes([str(device.uuid) for device in fits], len(prefix) + 1)
         shown = " or ".join(longer[:_MOST_NAMED] + ["…"] * (len(longer) > _MOST_NAMED))
         raise ChoiceError(f"{prefix} fits {len(fits)} devices; type more of it, {shown}.")
-    device = fits[0]
-    if isinstance(device, Gpu):
-        check_usable(device)
-    return device
+    return check_usable(fits[0]) if isinstance(fits[0], Gpu) else fits[0]
 
 
 def _distinct_prefixes(uuids: list[str], length: int) -> list[str]:
@@ -117,8 +110,8 @@ def _span(count: int, kind: str) -> str:
     return {0: f"no {kind}", 1: f"{kind} 0 alone"}.get(count, f"{kind}s 0 to {count - 1}")
 
 
-def check_usable(gpu: Gpu) -> None:
-    """Check that a GPU can be chosen as a whole.
+def check_usable(gpu: Gpu) -> Gpu:
+    """Return a GPU that can be chosen as a whole.
 
     Raises
     ------
@@ -126,19 +119,19 @@ def check_usable(gpu: Gpu) -> None:
         It does not answer, has no UUID, is split by MIG, or its compute mode lets no process use it.
 
     """
-    if gpu.problem:
-        raise ChoiceError(f"{gpu.label} can't be chosen, as it is {gpu.problem}.")
-    if gpu.uuid is UNKNOWN:
-        raise ChoiceError(f"{gpu.label} can't be chosen: the driver does not report its UUID.")
-    if gpu.is_split:
+    why = why_unusable(gpu)
+    if why == _SPLIT:
         there = " or ".join(instance.number_text for instance in gpu.mig)
-        there = there or "an administrator has to make one first"
-        raise ChoiceError(f"{gpu.label} is split by MIG, so choose an instance of it; try {there}.")
-    if gpu.is_prohibited:
-        raise ChoiceError(
-            f"{gpu.label} can't be chosen, as {why_unusable(gpu)}: an administrator can change that, "
-            f"nvidia-smi -i {gpu.index} -c DEFAULT."
+        way = f"so choose an instance of it; try {there}" if there else _NONE_MADE
+        raise ChoiceError(f"{gpu.label} is split by MIG, {way}.")
+    if why:
+        way = (
+            f": an administrator can change that, nvidia-smi -i {gpu.index} -c DEFAULT"
+            if "Prohibited" in why
+            else ""
         )
+        raise ChoiceError(f"{gpu.label} can't be chosen, as {why}{way}.")
+    return gpu
 
 
 def whole_gpus(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
@@ -151,7 +144,7 @@ def why_unusable(gpu: Gpu) -> str:
     if gpu.problem:
         return f"it is {gpu.problem}"
     if gpu.is_split:
-        return "it is split by MIG"
+        return _SPLIT
     if gpu.is_prohibited:
         return "it is in compute mode Prohibited, in which no process can use it"
     return "its UUID is unknown" if gpu.uuid is UNKNOWN else ""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Given", "Grant", "is_within", "read_grant"]
 
+_Devices = tuple[Device, ...] | Unknown
 # The number of the first GPU's device file: /dev/nvidia0, /dev/dri/renderD128.
 _FIRST_FILE = {"nvidia": 0, "amd": 128}
 _LONGEST = 60  # characters of a job's name
@@ -240,9 +241,6 @@ class Given:
         except ChoiceError as error:
             return str(error)
         return ""
-
-
-_Devices = tuple[Device, ...] | Unknown
 
 
 def _settle(there: Inventory, variables: Variables, grant: Grant) -> tuple[_Devices, _Devices, bool, str]:

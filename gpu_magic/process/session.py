@@ -45,7 +45,7 @@ class Session:
         self._given = given
         self.by: By | None = None  # c.GpuMagics.by
         self.environment = EnvironmentChanges()
-        self.chosen: tuple[str, str] | None = None  # the latest request, as `repr` writes it, and its bounds
+        self.chosen: object = None  # the latest request and its bounds, for `gpus.apply`
         self.access = Access(is_shared=given is None)
         self.claims = Claims(access=self.access)
         self.settings: FrameworkSettings | None = None  # made when it is first needed

@@ -125,7 +125,7 @@ def read_for_auto(session: Session) -> Inventory:
 def _kernel_view(session: Session, inventory: Inventory, guard: Guard) -> KernelView:
     """Put the machine, the variables and the guard's answer together."""
     inherited, now = session.inherited, variables_now()
-    allotment = Given(inventory, inherited, session.grant)
+    given = Given(inventory, inherited, session.grant)
     vendor = guard.vendor if guard.vendor in inventory.vendors[1:] else seen_vendor(now, inventory)
     reading = read_visible(now, inventory.of_vendor(vendor))
     visible, notes = _uuids(reading.devices), list(reading.notes)
@@ -150,11 +150,11 @@ def _kernel_view(session: Session, inventory: Inventory, guard: Guard) -> Kernel
         mask=now.mask,
         order=now.order,
         names=UNKNOWN if visible is None else {uuid: f"cuda:{place}" for place, uuid in enumerate(visible)},
-        given=None if allotment.is_all else _uuids(allotment.devices),
+        given=None if given.is_all else _uuids(given.devices),
         state=guard.state.value,
         cuda=guard.sentence,
         notes=tuple(notes),
-        allotted=allotment.text,
+        allotted=given.text,
         amd=tuple(in_force(now, inventory.of_vendor("amd")).items()) if hides_amd else (),
         inherited_amd=tuple(in_force(inherited, inventory.of_vendor("amd")).items()) if hides_amd else (),
         vendor=vendor,

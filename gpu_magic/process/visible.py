@@ -42,6 +42,10 @@ __all__ = [
     "show",
     "together",
 ]
+HIDDEN = "-1"  # an empty value would leave it to CUDA_VISIBLE_DEVICES
+
+_LONGEST_SHOWN = 120
+_SHORTEST_UUID = 5  # ROCR_VISIBLE_DEVICES: "GPU-" and a digit
 
 
 def read_visible(variables: Variables, inventory: Inventory) -> Reading:
@@ -86,12 +90,6 @@ def in_force(variables: Variables, inventory: Inventory) -> dict[str, str]:
     if inventory.vendors != ("amd",) and variables.mask is not None:
         found = {MASK: variables.mask} | found
     return found
-
-
-HIDDEN = "-1"  # an empty value would leave it to CUDA_VISIBLE_DEVICES
-
-_LONGEST_SHOWN = 120
-_SHORTEST_UUID = 5  # ROCR_VISIBLE_DEVICES: "GPU-" and a digit
 
 
 def in_use(variables: Variables) -> dict[str, str]:

@@ -32,8 +32,8 @@ def read() -> Reading:
     """Read the machine. On whatever thread: what initialized CUDA is noted on the main one alone."""
     session = current()
     snapshot = take_snapshot(session, probe())
-    allotment = Given(snapshot, session.inherited, session.grant)
-    return Reading(snapshot, serialize(snapshot, allotment, session.memory_options))
+    given = Given(snapshot, session.inherited, session.grant)
+    return Reading(snapshot, serialize(snapshot, given, session.memory_options))
 
 
 class Readings:

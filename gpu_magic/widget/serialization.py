@@ -78,14 +78,14 @@ NO_MACHINE = SerializedMachine(
 )
 
 
-def serialize(snapshot: Snapshot, allotment: Given, memory: str) -> SerializedMachine:
+def serialize(snapshot: Snapshot, given: Given, memory: str) -> SerializedMachine:
     """Return the machine as the pages get it.
 
     Parameters
     ----------
     snapshot
         The machine.
-    allotment
+    given
         What may be chosen of it.
     memory
         The options of the latest choice that say how frameworks may take memory.
@@ -104,14 +104,14 @@ def serialize(snapshot: Snapshot, allotment: Given, memory: str) -> SerializedMa
         runtime=runtime_of(view.vendor),
         notes=[*view.notes, *_notes_on_ipykernel()],
         allotted=view.allotted,
-        launch_devices=_keys(_launch_devices(snapshot, allotment)),
+        launch_devices=_keys(_launch_devices(snapshot, given)),
         hides_devices=view.names is not UNKNOWN and not all(row.is_visible for row in shown),
         memory_options=memory,
-        least_busy=_keys(_best_first(allotment)),
+        least_busy=_keys(_best_first(given)),
     )
     return SerializedMachine(
         header,
-        {key_of(row.device): _device_row(row, allotment) for row in shown},
+        {key_of(row.device): _device_row(row, given) for row in shown},
         {key_of(row.device): _figures(row) for row in shown},
     )
 
@@ -129,19 +129,19 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any
     return {name: value for name, value in now.items() if value != before.get(name)}
 
 
-def _launch_devices(snapshot: Snapshot, allotment: Given) -> Sequence[Device]:
+def _launch_devices(snapshot: Snapshot, given: Given) -> Sequence[Device]:
     """Return the devices of the launch; none where they, or their order, can't be known."""
     kernel, first = snapshot.kernel, snapshot.of_vendor(_first_vendor(snapshot))
     if kernel.inherited is None and not kernel.inherited_amd:
         return whole_gpus(first.devices) if first.is_uniform else []
-    return [] if allotment.reading.devices is UNKNOWN else allotment.reading.devices
+    return [] if given.reading.devices is UNKNOWN else given.reading.devices
 
 
-def _best_first(allotment: Given) -> Sequence[Device]:
+def _best_first(given: Given) -> Sequence[Device]:
     """Return what plain `auto` picks from, the best first."""
-    first = _first_vendor(allotment.inventory)
+    first = _first_vendor(given.inventory)
     try:
-        pool = [one for one in allotment.pool if not isinstance(one, Gpu) or one.vendor == first]
+        pool = [one for one in given.pool if not isinstance(one, Gpu) or one.vendor == first]
         return best_first(tuple(pool))
     except ChoiceError:  # it is not known what may be chosen
         return ()
@@ -160,7 +160,7 @@ def key_of(device: Device) -> str:
     return device.number_text if isinstance(device, Gpu) else str(device.uuid)
 
 
-def _device_row(row: Row, allotment: Given) -> DeviceRow:
+def _device_row(row: Row, given: Given) -> DeviceRow:
     mine, others = row.shares.mine, row.shares.others
     return DeviceRow(
         label=row.label,
@@ -172,7 +172,7 @@ def _device_row(row: Row, allotment: Given) -> DeviceRow:
         usage=row.usage,
         visible_as=row.visible_as,
         is_held=bool(held_by(row.device)),
-        unavailable=printable(allotment.why_not(row.device)),
+        unavailable=printable(given.why_not(row.device)),
         parent="" if isinstance(row.device, Gpu) else str(row.device.gpu_index),
     )
 

@@ -97,7 +97,7 @@ def test_a_cell_that_has_hidden_all_gpus_was_no_choice() -> None:
 
 def test_none_that_was_chosen_is_no_fault() -> None:
     with simulate("2xA100-80GB"):
-        gpu_magic.choose("none")
+        gpu_magic.choose("[None]")
         (found,) = about()
         assert (found.severity, found.meaning) == ("worth knowing", "You have chosen so.")
         start_cuda()
