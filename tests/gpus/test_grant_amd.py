@@ -167,7 +167,8 @@ def test_where_device_files_are_not_known_the_list_is_not_read() -> None:
 
 def test_beside_nvidias_gpus_a_list_is_of_those() -> None:
     nvidia = (replace(machines.gpu(0), minor=0), replace(machines.gpu(1), minor=1))
-    there = replace(MIXED, gpus=(*nvidia, *MIXED.gpus[2:]))
+    amds = (replace(gpu, minor=128 + gpu.index) for gpu in MIXED.gpus[2:])
+    there = replace(MIXED, gpus=(*nvidia, *amds))
     given = allotment(there, SLURM_JOB_ID="1", SLURM_JOB_GPUS="1")
     assert labels(given) == ["GPU 1", *(f"AMD GPU {index}" for index in range(4))]
     grant = Grant("Slurm job 1", ("1",), "1")

@@ -270,7 +270,9 @@ def test_the_advice_is_what_was_typed(start_kernel: Callable[..., Kernel]) -> No
     kernel = start_kernel(CUDA_VISIBLE_DEVICES="0")
     kernel.run("%load_ext gpu_magic")
     kernel.run(CUINIT)
-    assert "run %gpus 1 --force before" in kernel.run("%gpus 1 --force").text
+    said = kernel.run("%gpus 1 --force").text
+    assert "run %gpus 1 --force before" in said
+    assert "A script can have GPU 1 without a restart: %gpu_launch --gpus 1 --force python train.py\n" in said
 
 
 def test_nothing_is_claimed_of_a_mask_where_nvml_does_not_answer(start_kernel: Callable[..., Kernel]) -> None:

@@ -55,6 +55,7 @@ def test_a_saved_choice_is_applied_once_with_its_options(file: Path) -> None:
         ({"saved": "now"}, ": its file can't be read."),
         ({"saved": 10**400}, ": its file can't be read."),
         ({"options": []}, ": its file can't be read."),
+        ({"options": {"model": ["A100"]}}, ": its file can't be read."),
         ({"options": {"by": "colour"}}, ": by='colour' is neither"),
         ({"options": {"memory_limit": 10**400}}, "is not a size"),
         ({"request": "GPU-ffffffff"}, ": No GPU here has a UUID that begins with GPU-ffffffff"),
