@@ -13,9 +13,9 @@ __all__ = ["either", "in_python", "nearest_option", "option", "spelled"]
 
 # Whether what runs was called from Python by the user: see `public`.
 in_python: ContextVar[bool] = ContextVar("in_python", default=False)
-# Those that are typed by another name.
 # What ends, takes or moves something is suggested for almost its own name alone.
 _HARMFUL = ("--all", "--force", "--kill", "--yes")
+# Those that are typed by another name.
 _TYPED = {"count": "-n", "batch_size": "--batch"}
 
 
@@ -55,7 +55,6 @@ def nearest_option(word: str, options: Collection[str]) -> str:
     """Return the option that is written almost like a word; empty for none."""
     import difflib  # needed by few
 
-    same = [one for one in options if word.startswith("--no-") or not one.startswith("--no-")]
-    safe = [one for one in same if one not in _HARMFUL]
-    near = difflib.get_close_matches(word, same, n=1, cutoff=0.85)
+    safe = [one for one in options if one not in _HARMFUL]
+    near = difflib.get_close_matches(word, options, n=1, cutoff=0.85)
     return "".join(near or difflib.get_close_matches(word, safe, n=1, cutoff=0.7))

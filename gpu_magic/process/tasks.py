@@ -119,7 +119,7 @@ class _Tasks:
         """Return the task of a name; raise LaunchError if there is none."""
         if name in self._tasks:
             return self._tasks[name]
-        known = f"; there are: {', '.join(self._tasks)}" if self._tasks else ", and no other"
+        known = f"; there are: {', '.join(self._tasks)}" if self._tasks else ": none was started"
         raise LaunchError(f"There is no task {name}{known}.")
 
 

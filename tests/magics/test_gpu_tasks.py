@@ -50,7 +50,7 @@ def long(run: Callable[[str], str]) -> Callable[[str], str]:
 
 def test_without_a_task_it_says_how_one_is_started(run: Callable[[str], str]) -> None:
     assert run("%gpu_tasks").startswith("Nothing was started in the background")
-    assert "There is no task wrong, and no other." in run("%gpu_tasks wait wrong")
+    assert "There is no task wrong: none was started." in run("%gpu_tasks wait wrong")
 
 
 @pytest.mark.parametrize("names", ["slow, ev", "slow,ev", "slow ev", "ev slow,"])
