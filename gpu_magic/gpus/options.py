@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -177,6 +176,8 @@ def check_wait_options(given: Iterable[str]) -> None:
     """
     for name in given:
         if name not in WaitOptions.__annotations__:
+            import difflib  # needed by few
+
             close = difflib.get_close_matches(name, WaitOptions.__annotations__, n=1)
             meant = f"did you mean {close[0]}?" if close else 'within="30m" says how long it waits.'
             raise ChoiceError(f"wait_for takes no {name}: {meant}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import operator
 import re
 from collections import Counter
@@ -175,6 +174,8 @@ def _what_works(entry: str) -> str:
         return f"{entry!r} can't be part of a list; try {'auto:2' if word == 'auto' else word}."
     if number := re.match(r"auto\W{0,2}([1-9][0-9]{0,3})\b", low):
         return f"{entry!r}: a colon goes before the number of GPUs; try auto:{number[1]}."
+    import difflib  # needed by few
+
     close = difflib.get_close_matches(low, WORDS, n=1, cutoff=0.7)
     hint = f"did you mean {close[0]}?" if close else f"expected {_EXPECTED}."
     return f"{entry!r} is not a GPU; {hint}"
