@@ -20,8 +20,12 @@ class Store {
     this.clicks = new Clicks(this.page, (message) => this.send(message));
     this.reset(model.get("full_state"));
     model.on("msg:custom", (message) => this.receive(message));
-    // A page that was loaded again asks for the whole state.
-    model.on("change:full_state", () => this.reset(model.get("full_state")));
+    // A page that was loaded again asks for the whole state. ipywidgets hands it over later than messages that were sent
+    // after it: then it is old.
+    model.on("change:full_state", () => {
+      const state = model.get("full_state");
+      if (!(state.version < this.version)) this.reset(state);
+    });
     this.close = whenKernelIsLost(model, () => this.lose());
   }
 

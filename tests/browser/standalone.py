@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from gpu_magic.testing import Machine
 
 THEMES = Path(sys.prefix, "share/jupyter/lab/themes/@jupyterlab")
-# `hear` is what the kernel's messages come in by, `sent` are the page's own, and `lose` is what the widget manager says
-# without a kernel.
+# `hear` is what the kernel's messages come in by, `load` what ipywidgets updates the model by, `sent` are the page's own,
+# and `lose` is what the widget manager says without a kernel.
 SHOW = """async ([script, state]) => {
     const url = URL.createObjectURL(new Blob([script], {type: 'text/javascript'}));
     const widget = (await import(url)).default();
     const heard = {};
     const get = name => name === 'full_state' ? state : '';
+    window.load = later => { state = later; heard['change:full_state'](); };
     window.sent = [];
     const send = message => sent.push(message);
     widget.initialize({model: {get, on(name, act) { heard[name] = act; }, send}});

@@ -93,6 +93,20 @@ def test_a_click_that_the_state_has_already_is_not_repeated(chromium: Browser) -
         assert sent(page, "set_draft")["request"] == "1,2"
 
 
+def test_a_state_that_was_overtaken_by_what_came_after_it_is_not_shown(chromium: Browser) -> None:
+    """ipywidgets hands over a change of the model later than messages that the kernel sent after it."""
+    state = state_of("4xA100-80GB")
+    with panel_page(chromium, state) as page:
+        page.locator('[data-key="1"]').click()
+        click = sent(page, "set_draft")
+        draft = {"request": "3,1", "number": 2, "clicks": {click["page"]: click["click"]}, "page": "another"}
+        hear(page, type="draft", **draft, version=state["version"] + 1)
+        page.evaluate("state => load(state)", {**state, "draft": "3", "draft_number": 1})
+        expect(page.locator(".gm-line code")).to_have_text("%gpus 3,1")
+        page.locator('[data-key="2"]').click()
+        assert sent(page, "set_draft")["request"] == "3,1,2"
+
+
 def test_a_click_that_the_kernel_says_nothing_of_is_repeated(chromium: Browser) -> None:
     state = state_of("4xA100-80GB")
     with panel_page(chromium, state) as page:
