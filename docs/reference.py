@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_magic import command_line
-from gpu_magic.magics import MAGICS, configuration
-from gpu_magic.magics.arguments import FLAG, OPTIONS
+from gpu_magic.shell import configuration
+from gpu_magic.shell.arguments import FLAG, OPTIONS
+from gpu_magic.shell.extension import MAGICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpu_magic.magics.arguments import Kind
+    from gpu_magic.shell.arguments import Kind
 
 __all__ = ["PAGES"]
 

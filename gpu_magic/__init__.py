@@ -31,14 +31,14 @@ __version__ = "0.1.0"
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add the magics to a shell: `%load_ext gpu_magic`."""
-    from gpu_magic.magics import load
+    from gpu_magic.shell.extension import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Remove the magics, and restore what they set: `%unload_ext gpu_magic`."""
-    from gpu_magic.magics import unload
+    from gpu_magic.shell.extension import unload
 
     unload(shell)
 

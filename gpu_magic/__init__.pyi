@@ -3,15 +3,6 @@
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from gpu_magic.api.choosing import choose as choose
-from gpu_magic.api.choosing import gpus as gpus
-from gpu_magic.api.choosing import guard as guard
-from gpu_magic.api.choosing import panel as panel
-from gpu_magic.api.running import cluster as cluster
-from gpu_magic.api.running import launch as launch
-from gpu_magic.api.running import map as map  # noqa: A004 - it is `gpu_magic.map`
-from gpu_magic.api.running import tasks as tasks
-from gpu_magic.api.waiting import wait_for as wait_for
 from gpu_magic.devices.claim import Claim as Claim
 from gpu_magic.devices.inventory import Inventory as Inventory
 from gpu_magic.devices.model import Gpu as Gpu
@@ -24,6 +15,8 @@ from gpu_magic.doctor.diagnosis import doctor as doctor
 from gpu_magic.doctor.facts import Finding as Finding
 from gpu_magic.engines.cluster import Cluster as Cluster
 from gpu_magic.engines.engine import Engine as Engine
+from gpu_magic.engines.use import cluster as cluster
+from gpu_magic.engines.use import map as map  # noqa: A004 - it is `gpu_magic.map`
 from gpu_magic.errors import BindingError as BindingError
 from gpu_magic.errors import CallFailed as CallFailed
 from gpu_magic.errors import ChoiceError as ChoiceError
@@ -44,7 +37,13 @@ from gpu_magic.errors import SimulationError as SimulationError
 from gpu_magic.fit.fit import Fit as Fit
 from gpu_magic.fit.fit import fit as fit
 from gpu_magic.gpus.choice import Choice as Choice
+from gpu_magic.gpus.choose import choose as choose
+from gpu_magic.gpus.choose import gpus as gpus
+from gpu_magic.gpus.choose import guard as guard
+from gpu_magic.gpus.choose import wait_for as wait_for
 from gpu_magic.gpus.table import Gpus as Gpus
+from gpu_magic.launching.launch import launch as launch
+from gpu_magic.launching.launch import tasks as tasks
 from gpu_magic.launching.task import Task as Task
 from gpu_magic.measure.record import CellUsage as CellUsage
 from gpu_magic.measure.record import GpuUsage as GpuUsage
@@ -66,6 +65,7 @@ from gpu_magic.processes.processes import OwnProcess as OwnProcess
 from gpu_magic.processes.processes import OwnProcesses as OwnProcesses
 from gpu_magic.processes.processes import end_process as end_process
 from gpu_magic.processes.processes import my_processes as my_processes
+from gpu_magic.widget.panel import panel as panel
 
 __version__: str
 

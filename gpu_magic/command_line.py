@@ -160,10 +160,10 @@ def _doctor(options: argparse.Namespace) -> int:
 
 def _launch(options: argparse.Namespace) -> int:
     """Run a command to its end; pass signals on to it."""
-    from gpu_magic.display.task_output import RankLines
     from gpu_magic.gpus.choice import gpu_notes
     from gpu_magic.launching.devices import Free
     from gpu_magic.launching.prepare import prepare
+    from gpu_magic.launching.shown import RankLines
     from gpu_magic.process.environment import variables_now
     from gpu_magic.process.session import current
 

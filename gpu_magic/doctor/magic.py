@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from gpu_magic.doctor.diagnosis import doctor
-from gpu_magic.magics.arguments import read, refusal
+from gpu_magic.shell.arguments import read, refusal
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

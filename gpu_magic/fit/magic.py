@@ -13,9 +13,8 @@ from IPython.display import display
 
 from gpu_magic.errors import FitError, GpuMagicError
 from gpu_magic.fit.fit import Fit, fit_call, fit_model
-from gpu_magic.magics.arguments import read
-from gpu_magic.magics.expansion import text_named
 from gpu_magic.process.namespace import evaluated, parse_expression
+from gpu_magic.shell.arguments import read, text_named
 from gpu_magic.text import code_words, shortened
 
 if TYPE_CHECKING:

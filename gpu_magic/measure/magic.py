@@ -13,8 +13,8 @@ from IPython.display import display
 import gpu_magic
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.interrupts import postponed_interrupts
-from gpu_magic.magics.arguments import read, refusal
 from gpu_magic.measure.recorder import Block, recorder
+from gpu_magic.shell.arguments import read, refusal
 from gpu_magic.shell.cells import Body, awaits, body_of, cell_number
 from gpu_magic.text import html_block
 

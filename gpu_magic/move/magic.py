@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.magics.arguments import read
-from gpu_magic.magics.expansion import text_named
 from gpu_magic.move.move import move_variables
+from gpu_magic.shell.arguments import read, text_named
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

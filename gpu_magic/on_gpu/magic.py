@@ -14,10 +14,9 @@ from IPython.display import display
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import device_of
 from gpu_magic.frameworks.target import is_target, normalize_device
-from gpu_magic.magics.arguments import read
-from gpu_magic.magics.expansion import expand, refuse_name
 from gpu_magic.on_gpu.block import OnGpu, read_only
 from gpu_magic.process.physical import labels
+from gpu_magic.shell.arguments import expand, read, refuse_name
 from gpu_magic.shell.cells import awaits, body_of, cell_number
 
 if TYPE_CHECKING:

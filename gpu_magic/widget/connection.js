@@ -1,7 +1,7 @@
 // Finds gpu_magic in a kernel without a widget, and opens its panel: for the chip, and for a panel after a restart.
 // This file is part of the panel's script, which the kernel sends, and of the prebuilt extension, which
 // sends nothing but "attach" itself and runs what comes back: so the panel always fits the kernel.
-const COMM = "gpu_magic"; // magics/page_comm.py
+const COMM = "gpu_magic"; // shell/page_comm.py
 // A page can have a comm once. What shares it, of whichever version, finds it here, by the connection to the kernel.
 const comms = (globalThis[Symbol.for("gpu_magic.comms")] ??= new WeakMap());
 const attach = (page) => ({ type: "attach", page }); // see protocol.js

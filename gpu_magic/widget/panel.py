@@ -9,12 +9,13 @@ import anywidget
 import traitlets
 from IPython.core.getipython import get_ipython
 
-from gpu_magic.display.fallback import display_with_fallback
 from gpu_magic.gpus.table import as_html, as_text
 from gpu_magic.log import logger
 from gpu_magic.process.environment import launch_environment
 from gpu_magic.process.front_end import Missing, missing_there, read_front_end
+from gpu_magic.public import public
 from gpu_magic.text import printable
+from gpu_magic.widget.fallback import display_with_fallback
 from gpu_magic.widget.front_end import script, style
 from gpu_magic.widget.kernel_messages import to_json
 from gpu_magic.widget.leftovers import CellRun, cell_run, leftovers
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from gpu_magic.process.view import Snapshot
     from gpu_magic.widget.kernel_messages import KernelMessage
 
-__all__ = ["Panel"]
+__all__ = ["Panel", "panel"]
 
 _log = logger("widget")
 _latest: dict[str, str] = {}  # by its id, the latest run of a cell that has shown a panel
@@ -98,3 +99,16 @@ class Panel(anywidget.AnyWidget):
 
     def _receive(self, _widget: object, message: object, _buffers: object) -> None:
         answer(self.state, self, message)
+
+
+@public
+def panel() -> Panel:
+    """Return a live panel of the GPUs, to choose them by clicking: the last line of a cell shows it.
+
+    Returns
+    -------
+    Panel
+        A widget. All panels of a process show the same, and are read by one thread, while a page shows one.
+
+    """
+    return Panel()

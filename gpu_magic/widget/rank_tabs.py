@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipywidgets import HTML, Label, Layout, Tab, VBox
 
-from gpu_magic.display.rank_folds import as_pre
+from gpu_magic.launching.shown import as_pre
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpu_magic import ClusterError
-from gpu_magic.display.engines import EngineTable
 from gpu_magic.engines.status import read_status
+from gpu_magic.engines.table import EngineTable
 from gpu_magic.process.session import current
 from tests.engines.hosts import on_host, started
 from tests.processes import until

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_magic
-from gpu_magic.display.task_output import RankLines
 from gpu_magic.errors import LaunchError
 from gpu_magic.launching.output import Output, last_traceback
+from gpu_magic.launching.shown import RankLines
 from gpu_magic.widget.rank_tabs import RankTabs
 from tests.conftest import ROOT
 

@@ -53,7 +53,7 @@ def serve(frameworks: list[str]) -> int:
 
     replies = os.dup(1)
     os.dup2(2, 1)  # what is printed while frameworks are imported is no reply
-    for name in ("gpu_magic.api.choosing", "gpu_magic.on_gpu.block", "gpu_magic.move.move", *frameworks):
+    for name in ("gpu_magic.gpus.choose", "gpu_magic.on_gpu.block", "gpu_magic.move.move", *frameworks):
         import_module(name)
     gc.collect()
     gc.freeze()  # a program's own gc.collect() has only its own objects to look at

@@ -62,5 +62,5 @@ def tell_traceback(shell, error: BaseException) -> str:
         shown = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
     ours = [line for line in shown if "/gpu_magic/" in line]
     # What comes before a magic, or the extension, begins, or after it has ended, is shown by IPython.
-    doors = "/gpu_magic/__init__.py", "/gpu_magic/magics/__init__.py"
+    doors = "/gpu_magic/__init__.py", "/gpu_magic/shell/extension.py"
     return ", ".join(ours) if any(not any(door in line for door in doors) for line in ours) else ""

@@ -10,7 +10,7 @@ from gpu_magic.launching.launchers.accelerate import _notes, _saved_configuratio
 from gpu_magic.launching.launchers.plan import Command
 from gpu_magic.launching.launchers.words import CommandLine
 from gpu_magic.launching.output import last_traceback
-from gpu_magic.magics.cell_script import _check
+from gpu_magic.launching.script import _check
 from gpu_magic.process.watch import _only_imports_from
 from tests.fuzzing.target import Target, check_refusal, text_of
 

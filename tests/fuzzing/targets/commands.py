@@ -17,9 +17,9 @@ from IPython.core.error import UsageError
 from gpu_magic.command_line import main
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.launching.prepare import prepare
-from gpu_magic.magics.arguments import names_of, read_command, read_count
-from gpu_magic.magics.cell_script import _check, _names
+from gpu_magic.launching.script import _check, _names
 from gpu_magic.process.session import current
+from gpu_magic.shell.arguments import names_of, read_command, read_count
 from gpu_magic.testing import simulate
 from tests.fuzzing.target import Target, check_line, check_refusal, fields_of, text_of
 

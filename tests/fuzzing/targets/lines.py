@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 import gpu_magic
+from gpu_magic.engines.magic import _engines
 from gpu_magic.errors import GpuMagicError, PlacementError
 from gpu_magic.fit.magic import GpuFitMagic
 from gpu_magic.frameworks.target import parse_targets
 from gpu_magic.gpus.options import read_seconds
-from gpu_magic.magics.arguments import FLAG, OPTIONS, read, read_count
-from gpu_magic.magics.completion import complete
-from gpu_magic.magics.gpu_cluster import _engines
 from gpu_magic.move.names import read_places
 from gpu_magic.on_gpu.block import read_only
+from gpu_magic.shell.arguments import FLAG, OPTIONS, read, read_count
+from gpu_magic.shell.completion import complete
 from gpu_magic.testing import simulate
 from gpu_magic.text import bytes_text, read_size, size_as_typed
 from tests.fuzzing.target import Target, check_line, check_refusal, fields_of, text_of

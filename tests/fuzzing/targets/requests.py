@@ -12,9 +12,9 @@ from gpu_magic.gpus.auto import check_filters
 from gpu_magic.gpus.options import Options, plan_memory, read_seconds
 from gpu_magic.gpus.request import Auto, Named, parse
 from gpu_magic.gpus.select import Selection, select
-from gpu_magic.magics.arguments import read
 from gpu_magic.process.mask import NAMES, Variables
 from gpu_magic.process.visible import read_visible
+from gpu_magic.shell.arguments import read
 from tests.fuzzing.machines import MACHINES
 from tests.fuzzing.target import Target, check_line, check_refusal, fields_of
 

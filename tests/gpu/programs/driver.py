@@ -67,7 +67,7 @@ def nvml_starts_nothing() -> Seen:
 
 @claim(
     "`%load_ext gpu_magic`, the table and a choice do not even load the CUDA driver's library.",
-    "magics/gpus.py",
+    "gpus/magic.py",
     "a driver",
 )
 def we_load_nothing() -> Seen:

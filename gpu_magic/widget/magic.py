@@ -10,7 +10,7 @@ from IPython.display import display
 import gpu_magic
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.gpus.request import is_request
-from gpu_magic.magics.arguments import read, refusal
+from gpu_magic.shell.arguments import read, refusal
 
 __all__ = ["GpuPanelMagic"]
 

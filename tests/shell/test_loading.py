@@ -31,20 +31,20 @@ def test_it_loads_what_watches_and_nothing_else(fresh: Fresh) -> None:
         f"{LOAD}\nprint(*sorted(name for name in set(sys.modules) - before if 'gpu_magic' in name))"
     )
     process = (".process", ".process.drivers", ".process.environment", ".process.watch")
-    modules = ("", ".interrupts", ".magics", ".magics.ipython_versions", *process)
+    modules = ("", ".interrupts", *process, ".shell", ".shell.extension")
     assert shown.split() == [f"gpu_magic{module}" for module in modules]
 
 
 @pytest.mark.parametrize(
     ("magic", "says", "file"),
     [
-        ("%gpus", "Show the GPUs of this machine", "magics/gpus.py"),
+        ("%gpus", "Show the GPUs of this machine", "gpus/magic.py"),
         ("%%on_gpu", "Run a cell on one GPU", "on_gpu/magic.py"),
         ("%where", "on which devices variables live", "objects/magic.py"),
         ("%to_gpu", "Move variables to a GPU", "move/magic.py"),
         ("%to_cpu", "Move variables to the CPU", "move/magic.py"),
         ("%gpu_free", "Give GPU memory back", "objects/magic.py"),
-        ("%gpu_panel", "live panel", "magics/gpu_panel.py"),
+        ("%gpu_panel", "live panel", "widget/magic.py"),
         ("%gpu_doctor", "and the commands that fix it", "doctor/magic.py"),
     ],
 )

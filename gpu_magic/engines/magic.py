@@ -10,14 +10,14 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 import gpu_magic
-from gpu_magic.display.engines import EngineTable
 from gpu_magic.engines.current import current_cluster, running_cluster
 from gpu_magic.engines.status import read_status
+from gpu_magic.engines.table import EngineTable
 from gpu_magic.errors import ClusterError, GpuMagicError
 from gpu_magic.gpus.choice import gpu_notes
-from gpu_magic.magics.arguments import WORDS, read, read_count, refusal
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.session import current
+from gpu_magic.shell.arguments import WORDS, read, read_count, refusal
 from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.magics.ipython_versions import kernel_comm
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
@@ -47,7 +45,7 @@ class PageComm:
         self._receiver: Receiver | None = None
         self._is_open = False
         # A comm that is given up tells the pages: it is kept for as long as this process lives.
-        self._comm, self._manager = kernel_comm(kernel, _NAME)
+        self._comm, self._manager = _kernel_comm(kernel, _NAME)
         self._comm.on_msg(self._receive)
 
     def open(self) -> None:
@@ -79,3 +77,35 @@ def page_comm(kernel: Any, make: Callable[[Callable[[Any], None]], Receiver]) ->
     if _page_comm is None:
         _page_comm = PageComm(kernel, make)
     return _page_comm
+
+
+def _kernel_comm(kernel: Any, name: str) -> tuple[Any, Any]:
+    """Return a comm of a kernel's; no page is told of it.
+
+    Parameters
+    ----------
+    kernel
+        The kernel of the shell.
+    name
+        The target by which pages look for it.
+
+    Returns
+    -------
+    tuple
+        The comm, with `send` and `on_msg`; and its manager, whose `register_comm` lets pages find it, and
+        `unregister_comm` lets them no longer find it.
+
+    """
+    own = getattr(kernel, "comm_manager", None)
+    try:
+        import comm  # not at the top: there are shells without a kernel
+    except ImportError:
+        shared = None
+    else:
+        shared = comm.get_comm_manager()
+    # Before 6.18 ipykernel has a manager of its own and does not use the package `comm`, which can be there.
+    if shared is None or (own is not None and own is not shared):
+        from ipykernel.comm import Comm
+
+        return Comm(target_name=name, primary=False), own
+    return comm.create_comm(target_name=name, primary=False), shared

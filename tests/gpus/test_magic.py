@@ -13,7 +13,7 @@ import gpu_magic
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import Auto
 from gpu_magic.gpus.wait import Wait
-from gpu_magic.magics import completion
+from gpu_magic.shell import completion
 from gpu_magic.testing import Machine, simulate, start_cuda
 
 if TYPE_CHECKING:

@@ -14,28 +14,29 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from IPython.core import completer as ipython_completer
 from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand
 
 from gpu_magic.interrupts import deferred_interrupts, postponed_interrupts, unasked, uninterrupted
-from gpu_magic.magics.ipython_versions import completion_hook
 from gpu_magic.process.environment import has_saved_choices, note_variables
 from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from IPython.core.completer import CompletionContext, SimpleMatcherResult
     from IPython.core.interactiveshell import InteractiveShell
 
-    from gpu_magic.magics.completion import Offers
-    from gpu_magic.magics.page_comm import PageComm
+    from gpu_magic.shell.completion import Offers
+    from gpu_magic.shell.page_comm import PageComm
 
 __all__ = ["MAGICS", "GpuMagics", "load", "magics_of", "unload"]
 
 # Each magic: its kinds, its module in the package, and the class in there that has a method of its name. A
 # new magic is one new file, and a line here.
 MAGICS = {
-    "gpus": (("line",), "magics.gpus", "GpusMagic"),
+    "gpus": (("line",), "gpus.magic", "GpusMagic"),
     "on_gpu": (("cell",), "on_gpu.magic", "OnGpuMagic"),
     "where": (("line",), "objects.magic", "ObjectsMagics"),
     "to_gpu": (("line",), "move.magic", "MoveMagics"),
@@ -43,11 +44,11 @@ MAGICS = {
     "gpu_free": (("line",), "objects.magic", "ObjectsMagics"),
     "gpu_fit": (("line",), "fit.magic", "GpuFitMagic"),
     "gpu_ps": (("line",), "processes.magic", "GpuPsMagic"),
-    "gpu_panel": (("line",), "magics.gpu_panel", "GpuPanelMagic"),
+    "gpu_panel": (("line",), "widget.magic", "GpuPanelMagic"),
     "gpu_doctor": (("line",), "doctor.magic", "GpuDoctorMagic"),
-    "gpu_launch": (("line", "cell"), "magics.gpu_launch", "GpuLaunchMagic"),
-    "gpu_tasks": (("line",), "magics.gpu_tasks", "GpuTasksMagic"),
-    "gpu_cluster": (("line",), "magics.gpu_cluster", "GpuClusterMagic"),
+    "gpu_launch": (("line", "cell"), "launching.magic", "GpuLaunchMagic"),
+    "gpu_tasks": (("line",), "launching.magic", "GpuTasksMagic"),
+    "gpu_cluster": (("line",), "engines.magic", "GpuClusterMagic"),
     "gpu_time": (("line", "cell"), "measure.magic", "GpuTimeMagic"),
 }
 _KINDS = [(kind, name) for name, (kinds, *_) in MAGICS.items() for kind in kinds]
@@ -152,7 +153,7 @@ class GpuMagics:
 
     @cached_property
     def _configurable(self) -> Any:
-        from gpu_magic.magics import configuration
+        from gpu_magic.shell import configuration
 
         return configuration.GpuMagics(parent=self._shell)
 
@@ -174,7 +175,7 @@ class GpuMagics:
         no_var_expand(table["cell"]["on_gpu"])
         for name in _KEPT:
             no_var_expand(table["line"][name])
-        matchers, matcher = self._completion = completion_hook(shell, self._complete)
+        matchers, matcher = self._completion = _completion_hook(shell, self._complete)
         matchers.append(matcher)
         shell.input_transformers_post.append(self._await_cell)
         shell.events.register("post_run_cell", self._explain_failure)
@@ -217,7 +218,7 @@ class GpuMagics:
             unasked(),
             contextlib.suppress(ImportError),
         ):  # of NVML's binding: the magic says so when it is run
-            from gpu_magic.magics.completion import complete
+            from gpu_magic.shell.completion import complete
 
             return complete(self._shell, magic, words)
         return None
@@ -291,7 +292,7 @@ def _interrupts_in_one_line() -> Iterator[None]:
 
 
 def _page_comm(shell: Any) -> PageComm:
-    from gpu_magic.magics.page_comm import page_comm
+    from gpu_magic.shell.page_comm import page_comm
 
     viewer = "gpu_magic.widget.page_viewer"
     return page_comm(shell.kernel, lambda send: import_module(viewer).PageViewer(send))
@@ -316,3 +317,65 @@ def _resume(shell: InteractiveShell) -> None:
             if getattr(shell, "parent_header", True):  # a cell is running; a configuration comes before any
                 say()
     remove_expired()
+
+
+def _completion_hook(
+    shell: Any, complete: Callable[[str], Offers | None]
+) -> tuple[list[Any], Callable[[Any], Any]]:
+    """Return what completes lines in a shell, and where it belongs.
+
+    Parameters
+    ----------
+    shell
+        The shell; nothing in it is changed.
+    complete
+        Is given a line up to the cursor, and returns what is offered in place of IPython's own completions;
+        None: nothing is.
+
+    Returns
+    -------
+    tuple[list, Callable]
+        A list of the shell's completer, and the matcher that is to be in that list.
+
+    """
+    completer = shell.Completer
+    if hasattr(ipython_completer, "CompletionContext"):
+        return completer.custom_matchers, _matcher_by_context(complete)
+    return completer.magic_arg_matchers, _matcher_by_line(completer, complete)
+
+
+def _matcher_by_context(
+    complete: Callable[[str], Offers | None],
+) -> Callable[[CompletionContext], SimpleMatcherResult]:
+    """Return a matcher for IPython 8.6 and newer."""
+
+    def match(context: CompletionContext) -> SimpleMatcherResult:
+        offers = complete(context.text_until_cursor)
+        if offers is None:
+            return {"completions": []}
+        completions = [ipython_completer.SimpleCompletion(text, type=offers.kind) for text in offers.texts]
+        return {
+            "completions": completions,
+            "matched_fragment": offers.fragment,
+            "ordered": True,
+            "suppress": True,
+        }
+
+    match.matcher_api_version = 2  # type: ignore[attr-defined] # as IPython's @context_matcher() sets it
+    return match
+
+
+def _matcher_by_line(completer: Any, complete: Callable[[str], Offers | None]) -> Callable[[str], list[str]]:
+    """Return a matcher for IPython before 8.6, which asks no other one where this has something to offer."""
+
+    def match(line: str) -> list[str]:
+        before = completer.text_until_cursor
+        offers = complete(before)
+        if offers is None:
+            return []
+        # It replaces the word before the cursor, as it divides words: of `auto:2` what follows the colon.
+        word = completer.splitter.split_line(line, len(before))
+        kept = max(0, len(offers.fragment) - len(word))
+        return [text[kept:] for text in offers.texts]
+
+    return match

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 
-from gpu_magic.magics.arguments import OPTIONS, read, read_command
+from gpu_magic.shell.arguments import OPTIONS, read, read_command
 from tests.conftest import ROOT
 
 

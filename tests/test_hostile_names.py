@@ -18,18 +18,17 @@ from gpu_magic.devices.claim import Claim
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.devices.status import GpuProcess, GpuStatus
-from gpu_magic.display.engines import EngineTable
-from gpu_magic.display.fallback import display_with_fallback
-from gpu_magic.display.rank_folds import RankFolds
 from gpu_magic.doctor.diagnosis import Diagnosis
 from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Finding, Kernel, Packages, System
 from gpu_magic.engines.engine import Engine
 from gpu_magic.engines.status import EngineStatus
+from gpu_magic.engines.table import EngineTable
 from gpu_magic.fit.fit import Fit
 from gpu_magic.gpus.choice import TooLate
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.table import Gpus
 from gpu_magic.launching.output import Output
+from gpu_magic.launching.shown import RankFolds
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
 from gpu_magic.process.drivers import State
 from gpu_magic.process.guard import Guard
@@ -37,6 +36,7 @@ from gpu_magic.process.mask import Variables
 from gpu_magic.process.view import KernelView
 from gpu_magic.processes.processes import OwnProcess, OwnProcesses
 from gpu_magic.text import html_block
+from gpu_magic.widget.fallback import display_with_fallback
 from gpu_magic.widget.rank_tabs import RankTabs
 from tests.conftest import ROOT
 
@@ -260,13 +260,14 @@ def test_what_makes_html_is_in_the_table(shell: InteractiveShell, tmp_path: Path
                 classes.add(node.name)
     shown = {type(place(HARMLESS, tmp_path)).__name__ for place in PLACES.values()}
     assert classes == shown - {"str"}
-    names = "engines fallback rank_folds"
-    whole = {
+    assert modules == {
         "text.py",
         "doctor/diagnosis.py",
         "gpus/choice.py",
         "gpus/table.py",
         "fit/fit.py",
         "measure/record.py",
+        "engines/table.py",
+        "launching/shown.py",
+        "widget/fallback.py",
     }
-    assert modules == whole | {f"display/{name}.py" for name in names.split()}

@@ -1,38 +1,45 @@
-"""`%gpu_launch` and `%%gpu_launch`: run a script, or a cell as a script, on GPUs of one's choice."""
+"""`%gpu_launch`, `%%gpu_launch` and `%gpu_tasks`: commands on GPUs, and what runs in the background."""
 
 from __future__ import annotations
 
 import glob
 import os
 import re
+import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from IPython.core.error import UsageError
+from IPython.display import display
 
 from gpu_magic.errors import GpuMagicError, LaunchError, show_as
 from gpu_magic.gpus.choice import gpu_notes
 from gpu_magic.launching.devices import Free
 from gpu_magic.launching.prepare import prepare
+from gpu_magic.launching.script import make_script
+from gpu_magic.launching.shown import RankFolds, RankLines
 from gpu_magic.launching.task import Task
-from gpu_magic.magics.arguments import names_of, read_command, read_count
-from gpu_magic.magics.cell_script import make_script
-from gpu_magic.magics.task_view import view_of
-from gpu_magic.magics.waiting_line import WaitingLine
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.session import current
-from gpu_magic.process.tasks import tasks
+from gpu_magic.process.tasks import VERBS, tasks
+from gpu_magic.shell.arguments import names_of, read, read_command, read_count, refusal
+from gpu_magic.shell.waiting_line import WaitingLine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from types import SimpleNamespace
 
     from IPython.core.interactiveshell import InteractiveShell
 
+    from gpu_magic.launching.output import Output
     from gpu_magic.launching.prepared import Prepared
     from gpu_magic.launching.script import Script
+    from gpu_magic.process.tasks import BackgroundTask
 
-__all__ = ["GpuLaunchMagic"]
+__all__ = ["GpuLaunchMagic", "GpuTasksMagic", "show_output", "view_of"]
 
 # Programs that know $NAMES and {…} themselves.
 _HAVE_THEIR_OWN = ("sh", "bash", "dash", "zsh", "fish", "awk", "gawk", "mawk", "perl")
@@ -217,3 +224,193 @@ def _has_files(word: str, folder: str | None) -> bool:
     # pathlib raises for `~nobody`, and takes no absolute pattern.
     where = os.path.join(os.path.expanduser(folder or "."), word)  # noqa: PTH111, PTH118
     return any(glob.iglob(where))  # noqa: PTH207
+
+
+_AGAIN = 0.5  # seconds between two looks at whether a task has ended
+
+
+class GpuTasksMagic:
+    """The magic that shows tasks, waits for them and stops them."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._in_kernel = hasattr(shell, "kernel")
+
+    def gpu_tasks(self, line: str) -> None:
+        """Show what %gpu_launch --background and %%on_gpu --background have started.
+
+        %gpu_tasks              list all
+        %gpu_tasks NAME         show what a command has written, or the value of a cell
+        %gpu_tasks wait NAME    wait for its end, show the same, and fail if it has failed; without a name,
+                                wait for the end of all. An interrupt ends only the waiting
+        %gpu_tasks stop NAME    end a command with all that it has started; interrupt a cell
+
+        Separate several names by commas: %gpu_tasks wait train, eval
+        """
+        __tracebackhide__ = True
+        verb, names = _read(line)
+        try:
+            found = [tasks.find(name) for name in names] or list(tasks)
+        except GpuMagicError as error:
+            raise UsageError(str(error)) from None
+        if not found:
+            print(
+                "Nothing was started in the background; %gpu_launch --background NAME starts a command, and "
+                "%%on_gpu 0 --background NAME a cell."
+            )
+        elif verb == "wait":
+            waited = found if names else [task for task in found if task.is_running]
+            _join(waited)
+            if names:
+                self._show_outputs(found)
+            _tell(found, waited)
+            if names and self._in_kernel:  # in a terminal, a cell in the background has shown it above
+                _show_results(found)
+        else:
+            if verb == "stop":
+                for task in found:
+                    task.stop()
+            elif names:
+                self._show_outputs(found)
+                _show_results(found)
+            _list(found)
+
+    def _show_outputs(self, found: Sequence[BackgroundTask]) -> None:
+        for task in found:
+            if isinstance(task, Task):
+                show_output(task, in_kernel=self._in_kernel)
+
+
+def _read(line: str) -> tuple[str, list[str]]:
+    """Return the verb, empty for none, and the names of tasks."""
+    typed = line.replace(",", " ").split()
+    for verb in VERBS:
+        if f"--{verb}" in typed:  # its former spelling
+            names = ", ".join(word for word in typed if word != f"--{verb}")
+            raise refusal(f"%gpu_tasks {line.strip()} is {f'%gpu_tasks {verb} {names}'.strip()} now.")
+    words = read("%gpu_tasks", line).request.replace(",", " ").split()
+    verb = words.pop(0) if words and words[0] in VERBS else ""
+    if verb == "stop" and not words:
+        raise refusal("%gpu_tasks stop needs a task's name. %gpu_tasks lists them.")
+    return verb, words
+
+
+def _join(waited: Sequence[BackgroundTask]) -> None:
+    """Wait for the end of all."""
+    __tracebackhide__ = True
+    try:
+        for task in waited:
+            while not task.join(_AGAIN):  # Python can miss an interrupt that comes as it begins to wait
+                pass
+    except KeyboardInterrupt as interrupt:
+        running = ", ".join(task.name for task in waited if task.is_running)
+        show_as(interrupt, f"KeyboardInterrupt: still running: {running}. To stop: %gpu_tasks stop {running}")
+        raise
+
+
+def _tell(found: Sequence[BackgroundTask], waited: Sequence[BackgroundTask]) -> None:
+    """Say how each has ended; of the first that was waited for and has failed, an error says it.
+
+    Where none is named, what had failed before is no error again.
+    """
+    __tracebackhide__ = True
+    failed = [task for task in waited if task.has_failed]
+    _list([task for task in found if task not in failed[:1]])
+    for task in failed:
+        task.check()  # the first of them is raised
+
+
+def _show_results(found: Sequence[BackgroundTask]) -> None:
+    for task in found:
+        if task.result is not None:
+            display(task.result)
+
+
+def _list(found: Sequence[BackgroundTask]) -> None:
+    for task in found:
+        print(f"{task.name}: {task}")
+
+
+_AGAIN = 1.0  # seconds between two states of the line
+_MOST_SHOWN = 1 << 20  # bytes of what a task has written so far
+
+
+class View(Protocol):
+    """Shows what ranks write."""
+
+    def show(self, pieces: Iterable[tuple[Output, str]]) -> None:
+        """Show what they have written since; called many times a second."""
+
+
+def view_of(task: Task, *, in_kernel: bool) -> AbstractContextManager[View]:
+    """Return what shows a task while it runs; at the end of the `with` block, its outcome is shown."""
+    if not in_kernel:
+        return _terminal(task)
+    return _tabs(task) if task.has_ranks else _stream(task)
+
+
+def show_output(task: Task, *, in_kernel: bool) -> None:
+    """Show what a task has written so far."""
+    if in_kernel and task.has_ranks:
+        display(RankFolds(task))
+        return
+    lines = RankLines(sys.stdout, has_ranks=task.has_ranks)
+    lines.show((output, output.tail(_MOST_SHOWN // len(task.outputs))) for output in task.outputs)
+    lines.end()
+
+
+@contextmanager
+def _terminal(task: Task) -> Iterator[View]:
+    """Write lines behind the numbers of their ranks, and below them the outcome, unless an error says it."""
+    lines = RankLines(sys.stdout, has_ranks=task.has_ranks)
+    yield lines
+    lines.end()
+    if not task.has_failed:
+        print(task)
+
+
+@contextmanager
+def _stream(task: Task) -> Iterator[View]:
+    """In a notebook: a line that changes, and below it what is written."""
+    line = _Line(task)
+    try:
+        yield line
+    finally:
+        line.update()
+
+
+class _Line:
+    """The output of a command without ranks, below a line that is brought up to date."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._due = time.monotonic() + _AGAIN
+        self._handle = display(_text(task), raw=True, display_id=True)
+        self._lines = RankLines(sys.stdout, has_ranks=False)
+
+    def show(self, pieces: Iterable[tuple[Output, str]]) -> None:
+        self._lines.show(pieces)
+        if time.monotonic() >= self._due:
+            self.update()
+            self._due = time.monotonic() + _AGAIN
+
+    def update(self) -> None:
+        self._handle.update(_text(self._task), raw=True)
+
+
+@contextmanager
+def _tabs(task: Task) -> Iterator[View]:
+    """In a notebook: a tab for each rank, and at the end folds, which stay in the notebook."""
+    from gpu_magic.widget.rank_tabs import RankTabs  # loads ipywidgets
+
+    tabs = RankTabs(task)
+    handle = display(tabs.bundle(), raw=True, display_id=True)
+    try:
+        yield tabs
+    finally:
+        tabs.close()
+        handle.update(_text(task), raw=True)
+        display(RankFolds(task))
+
+
+def _text(task: Task) -> dict[str, str]:
+    return {"text/plain": str(task)}

@@ -15,8 +15,8 @@ from gpu_magic.engines.current import running_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import known
 from gpu_magic.gpus.request import is_request
-from gpu_magic.magics.arguments import CODE, EXAMPLES, FLAG, LAUNCHERS, OPTIONS, WORDS
 from gpu_magic.process.tasks import tasks
+from gpu_magic.shell.arguments import CODE, EXAMPLES, FLAG, LAUNCHERS, OPTIONS, WORDS
 from gpu_magic.text import STRING
 
 if TYPE_CHECKING:

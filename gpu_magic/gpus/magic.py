@@ -13,10 +13,9 @@ from IPython.display import display
 import gpu_magic
 from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
 from gpu_magic.gpus.request import is_request, normalize_request
-from gpu_magic.magics import magics_of
-from gpu_magic.magics.arguments import read, refusal
-from gpu_magic.magics.expansion import expand, refuse_name
-from gpu_magic.magics.waiting_line import WaitingLine
+from gpu_magic.shell.arguments import expand, read, refusal, refuse_name
+from gpu_magic.shell.extension import magics_of
+from gpu_magic.shell.waiting_line import WaitingLine
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -1,30 +1,31 @@
-"""The GPUs that there are, and those that this process uses."""
+"""The GPUs that there are, and those that this process uses: chosen at once, or once they are free."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
 from gpu_magic.gpus.table import Gpus
 from gpu_magic.process.session import current
 from gpu_magic.process.view import ask_guard, take_snapshot
-from gpu_magic.public import public
+from gpu_magic.public import public, public_coroutine
 from gpu_magic.spelling import option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
     from types import FrameType
+    from typing import Unpack
 
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.gpus.choice import Choice
-    from gpu_magic.gpus.options import Order
+    from gpu_magic.gpus.options import Order, WaitOptions
+    from gpu_magic.gpus.wait import Waiting
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.mask import By
-    from gpu_magic.widget.panel import Panel
 
-__all__ = ["choose", "gpus", "guard", "panel", "told"]
+__all__ = ["choose", "gpus", "guard", "told", "wait_for"]
 
 
 @public
@@ -182,15 +183,58 @@ def told(choice: Choice, *, strict: bool, caller: FrameType) -> Choice:
 
 
 @public
-def panel() -> Panel:
-    """Return a live panel of the GPUs, to choose them by clicking: the last line of a cell shows it.
+def wait_for(
+    wanted: int | str | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] = 1,
+    *,
+    within: str | float | None = None,
+    **options: Unpack[WaitOptions],
+) -> Coroutine[Any, Any, Choice]:
+    """Wait until GPUs are free, and choose them; other cells and callbacks run meanwhile.
+
+    >>> waiting = asyncio.create_task(gpu_magic.wait_for(2, min_free="20GB"))
+
+    Parameters
+    ----------
+    wanted
+        How many; or which, as for `choose`: `"1,3"`, or `[1, 3]`, waits until nobody else uses or has claimed
+        GPUs 1 and 3.
+    within
+        How long, "30m" or in seconds; None: without an end.
+    options
+        Which, and how they are chosen: `min_free`, `model`, `by`, `order`, `force`, `growth` and
+        `memory_limit`, as for `choose`. Of a number of GPUs, without `min_free`, it waits for
+        ones that nobody uses.
 
     Returns
     -------
-    Panel
-        A widget. All panels of a process show the same, and are read by one thread, while a page shows one.
+    Choice
+        To be awaited: what `cuda:0`, `cuda:1`, … are now.
+
+    Raises
+    ------
+    ChoiceError
+        At the call, for what can't be waited for. When it is awaited: the time is over, or these GPUs can't
+        be chosen, however long one waits. Nothing was changed.
+
+    Warns
+    -----
+    CudaInitializedWarning
+        CUDA has been initialized with other GPUs; nothing was changed.
 
     """
-    from gpu_magic.widget.panel import Panel
+    from gpu_magic.gpus.auto import check_filters
+    from gpu_magic.gpus.options import Options, check_wait_options, read_seconds
+    from gpu_magic.gpus.request import normalize_wait
+    from gpu_magic.gpus.wait import Waiting
 
-    return Panel()
+    check_wait_options(options)
+    read = Options(**options)
+    check_filters(read)
+    seconds = None if within is None else read_seconds(within, "within")
+    return _awaited(Waiting(current(), normalize_wait(wanted), read, seconds))
+
+
+@public_coroutine
+async def _awaited(waiting: Waiting) -> Choice:
+    choice = await waiting.wait_async()
+    return told(choice, strict=False, caller=sys._getframe())  # noqa: SLF001

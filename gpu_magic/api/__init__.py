@@ -1,1 +1,0 @@
-"""What can be called from Python: what the magics do, but for what needs a cell."""
