@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_magic import command_line
-from gpu_magic.shell import configuration
 from gpu_magic.shell.arguments import FLAG, OPTIONS
-from gpu_magic.shell.extension import MAGICS
+from gpu_magic.shell.extension import MAGICS, GpuMagics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +58,7 @@ def magics() -> str:
             "sets them for this kernel.\n"
         )
     ]
-    traits = configuration.GpuMagics.class_own_traits(config=True)
+    traits = GpuMagics.class_own_traits(config=True)
     rows = [(f"c.GpuMagics.{name} = {trait.default_value!r}", trait.help) for name, trait in traits.items()]
     parts += [_table("name and default", "means", rows)]
     return "\n".join(parts)

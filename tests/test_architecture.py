@@ -26,7 +26,6 @@ ROOMS = [
     "text",
     "errors",
     "interrupts",
-    "log",
     "spelling",
     "public",
     # facts
@@ -96,7 +95,12 @@ MODULES = {module_of(path): path for path in PACKAGE.rglob("*.py")}
 
 def imports_of(source: str, module: str = "", *, is_folder: bool = False) -> Iterator[tuple[int, str]]:
     """Return the line and the full name of everything that a module imports, or names as a module."""
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    loggers = [call.args[0] for call in calls if ast.unparse(call.func) == "logging.getLogger"]
+    for node in ast.walk(tree):
+        if node in loggers:
+            continue
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -15,7 +15,7 @@ import pytest
 
 import gpu_magic
 from gpu_magic.errors import BindingError, ChoiceError, PlacementError
-from gpu_magic.public import public, public_coroutine
+from gpu_magic.public import public
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def test_errors_that_are_nobodys_input_keep_all_frames() -> None:
 
 
 def test_a_coroutine_shows_the_line_that_awaits_it() -> None:
-    @public_coroutine
+    @public
     async def fails() -> None:
         await asyncio.sleep(0)
         raise ChoiceError("no")
@@ -198,7 +198,7 @@ def test_the_log_has_the_frames(caplog: pytest.LogCaptureFixture) -> None:
     with simulate("1xA100-80GB"), pytest.raises(ChoiceError):
         gpu_magic.choose(9)
     (record,) = caplog.records
-    assert record.getMessage().startswith("ChoiceError for the user: There is no GPU 9")
+    assert record.getMessage().startswith("ChoiceError: There is no GPU 9")
     assert record.exc_info
     assert "select" in "".join(traceback.format_exception(*record.exc_info))
 

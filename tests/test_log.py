@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -120,43 +119,6 @@ def test_a_line_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     assert line.isprintable()
 
 
-@pytest.fixture
-def broken_handler(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
-    """Add a handler that raises; return what it was given."""
-    caplog.set_level(logging.DEBUG, "gpu_magic")
-    given: list[str] = []
-
-    class Broken(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            given.append(record.getMessage())
-            raise OSError("the log is full")
-
-    handler = Broken()
-    logging.getLogger("gpu_magic").addHandler(handler)
-    yield given
-    logging.getLogger("gpu_magic").removeHandler(handler)
-
-
-def test_a_choice_is_whole_where_a_handler_raises(
-    broken_handler: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with simulate("4xA100-80GB"):
-        assert [device.index for device in gpu_magic.choose("1,3").devices] == [1, 3]
-        assert os.environ["CUDA_VISIBLE_DEVICES"] == "1,3"
-    assert any(line.startswith("Chosen") for line in broken_handler)
-    problem = "OSError: the log is full"
-    assert capsys.readouterr().err.splitlines() == [
-        f"A handler or filter of logging.getLogger('gpu_magic') has failed: {problem}"
-    ]
-
-
-def test_a_command_ends_where_a_handler_raises(broken_handler: list[str]) -> None:
-    with simulate("4xA100-80GB"):
-        task = gpu_magic.launch("true", gpus="1")
-        assert task.wait(600) == 0
-    assert any("ended" in line for line in broken_handler)
-
-
 @pytest.mark.usefixtures("machine")
 def test_what_is_no_request_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ChoiceError):
@@ -181,13 +143,12 @@ def test_nothing_is_shown_unless_somebody_wants_it(fresh: Fresh) -> None:
         import logging
         sys.stderr = sys.stdout
         gpu_magic.choose("2")
-        logging.getLogger("gpu_magic.process").warning("%s", "nobody hears this")
-        print([type(one).__name__ for one in logging.getLogger("gpu_magic").handlers])
+        print(logging.getLogger("gpu_magic").handlers)
         """,
         GPU_MAGIC_SIMULATE="4xA100-80GB",
         GPU_MAGIC_CLAIMS="off",
     )
-    assert shown == "False\n['NullHandler']\n"
+    assert shown == "False\n[]\n"
 
 
 @pytest.mark.usefixtures("machine")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -17,7 +18,6 @@ from gpu_magic.devices.claim import Claim
 from gpu_magic.devices.processes import descends_from, is_mine
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import NotFreeError
-from gpu_magic.log import logger
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LONGEST_TURN = 2.0  # seconds that other processes may take before; a turn take
 # If processes can't take turns, and claim the same GPUs: how often it is tried; the most seconds between.
 _ATTEMPTS, _BETWEEN = 20, 0.1
 _random = SystemRandom()  # a seed that all notebooks have is not to make them try at the same moments
-_log = logger("claims")
+_log = logging.getLogger("gpu_magic.claims")
 
 
 class PickedTwiceError(Exception):

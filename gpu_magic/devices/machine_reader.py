@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,6 @@ from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import Limits
 from gpu_magic.devices.nvml import Nvml
 from gpu_magic.devices.processes import UNKNOWN_PROCESS
-from gpu_magic.log import logger
 from gpu_magic.text import printable
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MachineReader"]
 
-_log = logger("devices")
+_log = logging.getLogger("gpu_magic.devices")
 
 
 class MachineReader:

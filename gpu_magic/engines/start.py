@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,6 @@ from gpu_magic.engines.engine import Engine
 from gpu_magic.engines.processes import LocalProcesses
 from gpu_magic.errors import ClusterError
 from gpu_magic.launching.devices import divide, pick
-from gpu_magic.log import logger
 from gpu_magic.process.view import read_machine
 from gpu_magic.text import counted, listed
 
@@ -28,7 +28,7 @@ __all__ = ["Client", "import_ipyparallel", "is_client", "start"]
 Client = Any  # ipyparallel's, which has no types
 
 _CONTROLLER = 60.0  # seconds that it may take to answer
-_log = logger("engines")
+_log = logging.getLogger("gpu_magic.engines")
 
 
 def start(session: Session, gpus: str | None, count: int | None, *, force: bool = False) -> Cluster:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ from gpu_magic.gpus.options import Options, plan_memory
 from gpu_magic.gpus.request import Auto, Named, Nothing, Reset, parse
 from gpu_magic.gpus.select import Selection, select, select_among
 from gpu_magic.interrupts import uninterrupted
-from gpu_magic.log import logger
 from gpu_magic.process.drivers import State
 from gpu_magic.process.environment import program, variables_now
 from gpu_magic.process.guard import judge_process, runtime_of
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["apply", "narrow", "or_wait", "resume"]
 
 _PLAIN = Options()
-_log = logger("process")
+_log = logging.getLogger("gpu_magic.process")
 
 
 def apply(

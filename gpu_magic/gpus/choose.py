@@ -10,7 +10,7 @@ from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedW
 from gpu_magic.gpus.table import Gpus
 from gpu_magic.process.session import current
 from gpu_magic.process.view import ask_guard, take_snapshot
-from gpu_magic.public import public, public_coroutine
+from gpu_magic.public import public
 from gpu_magic.spelling import option
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def wait_for(
     return _awaited(Waiting(current(), normalize_wait(wanted), read, seconds))
 
 
-@public_coroutine
+@public
 async def _awaited(waiting: Waiting) -> Choice:
     choice = await waiting.wait_async()
     return told(choice, strict=False, caller=sys._getframe())  # noqa: SLF001

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +13,6 @@ from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.gpus.apply import apply
 from gpu_magic.gpus.request import Auto, Named, parse
 from gpu_magic.gpus.select import select
-from gpu_magic.log import logger
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.find import find
 from gpu_magic.process.view import read_for_auto
@@ -33,7 +33,7 @@ __all__ = ["Wait", "Waiting", "options_of_wait"]
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
 _SLOWER = 1.2
 _LONGEST = 200  # characters of a list of GPUs
-_log = logger("process")
+_log = logging.getLogger("gpu_magic.process")
 
 
 class Wait:
@@ -218,8 +218,9 @@ class Waiting(Wait):
             return apply(self._session, self._text, self._options, inventory=inventory)
         except NotFreeError as error:
             self.note(inventory, error.holders)
-        except ChoiceError:
-            # It will never do. The same is said of what was typed.
-            apply(self._session, self._text, self._given, dry_run=True, inventory=inventory)
-            raise
-        return None
+            return None
+        except ChoiceError as error:
+            never = error
+        # The same is said of what was typed.
+        apply(self._session, self._text, self._given, dry_run=True, inventory=inventory)
+        raise never

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import selectors
 import threading
 import time
@@ -15,7 +16,6 @@ from gpu_magic.launching.failures import Causes, find_first_failure, how_it_ende
 from gpu_magic.launching.gpu_use import GpuUse
 from gpu_magic.launching.guarded import Guarded
 from gpu_magic.launching.output import Output
-from gpu_magic.log import logger
 from gpu_magic.process.tasks import BackgroundTask
 from gpu_magic.public import public
 from gpu_magic.text import bytes_text, listed, printable
@@ -36,7 +36,7 @@ _READ_AGAIN = 0.1  # seconds between two looks at what is written
 # 1 MB a second.
 _MOST_AT_ONCE = 512 << 10
 _MORE = 48 << 10
-_log = logger("launching")
+_log = logging.getLogger("gpu_magic.launching")
 
 
 class Task(BackgroundTask):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from functools import cached_property
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.claims.folder import Access
 from gpu_magic.claims.held import Claims
-from gpu_magic.log import logger
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.environment import (
     EnvironmentChanges,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "current", "use_session"]
 
-_log = logger("process")
+_log = logging.getLogger("gpu_magic.process")
 
 
 class Session:

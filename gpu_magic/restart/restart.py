@@ -7,11 +7,11 @@ one page does it: the page on which it was clicked, or the first to answer that 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.log import logger
 from gpu_magic.process.environment import connection_file
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = ["answer", "begin"]
 _ANSWER_SECONDS = 3.0  # for a page to answer that it can
 _RESTART_SECONDS = 12.0  # for it to do so; it gives up before (restart.js)
 
-_log = logger("restart")
+_log = logging.getLogger("gpu_magic.restart")
 _under_way: _Restart | None = None
 
 

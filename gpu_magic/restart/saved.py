@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import stat
 import sys
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError
-from gpu_magic.log import logger
 from gpu_magic.process.environment import connection_file, program, saved_choices_folder
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ __all__ = ["read_saved", "remove_expired", "save", "saved_choice_file", "take"]
 
 _EXPIRES_AFTER = 600.0  # seconds
 _MOST_BYTES = 1 << 16
-_log = logger("restart")
+_log = logging.getLogger("gpu_magic.restart")
 
 
 def saved_choice_file() -> Path | None:

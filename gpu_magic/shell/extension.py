@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from IPython.core import completer as ipython_completer
 from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand
+from traitlets import Bool, Enum, observe
+from traitlets.config import Configurable
 
 from gpu_magic.interrupts import deferred_interrupts, postponed_interrupts, unasked, uninterrupted
 from gpu_magic.process.environment import has_saved_choices, note_variables
@@ -89,7 +91,7 @@ def load(shell: InteractiveShell) -> None:
     with _interrupts_in_one_line():
         note_variables(getattr(shell.history_manager, "input_hist_raw", ()))
         with uninterrupted():
-            GpuMagics(shell).add()
+            GpuMagics(parent=shell).add()
             cuda_watch.begin(shell)
         if has_saved_choices():
             _resume(shell)
@@ -130,43 +132,48 @@ def _remove(shell: InteractiveShell) -> None:
 def magics_of(shell: InteractiveShell) -> GpuMagics | None:
     """Return the magics that a shell has; None where they are not loaded."""
     configurables: list[Any] = shell.configurables
-    return next((magics for magics in configurables if type(magics) is GpuMagics), None)
+    return next((magics for magics in configurables if isinstance(magics, GpuMagics)), None)
 
 
-class GpuMagics:
-    """The magics in one shell.
+class GpuMagics(Configurable):
+    """The magics of gpu_magic in one shell; `%config GpuMagics` shows what can be set."""
 
-    They are one of the shell's configurables. What asks for the class or a trait of it, as `%config` does,
-    gets that of `configuration.GpuMagics`, which is made then: it takes a third of a millisecond.
+    on_frozen = Enum(
+        ["warn", "error"],
+        default_value="warn",
+        help='What a different choice does once CUDA has started: "warn", or "error", which stops Run All.',
+    ).tag(config=True)
 
-    Raises
-    ------
-    traitlets.TraitError
-        For a value in IPython's configuration that can't be set.
+    claims = Bool(
+        default_value=True,
+        help="Claim the GPUs that are chosen, for the kernels of all users on this machine to see.",
+    ).tag(config=True)
 
-    """
+    by = Enum(
+        [None, "index", "uuid"],
+        default_value=None,
+        help="Write CUDA_VISIBLE_DEVICES as numbers or as UUIDs; None: as it was when the kernel started.",
+    ).tag(config=True)
 
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
-        if shell.config.get("GpuMagics"):
-            _ = self._configurable
+    parent: Any  # the shell
 
-    @cached_property
-    def _configurable(self) -> Any:
-        from gpu_magic.shell import configuration
+    @observe("by")
+    def _set_by(self, change: dict[str, Any]) -> None:
+        from gpu_magic.process.session import current
 
-        return configuration.GpuMagics(parent=self._shell)
+        current().by = change["new"]
 
-    @property  # type: ignore[misc] # for mypy it can be assigned to
-    def __class__(self) -> type:
-        return type(self._configurable)
+    @observe("claims")
+    def _set_claims(self, change: dict[str, Any]) -> None:
+        from gpu_magic.process.session import current
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._configurable, name)
+        current().claims.are_wanted = change["new"]
+        if not change["new"]:
+            current().claims.release()
 
     def add(self) -> None:
         """Add them to the shell."""
-        shell, table = self._shell, self._shell.magics_manager.magics
+        shell, table = self.parent, self.parent.magics_manager.magics
         # The user's own magics of these names, to be restored.
         self._replaced = {(kind, name): table[kind].get(name) for kind, name in _KINDS}
         for name, (kinds, module, class_) in MAGICS.items():
@@ -183,7 +190,7 @@ class GpuMagics:
 
     def remove(self) -> None:
         """Remove them from the shell, which IPython has no public way to do."""
-        shell, table = self._shell, self._shell.magics_manager.magics
+        shell, table = self.parent, self.parent.magics_manager.magics
         for kind, name in _KINDS:
             table[kind].pop(name, None)
             if self._replaced[kind, name] is not None:
@@ -207,7 +214,7 @@ class GpuMagics:
                 if imported():
                     from gpu_magic.objects.magic import explain_failure
 
-                    explain_failure(self._shell, result.error_in_exec)
+                    explain_failure(self.parent, result.error_in_exec)
 
     def _complete(self, before: str) -> Offers | None:
         """Complete a line of ours; leave every other line to IPython's own matchers."""
@@ -220,7 +227,7 @@ class GpuMagics:
         ):  # of NVML's binding: the magic says so when it is run
             from gpu_magic.shell.completion import complete
 
-            return complete(self._shell, magic, words)
+            return complete(self.parent, magic, words)
         return None
 
     def _await_cell(self, lines: list[str]) -> list[str]:
@@ -230,7 +237,7 @@ class GpuMagics:
         with postponed_interrupts():
             from gpu_magic.shell.cells import await_magic
 
-            return await_magic(self._shell, lines)
+            return await_magic(self.parent, lines)
 
 
 class _LazyMagic:

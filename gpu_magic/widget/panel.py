@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,6 @@ import traitlets
 from IPython.core.getipython import get_ipython
 
 from gpu_magic.gpus.table import as_html, as_text
-from gpu_magic.log import logger
 from gpu_magic.process.environment import launch_environment
 from gpu_magic.process.front_end import Missing, missing_there, read_front_end
 from gpu_magic.public import public
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Panel", "panel"]
 
-_log = logger("widget")
+_log = logging.getLogger("gpu_magic.widget")
 _latest: dict[str, str] = {}  # by its id, the latest run of a cell that has shown a panel
 
 
