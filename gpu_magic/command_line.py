@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import gpu_magic
 from gpu_magic.errors import CommandFailed, GpuMagicError
 from gpu_magic.gpus.table import problem_text, record_of
-from gpu_magic.spelling import nearest_option
-from gpu_magic.text import one_line
+from gpu_magic.text import nearest_option, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -22,6 +22,7 @@ __all__ = [
     "html_block",
     "html_table",
     "listed",
+    "nearest_option",
     "one_line",
     "printable",
     "read_size",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
+# What ends, takes or moves something is suggested for almost its own name alone.
+_HARMFUL = ("--all", "--force", "--kill", "--yes")
 _LONGEST_LINE = 2000  # characters
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
 # A string as Python writes it, to its end.
@@ -234,3 +237,12 @@ def size_meant(size: str | int, example: str) -> str:
     """
     match = re.fullmatch(r"\s*([1-9][0-9]{0,6}(?:\.[0-9]{1,2})?)(?:[^0-9.%][^%]*)?", str(size))
     return f"{match[1]}{'GB' if float(match[1]) < 1000 else 'MiB'}" if match else example  # noqa: PLR2004
+
+
+def nearest_option(word: str, options: Collection[str]) -> str:
+    """Return the option that is written almost like a word; empty for none."""
+    import difflib  # needed by few
+
+    safe = [one for one in options if one not in _HARMFUL]
+    near = difflib.get_close_matches(word, options, n=1, cutoff=0.85)
+    return "".join(near or difflib.get_close_matches(word, safe, n=1, cutoff=0.7))

@@ -26,7 +26,6 @@ ROOMS = [
     "text",
     "errors",
     "interrupts",
-    "spelling",
     "public",
     # facts
     "devices",

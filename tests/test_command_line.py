@@ -226,7 +226,7 @@ def test_a_command_that_a_signal_ends_is_reported_as_shells_do() -> None:
         (["launch", "--min-free", "1GB", "--", "true"], "goes with auto; try --gpus auto --min-free 1GB."),
         (
             ["launch", "--gpus", "auto", "--wait", "soon", "--", "true"],
-            "--wait soon is no time; try --wait 30m",
+            "soon is no time; try 30m",
         ),
         (
             ["launch", "--gpus", "auto:9", "--wait", "1h", "--", "true"],

@@ -16,7 +16,6 @@ from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import MemoryPool
 from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.public import public
-from gpu_magic.spelling import either, option
 from gpu_magic.text import bytes_text, html_block, listed, printable, size_text, text_table, with_article
 
 if TYPE_CHECKING:
@@ -146,7 +145,9 @@ def fit_call(function: Any, args: Any, kwargs: Any, size: int | None, **of_model
     """Predict the memory of a call; see `fit`."""
     began, jax, torch = time.monotonic(), _loaded("jax"), _loaded("torch")
     if any(of_model.values()):
-        raise FitError(f"{listed(map(option, of_model))} are for a model: a function trains as it says.")
+        raise FitError(
+            f"{listed(f'--{name}' for name in of_model)} are for a model: a function trains as it says."
+        )
     if jax and (
         torch is None
         or hasattr(function, "lower")
@@ -168,10 +169,10 @@ def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp
     kinds = (torch.nn.Module, torch.optim.Optimizer) if torch else ((), ())
     models, optimizers = ([one for one in values if isinstance(one, kind)] for kind in kinds)
     batch = [one for one in values if not isinstance(one, kinds)]
-    way = either("%gpu_fit model optimizer batch", "fit(model, optimizer, batch)")
+    way = "%gpu_fit model optimizer batch"
     if not models:
         name = next((one.__name__ for one in batch if isinstance(one, FunctionType)), "")
-        way = either(f"%gpu_fit {name}(batch)", f"fit({name}, batch)") if name else way
+        way = f"%gpu_fit {name}(batch)" if name else way
         raise FitError(f"{f'{name} is a function' if name else 'There is no model of PyTorch'}; try {way}.")
     model, kind = models[0], type(models[0]).__name__
     own = {id(one) for one in model.parameters()}
@@ -181,12 +182,12 @@ def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp
     is_no_loss = loss is not None and not callable(loss)
     many = len(models) > 1 or len(optimizers) > 1
     wrong = {
-        f"A step has one model and one optimizer; {option('loss')} names a loss.": many,
+        "A step has one model and one optimizer; --loss names a loss.": many,
         f"{kind} is a model of Keras; %gpu_fit predicts those of PyTorch.": is_keras,
         f"There is no batch; try {way}.": not batch,
-        f"{option('dtype')} is one of {', '.join(known)}, and not {name:.40}.": dtype and name not in known,
-        f"{option('loss')} is a class; try {getattr(loss, '__name__', '')}().": isinstance(loss, type),
-        f"{option('loss')} is no function, but {with_article(type(loss).__name__)}.": is_no_loss,
+        f"--dtype is one of {', '.join(known)}, and not {name:.40}.": dtype and name not in known,
+        f"--loss is a class; try {getattr(loss, '__name__', '')}().": isinstance(loss, type),
+        f"--loss is no function, but {with_article(type(loss).__name__)}.": is_no_loss,
         f"{kind} spreads a step over GPUs: predict model.module, with a GPU's batch.": "DataParallel" in kind,
         "The optimizer has no parameter of this model; make it again.": trained and own.isdisjoint(trained),
     }
@@ -211,7 +212,7 @@ def _fit(step: Any, size: int | None, began: float) -> Fit:
     from gpu_magic.process.view import take_snapshot
 
     if size is not None and step.size is None:
-        raise FitError(f"{option('batch_size')} needs a batch whose tensors have a common dimension 0.")
+        raise FitError("--batch needs a batch whose tensors have a common dimension 0.")
     parts = step.peak(size)
     seconds, peak = (time.monotonic() - began) / 2, sum(parts.values())
     size = size or step.size

@@ -26,7 +26,6 @@ from gpu_magic.errors import FitError
 from gpu_magic.fit.users_code import Functions, Unfollowed, is_users_file, one_line, tensors_in
 from gpu_magic.frameworks.private import private, private_of
 from gpu_magic.interrupts import HeldInterrupts, held_interrupts
-from gpu_magic.spelling import either, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,9 +67,9 @@ def train(model: Any, optimizer: Any, batch: Any, *, loss: Any, eval: bool, amp:
             trained = [one for one in tensors_in(output) if one.requires_grad]
             if not trained:
                 why = "No output of the model depends on a parameter that is trained; try"
-                raise FitError(f"{why} {option('eval', True)}.")
+                raise FitError(f"{why} --eval.")
             value = functools.reduce(torch.add, (one.sum() for one in trained))
-            note = f"The loss is the sum of the output: {either('--loss', 'loss=…')} names another one."
+            note = "The loss is the sum of the output: --loss names another one."
     del inputs, targets, given, output, trained
     (value.sum() if value.dim() else value).backward()
     del value

@@ -25,7 +25,6 @@ from gpu_magic.process.view import read_for_auto, read_machine
 from gpu_magic.process.visible import read_visible
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.restart.saved import take
-from gpu_magic.spelling import option
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -366,7 +365,7 @@ def or_wait(error: NotFreeError, request: Request) -> NotFreeError:
     if not isinstance(request, Auto):
         return error
     there = "there is one" if request.count == 1 else f"there are {request.count}"
-    return NotFreeError(f"{error} {option('wait', '30m')} waits until {there}.", error.holders)
+    return NotFreeError(f"{error} --wait 30m waits until {there}.", error.holders)
 
 
 def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterator[str]:

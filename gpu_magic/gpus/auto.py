@@ -12,7 +12,6 @@ from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.gpus.options import Options
 from gpu_magic.process.find import mig_instances, why_unusable
-from gpu_magic.spelling import option
 from gpu_magic.text import (
     GIB,
     MIB,
@@ -122,10 +121,10 @@ def check_filters(options: Options) -> None:
     size = None if options.min_free is None else read_size(options.min_free)
     if options.min_free is not None and (size is None or 0 < size < MIB):
         what = "not a size" if size is None else "less than a MiB"
-        better = option("min_free", size_meant(options.min_free, "20GB"))
-        raise ChoiceError(f"{option('min_free', options.min_free)} is {what}; try {better}.")
+        better = size_meant(options.min_free, "20GB")
+        raise ChoiceError(f"--min-free {options.min_free} is {what}; try --min-free {better}.")
     if options.model is not None and not isinstance(options.model, str):
-        raise ChoiceError(f"{option('model', options.model)} is not a name; try {option('model', 'A100')}.")
+        raise ChoiceError(f"--model {options.model!r:.40} is not a name; try --model A100.")
 
 
 def why_not(device: Device, options: Options) -> str:
@@ -248,7 +247,7 @@ def check_free(devices: Sequence[Device]) -> None:
     if others:
         is_one, holders = len(devices) == 1, left_out(others)
         it = "it" if is_one else "them"
-        line = f"Not free: {holders}. {option('wait', '30m')} waits for {it}."
+        line = f"Not free: {holders}. --wait 30m waits for {it}."
         raise NotFreeError(line, next(iter(others.values())) if is_one else holders)
 
 
@@ -339,12 +338,12 @@ def _why_never(
 ) -> str:
     if options.model and not any(is_model(one, options.model) for one in pool):
         names = {device.name for device in pool if device.name is not UNKNOWN}
-        return f"{option('model', options.model)} fits no GPU here: there is {listed(sorted(names), 'none')}."
+        return f"--model {options.model} fits no GPU here: there is {listed(sorted(names), 'none')}."
     size = None if options.min_free is None else read_size(options.min_free)
     totals = [device.memory_total for device in pool if device.memory_total is not UNKNOWN]
     if size is not None and totals and size > max(totals):
         most = bytes_text(max(totals))
-        return f"{option('min_free', options.min_free)} is more than any GPU here has: at most {most}."
+        return f"--min-free {options.min_free} is more than any GPU here has: at most {most}."
     if count > 1 and not usable and mig_instances(tuple(pool)):
         return f"{text} asks for {count}, and all are split by MIG; try auto, which takes one instance."
     return why_too_few(text, count, usable, {})

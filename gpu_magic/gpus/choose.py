@@ -11,7 +11,6 @@ from gpu_magic.gpus.table import Gpus
 from gpu_magic.process.session import current
 from gpu_magic.process.view import ask_guard, take_snapshot
 from gpu_magic.public import public
-from gpu_magic.spelling import option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -157,8 +156,7 @@ def choose(
     )
     text = normalize_request(wanted)
     if wait is not None and (in_process or dry_run):
-        others = f"with {option('in_process')} nor with {option('dry_run')}"
-        raise ChoiceError(f"{option('wait')} goes neither {others}.")
+        raise ChoiceError("--wait goes neither with --in-process nor with --dry-run.")
     if wait is not None:
         waiting = Waiting(current(), text, options, read_seconds(wait))
         choice = waiting.wait(on_wait or (lambda _: None))
@@ -230,7 +228,7 @@ def wait_for(
     check_wait_options(options)
     read = Options(**options)
     check_filters(read)
-    seconds = None if within is None else read_seconds(within, "within")
+    seconds = None if within is None else read_seconds(within)
     return _awaited(Waiting(current(), normalize_wait(wanted), read, seconds))
 
 

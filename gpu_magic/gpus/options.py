@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks.base import MemorySettings
-from gpu_magic.spelling import either, option
 from gpu_magic.text import bytes_text, read_size, size_meant
 
 if TYPE_CHECKING:
@@ -38,15 +37,13 @@ _MEMORY = re.compile(r"(.*?)( --growth)?(?: --memory-limit ([\w.]{1,20}(?: \w{1,
 _FILTERS = ("only_free", "min_free", "model")
 
 
-def read_seconds(duration: str | float, name: str = "wait") -> float:
+def read_seconds(duration: str | float) -> float:
     """Return the seconds of `30m`, `1h30m`, `2d`, `30 min`; a number is seconds.
 
     Parameters
     ----------
     duration
         What was given.
-    name
-        The option that it was given to.
 
     Raises
     ------
@@ -61,9 +58,7 @@ def read_seconds(duration: str | float, name: str = "wait") -> float:
     parts = match.groups("0") if match else ()
     seconds = sum(int(part) * unit for part, unit in zip(parts, _UNITS.values(), strict=False))
     if not seconds:
-        raise ChoiceError(
-            f"{option(name, duration)} is no time; try {option(name, '30m')}, or 90s, or 1h30m."
-        )
+        raise ChoiceError(f"{duration!s:.40} is no time; try 30m, or 90s, or 1h30m.")
     return float(seconds)
 
 
@@ -114,12 +109,6 @@ class Options:
     def filters(self) -> str:
         """Those that say which GPUs `auto` takes, as they are typed; empty where none is given."""
         return self._typed(_FILTERS)
-
-    @property
-    def written_filters(self) -> str:
-        """These as whoever reads them can write them: see `spelling`."""
-        given = [option(name, getattr(self, name)) for name in _FILTERS if self._is_given(name)]
-        return either(" ", ", ").join(given)
 
     @property
     def to_save(self) -> dict[str, Any]:
@@ -213,9 +202,8 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
     if not growth and limit is None:
         return MemorySettings()
     if not devices:
-        asked = option("growth", True) if limit is None else option("memory_limit", limit)
-        way = either(f"%gpus all {asked}", f"choose('all', {asked})")
-        raise ChoiceError(f"{asked} goes with GPUs that are named; try {way}.")
+        asked = "--growth" if limit is None else f"--memory-limit {limit}"
+        raise ChoiceError(f"{asked} goes with GPUs that are named; try %gpus all {asked}.")
     if limit is None:
         return MemorySettings(growth=True, gpus=len(devices))
     size = _size(limit)
@@ -224,15 +212,15 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
             raise ChoiceError(f"{device.label} does not report its memory, so no limit can be set.")
         if size > device.memory_total:
             there = bytes_text(device.memory_total)
-            raise ChoiceError(f"{option('memory_limit', limit)} is more than {device.label} has: {there}.")
+            raise ChoiceError(f"--memory-limit {limit} is more than {device.label} has: {there}.")
     largest = max(device.memory_total for device in devices if device.memory_total is not UNKNOWN)
     return MemorySettings(growth, size, size / largest, len(devices), limit)
 
 
 def _size(limit: str | int) -> int:
-    size, given, better = read_size(limit), option("memory_limit", limit), size_meant(limit, "8GB")
+    size, given, better = read_size(limit), f"--memory-limit {limit!s:.40}", size_meant(limit, "8GB")
     if size is None:
-        raise ChoiceError(f"{given} is not a size; try {option('memory_limit', better)}.")
+        raise ChoiceError(f"{given} is not a size; try --memory-limit {better}.")
     if size < _LEAST:
         raise ChoiceError(f"{given} is less than any framework starts with; try {better}.")
     return size

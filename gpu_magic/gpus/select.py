@@ -15,7 +15,6 @@ from gpu_magic.process.find import find, mig_instances, whole_gpus, why_unusable
 from gpu_magic.process.given import Given, Grant
 from gpu_magic.process.mask import ORDER, Variables, mig_limit, names_of
 from gpu_magic.process.visible import device_order, hide, in_order, show
-from gpu_magic.spelling import either
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -210,9 +209,8 @@ def _check_options(request: Request, options: Options, vendor: Vendor) -> None:
         options = replace(options, only_free=False)
     if options.filters and not isinstance(request, Auto):
         or_numbers = " and with GPUs by number" if options.filters == " --only-free" else ""
-        given = options.written_filters
-        way = either(f"auto {given}", f"'auto' with {given}")
-        raise ChoiceError(f"{given} goes with auto{or_numbers}; try {way}.")
+        given = options.filters.strip()
+        raise ChoiceError(f"{given} goes with auto{or_numbers}; try auto {given}.")
 
 
 def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:

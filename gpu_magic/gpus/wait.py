@@ -16,7 +16,6 @@ from gpu_magic.gpus.select import select
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.find import find
 from gpu_magic.process.view import read_for_auto
-from gpu_magic.spelling import either
 from gpu_magic.text import counted, listed, shortened, time_text
 
 if TYPE_CHECKING:
@@ -134,13 +133,8 @@ class Waiting(Wait):
     def __init__(self, session: Session, text: str, options: Options, seconds: float | None) -> None:
         request = parse(text)
         if not isinstance(request, Auto | Named):
-            goes = "goes with auto and with GPUs by number; try"
-            raise ChoiceError(
-                either(
-                    f"--wait {goes} auto:2{options} --wait 30m, or 1,3 --wait 30m.",
-                    f"A wait {goes} 'auto:2', or '1,3'.",
-                )
-            )
+            ways = f"auto:2{options} --wait 30m, or 1,3 --wait 30m"
+            raise ChoiceError(f"--wait goes with auto and with GPUs by number; try {ways}.")
         super().__init__(request, options, seconds)
         self._session, self._text = session, text
 

@@ -16,7 +16,6 @@ from gpu_magic.gpus.select import select
 from gpu_magic.gpus.wait import Wait, options_of_wait
 from gpu_magic.process.given import Given
 from gpu_magic.process.view import read_for_auto, read_machine, take_snapshot
-from gpu_magic.spelling import either, option
 from gpu_magic.text import counted
 
 if TYPE_CHECKING:
@@ -98,17 +97,15 @@ def pick(
     if isinstance(request, Named) and count in range(1, len(request.identifiers)):
         request = Named(request.identifiers[:count])  # the others need not be free
     if free.min_free is not None and not isinstance(request, Auto):
-        given = option("min_free", free.min_free)
-        way = either(f"--gpus auto {given}", f"gpus='auto', {given}")
-        raise LaunchError(f"{given} goes with auto; try {way}.")
+        given = f"--min-free {free.min_free}"
+        raise LaunchError(f"{given} goes with auto; try --gpus auto {given}.")
     if free.wait is None:
         try:
             return _pick(session, request, count, options, claims)
         except NotFreeError as error:
             raise or_wait(error, request) from None
     if not isinstance(request, Auto | Named):
-        way = either("--gpus auto:2 --wait 30m", "gpus='auto:2', wait='30m'")
-        raise LaunchError(f"{option('wait')} goes with auto and with GPUs by number; try {way}.")
+        raise LaunchError("--wait goes with auto and with GPUs by number; try --gpus auto:2 --wait 30m.")
     seconds = read_seconds(free.wait)
     wait = Wait(request, options, seconds)
     while True:
@@ -165,15 +162,12 @@ def _select(
     held = session.claims.held
     selection = select(request, machine, inherited, options, grant=grant, held=held)
     if selection.devices is UNKNOWN:
-        raise LaunchError(f"Which GPUs these are can't be known here: name them, as {option('gpus', '0,1')}.")
+        raise LaunchError("Which GPUs these are can't be known here: name them, as --gpus 0,1.")
     if not selection.devices:
-        some = option("gpus", "0,1")
-        raise LaunchError(f"A launch needs a GPU: name some, as {some}, or run the command by itself.")
+        raise LaunchError("A launch needs a GPU: name some, as --gpus 0,1, or run the command by itself.")
     if count is not None and not 1 <= count <= len(selection.devices):
         there = counted(len(selection.devices), "GPU")
-        raise LaunchError(
-            f"{option('count', count)} with {there}: from 1 to {len(selection.devices)} of them can be used."
-        )
+        raise LaunchError(f"-n {count} with {there}: from 1 to {len(selection.devices)} of them can be used.")
     if count is None or count == len(selection.devices):
         return selection
     first, plain = _named(selection.devices[:count]), Options(force=options.force)
@@ -203,9 +197,7 @@ def _visible(session: Session, snapshot: Snapshot) -> tuple[int | str, ...]:
         raise LaunchError(snapshot.problem)
     names = snapshot.kernel.names
     if names is UNKNOWN:
-        raise LaunchError(
-            f"Which GPUs this process has can't be known: name them, as {option('gpus', '0,1')}."
-        )
+        raise LaunchError("Which GPUs this process has can't be known: name them, as --gpus 0,1.")
     by_uuid = {device.uuid: device for device in snapshot.devices}
     order = sorted(names, key=lambda uuid: int(names[uuid].removeprefix("cuda:")))
     found = [by_uuid[uuid] for uuid in order if uuid in by_uuid]
@@ -213,7 +205,7 @@ def _visible(session: Session, snapshot: Snapshot) -> tuple[int | str, ...]:
         given = Given(snapshot, session.inherited, session.grant)
         if given.devices == () and snapshot.devices:
             raise LaunchError(f"No GPU is visible in this process: {given.sentence}{given.unset}.")
-        raise LaunchError(f"No GPU is visible in this process: name some, as {option('gpus', '0,1')}.")
+        raise LaunchError("No GPU is visible in this process: name some, as --gpus 0,1.")
     return _named(found).identifiers
 
 

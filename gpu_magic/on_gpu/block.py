@@ -15,7 +15,6 @@ from gpu_magic.frameworks import device_of, known
 from gpu_magic.frameworks.target import CPU, LogicalDevice, normalize_device, parse_targets, without_brackets
 from gpu_magic.on_gpu.scope import Scope, Wish
 from gpu_magic.public import public
-from gpu_magic.spelling import either, in_python, option
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -114,25 +113,22 @@ class OnGpu:
         self.wants_gpu = any(getattr(target, "kind", "gpu") == "gpu" for target in targets)
         self.can_stop = targets != (CPU,)
         if mirror and not self.can_stop:
-            raise PlacementError(
-                f"{option('mirror', True)} has nothing to mirror over on cpu alone: omit it."
-            )
+            raise PlacementError("--mirror has nothing to mirror over on cpu alone: omit it.")
         if not mirror and CPU in targets and self.wants_gpu:
             each = " or ".join(entry.strip() for entry in without_brackets(wanted).split(","))
             raise PlacementError(f"A cell runs on one device: try {each}.")
         if len(targets) > 1 and not mirror:
-            launch = either("%gpu_launch torchrun", "gpu_magic.launch()")
-            cluster = either("%gpu_cluster with %%px", "gpu_magic.cluster()")
             # As `device_ids` of PyTorch takes them.
             numbers = ", ".join(
                 str(one.index if isinstance(one, LogicalDevice) else one.identifier) for one in targets
             )
             raise PlacementError(
-                f"A cell runs on one device. For {wanted}: {option('mirror', True)} (TensorFlow, Keras on "
+                f"A cell runs on one device. For {wanted}: --mirror (TensorFlow, Keras on "
                 f"it), torch.nn.DataParallel(model, device_ids=[{numbers}]), or processes "
-                f"with a GPU each: {launch} runs a script in them, {cluster} code that you type."
+                "with a GPU each: %gpu_launch torchrun runs a script in them, %gpu_cluster with %%px "
+                "code that you type."
             )
-        self._wish = Wish(targets, only, or_cpu, mirror, code, namespace, in_python.get())
+        self._wish = Wish(targets, only, or_cpu, mirror, code, namespace)
         # The runs that are under way in each thread, as a block can be entered within itself.
         self._runs = threading.local()
 
@@ -199,10 +195,10 @@ def read_only(text: str) -> tuple[str, ...]:
         module = _ALIASES.get(name, name)
         if module not in known():
             raise PlacementError(
-                f"{option('only', name)}: no framework has that name; it can be {listed(known())}, "
+                f"--only {name:.40}: no framework has that name; it can be {listed(known())}, "
                 "with commas between."
             )
         found.append(module)
     if not found:
-        raise PlacementError(f"{option('only', text).strip()} needs a framework: {listed(known())}.")
+        raise PlacementError(f"--only needs a framework: {listed(known())}.")
     return tuple(found)

@@ -16,7 +16,6 @@ from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.frameworks.uses import Evidence
 from gpu_magic.process.physical import LazySnapshot, locate, problem_of, running
 from gpu_magic.public import public
-from gpu_magic.spelling import option, spelled
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ class Wish:
     mirror: bool
     code: Callable[[], Iterable[CodeType]]  # that is to run, and where its names are looked up
     namespace: Mapping[str, Any]
-    in_python: bool  # how options are written in what is said
 
 
 class Scope:
@@ -94,25 +92,24 @@ class Scope:
             It can't run on the device; nothing has changed.
 
         """
-        with spelled(is_in_python=self._wish.in_python):
-            frameworks = list(filter(self._is_meant, imported()))
-            if problem := self._locate() or self._problem_before(frameworks):
-                if not self._wish.or_cpu:
-                    raise PlacementError(problem)
-                print(f"Running on the CPU: {problem}")  # noqa: T201 - what `or_cpu` promises
-                self.devices, self._mirror = (CPU,), False
-            failed = {}
-            try:
-                for framework in frameworks:
-                    try:
-                        self._set_in(framework, self.devices)
-                    except PlacementError as error:
-                        failed[framework] = str(error)
-                self._leave_out(failed)
-                self._import_hook.attach()
-            except BaseException:
-                self._scopes.close()
-                raise
+        frameworks = list(filter(self._is_meant, imported()))
+        if problem := self._locate() or self._problem_before(frameworks):
+            if not self._wish.or_cpu:
+                raise PlacementError(problem)
+            print(f"Running on the CPU: {problem}")  # noqa: T201 - what `or_cpu` promises
+            self.devices, self._mirror = (CPU,), False
+        failed = {}
+        try:
+            for framework in frameworks:
+                try:
+                    self._set_in(framework, self.devices)
+                except PlacementError as error:
+                    failed[framework] = str(error)
+            self._leave_out(failed)
+            self._import_hook.attach()
+        except BaseException:
+            self._scopes.close()
+            raise
         running.scopes.append(self)
         return self
 
@@ -253,9 +250,9 @@ class Scope:
 
     def _problems_of_mirror(self) -> dict[str, str]:
         """Return why the devices can't be mirrored over, by the modules that are used without TensorFlow."""
-        mirror, only = option("mirror", True), self._wish.only
+        only = self._wish.only
         wrong = {
-            framework.module: f"{mirror} is TensorFlow's, and {framework.name} runs on {framework.backend()}"
+            framework.module: f"--mirror is TensorFlow's, and {framework.name} runs on {framework.backend()}"
             for framework in imported()
             if framework.backend() not in ("", "tensorflow") and framework.module in self._evidence
         }
@@ -263,12 +260,11 @@ class Scope:
             "tensorflow" in sys.modules or any(map(self._evidence.__contains__, ("tensorflow", "keras")))
         ):
             wrong["tensorflow"] = (
-                f"{mirror} is for code that uses TensorFlow (or Keras on it), and this does not, so name one "
+                "--mirror is for code that uses TensorFlow (or Keras on it), and this does not, so name one "
                 "device without it"
             )
         elif only is not None and "tensorflow" not in only:
-            without = option("only", ",".join(only))
-            wrong["tensorflow"] = f"{mirror} is for TensorFlow, which {without} leaves out"
+            wrong["tensorflow"] = f"--mirror is for TensorFlow, which --only {','.join(only)} leaves out"
         return wrong
 
     def _leave_out(self, failed: Mapping[Framework, str]) -> None:
@@ -399,7 +395,7 @@ def _is_cheap(framework: Framework) -> bool:
 def _advice(used: Iterable[Framework], problems: Collection[str]) -> str:
     """Return how to run the code in those of the frameworks that can use the device."""
     rest = [one.module for one in used if one.module not in problems and one.backend() not in problems]
-    return f" {option('only', ','.join(rest))} leaves the others out." if rest else ""
+    return f" --only {','.join(rest)} leaves the others out." if rest else ""
 
 
 def _warn(text: str) -> None:

@@ -18,8 +18,7 @@ from IPython.utils.text import DollarFormatter
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.gpus.request import WORDS as REQUESTS
 from gpu_magic.process.tasks import VERBS
-from gpu_magic.spelling import nearest_option
-from gpu_magic.text import STRING, code_words, one_line
+from gpu_magic.text import STRING, code_words, nearest_option, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence

@@ -85,7 +85,7 @@ def test_an_interrupt_ends_it_in_one_line_and_changes_nothing(kernel: Kernel) ->
             "%gpus all --only-free",
             "--only-free goes with auto and with GPUs by number; try auto --only-free.",
         ),
-        ("%gpus auto --wait soon", "--wait soon is no time; try --wait 30m, or 90s, or 1h30m."),
+        ("%gpus auto --wait soon", "soon is no time; try 30m, or 90s, or 1h30m."),
         ("%gpus auto --wait 30m --dry-run", "--wait goes neither with --in-process nor with --dry-run."),
     ],
 )
