@@ -6,14 +6,13 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
-from IPython.core.error import UsageError
 from IPython.display import display
 
 import gpu_magic
 from gpu_magic.engines.current import current_cluster, running_cluster
 from gpu_magic.engines.status import read_status
 from gpu_magic.engines.table import EngineTable
-from gpu_magic.errors import ClusterError, GpuMagicError
+from gpu_magic.errors import ClusterError
 from gpu_magic.gpus.choice import gpu_notes
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.session import current
@@ -58,24 +57,21 @@ class GpuClusterMagic:
         be started at any time, also once CUDA has started here. Engines end with this kernel.
         gpu_magic.cluster(client) uses engines that somebody else has started.
         """
-        try:
-            options = read("%gpu_cluster", line)
-            word, _, rest = options.request.partition(" ")
-            if word in _WORDS:
-                _check_alone(word, options)
-                getattr(self, f"_{word}")(rest.strip())
-            elif word in _ALREADY:
-                raise refusal(
-                    f"There is no %gpu_cluster {word}: alone it starts engines, or shows those that run."
-                )
-            elif close := difflib.get_close_matches(word, _WORDS, n=1):
-                raise refusal(f"There is no %gpu_cluster {word}; did you mean %gpu_cluster {close[0]}?")
-            elif options.request or options.profile or running_cluster() is None:
-                self._start(options)
-            else:
-                self._show()
-        except GpuMagicError as error:
-            raise UsageError(str(error)) from None
+        options = read("%gpu_cluster", line)
+        word, _, rest = options.request.partition(" ")
+        if word in _WORDS:
+            _check_alone(word, options)
+            getattr(self, f"_{word}")(rest.strip())
+        elif word in _ALREADY:
+            raise refusal(
+                f"There is no %gpu_cluster {word}: alone it starts engines, or shows those that run."
+            )
+        elif close := difflib.get_close_matches(word, _WORDS, n=1):
+            raise refusal(f"There is no %gpu_cluster {word}; did you mean %gpu_cluster {close[0]}?")
+        elif options.request or options.profile or running_cluster() is None:
+            self._start(options)
+        else:
+            self._show()
 
     def _start(self, options: SimpleNamespace) -> None:
         count = read_count(options.count)

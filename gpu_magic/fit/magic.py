@@ -8,11 +8,10 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.error import UsageError
 from IPython.display import display
 
-from gpu_magic.errors import FitError, GpuMagicError
-from gpu_magic.fit.fit import Fit, fit_call, fit_model
+from gpu_magic.errors import FitError
+from gpu_magic.fit.fit import fit_call, fit_model
 from gpu_magic.process.namespace import evaluated, parse_expression
 from gpu_magic.shell.arguments import read, text_named
 from gpu_magic.text import code_words, shortened
@@ -51,27 +50,19 @@ class GpuFitMagic:
         one may also fit. A step that data decides (`if loss.item() > 1`) cannot be predicted: the error names
         the line. For JAX give a call, after JAX has started. Keras, TensorFlow and CuPy are not supported.
         """
-        shown = self._predicted(line)
-        if isinstance(shown, str):  # raised here, because the last error keeps its frames and what is in them
-            raise UsageError(shown)
-        display(shown)
-
-    def _predicted(self, line: str) -> Fit | str:
         options = read("%gpu_fit", line.rstrip("; "), partial(text_named, self._shell))
         of_model = {name: getattr(options, name) for name in ("loss", "eval", "amp", "dtype")}
-        try:
-            if options.batch is not None and not re.fullmatch("0*[1-9][0-9]{0,8}", options.batch):
-                raise FitError(f"--batch {options.batch} is not a number of items; try --batch 64.")
-            size = None if options.batch is None else int(options.batch)
-            node = parse_expression(options.request)
-            if isinstance(node, ast.Call):
-                return fit_call(*self._call(node), size, **of_model)
-            values = [self._value(word) for word in code_words(options.request, commas=True)]
-            if options.loss is not None:
-                of_model["loss"] = self._value(options.loss, may_call=True)
-            return fit_model(values, size, **of_model)
-        except GpuMagicError as error:
-            return str(error)
+        if options.batch is not None and not re.fullmatch("0*[1-9][0-9]{0,8}", options.batch):
+            raise FitError(f"--batch {options.batch} is not a number of items; try --batch 64.")
+        size = None if options.batch is None else int(options.batch)
+        node = parse_expression(options.request)
+        if isinstance(node, ast.Call):
+            display(fit_call(*self._call(node), size, **of_model))
+            return
+        values = [self._value(word) for word in code_words(options.request, commas=True)]
+        if options.loss is not None:
+            of_model["loss"] = self._value(options.loss, may_call=True)
+        display(fit_model(values, size, **of_model))
 
     def _call(self, node: ast.Call) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """Return a function and what it is called with; a call with calls in it becomes one function."""

@@ -7,11 +7,10 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING
 
-from IPython.core.error import UsageError
 from IPython.display import display
 
 import gpu_magic
-from gpu_magic.errors import CudaInitializedWarning, GpuMagicError, KernelRestarting
+from gpu_magic.errors import CudaInitializedWarning
 from gpu_magic.gpus.request import is_request, normalize_request
 from gpu_magic.shell.arguments import expand, read, refusal, refuse_name
 from gpu_magic.shell.extension import magics_of
@@ -80,23 +79,18 @@ class GpusMagic:
             now = f"end {found[2]}".strip() if found[1] == "end" else ""
             raise refusal(f"%gpus {line.strip()} is {f'%gpu_ps {now}'.strip()} now.")
         is_strict = getattr(magics_of(self._shell), "on_frozen", "warn") == "error"
-        try:
-            options = vars(read("%gpus", line, partial(expand, self._shell, write=_typed, depth=5)))
-            request = options.pop("request")
-            refuse_name(self._shell, "%gpus", request, is_request)
-            if not request:
-                display(gpu_magic.gpus())
-                return
-            options["strict"] |= is_strict
-            with warnings.catch_warnings():
-                # It is shown below, whatever the user's filters say: what is typed is answered.
-                warnings.simplefilter("ignore", CudaInitializedWarning)
-                with WaitingLine("changed") as line_of_waiting:
-                    choice = gpu_magic.choose(request, on_wait=line_of_waiting.show, **options)
-        except KernelRestarting:
-            raise
-        except GpuMagicError as error:
-            raise UsageError(str(error)) from None
+        options = vars(read("%gpus", line, partial(expand, self._shell, write=_typed, depth=5)))
+        request = options.pop("request")
+        refuse_name(self._shell, "%gpus", request, is_request)
+        if not request:
+            display(gpu_magic.gpus())
+            return
+        options["strict"] |= is_strict
+        with warnings.catch_warnings():
+            # It is shown below, whatever the user's filters say: what is typed is answered.
+            warnings.simplefilter("ignore", CudaInitializedWarning)
+            with WaitingLine("changed") as line_of_waiting:
+                choice = gpu_magic.choose(request, on_wait=line_of_waiting.show, **options)
         if choice.too_late:
             display(choice.too_late)
         else:

@@ -90,13 +90,10 @@ class GpuLaunchMagic:
         It can be done at any time, also once CUDA has started here. An interrupt ends the command with all
         that it has started, and so does the end of this kernel.
         """
-        try:
-            options = read_command("%gpu_launch", line)
-            script = self._script(options, cell)
-            prepared = self._prepare(options, script)
-            task = None if options.dry_run else Task(options.background or "launch", prepared, current())
-        except GpuMagicError as error:
-            raise UsageError(str(error)) from None
+        options = read_command("%gpu_launch", line)
+        script = self._script(options, cell)
+        prepared = self._prepare(options, script)
+        task = None if options.dry_run else Task(options.background or "launch", prepared, current())
         if task is None:
             self._shown = prepared  # with the files that it names
             print(prepared)
@@ -248,10 +245,7 @@ class GpuTasksMagic:
         """
         __tracebackhide__ = True
         verb, names = _read(line)
-        try:
-            found = [tasks.find(name) for name in names] or list(tasks)
-        except GpuMagicError as error:
-            raise UsageError(str(error)) from None
+        found = [tasks.find(name) for name in names] or list(tasks)
         if not found:
             print(
                 "Nothing was started in the background; %gpu_launch --background NAME starts a command, and "

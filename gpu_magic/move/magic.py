@@ -5,9 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.error import UsageError
-
-from gpu_magic.errors import GpuMagicError
 from gpu_magic.move.move import move_variables
 from gpu_magic.shell.arguments import read, text_named
 
@@ -56,11 +53,4 @@ class MoveMagics:
     def _move(self, options: SimpleNamespace, **more: Any) -> None:
         space, hidden = self.shell.user_ns, self.shell.user_ns_hidden
         more |= {"all_of_them": options.all, "dry_run": options.dry_run}
-        report: list[str] | str
-        try:
-            report = move_variables(space, hidden, options.request, **more)
-        except GpuMagicError as error:
-            report = str(error)
-        if isinstance(report, str):  # raised here, as the last error keeps its frames and what is in them
-            raise UsageError(report)
-        print(*report, sep="\n")
+        print(*move_variables(space, hidden, options.request, **more), sep="\n")

@@ -37,10 +37,7 @@ class ObjectsMagics:
         What shares memory (views, tied weights) is counted once in a row.
         """
         options = read("%where", line, partial(text_named, self.shell))
-        try:
-            print("\n".join(where_lines(self.shell, code_words(options.request, commas=True))))
-        except GpuMagicError as error:
-            raise UsageError(str(error)) from None
+        print("\n".join(where_lines(self.shell, code_words(options.request, commas=True))))
 
     def gpu_free(self, line: str) -> None:
         """Give GPU memory back that only the notebook's own history keeps, and what frameworks keep unused.
@@ -53,10 +50,7 @@ class ObjectsMagics:
         options = read("%gpu_free", line)
         if options.request:
             raise UsageError("%gpu_free takes no names: it frees memory on all GPUs; del x drops a variable.")
-        try:
-            print(gpu_magic.gpu_free(dry_run=options.dry_run))
-        except GpuMagicError as error:
-            raise UsageError(str(error)) from None
+        print(gpu_magic.gpu_free(dry_run=options.dry_run))
 
 
 def explain_failure(shell: InteractiveShell, error: BaseException) -> None:

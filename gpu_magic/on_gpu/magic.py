@@ -71,15 +71,14 @@ class OnGpuMagic:
         options = read("%%on_gpu", line, partial(expand, self._shell, write=_typed, depth=5))
         refuse_name(self._shell, "%%on_gpu", options.request, is_target)
         body = body_of(self._shell, cell)
-        with _usage_errors():
-            block = OnGpu(
-                options.request,
-                only=read_only(options.only) if options.only is not None else None,
-                or_cpu=options.or_cpu,
-                mirror=options.mirror,
-                code=lambda: [code for code, _ in body.steps],
-                namespace=self._shell.user_ns,
-            )
+        block = OnGpu(
+            options.request,
+            only=read_only(options.only) if options.only is not None else None,
+            or_cpu=options.or_cpu,
+            mirror=options.mirror,
+            code=lambda: [code for code, _ in body.steps],
+            namespace=self._shell.user_ns,
+        )
         scope = _CellScope(block, is_verbose=options.verbose)
         if options.background is None:
             return body.run(scope, scope.check, check_each=block.can_stop)
@@ -95,8 +94,7 @@ class OnGpuMagic:
 
         shell, cell = self._shell, cell_number(self._shell)
         name = name or f"cell_{cell}"
-        with _usage_errors():
-            tasks.check_name(name)
+        tasks.check_name(name)
         if awaits(body.compile(one_by_one=check_each, by_displayhook=False)):
             raise UsageError(
                 "await needs this kernel's event loop, which is for the cells in the foreground. With "
@@ -131,7 +129,7 @@ def _typed(value: object) -> str:
 
 
 @contextlib.contextmanager
-def _usage_errors(end: str = "") -> Iterator[None]:
+def _usage_errors(end: str) -> Iterator[None]:
     """Have IPython show an error of ours as one line, followed by this."""
     try:
         yield
@@ -172,7 +170,7 @@ class _CellScope:
     ) -> None:
         __tracebackhide__ = True
         names = self._scope.names() if self._is_verbose else []
-        with _usage_errors():
+        with _usage_errors(""):
             self._scope.__exit__(kind, error, trace)
         if self._is_verbose and kind is None:
             through = f": {', '.join(names)}" if names else ""

@@ -6,7 +6,6 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.display import display
 
 import gpu_magic
-from gpu_magic.errors import GpuMagicError
 from gpu_magic.shell.arguments import read, refusal
 
 __all__ = ["GpuPsMagic"]
@@ -33,15 +32,12 @@ class GpuPsMagic:
         flags = " --kill" * options.kill + " --yes" * options.yes
         if wrong or (flags and not which):
             raise refusal(f"%gpu_ps {line.strip()} is not understood; try %gpu_ps end 4711{flags}")
-        try:
-            there = gpu_magic.my_processes()
-            if not which:
-                display(there)
-                return
-            own = there.find(which)
-            has_ended = gpu_magic.end_process(own, kill=options.kill, confirm=None if options.yes else _ask)
-        except GpuMagicError as error:
-            raise UsageError(str(error)) from None
+        there = gpu_magic.my_processes()
+        if not which:
+            display(there)
+            return
+        own = there.find(which)
+        has_ended = gpu_magic.end_process(own, kill=options.kill, confirm=None if options.yes else _ask)
         if has_ended is None:
             print(f"Nothing was sent to {own}.")
         elif has_ended:

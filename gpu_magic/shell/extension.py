@@ -12,6 +12,7 @@ import os
 import sys
 from functools import cached_property
 from importlib import import_module
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from IPython.core import completer as ipython_completer
@@ -74,8 +75,9 @@ _COMPLETED = (
     "%gpu_time",
     "%%gpu_time",
 )
-# What IPython makes of a cell whose magic runs its body as a cell.
-_RUN_BODIES = tuple(f"get_ipython().run_cell_magic('{name}'," for name in ("on_gpu", "gpu_time"))
+# Those that run their body as a cell, and what IPython makes of such a cell.
+_RUN_BODIES = ("on_gpu", "gpu_time")
+_CALLS = tuple(f"get_ipython().run_cell_magic('{name}'," for name in _RUN_BODIES)
 
 
 def load(shell: InteractiveShell) -> None:
@@ -232,7 +234,7 @@ class GpuMagics(Configurable):
 
     def _await_cell(self, lines: list[str]) -> list[str]:
         """Have IPython await the body of a cell magic that awaits, and see a syntax error in it."""
-        if not lines or not lines[0].startswith(_RUN_BODIES):
+        if not lines or not lines[0].startswith(_CALLS):
             return lines
         with postponed_interrupts():
             from gpu_magic.shell.cells import await_magic
@@ -249,28 +251,28 @@ class _LazyMagic:
 
     def __call__(self, *line_and_cell: str) -> object:
         __tracebackhide__ = True
-        with _interrupts_in_one_line():
-            magic = self._loaded()
-            if line_and_cell[0].strip() in ("--help", "-h"):
-                print(inspect.cleandoc(magic.__doc__ or ""))
-                return None
-            return magic(*line_and_cell)
-
-    def _loaded(self) -> Callable[..., object]:
         try:
-            return self.__wrapped__
-        except ImportError as error:
-            from gpu_magic.errors import BindingError
+            with _interrupts_in_one_line():
+                magic = self.__wrapped__
+                if line_and_cell[0].strip() in ("--help", "-h"):
+                    print(inspect.cleandoc(magic.__doc__ or ""))
+                    return None
+                return magic(*line_and_cell)
+        except Exception as error:
+            from gpu_magic.errors import GpuMagicError
 
-            if isinstance(error, BindingError):
-                raise UsageError(str(error)) from None
-            raise
+            is_users = self.__name__ in _RUN_BODIES and "__main__" in _modules(error)
+            if not isinstance(error, GpuMagicError) or is_users or hasattr(error, "_render_traceback_"):
+                raise
+            problem = str(error)
+        # Raised here, as the shell keeps the last error with those that it was raised from, and their frames.
+        raise UsageError(problem)
 
     @property
     def __doc__(self) -> str | None:  # type: ignore[override] # a class has a text
         try:
-            return self._loaded().__doc__
-        except UsageError as problem:
+            return self.__wrapped__.__doc__
+        except ImportError as problem:  # of NVML's binding
             return str(problem)
 
     @cached_property
@@ -287,15 +289,16 @@ def _interrupts_in_one_line() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        step, modules = interrupt.__traceback__, []
-        while step is not None:
-            modules.append(step.tb_frame.f_globals.get("__name__"))
-            step = step.tb_next
-        if "__main__" not in modules and not hasattr(interrupt, "_render_traceback_"):
+        if "__main__" not in _modules(interrupt) and not hasattr(interrupt, "_render_traceback_"):
             from gpu_magic.errors import show_as
 
             show_as(interrupt, "KeyboardInterrupt")
         raise
+
+
+def _modules(error: BaseException) -> set[str | None]:
+    """Return the modules of an error's frames; a cell's is `__main__`."""
+    return {frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__)}
 
 
 def _page_comm(shell: Any) -> PageComm:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from IPython.core.error import UsageError
 from IPython.display import display
 
 import gpu_magic
-from gpu_magic.errors import GpuMagicError
 from gpu_magic.gpus.request import is_request
 from gpu_magic.shell.arguments import read, refusal
 
@@ -34,11 +32,8 @@ class GpuPanelMagic:
         if request := read("%gpu_panel", line).request:
             instead = f"%gpus {request} chooses by typing" if is_request(request) else "it needs none"
             raise refusal(f"%gpu_panel takes no arguments; {instead}.")
-        try:
-            if not hasattr(self._shell, "kernel"):
-                display(gpu_magic.gpus())
-                print("A live panel needs a notebook; here %gpus shows the same, and %gpus 1,3 chooses.")
-                return
-            display(gpu_magic.panel())
-        except GpuMagicError as error:
-            raise UsageError(str(error)) from None
+        if not hasattr(self._shell, "kernel"):
+            display(gpu_magic.gpus())
+            print("A live panel needs a notebook; here %gpus shows the same, and %gpus 1,3 chooses.")
+            return
+        display(gpu_magic.panel())
