@@ -1,4 +1,4 @@
-"""Holds interrupts back: around steps that must not be interrupted half-way, or but at some points."""
+"""Holds interrupts back around steps that must not be interrupted half-way."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ import signal
 import threading
 import time
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
 __all__ = [
-    "HeldInterrupts",
-    "deferred_interrupts",
-    "held_interrupts",
     "is_unasked",
     "postponed_interrupts",
     "unasked",
@@ -43,22 +40,42 @@ def is_unasked() -> bool:
 
 
 @contextlib.contextmanager
-def deferred_interrupts() -> Iterator[list[int]]:
-    """Defer KeyboardInterrupt: what arrives is put into the list that the block gets, to be raised after it.
+def uninterrupted(is_open: Callable[[FrameType | None], bool] = lambda _: False) -> Iterator[list[int]]:
+    """Run a block whole: an interrupt that arrives in it is raised at its end, whatever ends it.
 
     Nothing is done in other threads than the main one, where Python raises none, and where interrupts are
-    ignored.
+    ignored or end the process.
+
+    Parameters
+    ----------
+    is_open
+        Whether one can be raised in a frame.
+
+    Yields
+    ------
+    list
+        What has arrived and was not raised; a block that clears it drops that.
+
     """
     received: list[int] = []
-    before = _handler()
-    if before is None:
+    handler = signal.getsignal(signal.SIGINT)  # None: it is not Python's
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield received
         return
-    signal.signal(signal.SIGINT, lambda number, frame: received.append(number))  # noqa: ARG005
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if is_open(frame):
+            received.clear()
+            handler(number, frame)
+
+    signal.signal(signal.SIGINT, receive)
     try:
         yield received
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)
+        if received:
+            handler(signal.SIGINT, None)
 
 
 @contextlib.contextmanager
@@ -68,92 +85,19 @@ def postponed_interrupts() -> Iterator[None]:
     It is for hooks of a shell, which shows what they raise as an error of theirs and goes on: the interrupt
     is meant for the cell that runs then. Where none does, a kernel ignores it.
     """
-    received: list[int] = []
+    has_come = False
     try:
-        with deferred_interrupts() as received, unasked():
-            yield
+        with uninterrupted() as received, unasked():
+            try:
+                yield
+            finally:
+                has_come = bool(received)
+                received.clear()
     finally:
-        if received:
+        if has_come:
             is_over = threading.Event()  # starting a thread can take longer than the moment
             threading.Thread(target=_interrupt_main, args=[is_over], daemon=True).start()
             is_over.set()
-
-
-class HeldInterrupts:
-    """Interrupts that have arrived and were not raised yet.
-
-    Parameters
-    ----------
-    handler
-        What handles them otherwise: Python's own raises KeyboardInterrupt.
-    can_raise
-        Whether one can be raised in a frame, given how many have arrived with it.
-
-    """
-
-    def __init__(self, handler: Any, can_raise: Callable[[FrameType | None, int], bool]) -> None:
-        self._handler, self._can_raise = handler, can_raise
-        self._waiting = 0
-        self._is_open = False
-
-    def check(self) -> None:
-        """Raise what waits."""
-        if self._waiting:
-            self._raise(None)
-
-    @contextlib.contextmanager
-    def open(self) -> Iterator[None]:
-        """Ask in this block, and not around it, whether what arrives can be raised where it does."""
-        self._is_open = True
-        try:
-            yield
-        finally:
-            self._is_open = False
-
-    def receive(self, number: int, frame: FrameType | None) -> None:
-        """Take an interrupt, as a handler of signals."""
-        del number
-        self._waiting += 1
-        if self._is_open and self._can_raise(frame, self._waiting):
-            self._raise(frame)
-
-    def _raise(self, frame: FrameType | None) -> None:
-        self._handler(signal.SIGINT, frame)
-        self._waiting = 0  # it has not raised anything: a handler of the user's
-
-
-@contextlib.contextmanager
-def held_interrupts(can_raise: Callable[[FrameType | None, int], bool]) -> Iterator[HeldInterrupts]:
-    """Hold interrupts back: they are raised where the block asks for it, else at its end, whatever ends it.
-
-    Parameters
-    ----------
-    can_raise
-        As for `HeldInterrupts`.
-
-    """
-    before = _handler()
-    if not callable(before):  # by default it ends the process
-        yield HeldInterrupts(None, can_raise)
-        return
-    held = HeldInterrupts(before, can_raise)
-    signal.signal(signal.SIGINT, held.receive)
-    try:
-        yield held
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, before)
-        raise
-    except BaseException:
-        signal.signal(signal.SIGINT, before)
-        held.check()
-        raise
-    signal.signal(signal.SIGINT, before)
-    held.check()
-
-
-def uninterrupted() -> contextlib.AbstractContextManager[object]:
-    """Run a block whole: an interrupt that arrives in it is raised at its end, whatever ends it."""
-    return held_interrupts(lambda frame, count: False)  # noqa: ARG005
 
 
 def _interrupt_main(is_over: threading.Event) -> None:
@@ -164,10 +108,3 @@ def _interrupt_main(is_over: threading.Event) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
     else:
         signal.raise_signal(signal.SIGINT)
-
-
-def _handler() -> Any:
-    """Return what handles interrupts; None where Python raises none here, or they are ignored."""
-    handler = signal.getsignal(signal.SIGINT)  # None: it is not Python's
-    is_main = threading.current_thread() is threading.main_thread()
-    return handler if is_main and handler is not signal.SIG_IGN else None

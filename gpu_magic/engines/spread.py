@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from gpu_magic.engines.call_output import CallOutput
 from gpu_magic.engines.call_progress import CallProgress
 from gpu_magic.engines.calls import Failure, call, forget, keep
 from gpu_magic.engines.sources import sources_of
-from gpu_magic.interrupts import deferred_interrupts
+from gpu_magic.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from collections import deque
@@ -125,13 +126,16 @@ class Spread:
 
     def end(self) -> list[Engine]:
         """End the calls that run; start engines anew that have ended or that go on, and return those."""
-        with deferred_interrupts():
+        restarted: list[Engine] = []
+        with suppress(KeyboardInterrupt), uninterrupted():  # what has ended the calls is raised
             is_running = self._still_running([*self._open.values(), *self._forget()])
             left = self._cluster.interrupt([*self._open.values()], self._own) if is_running else []
             self._output.show(_OUTPUT)
             ended = [engine for engine in self._cluster.ended if engine.number in self._numbers]
             numbers = [engine.number for engine in (*ended, *left)]
-            return self._cluster.restart(numbers) if numbers and self._cluster.can_restart else []
+            if numbers and self._cluster.can_restart:
+                restarted += self._cluster.restart(numbers)
+        return restarted
 
     def lost(self) -> list[int]:
         """Return the positions of the items whose calls have ended with their engines."""

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpu_magic.errors import FitError
 from gpu_magic.fit.users_code import Functions, Unfollowed, is_users_file, one_line, tensors_in
 from gpu_magic.frameworks.private import private, private_of
-from gpu_magic.interrupts import HeldInterrupts, held_interrupts
+from gpu_magic.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -202,12 +202,14 @@ class TorchStep:
         with _undisturbed() as interrupts:
 
             def check(items: int = 0) -> None:
-                interrupts.check()
+                if interrupts:
+                    interrupts.clear()
+                    raise KeyboardInterrupt
                 if until is not None and (items > _MOST_ITEMS or time.monotonic() > until):
                     raise FitError("It takes too long.")
 
             self._counter.between = check
-            with self._mode, self._counter, _AsOnGpu(self._counter), interrupts.open():
+            with self._mode, self._counter, _AsOnGpu(self._counter):
                 yield
 
 
@@ -391,12 +393,12 @@ class _Number(float):
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[HeldInterrupts]:
+def _undisturbed() -> Iterator[list[int]]:
     """Hold interrupts in a block, raise what goes wrong in one line, and put back what it changes."""
     numpy: Any = sys.modules.get("numpy.random")
     # They are raised in the user's code, not between two modes.
-    heard = held_interrupts(lambda frame, _: frame is not None and is_users_file(frame.f_code.co_filename))
-    with one_line(), heard as interrupts, _LOCK, contextlib.ExitStack() as stack:
+    held = uninterrupted(lambda frame: frame is not None and is_users_file(frame.f_code.co_filename))
+    with one_line(), held as interrupts, _LOCK, contextlib.ExitStack() as stack:
         stack.callback(torch.set_rng_state, torch.get_rng_state())
         stack.callback(random.setstate, random.getstate())
         if numpy is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import device_of
 from gpu_magic.frameworks.target import LogicalDevice, can_name_device, normalize_device, parse_targets
-from gpu_magic.interrupts import deferred_interrupts
+from gpu_magic.interrupts import uninterrupted
 from gpu_magic.move.names import Place, read_places
 from gpu_magic.move.plan import Plan, UnusableDeviceError
 from gpu_magic.objects.memory import holdings_of, unfinished_text
@@ -145,7 +145,7 @@ def carry_out(plan: Plan, stores: Mapping[str, Place] | None = None) -> list[Any
 
     Interrupts are held back; between two copies, and at the end, one undoes the move and is raised.
     """
-    with collection_paused(), deferred_interrupts() as interrupts:
+    with collection_paused(), uninterrupted() as interrupts:
         failure = _attempt(plan, stores or {}, interrupts)
         if failure is not None:
             frameworks = list(plan.transfers)
@@ -161,8 +161,6 @@ def carry_out(plan: Plan, stores: Mapping[str, Place] | None = None) -> list[Any
             for framework in frameworks:
                 with contextlib.suppress(Exception):  # after an error of CUDA's, each call can raise it again
                     framework.empty_cache()
-    if interrupts:
-        raise KeyboardInterrupt
     if failure is not None:  # raised here, without the frames that hold the copies
         raise PlacementError(failure)
     return [plan.now(variable.value) for variable in plan.variables]

@@ -21,7 +21,7 @@ from IPython.core.magic import no_var_expand
 from traitlets import Bool, Enum, observe
 from traitlets.config import Configurable
 
-from gpu_magic.interrupts import deferred_interrupts, postponed_interrupts, unasked, uninterrupted
+from gpu_magic.interrupts import postponed_interrupts, unasked, uninterrupted
 from gpu_magic.process.environment import has_saved_choices, note_variables
 from gpu_magic.process.watch import cuda_watch
 
@@ -107,7 +107,7 @@ def unload(shell: InteractiveShell) -> None:
     """Remove all that `load` added; say so where that undoes a choice."""
     # IPython takes an extension whose end was interrupted for one that is loaded, and loads it no more: an
     # interrupt that arrives meanwhile is dropped.
-    with _interrupts_in_one_line(), deferred_interrupts():
+    with contextlib.suppress(KeyboardInterrupt), uninterrupted():
         _remove(shell)
 
 
