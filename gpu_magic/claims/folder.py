@@ -5,10 +5,13 @@ else /tmp. /run/lock is in memory, not private to a service (systemd's PrivateTm
 can make files in it, and only their owner, and that of the folder, can remove them ("sticky"). What other
 users have put there is not trusted: no link is followed, and no file of theirs is written to.
 
-The file system says who owns a file and since when. The text is the UUID of the device, and the owner's word
-in the next line. The lock is a POSIX record lock (fcntl(2)): it ends however its process ends, a forked child
-does not get it, and F_GETLK tells all readers who has it. But it ends as soon as its process closes any
-descriptor of the file, so a process never opens its own claims again.
+The file system says who owns a file. The text is the UUID of the device, and the owner's word in the next
+line. The mode of one of a process's files says whether a cell runs. When that has changed (st_ctime) is the
+one time that its owner can't set. It was written (st_mtime) when the claim was made, if that can be true.
+
+The lock is a POSIX record lock (fcntl(2)): it ends however its process ends, a forked child does not get it,
+and F_GETLK tells all readers who has it. But it ends as soon as its process closes any descriptor of the
+file, so a process never opens its own claims again.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.claim import Claim
-from gpu_magic.devices.processes import owner_name
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.processes import Process, owner_name, start_of
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.text import shortened
 
 if sys.platform != "win32":
@@ -48,10 +51,13 @@ _NAME = re.compile(r"([A-Za-z]+-[0-9A-Za-z-]{1,80})\.[0-9a-f]{16}")  # a device'
 _ABANDONED = 60.0  # seconds after which the process of a file that is not finished has ended
 _LONGEST_FILE = 8192  # bytes
 _MOST = 1024  # files of one user that are looked at: nobody can hide others' claims behind many of their own
+# By whether a cell runs; None: there are no cells, or it is a version's that does not say.
+_MODES = {None: 0o644, False: 0o744, True: 0o754}
+_HAS_CELLS, _IN_CELL = stat.S_IXUSR, stat.S_IXGRP
 _FLOCK = struct.Struct("hhqqi4x")  # on Linux with 64 bits: type, whence, start, length, process
 
 # The device and the inode of this process's files, which it must not open again.
-_ours: set[tuple[int, int]] = set()
+_ours: set[tuple[int, int] | None] = set()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_ours.clear)  # a child has claimed nothing
 
@@ -158,6 +164,7 @@ class OwnFile:
         self.since = time.time()
         self._uuid, self._name = uuid, f"{uuid}.{os.urandom(8).hex()}"
         self._descriptor: int | None = None
+        self._inode: tuple[int, int] | None = None
 
     def publish(self, folder: int, notebook: str) -> None:
         """Make the file, for all users to read; after an OSError, `withdraw` removes what is there.
@@ -167,11 +174,12 @@ class OwnFile:
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = file = os.open(f".{self._name}", flags, 0o600, dir_fd=folder)
-        _ours.add(_identity(os.fstat(file)))
+        self._inode = _identity(os.fstat(file))
+        _ours.add(self._inode)
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # keeps tidying away (tmpfiles.d(5), "Age")
         os.write(file, f"{self._uuid}\n{notebook}".encode())
-        os.fchmod(file, 0o644)  # whatever the umask is
+        os.fchmod(file, _MODES[None])  # whatever the umask is
         os.rename(f".{self._name}", self._name, src_dir_fd=folder, dst_dir_fd=folder)
 
     def withdraw(self, folder: int | None) -> None:
@@ -180,12 +188,21 @@ class OwnFile:
             for name in (self._name, f".{self._name}"):
                 with suppress(OSError):  # somebody has tidied up
                     os.unlink(name, dir_fd=folder)
-        if self._descriptor is not None:
-            with suppress(OSError):  # a cell has closed the descriptor, or it is another file's by now
-                identity = _identity(os.fstat(self._descriptor))
-                if identity in _ours:
-                    os.close(self._descriptor)
-                    _ours.discard(identity)
+        if (file := self._opened()) is not None:
+            os.close(file)
+        _ours.discard(self._inode)
+
+    def tell(self, is_at_work: bool | None) -> None:
+        """Tell who reads the file that a cell begins or has ended now."""
+        if (file := self._opened()) is not None:
+            os.fchmod(file, _MODES[is_at_work])
+
+    def _opened(self) -> int | None:
+        """Return the descriptor, unless a cell has closed it, or it is another file's by now."""
+        with suppress(OSError):
+            if self._descriptor is not None and _identity(os.fstat(self._descriptor)) == self._inode:
+                return self._descriptor
+        return None
 
 
 def read(folder: int) -> Iterator[tuple[str, Claim]]:
@@ -231,12 +248,17 @@ def _read(folder: int, name: str, uuid: str) -> Claim | None:
             return None
     finally:
         os.close(file)
-    # The owner can set any other time than st_ctime. A process in another PID namespace has the number 0: in
-    # a container, this user's number can be another person's.
-    owner, since, is_seen = owner_name(found.st_uid), found.st_ctime, pid > 0
-    return Claim(
-        owner, since, pid if is_seen else UNKNOWN, shortened(notebook, LONGEST_NAME), is_own and is_seen
-    )
+    # A process in another PID namespace has the number 0: in a container, this user's number can be another
+    # person's.
+    is_seen, now, changed = pid > 0, time.time(), found.st_ctime
+    age = Process(UNKNOWN, UNKNOWN, started=start_of(pid)).age if is_seen else UNKNOWN
+    earliest = now - (time.clock_gettime(time.CLOCK_BOOTTIME) if age is UNKNOWN else age + 1)
+    since = found.st_mtime if earliest <= found.st_mtime <= changed else changed
+    idle: int | Unknown = UNKNOWN
+    if found.st_mode & _HAS_CELLS:
+        idle = 0 if found.st_mode & _IN_CELL else max(0, int(now - changed))
+    name = shortened(notebook, LONGEST_NAME)
+    return Claim(owner_name(found.st_uid), since, pid if is_seen else UNKNOWN, name, is_own and is_seen, idle)
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

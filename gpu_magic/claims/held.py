@@ -45,8 +45,14 @@ class Claims:
     The claims end with the process, however that ends, with `release`, and with this object.
     """
 
-    def __init__(self, purpose: str = "", access: Access | None = None) -> None:
+    def __init__(
+        self,
+        purpose: str = "",
+        access: Access | None = None,
+        is_at_work: Callable[[], bool | None] = lambda: None,
+    ) -> None:
         self.are_wanted = True  # by choices that do not say
+        self._is_at_work = is_at_work  # whether a cell runs; None: there are none
         self._purpose, self._access = purpose, access or Access()
         self._files: dict[str, OwnFile] = {}  # by the UUID of the device
         weakref.finalize(self, _withdraw, self._files, self._files, self._access)
@@ -108,6 +114,7 @@ class Claims:
         finally:  # also after an interrupt
             _withdraw(made, made.keys() - self._files.keys(), self._access)
             _withdraw(self._files, before - kept, self._access)
+        self.tell()
         for what, changed in ("Claimed", self.held - before), ("Claim ended", before - kept):
             if changed:
                 _log.info("%s: %s", what, ", ".join(sorted(changed)))
@@ -118,6 +125,14 @@ class Claims:
     def release(self) -> None:
         """End them all."""
         self.hold(())
+
+    def tell(self) -> None:
+        """Tell other processes that a cell has begun or ended; they see when.
+
+        One file says it for all: this is done around each cell.
+        """
+        for file in tuple(self._files.values())[:1]:
+            file.tell(self._is_at_work())
 
     def pick_in_turn(self, pick: Callable[[Taken], T], *, waits: bool = True) -> T:
         """Pick while no other process of the machine does; return what was picked.
@@ -137,9 +152,13 @@ class Claims:
     def _read(self) -> Iterator[tuple[str, Claim]]:
         """Yield the claims of processes that have not started this one, with the UUID of the device."""
         with suppress(NoFolder, OSError), self._access.folder() as folder:
-            for uuid, claim in read(folder):
-                if claim.pid is UNKNOWN or not descends_from(os.getpid(), (claim.pid,)):
+            found = list(read(folder))
+            idle = {claim.pid: claim.idle for _, claim in found if claim.idle is not UNKNOWN}
+            for uuid, claim in found:
+                if claim.pid is UNKNOWN:
                     yield uuid, claim
+                elif not descends_from(os.getpid(), (claim.pid,)):
+                    yield uuid, replace(claim, idle=idle.get(claim.pid, UNKNOWN))
 
 
 _all: weakref.WeakSet[Claims] = weakref.WeakSet()

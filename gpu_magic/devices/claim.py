@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.text import printable, since_text
+from gpu_magic.text import age_text, printable, since_text
 
-__all__ = ["Claim"]
+__all__ = ["Claim", "idle_text"]
+
+_IDLE_FROM = 600  # seconds: whoever reads an output or gets a coffee is not idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Claim:
         What its owner says that it is: the name of a notebook or of a script; empty where nothing is said.
     is_own
         Whether it is a process of the user who looks, as another notebook is.
+    idle
+        Whole seconds since its last cell has ended, 0 while one runs; UNKNOWN for what has no cells.
 
     """
 
@@ -34,9 +38,16 @@ class Claim:
     pid: int | Unknown = UNKNOWN
     notebook: str = ""
     is_own: bool = False
+    idle: int | Unknown = UNKNOWN
 
     def __str__(self) -> str:
         """Return `claimed by maria: train.ipynb, since 14:02`; of this user's own, `claimed by you: …`."""
         owner = "you" if self.is_own else self.owner
         what = f": {self.notebook}" if self.notebook else ""
-        return printable(f"claimed by {owner}{what}, since {since_text(self.since)}")
+        idle = f", {text}" if (text := idle_text(self.idle)) else ""
+        return printable(f"claimed by {owner}{what}, since {since_text(self.since)}{idle}")
+
+
+def idle_text(idle: int | Unknown) -> str:
+    """Return `idle 9 h`; empty under ten minutes, and if nothing is known."""
+    return "" if idle is UNKNOWN or idle < _IDLE_FROM else f"idle {age_text(idle)}"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.amd import Amd, find_amdsmi
+from gpu_magic.devices.idle import Idleness
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import Limits
 from gpu_magic.devices.nvml import Nvml
@@ -33,6 +34,7 @@ class MachineReader:
     """
 
     def __init__(self) -> None:
+        self.idleness = Idleness()
         self._nvidia = Nvml()
         self._amd: Amd | None = None
         self._amd_problem: str | None = None  # None: not looked up

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gpu_magic.devices.binding import HUNG_DRIVER, NO_GPU, PROBLEM, explain, explain_of_gpu, pynvml
 from gpu_magic.devices.call_timeout import CallTimeout
 from gpu_magic.devices.counters import NO_COUNTERS, Counters
+from gpu_magic.devices.idle import LONGEST_GAP
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
 from gpu_magic.devices.model import ComputeMode, Gpu, MigInstance, Speed
@@ -117,6 +118,7 @@ class Nvml:
         self._starting = STARTING_SECONDS if starting is None else starting
         self._start_until = -math.inf
         self._root = root
+        self._looked_at = self._watched_from = 0.0
 
     def inventory(self) -> Inventory:
         """Return all GPUs with their figures now.
@@ -219,6 +221,9 @@ class Nvml:
             return self._machine, starting
         if self._machine.problem or self._machine.gpus:
             return self._machine, []
+        now = time.time()
+        self._watched_from = self._looked_at if 0 <= now - self._looked_at <= LONGEST_GAP else 0.0
+        self._looked_at = now
         left = max(self._timeout.seconds / 4, self._timeout.seconds - (time.monotonic() - began))
         answers = list(zip(self._cards, self._each(self._cards, self._read, left), strict=True))
         gpus = tuple(gpu or replace(card.gpu, problem=_HUNG) for card, gpu in answers)
@@ -323,7 +328,14 @@ class Nvml:
         running = _processes(handle)
         if running is UNKNOWN:
             return UNKNOWN
-        return tuple([gpu_process(pid, self.look_up(pid), memory) for pid, memory in running.items()])
+        is_watched = running and self._watched_from
+        work = _work(handle, int(self._watched_from * 1e6)) if is_watched else UNKNOWN
+        return tuple(
+            [
+                gpu_process(pid, self.look_up(pid), memory, UNKNOWN if work is UNKNOWN else work.get(pid, 0))
+                for pid, memory in running.items()
+            ]
+        )
 
 
 def _ask(function: str, *arguments: Any, other: tuple[Any, ...] = ()) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.claim import idle_text
 from gpu_magic.devices.processes import name_text
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.text import age_text, bytes_text, printable
@@ -33,12 +34,14 @@ class ProcessNames:
         self._notebooks = {path: _shortest(path, paths) for path in paths}
 
     def line(self, process: GpuProcess) -> str:
-        """Return `maria: train.py, 59.6 GiB, for 3 h`; of this user's own, `you: train.ipynb, …`."""
+        """Return `maria: train.py, 59.6 GiB, for 3 h, idle 2 h`; of this user's own, `you: …`."""
         owner = "this kernel" if process.mine else "you" if process.is_own else process.owner
         memory = "?" if process.memory is UNKNOWN else bytes_text(process.memory)
         facts = [self.name(process), memory]
         if process.age is not UNKNOWN and not process.mine:
             facts.append(f"for {age_text(process.age)}")
+        if not process.mine and (idle := idle_text(process.idle)):
+            facts.append(idle)
         return printable(f"{'owner unknown' if owner is UNKNOWN else owner}: {', '.join(facts)}")
 
     def name(self, process: GpuProcess) -> str:

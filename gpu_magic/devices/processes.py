@@ -28,6 +28,7 @@ __all__ = [
     "numbers_are_ours",
     "owner_name",
     "read_process",
+    "start_of",
 ]
 
 # The initial PID namespace's inode is a constant of Linux (PROC_PID_INIT_INO, linux/proc_ns.h).
@@ -64,8 +65,8 @@ class Process:
 UNKNOWN_PROCESS = Process(UNKNOWN, UNKNOWN)
 
 
-def gpu_process(pid: int, known: Process, memory: int | Unknown) -> GpuProcess:
-    """Return a process with its memory on a GPU, in bytes."""
+def gpu_process(pid: int, known: Process, memory: int | Unknown, work: int | Unknown = UNKNOWN) -> GpuProcess:
+    """Return a process with its memory on a GPU, in bytes, and its work there, in percent."""
     return GpuProcess(
         pid,
         known.name,
@@ -76,6 +77,7 @@ def gpu_process(pid: int, known: Process, memory: int | Unknown) -> GpuProcess:
         known.notebook,
         known.started,
         known.age,
+        work,
     )
 
 
@@ -121,7 +123,7 @@ def read_process(pid: int) -> Process:
         return UNKNOWN_PROCESS
     is_own = _is_own(pid)
     notebook = _notebook(pid) if is_own else ""
-    return Process(_name(pid), owner_name(uid), is_mine(pid), is_own, notebook, _start(pid))
+    return Process(_name(pid), owner_name(uid), is_mine(pid), is_own, notebook, start_of(pid))
 
 
 @cache
@@ -213,7 +215,7 @@ def _has_children() -> bool:
     return True
 
 
-def _start(pid: int) -> int | Unknown:
+def start_of(pid: int) -> int | Unknown:
     """Return when a process was started, as `GpuProcess` has it."""
     try:
         # The name before it is in parentheses and can hold anything. This is the 22nd field in proc(5).

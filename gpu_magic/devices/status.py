@@ -7,7 +7,7 @@ give is `UNKNOWN`, never zero and never "free".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
@@ -55,6 +55,10 @@ class GpuProcess:
         from a later one with the same number.
     age
         Whole seconds since then.
+    work
+        Percent of the time since the last look in which its kernels ran, at most; UNKNOWN at the first look.
+    idle
+        Whole seconds since it did something, as far as that is known: see `Idleness`.
 
     """
 
@@ -67,6 +71,8 @@ class GpuProcess:
     notebook: str = ""
     started: int | Unknown = UNKNOWN
     age: int | Unknown = UNKNOWN
+    work: int | Unknown = field(default=UNKNOWN, compare=False)
+    idle: int | Unknown = UNKNOWN
 
     @property
     def is_kernel(self) -> bool:

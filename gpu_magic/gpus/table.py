@@ -7,7 +7,7 @@ machine (a process, a user) are escaped in HTML, and have no control characters 
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -200,7 +200,11 @@ def _users_of(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usa
 
 def _with_claims(device: Device, users: tuple[str, ...], usage: Usage) -> tuple[tuple[str, ...], Usage]:
     """Return the same with other processes' claims: what is claimed is not free."""
-    claims = tuple(map(str, device.status.claims))
+    status = device.status
+    named = (
+        () if status.users is UNKNOWN else [one.pid for one in status.users]
+    )  # these lines say who is idle
+    claims = tuple(str(replace(one, idle=UNKNOWN) if one.pid in named else one) for one in status.claims)
     if claims and usage == "free":
         return claims, "busy"
     return (*users, *claims), usage

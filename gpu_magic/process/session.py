@@ -19,6 +19,7 @@ from gpu_magic.process.environment import (
 )
 from gpu_magic.process.given import Grant, read_grant
 from gpu_magic.process.mask import NAMES, By, Variables
+from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
     from gpu_magic.devices.machine_reader import MachineReader
@@ -47,7 +48,7 @@ class Session:
         self.environment = EnvironmentChanges()
         self.chosen: object = None  # the latest request and its bounds, for `gpus.apply`
         self.access = Access(is_shared=given is None)
-        self.claims = Claims(access=self.access)
+        self.claims = Claims(access=self.access, is_at_work=cuda_watch.is_at_work)
         self.settings: FrameworkSettings | None = None  # made when it is first needed
 
     @cached_property
@@ -118,6 +119,9 @@ def current() -> Session:
         if before is not None:
             _current.by, _current.claims.are_wanted = before.by, before.claims.are_wanted
     return _current
+
+
+cuda_watch.tell = lambda: current().claims.tell()  # noqa: PLW0108 - the session of that moment
 
 
 def use_session(other: Session | None) -> Session | None:

@@ -104,8 +104,9 @@ def ask_guard(session: Session) -> Guard:
 
 
 def read_machine(session: Session) -> Inventory:
-    """Read the machine's GPUs, with figures and others' claims of now."""
-    return session.reader.inventory().with_claims(session.claims.others())
+    """Read the machine's GPUs, with figures, others' claims, and who is idle."""
+    machine = session.reader.inventory().with_claims(session.claims.others())
+    return session.reader.idleness.note(machine, time.monotonic())
 
 
 def read_for_auto(session: Session) -> Inventory:

@@ -1,6 +1,7 @@
 """Watches for the moment when CUDA is started in this process: in which cell, and by which import.
 
-It asks the driver after each cell and at each import, and stops once CUDA is started.
+It asks the driver after each cell and at each import, and stops once CUDA is started. Whether a cell runs, it
+knows for as long as the extension is loaded: claims tell other users.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from gpu_magic.process.drivers import State, driver, probe
 from gpu_magic.process.environment import EnvironmentChanges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import FrameType, ModuleType
 
 __all__ = ["Watch", "cuda_watch"]
@@ -49,11 +50,17 @@ class Watch:
         self._shell: Any = None
         self._is_in_cell = True  # it is created in one
         self._beside: set[int] = set()  # the numbers of the cells that run in the background
+        # Cells that run, by what IPython hands to hooks; 0: the one that loads us.
+        self._cells: set[int] = set()
+        self.tell: Callable[[], None] = lambda: None  # who wants to know when one begins or ends
+        self._lasting = ("pre_run_cell", self._cell_begins), ("post_run_cell", self._cell_has_ended)
 
     def begin(self, shell: Any) -> None:
         """Watch the cells of an IPython shell, and no other one's, and its imports, until CUDA is started."""
-        self._remove_hooks()
-        self._shell = shell
+        self._remove_hooks(*self._lasting)
+        self._shell, self._cells = shell, {0}
+        for event, hook in self._lasting:
+            shell.events.register(event, hook)
         if NVML_CHECK not in os.environ:
             self._environment.set(NVML_CHECK, "1")
         if driver().is_started():
@@ -66,24 +73,43 @@ class Watch:
     def end(self) -> None:
         """Stop watching, and restore what was set."""
         self.look()
-        self._remove_hooks()
+        self._remove_hooks(*self._lasting)
         self._shell = None
         self._environment.restore(self._environment.names)
 
-    def _remove_hooks(self) -> None:
+    def _remove_hooks(self, *more: tuple[str, Any]) -> None:
         # A new list: another thread can be going through the old one, and would miss a finder.
         sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
-        for event, hook in ("pre_run_cell", self._before_cell), ("post_run_cell", self._after_cell):
+        of_cuda = ("pre_run_cell", self._before_cell), ("post_run_cell", self._after_cell)
+        for event, hook in (*of_cuda, *more):
             if self._shell is not None and hook in self._shell.events.callbacks[event]:
                 self._shell.events.unregister(event, hook)
 
     def begin_beside(self, cell: int) -> None:
         """Take note that a cell runs in the background from here on, while others do."""
         self._beside.add(cell)
+        self.tell()
 
     def end_beside(self, cell: int) -> None:
         self.look()
         self._beside.discard(cell)
+        self.tell()
+
+    def is_at_work(self) -> bool | None:
+        """Return whether a cell runs, also in the background; None without a shell that is watched."""
+        return None if self._shell is None else bool(self._cells or self._beside)
+
+    @postponed_interrupts()
+    def _cell_begins(self, info: object) -> None:
+        self._cells.add(id(info))
+        self.tell()
+
+    @postponed_interrupts()
+    def _cell_has_ended(self, result: Any) -> None:
+        # Cells nest, and can run beside each other. ipykernel has no result of one that awaits and was
+        # interrupted; an empty one has not begun.
+        self._cells -= set(self._cells) if result is None else {0, id(result.info)}
+        self.tell()
 
     def look(self) -> State:
         """Ask the driver now; note it if CUDA is seen to be started for the first time."""

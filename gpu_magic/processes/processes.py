@@ -7,9 +7,10 @@ import select
 import signal
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.claim import idle_text
 from gpu_magic.devices.process_names import ProcessNames
 from gpu_magic.devices.processes import gpu_process, numbers_are_ours, read_process
 from gpu_magic.devices.status import GpuProcess
@@ -52,6 +53,8 @@ class OwnProcess:
         The path of the notebook whose kernel it is, or that started it; empty for none.
     started, age
         When it started, in the clock's ticks since the machine did; the whole seconds since then.
+    idle
+        The whole seconds since it did something: its last cell, or work that was seen on a GPU.
 
     """
 
@@ -63,6 +66,7 @@ class OwnProcess:
     notebook: str
     started: int | Unknown
     age: int | Unknown
+    idle: int | Unknown
 
     def __str__(self) -> str:
         """Return `train.ipynb (pid 4711, 12.4 GiB on GPU 3)`."""
@@ -127,7 +131,8 @@ class OwnProcesses(list[OwnProcess]):
         for own in self:
             first, *more = own.places()
             age = "" if own.age is UNKNOWN else age_text(own.age)
-            rows += [(own.name, str(own.pid), first, age, own.what)]
+            ages = ", ".join(filter(None, (age, idle_text(own.idle))))
+            rows += [(own.name, str(own.pid), first, ages, own.what)]
             rows += [("", "", place, "", "") for place in more]
         return rows
 
@@ -136,8 +141,8 @@ class OwnProcesses(list[OwnProcess]):
 def my_processes() -> OwnProcesses:
     """Return the processes of this user that have memory on GPUs, or claim some: kernels and scripts.
 
-    The list shows itself as a table. Each process has `pid`, `name`, `notebook`, `age` in seconds, and
-    `memory` in bytes by device.
+    The list shows itself as a table. Each process has `pid`, `name`, `notebook`, `age` and `idle` in
+    seconds, and `memory` in bytes by device.
 
     Raises
     ------
@@ -166,14 +171,14 @@ def my_processes() -> OwnProcesses:
                 process = gpu_process(claim.pid, session.reader.look_up(claim.pid), 0)
                 if not process.is_own:  # on a simulated machine nothing is known of it
                     process = GpuProcess(claim.pid, claim.notebook or UNKNOWN, claim.owner, 0)
-                found.setdefault(claim.pid, process)
+                found.setdefault(claim.pid, replace(process, idle=claim.idle))
                 memory[claim.pid][device] = None
     names, processes = ProcessNames(found.values()), []
     for pid, one in found.items():
         started = f"started in {names.notebook(one)}" if one.notebook else "another process"
         manager = find_manager(one) or Manager("another kernel" if one.is_kernel else started)
         name, has, path = names.name(one), memory[pid], one.notebook
-        processes += [OwnProcess(pid, name, *manager, has, path, one.started, one.age)]
+        processes += [OwnProcess(pid, name, *manager, has, path, one.started, one.age, one.idle)]
     return OwnProcesses(processes, devices, machine.simulated)
 
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from gpu_magic.devices.claim import idle_text
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.process.session import current
@@ -69,6 +70,7 @@ def read_device_detail(device: Device, variables: Variables | None) -> DeviceDet
 def _process_row(process: GpuProcess) -> ProcessRow:
     name = f"process {process.pid}" if process.name is UNKNOWN else process.name
     folder, _, file = process.notebook.rpartition("/") if process.is_kernel else ("", "", "")
+    age = "" if process.age is UNKNOWN else age_text(process.age)
     whose = (
         "" if not process.mine else "this kernel" if process.pid == os.getpid() else "started by this kernel"
     )
@@ -80,7 +82,7 @@ def _process_row(process: GpuProcess) -> ProcessRow:
         notebook="" if process.is_kernel else _path_text(process.notebook),
         whose=whose,
         owner="" if process.owner is UNKNOWN else printable(process.owner),
-        age="" if process.age is UNKNOWN else age_text(process.age),
+        age=", ".join(filter(None, (age, idle_text(process.idle)))),
         memory="" if process.memory is UNKNOWN else bytes_text(process.memory),
         step=next_step(process),
     )

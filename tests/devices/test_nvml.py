@@ -51,7 +51,7 @@ def test_the_figures_are_those_that_nvitop_reads(fresh: Fresh) -> None:
     """)
 
 
-def test_a_snapshot_reads_five_figures_of_a_gpu_and_makes_none_of_the_slow_calls(nvml: Nvml) -> None:
+def test_a_snapshot_reads_six_figures_of_a_gpu_and_makes_none_of_the_slow_calls(nvml: Nvml) -> None:
     with simulate("8xA100-80GB") as machine:
         for gpu in machine.gpus:
             gpu.run("train.py", "maria", GIB)
@@ -59,7 +59,7 @@ def test_a_snapshot_reads_five_figures_of_a_gpu_and_makes_none_of_the_slow_calls
         pynvml.nvmlLib.calls.clear()
         nvml.inventory()
         calls = pynvml.nvmlLib.calls
-        assert calls.total() == 8 * 6  # pynvml lists processes with two calls
+        assert calls.total() == 8 * 7  # pynvml lists processes with two calls; at a first look nobody works
         assert "nvmlDeviceGetPcieThroughput" not in calls
 
 

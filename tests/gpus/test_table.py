@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_magic
+from gpu_magic.devices.claim import Claim
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.status import GpuProcess, GpuStatus
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.gpus.table import Gpus
+from gpu_magic.gpus.table import Gpus, rows
 from gpu_magic.process.view import KernelView
 from gpu_magic.testing import simulate
 
@@ -64,6 +65,15 @@ def test_text_and_html_say_the_same(nvml: Nvml) -> None:
     assert text == page
     assert "SIMULATED" in text
     assert "cuda:0" in text
+
+
+def test_it_says_once_since_when_a_process_is_idle() -> None:
+    process = GpuProcess(11, "train.py", "tom", 21 * GIB, idle=32_400)
+    claims = tuple(Claim("tom", 0.0, pid, idle=32_400) for pid in (11, 12))
+    gpu = Gpu(0, "GPU-1", status=GpuStatus(processes=(process,), claims=claims))
+    (row,) = rows(Gpus((gpu,), kernel=NO_CHOICE))
+    assert row.users[0] == "tom: train.py, 21.0 GiB, idle 9 h"
+    assert ["idle 9 h" in user for user in row.users] == [True, False, True]
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60))
@@ -183,6 +193,7 @@ def test_to_dict_is_json_with_none_for_unknown(nvml: Nvml) -> None:
     assert data["gpus"][0]["status"]["utilization"] is None
     assert data["simulated"]
     assert data["kernel"]["mask"] is None
+    data["gpus"][1]["status"]["processes"][0]["idle"] = None  # what this process has seen of it
     assert facts == {name: value for name, value in data.items() if name not in ("kernel", "launched")}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -11,6 +12,8 @@ from IPython.core.completer import provisionalcompleter
 from IPython.utils.capture import capture_output
 
 import gpu_magic
+from gpu_magic.devices.model import Gpu
+from gpu_magic.processes.processes import OwnProcess, OwnProcesses
 from gpu_magic.testing import Machine, simulate
 from tests.claims.holders import holder
 
@@ -53,6 +56,18 @@ def test_it_lists_ones_own_processes(machine: Machine, shell: InteractiveShell) 
     (own,) = gpu_magic.my_processes()
     found = own.pid, own.name, own.notebook, own.age, [*own.memory.values()]
     assert found == (4001, "a.ipynb", "/home/maria/1/a.ipynb", 60, [1 << 30])
+
+
+def test_it_says_who_is_idle() -> None:
+    own = OwnProcess(11, "a.ipynb", "another kernel", "", {Gpu(3): 21 << 30}, "", 5, 36_000, 32_400)
+    shown = repr(OwnProcesses([own], [], "")).split("\n")
+    assert re.split(" {2,}", shown[-1]) == [
+        "a.ipynb",
+        "11",
+        "21.0 GiB on GPU 3",
+        "10 h, idle 9 h",
+        "another kernel",
+    ]
 
 
 def test_gpus_whose_processes_are_not_listed_are_named(shell: InteractiveShell) -> None:

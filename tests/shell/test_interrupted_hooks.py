@@ -25,6 +25,8 @@ DOORS = {
     "_await_cell",
     "_before_cell",
     "_after_cell",
+    "_cell_begins",
+    "_cell_has_ended",
     "_before",
     "_after",
     "find_spec",

@@ -1,0 +1,131 @@
+"""Since when processes have done nothing: what their last cells and what was seen say together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pynvml
+import pytest
+
+from gpu_magic.devices.claim import Claim, idle_text
+from gpu_magic.devices.idle import Idleness
+from gpu_magic.devices.inventory import Inventory
+from gpu_magic.devices.model import Gpu
+from gpu_magic.devices.process_names import ProcessNames
+from gpu_magic.devices.status import GpuProcess, GpuStatus
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.testing import simulate
+
+if TYPE_CHECKING:
+    from gpu_magic.devices.nvml import Nvml
+
+HOUR = 3600
+TRAIN = GpuProcess(11, "train.py", "tom", 21 << 30, work=0, started=5)
+KERNEL = GpuProcess(12, "ipykernel", "maria", 21 << 30, work=0, started=6)
+
+
+def machine(*processes: GpuProcess, util: int | Unknown = 0, claims: tuple[Claim, ...] = ()) -> Inventory:
+    return Inventory(
+        (Gpu(0, "GPU-0", status=GpuStatus(utilization=util, processes=processes, claims=claims)),)
+    )
+
+
+def idle_of(found: Inventory, pid: int = 11) -> list[int | Unknown]:
+    """Return since when a process rests, for each GPU that it is on."""
+    statuses = [gpu.status.users for gpu in found]
+    return [one.idle for users in statuses if users is not UNKNOWN for one in users if one.pid == pid]
+
+
+def watched(*looks: Inventory, every: float = 10.0) -> list[int | Unknown]:
+    """Return since when the process rests after looks at a machine, one behind another."""
+    watch, found = Idleness(), looks[0]
+    for at, look in enumerate(looks):
+        found = watch.note(look, at * every)
+    return idle_of(found)
+
+
+def claimed(idle: int | Unknown, pid: int | Unknown = 12) -> tuple[Claim, ...]:
+    return (Claim("maria", 0.0, pid, "a.ipynb", idle=idle),)
+
+
+def test_a_process_rests_for_as_long_as_it_was_seen_to() -> None:
+    works = machine(replace(TRAIN, work=3), KERNEL)
+    assert watched(*[machine(TRAIN, KERNEL)] * 100) == [990]
+    assert watched(*[machine(TRAIN, KERNEL)] * 50, works, *[machine(TRAIN, KERNEL)] * 9) == [90]
+    assert watched(machine(TRAIN, KERNEL)) == [0]
+
+
+def test_of_the_time_between_looks_that_are_far_apart_nothing_is_said() -> None:
+    assert watched(machine(TRAIN), machine(TRAIN), every=HOUR) == [0]
+
+
+def test_without_its_own_figure_a_process_that_is_alone_does_what_the_gpu_does() -> None:
+    unknown = replace(TRAIN, work=UNKNOWN)
+    assert watched(*[machine(unknown)] * 11) == [100]
+    assert watched(*[machine(unknown)] * 11, machine(unknown, util=1)) == [0]
+    assert watched(*[machine(unknown, util=UNKNOWN)] * 11) == [UNKNOWN]
+    assert watched(*[machine(unknown, KERNEL)] * 11) == [UNKNOWN]
+
+
+def test_work_on_one_gpu_is_work() -> None:
+    working = replace(machine(replace(TRAIN, work=50)).gpus[0], index=1)
+    assert watched(*[Inventory((*machine(TRAIN).gpus, working))] * 11) == [0, 0]
+
+
+def test_a_number_that_another_process_has_by_now_starts_again() -> None:
+    assert watched(*[machine(TRAIN)] * 11, machine(replace(TRAIN, started=9))) == [0]
+
+
+def test_a_kernel_rests_since_its_last_cell_and_not_while_one_runs() -> None:
+    look = Idleness().note(machine(KERNEL, claims=claimed(9 * HOUR)), 0)
+    assert idle_of(look, 12) == [9 * HOUR]
+    watch = Idleness()
+    for at in range(0, 2000, 10):
+        look = watch.note(machine(KERNEL, claims=claimed(0)), at)
+    assert idle_of(look, 12) == [0]
+
+
+def test_a_thread_that_works_after_the_last_cell_is_no_rest() -> None:
+    watch = Idleness()
+    claims = claimed(9 * HOUR)
+    look = watch.note(machine(replace(KERNEL, work=40), claims=claims), 0)
+    assert idle_of(look, 12) == [0]
+    assert look[0].status.claims[0].idle == 0
+    assert idle_of(watch.note(machine(KERNEL, claims=claims), 10), 12) == [10]
+
+
+def test_a_claim_from_a_container_speaks_for_itself() -> None:
+    look = Idleness().note(machine(KERNEL, claims=claimed(HOUR, UNKNOWN)), 0)
+    assert look[0].status.claims[0].idle == HOUR
+    assert idle_of(look, 12) == [0]
+
+
+@pytest.mark.parametrize(
+    ("idle", "text"),
+    [(UNKNOWN, ""), (0, ""), (599, ""), (600, "idle 10 min"), (9 * HOUR, "idle 9 h")],
+)
+def test_it_is_shown_from_ten_minutes_on(idle: int | Unknown, text: str) -> None:
+    assert idle_text(idle) == text
+    end = f", {text}" if text else ""
+    assert ProcessNames([]).line(replace(TRAIN, age=10 * HOUR, idle=idle)) == (
+        f"tom: train.py, 21.0 GiB, for 10 h{end}"
+    )
+    assert str(claimed(idle)[0]).partition(", since ")[2].partition(",")[2] == end[1:]
+
+
+def test_the_driver_tells_who_works_from_the_second_look_on(nvml: Nvml) -> None:
+    with simulate("2xA100-80GB") as there:
+        there.gpus[0].run("train.py", "tom", 1 << 30, work=70)
+        there.gpus[0].run("rest.py", "tom", 1 << 30)
+        there.gpus[1].run("rest.py", "tom", 1 << 30)
+        there.gpus[1].fail("nvmlDeviceGetProcessUtilization", pynvml.NVML_ERROR_NOT_SUPPORTED)
+        first, second = nvml.inventory(), nvml.inventory()
+
+    def work(found: Inventory) -> list[int | Unknown]:
+        users = [gpu.status.users for gpu in found]
+        return [one.work for some in users if some is not UNKNOWN for one in some]
+
+    assert work(first) == [UNKNOWN] * 3
+    assert work(second)[2] is UNKNOWN
+    assert work(second)[1] == 0
