@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.claim import idle_text
 from gpu_magic.devices.process_names import ProcessNames
-from gpu_magic.devices.processes import gpu_process, numbers_are_ours, read_process
+from gpu_magic.devices.processes import gpu_process, numbers_are_ours, read_process, start_of
 from gpu_magic.devices.status import GpuProcess
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ProcessError, show_as
@@ -176,7 +176,7 @@ def my_processes() -> OwnProcesses:
     names, processes = ProcessNames(found.values()), []
     for pid, one in found.items():
         started = f"started in {names.notebook(one)}" if one.notebook else "another process"
-        manager = find_manager(one) or Manager("another kernel" if one.is_kernel else started)
+        manager = _manager(one) or Manager("another kernel" if one.is_kernel else started)
         name, has, path = names.name(one), memory[pid], one.notebook
         processes += [OwnProcess(pid, name, *manager, has, path, one.started, one.age, one.idle)]
     return OwnProcesses(processes, devices, machine.simulated)
@@ -215,11 +215,18 @@ def end_process(
 
 def next_step(process: GpuProcess) -> str:
     """Return what can be done next about a process: nothing, "end", "wait" for its end, "kill"."""
-    manager = find_manager(process)
+    manager = _manager(process)
     if not _CAN_END or not process.is_own or process.started is UNKNOWN or (manager and manager.how_to_end):
         return ""
     asked_at = _asked.get((process.pid, process.started))
     return "end" if asked_at is None else "kill" if time.monotonic() - asked_at >= _PATIENCE else "wait"
+
+
+def _manager(process: GpuProcess) -> Manager | None:
+    """Return what manages a process; of one that has ended, its parent."""
+    if process.started is not UNKNOWN and start_of(process.pid) is UNKNOWN:  # its name and start are kept
+        return Manager("ended", "only its parent has not noticed")
+    return find_manager(process)
 
 
 def send(pid: int, started: int | Unknown, *, kill: bool, patience: float = 0.0) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -13,9 +14,12 @@ from IPython.utils.capture import capture_output
 
 import gpu_magic
 from gpu_magic.devices.model import Gpu
-from gpu_magic.processes.processes import OwnProcess, OwnProcesses
+from gpu_magic.devices.processes import gpu_process, read_process, start_of
+from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.processes.processes import OwnProcess, OwnProcesses, next_step
 from gpu_magic.testing import Machine, simulate
 from tests.claims.holders import holder
+from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,6 +72,16 @@ def test_it_says_who_is_idle() -> None:
         "10 h, idle 9 h",
         "another kernel",
     ]
+
+
+def test_what_has_ended_is_not_offered_to_be_ended() -> None:
+    """Its parent has not asked for it yet; what is known of a process is kept for as long."""
+    with subprocess.Popen(["sleep", "600"]) as child:
+        process = gpu_process(child.pid, read_process(child.pid), 1 << 30)
+        assert next_step(process) == "end"
+        child.kill()
+        until(lambda: start_of(child.pid) is UNKNOWN)
+        assert next_step(process) == ""
 
 
 def test_gpus_whose_processes_are_not_listed_are_named(shell: InteractiveShell) -> None:
