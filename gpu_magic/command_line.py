@@ -202,11 +202,11 @@ def _launch(options: argparse.Namespace) -> int:
     return code if code >= 0 else 128 - code  # as shells report a signal
 
 
-def _waiting_lines() -> Callable[[Wait], None]:
+def _waiting_lines() -> Callable[[Wait[Any]], None]:
     """Return what prints for whom a command waits: at first, and when that changes, at most once a minute."""
     said, next_at = "", 0.0
 
-    def show(wait: Wait) -> None:
+    def show(wait: Wait[Any]) -> None:
         nonlocal said, next_at
         if wait.holders != said and time.monotonic() >= next_at:
             said, next_at = wait.holders, time.monotonic() + 60.0

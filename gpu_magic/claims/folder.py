@@ -1,4 +1,4 @@
-"""The folder in which processes of all users take turns and see each other's claims, a locked file for each.
+"""The folder in which processes of all users take turns, wait in turn and see claims, a locked file for each.
 
 All users have to agree on the folder, so it follows from the machine: /run/lock if everybody can write there,
 else /tmp. /run/lock is in memory, not private to a service (systemd's PrivateTmp), and not aged. Everybody
@@ -9,6 +9,9 @@ The file system says who owns a file. The text is the UUID of the device, and th
 line. The mode of one of a process's files says whether a cell runs. When that has changed (st_ctime) is the
 one time that its owner can't set. It was written (st_mtime) when the claim was made, if that can be true.
 
+A place among those who wait is such a file without a UUID: PLACE, the owner's word, and what it waits for. It
+never changes, so its st_ctime says who came first.
+
 The lock is a POSIX record lock (fcntl(2)): it ends however its process ends, a forked child does not get it,
 and F_GETLK tells all readers who has it. But it ends as soon as its process closes any descriptor of the
 file, so a process never opens its own claims again.
@@ -16,6 +19,7 @@ file, so a process never opens its own claims again.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -25,7 +29,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.claim import Claim
 from gpu_magic.devices.processes import Process, owner_name, start_of
@@ -38,16 +42,18 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LONGEST_NAME", "Access", "NoFolder", "OwnFile", "read"]
+__all__ = ["LONGEST_NAME", "PLACE", "Access", "Found", "NoFolder", "OwnFile", "read"]
 
 LONGEST_NAME = 60  # characters of a notebook's name
+PLACE = "place"  # older versions take no such file for a claim
 
 _BASES = ("/run/lock", "/tmp")  # noqa: S108 - a folder for all users is what is wanted
 _SHARED = stat.S_ISVTX | stat.S_IWOTH | stat.S_IXOTH
 _BEING_MADE = 1.0  # seconds after which whoever makes a folder does not open it to all users any more
 _LOOK_AGAIN = 0.002  # seconds
 
-_NAME = re.compile(r"([A-Za-z]+-[0-9A-Za-z-]{1,80})\.[0-9a-f]{16}")  # a device's UUID, and what is random
+# A device's UUID or PLACE, and what is random.
+_NAME = re.compile(rf"({PLACE}|[A-Za-z]+-[0-9A-Za-z-]{{1,80}})\.[0-9a-f]{{16}}")
 _ABANDONED = 60.0  # seconds after which the process of a file that is not finished has ended
 _LONGEST_FILE = 8192  # bytes
 _MOST = 1024  # files of one user that are looked at: nobody can hide others' claims behind many of their own
@@ -157,16 +163,31 @@ def _is_shared(found: os.stat_result) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_mode & _SHARED == _SHARED
 
 
-class OwnFile:
-    """A claim of this process on one device: its name is known before the file is there, to remove it."""
+class Found(NamedTuple):
+    """A file of another process."""
 
-    def __init__(self, uuid: str) -> None:
+    what: str  # the UUID of a device, or PLACE
+    claim: Claim
+    order: tuple[int, str]  # who came first
+    rest: str  # what else its owner has written
+
+
+class OwnFile:
+    """A claim or a place of this process: its name is known before the file is there, to remove it."""
+
+    def __init__(self, what: str) -> None:
         self.since = time.time()
-        self._uuid, self._name = uuid, f"{uuid}.{os.urandom(8).hex()}"
+        self._what, self._name = what, f"{what}.{os.urandom(8).hex()}"
         self._descriptor: int | None = None
         self._inode: tuple[int, int] | None = None
 
-    def publish(self, folder: int, notebook: str) -> None:
+    @property
+    def order(self) -> tuple[float, str]:
+        """As others see `Found.order`; behind all of them if the file can't be known any more."""
+        file = self._opened()
+        return (math.inf if file is None else os.fstat(file).st_ctime_ns), self._name
+
+    def publish(self, folder: int, text: str) -> None:
         """Make the file, for all users to read; after an OSError, `withdraw` removes what is there.
 
         It is locked before others can open it, and before it has its name: a file that is found unlocked has
@@ -178,7 +199,7 @@ class OwnFile:
         _ours.add(self._inode)
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # keeps tidying away (tmpfiles.d(5), "Age")
-        os.write(file, f"{self._uuid}\n{notebook}".encode())
+        os.write(file, f"{self._what}\n{text}".encode())
         os.fchmod(file, _MODES[None])  # whatever the umask is
         os.rename(f".{self._name}", self._name, src_dir_fd=folder, dst_dir_fd=folder)
 
@@ -205,14 +226,15 @@ class OwnFile:
         return None
 
 
-def read(folder: int) -> Iterator[tuple[str, Claim]]:
-    """Yield the claims of other processes, each behind the UUID of its device.
+def read(folder: int, *, places: bool = False) -> Iterator[Found]:
+    """Yield the claims of other processes, or their places among those who wait.
 
     What ended processes of this user have left is removed.
     """
     seen: Counter[int] = Counter()
     for name in os.listdir(folder):
-        if not (match := _NAME.fullmatch(name.removeprefix("."))):
+        match = _NAME.fullmatch(name.removeprefix("."))
+        if not match or (match[1] == PLACE) is not places:
             continue
         with suppress(OSError):  # it has ended meanwhile, or is something else
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -222,12 +244,12 @@ def read(folder: int) -> Iterator[tuple[str, Claim]]:
             if name.startswith("."):
                 if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _ABANDONED:
                     os.unlink(name, dir_fd=folder)
-            elif claim := _read(folder, name, match[1]):
-                yield match[1], claim
+            elif one := _read(folder, name, match[1]):
+                yield one
 
 
-def _read(folder: int, name: str, uuid: str) -> Claim | None:
-    """Return a claim; None if the file is not one of ours, or its process has ended."""
+def _read(folder: int, name: str, what: str) -> Found | None:
+    """Return what a file says; None if the file is not one of ours, or its process has ended."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     file = os.open(name, flags, dir_fd=folder)
     try:
@@ -243,8 +265,9 @@ def _read(folder: int, name: str, uuid: str) -> Claim | None:
             if is_own:
                 os.unlink(name, dir_fd=folder)
             return None
-        first, notebook, *_ = (*os.read(file, _LONGEST_FILE).decode("utf-8", "replace").split("\n"), "")
-        if first != uuid:  # another name for a file says what its owner has not said
+        text = os.read(file, _LONGEST_FILE).decode("utf-8", "replace")
+        first, notebook, rest, *_ = (*text.split("\n"), "", "")
+        if first != what:  # another name for a file says what its owner has not said
             return None
     finally:
         os.close(file)
@@ -257,8 +280,9 @@ def _read(folder: int, name: str, uuid: str) -> Claim | None:
     idle: int | Unknown = UNKNOWN
     if found.st_mode & _HAS_CELLS:
         idle = 0 if found.st_mode & _IN_CELL else max(0, int(now - changed))
-    name = shortened(notebook, LONGEST_NAME)
-    return Claim(owner_name(found.st_uid), since, pid if is_seen else UNKNOWN, name, is_own and is_seen, idle)
+    owner, notebook = owner_name(found.st_uid), shortened(notebook, LONGEST_NAME)
+    claim = Claim(owner, since, pid if is_seen else UNKNOWN, notebook, is_own and is_seen, idle)
+    return Found(what, claim, (found.st_ctime_ns, name), rest)
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

@@ -1,8 +1,9 @@
-"""The claims of this process, and those of other processes as it sees them."""
+"""The claims of this process and its places among those who wait, and those of other processes."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import PurePath
 from random import SystemRandom
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from gpu_magic.claims.folder import LONGEST_NAME, Access, NoFolder, OwnFile, read
+from gpu_magic.claims.folder import LONGEST_NAME, PLACE, Access, Found, NoFolder, OwnFile, read
 from gpu_magic.devices.claim import Claim
 from gpu_magic.devices.processes import descends_from, is_mine
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
@@ -23,7 +24,7 @@ from gpu_magic.text import shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["Claims", "PickedTwiceError", "Taken"]
+__all__ = ["Claims", "PickedTwiceError", "Place", "Taken", "waiting"]
 
 T = TypeVar("T")
 Taken: TypeAlias = "Mapping[str, tuple[Claim, ...]]"  # by the UUID of the device
@@ -152,7 +153,7 @@ class Claims:
     def _read(self) -> Iterator[tuple[str, Claim]]:
         """Yield the claims of processes that have not started this one, with the UUID of the device."""
         with suppress(NoFolder, OSError), self._access.folder() as folder:
-            found = list(read(folder))
+            found = [(one.what, one.claim) for one in read(folder)]
             idle = {claim.pid: claim.idle for _, claim in found if claim.idle is not UNKNOWN}
             for uuid, claim in found:
                 if claim.pid is UNKNOWN:
@@ -162,6 +163,57 @@ class Claims:
 
 
 _all: weakref.WeakSet[Claims] = weakref.WeakSet()
+
+
+class Place:
+    """The place of this process among those of all users who wait for GPUs: first come, first served.
+
+    It ends with the process, with `leave`, and with this object.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._files: dict[str, OwnFile] = {}
+        weakref.finalize(self, _withdraw, self._files, self._files, access)
+        _places.add(self)
+
+    def take(self, wants: str) -> None:
+        """Take a place, unless it has one; without a folder that all share, nobody waits for anybody."""
+        if self._files:
+            return
+        file = self._files[PLACE] = OwnFile(PLACE)
+        try:
+            with self._access.folder(make=True) as folder:
+                file.publish(folder, f"{_notebook()}\n{wants}")
+        except (NoFolder, OSError) as error:
+            self.leave()
+            _log.debug("Others can't see who waits: %s", error)
+
+    def ahead(self) -> list[Found]:
+        """Return the places of other processes that came before, in their order; without a place, all."""
+        own = self._files[PLACE].order if self._files else (math.inf, "")
+        found = [one for one in _others(self._access) if one.order < own]
+        return sorted(found, key=lambda one: one.order)
+
+    def leave(self) -> None:
+        """Wait no longer."""
+        _withdraw(self._files, self._files, self._access)
+
+
+_places: weakref.WeakSet[Place] = weakref.WeakSet()
+
+
+def waiting(access: Access) -> int:
+    """Return how many wait for GPUs on this machine, in this process too."""
+    own = [one for one in tuple(_places) if one._files and one._access.pid == os.getpid()]  # noqa: SLF001
+    return len(own) + len(_others(access))
+
+
+def _others(access: Access) -> list[Found]:
+    """Return the places of other processes."""
+    with suppress(NoFolder, OSError), access.folder() as folder:
+        return list(read(folder, places=True))
+    return []
 
 
 def _withdraw(files: dict[str, OwnFile], uuids: Iterable[str], access: Access) -> None:

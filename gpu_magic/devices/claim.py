@@ -30,6 +30,8 @@ class Claim:
         Whether it is a process of the user who looks, as another notebook is.
     idle
         Whole seconds since its last cell has ended, 0 while one runs; UNKNOWN for what has no cells.
+    waits
+        Whether it is no claim yet: its process came first, and the device is left to it.
 
     """
 
@@ -39,13 +41,15 @@ class Claim:
     notebook: str = ""
     is_own: bool = False
     idle: int | Unknown = UNKNOWN
+    waits: bool = False
 
     def __str__(self) -> str:
         """Return `claimed by maria: train.ipynb, since 14:02`; of this user's own, `claimed by you: …`."""
         owner = "you" if self.is_own else self.owner
         what = f": {self.notebook}" if self.notebook else ""
         idle = f", {text}" if (text := idle_text(self.idle)) else ""
-        return printable(f"claimed by {owner}{what}, since {since_text(self.since)}{idle}")
+        how, waiting = ("left to", "waiting ") if self.waits else ("claimed by", "")
+        return printable(f"{how} {owner}{what}, {waiting}since {since_text(self.since)}{idle}")
 
 
 def idle_text(idle: int | Unknown) -> str:

@@ -221,9 +221,8 @@ class Nvml:
             return self._machine, starting
         if self._machine.problem or self._machine.gpus:
             return self._machine, []
-        now = time.time()
-        self._watched_from = self._looked_at if 0 <= now - self._looked_at <= LONGEST_GAP else 0.0
-        self._looked_at = now
+        before, self._looked_at = self._looked_at, time.time()
+        self._watched_from = before if 0 <= self._looked_at - before <= LONGEST_GAP else 0.0
         left = max(self._timeout.seconds / 4, self._timeout.seconds - (time.monotonic() - began))
         answers = list(zip(self._cards, self._each(self._cards, self._read, left), strict=True))
         gpus = tuple(gpu or replace(card.gpu, problem=_HUNG) for card, gpu in answers)
@@ -328,14 +327,13 @@ class Nvml:
         running = _processes(handle)
         if running is UNKNOWN:
             return UNKNOWN
-        is_watched = running and self._watched_from
-        work = _work(handle, int(self._watched_from * 1e6)) if is_watched else UNKNOWN
-        return tuple(
-            [
-                gpu_process(pid, self.look_up(pid), memory, UNKNOWN if work is UNKNOWN else work.get(pid, 0))
-                for pid, memory in running.items()
-            ]
-        )
+        since = int(self._watched_from * 1e6)
+        work = _work(handle, since) if running and since else UNKNOWN
+        found = []
+        for pid, memory in running.items():
+            share = UNKNOWN if work is UNKNOWN else work.get(pid, 0)
+            found.append(gpu_process(pid, self.look_up(pid), memory, share))
+        return tuple(found)
 
 
 def _ask(function: str, *arguments: Any, other: tuple[Any, ...] = ()) -> Any:

@@ -28,7 +28,7 @@ from gpu_magic.restart.saved import take
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from gpu_magic.claims.held import Taken
@@ -52,6 +52,7 @@ def apply(
     *,
     dry_run: bool = False,
     inventory: Inventory | None = None,
+    in_turn: Callable[[Inventory], Inventory] = lambda machine: machine,
 ) -> Choice:
     """Make CUDA see the GPUs that are asked for, where that can still take effect.
 
@@ -65,6 +66,8 @@ def apply(
         Decide, and change nothing.
     inventory
         The machine, where it was read for this just now.
+    in_turn
+        Returns the machine without the GPUs that are left to those who have waited for longer.
 
     Raises
     ------
@@ -75,7 +78,9 @@ def apply(
     request = parse(text)  # what can't be read is nobody's GPU, can be anything, and is not logged
     try:
         with session.access.opened():
-            outcome = _decide(session, text, request, options, dry_run=dry_run, inventory=inventory)
+            outcome = _decide(
+                session, text, request, options, dry_run=dry_run, inventory=inventory, in_turn=in_turn
+            )
     except ChoiceError as error:
         is_waited_for = inventory is not None and isinstance(error, NotFreeError)
         if not dry_run and not is_waited_for:
@@ -94,6 +99,7 @@ def _decide(
     *,
     dry_run: bool,
     inventory: Inventory | None,
+    in_turn: Callable[[Inventory], Inventory],
 ) -> Choice:
     """Do the same with a request that was read, without a word in the log."""
     is_auto = isinstance(request, Auto)
@@ -106,7 +112,8 @@ def _decide(
         # What this process has launched has claimed GPUs for it: nobody else has those.
         claims = taken if is_auto else session.claims.others()
         try:
-            return _apply(session, text, request, machine.with_claims(claims), options, dry_run=dry_run)
+            there = in_turn(machine.with_claims(claims))
+            return _apply(session, text, request, there, options, dry_run=dry_run)
         except NotFreeError as error:
             if inventory is not None:  # a wait's own look
                 raise

@@ -42,6 +42,7 @@ __all__ = [
     "pick",
     "rank",
     "standing",
+    "usable",
     "why_not",
     "why_these",
     "why_too_few",
@@ -325,7 +326,7 @@ def _refusal(
 ) -> ChoiceError:
     """Return why not as many can be picked as are asked for: now, or at all."""
     text = f"auto:{count}{options.filters}"
-    later = _usable(count, pool, options)
+    later = usable(count, pool, options)
     if len(later) < count:
         return ChoiceError(_why_never(text, count, pool, options, later))
     holders = left_out({one: others[one] for one in later if one in others})
@@ -383,7 +384,7 @@ def _why_unusable(device: Device) -> str:
     return why_unusable(device).removeprefix("it is ").partition(":")[0]
 
 
-def _usable(count: int, pool: Sequence[Device], options: Options) -> list[Device]:
+def usable(count: int, pool: Sequence[Device], options: Options) -> list[Device]:
     """Return the devices that could be picked if nobody had them."""
     size = None if options.min_free is None else read_size(options.min_free)
 

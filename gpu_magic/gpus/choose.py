@@ -159,7 +159,7 @@ def choose(
         raise ChoiceError("--wait goes neither with --in-process nor with --dry-run.")
     if wait is not None:
         waiting = Waiting(current(), text, options, read_seconds(wait))
-        choice = waiting.wait(on_wait or (lambda _: None))
+        choice = waiting.wait(lambda line: on_wait(str(line)) if on_wait else None)
     else:
         choice = (narrow if in_process else apply)(current(), text, options, dry_run=dry_run)
     if restart and choice.too_late:

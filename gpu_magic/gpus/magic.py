@@ -57,7 +57,8 @@ class GpusMagic:
         --min-free 20GB --model A100
                            auto takes GPUs with so much free memory, and with these words in their names
         --wait 30m         auto waits for GPUs that are free, or have --min-free; with 1,3 it waits until
-                           nobody else uses or has claimed these; interrupt it at any time
+                           nobody else uses or has claimed these. First come, first served; interrupt it
+                           at any time
         --in-process       once CUDA has started: have the imported frameworks use these,
                            among those that the kernel has; `%gpus reset --in-process` takes it back
         --restart          where it is too late: restart the kernel; the next %load_ext gpu_magic then

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import Device, Gpu
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError
-from gpu_magic.gpus.auto import check_free, pick
+from gpu_magic.gpus.auto import check_free, pick, usable
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import Auto, Everything, Named, Nothing, Request, Reset
 from gpu_magic.process.find import find, mig_instances, whole_gpus, why_unusable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Vendor
     from gpu_magic.process.mask import By
 
-__all__ = ["Selection", "select", "select_among", "vendor_of"]
+__all__ = ["Selection", "select", "select_among", "vendor_of", "would_do"]
 
 
 _TAKEN = "can be used by one process at a time (Exclusive_Process), and is in use by another"
@@ -129,7 +129,7 @@ def select(
             check_free(devices)
         notes = [*_outside(devices, given), *_taken(devices)]
     else:
-        pool = inventory.devices if options.force else given.pool
+        pool = _pool(inventory, given, options)
         if not pool and not given.is_all:
             what = given.sentence
             raise ChoiceError(f"No GPU was given to this process: {what}{given.override}.")
@@ -146,6 +146,29 @@ def select(
     exact = options.by or ("uuid" if is_riddle or by == "uuid" else None)
     found = show(devices, order, machine, variables, by=exact, given=by or given.reading.kind)
     return Selection(devices, found, tuple(notes), vendor)
+
+
+def would_do(
+    request: Named | Auto,
+    inventory: Inventory,
+    inherited: tuple[str | None, ...],
+    options: Options,
+    grant: Grant,
+) -> tuple[int, Sequence[Device]]:
+    """Return how many devices a request asks for, and those that would do if nobody had them."""
+    if isinstance(request, Named):
+        devices = _named(request, inventory)
+        return len(devices), devices
+    vendor = _vendor(request, inventory)
+    grant = grant if vendor == next(iter(inventory.vendors), vendor) else _NOBODY
+    inventory = inventory.of_vendor(vendor)
+    pool = _pool(inventory, Given(inventory, Variables(*inherited), grant), options)
+    return request.count, usable(request.count, pool, options)
+
+
+def _pool(inventory: Inventory, given: Given, options: Options) -> tuple[Device, ...]:
+    """Return what a process may use."""
+    return inventory.devices if options.force else given.pool
 
 
 def select_among(

@@ -23,7 +23,6 @@ from gpu_magic.text import GIB, bytes_text, html_block, printable, shortened, te
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.status import GpuProcess, GpuStatus
     from gpu_magic.process.view import KernelView
 
@@ -363,8 +362,8 @@ def _css(column: _Column) -> str:
     return f" class='{names}'" if names else ""
 
 
-def _title(snapshot: Inventory) -> str:
-    """Return the versions of the driver and of CUDA, and whether the machine exists."""
+def _title(snapshot: Snapshot) -> str:
+    """Return the versions of the driver and of CUDA, whether the machine exists, and how many wait."""
     parts = []
     if snapshot.simulated:
         parts.append(f"SIMULATED machine ({snapshot.simulated}): these GPUs do not exist")
@@ -372,6 +371,8 @@ def _title(snapshot: Inventory) -> str:
         parts.append(f"driver {snapshot.driver_version}")
     if snapshot.cuda_version is not UNKNOWN:
         parts.append(f"CUDA up to {snapshot.cuda_version}")
+    if snapshot.waiting:
+        parts.append(f"{snapshot.waiting} wait{'s' * (snapshot.waiting == 1)} for GPUs")
     return printable(" · ".join(parts)) or "GPUs"
 
 

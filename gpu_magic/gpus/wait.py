@@ -1,4 +1,4 @@
-"""Waits for GPUs that others have: how long, how often it looks, and the line that says for whom."""
+"""Waits for GPUs that others have: how long, how often it looks, in turn, and the line that says for whom."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from gpu_magic.claims.held import Place
 from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.gpus.apply import apply
 from gpu_magic.gpus.request import Auto, Named, parse
-from gpu_magic.gpus.select import select
+from gpu_magic.gpus.select import select, would_do
+from gpu_magic.gpus.turn import Turns, Wanted
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.find import find
 from gpu_magic.process.view import read_for_auto
-from gpu_magic.text import counted, listed, shortened, time_text
+from gpu_magic.text import counted, listed, read_size, shortened, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
     from gpu_magic.gpus.options import Options
     from gpu_magic.process.session import Session
 
-__all__ = ["Wait", "Waiting", "options_of_wait"]
+__all__ = ["InTurn", "Wait", "Waiting", "options_of_wait"]
+
+T = TypeVar("T")
+InTurn: TypeAlias = "Callable[[Inventory], Inventory]"  # as for `apply`
 
 # Seconds between two looks: few at first, as somebody watches; then as many as a machine does not notice.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
@@ -35,15 +40,19 @@ _LONGEST = 200  # characters of a list of GPUs
 _log = logging.getLogger("gpu_magic.process")
 
 
-class Wait:
-    """One wait for GPUs. `str` returns a line: who holds them, since when, and when it looks again.
+class Wait(Generic[T]):
+    """One wait for GPUs, in turn. `str` returns a line: who holds them, since when, and when it looks again.
 
     Parameters
     ----------
+    session
+        This process's.
     request, options
         Which GPUs, and the options as they were given.
     seconds
         How long to wait; None: without an end.
+    attempt
+        Returns what was asked for, given options, the machine as it was read, and `in_turn`; None: try only.
 
     Attributes
     ----------
@@ -54,11 +63,19 @@ class Wait:
 
     """
 
-    def __init__(self, request: Auto | Named, options: Options, seconds: float | None) -> None:
-        self._request, self._given = request, options
+    def __init__(
+        self,
+        session: Session,
+        request: Auto | Named,
+        options: Options,
+        seconds: float | None,
+        attempt: Callable[[Options, Inventory, InTurn | None], T],
+    ) -> None:
+        self._session, self._request, self._given = session, request, options
         self._options = options_of_wait(options)
-        self._seconds, self._began = seconds, time.monotonic()
+        self._seconds, self._attempt, self._began = seconds, attempt, time.monotonic()
         self._pause = _FIRST_PAUSE
+        self._place, self._turns, self._wants = Place(session.access), Turns(), ""
         self.wanted = self.holders = ""
 
     @property
@@ -78,16 +95,74 @@ class Wait:
             return pause
         return max(0.0, min(pause, self._began + self._seconds - time.monotonic()))
 
-    def note(self, inventory: Inventory, holders: str) -> None:
-        """Take note of a look in vain.
+    def wait(self, show: Callable[[Wait[T]], object]) -> T:
+        """Wait, and return what was asked for; after each look in vain, this wait is handed over.
 
         Raises
         ------
-        NotFreeError
-            It was the last one, as the time is over.
+        ChoiceError
+            The time is over, or these GPUs can't be had, however long one waits; nothing was changed.
 
         """
+        try:
+            while (outcome := self._look(self._read())) is None:
+                show(self)
+                time.sleep(self.next_pause())
+            return outcome
+        finally:
+            self.leave()
+
+    async def wait_async(self) -> T:
+        """Do the same without blocking: other code runs on the thread's event loop meanwhile."""
+        try:
+            # What other processes do is nothing that could be awaited.
+            while (outcome := self._look(await asyncio.to_thread(self._read))) is None:  # noqa: ASYNC110
+                await asyncio.sleep(self.next_pause())
+            return outcome
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Leave the place among those who wait."""
+        self._place.leave()
+
+    def in_turn(self, machine: Inventory) -> Inventory:
+        """Return the machine with claims on the GPUs that are left to those who came before."""
+        session, options = self._session, self._options
+        count, devices = would_do(self._request, machine, session.inherited, options, session.grant)
+        min_free = 0 if options.min_free is None else read_size(options.min_free) or 0
+        uuids = tuple(str(device.uuid) for device in devices)
+        self._wants = str(Wanted(count, options.only_free, min_free, uuids))
+        others = set(uuids) - session.claims.held
+        return self._turns.leave(self._place.ahead(), machine, others, time.monotonic())
+
+    def _read(self) -> Inventory:
+        return read_for_auto(self._session)
+
+    def _look(self, inventory: Inventory) -> T | None:
+        """Return what was asked for, if it can be had now; else take a place, and return None.
+
+        Raises
+        ------
+        ChoiceError
+            It can't be had later either, or there is no later.
+
+        """
+        try:
+            return self._attempt(self._options, inventory, self.in_turn)
+        except NotFreeError as error:
+            self._note(inventory, error.holders)
+            return None
+        except ChoiceError as error:
+            never = error
+        # The same is said of what was typed.
+        self._attempt(self._given, inventory, None)
+        raise never
+
+    def _note(self, inventory: Inventory, holders: str) -> None:
+        """Take note of a look in vain; raise NotFreeError if it was the last one, as the time is over."""
         self.wanted, self.holders = self._what(inventory), holders
+        self._place.take(self._wants)
         if self._seconds is None or time.monotonic() - self._began < self._seconds:
             return
         waited = time_text(self._seconds)
@@ -108,7 +183,7 @@ def options_of_wait(options: Options) -> Options:
     return replace(options, only_free=options.only_free or options.min_free is None)
 
 
-class Waiting(Wait):
+class Waiting(Wait["Choice"]):
     """A wait for GPUs that are then chosen here.
 
     GPUs that are named it waits for until nobody else uses or has claimed them. With `auto`, and without a
@@ -135,29 +210,17 @@ class Waiting(Wait):
         if not isinstance(request, Auto | Named):
             ways = f"auto:2{options} --wait 30m, or 1,3 --wait 30m"
             raise ChoiceError(f"--wait goes with auto and with GPUs by number; try {ways}.")
-        super().__init__(request, options, seconds)
-        self._session, self._text = session, text
 
-    def wait(self, show: Callable[[str], None]) -> Choice:
-        """Wait, and return what was chosen; each line to show is handed over.
+        def attempt(options: Options, inventory: Inventory, in_turn: InTurn | None) -> Choice:
+            if in_turn is None:
+                return apply(session, text, options, dry_run=True, inventory=inventory)
+            if probe().can_change:  # else waiting changes nothing
+                return apply(session, text, options, inventory=inventory, in_turn=in_turn)
+            with suppress(NotFreeError):  # what it has, if the same was chosen before
+                return apply(session, text, options, inventory=inventory)
+            return apply(session, text, replace(options, only_free=False), inventory=inventory)
 
-        Raises
-        ------
-        ChoiceError
-            The time is over, or these GPUs can't be chosen, however long one waits; nothing was changed.
-
-        """
-        while (outcome := self._look(self._read())) is None:
-            show(str(self))
-            time.sleep(self.next_pause())
-        return outcome
-
-    async def wait_async(self) -> Choice:
-        """Do the same without blocking: other code runs on the thread's event loop meanwhile."""
-        # What other processes do is nothing that could be awaited.
-        while (outcome := self._look(await asyncio.to_thread(self._read))) is None:  # noqa: ASYNC110
-            await asyncio.sleep(self.next_pause())
-        return outcome
+        super().__init__(session, request, options, seconds, attempt)
 
     def look(self) -> bool:
         """Return whether they can be chosen now, or the attempt says why never; choose nothing.
@@ -179,7 +242,7 @@ class Waiting(Wait):
         try:
             select(
                 self._request,
-                inventory,
+                self.in_turn(inventory),
                 session.inherited,
                 self._options,
                 grant=session.grant,
@@ -187,34 +250,6 @@ class Waiting(Wait):
             )
         except NotFreeError as error:
             holders = error.holders
+            self._place.take(self._wants)
         self.wanted, self.holders = self._what(inventory), holders
         return not holders
-
-    def _read(self) -> Inventory:
-        return read_for_auto(self._session)
-
-    def _look(self, inventory: Inventory) -> Choice | None:
-        """Choose, where that can be done now; return None where not.
-
-        Raises
-        ------
-        ChoiceError
-            It can't be done later either, or there is no later.
-
-        """
-        if not probe().can_change:  # waiting changes nothing about that
-            with suppress(NotFreeError):  # what it has, if the same was chosen before
-                return apply(self._session, self._text, self._options, inventory=inventory)
-            return apply(
-                self._session, self._text, replace(self._options, only_free=False), inventory=inventory
-            )
-        try:
-            return apply(self._session, self._text, self._options, inventory=inventory)
-        except NotFreeError as error:
-            self.note(inventory, error.holders)
-            return None
-        except ChoiceError as error:
-            never = error
-        # The same is said of what was typed.
-        apply(self._session, self._text, self._given, dry_run=True, inventory=inventory)
-        raise never

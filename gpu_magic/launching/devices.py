@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Gpu
 from gpu_magic.devices.unknown import UNKNOWN
-from gpu_magic.errors import ChoiceError, LaunchError, NotFreeError
+from gpu_magic.errors import LaunchError, NotFreeError
 from gpu_magic.gpus.apply import or_wait
 from gpu_magic.gpus.options import Options, read_seconds
 from gpu_magic.gpus.request import Auto, Named, parse
 from gpu_magic.gpus.select import select
-from gpu_magic.gpus.wait import Wait, options_of_wait
+from gpu_magic.gpus.wait import Wait
 from gpu_magic.process.given import Given
 from gpu_magic.process.view import read_for_auto, read_machine, take_snapshot
 from gpu_magic.text import counted
@@ -21,11 +20,12 @@ from gpu_magic.text import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpu_magic.claims.held import Claims
+    from gpu_magic.claims.held import Claims, Taken
     from gpu_magic.devices.inventory import Inventory
     from gpu_magic.devices.model import Device
     from gpu_magic.gpus.request import Request
     from gpu_magic.gpus.select import Selection
+    from gpu_magic.gpus.wait import InTurn
     from gpu_magic.process.session import Session
     from gpu_magic.process.view import Snapshot
 
@@ -52,7 +52,7 @@ class Free:
     only_free: bool = False
     min_free: str | int | None = None
     wait: str | float | None = None
-    on_wait: Callable[[Wait], None] = lambda _: None
+    on_wait: Callable[[Wait[Selection]], None] = lambda _: None
 
 
 def pick(
@@ -106,19 +106,12 @@ def pick(
             raise or_wait(error, request) from None
     if not isinstance(request, Auto | Named):
         raise LaunchError("--wait goes with auto and with GPUs by number; try --gpus auto:2 --wait 30m.")
-    seconds = read_seconds(free.wait)
-    wait = Wait(request, options, seconds)
-    while True:
-        machine = read_for_auto(session)
-        try:
-            return _pick(session, request, count, options_of_wait(options), claims, machine=machine)
-        except NotFreeError as error:
-            wait.note(machine, error.holders)
-        except ChoiceError:  # it will never do; the same is said of what was typed
-            _pick(session, request, count, options, None, machine=machine)
-            raise
-        free.on_wait(wait)
-        time.sleep(wait.next_pause())
+
+    def attempt(options: Options, machine: Inventory, in_turn: InTurn | None) -> Selection:
+        held = claims if in_turn else None
+        return _pick(session, request, count, options, held, machine=machine, in_turn=in_turn)
+
+    return Wait(session, request, options, read_seconds(free.wait), attempt).wait(free.on_wait)
 
 
 def _pick(
@@ -129,6 +122,7 @@ def _pick(
     claims: Claims | None,
     *,
     machine: Inventory | None = None,
+    in_turn: InTurn | None = None,
 ) -> Selection:
     """Return the GPUs for a command as they are now; see `pick`.
 
@@ -138,6 +132,8 @@ def _pick(
         What is asked for.
     machine
         The machine, where it was read for this just now.
+    in_turn
+        As for `apply`.
 
     """
     is_alone = isinstance(request, Auto) or options.only_free
@@ -152,7 +148,12 @@ def _pick(
         return choose(machine)
     if claims is None:
         return choose(machine.with_claims(session.claims.taken()))
-    return session.claims.pick_in_turn(lambda taken: choose(machine.with_claims(taken)))
+
+    def choose_in_turn(taken: Taken) -> Selection:
+        there = machine.with_claims(taken)
+        return choose(in_turn(there) if in_turn else there)
+
+    return session.claims.pick_in_turn(choose_in_turn, waits=in_turn is None)
 
 
 def _select(

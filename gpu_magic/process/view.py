@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpu_magic.claims.held import waiting
 from gpu_magic.devices.inventory import Inventory
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process.drivers import State
@@ -60,11 +61,14 @@ class Snapshot(Inventory):
         What this process makes of it.
     launched
         The claims for commands and engines that it has launched, each behind the UUID of its device.
+    waiting
+        How many processes of all users wait for GPUs.
 
     """
 
     kernel: KernelView = field(kw_only=True)
     launched: tuple[tuple[str, Claim], ...] = field(default=(), kw_only=True)
+    waiting: int = field(default=0, kw_only=True)
 
 
 def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
@@ -90,6 +94,7 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
         inventory.limitation,
         kernel=_kernel_view(session, inventory, guard),
         launched=tuple(session.claims.of_commands()),
+        waiting=waiting(session.access),
     )
 
 

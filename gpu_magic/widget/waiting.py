@@ -109,22 +109,26 @@ class PanelWait:
                 self._show(self._latest.text)
 
     def _run(self, wait: _Wait) -> None:
-        while True:
-            try:
-                is_ready = wait.waiting.look()
-            except GpuMagicError as error:
-                return self._end(wait, str(error), "error")
-            except Exception as error:  # noqa: BLE001 - there is no cell to show it
-                return self._end(wait, f"The waiting has ended: {type(error).__name__}: {error}", "error")
-            with self._lock:
-                if self._latest is not wait:
+        try:
+            while True:
+                try:
+                    is_ready = wait.waiting.look()
+                except GpuMagicError as error:
+                    return self._end(wait, str(error), "error")
+                except Exception as error:  # noqa: BLE001 - there is no cell to show it
+                    text = f"The waiting has ended: {type(error).__name__}: {error}"
+                    return self._end(wait, text, "error")
+                with self._lock:
+                    if self._latest is not wait:
+                        return None
+                    wait.is_ready = is_ready
+                    self._show(wait.text)
+                if is_ready:
+                    self._idle.request()
+                if wait.ended.wait(wait.waiting.next_pause()):
                     return None
-                wait.is_ready = is_ready
-                self._show(wait.text)
-            if is_ready:
-                self._idle.request()
-            if wait.ended.wait(wait.waiting.next_pause()):
-                return None
+        finally:
+            wait.waiting.leave()
 
     def _end(self, wait: _Wait, text: str, kind: NoticeKind) -> None:
         """End a wait, and say why; not where it was ended already."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -63,10 +64,22 @@ class Stranger:
 
     def run(self, code: str) -> Any:
         """Run code that has `claims`; return the value of an expression, as JSON knows it."""
+        self.begin(code)
+        return self.said()
+
+    def begin(self, code: str) -> None:
+        """Run code, and do not wait for its end."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(f"{json.dumps(code)}\n")
         self._process.stdin.flush()
+
+    def has_said(self) -> bool:
+        """Return whether the code has ended."""
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
+    def said(self) -> Any:
+        """Return the value of an expression that was begun."""
+        assert self._process.stdout is not None
         return json.loads(self._process.stdout.readline())
 
     def sees(self) -> list[str]:

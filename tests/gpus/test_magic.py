@@ -11,8 +11,8 @@ from IPython.core.completer import provisionalcompleter
 
 import gpu_magic
 from gpu_magic.gpus.options import Options
-from gpu_magic.gpus.request import Auto
-from gpu_magic.gpus.wait import Wait
+from gpu_magic.gpus.wait import Waiting
+from gpu_magic.process.session import current
 from gpu_magic.shell import completion
 from gpu_magic.testing import Machine, simulate, start_cuda
 
@@ -214,8 +214,8 @@ def test_a_wait_that_has_just_begun_has_waited_nothing(run: Run, machine: Machin
 
 
 def test_a_wait_looks_a_last_time_when_its_time_is_over_and_seldom_when_it_is_long() -> None:
-    assert 0 < Wait(Auto(), Options(), 0.5).next_pause() <= 0.5
-    endless = Wait(Auto(), Options(), None)
+    assert 0 < Waiting(current(), "auto", Options(), 0.5).next_pause() <= 0.5
+    endless = Waiting(current(), "auto", Options(), None)
     pauses = [endless.next_pause() for _ in range(20)]
     assert (pauses[0], pauses[-1]) == (1.0, 10.0)
 

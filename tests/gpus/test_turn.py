@@ -1,0 +1,162 @@
+"""What one who waits leaves to those who came before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpu_magic.claims.folder import PLACE, Found
+from gpu_magic.devices.claim import Claim
+from gpu_magic.devices.inventory import Inventory
+from gpu_magic.devices.status import GpuProcess
+from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.gpus.turn import Turns, Wanted
+from tests.gpus.machines import GIB, gpu
+
+ALL = tuple(f"GPU-{index}" for index in range(8))
+EIGHT = Inventory(tuple(replace(gpu(0), index=index, uuid=uuid) for index, uuid in enumerate(ALL)))
+
+
+def uuids(*indices: int) -> tuple[str, ...]:
+    return tuple(ALL[index] for index in indices)
+
+
+def place(
+    count: int,
+    *wanted: int,
+    owner: str = "maria",
+    pid: int | Unknown = 11,
+    order: int = 1,
+    min_free: int = 0,
+) -> Found:
+    """Return the place of a process that waits for some of these GPUs; without any, of all."""
+    text = str(Wanted(count, not min_free, min_free, uuids(*wanted) or ALL))
+    return Found(PLACE, Claim(owner, 0.0, pid, "a.ipynb"), (order, ""), text)
+
+
+def busy(*indices: int, pid: int = 99) -> Inventory:
+    """Return a machine on which a process uses some GPUs."""
+    process = GpuProcess(pid, "train.py", "tom", GIB)
+    gpus = list(EIGHT)
+    for index in indices:
+        gpus[index] = replace(gpus[index], status=replace(gpus[index].status, processes=(process,)))
+    return Inventory(tuple(gpus))
+
+
+def claimed(*indices: int, pid: int | Unknown = 99) -> Inventory:
+    return EIGHT.with_claims({uuid: (Claim("tom", 0.0, pid),) for uuid in uuids(*indices)})
+
+
+def left(found: Inventory) -> list[int]:
+    """Return the GPUs that are left to others."""
+    return [one.index for one in found if any(claim.waits for claim in one.status.claims)]
+
+
+def leave(ahead: list[Found], machine: Inventory, *mine: int) -> list[int]:
+    return left(Turns().leave(ahead, machine, uuids(*mine) or ALL, 0.0))
+
+
+def test_each_is_left_as_many_as_it_waits_for() -> None:
+    ahead = [place(1), place(2, owner="tom", order=2)]
+    assert len(leave(ahead, EIGHT)) == 3
+    assert len(leave(ahead, busy(*range(2, 8)))) == 2
+
+
+def test_who_waits_for_many_is_not_starved() -> None:
+    assert leave([place(8)], busy(0, 1, 2)) == [3, 4, 5, 6, 7]
+
+
+def test_who_waits_for_another_gpu_holds_nobody_up() -> None:
+    assert leave([place(1, 1)], EIGHT, 3) == []
+    assert leave([place(1, 3)], EIGHT, 3) == [3]
+
+
+def test_what_the_fewest_wait_for_is_left_first() -> None:
+    assert leave([place(1, 3, 4)], EIGHT, 3) == []
+    assert leave([place(1, 3, 4), place(1, 4, order=2)], busy(4), 3) == [3]
+
+
+def test_what_others_have_claimed_or_use_is_left_to_nobody() -> None:
+    assert leave([place(8)], claimed(0, 1)) == [2, 3, 4, 5, 6, 7]
+    assert leave([place(8, pid=UNKNOWN)], claimed(0, pid=UNKNOWN)) == [1, 2, 3, 4, 5, 6, 7]
+    unknown = replace(EIGHT[0], status=replace(EIGHT[0].status, processes=UNKNOWN, utilization=UNKNOWN))
+    assert leave([place(8)], Inventory((unknown, *EIGHT.gpus[1:]))) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_what_it_has_itself_is_its_first() -> None:
+    assert leave([place(2, 3, 4, 5, pid=99)], claimed(5), 3, 4) == [3]
+    assert leave([place(2, 3, 4, pid=99)], busy(4), 3) == [3]
+
+
+def test_a_bound_of_memory_is_kept() -> None:
+    full = replace(EIGHT[0], status=replace(EIGHT[0].status, memory_free=10 * GIB))
+    machine = Inventory((full, *EIGHT.gpus[1:]))
+    assert leave([place(1, 0, 1, min_free=40 * GIB)], machine, 0, 1) == [1]
+    assert leave([place(1, 0, 1, min_free=40 * GIB)], machine, 0) == []
+
+
+def test_it_is_said_to_whom_it_is_left() -> None:
+    found = Turns().leave([place(8)], claimed(1), ALL, 0.0)
+    assert str(found[0].status.claims[0]).startswith("left to maria: a.ipynb, waiting since ")
+    assert str(found[1].status.claims[0]).startswith("claimed by tom, since ")
+
+
+def looks(*ahead_of: list[Found], machine: Inventory = EIGHT, every: float = 10.0) -> list[int]:
+    """Return how many are left to others, look by look."""
+    turns = Turns()
+    return [len(left(turns.leave(ahead, machine, ALL, 1 + at * every))) for at, ahead in enumerate(ahead_of)]
+
+
+def test_who_could_have_them_and_does_not_take_them_loses_its_place() -> None:
+    assert looks(*[[place(2)]] * 8) == [2] * 7 + [0]
+
+
+def test_who_waits_for_more_than_ever_comes_loses_its_place_later() -> None:
+    assert looks(*[[place(8)]] * 362, machine=busy(7)) == [7] * 361 + [0]
+
+
+def test_a_user_has_no_more_than_one_minute_with_many_places() -> None:
+    many = [place(1, order=order) for order in range(100)]
+    assert looks(*[[*many, place(1, owner="tom", order=200)]] * 8) == [8] * 7 + [1]
+
+
+def test_who_could_have_them_again_and_again_wins_no_time() -> None:
+    """Its owner can make that so, by claims."""
+    turns = Turns()
+    seen = [
+        len(left(turns.leave([place(7)], busy(*[7, 6][: 1 + look % 2]), ALL, 1 + look * 10.0)))
+        for look in range(16)
+    ]
+    assert seen == [7, 6] * 7 + [0, 6]
+
+
+def test_who_was_stopped_itself_leaves_what_it_would_have_left() -> None:
+    assert looks(*[[place(1)]] * 5, every=7 * 24 * 3600.0) == [1] * 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1 1",
+        f"x 1 0 {ALL[0]}",
+        f"0 1 0 {ALL[0]}",
+        f"-1 1 0 {ALL[0]}",
+        f"2 1 0 {ALL[0]} {ALL[0]}",
+        f"{'9' * 5000} 1 0 {ALL[0]}",
+        "1 1 0 GPU-nothing",
+        f"1 1 {10**30} {ALL[0]}",
+    ],
+)
+def test_what_nobody_can_wait_for_is_no_place(text: str) -> None:
+    assert leave([place(1)._replace(rest=text)], EIGHT) == []
+
+
+def test_it_reads_what_it_writes() -> None:
+    wanted = Wanted(2, only_free=True, min_free=5, uuids=ALL)
+    assert Wanted.read(str(wanted)) == wanted
+
+
+def test_without_others_the_machine_is_as_it_was() -> None:
+    assert Turns().leave([], EIGHT, ALL, 0.0) == EIGHT
