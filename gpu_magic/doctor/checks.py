@@ -237,7 +237,7 @@ def _choose(facts: Facts, what: str | tuple[Device, ...], *, force: bool = False
         return f"gpu_magic.choose({wish!r}{', force=True' * force})"
     if isinstance(what, str) or facts.machine is UNKNOWN:  # in a shell each wish is to hide none
         return f"unset {MASK} {HIP} {ROCR}"
-    values = show(what, PCI, facts.machine, Variables(), by=None, given="unset")
+    values = show(what, PCI, facts.machine, Variables(), by=None)
     return f"export {' '.join(f'{name}={value}' for name, value in values.items() if value is not None)}"
 
 

@@ -13,8 +13,8 @@ from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import Auto, Everything, Named, Nothing, Request, Reset
 from gpu_magic.process.find import find, mig_instances, whole_gpus, why_unusable
 from gpu_magic.process.given import Given, Grant
-from gpu_magic.process.mask import ORDER, Variables, mig_limit, names_of
-from gpu_magic.process.visible import device_order, hide, in_order, show
+from gpu_magic.process.mask import FASTEST, ORDER, PCI, Variables, mig_limit, names_of
+from gpu_magic.process.visible import hide, in_order, show
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ def select(
     if vendor != next(iter(machine.vendors), vendor):
         grant = _NOBODY  # it is of the first vendor's
     given = Given(inventory, variables, grant)
-    order = device_order(options.order, variables.order)
+    is_fastest = options.order == "fastest" or (options.order is None and variables.order == FASTEST)
+    order = FASTEST if is_fastest else PCI
     vendors = machine.vendors or ("nvidia",)
     if isinstance(request, Reset):
         reading = given.reading
@@ -132,7 +133,7 @@ def select(
         pool = _pool(inventory, given, options)
         if not pool and not given.is_all:
             what = given.sentence
-            raise ChoiceError(f"No GPU was given to this process: {what}{given.override}.")
+            raise ChoiceError(f"No GPU was given to this process: {what}{given.unset}; --force overrides.")
         if isinstance(request, Auto):
             picked, *notes = pick(request.count, pool, options, held)
         else:
@@ -144,7 +145,9 @@ def select(
     # Beside a scheduler's list, numbers of others would be a riddle to a child process.
     is_riddle = bool(grant.gpus and given.outside(devices))
     exact = options.by or ("uuid" if is_riddle or by == "uuid" else None)
-    found = show(devices, order, machine, variables, by=exact, given=by or given.reading.kind)
+    found = show(
+        devices, order, machine, variables, by=exact, by_uuid=by == "uuid" if by else given.reading.by_uuid
+    )
     return Selection(devices, found, tuple(notes), vendor)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import Device, Gpu, MigInstance
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ChoiceError
-from gpu_magic.process.mask import fitting_instances
+from gpu_magic.process.mask import fitting
 
 if TYPE_CHECKING:
     from gpu_magic.devices.inventory import Inventory
@@ -21,20 +21,9 @@ _NONE_MADE = "with no instance made; an administrator has to make one first"
 
 
 def find(identifier: int | str, inventory: Inventory) -> Device:
-    """Return the device with a number (nvidia-smi's), or whose UUID begins as given.
+    """Return the device that an identifier of `request.Named` names: by a number, or the beginning of a UUID.
 
-    Parameters
-    ----------
-    identifier
-        As in `request.Named`.
-    inventory
-        The machine.
-
-    Raises
-    ------
-    ChoiceError
-        There is no such device, or several, or it can't be used.
-
+    It raises ChoiceError if there is no such device, or several, or it can't be used.
     """
     first = inventory.of_vendor(inventory.vendors[0] if inventory.vendors else "nvidia")
     if isinstance(identifier, int):
@@ -83,8 +72,7 @@ def _by_uuid(prefix: str, inventory: Inventory) -> Device:
         raise ChoiceError(
             f"{prefix} could be GPU {number}, or the start of a UUID; try {number}, or more of the UUID."
         )
-    fits: list[Device] = [*fitting_instances(prefix, inventory)]
-    fits += [gpu for gpu in inventory if gpu.uuid is not UNKNOWN and gpu.uuid.startswith(prefix)]
+    fits = fitting(prefix, inventory)
     if not fits and "/" in prefix:
         raise ChoiceError(f"No MIG instance here is {prefix}; press Tab to see what there is.")
     if not fits:
@@ -111,25 +99,14 @@ def _span(count: int, kind: str) -> str:
 
 
 def check_usable(gpu: Gpu) -> Gpu:
-    """Return a GPU that can be chosen as a whole.
-
-    Raises
-    ------
-    ChoiceError
-        It does not answer, has no UUID, is split by MIG, or its compute mode lets no process use it.
-
-    """
+    """Return a GPU that can be chosen as a whole; raise ChoiceError if it can't: see `why_unusable`."""
     why = why_unusable(gpu)
     if why == _SPLIT:
         there = " or ".join(instance.number_text for instance in gpu.mig)
         way = f"so choose an instance of it; try {there}" if there else _NONE_MADE
         raise ChoiceError(f"{gpu.label} is split by MIG, {way}.")
     if why:
-        way = (
-            f": an administrator can change that, nvidia-smi -i {gpu.index} -c DEFAULT"
-            if "Prohibited" in why
-            else ""
-        )
+        way = f": an administrator can change that, nvidia-smi -i {gpu.index} -c DEFAULT" * gpu.is_prohibited
         raise ChoiceError(f"{gpu.label} can't be chosen, as {why}{way}.")
     return gpu
 

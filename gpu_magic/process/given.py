@@ -47,68 +47,47 @@ _Devices = tuple[Device, ...] | Unknown
 _FIRST_FILE = {"nvidia": 0, "amd": 128}
 _LONGEST = 60  # characters of a job's name
 _UUID = r"(?:GPU|MIG|MIG-GPU)-[0-9A-Fa-f-]+"
+_NUMBER = r"[0-9]{1,4}"
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a scheduler or a container has given to this process.
+    """What a scheduler or a container has given to this process."""
 
-    Parameters
-    ----------
-    by
-        Who gave it: "Slurm job 123", "the container"; empty where nobody is known.
-    gpus
-        Its own list of them, besides the variables that frameworks read: UUIDs, or numbers of device files;
-        None: none.
-    listed
-        The same as it was written; empty where there is none.
-    count
-        How many it gave, where it tells no more than that; 0: not known.
-
-    """
-
-    by: str = ""
-    gpus: tuple[str, ...] | None = None
-    listed: str = ""
-    count: int = 0
+    by: str = ""  # who gave it: "Slurm job 123", "the container"; empty if nobody is known
+    gpus: tuple[str, ...] | None = None  # its own list of them: UUIDs, or numbers of device files
+    listed: str = ""  # the same as it was written
+    count: int = 0  # how many it gave, if it tells no more than that
 
 
 def read_grant(environment: Mapping[str, str]) -> Grant:
-    """Return who gave this process its GPUs.
+    """Return who gave this process its GPUs, by the variables that it was launched with.
 
-    Parameters
-    ----------
-    environment
-        The variables that it was launched with. A job's number alone does not say that it was given GPUs
-        here: Slurm's salloc sets it in a shell on the host that it is typed on.
-
+    A job's number alone does not say that it was given GPUs here: Slurm's salloc sets it in a shell on the
+    host that it is typed on.
     """
     has_mask = "CUDA_VISIBLE_DEVICES" in environment
     listed = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS") or ""
-    slurm = environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID")
-    if listed or (slurm and (has_mask or "ROCR_VISIBLE_DEVICES" in environment)):
-        entries = listed.split(",")
-        is_list = all(re.fullmatch(rf"[0-9]{{1,4}}|{_UUID}", entry) for entry in entries)
-        return Grant(_job("Slurm", slurm), tuple(entries) if is_list else None, listed)
-    if (job := environment.get("LSB_JOBID")) and has_mask:
-        return Grant(_job("LSF", job))
-    if (job := environment.get("PBS_JOBID")) and has_mask:
-        return Grant(_job("PBS", job))
-    return _read_container(environment)
-
-
-def _job(scheduler: str, number: str | None) -> str:
-    return f"{scheduler} job {shortened(number, _LONGEST)}" if number else scheduler
-
-
-def _read_container(environment: Mapping[str, str]) -> Grant:
+    jobs = {
+        "Slurm": environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID"),
+        "LSF": environment.get("LSB_JOBID"),
+        "PBS": environment.get("PBS_JOBID"),
+    }
+    for scheduler, job in jobs.items():
+        is_slurm = scheduler == "Slurm"
+        if (is_slurm and listed) or (
+            job and (has_mask or (is_slurm and "ROCR_VISIBLE_DEVICES" in environment))
+        ):
+            by = f"{scheduler} job {shortened(job, _LONGEST)}" if job else scheduler
+            entries = listed.split(",") if is_slurm else [""]
+            is_list = all(re.fullmatch(rf"{_NUMBER}|{_UUID}", entry) for entry in entries)
+            return Grant(by, tuple(entries) if is_list else None, listed if is_slurm else "")
     listed = environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    is_pod = "KUBERNETES_SERVICE_HOST" in environment
+    is_pod, entries = "KUBERNETES_SERVICE_HOST" in environment, listed.split(",")
     by = "Kubernetes" if is_pod else "the container"
-    entries = tuple(listed.split(","))
     if all(re.fullmatch(_UUID, entry) for entry in entries):
-        return Grant(by, entries, listed)
-    if all(re.fullmatch(r"[0-9]{1,4}(:[0-9]{1,2})?", entry) for entry in entries):
+        return Grant(by, tuple(entries), listed)
+    if all(re.fullmatch(rf"{_NUMBER}(:[0-9]{{1,2}})?", entry) for entry in entries):
         return Grant(by, count=len(entries))
     return Grant(by) if is_pod and listed == "void" else Grant()
 
@@ -124,8 +103,8 @@ class Given:
     inventory
         The machine.
     inherited
-        The values of `Variables` as the process was started; None: not set. Where none of them hides a GPU of
-        this machine, it may use all devices, or those that a scheduler lists.
+        The variables as the process was started. If none of them hides a GPU of this machine, it may use all
+        devices, or those that a scheduler lists.
     grant
         What its scheduler says. On a machine with the GPUs of both vendors it is taken to be of NVIDIA's.
 
@@ -134,7 +113,7 @@ class Given:
     reading
         What the inherited variables mean.
     devices
-        The devices that it may use; UNKNOWN where that can't be known.
+        The devices that it may use; UNKNOWN if that can't be known.
     is_all
         Whether it may use every device of the machine.
 
@@ -156,14 +135,7 @@ class Given:
 
     @property
     def pool(self) -> tuple[Device, ...]:
-        """The devices that it may use.
-
-        Raises
-        ------
-        ChoiceError
-            It is not known which.
-
-        """
+        """The devices that it may use; raises ChoiceError if it is not known which."""
         if self.devices is UNKNOWN:
             value = f"{self._values}. " if self._in_force else ""
             raise ChoiceError(
@@ -175,7 +147,7 @@ class Given:
 
     @property
     def text(self) -> str:
-        """Who gave which: `allotted by Slurm job 123: GPUs 2, 5`; empty where nobody is known."""
+        """Who gave which: `allotted by Slurm job 123: GPUs 2, 5`; empty if nobody is known."""
         grant, granted = self._grant, self._granted
         if not grant.by or (grant.count and grant.count != len(parts(self.inventory.devices))):
             return ""
@@ -194,11 +166,6 @@ class Given:
         return " and ".join(f"{name}={value}" if value else f"{name} empty" for name, value in values)
 
     @property
-    def override(self) -> str:
-        """How to choose others all the same, as the end of a sentence."""
-        return f"{self.unset}; --force overrides"
-
-    @property
     def unset(self) -> str:
         """What shows GPUs that a variable hides, all of them, as the end of a sentence; else empty."""
         if self.devices != () or self._grant.by or not self._in_force:
@@ -213,27 +180,18 @@ class Given:
         return tuple(device for device in devices if device.uuid not in uuids)
 
     def check_inside(self, devices: tuple[Device, ...]) -> None:
-        """Check that it may use these devices.
-
-        Raises
-        ------
-        ChoiceError
-            One of them is outside what it was given.
-
-        """
-        if outside := self.outside(devices):
-            given = self._what_was_given(outside[0])
-            raise ChoiceError(f"{outside[0].label} is outside {given}{self.override}.")
-
-    def _what_was_given(self, device: Device) -> str:
-        """Return what a device is outside of: what the scheduler gave, or what is left of it."""
-        granted = self._granted
-        if granted is UNKNOWN or not self._grant.by or is_within((device,), granted):
-            return f"what this process was given: {self.sentence}"
-        return f"what {self._grant.by} allotted to this process ({_numbers(granted)})"
+        """Raise ChoiceError if one of these devices is outside what the process was given."""
+        for device in self.outside(devices):
+            granted, by = self._granted, self._grant.by
+            given = f"what {by} allotted to this process"
+            if granted is UNKNOWN or not by or is_within((device,), granted):
+                given = f"what this process was given: {self.sentence}"
+            else:
+                given += f" ({_numbers(granted)})"
+            raise ChoiceError(f"{device.label} is outside {given}{self.unset}; --force overrides.")
 
     def why_not(self, device: Device) -> str:
-        """Return why a device can't be chosen, as a sentence; empty where it can."""
+        """Return why a device can't be chosen, as a sentence; empty if it can."""
         try:
             if isinstance(device, Gpu):
                 check_usable(device)

@@ -6,8 +6,8 @@ The driver reads CUDA_VISIBLE_DEVICES once, in cuInit, with CUDA_DEVICE_ORDER. S
 
 MIG instances: source, MIG user guide (R580), "CUDA device enumeration". With CUDA 11 and CUDA 12 "only
 enumeration of a single MIG instance is supported", and no GPU without MIG beside it. It does not say so of
-CUDA 13. But "only single MIG instance enumeration is supported" still stands in the CUDA 13 programming
-guide, while processes are reported to count several (nanoporetech/dorado #1586).
+CUDA 13. But "only single MIG instance enumeration is supported" is still in the CUDA 13 programming guide,
+while processes are reported to count several (nanoporetech/dorado #1586).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gpu_magic.devices.model import Device, Gpu, parts
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.text import shortened
+from gpu_magic.text import listed, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import MigInstance, Vendor
+    from gpu_magic.devices.model import Vendor
 
 __all__ = [
     "FASTEST",
@@ -36,10 +36,9 @@ __all__ = [
     "PCI",
     "ROCR",
     "By",
-    "Kind",
     "Reading",
     "Variables",
-    "fitting_instances",
+    "fitting",
     "mig_limit",
     "names_of",
     "read",
@@ -47,18 +46,22 @@ __all__ = [
     "write",
 ]
 
+By = Literal["index", "uuid"]
+PCI, FASTEST = "PCI_BUS_ID", "FASTEST_FIRST"
+NAMES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+MASK, ORDER, HIP, ROCR = NAMES
+_OF_VENDOR: dict[Vendor, tuple[str, ...]] = {"nvidia": (MASK, ORDER), "amd": (HIP, ROCR, MASK)}
+
+_CUDA_WITHOUT_LIMIT = 13
+# More digits than any number that strtoul can return; int() refuses thousands of them.
+_LONGEST_NUMBER = 20
+_LONGEST_SHOWN = 120
+# Ways in which people write "no GPU" on purpose; they are not explained as mistakes.
+_MEANT_AS_NONE = {"", "-1", "none", "NoDevFiles", "void"}
+
 
 class Variables(NamedTuple):
-    """Their values; None: not set.
-
-    Parameters
-    ----------
-    mask, order
-        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, which CUDA's driver reads once, in cuInit.
-    hip, rocr
-        HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES, which ROCm reads once: see `process.visible`.
-
-    """
+    """The values of the variables of `NAMES`; None: not set."""
 
     mask: str | None = None
     order: str | None = None
@@ -72,15 +75,7 @@ class Variables(NamedTuple):
 
     def named(self, names: tuple[str, ...]) -> dict[str, str | None]:
         """Return some of them, by their names."""
-        values = dict(zip(NAMES, self, strict=True))
-        return {name: values[name] for name in names}
-
-
-NAMES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-MASK, ORDER, HIP, ROCR = NAMES
-
-# What a choice sets is the first of each.
-_OF_VENDOR: dict[Vendor, tuple[str, ...]] = {"nvidia": (MASK, ORDER), "amd": (HIP, ROCR, MASK)}
+        return {name: self[NAMES.index(name)] for name in names}
 
 
 def names_of(*vendors: Vendor) -> tuple[str, ...]:
@@ -88,13 +83,10 @@ def names_of(*vendors: Vendor) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for vendor in vendors for name in _OF_VENDOR[vendor]))
 
 
-_FIRST_WITHOUT_LIMIT = 13  # CUDA's version
-
-
 def takes_one(inventory: Inventory) -> bool:
-    """Return whether CUDA is known to see one MIG instance, where several are named."""
+    """Return whether CUDA is known to see one MIG instance if several are named."""
     version = inventory.cuda_version
-    return version is not UNKNOWN and int(version.partition(".")[0]) < _FIRST_WITHOUT_LIMIT
+    return version is not UNKNOWN and int(version.partition(".")[0]) < _CUDA_WITHOUT_LIMIT
 
 
 def mig_limit(inventory: Inventory) -> str:
@@ -104,58 +96,28 @@ def mig_limit(inventory: Inventory) -> str:
     return "One process can use one MIG instance and no other GPU, as far as NVIDIA documents it"
 
 
-def fitting_instances(name: str, inventory: Inventory) -> list[MigInstance]:
-    """Return the MIG instances that a name fits: the beginning of a UUID, or `MIG-GPU-8f3a…/1/0`.
+def fitting(name: str, inventory: Inventory) -> list[Device]:
+    """Return the devices that a name fits: the beginning of a UUID, or `MIG-GPU-8f3a…/1/0`.
 
     Drivers before R470 have the second form alone: the UUID of the GPU, and the numbers of the GPU instance
     and of the compute instance, `GI ID` and `CI ID` of nvidia-smi.
     """
     match = re.fullmatch(r"MIG-(GPU-[^/]*)/([0-9]{1,4})/([0-9]{1,4})", name)
     if not match:
-        return [instance for gpu in inventory for instance in gpu.mig if instance.uuid.startswith(name)]
-    ids = int(match[2]), int(match[3])
-    gpus = [gpu for gpu in inventory if gpu.uuid is not UNKNOWN and gpu.uuid.startswith(match[1])]
-    return [instance for gpu in gpus for instance in gpu.mig if instance.ids == ids]
-
-
-T = TypeVar("T")
-
-By = Literal["index", "uuid"]
-Kind = Literal["unset", "index", "uuid", "mig"]
-PCI, FASTEST = "PCI_BUS_ID", "FASTEST_FIRST"
-
-# More digits than any number that strtoul can return; int() refuses thousands of them.
-_LONGEST_NUMBER = 20
-_LONGEST_SHOWN = 120
-
-# Ways in which people write "no GPU" on purpose; they are not explained as mistakes.
-_MEANT_AS_NONE = {"", "-1", "none", "NoDevFiles", "void"}
+        return [device for device in inventory.devices if str(device.uuid).startswith(name)]
+    gpus = [gpu for gpu in inventory if str(gpu.uuid).startswith(match[1])]
+    return [one for gpu in gpus for one in gpu.mig if one.ids == (int(match[2]), int(match[3]))]
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a mask means on a machine.
+    """What a mask means on a machine."""
 
-    Parameters
-    ----------
-    kind
-        Whether it is a list of numbers, of GPU UUIDs or of MIG UUIDs. Its first entry decides.
-    devices
-        What CUDA sees, in the order of `cuda:0`, `cuda:1`, …; UNKNOWN where that can't be known.
-    notes
-        What is wrong with the mask, a sentence each; also why `devices` is UNKNOWN.
-    names_all
-        Whether it is a list of numbers that names every GPU of the machine, in any order.
-    others
-        All MIG instances that it names, where it names several.
-
-    """
-
-    kind: Kind
-    devices: tuple[Device, ...] | Unknown
-    notes: tuple[str, ...] = ()
-    names_all: bool = False
-    others: tuple[Device, ...] = ()
+    devices: tuple[Device, ...] | Unknown  # what CUDA sees, in the order of cuda:i
+    notes: tuple[str, ...] = ()  # what is wrong with the mask, a sentence each; also why it is UNKNOWN
+    by_uuid: bool = False  # its first entry decides whether it is a list of UUIDs
+    names_all: bool = False  # it is a list of numbers that names every GPU of the machine, in any order
+    others: tuple[Device, ...] = ()  # all MIG instances that it names
 
     @property
     def named(self) -> tuple[Device, ...] | Unknown:
@@ -164,29 +126,24 @@ class Reading:
 
 
 def read(mask: str | None, inventory: Inventory, order: str | None = None) -> Reading:
-    """Return what CUDA would see.
-
-    Parameters
-    ----------
-    mask
-        CUDA_VISIBLE_DEVICES; None where it is not set.
-    inventory
-        The machine.
-    order
-        CUDA_DEVICE_ORDER; None where it is not set, which means FASTEST_FIRST.
-
-    """
+    """Return what CUDA would see with this CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER (None: not set)."""
     if inventory.problem:  # nothing is known of this machine's GPUs, so nothing is said of them
-        is_empty = mask is not None and mask.strip() in _MEANT_AS_NONE
-        return Reading(_kind(mask), () if is_empty else UNKNOWN)
-    if mask is None:
-        return _of_numbers("unset", tuple(range(len(inventory))), inventory, order, ())
-    if mask.startswith("GPU-"):
-        return _of_uuids(mask, inventory)
-    if mask.startswith("MIG-"):
-        return _of_mig_uuids(mask, inventory)
-    numbers, notes = _valid_numbers(mask, max(len(inventory), _instances_and_gpus(inventory)))
-    return _of_numbers("index", numbers, inventory, order, notes)
+        return Reading(() if mask is not None and mask.strip() in _MEANT_AS_NONE else UNKNOWN)
+    if mask is not None and mask.startswith(("GPU-", "MIG-")):
+        return _read_uuids(mask, inventory)
+    # How CUDA counts beside GPUs that are split is not documented: it may be every instance.
+    count = len(inventory)
+    if any(gpu.is_split for gpu in inventory) and not any(gpu.problem for gpu in inventory):
+        count = len(parts(inventory.devices))
+    numbers, notes = list(range(len(inventory))), list[str]()
+    if mask is not None:
+        numbers, notes = _numbers(mask, max(count, len(inventory)))
+    if not numbers:
+        return Reading((), tuple(notes))
+    names_all = len(numbers) in (count, len(inventory))
+    if why := _why_unclear(mask, numbers, inventory, order):
+        return Reading(UNKNOWN, (*notes, why), names_all=names_all)
+    return Reading(tuple(inventory[number] for number in numbers), tuple(notes), names_all=names_all)
 
 
 def write(devices: Sequence[Device], *, by_uuid: bool) -> str:
@@ -194,220 +151,134 @@ def write(devices: Sequence[Device], *, by_uuid: bool) -> str:
 
     Numbers mean these GPUs only together with CUDA_DEVICE_ORDER=PCI_BUS_ID; a MIG instance has no number.
     """
-    names = [
+    return ",".join(
         str(device.index) if isinstance(device, Gpu) and not by_uuid else str(device.uuid)
         for device in devices
-    ]
-    return ",".join(names)
+    )
 
 
-def _kind(mask: str | None) -> Kind:
-    if mask is None:
-        return "unset"
-    return "uuid" if mask.startswith("GPU-") else "mig" if mask.startswith("MIG-") else "index"
-
-
-# Lists of numbers
-
-
-def _valid_numbers(mask: str, count: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _numbers(mask: str, count: int) -> tuple[list[int], list[str]]:
     """Return the numbers up to the first entry that is not valid, and what is wrong with the mask.
 
     A number that is named twice makes the whole list empty, unless an entry without a number precedes it.
     """
     entries = mask.split(",")
     numbers = list(takewhile(lambda number: number >= 0, map(_number, entries)))
-    repeated = _first_repeated(numbers)
-    if repeated is not None:
-        return (), (_named_twice(mask, repeated),)
+    if (place := _first_repeated(numbers)) is not None:
+        return [], [_named_twice(mask, numbers[place])]
     valid = list(takewhile(lambda number: number < count, numbers))
-    return tuple(valid), tuple(_explain_numbers(mask, entries, valid, count))
+    if '"' in mask or "'" in mask:
+        bare = shortened(mask.replace('"', "").replace("'", ""), _LONGEST_SHOWN)
+        why = f"The quotes in {_shown(mask)} are part of the value, so CUDA does not read what was meant."
+        return valid, [f"{why} %env takes no quotes: %env CUDA_VISIBLE_DEVICES={bare}"]
+    if len(valid) == len(entries):
+        lenient = [entry for entry in entries if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", entry)]
+        at_start = "CUDA reads only the number at the start of"
+        return valid, [f"{at_start} {shortened(one, 20)!r} in {_shown(mask)}." for one in lenient[:1]]
+    if not valid and mask.strip() in _MEANT_AS_NONE:
+        return [], []
+    entry, why = entries[len(valid)].strip(), "is not a number"
+    if not entry:
+        why = "is empty"
+    elif re.match(r"\+?[0-9]", entry):
+        why = f"is not a GPU of this machine (it has {count})"
+    elif re.match(r"-[0-9]", entry):
+        why = "names no GPU"
+    return valid, [_ends_the_list(mask, len(valid), why, f"only {', '.join(map(str, valid))}")]
 
 
 def _number(entry: str) -> int:
-    """Return the number at the start of an entry, as strtoul reads it; -1 where there is none."""
+    """Return the number at the start of an entry, as strtoul reads it; -1 if there is none."""
     match = re.match(r"([+-]?)0*([0-9]+)", entry.strip(" \t\n\r\v\f"))
     return int(match[1] + match[2][:_LONGEST_NUMBER]) if match else -1
 
 
-def _explain_numbers(mask: str, entries: list[str], valid: list[int], count: int) -> list[str]:
-    """Return what is wrong with a list of numbers, of which the first ones are valid."""
-    if '"' in mask or "'" in mask:
-        bare = shortened(mask.replace('"', "").replace("'", ""), _LONGEST_SHOWN)
-        why = f"The quotes in {_shown(mask)} are part of the value, so CUDA does not read what was meant."
-        return [f"{why} %env takes no quotes: %env CUDA_VISIBLE_DEVICES={bare}"]
-    if len(valid) < len(entries):
-        if not valid and mask.strip() in _MEANT_AS_NONE:
-            return []
-        entry = entries[len(valid)].strip()
-        if not entry:
-            why = "is empty"
-        elif re.match(r"\+?[0-9]", entry):
-            why = f"is not a GPU of this machine (it has {count})"
-        elif re.match(r"-[0-9]", entry):
-            why = "names no GPU"
-        else:
-            why = "is not a number"
-        seen = f"only {', '.join(map(str, valid))}" if valid else "no GPU"
-        return [_ends_the_list(mask, len(valid), why, seen)]
-    lenient = [entry for entry in entries if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", entry)]
-    if lenient:
-        return [
-            f"CUDA reads only the number at the start of {shortened(lenient[0], 20)!r} in {_shown(mask)}."
-        ]
-    return []
-
-
-def _of_numbers(
-    kind: Kind, numbers: tuple[int, ...], inventory: Inventory, order: str | None, notes: tuple[str, ...]
-) -> Reading:
-    """Return the GPUs that CUDA gives these numbers, where that can be known."""
-    if not numbers:
-        return Reading(kind, (), notes)
-    names_all = len(numbers) in (len(inventory), _instances_and_gpus(inventory))
-    why = _why_numbers_are_unclear(kind, numbers, inventory, order)
-    if why:
-        return Reading(kind, UNKNOWN, (*notes, why), names_all)
-    return Reading(kind, tuple(inventory[number] for number in numbers), notes, names_all)
-
-
-def _instances_and_gpus(inventory: Inventory) -> int:
-    """Return how many devices CUDA can count where GPUs are split, in an order that is not documented."""
-    is_split = any(gpu.is_split for gpu in inventory) and not any(gpu.problem for gpu in inventory)
-    return len(parts(inventory.devices)) if is_split else len(inventory)
-
-
-def _why_numbers_are_unclear(
-    kind: Kind, numbers: tuple[int, ...], inventory: Inventory, order: str | None
-) -> str:
-    """Return why CUDA's numbers may not be nvidia-smi's; empty where they are the same."""
-    is_set = "not set" if kind == "unset" else "a list of numbers"
-    setting = f"CUDA_VISIBLE_DEVICES is {is_set}"
-    silent = [gpu.index for gpu in inventory if gpu.problem]
+def _why_unclear(mask: str | None, numbers: list[int], inventory: Inventory, order: str | None) -> str:
+    """Return why CUDA's numbers may not be nvidia-smi's; empty if they are the same."""
+    setting = f"CUDA_VISIBLE_DEVICES is {'not set' if mask is None else 'a list of numbers'}"
+    silent = [gpu for gpu in inventory if gpu.problem]
     has_order = order == PCI or inventory.is_uniform
     if not has_order and (inventory.is_mixed or not silent):
         why = "they differ" if inventory.is_mixed else "it is not known whether they are alike"
         return (
             f"{setting} and CUDA_DEVICE_ORDER is {shortened(order or 'not set', 20)}, so CUDA may count this "
             f"machine's GPUs in another order than nvidia-smi, as {why}: which is cuda:0 can't be known"
-            f"{' until you choose' if kind == 'unset' else ''}."
+            f"{' until you choose' if mask is None else ''}."
         )
-    split = [gpu.index for gpu in inventory if gpu.is_split]
-    if split:
-        verb = "is" if len(split) == 1 else "are"
+    if split := [gpu for gpu in inventory if gpu.is_split]:
+        verb = "are" if split[1:] else "is"
         return f"{setting}, so what CUDA sees can't be known from here: {_gpus(split)} {verb} split by MIG."
-    if silent and (max(numbers) >= silent[0] or not has_order):
-        # CUDA may leave out a GPU that fell off the bus, and NVML still counts it. Which way it goes is not
-        # documented, so nothing is said of the numbers after it.
+    # CUDA may leave out a GPU that fell off the bus, and NVML still counts it. Which way it goes is not
+    # documented, so nothing is said of the numbers after it.
+    if silent and (max(numbers) >= silent[0].index or not has_order):
         return f"{setting}, so what CUDA sees can't be known while {_gpus(silent)} {_do(silent)} not answer."
     return ""
 
 
-# Lists of UUIDs
+def _read_uuids(mask: str, inventory: Inventory) -> Reading:
+    """Return the devices of a list of UUIDs, or of beginnings of UUIDs, of GPUs or of MIG instances.
 
-
-def _of_uuids(mask: str, inventory: Inventory) -> Reading:
-    """Return the GPUs of a list of UUIDs, or of beginnings of UUIDs.
-
-    The first entry that is not valid ends the list. A GPU that is named twice makes it empty.
+    The first entry that is not valid ends the list. One that is named twice makes it empty. Of MIG instances
+    it is the first one, as one process can use one: see `takes_one`.
     """
-    entries = mask.split(",")
-    prefixes = list(takewhile(lambda entry: entry.startswith("GPU-"), entries))
-    repeated = _first_repeated(prefixes)  # also after an entry that fits no GPU
-    if repeated is not None:
-        return Reading("uuid", (), (_named_twice(mask, repeated),))
-    fits = [[gpu for gpu in inventory if _begins(gpu, prefix)] for prefix in prefixes]
-    found = [gpus[0] for gpus in takewhile(lambda gpus: len(gpus) == 1, fits)]
-    repeated_gpu = _first_repeated(found)
-    if repeated_gpu is not None:
-        second = [position for position, gpu in enumerate(found) if gpu == repeated_gpu][1]
-        return Reading("uuid", (), (_named_twice(mask, entries[second]),))
-    notes: tuple[str, ...] = ()
-    if len(found) < len(entries):
-        if len(found) == len(prefixes):
-            why = "is not a GPU's UUID"
-        else:
-            number = len(fits[len(found)])
-            why = f"fits {number} GPUs" if number else "fits no GPU of this machine"
-        seen = f"only {_gpus([gpu.index for gpu in found])}" if found else "no GPU"
-        notes = (_ends_the_list(mask, len(found), why, seen),)
-    if why := _why_uuids_are_unclear(found):
-        return Reading("uuid", UNKNOWN, (*notes, why))
-    return Reading("uuid", tuple(found), notes)
-
-
-def _begins(gpu: Gpu, prefix: str) -> bool:
-    return gpu.uuid is not UNKNOWN and gpu.uuid.startswith(prefix)
-
-
-def _why_uuids_are_unclear(found: list[Gpu]) -> str:
-    """Return why CUDA may not see these GPUs, though they are named; empty where it does."""
-    split = [gpu.index for gpu in found if gpu.is_split]
-    if split:
-        return f"CUDA_VISIBLE_DEVICES names {_gpus(split)}, split by MIG: CUDA picks one instance itself."
-    silent = [gpu.index for gpu in found if gpu.problem]
-    if silent:
-        return f"{_gpus(silent)} in CUDA_VISIBLE_DEVICES {_do(silent)} not answer: what CUDA sees is unknown."
-    return ""
-
-
-def _of_mig_uuids(mask: str, inventory: Inventory) -> Reading:
-    """Return the first MIG instance that is named, as one process can use one; see `takes_one`.
-
-    An instance that is named twice makes the list empty.
-    """
-    entries = mask.split(",")
-    names = list(takewhile(lambda entry: entry.startswith("MIG-"), entries))
-    repeated = _first_repeated(names)
-    if repeated is not None:
-        return Reading("mig", (), (_named_twice(mask, repeated),))
-    fits = [fitting_instances(name, inventory) for name in names]
-    if len(fits[0]) != 1:
-        why = f"fits {len(fits[0])} MIG instances" if fits[0] else "fits no MIG instance of this machine"
-        note = f"{shortened(names[0], _LONGEST_SHOWN)} in CUDA_VISIBLE_DEVICES {why}: CUDA sees no GPU."
-        return Reading("mig", (), (note,))
-    first = fits[0][0]
-    if not entries[1:]:
-        return Reading("mig", (first,))
-    others = tuple(found[0] for found in takewhile(lambda found: len(found) == 1, fits))
-    if not takes_one(inventory):
+    kind, entries = mask[:4], mask.split(",")
+    names = list(takewhile(lambda entry: entry.startswith(kind), entries))
+    fits = [fitting(name, inventory) for name in names]
+    found = [devices[0] for devices in takewhile(lambda devices: len(devices) == 1, fits)]
+    place = _first_repeated(names)  # also after an entry that fits none
+    if place is None and kind == "GPU-":
+        place = _first_repeated(found)
+    if place is not None:
+        return Reading((), (_named_twice(mask, names[place]),), by_uuid=True)
+    if kind == "MIG-" and found:
         note = "CUDA_VISIBLE_DEVICES names several MIG instances: how many CUDA 13 takes is not known."
-        return Reading("mig", UNKNOWN if others[1:] else (first,), (note,), others=others)
-    note = f"{mig_limit(inventory)}: CUDA sees {first.uuid} alone."
-    return Reading("mig", (first,), (note,), others=others)
+        if takes_one(inventory):
+            note = f"{mig_limit(inventory)}: CUDA sees {found[0].uuid} alone."
+        is_known = takes_one(inventory) or not found[1:]
+        notes = (note,) if entries[1:] else ()
+        return Reading((found[0],) if is_known else UNKNOWN, notes, by_uuid=True, others=tuple(found))
+    notes = ()
+    if len(found) < len(entries):
+        what, why = "GPU" if kind == "GPU-" else "MIG instance", "is not a GPU's UUID"
+        if len(found) < len(names):
+            number = len(fits[len(found)])
+            why = f"fits {number} {what}s" if number else f"fits no {what} of this machine"
+        notes = (_ends_the_list(mask, len(found), why, f"only {_gpus(found)}"),)
+    gpus = [device for device in found if isinstance(device, Gpu)]
+    if split := [gpu for gpu in gpus if gpu.is_split]:
+        why = f"CUDA_VISIBLE_DEVICES names {_gpus(split)}, split by MIG: CUDA picks one instance itself."
+        return Reading(UNKNOWN, (*notes, why), by_uuid=True)
+    if silent := [gpu for gpu in gpus if gpu.problem]:
+        why = f"{_gpus(silent)} in CUDA_VISIBLE_DEVICES {_do(silent)} not answer: what CUDA sees is unknown."
+        return Reading(UNKNOWN, (*notes, why), by_uuid=True)
+    return Reading(tuple(found), notes, by_uuid=True)
 
 
-# What the notes have in common
+def _first_repeated(items: Sequence[object]) -> int | None:
+    """Return the place of the first item that is there before."""
+    seen = dict(zip(reversed(items), range(len(items) - 1, -1, -1), strict=True))  # where each is first
+    return next((place for place, item in enumerate(items) if seen[item] < place), None)
 
 
-def _first_repeated(items: Iterable[T]) -> T | None:
-    seen: set[T] = set()
-    for item in items:
-        if item in seen:
-            return item
-        seen.add(item)
-    return None
+def _named_twice(mask: str, entry: object) -> str:
+    return (
+        f"{_shown(mask)} names {shortened(str(entry), _LONGEST_SHOWN)} twice: CUDA then sees no GPU at all."
+    )
 
 
-def _named_twice(mask: str, entry: int | str) -> str:
-    shown = shortened(str(entry), _LONGEST_SHOWN)
-    return f"{_shown(mask)} names {shown} twice: CUDA then sees no GPU at all."
-
-
-def _ends_the_list(mask: str, position: int, why: str, seen: str) -> str:
-    return f"Entry {position + 1} of {_shown(mask)} {why} and ends the list: CUDA sees {seen}."
+def _ends_the_list(mask: str, place: int, why: str, seen: str) -> str:
+    seen = seen if place else "no GPU"
+    return f"Entry {place + 1} of {_shown(mask)} {why} and ends the list: CUDA sees {seen}."
 
 
 def _shown(mask: str) -> str:
     return f"CUDA_VISIBLE_DEVICES={shortened(mask, _LONGEST_SHOWN)}"
 
 
-def _gpus(indices: Sequence[int]) -> str:
-    """Return `GPU 1` or `GPUs 0 and 2`."""
-    if len(indices) == 1:
-        return f"GPU {indices[0]}"
-    return f"GPUs {', '.join(map(str, indices[:-1]))} and {indices[-1]}"
+def _gpus(gpus: Sequence[Device]) -> str:
+    """Return `GPU 1`, or `GPUs 0 and 2`."""
+    return f"GPU{'s' * (len(gpus) > 1)} {listed(gpu.label.removeprefix('GPU ') for gpu in gpus)}"
 
 
-def _do(indices: Sequence[int]) -> str:
-    return "does" if len(indices) == 1 else "do"
+def _do(gpus: Sequence[Gpu]) -> str:
+    return "do" if gpus[1:] else "does"

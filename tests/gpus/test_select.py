@@ -361,7 +361,7 @@ def test_a_long_mask_is_read_fast_and_quoted_short() -> None:
 
 def test_nothing_is_said_of_a_mask_on_a_machine_that_can_not_be_read() -> None:
     broken = Inventory(problem="No NVIDIA driver was found.")
-    assert read("0,1", broken) == Reading("index", UNKNOWN)
+    assert read("0,1", broken) == Reading(UNKNOWN)
     assert read("", broken).devices == ()
 
 
