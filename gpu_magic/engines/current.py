@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import ClusterError
-from gpu_magic.process.tasks import Manager, finders
+from gpu_magic.processes.processes import Manager, finders
 from gpu_magic.text import counted
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from gpu_magic.frameworks import get, imported, known
 from gpu_magic.frameworks.post_import import PostImportHook
 from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.frameworks.uses import Evidence
-from gpu_magic.process.physical import LazySnapshot, locate, problem_of, running
+from gpu_magic.process.physical import LazySnapshot, locate, running
 from gpu_magic.public import public
 from gpu_magic.text import listed
 
@@ -242,7 +242,20 @@ class Scope:
         # No framework is used: one that can be asked at no cost knows the devices; else the machine is asked.
         if any(not self._first_problem(framework) for framework in frameworks if _is_cheap(framework)):
             return ""
-        return next(filter(None, (problem_of(device, self.machine) for device in self.devices)), "")
+        return next(filter(None, map(self._problem_here, self.devices)), "")
+
+    def _problem_here(self, device: LogicalDevice) -> str:
+        """Return why this process has no such GPU, as a sentence; empty if it has, or can't know."""
+        machine, why = self.machine, ""
+        if device.type not in ("", "cuda"):
+            why = ": no framework that is imported has such a device."
+        elif machine.problem:
+            why = f". {machine.problem}"
+        elif machine.visible is not None and device.index >= len(machine.visible):
+            why = f": this process sees {machine.mapping}."
+        elif machine.snapshot.simulated:
+            why = ": the GPUs here are SIMULATED, and nothing runs on them."
+        return f"{device} can't be used{why}" if why else ""
 
     def _first_problem(self, framework: Framework) -> str:
         """Return why a framework can't compute on one of the devices, as a clause; empty if it can."""

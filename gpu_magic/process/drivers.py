@@ -62,6 +62,8 @@ class Driver:
     ----------
     error
         Its last answer, if that means that CUDA can't be used; else 0.
+    library
+        The library, once it was seen to be loaded; else None.
     started_with
         The variables that say which GPUs this process sees, when it was first seen to be started.
 
@@ -73,18 +75,10 @@ class Driver:
 
     def __init__(self) -> None:
         self.error = 0
-        self._library: Any = None
+        self.library: Any = None
         self._started_in: int | None = None  # the process in which it was seen to be started
         # A library that is there before us in a forked process can have been started before the fork.
         self._may_be_forked = self._find() is not None and _is_forked_process()
-
-    def is_loaded(self) -> bool:
-        """Return whether the library was loaded when it was last asked."""
-        return self._library is not None
-
-    def was_started(self) -> bool:
-        """Return whether it was seen to be started when it was last asked."""
-        return self._started_in is not None
 
     def is_started(self) -> bool:
         """Return whether CUDA was started, in this process or in one that it was forked from.
@@ -93,7 +87,7 @@ class Driver:
         """
         if self._started_in is None and (library := self._find()) is not None and self._ask(library):
             self._started_in, self.started_with = os.getpid(), variables_now()
-        return self.was_started()
+        return self._started_in is not None
 
     def state(self) -> State:
         if sys.platform == "win32":
@@ -102,7 +96,7 @@ class Driver:
             return State.FORKED if self._started_in not in (None, os.getpid()) else State.FROZEN
         if self.error:
             return State.BROKEN
-        if not self.is_loaded():
+        if self.library is None:
             return State.ABSENT
         return State.UNCLEAR if self._may_be_forked else State.LIVE
 
@@ -116,7 +110,7 @@ class Driver:
         import ctypes
         from uuid import UUID
 
-        library, count, found = self._library, ctypes.c_int(), list[str]()
+        library, count, found = self.library, ctypes.c_int(), list[str]()
         if library.cuDeviceGetCount(ctypes.byref(count)) != _SUCCESS:
             return ()  # CUDA_VISIBLE_DEVICES named no device
         # Version 2 (CUDA 11.4) gives a MIG instance's own UUID, version 1 that of its GPU.
@@ -137,7 +131,7 @@ class Driver:
         return answer in (_SUCCESS, _NO_DEVICE)
 
     def _find(self) -> Any:
-        if self._library is None and sys.platform != "win32":
+        if self.library is None and sys.platform != "win32":
             from _ctypes import dlopen
 
             for name in self._names:
@@ -148,9 +142,9 @@ class Driver:
                     continue
                 import ctypes
 
-                self._library = ctypes.CDLL(name, handle=handle)
+                self.library = ctypes.CDLL(name, handle=handle)
                 break
-        return self._library
+        return self.library
 
 
 class _RocmRuntime(Driver):
@@ -161,7 +155,7 @@ class _RocmRuntime(Driver):
 
     def is_started(self) -> bool:
         """Ask only if amdsmi is there: without it no AMD GPU is chosen, and to look takes 60 µs a cell."""
-        return (self.is_loaded() or _has_amdsmi()) and super().is_started()
+        return (self.library is not None or _has_amdsmi()) and super().is_started()
 
     def devices(self) -> tuple[str, ...]:
         """Return nothing: `started_with` tells what HIP was started with."""
@@ -197,9 +191,9 @@ def driver() -> Driver:
 
     It is ROCm's runtime if something has loaded that, and CUDA was not started.
     """
-    if _driver is _cuda and not _cuda.was_started():
+    if _driver is _cuda and not _cuda.is_started():
         _rocm.is_started()
-        if _rocm.is_loaded() and not _cuda.is_started():
+        if _rocm.library is not None:
             return _rocm
     return _driver
 

@@ -28,7 +28,6 @@ __all__ = [
     "labels",
     "locate",
     "physical",
-    "problem_of",
     "running",
     "used_by_us",
 ]
@@ -83,14 +82,7 @@ class LazySnapshot:
 
 
 def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
-    """Return what this process calls a device.
-
-    Raises
-    ------
-    PlacementError
-        The GPU does not exist, or this process can't see it.
-
-    """
+    """Return what this process calls a device; raise PlacementError if it can't see it, or there is none."""
     if isinstance(target, LogicalDevice):
         return target
     if machine.problem:
@@ -109,19 +101,6 @@ def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
         f"{device.label} is not among the GPUs of this process ({machine.mapping}); "
         f"%gpus {device.number_text} chooses it, before {runtime} is started."
     )
-
-
-def problem_of(device: LogicalDevice, machine: LazySnapshot) -> str:
-    """Return why this process has no such GPU, as a sentence; empty if it has, or can't know."""
-    if device.type not in ("", "cuda"):
-        return f"{device} can't be used: no framework that is imported has such a device."
-    if machine.problem:
-        return f"{device} can't be used. {machine.problem}"
-    if machine.visible is not None and device.index >= len(machine.visible):
-        return f"{device} can't be used: this process sees {machine.mapping}."
-    if machine.snapshot.simulated:
-        return f"{device} can't be used: the GPUs here are SIMULATED, and nothing runs on them."
-    return ""
 
 
 def physical(device: LogicalDevice, machine: LazySnapshot) -> Device | None:

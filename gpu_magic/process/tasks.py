@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import LaunchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from gpu_magic.devices.status import GpuProcess
-
-__all__ = ["VERBS", "BackgroundTask", "Manager", "find_manager", "finders", "tasks"]
+__all__ = ["VERBS", "BackgroundTask", "tasks"]
 
 VERBS = ("wait", "stop")  # of `%gpu_tasks`: no task has these names
 _MOST_KEPT = 32  # that have ended
@@ -124,25 +121,3 @@ class _Tasks:
 
 
 tasks = _Tasks()
-
-
-class Manager(NamedTuple):
-    """What in this kernel has started a process; and what ends that, if it is not to be ended by itself."""
-
-    name: str
-    how_to_end: str = ""
-
-
-finders: list[Callable[[GpuProcess], Manager | None]] = []  # of those that start processes without a task
-
-
-def find_manager(process: GpuProcess) -> Manager | None:
-    """Return what has started a process; None if that is nothing of this kernel's."""
-    if process.pid == os.getpid():
-        restarts = "Jupyter's Kernel menu restarts it or shuts it down"
-        return Manager("this kernel", f"%gpu_free gives memory back, and {restarts}")
-    for task in tasks:
-        if process.mine and task.is_running and task.has_started(process.pid):
-            return Manager(f"task {task.name}", f"%gpu_tasks stop {task.name} ends it")
-    found = next(filter(None, (find(process) for find in finders)), None)
-    return found or (Manager("started by this kernel") if process.mine else None)

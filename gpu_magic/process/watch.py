@@ -39,6 +39,8 @@ class Watch:
     ----------
     first
         `Guard.since` and `Guard.by`, when CUDA was first seen to be started; None: it was not.
+    beside
+        The numbers of the cells that run in the background, while others do.
 
     """
 
@@ -113,8 +115,10 @@ class Watch:
 
     def look(self) -> State:
         """Ask the driver now; note it if CUDA is seen to be started for the first time."""
-        self._note()
-        return probe()
+        state = probe()
+        if state is State.FROZEN:
+            self._note()
+        return state
 
     def _before_cell(self, info: object) -> None:  # noqa: ARG002 - IPython names it
         """Find out what cells in the background have done, before this cell can have done it."""
@@ -148,17 +152,9 @@ class Watch:
     def _note(self, when: str = "", *, latest: str = "", cell: str = "", is_importing: bool = False) -> None:
         """Note when CUDA was started, and by what, if this is the first time that it is seen.
 
-        Parameters
-        ----------
-        when
-            `in cell [4]`; empty for the cell that runs.
-        latest
-            The package that the user's code began to import last.
-        cell
-            The code of the cell that has ended. If it only imports from there on, `latest` is certain.
-        is_importing
-            A module is being imported: if code of the user's package runs, that has started CUDA.
-
+        `when` is empty for the cell that runs. `latest` is the package that the user's code began to import
+        last; it is certain if the `cell` that has ended only imports from there on. While a module is being
+        imported, code of the user's package that runs has started CUDA.
         """
         if self.first is not None or probe() is not State.FROZEN:
             return
@@ -235,13 +231,14 @@ def _only_imports_from(cell: str, package: str) -> bool:
         statements = ast.parse(python).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # it is no Python, or has very many levels
         return False
-    imports: list[list[str]] = []
+    is_first_seen = False
     for one in statements:
         names = [alias.name for alias in one.names] if isinstance(one, ast.Import) else []
         names += [one.module or ""] if isinstance(one, ast.ImportFrom) else []
-        imports.append([name.partition(".")[0] for name in names])
-    first = next((position for position, names in enumerate(imports) if package in names), None)
-    return first is not None and all(imports[first:])
+        is_first_seen |= package in [name.partition(".")[0] for name in names]
+        if is_first_seen and not names:
+            return False
+    return is_first_seen
 
 
 cuda_watch = Watch()  # a process has one CUDA

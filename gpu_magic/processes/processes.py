@@ -8,7 +8,7 @@ import signal
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.claim import idle_text
 from gpu_magic.devices.process_names import ProcessNames
@@ -17,7 +17,7 @@ from gpu_magic.devices.status import GpuProcess
 from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import ProcessError, show_as
 from gpu_magic.process.session import current
-from gpu_magic.process.tasks import Manager, find_manager
+from gpu_magic.process.tasks import tasks
 from gpu_magic.process.view import read_machine
 from gpu_magic.public import public
 from gpu_magic.text import age_text, bytes_text, html_block, html_table, listed, printable, text_table
@@ -28,13 +28,46 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
     from gpu_magic.devices.unknown import Unknown
 
-__all__ = ["OwnProcess", "OwnProcesses", "end_process", "my_processes", "next_step", "send"]
+__all__ = [
+    "Manager",
+    "OwnProcess",
+    "OwnProcesses",
+    "end_process",
+    "finders",
+    "my_processes",
+    "next_step",
+    "send",
+]
 
 _HEADINGS = ("Process", "PID", "GPUs", "Age", "What it is")
 # Linux 5.3, and a Python built for it, can send a signal to a process whatever becomes of its number.
 _CAN_END = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
 _PATIENCE = 5.0  # seconds that a process has to end after TERM
 _asked: dict[tuple[int, int | Unknown], float] = {}  # when processes got TERM, by number and start
+
+
+class Manager(NamedTuple):
+    """What in this kernel has started a process; and what ends that, if it is not to be ended by itself."""
+
+    name: str
+    how_to_end: str = ""
+
+
+finders: list[Callable[[GpuProcess], Manager | None]] = []  # of those that start processes without a task
+
+
+def _find_manager(process: GpuProcess) -> Manager | None:
+    """Return what has started a process; None if that is nothing of this kernel's."""
+    if process.started is not UNKNOWN and start_of(process.pid) is UNKNOWN:  # its name and start are kept
+        return Manager("ended", "only its parent has not noticed")
+    if process.pid == os.getpid():
+        restarts = "Jupyter's Kernel menu restarts it or shuts it down"
+        return Manager("this kernel", f"%gpu_free gives memory back, and {restarts}")
+    for task in tasks:
+        if process.mine and task.is_running and task.has_started(process.pid):
+            return Manager(f"task {task.name}", f"%gpu_tasks stop {task.name} ends it")
+    found = next(filter(None, (find(process) for find in finders)), None)
+    return found or (Manager("started by this kernel") if process.mine else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +209,7 @@ def my_processes() -> OwnProcesses:
     names, processes = ProcessNames(found.values()), []
     for pid, one in found.items():
         started = f"started in {names.notebook(one)}" if one.notebook else "another process"
-        manager = _manager(one) or Manager("another kernel" if one.is_kernel else started)
+        manager = _find_manager(one) or Manager("another kernel" if one.is_kernel else started)
         name, has, path = names.name(one), memory[pid], one.notebook
         processes += [OwnProcess(pid, name, *manager, has, path, one.started, one.age, one.idle)]
     return OwnProcesses(processes, devices, machine.simulated)
@@ -215,18 +248,11 @@ def end_process(
 
 def next_step(process: GpuProcess) -> str:
     """Return what can be done next about a process: nothing, "end", "wait" for its end, "kill"."""
-    manager = _manager(process)
+    manager = _find_manager(process)
     if not _CAN_END or not process.is_own or process.started is UNKNOWN or (manager and manager.how_to_end):
         return ""
     asked_at = _asked.get((process.pid, process.started))
     return "end" if asked_at is None else "kill" if time.monotonic() - asked_at >= _PATIENCE else "wait"
-
-
-def _manager(process: GpuProcess) -> Manager | None:
-    """Return what manages a process; of one that has ended, its parent."""
-    if process.started is not UNKNOWN and start_of(process.pid) is UNKNOWN:  # its name and start are kept
-        return Manager("ended", "only its parent has not noticed")
-    return find_manager(process)
 
 
 def send(pid: int, started: int | Unknown, *, kill: bool, patience: float = 0.0) -> bool:
