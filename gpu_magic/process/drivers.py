@@ -56,26 +56,15 @@ class State(enum.Enum):
 
 
 class Driver:
-    """The CUDA driver library, once something has loaded it. It is never unloaded again.
-
-    Attributes
-    ----------
-    error
-        Its last answer, if that means that CUDA can't be used; else 0.
-    library
-        The library, once it was seen to be loaded; else None.
-    started_with
-        The variables that say which GPUs this process sees, when it was first seen to be started.
-
-    """
+    """The CUDA driver library, once something has loaded it. It is never unloaded again."""
 
     vendor: Literal["nvidia", "amd"] = "nvidia"
-    started_with: Variables
+    started_with: Variables  # as they were when it was first seen to be started
     _names: tuple[str, ...] = ("libcuda.so.1",)
 
     def __init__(self) -> None:
-        self.error = 0
-        self.library: Any = None
+        self.error = 0  # its last answer, if that means that CUDA can't be used
+        self.library: Any = None  # once it was seen to be loaded
         self._started_in: int | None = None  # the process in which it was seen to be started
         # A library that is there before us in a forked process can have been started before the fork.
         self._may_be_forked = self._find() is not None and _is_forked_process()

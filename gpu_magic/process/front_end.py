@@ -58,16 +58,10 @@ class Missing(NamedTuple):
 
 
 def read_front_end(environment: Mapping[str, str], root: Path = Path("/")) -> FrontEnd:
-    """Read which extensions the Jupyter server has whose kernel this is.
+    """Read which extensions the Jupyter server has whose kernel this is, below the root of its files.
 
-    Parameters
-    ----------
-    environment
-        The variables that this process was launched with: those of the server, and JPY_PARENT_PID, its
-        number (jupyter_client).
-    root
-        The folder with proc, and with the environments.
-
+    The variables that this process was launched with are the server's, and JPY_PARENT_PID, its number
+    (jupyter_client).
     """
     server = environment.get("JPY_PARENT_PID", "")
     prefix = _prefix(server, root) if server.isdecimal() else ""

@@ -31,7 +31,7 @@ from gpu_magic.devices.model import Device, Gpu, parts
 from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError
 from gpu_magic.process.find import check_usable
-from gpu_magic.process.mask import PCI, Variables, read
+from gpu_magic.process.mask import PCI, Reading, Variables, read
 from gpu_magic.process.visible import in_force, read_hip, read_visible, together
 from gpu_magic.text import shortened
 
@@ -96,28 +96,15 @@ _NOBODY = Grant()
 
 
 class Given:
-    """What this process was given.
+    """What this process was given on a machine, by the variables that it was started with and its scheduler.
 
-    Parameters
-    ----------
-    inventory
-        The machine.
-    inherited
-        The variables as the process was started. If none of them hides a GPU of this machine, it may use all
-        devices, or those that a scheduler lists.
-    grant
-        What its scheduler says. On a machine with the GPUs of both vendors it is taken to be of NVIDIA's.
-
-    Attributes
-    ----------
-    reading
-        What the inherited variables mean.
-    devices
-        The devices that it may use; UNKNOWN if that can't be known.
-    is_all
-        Whether it may use every device of the machine.
-
+    If none of the variables hides a GPU of this machine, it may use all devices, or those that the scheduler
+    lists. On a machine with the GPUs of both vendors that list is taken to be of NVIDIA's.
     """
+
+    reading: Reading  # what the variables mean
+    devices: _Devices  # those that it may use
+    is_all: bool  # it may use every device of the machine
 
     def __init__(
         self, inventory: Inventory, inherited: tuple[str | None, ...], grant: Grant = _NOBODY
@@ -238,10 +225,9 @@ def _settle(there: Inventory, variables: Variables, grant: Grant) -> tuple[_Devi
         is_one_each = len(listed) == len(named_by.split(","))
         devices = listed if is_one_each and (left is UNKNOWN or is_within(listed, left)) else UNKNOWN
         return devices, devices, False, why
-    if is_within(named, listed):
-        return named, listed, is_all, ""
-    if is_within(listed, named):
-        return tuple(one for one in named if is_within((one,), listed)), listed, False, ""
+    if is_within(named, listed) or is_within(listed, named):
+        both = tuple(one for one in named if is_within((one,), listed))
+        return both, listed, is_all and is_within(named, listed), ""
     which = f"{grant.by} lists {grant.listed}, which are others."
     return (named, listed, False, "") if is_exact else (UNKNOWN, UNKNOWN, False, which)
 

@@ -33,12 +33,8 @@ _log = logging.getLogger("gpu_magic.process")
 class Session:
     """What one process was given, what it chose, and whether that can still change.
 
-    Parameters
-    ----------
-    given
-        The variables that say which GPUs it sees as it was given them; None: find out. With them it is like
-        a process by itself, whose claims nobody else sees.
-
+    With `given`, the variables that it was given, it is like a process by itself, whose claims nobody else
+    sees. Without, it finds them out.
     """
 
     def __init__(self, given: Variables | None = None) -> None:

@@ -53,35 +53,19 @@ class KernelView:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Inventory):
-    """The machine at one moment, and what this process makes of it.
-
-    Parameters
-    ----------
-    kernel
-        What this process makes of it.
-    launched
-        The claims for commands and engines that it has launched, each behind the UUID of its device.
-    waiting
-        How many processes of all users wait for GPUs.
-
-    """
+    """The machine at one moment, and what this process makes of it."""
 
     kernel: KernelView = field(kw_only=True)
+    # The claims for commands and engines that it has launched, each behind the UUID of its device.
     launched: tuple[tuple[str, Claim], ...] = field(default=(), kw_only=True)
-    waiting: int = field(default=0, kw_only=True)
+    waiting: int = field(default=0, kw_only=True)  # processes of all users that wait for GPUs
 
 
 def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
     """Read the machine, and what this process makes of it.
 
-    Parameters
-    ----------
-    session
-        This process's.
-    state
-        Whether CUDA has started, if that was asked already. Another thread has to ask `probe` itself: what
-        the watch finds, it notes as found in the cell that runs, on the main thread.
-
+    Another thread has to ask `probe` for the state itself: what the watch finds, it notes as found in the
+    cell that runs, on the main thread.
     """
     inventory = read_machine(session)
     guard = judge_process(inventory, cuda_watch.look() if state is None else state)

@@ -197,22 +197,8 @@ def show(
 ) -> dict[str, str | None]:
     """Return the variables with which frameworks see these devices, which are of one vendor, and no others.
 
-    Parameters
-    ----------
-    devices
-        In the order of `cuda:0`, `cuda:1`, …
-    order
-        CUDA_DEVICE_ORDER, for NVIDIA's.
-    inventory
-        The machine: of the other vendor's GPUs, which are hidden.
-    inherited
-        What the process was given.
-    by
-        Write "index" or "uuid", or raise ChoiceError if numbers can't name these devices; None: numbers if
-        they can, unless `by_uuid`.
-    by_uuid
-        Whether UUIDs are preferred: of NVIDIA's GPUs, where AMD's numbers are always HIP's.
-
+    With `by` they are written so, or it raises ChoiceError if numbers can't name them. Without, NVIDIA's are
+    written by number if that is possible, unless `by_uuid`, and AMD's if HIP's numbers are known.
     """
     amd = tuple(device for device in devices if isinstance(device, Gpu) and device.vendor == "amd")
     if amd:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -15,9 +17,11 @@ from gpu_magic.gpus.wait import Waiting
 from gpu_magic.process.session import current
 from gpu_magic.shell import completion
 from gpu_magic.testing import Machine, simulate, start_cuda
+from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -65,6 +69,36 @@ def test_the_table_is_marked_as_simulated(run: Run) -> None:
     assert shown.startswith("SIMULATED machine (8xA100-80GB)")
     assert shown.count("A100-SXM4") == 8
     assert not wrong
+
+
+def test_a_choice_is_parsed_and_everything_read_once_on_a_short_way_to_the_variables(run: Run) -> None:
+    package = str(ROOT / "gpu_magic")
+    calls: Counter[str] = Counter()
+    ways: list[list[tuple[str, str]]] = []
+
+    def note(frame: FrameType | None, event: str, _: object) -> None:
+        if event != "call" or frame is None:
+            return
+        calls[frame.f_code.co_qualname] += frame.f_code.co_filename.startswith(package)
+        if frame.f_code is type(os.environ).__setitem__.__code__:
+            way = []
+            while frame is not None and frame.f_code.co_name != "run_line_magic":
+                code, frame = frame.f_code, frame.f_back
+                way += [(code.co_filename, code.co_qualname)] * code.co_filename.startswith(package)
+            ways.append(way)
+
+    for line in ("%gpus 1,3", "%gpus 2,0", "%gpus 1,3"):  # what is loaded or looked up first is not counted
+        run(line)
+    sys.setprofile(note)
+    run("%gpus 2,0")
+    sys.setprofile(None)
+    assert environment() == ("2,0", "PCI_BUS_ID")
+    once = ("parse", "read_machine", "MachineReader.inventory", "probe", "Claims.others", "select")
+    assert {name: calls[name] for name in once} == dict.fromkeys(once, 1)
+    assert len(ways) == 2
+    for way in ways:
+        assert len(way) <= 10, way
+        assert len({file for file, _ in way}) <= 8, way
 
 
 def test_a_choice_prints_the_map_and_sets_the_variables(run: Run, machine: Machine) -> None:
