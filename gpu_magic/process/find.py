@@ -29,24 +29,21 @@ def find(identifier: int | str, inventory: Inventory) -> Device:
     if isinstance(identifier, int):
         return check_usable(_by_number(identifier, first))
     if identifier.startswith("amd:"):
-        return check_usable(_by_amds_number(identifier, inventory))
+        amd = inventory.of_vendor("amd")
+        if not amd.gpus and not inventory.problem:
+            raise ChoiceError(f"{identifier}: this machine has no AMD GPU; %gpus shows what it has.")
+        return check_usable(_by_number(int(identifier.removeprefix("amd:")), amd))
     if identifier[0].isdecimal():
         return _by_instance_number(identifier, first)
     return _by_uuid(identifier, inventory)
 
 
 def _by_number(index: int, inventory: Inventory) -> Gpu:
-    if index >= len(inventory):
-        kind = "AMD GPU" if any(gpu.prefix for gpu in inventory) else "GPU"
-        raise ChoiceError(f"There is no {kind} {index}: this machine has {_span(len(inventory), kind)}.")
+    count, kind = len(inventory), "AMD GPU" if any(gpu.prefix for gpu in inventory) else "GPU"
+    if index >= count:
+        there = {0: f"no {kind}", 1: f"{kind} 0 alone"}.get(count, f"{kind}s 0 to {count - 1}")
+        raise ChoiceError(f"There is no {kind} {index}: this machine has {there}.")
     return inventory[index]
-
-
-def _by_amds_number(name: str, inventory: Inventory) -> Gpu:
-    amd = inventory.of_vendor("amd")
-    if not amd.gpus and not inventory.problem:
-        raise ChoiceError(f"{name}: this machine has no AMD GPU; %gpus shows what it has.")
-    return _by_number(int(name.removeprefix("amd:")), amd)
 
 
 def _by_instance_number(name: str, inventory: Inventory) -> MigInstance:
@@ -73,29 +70,17 @@ def _by_uuid(prefix: str, inventory: Inventory) -> Device:
             f"{prefix} could be GPU {number}, or the start of a UUID; try {number}, or more of the UUID."
         )
     fits = fitting(prefix, inventory)
-    if not fits and "/" in prefix:
-        raise ChoiceError(f"No MIG instance here is {prefix}; press Tab to see what there is.")
     if not fits:
         kind = "MIG instance" if prefix.startswith("MIG") else "GPU"
-        raise ChoiceError(
-            f"No {kind} here has a UUID that begins with {prefix}; press Tab to see what there is."
-        )
+        what = f"is {prefix}" if "/" in prefix else f"has a UUID that begins with {prefix}"
+        raise ChoiceError(f"No {kind} here {what}; press Tab to see what there is.")
     if len(fits) > 1:
-        longer = _distinct_prefixes([str(device.uuid) for device in fits], len(prefix) + 1)
-        shown = " or ".join(longer[:_MOST_NAMED] + ["…"] * (len(longer) > _MOST_NAMED))
-        raise ChoiceError(f"{prefix} fits {len(fits)} devices; type more of it, {shown}.")
+        uuids, length = [str(device.uuid) for device in fits], len(prefix) + 1
+        while length < _UUID_LENGTH and len({uuid[:length] for uuid in uuids}) < len(uuids):
+            length += 1
+        longer = [uuid[:length] for uuid in uuids[:_MOST_NAMED]] + ["…"] * (len(uuids) > _MOST_NAMED)
+        raise ChoiceError(f"{prefix} fits {len(fits)} devices; type more of it, {' or '.join(longer)}.")
     return check_usable(fits[0]) if isinstance(fits[0], Gpu) else fits[0]
-
-
-def _distinct_prefixes(uuids: list[str], length: int) -> list[str]:
-    """Return the beginnings of UUIDs, at least so long, and long enough that they differ."""
-    while length < _UUID_LENGTH and len({uuid[:length] for uuid in uuids}) < len(uuids):
-        length += 1
-    return [uuid[:length] for uuid in uuids]
-
-
-def _span(count: int, kind: str) -> str:
-    return {0: f"no {kind}", 1: f"{kind} 0 alone"}.get(count, f"{kind}s 0 to {count - 1}")
 
 
 def check_usable(gpu: Gpu) -> Gpu:
@@ -106,8 +91,8 @@ def check_usable(gpu: Gpu) -> Gpu:
         way = f"so choose an instance of it; try {there}" if there else _NONE_MADE
         raise ChoiceError(f"{gpu.label} is split by MIG, {way}.")
     if why:
-        way = f": an administrator can change that, nvidia-smi -i {gpu.index} -c DEFAULT" * gpu.is_prohibited
-        raise ChoiceError(f"{gpu.label} can't be chosen, as {why}{way}.")
+        mode = f": an administrator can change that, nvidia-smi -i {gpu.index} -c DEFAULT"
+        raise ChoiceError(f"{gpu.label} can't be chosen, as {why}{mode if 'Prohibited' in why else ''}.")
     return gpu
 
 
@@ -117,7 +102,7 @@ def whole_gpus(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
 
 
 def why_unusable(gpu: Gpu) -> str:
-    """Return why a GPU can't be chosen as a whole, as a clause; empty where it can."""
+    """Return why a GPU can't be chosen as a whole, as a clause; empty if it can."""
     if gpu.problem:
         return f"it is {gpu.problem}"
     if gpu.is_split:

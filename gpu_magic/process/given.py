@@ -18,7 +18,7 @@ Sources:
 - PBS: its cgroups hook writes UUIDs into CUDA_VISIBLE_DEVICES (openpbs #1168).
 - Containers: NVIDIA Container Toolkit, "GPU enumeration": NVIDIA_VISIBLE_DEVICES has the host's numbers or
   UUIDs, and the container sees those alone; `all` is set in CUDA's base images, so it says nothing; `void`
-  means that it is not this variable that gives GPUs, which is so where Kubernetes does by CDI.
+  means that it is not this variable that gives GPUs, which is so if Kubernetes does by CDI.
 """
 
 from __future__ import annotations
@@ -238,9 +238,9 @@ def is_within(devices: tuple[Device, ...], others: tuple[Device, ...]) -> bool:
 
 
 def _read_list(there: Inventory, grant: Grant) -> list[tuple[Device, ...]]:
-    """Return what a scheduler's list can mean here; nothing where it has none, or names what can't be seen.
+    """Return what a scheduler's list can mean here; nothing if it has none, or names what can't be seen.
 
-    Its numbers are those of device files. Where all of the host's GPUs can be seen, they may be nvidia-smi's
+    Its numbers are those of device files. If all of the host's GPUs can be seen, they may be nvidia-smi's
     or rocm-smi's as well.
     """
     if not grant.gpus:

@@ -47,13 +47,13 @@ class Guard:
         (initialized: too late), `forked` or `unclear` (in a child that was forked after that, or may have
         been), `broken` (CUDA can't be used), or `unknown` (this platform gives no way to ask).
     since
-        When CUDA was first seen to be initialized: `in cell [4]`; empty where it was not.
+        When CUDA was first seen to be initialized: `in cell [4]`; empty if it was not.
     by
-        Through what: `import kornia`, `PyTorch`; empty where it can't be told.
+        Through what: `import kornia`, `PyTorch`; empty if it can't be told.
     devices
         What a frozen process has, as `cuda:0`, `cuda:1`, …; a bare UUID for one that NVML does not list.
     error
-        What the driver answers where CUDA can't be used: a number of the CUDA driver API; else 0.
+        What the driver answers if CUDA can't be used: a number of the CUDA driver API; else 0.
     vendor
         Whose GPUs it is about: for AMD's, read ROCm for CUDA here.
     is_known

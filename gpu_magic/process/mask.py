@@ -256,8 +256,12 @@ def _read_uuids(mask: str, inventory: Inventory) -> Reading:
 
 def _first_repeated(items: Sequence[object]) -> int | None:
     """Return the place of the first item that is there before."""
-    seen = dict(zip(reversed(items), range(len(items) - 1, -1, -1), strict=True))  # where each is first
-    return next((place for place, item in enumerate(items) if seen[item] < place), None)
+    seen: set[object] = set()
+    for place, item in enumerate(items):
+        if item in seen:
+            return place
+        seen.add(item)
+    return None
 
 
 def _named_twice(mask: str, entry: object) -> str:
