@@ -85,7 +85,7 @@ def frozen_just_now() -> Callable[[], object]:
     start_cuda()
 
     def forget_and_probe() -> None:
-        drivers.driver()._started_in = None  # noqa: SLF001 - else it is never asked twice
+        drivers.driver().started_in = None  # else it is never asked twice
         probe()
 
     return forget_and_probe

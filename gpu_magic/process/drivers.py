@@ -65,7 +65,7 @@ class Driver:
     def __init__(self) -> None:
         self.error = 0  # its last answer, if that means that CUDA can't be used
         self.library: Any = None  # once it was seen to be loaded
-        self._started_in: int | None = None  # the process in which it was seen to be started
+        self.started_in: int | None = None  # the process in which it was seen to be started
         # A library that is there before us in a forked process can have been started before the fork.
         self._may_be_forked = self._find() is not None and _is_forked_process()
 
@@ -74,15 +74,15 @@ class Driver:
 
         It takes about 20 µs until the library is loaded, and 1 µs from then on.
         """
-        if self._started_in is None and (library := self._find()) is not None and self._ask(library):
-            self._started_in, self.started_with = os.getpid(), variables_now()
-        return self._started_in is not None
+        if self.started_in is None and (library := self._find()) is not None and self._ask(library):
+            self.started_in, self.started_with = os.getpid(), variables_now()
+        return self.started_in is not None
 
     def state(self) -> State:
         if sys.platform == "win32":
             return State.UNKNOWN
         if self.is_started():
-            return State.FORKED if self._started_in not in (None, os.getpid()) else State.FROZEN
+            return State.FORKED if self.started_in not in (None, os.getpid()) else State.FROZEN
         if self.error:
             return State.BROKEN
         if self.library is None:
@@ -180,9 +180,9 @@ def driver() -> Driver:
 
     It is ROCm's runtime if something has loaded that, and CUDA was not started.
     """
-    if _driver is _cuda and not _cuda.is_started():
+    if _driver is _cuda and _cuda.started_in is None:
         _rocm.is_started()
-        if _rocm.library is not None:
+        if _rocm.library is not None and not _cuda.is_started():
             return _rocm
     return _driver
 
