@@ -14,7 +14,7 @@ from gpu_magic.errors import CudaInitializedWarning
 from gpu_magic.gpus.request import is_request, normalize_request
 from gpu_magic.shell.arguments import expand, read, refusal, refuse_name
 from gpu_magic.shell.extension import magics_of
-from gpu_magic.shell.waiting_line import WaitingLine
+from gpu_magic.shell.waiting_line import waiting_line
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -90,8 +90,8 @@ class GpusMagic:
         with warnings.catch_warnings():
             # It is shown below, whatever the user's filters say: what is typed is answered.
             warnings.simplefilter("ignore", CudaInitializedWarning)
-            with WaitingLine("changed") as line_of_waiting:
-                choice = gpu_magic.choose(request, on_wait=line_of_waiting.show, **options)
+            with waiting_line("changed") as show:
+                choice = gpu_magic.choose(request, on_wait=show, **options)
         if choice.too_late:
             display(choice.too_late)
         else:

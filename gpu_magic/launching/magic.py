@@ -25,7 +25,7 @@ from gpu_magic.process.environment import variables_now
 from gpu_magic.process.session import current
 from gpu_magic.process.tasks import VERBS, tasks
 from gpu_magic.shell.arguments import names_of, read, read_command, read_count, refusal
-from gpu_magic.shell.waiting_line import WaitingLine
+from gpu_magic.shell.waiting_line import waiting_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -128,8 +128,8 @@ class GpuLaunchMagic:
     def _prepare(self, options: SimpleNamespace, script: Script | None) -> Prepared:
         if options.background:
             tasks.check_name(options.background)
-        with WaitingLine("started") as line:
-            free = Free(options.only_free, options.min_free, options.wait, lambda wait: line.show(str(wait)))
+        with waiting_line("started") as show:
+            free = Free(options.only_free, options.min_free, options.wait, show)
             return prepare(
                 current(),
                 options.command,
