@@ -90,7 +90,7 @@ class Driver:
         return State.UNCLEAR if self._may_be_forked else State.LIVE
 
     def devices(self) -> tuple[str, ...]:
-        """Return the UUIDs of `cuda:0`, `cuda:1`, …: what CUDA was started with in this process.
+        """Return the UUIDs of CUDA's `cuda:0`, `cuda:1`, …: what it was started with in this process.
 
         They lack the "GPU-" or "MIG-" of NVML: `8f3a1c52-…`. One is empty if the driver does not give it.
         """
@@ -137,7 +137,10 @@ class Driver:
 
 
 class _RocmRuntime(Driver):
-    """The library of AMD's ROCm runtime, once something has loaded it, as HIP does."""
+    """The library of AMD's ROCm runtime, once something has loaded it, as HIP does.
+
+    It does not tell which devices it was started with: `started_with` does.
+    """
 
     vendor = "amd"
     _names = ("libhsa-runtime64.so.1", "libhsa-runtime64.so")  # the second in PyTorch's own packages
@@ -145,10 +148,6 @@ class _RocmRuntime(Driver):
     def is_started(self) -> bool:
         """Ask only if amdsmi is there: without it no AMD GPU is chosen, and to look takes 60 µs a cell."""
         return (self.library is not None or _has_amdsmi()) and super().is_started()
-
-    def devices(self) -> tuple[str, ...]:
-        """Return nothing: `started_with` tells what HIP was started with."""
-        return ()
 
     def _ask(self, library: Any) -> bool:
         import ctypes

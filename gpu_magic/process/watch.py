@@ -170,12 +170,9 @@ class Watch:
             by = f"import {initializer}" + (f" (through {frameworks})" if frameworks else "")
         else:
             by = frameworks or (f"import {latest}, or a line after it" if latest else "")
-        self.first = when or self._this_cell(), by
-
-    def _this_cell(self) -> str:
-        if self._shell is None:  # nothing watched when it happened
-            return ""
-        return self._in_cells(*[] if self._beside and not self._is_in_cell else [self._last_input()])
+        if not when and self._shell is not None:  # else nothing watched when it happened
+            when = self._in_cells(*[] if self._beside and not self._is_in_cell else [self._last_input()])
+        self.first = when, by
 
     def _last_input(self) -> int:
         # IPython 8 counts a cell up when it ends and IPython 9 when it begins; both list its input first.
