@@ -30,6 +30,7 @@ def run(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Iterator
         shown = capsys.readouterr()
         return shown.out + shown.err
 
+    tasks._tasks.clear()  # other tests' in this process
     with simulate("8xA100-80GB"):
         run("%load_ext gpu_magic")
         yield run
