@@ -175,6 +175,20 @@ def test_who_waits_for_two_is_not_overtaken_by_who_waits_for_one(colleagues: lis
     assert not other.has_said()
 
 
+def test_a_launch_waits_in_the_same_line(colleagues: list[Stranger]) -> None:
+    holder, launching, choosing, *_ = colleagues
+    launching.begin("bool(globals().update(task=gpu_magic.launch('sleep 600', gpus='auto', wait='10m')))")
+    until(lambda: who() == [launching.pid])
+    begin(choosing)
+    holder.run("uuids.pop(0) and claims.hold(uuids)")
+    until(launching.has_said)
+    assert not choosing.has_said()
+    assert who() == [choosing.pid]
+    launching.said()
+    launching.run("bool(task.stop())")
+    until(choosing.has_said)
+
+
 def test_an_interrupt_ends_a_place(colleagues: list[Stranger]) -> None:
     _, first, second, *_ = colleagues
     code = """if True:

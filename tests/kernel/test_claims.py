@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import stat
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.kernel.conftest import Kernel
 
@@ -138,6 +140,25 @@ def test_engines_claim_their_gpus_until_they_are_stopped(two: tuple[Kernel, Kern
     assert chosen(second, "%gpus auto") == ["3"]
     assert first.run("%gpu_cluster stop").status == "ok"
     assert sorted(chosen(second, "%gpus auto:3")) == ["0", "1", "3"]
+
+
+def test_a_claim_says_whether_a_cell_runs_however_cells_end(start_kernel: Kernels, tmp_path: Path) -> None:
+    kernel = start_kernel(GPU_MAGIC_CLAIMS=str(tmp_path / "claims"))
+
+    def mode() -> int:
+        (file,) = (tmp_path / "claims").iterdir()
+        return stat.S_IMODE(file.stat().st_mode)
+
+    kernel.run("%load_ext gpu_magic\n%gpus 1")
+    assert mode() == 0o744
+    there = tmp_path / "there"
+    cell = f"import asyncio, pathlib, time\npathlib.Path({str(there)!r}).touch()\ntime.sleep(600)"
+    assert kernel.run_and_interrupt(cell, lambda: there.exists() and mode() == 0o754).status == "error"
+    assert mode() == 0o744
+    kernel.run("await asyncio.sleep(0)")
+    assert mode() == 0o744
+    kernel.run("1 / 0")
+    assert mode() == 0o744
 
 
 def test_auto_again_is_what_the_kernel_has_whoever_claims_it_by_now(two: tuple[Kernel, Kernel]) -> None:

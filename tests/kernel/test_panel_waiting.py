@@ -84,11 +84,13 @@ def test_what_ends_it_changes_nothing_of_its_own(
     holder: Kernel, page: Page, act: str | dict[str, Any], mask: str, draft: str
 ) -> None:
     begin(page)
+    assert "1 waits for GPUs" in holder.run("%gpus").text
     if isinstance(act, str):
         assert page.kernel.run(act).status == "ok"
     else:
         page.do(**act)
     assert ends(page)
+    assert "for GPUs" not in holder.run("%gpus").text
     holder.run("%gpus reset")
     assert page.kernel.run(MASK).stdout == mask
     assert page.kernel.run(STATE).stdout == f"{{'draft': {draft}, 'waiting': ''}}"
