@@ -185,9 +185,8 @@ class Place:
         try:
             with self._access.folder(make=True) as folder:
                 file.publish(folder, f"{_notebook()}\n{wants}")
-        except (NoFolder, OSError) as error:
+        except (NoFolder, OSError):  # what is chosen then says why
             self.leave()
-            _log.debug("Others can't see who waits: %s", error)
 
     def ahead(self) -> list[Found]:
         """Return the places of other processes that came before, in their order; without a place, all."""
