@@ -3,13 +3,13 @@
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from gpu_magic.devices.claim import Claim as Claim
-from gpu_magic.devices.inventory import Inventory as Inventory
+from gpu_magic.devices.model import UNKNOWN as UNKNOWN
+from gpu_magic.devices.model import Claim as Claim
 from gpu_magic.devices.model import Gpu as Gpu
+from gpu_magic.devices.model import GpuProcess as GpuProcess
+from gpu_magic.devices.model import GpuStatus as GpuStatus
+from gpu_magic.devices.model import Inventory as Inventory
 from gpu_magic.devices.model import MigInstance as MigInstance
-from gpu_magic.devices.status import GpuProcess as GpuProcess
-from gpu_magic.devices.status import GpuStatus as GpuStatus
-from gpu_magic.devices.unknown import UNKNOWN as UNKNOWN
 from gpu_magic.doctor.diagnosis import Diagnosis as Diagnosis
 from gpu_magic.doctor.diagnosis import doctor as doctor
 from gpu_magic.doctor.facts import Finding as Finding

@@ -14,8 +14,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.devices.simulated import Machine, SimulatedGpu, SimulatedMig, beneath
-from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.errors import SimulationError
 from gpu_magic.process.drivers import Driver, driver, use_driver
 from gpu_magic.process.environment import set_variable, variables_now

@@ -42,8 +42,7 @@ _HARMFUL = ("--all", "--force", "--kill", "--yes")
 _LONGEST_LINE = 2000  # characters
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
 # A string as Python writes it, to its end.
-STRING = re.compile(r"""(?s)(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
-_PIECE = re.compile(f"{STRING.pattern}|.")
+STRING = r"""(?s)(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
 # The colors are the front end's where it names them (JupyterLab and Notebook do), else colors that can be
 # read on light and on dark. Everything else is inherited. "&" stands for the class three times, which
 # outweighs what front ends say about every table.
@@ -97,7 +96,7 @@ def one_line(text: str) -> str:
 def code_words(text: str, *, commas: bool = False) -> list[str]:
     """Divide code at spaces, and also at commas, outside of brackets and strings, up to a comment."""
     words, depth = [""], 0
-    for piece in _PIECE.finditer(text):
+    for piece in re.finditer(f"{STRING}|.", text):
         letter = piece[0]
         if not depth and letter == "#" and not words[-1]:
             break
@@ -210,12 +209,12 @@ def html_block(title: str, body: str, notes: Iterable[str] = ()) -> str:
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+_SIZE = r"(?i)(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(i?)B?"
 
 
 def read_size(size: str | int) -> int | None:
     """Return the bytes of `8GB` (10 to the 9th each), `8GiB` (2 to the 30th each) or a number, else None."""
-    match = _SIZE.fullmatch(str(size).strip())
+    match = re.fullmatch(_SIZE, str(size).strip())
     if not match or (match[3] and not match[2]):
         return None
     return round(float(match[1]) * (_BINARY if match[3] else _UNITS)[match[2].upper()])
@@ -223,7 +222,7 @@ def read_size(size: str | int) -> int | None:
 
 def size_as_typed(size: str | int) -> str:
     """Return a size that `read_size` can read in the unit in which it was typed: `8 GB`."""
-    match = _SIZE.fullmatch(str(size).strip())
+    match = re.fullmatch(_SIZE, str(size).strip())
     unit = match[2].upper() if match else ""
     return (
         f"{match[1]} {unit}{'i' if match[3] else ''}B" if match and unit else bytes_text(read_size(size) or 0)

@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from IPython.utils.capture import capture_output
 
-from gpu_magic.devices.claim import Claim
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.model import Gpu, MigInstance
-from gpu_magic.devices.status import GpuProcess, GpuStatus
+from gpu_magic.devices.model import Claim, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
 from gpu_magic.doctor.diagnosis import Diagnosis
 from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Finding, Kernel, Packages, System
 from gpu_magic.engines.engine import Engine

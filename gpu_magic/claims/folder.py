@@ -31,9 +31,8 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.devices.claim import Claim
-from gpu_magic.devices.processes import Process, owner_name, start_of
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Claim, Unknown
+from gpu_magic.devices.processes import age_of, owner_name, start_of
 from gpu_magic.text import shortened
 
 if sys.platform != "win32":
@@ -274,7 +273,7 @@ def _read(folder: int, name: str, what: str) -> Found | None:
     # A process in another PID namespace has the number 0: in a container, this user's number can be another
     # person's.
     is_seen, now, changed = pid > 0, time.time(), found.st_ctime
-    age = Process(UNKNOWN, UNKNOWN, started=start_of(pid)).age if is_seen else UNKNOWN
+    age = age_of(start_of(pid)) if is_seen else UNKNOWN
     earliest = now - (time.clock_gettime(time.CLOCK_BOOTTIME) if age is UNKNOWN else age + 1)
     since = found.st_mtime if earliest <= found.st_mtime <= changed else changed
     idle: int | Unknown = UNKNOWN

@@ -15,9 +15,8 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from gpu_magic.claims.folder import LONGEST_NAME, PLACE, Access, Found, NoFolder, OwnFile, read
-from gpu_magic.devices.claim import Claim
+from gpu_magic.devices.model import UNKNOWN, Claim, Unknown
 from gpu_magic.devices.processes import descends_from, is_mine
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.errors import NotFreeError
 from gpu_magic.text import shortened
 

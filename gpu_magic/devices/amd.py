@@ -4,37 +4,29 @@ Numbers are those of `rocm-smi` and `amd-smi`, which count as the library does. 
 order: its number of a GPU is `Gpu.hip_id` (`amdsmi_get_gpu_enumeration_info`). The UUID is the one that HIP
 and ROCr know, `GPU-` and the 16 hexadecimal digits of the GPU's serial number (ROCm documentation, "GPU
 isolation techniques"); `amdsmi_get_gpu_device_uuid` returns another, which they don't know.
-
-Without its library, importing amdsmi prints two lines and ends with a KeyError (7.0.2, amdsmi_wrapper.py). So
-`find_amdsmi` opens the library first, from where amdsmi looks for it. Opening it starts nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import math
 import os
 import sys
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.call_timeout import CallTimeout
-from gpu_magic.devices.counters import NO_COUNTERS, Counters
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.processes import Process, ProcessTable, gpu_process
-from gpu_magic.devices.status import GpuStatus
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Counters, Gpu, GpuProcess, GpuStatus, Inventory, Limits, Unknown
+from gpu_magic.devices.processes import ProcessTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from gpu_magic.devices.status import GpuProcess
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 __all__ = ["Amd", "Throttling", "find_amdsmi"]
 
@@ -79,37 +71,31 @@ class Throttling:
         self._found: tuple[str, ...] | Unknown = UNKNOWN
 
     def look(self, metrics: Mapping[str, Any], now: float) -> tuple[str, ...] | Unknown:
-        """Return what slows it down, in a few words each; UNKNOWN where that isn't told.
-
-        Parameters
-        ----------
-        metrics
-            As `amdsmi_get_gpu_metrics_info` returns them.
-        now
-            The time of this look, in seconds.
-
-        """
+        """Return what slows it down, by `amdsmi_get_gpu_metrics_info`; UNKNOWN where that isn't told."""
         counts = {name: metrics[name] for name in (_SAMPLES, *_REASONS) if _is_known(metrics.get(name))}
         if _SAMPLES not in counts or len(counts) == 1:
             told = [metrics[name] for name in _WHETHER if _is_known(metrics.get(name))]
             return ((_NO_REASON,) if any(told) else ()) if told else UNKNOWN
-        before, is_late = self._before, now - self._looked_at > _LATEST
+        before = self._before if now - self._looked_at <= _LATEST else {}
         samples = counts[_SAMPLES] - before.get(_SAMPLES, 0)
-        if before and not is_late and samples == 0:  # the driver has not looked again
+        if before and samples == 0:  # the driver has not looked again
             return self._found
-        self._looked_at, self._before = now, counts
-        self._found = UNKNOWN if not before or is_late or samples < 0 else _grown(before, counts, samples)
+        self._looked_at, self._before, self._found = now, counts, UNKNOWN
+        if before and samples > 0:
+            known = [name for name in _REASONS if name in before and name in counts]
+            # AMD calls it a violation from a hundredth of the time on.
+            found = [_REASONS[name] for name in known if (counts[name] - before[name]) * 100 >= samples]
+            if found or len(known) == len(_REASONS):
+                self._found = tuple(dict.fromkeys(found))
         return self._found
 
 
-@dataclass(slots=True)
 class _Card:
     """A GPU as it was found, and the handle to ask for its figures."""
 
-    gpu: Gpu
-    handle: Any
-    throttling: Throttling = field(default_factory=Throttling)
-    is_found: bool = False
+    def __init__(self, index: int, handle: Any) -> None:
+        self.gpu, self.handle, self.is_found = Gpu(index, vendor="amd"), handle, False
+        self.throttling = Throttling()
 
 
 class Amd:
@@ -154,21 +140,10 @@ class Amd:
         """Return what holds a GPU back, by rocm-smi's number; what slows it down, from a second look on."""
         with self._locked():
             if index >= len(self._cards):
-                return UNKNOWN_LIMITS
+                return Limits()
             card = self._cards[index]
             (limits,) = self._timeout.call([(index, partial(self._read_limits, card))])
-        return limits or UNKNOWN_LIMITS
-
-    def utilization(self) -> dict[str, int | Unknown]:
-        """Return each GPU's utilization now, in percent, by its UUID; after `inventory`, which finds them."""
-        with self._locked():
-            cards = [card for card in self._cards if card.is_found]
-            asked = [
-                (card.gpu.index, partial(self._ask, "amdsmi_get_gpu_activity", card.handle)) for card in cards
-            ]
-            answers = [UNKNOWN if one is None else one for one in self._timeout.call(asked)]
-        figures = zip(cards, answers, strict=True)
-        return {str(card.gpu.uuid): _known(answer, "gfx_activity") for card, answer in figures}
+        return limits or Limits()
 
     def counters(self, uuids: Collection[str]) -> dict[str, Counters]:
         """Return what GPUs count, by their UUIDs; after `inventory`. The work of processes is not known."""
@@ -176,10 +151,10 @@ class Amd:
             cards = [card for card in self._cards if card.is_found and card.gpu.uuid in uuids]
             reads = [(card.gpu.index, partial(self._read_counters, card)) for card in cards]
             found = self._timeout.call(reads) if reads else []
-        return {str(card.gpu.uuid): one or NO_COUNTERS for card, one in zip(cards, found, strict=True)}
+        return {str(card.gpu.uuid): one or Counters() for card, one in zip(cards, found, strict=True)}
 
-    def look_up(self, pid: int) -> Process:
-        """Return the owner and the name of a process that the driver has listed."""
+    def look_up(self, pid: int) -> GpuProcess:
+        """Return what is known of a process that the driver has listed, but for its memory."""
         return self._processes.look_up(pid)
 
     def close(self) -> None:
@@ -207,7 +182,7 @@ class Amd:
             self._cards = []
             return
         if len(handles) != len(self._cards):
-            self._cards = [_Card(Gpu(index, vendor="amd"), handle) for index, handle in enumerate(handles)]
+            self._cards = [_Card(*one) for one in enumerate(handles)]
         for card in self._cards:  # kept, as a GPU that is lost by now is shown with its name
             card.is_found = False
         self._machine, self._opened_at = Inventory(), time.monotonic()
@@ -293,8 +268,7 @@ class Amd:
         running: list[dict[str, Any]] | Unknown = ask("amdsmi_get_gpu_process_list", card.handle)
         if running is UNKNOWN:
             return UNKNOWN
-        look_up = self._processes.look_up
-        return tuple([gpu_process(one["pid"], look_up(one["pid"]), _memory(one)) for one in running])
+        return tuple([self._processes.look_up(one["pid"], _memory(one)) for one in running])
 
     def _ask(self, function: str, *arguments: Any, refusals: list[Exception] | None = None) -> Any:
         """Return what a function of amdsmi returns; UNKNOWN where the library refuses, or has no such."""
@@ -344,30 +318,20 @@ def _reason(error: Exception) -> str:
     return text.partition(" - ")[2] or text
 
 
-def _grown(before: Mapping[str, int], now: Mapping[str, int], samples: int) -> tuple[str, ...] | Unknown:
-    """Return the reasons that have held for a hundredth of the time at least, which AMD calls a violation."""
-    known = [name for name in _REASONS if name in before and name in now]
-    found = [_REASONS[name] for name in known if (now[name] - before[name]) * 100 >= samples]
-    return UNKNOWN if not found and len(known) < len(_REASONS) else tuple(dict.fromkeys(found))
-
-
 def _is_known(value: object) -> bool:
     return isinstance(value, int) and value not in _HIGHEST_COUNTS
 
 
 def find_amdsmi() -> Any:
-    """Return the module amdsmi; None where it, or its library, is not there.
+    """Return AMD's module; None if it or its library is missing. ImportError: the two do not fit.
 
-    Raises
-    ------
-    ImportError
-        The two do not fit: the library lacks a function of the module's.
-
+    Without its library, importing amdsmi prints lines and ends with a KeyError (7.0.2, amdsmi_wrapper.py).
+    So it is opened first, from where amdsmi looks for it, which starts nothing.
     """
     if (loaded := sys.modules.get("amdsmi")) is not None:
         return loaded
-    spec = PathFinder.find_spec("amdsmi")  # 0.1 ms, on machines without it as well
-    if spec is None or spec.origin is None or not any(map(_opens, _places(Path(spec.origin).parent))):
+    spec = PathFinder.find_spec("amdsmi")
+    if spec is None or spec.origin is None or not _opens(_places(Path(spec.origin).parent)):
         return None
     try:
         import amdsmi
@@ -385,11 +349,9 @@ def _places(package: Path) -> Iterator[str]:
     yield str(Path(os.environ.get("ROCM_PATH", "/opt/rocm"), "lib", "libamd_smi.so"))
 
 
-def _opens(place: str) -> bool:
-    import ctypes  # pynvml has imported it
-
-    try:
-        ctypes.CDLL(place)
-    except OSError:
-        return False
-    return True
+def _opens(places: Iterable[str]) -> bool:
+    for place in places:
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(place)
+            return True
+    return False

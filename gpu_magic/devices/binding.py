@@ -6,11 +6,14 @@ nvidia-ml-py and lacks what came with the driver R510; from 12.0 on it is a depr
 
 from __future__ import annotations
 
+import os
+import re
 import warnings
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.errors import BindingError
 from gpu_magic.text import printable
 
@@ -24,6 +27,7 @@ __all__ = [
     "REFUSED",
     "explain",
     "explain_of_gpu",
+    "list_gpus",
     "pynvml",
 ]
 
@@ -97,3 +101,33 @@ def explain(error: Any) -> str:
 def explain_of_gpu(error: Any) -> str:
     """Return what an NVML error about one GPU means, as it goes on after "GPU 1 is"."""
     return _OF_ONE_GPU.get(error.value) or f"not answering: the driver says {error}"
+
+
+def list_gpus(root: Path) -> tuple[Gpu, ...]:
+    """Return the GPUs that can be used here, in the order of their bus IDs, which is NVML's.
+
+    A container without the driver capability "utility" has CUDA, and no NVML. `/proc/driver/nvidia/gpus` has
+    a folder for each GPU of the machine. Those that a process here can use have a device file that it may
+    open.
+    """
+    folders = (root / "proc/driver/nvidia/gpus").glob("*:*:*.*")  # bus IDs: `0000:07:00.0`
+    gpus: list[Gpu] = []
+    for folder in sorted(folders, key=lambda folder: (len(folder.name), folder.name)):
+        try:
+            lines = (folder / "information").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        minor, uuid = facts.get("Device Minor", ""), facts.get("GPU UUID", "")
+        if not re.fullmatch(r"[0-9]{1,4}", minor) or facts.get("GPU Excluded") == "Yes":
+            continue
+        if os.access(root / f"dev/nvidia{minor}", os.R_OK | os.W_OK):
+            # Before its first use a UUID is "GPU-????????-…".
+            gpu = Gpu(
+                index=len(gpus),
+                uuid=uuid if re.fullmatch("GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid) else UNKNOWN,
+                name=facts.get("Model") or UNKNOWN,
+                bus_id=folder.name.rjust(len("00000000:07:00.0"), "0").upper(),
+            )
+            gpus.append(gpu)
+    return tuple(gpus)

@@ -7,6 +7,7 @@ is kept, as a new one waits milliseconds for its turn on a busy machine.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -15,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
 __all__ = ["CallTimeout"]
 
@@ -62,36 +63,28 @@ class CallTimeout:
     def call(
         self, functions: Sequence[tuple[Hashable, Callable[[], T]]], seconds: float | None = None
     ) -> list[T | None]:
-        """Call functions, in order, and return what they return.
+        """Call functions, in order, and return what they return; None for a call that did not return in time.
 
-        Parameters
-        ----------
-        functions
-            Pairs of a key and a function. A function whose key has a call that still hangs is not called.
-        seconds
-            How long this list may take; None for as long as always.
-
-        Returns
-        -------
-        list[T | None]
-            In the order of `functions`; None for a call that did not return in time.
-
-        Raises
-        ------
-        BaseException
-            What a function raised.
-
+        Each stands behind a key. While a call of that key still hangs, its function is not called. The list
+        may take `seconds`, or as long as always. What a function raises is raised.
         """
         if os.getpid() != self._pid:  # threads do not survive a fork
             self._pid, self._jobs, self._hanging = os.getpid(), None, {}
         calls = {key: _Call(function) for key, function in functions if not self.hangs(key)}
-        waiting = deque(calls.values())
+        waiting, all_ended = deque(calls.values()), threading.Event()
+
+        def make_calls() -> None:
+            for call in _taken_from(waiting):
+                call.make()
+                if all(one.has_ended for one in calls.values()):
+                    all_ended.set()
+
+        seconds = self.seconds if seconds is None else seconds
         try:
             if calls:
-                self._make(waiting, list(calls.values()), self.seconds if seconds is None else seconds)
+                self._wait(make_calls, waiting, all_ended, seconds)
         finally:  # after an interrupt, too: no thread begins more, and calls that hang are still to be known
-            never_begun = set(waiting)
-            waiting.clear()
+            never_begun = set(_taken_from(waiting))
             for key, call in calls.items():
                 self._hanging.pop(key, None)  # it has ended meanwhile
                 if not call.has_ended and call not in never_begun:
@@ -117,34 +110,30 @@ class CallTimeout:
             self._jobs.put(None)
         self._jobs = None
 
-    def _make(self, waiting: deque[_Call], calls: Sequence[_Call], seconds: float) -> None:
-        """Have calls made; return when all have ended or the time is up."""
-        all_ended, deadline = threading.Event(), time.monotonic() + seconds
-
-        def make_calls() -> None:
-            while waiting:
-                try:
-                    call = waiting.popleft()  # atomic: no lock that a thread that hangs could hold
-                except IndexError:
-                    return
-                call.make()
-                if all(one.has_ended for one in calls):
-                    all_ended.set()
-
+    def _wait(
+        self, job: Callable[[], None], waiting: deque[_Call], all_ended: threading.Event, seconds: float
+    ) -> None:
+        """Have the kept thread do a job, and others where it hangs, until all calls end or the time is up."""
+        deadline, stall, left = time.monotonic() + seconds, min(_STALL_SECONDS, seconds / 8), len(waiting)
         if self._jobs is None:
             self._jobs = queue.SimpleQueue()
             _start_thread(_do, self._jobs)
-        left = len(waiting)
         try:
-            self._jobs.put(make_calls)
-            stall = min(_STALL_SECONDS, seconds / 8)
+            self._jobs.put(job)
             while not all_ended.wait(stall) and time.monotonic() < deadline:
                 if left == (left := len(waiting)):  # one hangs: each that waits gets a thread of its own
                     for _ in range(left):
-                        _start_thread(make_calls)
+                        _start_thread(job)
         finally:
             if not all_ended.is_set():  # it may hang
                 self.close()
+
+
+def _taken_from(waiting: deque[_Call]) -> Iterator[_Call]:
+    """Yield the calls that wait, each to one thread alone, without a lock that one that hangs could hold."""
+    with contextlib.suppress(IndexError):
+        while True:
+            yield waiting.popleft()  # atomic
 
 
 def _start_thread(target: Callable[..., None], *arguments: object) -> None:

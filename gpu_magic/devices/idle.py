@@ -6,14 +6,12 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Gpu
-    from gpu_magic.devices.status import GpuStatus
+    from gpu_magic.devices.model import Gpu, GpuStatus, Inventory
 
 __all__ = ["LONGEST_GAP", "Idleness"]
 

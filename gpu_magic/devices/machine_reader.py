@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import replace
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.amd import Amd, find_amdsmi
+from gpu_magic.devices.amd import Amd
 from gpu_magic.devices.idle import Idleness
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.limits import Limits
+from gpu_magic.devices.model import UNKNOWN, Inventory, Limits
 from gpu_magic.devices.nvml import Nvml
-from gpu_magic.devices.processes import UNKNOWN_PROCESS
 from gpu_magic.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from gpu_magic.devices.counters import Counters
-    from gpu_magic.devices.model import Gpu, Vendor
-    from gpu_magic.devices.processes import Process
-    from gpu_magic.devices.unknown import Unknown
+    from gpu_magic.devices.amd import Amd
+    from gpu_magic.devices.model import Counters, Gpu, GpuProcess, Vendor
 
 __all__ = ["MachineReader"]
 
@@ -37,7 +35,7 @@ class MachineReader:
         self.idleness = Idleness()
         self._nvidia = Nvml()
         self._amd: Amd | None = None
-        self._amd_problem: str | None = None  # None: not looked up
+        self._amd_problem: str | None = None  # why they can't be read; None: it was not looked up
         self._seen: set[Vendor] = set()  # whose GPUs there were
         self._problems: set[str] = set()  # of the last reading
 
@@ -45,14 +43,23 @@ class MachineReader:
     def reads_amd(self) -> bool:
         """Whether amdsmi and its library are there; AMD's GPUs may be."""
         if self._amd_problem is None:
-            self._amd_problem = self._find_amd()
+            self._amd_problem = ""
+            if "amdsmi" in sys.modules or PathFinder.find_spec("amdsmi"):  # 0.1 ms, on all machines
+                from gpu_magic.devices.amd import Amd, find_amdsmi
+
+                try:
+                    amdsmi = find_amdsmi()
+                    self._amd = None if amdsmi is None else Amd(amdsmi)
+                except ImportError as error:
+                    self._amd_problem = str(error)
         return self._amd is not None
 
     def inventory(self) -> Inventory:
         """Return all GPUs with their figures now: see `Nvml.inventory`."""
         machine = self._read()
         # What goes on is logged once, and not with each reading.
-        problems = {machine.problem, machine.limitation, *_problems_of_gpus(machine)}
+        problems = {machine.problem, machine.limitation}
+        problems |= {f"{gpu.label} is {gpu.problem}" for gpu in machine.gpus if gpu.problem}
         for problem in problems - self._problems - {""}:
             _log.debug("%s", printable(problem))
         self._problems = problems
@@ -62,7 +69,8 @@ class MachineReader:
         nvidia = self._nvidia.inventory()
         if nvidia.simulated:
             return nvidia
-        amd = self._read_amd()
+        reads_amd = self.reads_amd  # which finds what reads them, or why nothing can
+        amd = self._amd.inventory() if reads_amd and self._amd else Inventory(problem=self._amd_problem or "")
         self._seen |= {*nvidia.vendors, *amd.vendors}
         if not amd.gpus and not nvidia.gpus:
             return replace(nvidia, problem=" ".join(filter(None, (nvidia.problem, amd.problem))))
@@ -80,42 +88,18 @@ class MachineReader:
             return Limits() if self._amd is None else self._amd.limits(gpu.index)
         return self._nvidia.limits(gpu.index)
 
-    def utilization(self) -> dict[str, int | Unknown]:
-        """Return each GPU's utilization now, in percent, by its UUID; after `inventory`, which finds them."""
-        amd = {} if self._amd is None else self._amd.utilization()
-        return self._nvidia.utilization() | amd
-
     def counters(self, uuids: Collection[str], since: int | None) -> dict[str, Counters]:
         """Return what devices count, by their UUIDs: see `Nvml.counters`; after `inventory`."""
         amd = {} if self._amd is None else self._amd.counters(uuids)
         return self._nvidia.counters(uuids, since) | amd
 
-    def look_up(self, pid: int) -> Process:
-        """Return the owner and the name of a process that the driver has listed."""
+    def look_up(self, pid: int) -> GpuProcess:
+        """Return what is known of a process that a driver has listed, but for its memory."""
         found = self._nvidia.look_up(pid)
-        return self._amd.look_up(pid) if found is UNKNOWN_PROCESS and self._amd is not None else found
+        return self._amd.look_up(pid) if found.owner is UNKNOWN and self._amd is not None else found
 
     def close(self) -> None:
         """Shut the drivers' libraries down; the next read opens them again."""
         self._nvidia.close()
         if self._amd is not None:
             self._amd.close()
-
-    def _read_amd(self) -> Inventory:
-        if not self.reads_amd or self._amd is None:
-            return Inventory(problem=self._amd_problem or "")
-        return self._amd.inventory()
-
-    def _find_amd(self) -> str:
-        """Look for amdsmi; return why AMD's GPUs can't be read though it is there, as a sentence."""
-        try:
-            amdsmi = find_amdsmi()
-        except ImportError as error:
-            return str(error)
-        if amdsmi is not None:
-            self._amd = Amd(amdsmi)
-        return ""
-
-
-def _problems_of_gpus(machine: Inventory) -> list[str]:
-    return [f"{gpu.label} is {gpu.problem}" for gpu in machine.gpus if gpu.problem]

@@ -16,21 +16,30 @@ import os
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from ctypes import byref, c_uint, sizeof
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from struct import iter_unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from gpu_magic.devices.binding import HUNG_DRIVER, NO_GPU, PROBLEM, explain, explain_of_gpu, pynvml
+from gpu_magic.devices.binding import HUNG_DRIVER, NO_GPU, PROBLEM, explain, explain_of_gpu, list_gpus, pynvml
 from gpu_magic.devices.call_timeout import CallTimeout
-from gpu_magic.devices.counters import NO_COUNTERS, Counters
 from gpu_magic.devices.idle import LONGEST_GAP
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.limits import UNKNOWN_LIMITS, Limits
-from gpu_magic.devices.model import ComputeMode, Gpu, MigInstance, Speed
-from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process, ProcessTable, gpu_process
-from gpu_magic.devices.status import GpuProcess, GpuStatus
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import (
+    UNKNOWN,
+    ComputeMode,
+    Counters,
+    Gpu,
+    GpuProcess,
+    GpuStatus,
+    Inventory,
+    Limits,
+    MigInstance,
+    Speed,
+    Unknown,
+)
+from gpu_magic.devices.processes import ProcessTable
 from gpu_magic.errors import show_as
 from gpu_magic.interrupts import is_unasked
 
@@ -48,6 +57,8 @@ STARTING_SECONDS = 60.0
 # Between two looks at whether the driver has started: nobody notices it, and an interrupt comes at once.
 _LOOK_SECONDS = 0.02
 _SIMULATED = "gpu_magic.devices.simulated"
+
+_ROOM = 64  # processes that are listed in one call
 
 _HUNG = "not answering: a call into the driver did not come back in time"
 _NO_NVML = (
@@ -72,21 +83,23 @@ _SLOWDOWNS = (
 _HARDWARE, _FINER = 0x08, 0x40 | 0x80
 
 
-@dataclass(slots=True)
 class _Card:
     """A GPU as it was found, and the handles to ask for its figures; no handle: it is still to be found."""
 
-    gpu: Gpu
-    handle: Any = None
-    instances: tuple[tuple[Any, MigInstance], ...] = ()
+    def __init__(self, index: int) -> None:
+        self.facts: dict[str, Any] = {"index": index}  # of `Gpu`
+        self.handle: Any = None
+        self.instances: tuple[tuple[Any, MigInstance], ...] = ()
+
+    def with_problem(self, problem: str) -> Gpu:
+        return Gpu(**self.facts, problem=problem)
 
 
-@dataclass(frozen=True, slots=True)
-class _Library:
+class _Library(NamedTuple):
     """The driver's library, opened: what pynvml calls, the versions without GPUs, and who knows processes."""
 
     handle: object
-    count: int
+    number: int
     machine: Inventory
     processes: Any  # a ProcessTable, or the simulated machine
 
@@ -155,19 +168,8 @@ class Nvml:
     def limits(self, index: int) -> Limits:
         """Return what holds a GPU back, by nvidia-smi's number; UNKNOWN where it does not answer."""
         with self._locked():
-            cards = [card for card in self._answering() if card.gpu.index == index]
-            return next(iter(self._each(cards, _limits)), None) or UNKNOWN_LIMITS
-
-    def utilization(self) -> dict[str, int | Unknown]:
-        """Return each GPU's utilization now, in percent, by its UUID; after `inventory`, which finds them."""
-        with self._locked():
-            cards = self._answering()
-            try:
-                found = self._each(cards, _utilization)
-            except pynvml.NVMLError:  # one is lost, and the next snapshot says so
-                return {}
-        pairs = zip(cards, found, strict=True)
-        return {str(card.gpu.uuid): UNKNOWN if one is None else one for card, one in pairs}
+            cards = [card for card in self._answering() if card.facts["index"] == index]
+            return next(iter(self._each(cards, _limits)), None) or Limits()
 
     def counters(self, uuids: Collection[str], since: int | None) -> dict[str, Counters]:
         """Return what devices count, by their UUIDs; after `inventory`, which finds them.
@@ -187,7 +189,7 @@ class Nvml:
 
             def read(card: _Card) -> dict[str, Counters]:
                 handles = {uuid: handle for uuid, handle in _handles(card).items() if uuid in uuids}
-                found = dict.fromkeys(handles, NO_COUNTERS)
+                found = dict.fromkeys(handles, Counters())
                 with contextlib.suppress(pynvml.NVMLError):  # it is lost
                     for uuid, handle in handles.items():
                         found[uuid] = _counters(handle, since)
@@ -196,9 +198,10 @@ class Nvml:
             answers = self._each(cards, read)
         return {uuid: one for answer in answers if answer for uuid, one in answer.items()}
 
-    def look_up(self, pid: int) -> Process:
-        """Return the owner and the name of a process that the driver has listed."""
-        return self._library.processes.look_up(pid) if self._library else UNKNOWN_PROCESS
+    def look_up(self, pid: int) -> GpuProcess:
+        """Return what is known of a process that the driver has listed, but for its memory."""
+        found: GpuProcess = self._library.processes.look_up(pid) if self._library else GpuProcess(pid)
+        return found
 
     def close(self) -> None:
         """Shut NVML down, or take the simulated machine away; the next read opens it again."""
@@ -225,12 +228,10 @@ class Nvml:
         self._watched_from = before if 0 <= self._looked_at - before <= LONGEST_GAP else 0.0
         left = max(self._timeout.seconds / 4, self._timeout.seconds - (time.monotonic() - began))
         answers = list(zip(self._cards, self._each(self._cards, self._read, left), strict=True))
-        gpus = tuple(gpu or replace(card.gpu, problem=_HUNG) for card, gpu in answers)
+        gpus = tuple(gpu or card.with_problem(_HUNG) for card, gpu in answers)
         # One that was found before has been started.
-        hanging = [card for card, gpu in answers if gpu is None and card.handle is None]
-        return replace(self._machine, gpus=gpus), [
-            self._key(one) for one in hanging if one.gpu.uuid is UNKNOWN
-        ]
+        never_found = [card for card, gpu in answers if gpu is None and "uuid" not in card.facts]
+        return replace(self._machine, gpus=gpus), list(map(self._key, never_found))
 
     def _locked(self) -> threading.Lock:
         if os.getpid() != self._pid:  # a thread that held the lock did not survive the fork
@@ -238,7 +239,9 @@ class Nvml:
         return self._lock
 
     def _key(self, card: _Card) -> Hashable:
-        return id(pynvml.nvmlLib), card.gpu.index  # a GPU that hangs on one machine can be well on another
+        return id(pynvml.nvmlLib), card.facts[
+            "index"
+        ]  # a GPU that hangs on one machine can be well on another
 
     def _each(
         self, cards: Iterable[_Card], read: Callable[[_Card], T], seconds: float | None = None
@@ -274,21 +277,18 @@ class Nvml:
             (library,) = self._timeout.call([(key, partial(_open_library, before, simulate))])
         except pynvml.NVMLError as error:
             is_missing = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-            if is_missing:
-                from gpu_magic.devices.kernel_module import list_gpus  # needed by few
-
             gpus = list_gpus(self._root) if is_missing else ()
             machine = Inventory(gpus, limitation=_NO_NVML) if gpus else Inventory(problem=explain(error))
         if library is None:
             self._machine, self._cards = machine, []
             return [key] if before is None and machine.problem is HUNG_DRIVER else []
-        if before and before.handle is library.handle and library.count == len(self._cards):
+        if before and before.handle is library.handle and library.number == len(self._cards):
             for card in self._cards:  # kept, as a GPU that is lost by now is shown with its name
                 card.handle = None
         else:
-            self._cards = [_Card(Gpu(index)) for index in range(library.count)]
+            self._cards = list(map(_Card, range(library.number)))
         self._library = library
-        self._machine = library.machine if library.count else replace(library.machine, problem=NO_GPU)
+        self._machine = library.machine if library.number else replace(library.machine, problem=NO_GPU)
         self._opened_at = time.monotonic()
         return []
 
@@ -299,6 +299,7 @@ class Nvml:
                 _find(card)
             handle = card.handle
             total, used, free = _memory(handle)
+            rates = _ask("nvmlDeviceGetUtilizationRates", handle)
             power = _ask("nvmlDeviceGetPowerUsage", handle)  # milliwatts
             sensor = pynvml.NVML_TEMPERATURE_GPU
             # The first is deprecated, and faster: it needs no structure.
@@ -306,7 +307,7 @@ class Nvml:
             status = GpuStatus(
                 used,
                 free,
-                _utilization(card),
+                UNKNOWN if rates is UNKNOWN else rates.gpu,
                 _ask("nvmlDeviceGetTemperature", handle, sensor, other=newer),
                 UNKNOWN if power is UNKNOWN else power / 1000,
                 self._running(handle),
@@ -314,8 +315,8 @@ class Nvml:
             mig = tuple([self._read_mig(*one) for one in card.instances])
         except pynvml.NVMLError as error:
             card.handle = None
-            return replace(card.gpu, problem=explain_of_gpu(error))
-        return replace(card.gpu, memory_total=total, status=status, mig=mig)
+            return card.with_problem(explain_of_gpu(error))
+        return Gpu(**card.facts, memory_total=total, status=status, mig=mig)
 
     def _read_mig(self, handle: Any, instance: MigInstance) -> MigInstance:
         total, used, free = _memory(handle)
@@ -325,35 +326,26 @@ class Nvml:
     def _running(self, handle: Any) -> tuple[GpuProcess, ...] | Unknown:
         """Return the processes with compute memory, without those that only draw (a desktop)."""
         running = _processes(handle)
-        if running is UNKNOWN:
+        if running is UNKNOWN or self._library is None:
             return UNKNOWN
         since = int(self._watched_from * 1e6)
         work = _work(handle, since) if running and since else UNKNOWN
         found = []
         for pid, memory in running.items():
             share = UNKNOWN if work is UNKNOWN else work.get(pid, 0)
-            found.append(gpu_process(pid, self.look_up(pid), memory, share))
+            found.append(self._library.processes.look_up(pid, memory, share))
         return tuple(found)
 
 
-def _ask(function: str, *arguments: Any, other: tuple[Any, ...] = ()) -> Any:
+def _ask(function: str | Callable[..., Any], *arguments: Any, other: tuple[Any, ...] = ()) -> Any:
     """Return what a function of pynvml returns; UNKNOWN where the driver refuses.
 
-    Parameters
-    ----------
-    function, arguments
-        The function's name, and what it is called with.
-    other
-        The same of another version, for a driver or a pynvml that has no such function.
-
-    Raises
-    ------
-    pynvml.NVMLError_GpuIsLost
-        None of the GPU's figures can be read.
-
+    `other` is a function with its arguments, for a driver or a pynvml that has no such one. That the GPU is
+    lost is raised: none of its figures can be read.
     """
     try:
-        return getattr(pynvml, function)(*arguments)
+        call = getattr(pynvml, function) if isinstance(function, str) else function
+        return call(*arguments)
     except pynvml.NVMLError_GpuIsLost:
         raise
     # TypeError: gpustat, once imported, has replaced functions of pynvml by its own, which take no version.
@@ -370,18 +362,29 @@ def _memory(handle: Any) -> tuple[int | Unknown, int | Unknown, int | Unknown]:
     return (UNKNOWN,) * 3 if memory is UNKNOWN else (memory.total, memory.used, memory.free)
 
 
-def _utilization(card: _Card) -> int | Unknown:
-    rates = _ask("nvmlDeviceGetUtilizationRates", card.handle)
-    return UNKNOWN if rates is UNKNOWN else int(rates.gpu)
-
-
 def _processes(handle: Any) -> dict[int, int | Unknown] | Unknown:
     """Return the bytes of each process with compute memory, by its number."""
-    before_r510 = ("nvmlDeviceGetComputeRunningProcesses_v2", handle)
-    running: list[Any] | Unknown = _ask("nvmlDeviceGetComputeRunningProcesses_v3", handle, other=before_r510)
-    if running is UNKNOWN:
-        return UNKNOWN
-    return {one.pid: UNKNOWN if one.usedGpuMemory is None else one.usedGpuMemory for one in running}
+    before_r510 = (_list_processes, handle, "nvmlDeviceGetComputeRunningProcesses_v2")
+    newest = "nvmlDeviceGetComputeRunningProcesses_v3"
+    found: dict[int, int | Unknown] | Unknown = _ask(_list_processes, handle, newest, other=before_r510)
+    return found
+
+
+def _list_processes(handle: Any, function: str) -> dict[int, int | Unknown]:
+    """Do in one call what pynvml's function does in two; it also makes an object of each process."""
+    count, room = c_uint(_ROOM), _ROOM
+    call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001
+    while True:
+        array = (pynvml.c_nvmlProcessInfo_v3_t * room)()  # the same in version 2
+        status = call(handle, byref(count), array)
+        if status != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+            break
+        count.value = room = 2 * count.value  # more may come meanwhile
+    pynvml._nvmlCheckReturn(status)  # noqa: SLF001
+    hidden = pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value
+    # Number, bytes, and the MIG instance's two numbers; to read a structure's fields takes ten times as long.
+    found = iter_unpack("IQII", bytes(array)[: count.value * sizeof(pynvml.c_nvmlProcessInfo_v3_t)])
+    return {pid: UNKNOWN if memory == hidden else memory for pid, memory, _, _ in found}
 
 
 def _counters(handle: Any, since: int | None) -> Counters:
@@ -418,7 +421,7 @@ def _limits(card: _Card) -> Limits:
         before_r535 = ("nvmlDeviceGetCurrentClocksThrottleReasons", card.handle)
         reasons = _ask("nvmlDeviceGetCurrentClocksEventReasons", card.handle, other=before_r535)
     except pynvml.NVMLError:  # it is lost, and the next snapshot says so
-        return UNKNOWN_LIMITS
+        return Limits()
     slowdowns: tuple[str, ...] | Unknown = UNKNOWN
     if reasons is not UNKNOWN:
         slowdowns = tuple(words for bits, words in _SLOWDOWNS if reasons & bits)
@@ -427,16 +430,7 @@ def _limits(card: _Card) -> Limits:
 
 
 def _open_library(before: _Library | None, simulate: str | None) -> _Library:
-    """Open the library, unless it is still open, and count the GPUs.
-
-    Raises
-    ------
-    pynvml.NVMLError
-        The driver refuses.
-    SimulationError
-        `simulate` describes no machine.
-
-    """
+    """Open the library, unless it is still open, and count the GPUs."""
     if simulate:
         from gpu_magic.devices.simulated import ensure  # it is large, and needed by few
 
@@ -465,7 +459,7 @@ def _leave_simulation() -> None:
 
 def _find(card: _Card) -> None:
     """Find the handle of a GPU, what it is, and its MIG instances."""
-    index = card.gpu.index
+    index = card.facts["index"]
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     pci = _ask("nvmlDeviceGetPciInfo", handle)
     mig = _ask("nvmlDeviceGetMigMode", handle)
@@ -476,20 +470,20 @@ def _find(card: _Card) -> None:
         _ask("nvmlDeviceGetNumGpuCores", handle),
         _ask("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM),
     )
-    gpu = Gpu(
-        index=index,
-        uuid=_ask("nvmlDeviceGetUUID", handle),
-        name=_ask("nvmlDeviceGetName", handle),
-        bus_id=UNKNOWN if pci is UNKNOWN else pci.busId,
-        is_split=is_split,
-        compute_mode=_COMPUTE_MODES[mode] if mode in range(len(_COMPUTE_MODES)) else UNKNOWN,
-        speed=UNKNOWN if UNKNOWN in speed else Speed(*speed),
-        minor=_ask("nvmlDeviceGetMinorNumber", handle),
-    )
+    facts = {
+        "index": index,
+        "uuid": _ask("nvmlDeviceGetUUID", handle),
+        "name": _ask("nvmlDeviceGetName", handle),
+        "bus_id": UNKNOWN if pci is UNKNOWN else pci.busId,
+        "is_split": is_split,
+        "compute_mode": _COMPUTE_MODES[mode] if mode in range(len(_COMPUTE_MODES)) else UNKNOWN,
+        "speed": UNKNOWN if UNKNOWN in speed else Speed(*speed),
+        "minor": _ask("nvmlDeviceGetMinorNumber", handle),
+    }
     most = _ask("nvmlDeviceGetMaxMigDeviceCount", handle) if is_split else 0
     positions = range(0 if most is UNKNOWN else most)  # most of them are empty
     instances = tuple(filter(None, [_find_mig(handle, index, position) for position in positions]))
-    card.gpu, card.handle, card.instances = gpu, handle, instances
+    card.facts, card.handle, card.instances = facts, handle, instances
 
 
 def _find_mig(parent: Any, index: int, position: int) -> tuple[Any, MigInstance] | None:
@@ -504,4 +498,4 @@ def _find_mig(parent: Any, index: int, position: int) -> tuple[Any, MigInstance]
 
 def _handles(card: _Card) -> dict[str, Any]:
     """Return the handles of a GPU and of its MIG instances, by their UUIDs."""
-    return {str(card.gpu.uuid): card.handle, **{one.uuid: handle for handle, one in card.instances}}
+    return {str(card.facts["uuid"]): card.handle, **{one.uuid: handle for handle, one in card.instances}}

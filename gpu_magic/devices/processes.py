@@ -1,33 +1,33 @@
-"""Whose a process is, its name and its notebook, given its number: from /proc."""
+"""Whose a process is, its name and its notebook, given its number: from /proc; and what it is called."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.devices.python_line import read_python_line
-from gpu_magic.devices.status import GpuProcess
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
-from gpu_magic.text import shortened
+from gpu_magic.devices.model import UNKNOWN, GpuProcess, Unknown, idle_text
+from gpu_magic.text import age_text, bytes_text, printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Collection, Container, Iterable, Sequence
 
 __all__ = [
-    "UNKNOWN_PROCESS",
-    "Process",
+    "ProcessNames",
     "ProcessTable",
+    "PythonLine",
+    "age_of",
     "descends_from",
-    "gpu_process",
     "is_mine",
     "name_text",
     "numbers_are_ours",
     "owner_name",
     "read_process",
+    "read_python_line",
     "start_of",
 ]
 
@@ -38,47 +38,6 @@ _MOST_KEPT = 4096
 _NOTEBOOK = b"JPY_SESSION_NAME="  # jupyter_server gives it to each kernel: the path of its notebook
 _PIECE, _MOST_PIECES = 16 << 10, 64  # bytes that are read at once, and how often: 1 MiB of an environment
 _MOST_ANCESTORS = 64  # a chain of many others' processes is not to keep anybody busy
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """What is known of a process; see `GpuProcess` for the fields."""
-
-    name: str | Unknown
-    owner: str | Unknown
-    mine: bool = False
-    is_own: bool = False
-    notebook: str = ""
-    started: int | Unknown = UNKNOWN
-    stated_age: int | Unknown = UNKNOWN  # where it does not follow from `started`
-
-    @property
-    def age(self) -> int | Unknown:
-        """Whole seconds since it was started."""
-        if self.started is UNKNOWN:
-            return self.stated_age
-        # CLOCK_BOOTTIME, as the kernel's own: it goes on while the machine is suspended.
-        now = time.clock_gettime(time.CLOCK_BOOTTIME)
-        return int(max(0.0, now - self.started / os.sysconf("SC_CLK_TCK")))
-
-
-UNKNOWN_PROCESS = Process(UNKNOWN, UNKNOWN)
-
-
-def gpu_process(pid: int, known: Process, memory: int | Unknown, work: int | Unknown = UNKNOWN) -> GpuProcess:
-    """Return a process with its memory on a GPU, in bytes, and its work there, in percent."""
-    return GpuProcess(
-        pid,
-        known.name,
-        known.owner,
-        memory,
-        known.mine,
-        known.is_own,
-        known.notebook,
-        known.started,
-        known.age,
-        work,
-    )
 
 
 class ProcessTable:
@@ -93,37 +52,49 @@ class ProcessTable:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[tuple[int, float, int, int], Process]] = {}
+        self._known: dict[int, tuple[tuple[int, float, int, int], GpuProcess]] = {}
         self._numbers_are_ours = numbers_are_ours()
 
-    def look_up(self, pid: int) -> Process:
-        """Return what is known of a process: UNKNOWN for what is not, or when it has gone."""
+    def look_up(self, pid: int, memory: int | Unknown = UNKNOWN, work: int | Unknown = UNKNOWN) -> GpuProcess:
+        """Return a process with its bytes on a GPU; if it can't be seen, or has gone, no more is known."""
         if not self._numbers_are_ours:
-            return UNKNOWN_PROCESS
+            return GpuProcess(pid, memory=memory, work=work)
         try:
             found = os.stat(f"/proc/{pid}")  # noqa: PTH116 - pathlib's costs twice the call itself
         except OSError:
-            return UNKNOWN_PROCESS
+            return GpuProcess(pid, memory=memory, work=work)
         # After a fork other processes are descendants.
         key = found.st_ino, found.st_ctime, found.st_uid, os.getpid()
-        known = self._known.get(pid)
-        if known is None or known[0] != key:
-            known = key, read_process(pid)
-            if len(self._known) >= _MOST_KEPT:  # a kernel can run for weeks, and processes come and go
-                self._known.clear()
-            self._known[pid] = known
-        return known[1]
+        known, process = self._known.get(pid, (None, None))
+        if process is None or known != key:
+            process = read_process(pid)
+        age = age_of(process.started)
+        if (process.memory, process.age, process.work) != (memory, age, work):
+            process = replace(process, memory=memory, age=age, work=work)
+        if len(self._known) >= _MOST_KEPT:  # a kernel can run for weeks, and processes come and go
+            self._known.clear()
+        self._known[pid] = key, process
+        return process
 
 
-def read_process(pid: int) -> Process:
+def read_process(pid: int) -> GpuProcess:
     """Read what /proc has of a process of this PID namespace; `started` is UNKNOWN when it has ended."""
     try:
         uid = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
     except OSError:
-        return UNKNOWN_PROCESS
-    is_own = _is_own(pid)
-    notebook = _notebook(pid) if is_own else ""
-    return Process(_name(pid), owner_name(uid), is_mine(pid), is_own, notebook, start_of(pid))
+        return GpuProcess(pid)
+    is_own, started = _is_own(pid), start_of(pid)
+    return GpuProcess(
+        pid,
+        _name(pid),
+        owner_name(uid),
+        UNKNOWN,
+        is_mine(pid),
+        is_own,
+        _notebook(pid) if is_own else "",
+        started,
+        age_of(started),
+    )
 
 
 @cache
@@ -153,8 +124,7 @@ def name_text(name: str) -> str:
 def _name(pid: int) -> str | Unknown:
     """Name a process by its script or module where Python runs it, else by its program."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
-            arguments = file.read(8192).decode("utf-8", "replace").split("\0")
+        arguments = _read(f"/proc/{pid}/cmdline").decode("utf-8", "replace").split("\0")
     except OSError:
         return UNKNOWN
     program = arguments[0].rpartition("/")[2]
@@ -175,8 +145,7 @@ def _python_program(arguments: list[str]) -> str:
 
 def _comm(pid: int) -> str | Unknown:
     try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            return name_text(file.read().strip()) or UNKNOWN
+        return name_text(_read(f"/proc/{pid}/comm").decode("utf-8", "replace").strip()) or UNKNOWN
     except OSError:
         return UNKNOWN
 
@@ -196,9 +165,8 @@ def descends_from(pid: int, ancestors: Container[int]) -> bool:
         if pid <= 1:
             break
         try:
-            with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-                # The program's name is in parentheses and can hold any character, ")" too.
-                pid = int(file.read().rpartition(b")")[2].split()[1])
+            # The program's name is in parentheses and can hold any character, ")" too.
+            pid = int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             return False
         if pid in ancestors:
@@ -219,11 +187,19 @@ def start_of(pid: int) -> int | Unknown:
     """Return when a process was started, as `GpuProcess` has it."""
     try:
         # The name before it is in parentheses and can hold anything. This is the 22nd field in proc(5).
-        fields = b"".join(_pieces(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
+        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         state, started = fields[0], int(fields[19])
     except (OSError, ValueError, IndexError):
         return UNKNOWN
     return UNKNOWN if state in (b"Z", b"X") else started  # ended, and only its parent has not asked yet
+
+
+def age_of(started: int | Unknown) -> int | Unknown:
+    """Return whole seconds since a process was started."""
+    if started is UNKNOWN:
+        return UNKNOWN
+    # CLOCK_BOOTTIME, as the kernel's own: it goes on while the machine is suspended.
+    return int(max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")))
 
 
 def _is_own(pid: int) -> bool:
@@ -232,30 +208,131 @@ def _is_own(pid: int) -> bool:
     The owner of /proc/PID is not asked: that is root for a process that can't be dumped.
     """
     try:
-        with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
-            line = next(line for line in file if line.startswith(b"Uid:"))
-    except (OSError, StopIteration):
+        # "Uid:" comes before the supplementary groups, and the name is escaped.
+        users = _read(f"/proc/{pid}/status").partition(b"\nUid:")[2].partition(b"\n")[0]
+    except OSError:
         return False
-    return set(map(int, line.split()[1:])) == {os.getuid()}
+    return set(map(int, users.split())) == {os.getuid()}
 
 
 def _notebook(pid: int) -> str:
     """Return the path of a process's notebook; empty where there is none, or that is not ours to read."""
     try:
-        variables = b"".join(_pieces(f"/proc/{pid}/environ")).split(b"\0")
+        variables = _read(f"/proc/{pid}/environ").split(b"\0")
     except OSError:
         return ""
     paths = [one.removeprefix(_NOTEBOOK) for one in variables if one.startswith(_NOTEBOOK)]
     return paths[0].decode("utf-8", "replace") if paths else ""
 
 
-def _pieces(path: str) -> Iterator[bytes]:
-    """Yield what a file of /proc has, which takes a quarter of the time that `open` and a large buffer do."""
-    file = os.open(path, os.O_RDONLY)
+def _read(path: str) -> bytes:
+    """Return what a file of /proc has, in a quarter of the time that `open` and a large buffer take."""
+    file, pieces = os.open(path, os.O_RDONLY), list[bytes]()
     try:
-        for _ in range(_MOST_PIECES):
-            if not (piece := os.read(file, _PIECE)):
-                return
-            yield piece
+        while len(pieces) < _MOST_PIECES and (piece := os.read(file, _PIECE)):
+            pieces.append(piece)
     finally:
         os.close(file)
+    return b"".join(pieces)
+
+
+class PythonLine(NamedTuple):
+    """The parts of a command line.
+
+    Parameters
+    ----------
+    kind
+        "script", "module" or "code"; empty where there is none of them: `python`, `python -V`.
+    name
+        The script's path, or the module; empty for code.
+    options
+        How many words come before the script, or its place: Python's own options, and for a module or code
+        what follows `-m` or `-c`.
+    is_answer
+        Whether Python answers and ends, whatever else is there: `-V`, `--help`.
+
+    """
+
+    kind: str
+    name: str
+    options: int
+    is_answer: bool
+
+
+def read_python_line(words: Sequence[str]) -> PythonLine:
+    """Read what follows `python` (3.14).
+
+    Short options can be bundled (`-Ic CODE`, `-mMODULE`). Those before "c", "m", "W" or "X" take no value.
+    """
+    place, is_answer = 0, False
+    while place < len(words) and words[place].startswith("-") and words[place] != "-":
+        word = words[place]
+        place += 1
+        if word.startswith("--"):
+            place += word == "--check-hash-based-pycs"
+            is_answer = is_answer or word in (
+                "--version",
+                "--help",
+                "--help-all",
+                "--help-env",
+                "--help-xoptions",
+            )
+        elif match := re.fullmatch(r"-[^cmWX]*([cmWX])(.*)", word, re.DOTALL):
+            value = match[2] or "".join(words[place : place + 1])
+            place += not match[2]
+            if match[1] in "cm":
+                kind = "module" if match[1] == "m" else "code"
+                return PythonLine(kind, value if kind == "module" else "", min(place, len(words)), is_answer)
+        else:
+            is_answer = is_answer or bool(set("hV?") & set(word))
+    place = min(place, len(words))
+    script = words[place] if place < len(words) and words[place] != "-" else ""
+    return PythonLine("script" if script else "", script, place, is_answer)
+
+
+class ProcessNames:
+    """Names of processes that are shown together.
+
+    A notebook is its file's name, with folders only as far as they tell it from others of that name.
+
+    Parameters
+    ----------
+    processes
+        All that are shown.
+
+    """
+
+    def __init__(self, processes: Iterable[GpuProcess]) -> None:
+        paths = {process.notebook for process in processes if process.notebook}
+        self._notebooks = {path: _shortest(path, paths) for path in paths}
+
+    def line(self, process: GpuProcess) -> str:
+        """Return `maria: train.py, 59.6 GiB, for 3 h, idle 2 h`; of this user's own, `you: …`."""
+        owner = "this kernel" if process.mine else "you" if process.is_own else process.owner
+        memory = "?" if process.memory is UNKNOWN else bytes_text(process.memory)
+        facts = [self.name(process), memory]
+        if process.age is not UNKNOWN and not process.mine:
+            facts.append(f"for {age_text(process.age)}")
+        if not process.mine and (idle := idle_text(process.idle)):
+            facts.append(idle)
+        return printable(f"{'owner unknown' if owner is UNKNOWN else owner}: {', '.join(facts)}")
+
+    def name(self, process: GpuProcess) -> str:
+        """Return `train.ipynb` of a kernel, else `train.py`, or `process 4711` where nothing is known."""
+        if process.is_kernel:
+            return self.notebook(process)
+        return f"process {process.pid}" if process.name is UNKNOWN else process.name
+
+    def notebook(self, process: GpuProcess) -> str:
+        """Return the notebook of a kernel, or of what was started in one; empty for none."""
+        return name_text(self._notebooks.get(process.notebook) or process.notebook.rpartition("/")[2])
+
+
+def _shortest(path: str, paths: Collection[str]) -> str:
+    """Return the shortest end of a path, in whole folders, that is not the end of another one."""
+    parts = path.split("/")
+    for count in range(1, len(parts)):
+        end = "/".join(parts[-count:])
+        if not any(f"/{other}".endswith(f"/{end}") for other in paths if other != path):
+            return end
+    return path

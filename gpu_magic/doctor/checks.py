@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.binding import HUNG_DRIVER, NO_GPU, NO_LIBRARY, NOT_LOADED, OUTDATED, REFUSED
-from gpu_magic.devices.model import parts
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, parts
 from gpu_magic.doctor.facts import Build, Facts, Finding, Kernel
 from gpu_magic.doctor.sources import fitting_build, has_code, major, pip
 from gpu_magic.errors import ChoiceError
@@ -23,9 +22,7 @@ from gpu_magic.text import age_text, bytes_text, listed, shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Device, Gpu
-    from gpu_magic.devices.status import GpuProcess
+    from gpu_magic.devices.model import Device, Gpu, GpuProcess, Inventory
 
     Check = Callable[[Facts], Iterable[Finding]]
 

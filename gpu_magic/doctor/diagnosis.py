@@ -16,8 +16,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.call_timeout import CallTimeout
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.devices.processes import owner_name
-from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.doctor.checks import CHECKS
 from gpu_magic.doctor.facts import Facts, Finding, Kernel, Program, Severity
 from gpu_magic.doctor.sources import loaded_version, read_packages, read_system

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.process.front_end import Pages
 from gpu_magic.process.given import Grant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Gpu
+    from gpu_magic.devices.model import Gpu, Inventory
     from gpu_magic.process.front_end import FrontEnd
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.mask import Variables

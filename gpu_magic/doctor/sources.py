@@ -35,7 +35,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.binding import PROBLEM
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Packages, System
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from gpu_magic.processes.processes import Manager, finders
 from gpu_magic.text import counted
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.status import GpuProcess
+    from gpu_magic.devices.model import GpuProcess
     from gpu_magic.engines.cluster import Cluster
 
 __all__ = ["check_none", "current_cluster", "running_cluster", "use"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.text import listed, printable
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from gpu_magic.process.visible import seen_vendor
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.launching.guardian import Process
     from gpu_magic.process.guard import Guard
 

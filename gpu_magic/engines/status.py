@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.engines.introduction import read_gpus
 from gpu_magic.process.view import read_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.engines.cluster import Cluster
     from gpu_magic.engines.engine import Engine
     from gpu_magic.process.session import Session

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.errors import FitError
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import MemoryPool

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError, GpuMagicError, NotFreeError
 from gpu_magic.frameworks import imported
 from gpu_magic.gpus.choice import Choice, TooLate
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpu_magic.claims.held import Taken
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.frameworks.base import MemorySettings
     from gpu_magic.gpus.request import Request
     from gpu_magic.process.guard import Guard

@@ -7,8 +7,7 @@ import re
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Device, Gpu
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown
 from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.gpus.options import Options
 from gpu_magic.process.find import mig_instances, why_unusable

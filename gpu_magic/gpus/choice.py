@@ -6,9 +6,8 @@ import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.process_names import ProcessNames
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Gpu
+from gpu_magic.devices.processes import ProcessNames
 from gpu_magic.process.drivers import State
 from gpu_magic.process.guard import label_of, runtime_of
 from gpu_magic.process.mask import HIP, MASK

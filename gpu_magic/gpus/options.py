@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks.base import MemorySettings
 from gpu_magic.text import bytes_text, read_size, size_meant

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Device, Gpu
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.auto import check_free, pick, usable
 from gpu_magic.gpus.options import Options
@@ -20,8 +19,7 @@ from gpu_magic.text import listed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Vendor
+    from gpu_magic.devices.model import Inventory, Vendor
     from gpu_magic.process.mask import By
 
 __all__ = ["Selection", "select", "select_among", "vendor_of", "would_do"]

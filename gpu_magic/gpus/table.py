@@ -12,10 +12,8 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from gpu_magic.devices.binding import NO_LIBRARY
-from gpu_magic.devices.model import Device, Gpu, MigInstance
-from gpu_magic.devices.process_names import ProcessNames
-from gpu_magic.devices.processes import name_text
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Device, Gpu, MigInstance, Unknown
+from gpu_magic.devices.processes import ProcessNames, name_text
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.view import Snapshot
 from gpu_magic.text import GIB, bytes_text, html_block, printable, shortened, text_table
@@ -23,7 +21,7 @@ from gpu_magic.text import GIB, bytes_text, html_block, printable, shortened, te
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from gpu_magic.devices.status import GpuProcess, GpuStatus
+    from gpu_magic.devices.model import GpuProcess, GpuStatus
     from gpu_magic.process.view import KernelView
 
 __all__ = ["Gpus", "Row", "as_html", "as_text", "memory_texts", "problem_text", "record_of", "rows"]

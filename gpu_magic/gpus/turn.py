@@ -7,15 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from gpu_magic.claims.folder import Found
-    from gpu_magic.devices.claim import Claim
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.model import Claim, Device, Inventory
 
 __all__ = ["Turns", "Wanted"]
 

@@ -23,7 +23,7 @@ from gpu_magic.text import counted, listed, read_size, shortened, time_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Inventory
     from gpu_magic.gpus.choice import Choice
     from gpu_magic.gpus.options import Options
     from gpu_magic.process.session import Session

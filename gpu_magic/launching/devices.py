@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.errors import LaunchError, NotFreeError
 from gpu_magic.gpus.apply import or_wait
 from gpu_magic.gpus.options import Options, read_seconds
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpu_magic.claims.held import Claims, Taken
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.gpus.request import Request
     from gpu_magic.gpus.select import Selection
     from gpu_magic.gpus.wait import InTurn

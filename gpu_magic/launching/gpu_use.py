@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.devices.processes import descends_from
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
 from gpu_magic.process.view import read_machine
 from gpu_magic.text import bytes_text
 

@@ -6,7 +6,7 @@ import html
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.text import html_block, html_table, listed, shortened, size_text, text_table, time_text
 
 if TYPE_CHECKING:

@@ -15,10 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.processes import UNKNOWN_PROCESS
-from gpu_magic.devices.status import GpuProcess
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, Unknown
 from gpu_magic.errors import GpuMagicError, MeasurementError
 from gpu_magic.frameworks import imported
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
@@ -33,7 +30,6 @@ from gpu_magic.text import listed
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from gpu_magic.devices.processes import Process
     from gpu_magic.frameworks.base import MemoryPool
     from gpu_magic.process.view import Snapshot
 
@@ -142,8 +138,7 @@ def read(uuids: Collection[str], since: float | None) -> Reading:
         for pid in memory if one.work is UNKNOWN and since is not None else work:
             who = processes[pid]
             name, owner = ("" if text is UNKNOWN else str(text) for text in (who.name, who.owner))
-            is_server = GpuProcess(pid, who.name, who.owner, UNKNOWN).is_mps_server
-            if not (who.mine or who is UNKNOWN_PROCESS or is_server):
+            if not (who.mine or who.owner is UNKNOWN or who.is_mps_server):
                 others.append(OtherProcess(pid, name or "a process", owner))
     for framework in imported():
         with contextlib.suppress(Exception):  # after an error of CUDA's, each call can raise it again
@@ -154,13 +149,15 @@ def read(uuids: Collection[str], since: float | None) -> Reading:
     return reading
 
 
-def _own(figures: Mapping[int, int | Unknown] | Unknown, processes: Mapping[int, Process]) -> int | Unknown:
+def _own(
+    figures: Mapping[int, int | Unknown] | Unknown, processes: Mapping[int, GpuProcess]
+) -> int | Unknown:
     """Return the sum of this process's. In a container the numbers are not ours, and any can be."""
     if figures is UNKNOWN:
         return UNKNOWN
     ours = [figure for pid, figure in figures.items() if processes[pid].mine]
     known = [figure for figure in ours if figure is not UNKNOWN]
-    is_hidden = not ours and any(processes[pid] is UNKNOWN_PROCESS for pid in figures)
+    is_hidden = not ours and any(processes[pid].owner is UNKNOWN for pid in figures)
     return UNKNOWN if is_hidden or len(known) < len(ours) else sum(known)
 
 

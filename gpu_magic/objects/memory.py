@@ -9,8 +9,8 @@ import sys
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_magic.devices.process_names import ProcessNames
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.devices.processes import ProcessNames
 from gpu_magic.errors import causes
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import Holding

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Device, Gpu, MigInstance
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Device, Gpu, MigInstance
 from gpu_magic.errors import ChoiceError
 from gpu_magic.process.mask import fitting
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Inventory
 
 __all__ = ["check_usable", "find", "mig_instances", "whole_gpus", "why_unusable"]
 

@@ -27,8 +27,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Device, Gpu, parts
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown, parts
 from gpu_magic.errors import ChoiceError
 from gpu_magic.process.find import check_usable
 from gpu_magic.process.mask import PCI, Reading, Variables, read
@@ -38,7 +37,7 @@ from gpu_magic.text import shortened
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Inventory
 
 __all__ = ["Given", "Grant", "is_within", "read_grant"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.process.drivers import State, driver
 from gpu_magic.process.visible import read_hip
 from gpu_magic.process.watch import cuda_watch
@@ -13,8 +13,7 @@ from gpu_magic.process.watch import cuda_watch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Device, Vendor
+    from gpu_magic.devices.model import Device, Inventory, Vendor
 
 __all__ = ["Guard", "judge_process", "label_of", "runtime_of"]
 

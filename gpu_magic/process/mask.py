@@ -13,19 +13,16 @@ while processes are reported to count several (nanoporetech/dorado #1586).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gpu_magic.devices.model import Device, Gpu, parts
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown, parts
 from gpu_magic.text import listed, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Vendor
+    from gpu_magic.devices.model import Inventory, Vendor
 
 __all__ = [
     "FASTEST",
@@ -109,8 +106,7 @@ def fitting(name: str, inventory: Inventory) -> list[Device]:
     return [one for gpu in gpus for one in gpu.mig if one.ids == (int(match[2]), int(match[3]))]
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """What a mask means on a machine."""
 
     devices: tuple[Device, ...] | Unknown  # what CUDA sees, in the order of cuda:i

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.errors import ChoiceError, PlacementError
 from gpu_magic.frameworks.target import LogicalDevice, Target
 from gpu_magic.process.find import find

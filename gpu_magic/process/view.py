@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.claims.held import waiting
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown
 from gpu_magic.process.drivers import State
 from gpu_magic.process.environment import Program, program, variables_now
 from gpu_magic.process.given import Given
@@ -20,8 +19,7 @@ from gpu_magic.process.watch import cuda_watch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpu_magic.devices.claim import Claim
-    from gpu_magic.devices.model import Device, Vendor
+    from gpu_magic.devices.model import Claim, Device, Vendor
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.session import Session
 
@@ -31,8 +29,7 @@ __all__ = ["KernelView", "Snapshot", "ask_guard", "read_for_auto", "read_machine
 _LOOKS, _BETWEEN_LOOKS = 2, 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class KernelView:
+class KernelView(NamedTuple):
     """What this process makes of the machine."""
 
     inherited: str | None  # CUDA_VISIBLE_DEVICES as the process was launched; None: not set
@@ -108,7 +105,7 @@ def read_for_auto(session: Session) -> Inventory:
     if not inventory.problem and len(inventory.devices) > 1:  # one is no choice
         for _ in range(_LOOKS):
             time.sleep(_BETWEEN_LOOKS)
-            inventory = inventory.with_highest(session.reader.utilization())
+            inventory = inventory.with_highest(session.reader.inventory())
     return inventory
 
 

@@ -17,15 +17,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import Gpu, MigInstance
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Gpu, MigInstance, Unknown
 from gpu_magic.errors import ChoiceError
 from gpu_magic.process.mask import FASTEST, HIP, MASK, ORDER, PCI, ROCR, Reading, Variables, read, write
 from gpu_magic.text import counted, listed, shortened
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Device, Vendor
+    from gpu_magic.devices.model import Device, Inventory, Vendor
+    from gpu_magic.process.mask import Variables
 
 __all__ = ["hide", "in_force", "in_order", "read_hip", "read_visible", "seen_vendor", "show", "together"]
 

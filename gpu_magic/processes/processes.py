@@ -10,11 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.devices.claim import idle_text
-from gpu_magic.devices.process_names import ProcessNames
-from gpu_magic.devices.processes import gpu_process, numbers_are_ours, read_process, start_of
-from gpu_magic.devices.status import GpuProcess
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, GpuProcess, idle_text
+from gpu_magic.devices.processes import ProcessNames, numbers_are_ours, read_process, start_of
 from gpu_magic.errors import ProcessError, show_as
 from gpu_magic.process.session import current
 from gpu_magic.process.tasks import tasks
@@ -25,8 +22,7 @@ from gpu_magic.text import age_text, bytes_text, html_block, html_table, listed,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from gpu_magic.devices.model import Device
-    from gpu_magic.devices.unknown import Unknown
+    from gpu_magic.devices.model import Device, Unknown
 
 __all__ = [
     "Manager",
@@ -201,9 +197,9 @@ def my_processes() -> OwnProcesses:
                 memory[process.pid][device] = process.memory
         for claim in device.status.claims:
             if claim.is_own and claim.pid is not UNKNOWN and device not in memory[claim.pid]:
-                process = gpu_process(claim.pid, session.reader.look_up(claim.pid), 0)
+                process = session.reader.look_up(claim.pid)
                 if not process.is_own:  # on a simulated machine nothing is known of it
-                    process = GpuProcess(claim.pid, claim.notebook or UNKNOWN, claim.owner, 0)
+                    process = GpuProcess(claim.pid, claim.notebook or UNKNOWN, claim.owner)
                 found.setdefault(claim.pid, replace(process, idle=claim.idle))
                 memory[claim.pid][device] = None
     names, processes = ProcessNames(found.values()), []

@@ -299,7 +299,7 @@ def _read_value(magic: str, option: str, words: deque[str], typed: str) -> str |
     while words and len(taken) < most and not _is_option(words[0]):
         taken.append(words.popleft())
     if option in _EXPRESSIONS:  # in quotes, as in a shell
-        taken = [word.strip(word[0]) if STRING.fullmatch(word) else word for word in taken]
+        taken = [word.strip(word[0]) if re.fullmatch(STRING, word) else word for word in taken]
     while words and option in _GO_ON and _GO_ON[option].fullmatch(" ".join([*taken, words[0]])):
         taken.append(words.popleft())
     while kind == LIST and words and taken and taken[-1].endswith(","):

@@ -9,8 +9,7 @@ from IPython.core.profileapp import list_profiles_in
 from IPython.paths import get_ipython_dir
 
 import gpu_magic
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.engines.current import running_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import known
@@ -92,7 +91,7 @@ def complete(shell: Any, magic: str, words: list[str]) -> Offers | None:
 
 def _is_open(code: str) -> bool:
     """Return whether code ends within a string or brackets."""
-    rest = STRING.sub("", code)
+    rest = re.sub(STRING, "", code)
     return any(quote in rest for quote in "'\"") or sum(map(rest.count, "([{")) > sum(map(rest.count, ")]}"))
 
 

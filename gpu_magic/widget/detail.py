@@ -6,17 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from gpu_magic.devices.claim import idle_text
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Gpu, idle_text
 from gpu_magic.process.session import current
 from gpu_magic.processes.processes import next_step
 from gpu_magic.text import age_text, bytes_text, printable, shortened
 from gpu_magic.widget.serialization import figure
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.model import Device
-    from gpu_magic.devices.status import GpuProcess
+    from gpu_magic.devices.model import Device, GpuProcess
     from gpu_magic.widget.variables import Variables
 
 __all__ = ["DeviceDetail", "read_device_detail"]

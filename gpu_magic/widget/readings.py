@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.gpus.options import plan_memory, split_request
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select

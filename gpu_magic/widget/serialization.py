@@ -6,8 +6,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.auto import best_first, held_by
 from gpu_magic.gpus.table import problem_text, rows
@@ -19,9 +18,7 @@ from gpu_magic.widget.page_state import DeviceRow, Figures, Header
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Device, Vendor
-    from gpu_magic.devices.unknown import Unknown
+    from gpu_magic.devices.model import Device, Inventory, Unknown, Vendor
     from gpu_magic.gpus.table import Row
     from gpu_magic.process.given import Given
     from gpu_magic.process.view import Snapshot

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_magic.claims.held import Claims
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.devices.processes import read_process
-from gpu_magic.devices.unknown import UNKNOWN
 from tests.claims.holders import GPU, OTHER, holder, stranger
 from tests.processes import until
 

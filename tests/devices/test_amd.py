@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from gpu_magic.devices.amd import Throttling
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN
 from tests.machine import AMD_CARDS, CARDS, GIB, IN_CONTAINER, Driver, amd_environment, environment
 from tests.programs.runner import Runner
 
@@ -85,18 +85,16 @@ def test_what_a_block_costs(ask: Ask) -> None:
     assert ask("counters", 1.0, amd=without)[2] is None
 
 
-def test_figures_that_the_library_refuses_are_unknown(ask: Ask) -> None:
+def test_what_the_library_does_not_give_is_unknown(ask: Ask) -> None:
     blank = replace(AMD_CARDS[0], used=None, util=None, temperature=None, milliwatts=None, hip=None)
-    (gpu,) = ask("inventory", amd=Driver((blank,)))["gpus"]
+    nameless = replace(AMD_CARDS[1], uuid="GPU-0000000000000000")  # it has no serial number
+    amd = Driver((blank, nameless))
+    gpu, second = ask("inventory", amd=amd)["gpus"]
     figures = ("memory_used", "memory_free", "utilization", "temperature", "power")
     assert [gpu["status"][name] for name in figures] == [None] * 5
     assert (gpu["hip_id"], gpu["problem"], gpu["memory_total"]) == (None, "", 192 * GIB)
-
-
-def test_a_gpu_without_a_serial_number_has_no_uuid(ask: Ask) -> None:
-    (gpu,) = ask("inventory", amd=Driver((replace(AMD_CARDS[0], uuid="GPU-0000000000000000"),)))["gpus"]
-    assert gpu["uuid"] is None
-    assert gpu["name"] == "AMD Instinct MI300X"
+    assert (second["uuid"], second["name"]) == (None, "AMD Instinct MI300X")
+    assert ask("limits", amd=amd) == [None, None]
 
 
 def test_a_gpu_that_does_not_answer_keeps_its_name_and_comes_back(ask: Ask) -> None:
@@ -110,32 +108,18 @@ def test_a_gpu_that_hangs_delays_no_other(ask: Ask) -> None:
     assert ask("hangs", amd=driver) == [["", 40], ["", 41], [hung, None], ["", 43]]
 
 
-def test_a_driver_that_refuses_is_a_sentence(ask: Ask) -> None:
-    found = ask("inventory", amd=replace(AMD, refuse=34))
-    assert found["gpus"] == []
-    assert found["problem"].endswith("AMD SMI is not answering: it says Driver not loaded.")
-
-
-def test_a_power_limit_is_in_watts(ask: Ask) -> None:
-    assert ask("limits") == [750, None]
-
-
-def test_what_the_library_does_not_give_of_limits_is_unknown(ask: Ask) -> None:
-    assert ask("limits", amd=Driver((replace(AMD_CARDS[0], milliwatts=None),))) == [None, None]
-    assert ask("limits", amd=replace(AMD, hangs=(("amdsmi_get_gpu_metrics_info", 0, 3600.0),))) == [
-        None,
-        None,
-    ]
-
-
 @pytest.mark.parametrize(
     ("throttled", "slow"), [(0, []), (1 << 4, ["a reason that the driver does not give"]), (None, None)]
 )
-def test_gpus_that_give_no_reason_say_whether_something_slows_them_down(
+def test_limits_are_in_watts_and_gpus_without_reasons_tell_whether_something_slows_them_down(
     ask: Ask, throttled: int | None, slow: list[str] | None
 ) -> None:
     amd = Driver((replace(AMD_CARDS[0], throttled=throttled),))
     assert ask("limits", amd=amd) == [750, slow]
+    if throttled is None:
+        assert ask("limits") == [750, None]
+        hangs = replace(AMD, hangs=(("amdsmi_get_gpu_metrics_info", 0, 3600.0),))
+        assert ask("limits", amd=hangs) == [None, None]
 
 
 def test_what_has_grown_since_the_last_look_slows_a_gpu_down(ask: Ask) -> None:
@@ -154,14 +138,9 @@ def test_what_has_grown_since_the_last_look_slows_a_gpu_down(ask: Ask) -> None:
     )
     power, both = ["power limit"], ["power limit", "heat"]
     assert found == [None, [], power, power, both, [], ["heat"], None, []]
-
-
-def test_that_nothing_slows_a_gpu_down_is_said_where_every_reason_is_known(ask: Ask) -> None:
-    assert ask("slowdowns", [1, 0, 0, 0, 0, -1], [2, 0, 0, 0, 0, -1], [3, 0, 1, 0, 0, -1]) == [
-        None,
-        None,
-        ["power limit"],
-    ]
+    # That nothing slows it down is known where every reason is.
+    found = ask("slowdowns", [1, 0, 0, 0, 0, -1], [2, 0, 0, 0, 0, -1], [3, 0, 1, 0, 0, -1])
+    assert found == [None, None, power]
 
 
 def test_a_look_long_after_another_says_nothing_of_now() -> None:
@@ -183,29 +162,27 @@ def test_the_table_is_one_with_rocm_smis_numbers(ask: Ask) -> None:
 
 
 def test_a_mixed_machine_shows_both(ask: Ask) -> None:
-    found = ask("inventory", nvidia=Driver(CARDS[:2]))
-    assert [(gpu["vendor"], gpu["index"], gpu["prefix"]) for gpu in found["gpus"]] == [
-        ("nvidia", 0, ""),
-        ("nvidia", 1, ""),
-        *(("amd", number, "amd:") for number in range(4)),
+    both = Driver(CARDS[:2])
+    amds = [f"amd:{number}" for number in range(4)]
+    found = [
+        (gpu["vendor"], f"{gpu['prefix']}{gpu['index']}") for gpu in ask("inventory", nvidia=both)["gpus"]
     ]
-    text, _ = ask("table", nvidia=Driver(CARDS[:2]))
-    assert [line.split()[0] for line in text.splitlines()[2:8]] == [
-        "0",
-        "1",
-        *(f"amd:{number}" for number in range(4)),
-    ]
+    assert found == [("nvidia", "0"), ("nvidia", "1"), *(("amd", name) for name in amds)]
+    text, _ = ask("table", nvidia=both)
+    assert [line.split()[0] for line in text.splitlines()[2:8]] == ["0", "1", *amds]
+    simulated = ask("inventory", GPU_MAGIC_SIMULATE="2xT4")  # it is shown alone
+    assert [gpu["vendor"] for gpu in simulated["gpus"]] == ["nvidia"] * 2
 
 
-def test_nvidias_gpus_are_as_ever_where_amds_driver_is_in_trouble(ask: Ask) -> None:
-    found = ask("inventory", amd=replace(AMD, refuse=34), nvidia=Driver(CARDS))
-    assert [gpu["vendor"] for gpu in found["gpus"]] == ["nvidia"] * 4
-    assert found["problem"] == ""
-
-
-def test_a_simulated_machine_is_shown_alone(ask: Ask) -> None:
-    found = ask("inventory", GPU_MAGIC_SIMULATE="2xT4")
-    assert [gpu["vendor"] for gpu in found["gpus"]] == ["nvidia"] * 2
+def test_a_driver_that_refuses_is_a_sentence_and_nvidias_gpus_are_as_ever(ask: Ask) -> None:
+    refuses = replace(AMD, refuse=34)
+    found = ask("inventory", amd=refuses)
+    assert found["gpus"] == []
+    assert found["problem"].endswith("AMD SMI is not answering: it says Driver not loaded.")
+    found = ask("inventory", amd=refuses, nvidia=Driver(CARDS))
+    assert ([gpu["vendor"] for gpu in found["gpus"]], found["problem"]) == (["nvidia"] * 4, "")
+    gone = ask("gone_beside_nvidias", nvidia=Driver(CARDS[:1]))
+    assert gone == [["nvidia", "amd"], ["nvidia"], "AMD SMI is not answering: it says Driver not loaded."]
 
 
 @pytest.mark.parametrize("code", ["import gpu_magic", "import gpu_magic.process.view"])
@@ -219,8 +196,3 @@ def test_without_the_library_amdsmi_is_neither_imported_nor_heard(
     read = "import gpu_magic; gpu_magic.gpus()"
     assert ask("imported_by", read, amd=None, nvidia=Driver(CARDS)) == {"imported": False, "usable": False}
     assert "libamd_smi" not in "".join(capfd.readouterr())
-
-
-def test_amds_gpus_that_are_gone_beside_nvidias_are_told(ask: Ask) -> None:
-    found = ask("gone_beside_nvidias", nvidia=Driver(CARDS[:1]))
-    assert found == [["nvidia", "amd"], ["nvidia"], "AMD SMI is not answering: it says Driver not loaded."]

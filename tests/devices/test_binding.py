@@ -1,4 +1,4 @@
-"""Other packages that are called pynvml, in place of nvidia-ml-py or over it."""
+"""NVIDIA's binding: what hides it or is too old, and what is known of GPUs where its library is missing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
+from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.devices.nvml import Nvml
+from gpu_magic.errors import ChoiceError
+from gpu_magic.gpus.request import parse
+from gpu_magic.gpus.select import select
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Fresh
@@ -19,73 +25,50 @@ TOO_OLD = (
     "The module pynvml here is too old, or not NVIDIA's: pip uninstall pynvml, then "
     "pip install --force-reinstall nvidia-ml-py, and restart Python."
 )
-
-
-def test_an_old_pynvml_is_said_with_the_command_that_mends_it(fresh: Fresh) -> None:
-    shown = fresh(
-        "import gpu_magic; print(gpu_magic.gpus().problem)", PYTHONPATH=f"{PROGRAMS / 'pynvml_11'}:{ROOT}"
-    )
-    assert shown == f"{TOO_OLD}\n"
-
-
-def test_with_an_old_pynvml_choosing_fails_in_one_line(fresh: Fresh) -> None:
-    code = """
-        import gpu_magic
-        try:
-            gpu_magic.choose(0)
-        except gpu_magic.ChoiceError as error:
-            print(error)
-    """
-    assert fresh(code, PYTHONPATH=f"{PROGRAMS / 'pynvml_11'}:{ROOT}") == f"{TOO_OLD}\n"
-
-
-SAY = """
+ASK = """
     import gpu_magic
     for ask in (lambda: gpu_magic.gpus(), lambda: gpu_magic.choose(0)):
         try:
             print(getattr(ask(), "problem", ""))
         except gpu_magic.GpuMagicError as error:
             print(error)
-    from IPython.core.interactiveshell import InteractiveShell
-    shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", "gpu_magic")
-    import contextlib, sys
-    for magic in shell.magics_manager.magics["line"]:
-        if magic.startswith("gpu") and magic not in ("gpu_time", "gpu_launch", "gpu_fit", "gpu_free", "gpu_tasks"):
-            with contextlib.redirect_stderr(sys.stdout):
-                shell.run_cell(f"%{magic}")
-    shell.Completer.complete("%gpus ")
 """
 # Some of the magics can be explained without it.
-EXPLAIN = """
+MAGICS = """
     import contextlib, sys
     from IPython.core.interactiveshell import InteractiveShell
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "gpu_magic")
+    without = ("gpu_time", "gpu_launch", "gpu_fit", "gpu_free", "gpu_tasks")
     with contextlib.redirect_stderr(sys.stdout):
+        for magic in shell.magics_manager.magics["line"]:
+            if magic.startswith("gpu") and magic not in without:
+                shell.run_cell(f"%{magic}")
+        print("HELP")
         for magic in shell.magics_manager.magics["line"]:
             if magic.startswith("gpu"):
                 shell.run_cell(f"%{magic} --help")
                 print(shell.object_inspect(f"%{magic}")["docstring"])
+    shell.Completer.complete("%gpus ")
 """
+
+
+def test_an_old_pynvml_is_told_with_the_command_that_mends_it(fresh: Fresh) -> None:
+    assert fresh(ASK, PYTHONPATH=f"{PROGRAMS / 'pynvml_11'}:{ROOT}") == f"{TOO_OLD}\n" * 2
 
 
 @pytest.mark.parametrize("code", ["", "import nothing_of_this_name", "raise SystemError('x')", "1 +"])
 def test_a_file_of_ones_own_that_hides_it_is_named(fresh: Fresh, tmp_path: Path, code: str) -> None:
     (tmp_path / "pynvml.py").write_text(code)
-    said = fresh(SAY, PYTHONPATH=f"{tmp_path}:{ROOT}").splitlines()
     mend = f"{tmp_path}/pynvml.py hides NVIDIA's module of this name: rename it, and restart Python."
-    assert len(said) > 6
-    assert [line for line in said if mend not in line] == []
-
-
-def test_the_help_of_magics_has_no_traceback(fresh: Fresh, tmp_path: Path) -> None:
-    (tmp_path / "pynvml.py").write_text("")
-    said = fresh(EXPLAIN, PYTHONPATH=f"{tmp_path}:{ROOT}")
-    mend = f"{tmp_path}/pynvml.py hides NVIDIA's module of this name: rename it, and restart Python."
-    assert said.count(mend) >= 4  # twice for %gpus, and for others
-    assert "Traceback" not in said
-    assert "gpu_magic/" not in said
+    assert fresh(ASK, PYTHONPATH=f"{tmp_path}:{ROOT}") == f"{mend}\n" * 2
+    if not code:
+        ran, helped = fresh(MAGICS, PYTHONPATH=f"{tmp_path}:{ROOT}").split("HELP\n")
+        assert len(ran.splitlines()) > 4
+        assert [line for line in ran.splitlines() if mend not in line] == []
+        assert helped.count(mend) >= 4  # twice for %gpus, and for others
+        assert "Traceback" not in helped
+        assert "gpu_magic/" not in helped
 
 
 def test_nvidia_s_own_module_works_wherever_it_lies(fresh: Fresh, tmp_path: Path) -> None:
@@ -95,8 +78,7 @@ def test_nvidia_s_own_module_works_wherever_it_lies(fresh: Fresh, tmp_path: Path
     assert fresh(code, PYTHONPATH=f"{tmp_path}:{ROOT}") == f"{tmp_path}/pynvml.py\n"
 
 
-def test_without_it_the_command_that_installs_it_is_said(fresh: Fresh) -> None:
-    """Python's own modules only, and those of ours."""
+def test_without_it_the_command_that_installs_it_is_told(fresh: Fresh) -> None:
     hide = """
         import sys
         class Hide:
@@ -111,29 +93,91 @@ def test_without_it_the_command_that_installs_it_is_said(fresh: Fresh) -> None:
             print(error)
     """
     mend = "pip install --force-reinstall nvidia-ml-py, and restart Python."
-    says = f"NVIDIA's package nvidia-ml-py can't be imported: {mend}"
-    assert fresh(hide) == f"{says}\n"
+    assert fresh(hide) == f"NVIDIA's package nvidia-ml-py can't be imported: {mend}\n"
 
 
-def test_the_warning_of_a_wrapper_is_not_shown_in_our_name(fresh: Fresh) -> None:
-    code = """
+@pytest.mark.parametrize(("first", "warnings"), [("gpu_magic.gpus()", 0), ("import pynvml", 1)])
+def test_the_warning_of_a_wrapper_is_not_shown_in_our_name(fresh: Fresh, first: str, warnings: int) -> None:
+    code = f"""
         import warnings
         with warnings.catch_warnings(record=True) as shown:
             warnings.simplefilter("always")
             import gpu_magic
-            gpu_magic.gpus()
+            {first}
         import pynvml
-        print([str(warning.message) for warning in shown])
-    """
-    assert fresh(code, PYTHONPATH=f"{PROGRAMS / 'pynvml_13'}:{ROOT}") == "[]\n"
-
-
-def test_the_wrapper_s_stand_in_does_warn_others(fresh: Fresh) -> None:
-    code = """
-        import warnings
-        with warnings.catch_warnings(record=True) as shown:
-            warnings.simplefilter("always")
-            import pynvml
         print(len(shown))
     """
-    assert fresh(code, PYTHONPATH=f"{PROGRAMS / 'pynvml_13'}:{ROOT}") == "1\n"
+    assert fresh(code, PYTHONPATH=f"{PROGRAMS / 'pynvml_13'}:{ROOT}") == f"{warnings}\n"
+
+
+# GPUs without NVML, as in a container without the driver capability "utility": what /proc tells of them.
+UUIDS = tuple(f"GPU-{number}a000000-0000-4000-8000-0123456789ab" for number in range(4))
+UNUSED = "GPU-????????-????-????-????-????????????"  # before its first use
+INFORMATION = """\
+Model: \t\t NVIDIA A100-SXM4-80GB
+IRQ:   \t\t 79
+GPU UUID: \t {uuid}
+Video BIOS: \t 92.00.45.00.03
+Device Minor: \t {minor}
+GPU Excluded:\t {excluded}
+"""
+
+
+class _MissingLibrary:
+    """What lies beneath pynvml where libnvidia-ml.so.1 is missing, also on a machine that has it."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *_: int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+
+@pytest.fixture
+def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Nvml]:
+    """Return a reader in a container without NVML, and a way to put GPUs there; by default it can use them."""
+    monkeypatch.setattr(pynvml, "nvmlLib", _MissingLibrary())
+    monkeypatch.setattr(pynvml, "_nvmlLib_refcount", 0)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+
+    def put(*gpus: tuple[str, str, int], excluded: str = "No", can_be_used: bool = True) -> Nvml:
+        for bus_id, uuid, minor in gpus:
+            folder = tmp_path / "proc/driver/nvidia/gpus" / bus_id
+            folder.mkdir(parents=True)
+            facts = {"uuid": uuid, "minor": minor, "excluded": excluded}
+            (folder / "information").write_text(INFORMATION.format(**facts))
+            (tmp_path / "dev").mkdir(exist_ok=True)
+            if can_be_used:
+                (tmp_path / f"dev/nvidia{minor}").touch()
+        return Nvml(root=tmp_path)
+
+    return put
+
+
+def test_without_nvml_gpus_are_known_by_proc_and_can_be_chosen(container: Callable[..., Nvml]) -> None:
+    """It was given three of five; minors are not in bus order."""
+    container(("0000:0b:00.0", UUIDS[3], 0), can_be_used=False)
+    container(("0000:0c:00.0", UUIDS[3], 9), excluded="Yes")
+    nvml = container(*zip(("0000:07:00.0", "0000:48:00.0", "0000:c8:00.0"), UUIDS, (3, 1, 2), strict=False))
+    machine = nvml.inventory()
+    assert [(gpu.index, gpu.uuid) for gpu in machine] == list(enumerate(UUIDS[:3]))
+    assert (machine[0].name, machine[1].bus_id) == ("NVIDIA A100-SXM4-80GB", "00000000:48:00.0")
+    assert machine[0].memory_total is machine[0].status.memory_used is machine[0].is_busy is UNKNOWN
+    assert machine.problem == ""
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in machine.limitation
+    for wanted, mask in [("2,0", "2,0"), ("GPU-1a", "1"), ("all", "0,1,2")]:
+        selection = select(parse(wanted), machine, (None, None))
+        assert (selection.mask, selection.order) == (mask, "PCI_BUS_ID")
+    with pytest.raises(ChoiceError, match="none can be picked"):
+        select(parse("auto"), machine, (None, None))
+
+
+def test_the_only_gpu_is_picked_and_a_uuid_that_is_not_known_yet_is_unknown(
+    container: Callable[..., Nvml],
+) -> None:
+    only = container(("0000:07:00.0", UUIDS[0], 0)).inventory()
+    assert select(parse("auto"), only, (None, None)).mask == "0"
+    assert container(("0000:0b:00.0", UNUSED, 1)).inventory()[1].uuid is UNKNOWN
+
+
+def test_gpus_that_were_not_given_to_a_container_are_none(container: Callable[..., Nvml]) -> None:
+    inventory = container(("0000:07:00.0", UUIDS[0], 0), can_be_used=False).inventory()
+    assert len(inventory) == 0
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in inventory.problem

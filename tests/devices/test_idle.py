@@ -8,13 +8,9 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
-from gpu_magic.devices.claim import Claim, idle_text
 from gpu_magic.devices.idle import Idleness
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.process_names import ProcessNames
-from gpu_magic.devices.status import GpuProcess, GpuStatus
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Claim, Gpu, GpuProcess, GpuStatus, Inventory, Unknown, idle_text
+from gpu_magic.devices.processes import ProcessNames
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:

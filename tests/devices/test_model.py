@@ -1,54 +1,98 @@
-"""When a GPU is called free: what the figures say about its use."""
+"""What figures say about the use of a GPU, and what MPS changes in that."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from gpu_magic.devices.model import Gpu, MigInstance
-from gpu_magic.devices.status import GpuProcess, GpuStatus
-from gpu_magic.devices.unknown import UNKNOWN
+import gpu_magic
+from gpu_magic.devices.model import UNKNOWN, Claim, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
+from gpu_magic.testing import simulate
 
 GIB = 1 << 30
-
-
-def gpu(total: int, used: int) -> Gpu:
-    return Gpu(0, memory_total=total, status=GpuStatus(used, total - used, 0, 31, 56.0, ()))
-
-
-def test_a_large_gpu_with_seven_gib_in_use_by_nobody_who_is_seen_is_not_free() -> None:
-    assert gpu(141 * GIB, 7 * GIB).is_busy is True
-
-
-def test_a_small_gpu_with_a_desktop_on_it_is_free() -> None:
-    assert gpu(4 * GIB, 1 * GIB).is_free
-
-
-@pytest.mark.parametrize(("used", "is_free"), [(3 * GIB // 2, True), (3 * GIB // 2 + 1, False)])
-def test_one_and_a_half_gib_can_be_in_use_on_a_free_gpu(used: int, is_free: bool) -> None:
-    assert gpu(80 * GIB, used).is_free is is_free
-
-
-def test_memory_in_use_that_is_not_told_leaves_it_unknown() -> None:
-    status = GpuStatus(UNKNOWN, UNKNOWN, 0, 31, 56.0, ())
-    assert Gpu(0, status=status).is_busy is UNKNOWN
-
-
-PROCESS = GpuProcess(7, "train.py", "maria", UNKNOWN)
+JOB = GpuProcess(7, "train.py", "maria")
+SERVER = GpuProcess(8, "nvidia-cuda-mps-server", "root")
+OURS = GpuProcess(9, "ipykernel", "maria", mine=True)
 
 
 @pytest.mark.parametrize(
-    ("used", "processes", "is_busy"),
+    ("used", "work", "processes", "is_busy"),
     [
-        (GIB // 64, (), False),
-        (2 * GIB, (), True),
-        (GIB // 64, (PROCESS,), True),
-        (UNKNOWN, (), UNKNOWN),
-        (GIB // 64, UNKNOWN, UNKNOWN),
+        (3 * GIB // 2, 0, (), False),  # of a desktop, say, on a small GPU as on a large one
+        (3 * GIB // 2 + 1, 0, (), True),
+        (0, 9, (), False),
+        (0, 10, (), True),
+        (0, 0, (JOB,), True),
+        (0, 0, (SERVER,), False),  # it is nobody's job
+        (20 * GIB, 0, (SERVER,), True),  # of clients that a driver before Volta does not list
+        (UNKNOWN, 0, (), UNKNOWN),
+        (0, UNKNOWN, (), UNKNOWN),
+        (0, 0, UNKNOWN, UNKNOWN),
+        (UNKNOWN, UNKNOWN, (JOB,), True),
     ],
 )
-def test_a_mig_instance_is_free_by_its_memory_and_its_processes(
-    used: object, processes: object, is_busy: object
+def test_a_gpu_is_busy_by_its_figures(used: Any, work: Any, processes: Any, is_busy: Any) -> None:
+    gpu = Gpu(0, status=GpuStatus(used, UNKNOWN, work, 31, 56.0, processes))
+    assert (gpu.is_busy, gpu.is_free) == (is_busy, is_busy is False)
+    # A MIG instance has no utilization, and is busy by its memory and its processes alone.
+    instance = MigInstance("MIG-1", "A100 MIG 3g.40gb", 0, 40 * GIB, replace(gpu.status, utilization=UNKNOWN))
+    without_work = replace(gpu, status=replace(gpu.status, utilization=0))
+    assert instance.is_busy is without_work.is_busy
+    assert instance.is_free is (instance.is_busy is False)
+    for device in (gpu, instance):
+        claimed = replace(device, status=replace(device.status, claims=(Claim("maria", 0.0),)))
+        assert not claimed.is_free
+
+
+@pytest.mark.parametrize(
+    ("mode", "processes", "is_taken"),
+    [
+        ("Exclusive_Process", (JOB,), True),
+        ("Exclusive_Thread", (JOB,), True),
+        ("Exclusive_Process", (JOB, SERVER), False),
+        ("Exclusive_Process", (OURS,), False),
+        ("Exclusive_Process", (OURS, JOB), True),
+        ("Exclusive_Process", (), False),
+        ("Default", (JOB,), False),
+    ],
+)
+def test_one_process_at_a_time_keeps_the_next_away_without_mps(
+    mode: Any, processes: tuple[GpuProcess, ...], is_taken: bool
 ) -> None:
-    status = GpuStatus(used, UNKNOWN, processes=processes)
-    instance = MigInstance("MIG-1", "A100 MIG 3g.40gb", 0, 40 * GIB, status)
-    assert instance.is_busy is is_busy
+    status = GpuStatus(0, UNKNOWN, 0, 31, 56.0, processes)
+    assert Gpu(0, status=status, compute_mode=mode).is_taken is is_taken
+
+
+def test_of_several_looks_the_highest_utilization_counts() -> None:
+    def look(*work: Any) -> Inventory:
+        return Inventory(
+            tuple(Gpu(at, f"GPU-{at}", status=GpuStatus(utilization=one)) for at, one in enumerate(work))
+        )
+
+    seen = look(5, 50, UNKNOWN, 5, 5).with_highest(look(60, 40, 60, UNKNOWN))
+    assert [gpu.status.utilization for gpu in seen] == [60, 50, UNKNOWN, 5, 5]
+    nameless = Inventory((Gpu(0, status=GpuStatus(utilization=5)), Gpu(1, status=GpuStatus(utilization=9))))
+    assert nameless.with_highest(nameless) == nameless
+
+
+def test_the_table_names_mps_s_server_and_its_clients() -> None:
+    with simulate("3xV100-32GB", clock=0) as machine:
+        for gpu, memory in zip(machine.gpus, (GIB >> 5, GIB >> 5, 20 * GIB), strict=True):
+            gpu.run("nvidia-cuda-mps-server", "root", memory)
+        machine.gpus[1].run("train.py", "maria", GIB)
+        machine.gpus[1].compute_mode = "Exclusive_Process"
+        lines = repr(gpu_magic.gpus()).split("\n\n")[0].split("\n")
+        assert [line[lines[1].index("Used by") :] for line in lines[2:]] == [
+            "free",
+            "MPS server: nvidia-cuda-mps-server, 32 MiB",
+            "maria: train.py, 1.0 GiB",
+            "MPS server: nvidia-cuda-mps-server, 32 MiB",
+            "one process at a time, or several by MPS (Exclusive_Process)",
+            "in use, by whom can't be seen from here",
+            "MPS server: nvidia-cuda-mps-server, 20.0 GiB",
+        ]
+        assert "in use" not in str(gpu_magic.choose(0))
+        assert str(gpu_magic.choose(1)).endswith("GPU 1 is in use by maria: train.py, 1.0 GiB")
+        assert "cuda:0 = GPU 0" in str(gpu_magic.choose("auto"))

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import os
-import threading
-import time
-from typing import TYPE_CHECKING, Self
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
 
 import pynvml
 import pytest
 
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Counters, Limits
 from gpu_magic.errors import ChoiceError, SimulationError
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select
-from gpu_magic.testing import Machine, simulate
-from tests.conftest import IMPATIENT
+from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import ComputeMode
     from gpu_magic.devices.nvml import Nvml
+    from gpu_magic.testing import Machine
     from tests.conftest import Fresh
 
 GIB = 1 << 30
+EVENT, THROTTLE = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
+ENERGY, WORK = "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetProcessUtilization"
+REFUSALS = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION)
 
 
 def test_the_figures_are_those_that_nvitop_reads(fresh: Fresh) -> None:
@@ -51,63 +54,69 @@ def test_the_figures_are_those_that_nvitop_reads(fresh: Fresh) -> None:
     """)
 
 
-def test_a_snapshot_reads_six_figures_of_a_gpu_and_makes_none_of_the_slow_calls(nvml: Nvml) -> None:
+def test_a_snapshot_makes_five_calls_a_gpu(nvml: Nvml) -> None:
+    """None of them is slow, of a power limit, or of what was found before."""
     with simulate("8xA100-80GB") as machine:
         for gpu in machine.gpus:
             gpu.run("train.py", "maria", GIB)
         nvml.inventory()
         pynvml.nvmlLib.calls.clear()
         nvml.inventory()
-        calls = pynvml.nvmlLib.calls
-        assert calls.total() == 8 * 7  # pynvml lists processes with two calls; at a first look nobody works
-        assert "nvmlDeviceGetPcieThroughput" not in calls
+        figures = ("MemoryInfo_v2", "UtilizationRates", "Temperature", "PowerUsage")
+        expected = [f"nvmlDeviceGet{one}" for one in (*figures, "ComputeRunningProcesses_v3")]
+        assert pynvml.nvmlLib.calls == dict.fromkeys(expected, 8)  # at a first look nobody works
 
 
-def test_a_lost_gpu_is_said_and_the_rest_is_read(nvml: Nvml) -> None:
+def test_a_lost_gpu_is_told_and_the_rest_is_read(nvml: Nvml) -> None:
     with simulate("4xA100-80GB") as machine:
+        machine.gpus[3].lose()
         before = nvml.inventory()
+        assert before[3].uuid is UNKNOWN  # it was lost from the start
         machine.gpus[2].lose()
         after = nvml.inventory()
-        assert "lost" in after[2].problem
         assert (after[2].uuid, after[2].name) == (before[2].uuid, before[2].name)
         assert after[2].status.memory_used is UNKNOWN
         assert not after[2].is_free
-        assert [gpu.problem for gpu in after if gpu.index != 2] == [""] * 3
+        assert ["lost" in gpu.problem for gpu in after] == [False, False, True, True]
+        counters = nvml.counters([gpu.uuid for gpu in machine.gpus], 0)
+        assert machine.gpus[2].uuid not in counters
         machine.gpus[2].recover()
         assert nvml.inventory()[2].problem == ""
-
-
-def test_a_gpu_that_was_lost_from_the_start_is_there_without_a_name(nvml: Nvml) -> None:
-    with simulate("2xA100-80GB") as machine:
-        machine.gpus[0].lose()
-        gpus = nvml.inventory().gpus
-        assert len(gpus) == 2
-        assert gpus[0].uuid is UNKNOWN
-        assert "lost" in gpus[0].problem
+        machine.gpus[1].lose()
+        counters = nvml.counters([gpu.uuid for gpu in machine.gpus], 0)
+        assert counters[machine.gpus[1].uuid] == Counters()
+        assert counters[machine.gpus[2].uuid].energy is not UNKNOWN
+        assert nvml.limits(1) == nvml.limits(7) == Limits()
+        machine.gpus[0].fail("nvmlDeviceGetNumGpuCores", pynvml.NVML_ERROR_GPU_IS_LOST)
+        nvml._opened_at = -math.inf  # a minute ago
+        later = nvml.inventory()
+        assert "lost" in later[0].problem
+        assert later[1].name == before[1].name  # it was known before it was lost
 
 
 @pytest.mark.parametrize(
-    ("call", "field"),
+    ("call", "fields"),
     [
-        ("nvmlDeviceGetMemoryInfo", "memory_used"),
-        ("nvmlDeviceGetUtilizationRates", "utilization"),
-        ("nvmlDeviceGetTemperature", "temperature"),
-        ("nvmlDeviceGetPowerUsage", "power"),
-        ("nvmlDeviceGetComputeRunningProcesses", "processes"),
+        ("nvmlDeviceGetMemoryInfo", {"memory_used", "memory_free"}),
+        ("nvmlDeviceGetUtilizationRates", {"utilization"}),
+        ("nvmlDeviceGetTemperature", {"temperature"}),
+        ("nvmlDeviceGetPowerUsage", {"power"}),
+        ("nvmlDeviceGetComputeRunningProcesses", {"processes"}),
+        ("nvmlDeviceGetComputeMode", set()),
     ],
 )
-@pytest.mark.parametrize("error", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION])
+@pytest.mark.parametrize("error", REFUSALS)
 def test_a_figure_that_is_refused_is_unknown_and_the_others_are_read(
-    nvml: Nvml, call: str, field: str, error: int
+    nvml: Nvml, call: str, fields: set[str], error: int
 ) -> None:
     with simulate("1xA100-80GB") as machine:
         machine.gpus[0].fail(call, error)
         gpu = nvml.inventory()[0]
-        figures = {name: getattr(gpu.status, name) for name in gpu.status.__slots__}
-        unknown = {name for name, value in figures.items() if value is UNKNOWN}
-        assert unknown == ({"memory_used", "memory_free"} if field == "memory_used" else {field})
-        assert gpu.problem == ""
-        assert gpu.is_free is (field in ("temperature", "power"))
+    assert {name for name in gpu.status.__slots__ if getattr(gpu.status, name) is UNKNOWN} == fields
+    assert gpu.problem == ""
+    assert gpu.is_free is (fields <= {"temperature", "power"})
+    assert (gpu.compute_mode is UNKNOWN) is (not fields)
+    assert (gpu.is_prohibited, gpu.is_exclusive) == (False, False)
 
 
 @pytest.mark.parametrize("mode", ["Default", "Exclusive_Process", "Prohibited"])
@@ -117,88 +126,42 @@ def test_the_compute_mode_is_read(nvml: Nvml, mode: ComputeMode) -> None:
         assert nvml.inventory()[0].compute_mode == mode
 
 
-def test_a_compute_mode_that_is_refused_is_unknown_and_nothing_is_said_of_it(nvml: Nvml) -> None:
-    with simulate("1xT4") as machine:
-        machine.gpus[0].fail("nvmlDeviceGetComputeMode", pynvml.NVML_ERROR_NOT_SUPPORTED)
-        gpu = nvml.inventory()[0]
-        assert gpu.compute_mode is UNKNOWN
-        assert not gpu.is_prohibited
-        assert not gpu.is_exclusive
-
-
-def test_an_old_driver_without_version_2_of_memory_is_read_by_version_1(nvml: Nvml) -> None:
-    with simulate("2xA100-80GB") as machine:
-        machine.missing.add("nvmlDeviceGetMemoryInfo_v2")
-        gpu, status = machine.gpus[1], nvml.inventory()[1].status
+def test_old_drivers_are_read_by_older_functions(nvml: Nvml) -> None:
+    newer = {"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3", EVENT}
+    with simulate("1xA100-80GB") as machine:
+        gpu, machine.missing = machine.gpus[0], newer
+        gpu.run("train.py", "maria", GIB)
+        gpu.slowdowns = pynvml.nvmlClocksEventReasonSwPowerCap
+        status = nvml.inventory()[0].status
         assert status.memory_used == gpu.memory_used + gpu.reserved  # which version 1 does not tell apart
         assert status.memory_free == gpu.model.memory - gpu.memory_used - gpu.reserved
-
-
-def test_a_driver_before_r510_has_the_second_process_list(nvml: Nvml) -> None:
-    with simulate("2xA100-80GB") as machine:
-        machine.gpus[1].run("train.py", "maria", GIB)
-        machine.missing.add("nvmlDeviceGetComputeRunningProcesses_v3")
-        assert nvml.inventory()[1].status.processes[0].owner == "maria"
-
-
-def test_a_driver_without_any_of_the_symbols_leaves_the_figures_unknown(nvml: Nvml) -> None:
-    with simulate("2xA100-80GB") as machine:
-        machine.missing |= {
-            "nvmlDeviceGetMemoryInfo",
-            "nvmlDeviceGetMemoryInfo_v2",
-            "nvmlDeviceGetComputeRunningProcesses_v2",
-            "nvmlDeviceGetComputeRunningProcesses_v3",
-            "nvmlDeviceGetMigMode",
-        }
-        gpu = nvml.inventory()[1]
-        assert gpu.problem == ""
-        assert gpu.status.memory_used is UNKNOWN
-        assert gpu.status.processes is UNKNOWN
-        assert gpu.status.temperature is not UNKNOWN
-
-
-def test_a_gpu_with_more_processes_than_expected(nvml: Nvml) -> None:
+        assert status.processes[0].owner == "maria"
+        assert nvml.limits(0).slowdowns == ("power limit",)
+    older = {"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetComputeRunningProcesses_v2", THROTTLE}
     with simulate("1xA100-80GB") as machine:
-        for _ in range(70):
-            machine.gpus[0].run("worker.py", "maria", GIB >> 1)
-        processes = nvml.inventory()[0].status.processes
-        assert [process.pid for process in processes] == [one.pid for one in machine.gpus[0].processes]
-        assert {process.memory for process in processes} == {GIB >> 1}
+        machine.missing = newer | older | {"nvmlDeviceGetMigMode", ENERGY, WORK}
+        machine.gpus[0].fail("nvmlDeviceGetEnforcedPowerLimit", pynvml.NVML_ERROR_NOT_SUPPORTED)
+        found = nvml.inventory()[0]
+        assert (found.problem, found.status.memory_used, found.status.processes) == ("", UNKNOWN, UNKNOWN)
+        assert found.status.temperature is not UNKNOWN
+        (counters,) = nvml.counters([str(found.uuid)], 0).values()
+        assert (counters.energy, counters.work, nvml.limits(0)) == (UNKNOWN, UNKNOWN, Limits())
 
 
-def test_a_process_whose_memory_is_not_told(nvml: Nvml) -> None:
+def test_more_processes_than_one_call_lists_are_all_read(nvml: Nvml) -> None:
     with simulate("1xA100-80GB") as machine:
-        machine.gpus[0].run("train.py", "maria", None)
-        (process,) = nvml.inventory()[0].status.processes
-        assert process.memory is UNKNOWN
-        assert (process.owner, process.name) == ("maria", "train.py")
-
-
-def test_a_call_that_hangs_is_given_up_and_the_others_are_read(impatient: Nvml) -> None:
-    with simulate("4xA100-80GB") as machine:
-        impatient.inventory()
-        comes_back = machine.hang("nvmlDeviceGetTemperature", 1)
-        started = time.monotonic()
-        gpus = impatient.inventory().gpus
-        assert time.monotonic() - started < 5
-        assert "did not come back" in gpus[1].problem
-        assert [gpu.problem for gpu in gpus if gpu.index != 1] == [""] * 3
-        # It is not called again while it hangs, so nobody waits a second time, and no thread is lost to it.
-        impatient.inventory()
-        threads = threading.active_count()
-        for _ in range(5):
-            assert "did not come back" in impatient.inventory()[1].problem
-        assert threading.active_count() == threads
-        comes_back.set()
-        assert _becomes(lambda: impatient.inventory()[1].problem == "")
-
-
-def test_a_driver_that_hangs_when_opened_is_given_up(impatient: Nvml) -> None:
-    with simulate("4xA100-80GB") as machine:
-        comes_back = machine.hang("nvmlInitWithFlags")
-        assert "did not come back" in impatient.inventory().problem
-        comes_back.set()
-        assert _becomes(lambda: len(impatient.inventory()) == 4)
+        gpu = machine.gpus[0]
+        for _ in range(140):
+            gpu.run("worker.py", "maria", GIB >> 2, work=1)
+        gpu.run("train.py", "tom", None)
+        gpu.run("mine.py", "maria", GIB, pid=os.getpid())
+        *workers, hidden, mine = nvml.inventory()[0].status.processes
+        assert {one.pid: one.memory for one in workers} == {p.pid: p.memory for p in gpu.processes[:140]}
+        assert (hidden.memory, hidden.owner, hidden.name, hidden.mine) == (UNKNOWN, "tom", "train.py", False)
+        assert mine.mine
+        counters = nvml.counters([gpu.uuid], 0)[gpu.uuid]
+        assert counters.work == dict.fromkeys([one.pid for one in workers], 1)
+        assert counters.memory == {one.pid: one.memory for one in (*workers, hidden, mine)}
 
 
 @pytest.mark.parametrize(
@@ -240,21 +203,30 @@ def test_no_gpu_and_no_driver(nvml: Nvml) -> None:
 
 def test_mig_instances_stand_under_their_gpu(nvml: Nvml) -> None:
     with simulate("1xA100-80GB(3g.40gb,4g.40gb)+1xT4") as machine:
-        machine.gpus[0].mig[1].processes.append(machine.gpus[1].run("train.py", "maria", 5 * GIB))
+        first, second = machine.gpus[0].mig
+        second.processes.append(machine.gpus[1].run("train.py", "maria", 5 * GIB))
         split, whole = nvml.inventory()
         assert split.is_split
-        assert [part.uuid for part in split.mig] == [part.uuid for part in machine.gpus[0].mig]
+        assert [part.uuid for part in split.mig] == [first.uuid, second.uuid]
         assert split.mig[1].memory_total == 40 * GIB
         assert split.mig[1].status.processes[0].owner == "maria"
         assert split.status.utilization is UNKNOWN
         assert not whole.is_split
+        found = nvml.counters([first.uuid, second.uuid], 0)
+        assert found[first.uuid].memory == {}
+        assert list(found[second.uuid].memory) == [second.processes[0].pid]  # type: ignore[call-overload]
+        assert found[first.uuid].energy is UNKNOWN  # the counter is the whole GPU's
 
 
 def test_it_follows_when_another_machine_is_put_beneath_or_it_is_shut_by_others(nvml: Nvml) -> None:
     with simulate("2xT4"):
         assert len(nvml.inventory()) == 2
-        with simulate("3xT4"):
-            assert len(nvml.inventory()) == 3
+        with simulate("1xT4+2xL4"):
+            for _ in range(2):
+                assert [gpu.index for gpu in nvml.inventory().fastest_first] == [1, 2, 0]
+                assert pynvml.nvmlLib.calls["nvmlDeviceGetNumGpuCores"] == 3
+            nvml._opened_at = -math.inf  # a minute ago: all are found again
+            assert [gpu.index for gpu in nvml.inventory().fastest_first] == [1, 2, 0]
         assert len(nvml.inventory()) == 2
         pynvml.nvmlShutdown()
         assert nvml.inventory()[0].problem == ""
@@ -269,65 +241,6 @@ def test_a_forked_child_can_read(nvml: Nvml) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
 
 
-def _becomes(condition: object, seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():  # type: ignore[operator]
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def test_gpus_behind_several_that_hang_are_read_the_next_time(impatient: Nvml) -> None:
-    with simulate("12xT4") as machine:
-        impatient.inventory()
-        events = [machine.hang("nvmlDeviceGetPowerUsage", number) for number in range(8)]
-        impatient.inventory()
-        for _ in range(2):
-            second = impatient.inventory()
-        assert [bool(gpu.problem) for gpu in second] == [True] * 8 + [False] * 4
-        for event in events:
-            event.set()
-        assert _becomes(lambda: not any(gpu.problem for gpu in impatient.inventory()))
-
-
-def test_one_gpu_that_hangs_when_found_and_one_when_read_cost_one_wait(impatient: Nvml) -> None:
-    with simulate("4xT4") as machine:
-        events = [machine.hang("nvmlDeviceGetName", 1), machine.hang("nvmlDeviceGetPowerUsage", 2)]
-        started = time.monotonic()
-        gpus = impatient.inventory().gpus
-        assert time.monotonic() - started < 2 * IMPATIENT
-        assert [bool(gpu.problem) for gpu in gpus] == [False, True, True, False]
-        for event in events:
-            event.set()
-
-
-def test_closing_does_not_wait_for_a_driver_that_hangs(impatient: Nvml) -> None:
-    with simulate("2xT4") as machine:
-        impatient.inventory()
-        comes_back = machine.hang("nvmlShutdown")
-        started = time.monotonic()
-        impatient.close()
-        assert time.monotonic() - started < 3
-        comes_back.set()
-
-
-def test_a_child_forked_while_another_thread_reads_can_read(impatient: Nvml) -> None:
-    with simulate("2xT4") as machine:
-        impatient.inventory()
-        comes_back = machine.hang("nvmlDeviceGetPowerUsage", 0)
-        reader = threading.Thread(target=impatient.inventory)
-        reader.start()
-        time.sleep(0.1)
-        child = os.fork()
-        if child == 0:
-            comes_back.set()
-            os._exit(len(impatient.inventory()))
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
-        comes_back.set()
-        reader.join()
-
-
 def test_after_a_bad_word_the_next_read_says_it_again(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT4 clock=0")
     assert len(nvml.inventory()) == 2
@@ -337,66 +250,6 @@ def test_after_a_bad_word_the_next_read_says_it_again(nvml: Nvml, monkeypatch: p
             nvml.inventory()
     monkeypatch.delenv("GPU_MAGIC_SIMULATE")
     assert nvml.inventory().simulated == ""
-
-
-def test_a_simulated_machine_can_have_this_process_at_work(
-    nvml: Nvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT4 clock=0 own=1:12GiB:60")
-    gpu = nvml.inventory()[1]
-    assert gpu.status.processes is not UNKNOWN
-    assert [(process.pid, process.memory) for process in gpu.status.processes] == [(os.getpid(), 12 << 30)]
-    for wrong in ("own=1:12GB:60", "own=1", "own=2:12GiB:60", "own=1:12GiB:101"):
-        monkeypatch.setenv("GPU_MAGIC_SIMULATE", f"2xT4 {wrong}")
-        with pytest.raises(SimulationError, match="own="):
-            nvml.inventory()
-    monkeypatch.delenv("GPU_MAGIC_SIMULATE")
-    nvml.inventory()
-
-
-def test_gpus_that_are_slow_and_well_leave_no_threads_behind(nvml: Nvml) -> None:
-    class Slow(Machine):
-        def wait_if_hanging(self, call: str, gpu: int | None) -> None:
-            time.sleep(0.1 if call == "nvmlDeviceGetPowerUsage" else 0)
-
-    with simulate(Slow("4xT4")):
-        nvml.inventory()
-        threads = threading.active_count()
-        for _ in range(4):
-            assert not any(gpu.problem for gpu in nvml.inventory())
-        assert _becomes(lambda: threading.active_count() <= threads)
-
-
-def test_a_driver_that_hangs_does_not_keep_the_simulated_one_away(
-    impatient: Nvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with simulate("2xT4") as machine:
-        comes_back = machine.hang("nvmlInitWithFlags")
-        assert "does not answer" in impatient.inventory().problem
-    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "3xL4")
-    assert len(impatient.inventory()) == 3
-    comes_back.set()
-    time.sleep(0.1)
-    assert impatient.inventory()[0].name == "NVIDIA L4"
-    monkeypatch.delenv("GPU_MAGIC_SIMULATE")
-    impatient.inventory()
-
-
-def test_a_gpu_that_hangs_on_one_machine_is_well_on_another(impatient: Nvml) -> None:
-    with simulate("2xT4") as machine:
-        impatient.inventory()
-        comes_back = machine.hang("nvmlDeviceGetPowerUsage", 0)
-        assert impatient.inventory()[0].problem
-        with simulate("2xL4"):
-            assert not impatient.inventory()[0].problem
-        comes_back.set()
-
-
-def test_a_name_that_is_no_text_is_unknown(nvml: Nvml) -> None:
-    with simulate("1xT4") as machine:
-        machine.gpus[0].model = machine.gpus[0].model._replace(name=_Raw(b"T\xff4"))
-        assert nvml.inventory()[0].name is UNKNOWN
-        assert nvml.inventory()[0].problem == ""
 
 
 class _Raw(str):
@@ -413,8 +266,77 @@ class _Raw(str):
         return self.raw
 
 
-def test_this_process_can_work_on_a_simulated_gpu(nvml: Nvml) -> None:
+def test_a_name_that_is_no_text_is_unknown(nvml: Nvml) -> None:
+    with simulate("1xT4") as machine:
+        machine.gpus[0].model = machine.gpus[0].model._replace(name=_Raw(b"T\xff4"))
+        assert nvml.inventory()[0].name is UNKNOWN
+        assert nvml.inventory()[0].problem == ""
+
+
+@pytest.mark.parametrize(
+    ("reasons", "slowdowns"),
+    [
+        ("None", ()),
+        ("GpuIdle", ()),
+        ("ApplicationsClocksSetting", ()),
+        ("DisplayClockSetting", ()),
+        ("SwPowerCap", ("power limit",)),
+        ("SwThermalSlowdown", ("heat",)),
+        ("HwThermalSlowdown HwSlowdown", ("heat",)),
+        ("HwPowerBrakeSlowdown HwSlowdown", ("power supply",)),
+        ("HwSlowdown", ("hardware",)),
+        ("SyncBoost", ("another GPU of its sync boost group",)),
+        ("SwPowerCap SwThermalSlowdown", ("power limit", "heat")),
+    ],
+)
+def test_what_slows_a_gpu_down_is_told_in_words(nvml: Nvml, reasons: str, slowdowns: tuple[str, ...]) -> None:
     with simulate("2xA100-80GB") as machine:
-        machine.gpus[1].run("train.py", "maria", GIB, pid=os.getpid())
-        machine.gpus[1].run("train.py", "maria", GIB)
-        assert [process.mine for process in nvml.inventory()[1].status.processes] == [True, False]
+        for reason in reasons.split():
+            machine.gpus[1].slowdowns |= getattr(pynvml, f"nvmlClocksEventReason{reason}")
+        nvml.inventory()
+        assert nvml.limits(1) == (400, slowdowns)
+
+
+def read(nvml: Nvml, machine: Machine, since: int | None = 0) -> Counters:
+    """Read what GPU 0 counts."""
+    nvml.inventory()
+    uuid = machine.gpus[0].uuid
+    return nvml.counters([uuid], since)[uuid]
+
+
+def test_energy_work_and_memory_are_counted(nvml: Nvml) -> None:
+    now = [0.0]
+    with simulate("2xA100-80GB", clock=lambda: now[0]) as machine:
+        gpu = machine.gpus[0]
+        assert read(nvml, machine).work == {}  # that nobody works is known
+        gpu.run("ipykernel", "maria", 12 * GIB, pid=os.getpid(), work=60)
+        other = gpu.run("train.py", "chen", None)
+        before = read(nvml, machine)
+        watts = gpu.power / 1000
+        now[0] = 1.0
+        after = read(nvml, machine)
+        first = read(nvml, machine, None)  # before a block energy and memory alone are asked for
+        seen: list[tuple[Any, ...]] = []
+        for now[0] in (5.0, 5.04, 5.1, 5.19, 5.2):  # counters stand still between two steps
+            seen.append((read(nvml, machine).energy, read(nvml, machine).utilization))
+        for call, figure in [(ENERGY, "energy"), (WORK, "work"), ("nvmlDeviceGetUtil", "utilization")]:
+            gpu.errors.clear()
+            gpu.fail(call, REFUSALS[0])
+            found = read(nvml, machine)
+            assert {name for name in found._fields if getattr(found, name) is UNKNOWN} == {figure}
+    assert before.memory == {os.getpid(): 12 * GIB, other.pid: UNKNOWN}
+    assert before.work == {os.getpid(): 60}  # the other one holds memory and does nothing
+    assert before.utilization == pytest.approx(60, abs=12)
+    assert float(after.energy) - float(before.energy) == pytest.approx(watts, rel=0.2)  # type: ignore[arg-type]
+    assert (first.memory, first.utilization, first.work) == (before.memory, UNKNOWN, UNKNOWN)
+    assert seen[0] == seen[1]
+    assert seen[2] == seen[3]
+    assert seen[0][0] < seen[2][0] < seen[4][0]
+
+
+def test_work_from_before_the_block_does_not_count(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [SimpleNamespace(pid=pid, timeStamp=at, smUtil=50) for pid, at in [(1, 99), (2, 100), (3, 101)]]
+    with simulate("1xA100-80GB") as machine:
+        nvml.inventory()
+        monkeypatch.setattr(pynvml, WORK, lambda *_: samples)
+        assert read(nvml, machine, 100).work == {3: 50}

@@ -1,4 +1,4 @@
-"""Owners and names from the real /proc, of real processes."""
+"""Owners, names and notebooks from the real /proc, of real processes, and what they are called in the table."""
 
 from __future__ import annotations
 
@@ -7,62 +7,93 @@ import pwd
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpu_magic.devices.processes import UNKNOWN_PROCESS, ProcessTable, descends_from, name_text, read_process
-from gpu_magic.devices.unknown import UNKNOWN
+import gpu_magic
+from gpu_magic.devices.model import UNKNOWN, GpuProcess
+from gpu_magic.devices.processes import (
+    ProcessNames,
+    ProcessTable,
+    descends_from,
+    name_text,
+    read_process,
+    read_python_line,
+)
+from gpu_magic.testing import simulate
 from tests.conftest import LIMIT
 from tests.machine import IN_CONTAINER
 from tests.processes import WAITS, another_users, needs_root, running, running_again, sees_processes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.conftest import Fresh
 
-
-@pytest.fixture
-def sleeper(tmp_path: Path) -> subprocess.Popen[bytes]:
-    script = tmp_path / "train.py"
-    script.write_text("print('up', flush=True)\nimport time; time.sleep(60)\n")
-    process = subprocess.Popen(
-        [sys.executable, "-u", str(script), "--token=secret"],
-        stdout=subprocess.PIPE,
-        env=os.environ | {"JPY_SESSION_NAME": "/home/maria/train.ipynb"},
-    )
-    process.stdout.readline()
-    yield process
-    process.kill()
-    process.communicate()
+GIB = 1 << 30
 
 
-def test_a_process_is_named_by_its_script_and_owner(sleeper: subprocess.Popen[bytes]) -> None:
-    found = ProcessTable().look_up(sleeper.pid)
-    if IN_CONTAINER:  # the driver's numbers are the host's, so nothing may be said of them
-        assert found == UNKNOWN_PROCESS
-        return
-    assert found.name == "train.py"
-    assert found.owner == psutil.Process(sleeper.pid).username() == pwd.getpwuid(os.getuid()).pw_name
-    assert found.mine
+@contextmanager
+def python(*arguments: str, **variables: str) -> Iterator[int]:
+    """Run Python with these arguments, once it has printed something."""
+    with subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, env=os.environ | variables
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.kill()
 
 
-@sees_processes
-def test_a_process_of_ones_own_has_its_notebook_and_its_start(sleeper: subprocess.Popen[bytes]) -> None:
-    found = ProcessTable().look_up(sleeper.pid)
-    assert (found.is_own, found.notebook) == (True, "/home/maria/train.ipynb")
-    assert found.started == read_process(sleeper.pid).started
-    assert 0 <= found.age <= LIMIT
+def test_a_process_of_ones_own_has_its_script_its_notebook_and_its_start(tmp_path: Path) -> None:
+    script, table = tmp_path / "train.py", ProcessTable()
+    notebook = "work/train ü.ipynb"
+    with running(WAITS, script, JPY_SESSION_NAME=notebook, XJPY_SESSION_NAME="no") as process:
+        pid = process.pid
+        found, known = read_process(pid), table.look_up(pid, GIB)
+        assert found.owner == psutil.Process(pid).username() == pwd.getpwuid(os.getuid()).pw_name
+        assert isinstance(found.started, int)
+        since_boot = psutil.Process(pid).create_time() - psutil.boot_time()
+        assert found.started / os.sysconf("SC_CLK_TCK") == pytest.approx(since_boot, abs=2)
+        assert (found.name, found.mine, found.is_own, found.notebook) == ("train.py", True, True, notebook)
+        assert isinstance(found.age, int)
+        assert 0 <= found.age <= LIMIT
+        if IN_CONTAINER:  # the driver's numbers are the host's, so nothing may be told of them
+            assert known == GpuProcess(pid, memory=GIB)
+        else:
+            assert (known.memory, known.name, known.started) == (GIB, "train.py", found.started)
+            assert (table.look_up(pid).memory, table.look_up(pid, 7).memory) == (UNKNOWN, 7)
+    assert table.look_up(pid) == read_process(pid) == GpuProcess(pid)  # it has gone
 
 
-@sees_processes
+def test_a_process_that_has_ended_is_unknown_also_before_its_parent_knows() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert read_process(process.pid).started is UNKNOWN
+    process.wait()
+
+
 def test_a_process_of_another_user_has_its_age_and_no_notebook() -> None:
-    with another_users(JPY_SESSION_NAME="/home/maria/train.ipynb") as (pid, _):
-        found = ProcessTable().look_up(pid)
+    with another_users(JPY_SESSION_NAME="x") as (pid, _):
+        found = read_process(pid)
     assert (found.is_own, found.notebook) == (False, "")
     assert found.age is not UNKNOWN
+    init = read_process(1)
+    assert not init.mine
+    assert init.owner == psutil.Process(1).username()
+    assert init.name is not UNKNOWN
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_a_process_that_somebody_else_has_started_with_our_rights_is_not_ones_own() -> None:
+    with python("-c", f"import os; os.setresuid(65534, 0, 0); {WAITS.replace(chr(10), '; ')}") as pid:
+        assert not read_process(pid).is_own
 
 
 @sees_processes
@@ -93,34 +124,21 @@ def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
     assert before.started != after.started
 
 
-def test_a_process_that_is_gone_is_unknown(sleeper: subprocess.Popen[bytes]) -> None:
-    table = ProcessTable()
-    table.look_up(sleeper.pid)
-    sleeper.kill()
-    sleeper.wait()
-    assert table.look_up(sleeper.pid) == UNKNOWN_PROCESS
-
-
 def test_a_process_descends_from_those_above_it_alone() -> None:
     starts = "import subprocess as s; c = s.Popen(['sleep', '60']); print(c.pid, flush=True); c.wait()"
     with subprocess.Popen([sys.executable, "-c", starts], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout
         grandchild = int(child.stdout.readline())
         with subprocess.Popen(["sleep", "60"]) as another:
             found = [
                 descends_from(grandchild, ancestors)
                 for ancestors in ({child.pid}, {os.getpid(), another.pid}, {another.pid}, {grandchild}, ())
             ]
+            is_mine = [read_process(pid).mine for pid in (os.getpid(), grandchild, os.getppid())]
             another.kill()
         os.kill(grandchild, signal.SIGKILL)
     assert found == [True, True, False, False, False]
-
-
-def test_pid_1_is_not_ours() -> None:
-    found = ProcessTable().look_up(1)
-    assert not found.mine
-    if not IN_CONTAINER:
-        assert found.owner == psutil.Process(1).username()
-        assert found.name is not UNKNOWN
+    assert is_mine == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -135,17 +153,82 @@ def test_pid_1_is_not_ours() -> None:
         (["--check-hash-based-pycs", "default", "-um", "http.server", "0"], "http.server"),
     ],
 )
-def test_what_python_runs(arguments: list[str], name: str) -> None:
-    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE)
-    try:
-        process.stdout.readline()
-        found = ProcessTable().look_up(process.pid)
-    finally:
-        process.kill()
-        process.communicate()
-    assert found.name is UNKNOWN if IN_CONTAINER else str(found.name).startswith(name)
+def test_a_program_of_python_s_is_named_by_what_it_runs(arguments: list[str], name: str) -> None:
+    with python(*arguments) as pid:
+        assert str(read_process(pid).name).startswith(name)
+
+
+def test_a_kernel_is_called_ipykernel_and_python_s_answers_are_none() -> None:
+    line = read_python_line(["-Im", "ipykernel_launcher", "-f", "x.json"])
+    assert line == ("module", "ipykernel_launcher", 2, False)
+    assert [read_python_line([word]).is_answer for word in ("-V", "--help", "-IV", "x.py")] == [True] * 3 + [
+        False
+    ]
 
 
 def test_names_can_not_move_the_cursor_or_fill_the_screen() -> None:
     assert name_text("a\x1b[31m\n\u202eb") == "a�[31m��b"
     assert len(name_text("x" * 500)) == 40
+
+
+TRAIN = "/home/maria/work/train.ipynb"
+
+
+@pytest.mark.parametrize(
+    ("processes", "shown"),
+    [
+        (  # a kernel of one's own by its notebook, whose name is escaped in HTML
+            [("ipykernel", "maria", 11_000, True, "/home/maria/<b>.ipynb")],
+            ["you: <b>.ipynb, 12.0 GiB, for 3 h"],
+        ),
+        ([("train.py", "maria", 60, True, TRAIN)], ["you: train.py, 12.0 GiB, for 1 min"]),
+        ([("ipykernel", "tom", 200_000, False, TRAIN)], ["tom: ipykernel, 12.0 GiB, for 2 days"]),
+        ([("train.py", "tom", UNKNOWN, False, "")], ["tom: train.py, 12.0 GiB"]),
+        (
+            [
+                ("ipykernel", "maria", 0, True, "/home/maria/old/train.ipynb"),
+                ("ipykernel", "maria", 0, True, TRAIN),
+                ("ipykernel", "maria", 0, True, TRAIN),
+                ("ipykernel", "maria", 0, True, "/home/maria/work/eval.ipynb"),
+            ],
+            [
+                f"you: {name}, 12.0 GiB, for under a minute"
+                for name in ("old/train.ipynb", "work/train.ipynb", "work/train.ipynb", "eval.ipynb")
+            ],
+        ),
+    ],
+)
+def test_the_table_calls_kernels_of_ones_own_by_their_notebooks(
+    processes: list[tuple[str, str, int, bool, str]], shown: list[str]
+) -> None:
+    with simulate("4xA100-80GB", clock=0) as machine:
+        for gpu, (name, owner, age, is_own, notebook) in zip(machine.gpus, processes, strict=False):
+            gpu.run(name, owner, 12 * GIB, age=age, is_own=is_own, notebook=notebook)
+        gpus = gpu_magic.gpus()
+        rows = repr(gpus).split("\n\n")[0].split("\n")[2:]
+        assert [line.rpartition("  ")[2] for line in rows if not line.endswith("free")] == shown
+        assert all(line.replace("<b>", "&lt;b&gt;") in gpus._repr_html_() for line in shown)
+        if len(shown) == 1:
+            assert f"GPU 0 is in use by {shown[0]}" in repr(gpu_magic.choose("0"))
+            # What `auto` tells of others has no name and no notebook.
+            who, age = shown[0].partition(": ")[0], shown[0].partition(", for ")[2]
+            in_use = f"{who} for {age}" if age else who
+            assert f"not picked: GPU 0 (in use by {in_use})" in repr(gpu_magic.choose("auto"))
+
+
+@given(st.lists(st.text(alphabet="ab/", min_size=1, max_size=9), min_size=1, max_size=6, unique=True))
+def test_notebooks_are_told_apart(paths: list[str]) -> None:
+    processes = [
+        GpuProcess(number, "ipykernel", "maria", UNKNOWN, is_own=True, notebook=path)
+        for number, path in enumerate(paths)
+    ]
+    names = ProcessNames(processes)
+    assert len({names.name(process) for process in processes}) == len(paths)
+
+
+@given(st.text(min_size=1, max_size=90))
+def test_hostile_notebooks_stay_one_line(notebook: str) -> None:
+    process = GpuProcess(7, "ipykernel", "maria", UNKNOWN, is_own=True, notebook=notebook)
+    line = ProcessNames([process]).line(process)
+    assert line.isprintable()
+    assert len(line) < 60

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gpu_magic
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Inventory
 from gpu_magic.doctor.checks import check_builds, check_device_files, check_driver
 from gpu_magic.doctor.facts import Facts, Kernel, Packages
 from gpu_magic.doctor.sources import read_packages, read_system
@@ -34,7 +33,7 @@ def inventory(
         found = gpu_magic.gpus()
     first, *others = found.gpus
     if capability and first.speed is not UNKNOWN:
-        first = replace(first, speed=replace(first.speed, capability=capability))
+        first = replace(first, speed=first.speed._replace(capability=capability))
     return replace(found, **{"gpus": (first, *others), "simulated": ""} | changes)
 
 

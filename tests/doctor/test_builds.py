@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Inventory
 from gpu_magic.doctor.checks import check_builds
 from gpu_magic.doctor.facts import Build, Facts, Packages
 from gpu_magic.doctor.sources import has_code, loaded_version, read_packages

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gpu_magic
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Inventory
 from gpu_magic.doctor.checks import check_front_end, check_leftovers
 from gpu_magic.doctor.diagnosis import Diagnosis, diagnose, judge, without_private
 from gpu_magic.doctor.facts import Build, Facts, Finding, Packages

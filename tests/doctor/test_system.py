@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_magic.devices.binding import HUNG_DRIVER, NO_GPU, NO_LIBRARY, NOT_LOADED, OUTDATED, REFUSED
-from gpu_magic.devices.inventory import Inventory
+from gpu_magic.devices.model import Inventory
 from gpu_magic.doctor.checks import check_cuda, check_device_files, check_driver, check_gpus
 from gpu_magic.doctor.facts import DeviceFile, Facts, Packages, System
 from gpu_magic.doctor.sources import read_system

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gpu_magic
-from gpu_magic.devices.inventory import Inventory
+from gpu_magic.devices.model import Inventory
 from gpu_magic.doctor.checks import check_cuda, check_gpus, check_visible_devices
 from gpu_magic.doctor.diagnosis import read_kernel
 from gpu_magic.doctor.facts import Facts

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.errors import FitError
 from gpu_magic.fit.fit import Fit, _largest, _Room, _rooms, _verdict
 from gpu_magic.frameworks.base import MemoryPool

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.model import Gpu
+from gpu_magic.devices.model import Gpu, Inventory
 from tests.gpus.machines import GIB, gpu, machine, split
 
 __all__ = ["MACHINES"]

@@ -43,7 +43,7 @@ def packages() -> dict[str, str]:
 def nvml() -> dict[str, Any]:
     """Return the GPUs, the driver, and which GPU the run is to use: of those allowed, the one with least in use."""
     import gpu_magic
-    from gpu_magic.devices.unknown import UNKNOWN
+    from gpu_magic.devices.model import UNKNOWN
     from gpu_magic.process.mask import read
 
     machine = gpu_magic.gpus().of_vendor("nvidia")
@@ -136,6 +136,6 @@ def cupy() -> dict[str, Any]:
 
 
 def _known(value: Any) -> Any:
-    from gpu_magic.devices.unknown import UNKNOWN
+    from gpu_magic.devices.model import UNKNOWN
 
     return None if value is UNKNOWN else value

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.model import Gpu, MigInstance
-from gpu_magic.devices.status import GpuStatus
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Gpu, GpuStatus, Inventory, MigInstance
 
 GIB = 1 << 30
 # Unlike enough to have short prefixes, and the last two alike for a while.

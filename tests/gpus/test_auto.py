@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.claim import Claim
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.status import GpuProcess, GpuStatus
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Claim, Gpu, GpuProcess, GpuStatus
 from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.gpus.auto import pick
 from gpu_magic.gpus.options import Options
@@ -21,7 +18,7 @@ from gpu_magic.gpus.select import select
 from tests.gpus.machines import GIB, UUIDS, gpu, machine, split
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Inventory
 
 CLAIM = Claim("maria", 0.0, 4711, "train.ipynb")
 

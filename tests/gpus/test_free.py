@@ -6,10 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_magic.devices.claim import Claim
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.status import GpuProcess
+from gpu_magic.devices.model import Claim, Gpu, GpuProcess, Inventory
 from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import parse

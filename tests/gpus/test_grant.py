@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import parse
@@ -19,8 +18,7 @@ from gpu_magic.process.given import Given, Grant, read_grant
 from tests.gpus.machines import MIG, UUIDS, gpu, machine, split, unlike
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.inventory import Inventory
-    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.model import Device, Inventory
 
 SLURM = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": "2,4", "CUDA_VISIBLE_DEVICES": "2,4"}
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Inventory
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import parse

@@ -11,10 +11,7 @@ import torch.cuda
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.status import GpuStatus
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Gpu, GpuStatus, Inventory
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import parse

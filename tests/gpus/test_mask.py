@@ -12,13 +12,12 @@ import torch.cuda
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.process.mask import read, write
 from tests.gpus.machines import MIG, UUIDS, gpu, lost, machine, split, unlike
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.inventory import Inventory
+    from gpu_magic.devices.model import Inventory
 
 _PLAIN = st.characters(min_codepoint=32, max_codepoint=126)
 _ENTRIES = st.one_of(

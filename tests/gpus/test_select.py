@@ -7,10 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.model import Gpu, Speed
-from gpu_magic.devices.status import GpuProcess, GpuStatus
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus, Inventory, Speed
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.auto import best_first
 from gpu_magic.gpus.options import Options

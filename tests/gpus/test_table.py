@@ -12,10 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_magic
-from gpu_magic.devices.claim import Claim
-from gpu_magic.devices.model import Gpu
-from gpu_magic.devices.status import GpuProcess, GpuStatus
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Claim, Gpu, GpuProcess, GpuStatus
 from gpu_magic.gpus.table import Gpus, rows
 from gpu_magic.process.view import KernelView
 from gpu_magic.testing import simulate

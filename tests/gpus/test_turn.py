@@ -7,10 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_magic.claims.folder import PLACE, Found
-from gpu_magic.devices.claim import Claim
-from gpu_magic.devices.inventory import Inventory
-from gpu_magic.devices.status import GpuProcess
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Claim, GpuProcess, Inventory, Unknown
 from gpu_magic.gpus.turn import Turns, Wanted
 from tests.gpus.machines import GIB, gpu
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
 
 GIB = 1 << 30

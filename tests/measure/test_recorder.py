@@ -14,8 +14,7 @@ import pynvml
 import pytest
 
 import gpu_magic
-from gpu_magic.devices.processes import UNKNOWN_PROCESS
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, GpuProcess, Unknown
 from gpu_magic.frameworks.base import MemoryPool
 from gpu_magic.measure import recorder as module
 from gpu_magic.measure.record import OtherProcess
@@ -261,7 +260,7 @@ def test_a_long_block_keeps_few_readings_and_every_peak() -> None:
 
 
 def test_where_the_drivers_numbers_are_not_ours_one_that_is_nobodys_can_be_this_process() -> None:
-    assert module._own({7: GIB}, {7: UNKNOWN_PROCESS}) is UNKNOWN
+    assert module._own({7: GIB}, {7: GpuProcess(7)}) is UNKNOWN
 
 
 class Pretended:

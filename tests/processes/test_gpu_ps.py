@@ -13,9 +13,8 @@ from IPython.core.completer import provisionalcompleter
 from IPython.utils.capture import capture_output
 
 import gpu_magic
-from gpu_magic.devices.model import Gpu
+from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.devices.processes import gpu_process, read_process, start_of
-from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.processes.processes import OwnProcess, OwnProcesses, next_step
 from gpu_magic.testing import Machine, simulate
 from tests.claims.holders import holder

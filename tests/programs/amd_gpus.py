@@ -11,7 +11,7 @@ from typing import Any
 
 import gpu_magic
 from gpu_magic.devices.amd import find_amdsmi
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.process.session import current
 
 

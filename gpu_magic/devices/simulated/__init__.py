@@ -4,9 +4,7 @@ Whatever reads GPUs through nvidia-ml-py (gpu_magic, nvitop, gpustat) then sees 
 `gpu_magic.testing`.
 """
 
-from __future__ import annotations
-
-from gpu_magic.devices.simulated.beneath_pynvml import beneath, ensure, leave, machine_of
+from gpu_magic.devices.simulated.library import beneath, ensure, leave, machine_of
 from gpu_magic.devices.simulated.machine import Machine, SimulatedGpu, SimulatedMig
 
 __all__ = ["Machine", "SimulatedGpu", "SimulatedMig", "beneath", "ensure", "leave", "machine_of"]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
 import threading
 import time
 import uuid
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.devices.processes import UNKNOWN_PROCESS, Process, name_text
-from gpu_magic.devices.simulated.profiles import MIB, Model, parse_profile
-from gpu_magic.devices.unknown import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, GpuProcess, Unknown
+from gpu_magic.devices.processes import name_text
 from gpu_magic.errors import SimulationError
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Machine", "SimulatedGpu", "SimulatedMig", "SimulatedProcess"]
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
+_MOST_GPUS, _MOST_INSTANCES = 256, 7
 _NAMESPACE = uuid.UUID("6a0f3a5e-7c1c-4b5e-9d5b-0f4b7f6f2a11")
 _IDLE_MEMORY, _RESERVED = 520 * MIB, 450 * MIB
 _STEPS = 10  # how often a second a driver brings its counters up to date, whoever asks meanwhile
@@ -32,6 +33,34 @@ _IDLE = 1  # nvmlClocksEventReasonGpuIdle
 _SOMEBODY = ("chen", "maria", "tom", "aisha")
 _KERNEL, _NOTEBOOK = "ipykernel", "work/evaluate.ipynb"
 _PROGRAMS = ("train.py", _KERNEL, "finetune.py", "eval.py")
+
+
+class Model(NamedTuple):
+    """A kind of GPU."""
+
+    name: str  # NVML's
+    memory: int  # bytes
+    watts: int  # the power limit
+    capability: tuple[int, int]  # CUDA's compute capability
+    cores: int  # CUDA cores
+    clock: int  # their highest frequency in MHz
+    has_mig: bool = False  # whether MIG can split it
+
+
+# Names and memory as nvidia-smi prints them for these cards; the rest as in NVIDIA's data sheets.
+_CATALOGUE = {
+    "A100-40GB": Model("NVIDIA A100-SXM4-40GB", 40960 * MIB, 400, (8, 0), 6912, 1410, has_mig=True),
+    "A100-80GB": Model("NVIDIA A100-SXM4-80GB", 81920 * MIB, 400, (8, 0), 6912, 1410, has_mig=True),
+    "H100-80GB": Model("NVIDIA H100 80GB HBM3", 81559 * MIB, 700, (9, 0), 16896, 1980, has_mig=True),
+    "H200": Model("NVIDIA H200", 143771 * MIB, 700, (9, 0), 16896, 1980, has_mig=True),
+    "L4": Model("NVIDIA L4", 23034 * MIB, 72, (8, 9), 7424, 2040),
+    "L40S": Model("NVIDIA L40S", 46068 * MIB, 350, (8, 9), 18176, 2520),
+    "RTX-3090": Model("NVIDIA GeForce RTX 3090", 24576 * MIB, 350, (8, 6), 10496, 2100),
+    "RTX-4090": Model("NVIDIA GeForce RTX 4090", 24564 * MIB, 450, (8, 9), 16384, 3105),
+    "RTX-A6000": Model("NVIDIA RTX A6000", 49140 * MIB, 300, (8, 6), 10752, 2100),
+    "T4": Model("Tesla T4", 15360 * MIB, 70, (7, 5), 2560, 1590),
+    "V100-32GB": Model("Tesla V100-SXM2-32GB", 32768 * MIB, 300, (7, 0), 5120, 1530),
+}
 
 
 @dataclass
@@ -56,6 +85,7 @@ class SimulatedMig:
     name: str
     memory: int
     gpu_instance: int = 1
+    reserved: int = 0  # bytes; the driver's share is the GPU's
     processes: list[SimulatedProcess] = field(default_factory=list)
 
     @property
@@ -65,15 +95,6 @@ class SimulatedMig:
 
 class SimulatedGpu:
     """A GPU of a simulated machine. It can be changed while it is read.
-
-    Parameters
-    ----------
-    machine
-        The machine, whose clock and seed the figures follow.
-    index
-        Its number in nvidia-smi.
-    model
-        What kind of GPU it is.
 
     Attributes
     ----------
@@ -122,8 +143,11 @@ class SimulatedGpu:
         With this process's own `pid` it is this process that works there. One that `is_own` belongs to the
         user who looks: `run("ipykernel", "maria", 12 << 30, is_own=True, notebook="work/train.ipynb")`.
         """
-        number = pid or self._machine.next_pid()
-        process = SimulatedProcess(number, owner, name, memory, work, age, is_own, notebook)
+        if not pid:
+            self._machine.last_pid += 7
+        process = SimulatedProcess(
+            pid or self._machine.last_pid, owner, name, memory, work, age, is_own, notebook
+        )
         self.processes.append(process)
         return process
 
@@ -150,6 +174,15 @@ class SimulatedGpu:
         `fail("nvmlDeviceGetPowerUsage", pynvml.NVML_ERROR_NOT_SUPPORTED)`; `fail("nvml", 4)` fails all calls.
         """
         self.errors[call] = error
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def memory(self) -> int:
+        """Bytes."""
+        return self.model.memory
 
     @property
     def memory_used(self) -> int:
@@ -238,9 +271,9 @@ class Machine:
         self.refusal = 0  # what nvmlInit answers, where not 0 (success)
         self.missing: set[str] = set()  # symbols that this driver's library does not have
         self._hanging: dict[tuple[str, int | None], threading.Event] = {}
-        self._last_pid = 4000
+        self.last_pid = 4000
         self.gpus = []
-        for index, (model, instances) in enumerate(parse_profile(profile)):
+        for index, (model, instances) in enumerate(_parse_profile(profile)):
             gpu = SimulatedGpu(self, index, model)
             if instances:
                 gpu.split(*instances)
@@ -273,35 +306,45 @@ class Machine:
             if key in self._hanging:
                 self._hanging[key].wait()
 
-    def look_up(self, pid: int) -> Process:
-        """Return a process's owner and program, as from /proc on a real machine."""
-        process = self._find(pid)
-        if process is None:
-            return UNKNOWN_PROCESS
-        mine = pid == os.getpid()
-        is_own = process.is_own or mine
-        notebook = process.notebook if is_own else ""
-        return Process(
-            name_text(process.name),
-            name_text(process.owner),
-            mine,
-            is_own,
-            notebook,
-            stated_age=process.age,
-        )
-
-    def _find(self, pid: int) -> SimulatedProcess | None:
+    def look_up(self, pid: int, memory: int | Unknown = UNKNOWN) -> GpuProcess:
+        """Return what is known of a process, as from /proc on a real machine."""
         for gpu in self.gpus:
             for process in chain(gpu.processes, *(instance.processes for instance in gpu.mig)):
                 if process.pid == pid:
-                    return process
-        return None
+                    mine = pid == os.getpid()
+                    is_own = process.is_own or mine
+                    name, owner = name_text(process.name), name_text(process.owner)
+                    notebook = process.notebook if is_own else ""
+                    return GpuProcess(pid, name, owner, memory, mine, is_own, notebook, age=process.age)
+        return GpuProcess(pid, memory=memory)
 
     def make_uuid(self, what: str) -> uuid.UUID:
         """Return a UUID that follows from the profile, the seed and what it is for."""
         return uuid.uuid5(_NAMESPACE, f"{self.profile}/{self.seed}/{what}")
 
-    def next_pid(self) -> int:
-        """Return a process number that no other process here has."""
-        self._last_pid += 7
-        return self._last_pid
+
+def _parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
+    """Return the model of each GPU of a profile, in order, and the kinds of its MIG instances.
+
+    Components are joined by "+": each a count, a model, and the MIG instances it is split into, if any:
+    `2xRTX-4090+1xT4`, `1xA100-80GB(3g.40gb,4g.40gb)+7xA100-80GB`. `0xT4` is a machine without GPUs.
+    """
+    models: list[tuple[Model, tuple[str, ...]]] = []
+    for component in profile.split("+"):
+        match = re.fullmatch(r"(?:([0-9]{1,9})x)?([A-Za-z0-9-]+?)(?:\(([\w.,]+)\))?", component.strip())
+        model = _CATALOGUE.get(match[2]) if match else None
+        if not match or model is None:
+            raise SimulationError(
+                f"{component.strip()!r} is not a machine to simulate: write COUNTxMODEL, joined by '+', "
+                f"with a model of {', '.join(sorted(_CATALOGUE))}."
+            )
+        count = int(match[1] or 1)
+        if len(models) + count > _MOST_GPUS:
+            raise SimulationError(f"{profile!r} has more than {_MOST_GPUS} GPUs.")
+        kinds = tuple(match[3].split(",")) if match[3] else ()
+        fits = all(re.fullmatch(r"[1-7]g\.[0-9]{1,3}gb", kind) for kind in kinds)
+        if kinds and not (fits and model.has_mig and len(kinds) <= _MOST_INSTANCES):
+            how = f"A100-80GB(3g.40gb,4g.40gb), at most {_MOST_INSTANCES}"
+            raise SimulationError(f"{component.strip()!r}: MIG parts are written like {how}.")
+        models += [(model, kinds)] * count
+    return models

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.python_line import read_python_line
+from gpu_magic.devices.processes import read_python_line
 from gpu_magic.errors import LaunchError
 from gpu_magic.launching.launchers import accelerate, torchrun
 from gpu_magic.launching.launchers.plan import Plan
@@ -14,7 +14,7 @@ from gpu_magic.launching.launchers.words import check_flags, check_is_file, find
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpu_magic.devices.python_line import PythonLine
+    from gpu_magic.devices.processes import PythonLine
     from gpu_magic.launching.launchers.plan import Command
 
 __all__ = ["plan"]

@@ -8,7 +8,7 @@ from typing import get_args
 
 from jupyter_client.session import json_packer
 
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.options import plan_memory, split_request
 from gpu_magic.gpus.request import parse as parse_request

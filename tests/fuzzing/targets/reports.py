@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import gpu_magic
-from gpu_magic.devices.kernel_module import list_gpus
+from gpu_magic.devices.binding import list_gpus
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.devices.simulated import ensure, leave
-from gpu_magic.devices.unknown import UNKNOWN
 from gpu_magic.doctor.diagnosis import without_private
 from gpu_magic.errors import GpuMagicError, SimulationError
 from gpu_magic.frameworks.base import wanted_in

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from IPython.core.error import UsageError
 
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.auto import check_filters
 from gpu_magic.gpus.options import Options, plan_memory, read_seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpu_magic.devices.unknown import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import Auto, Everything, Named, Nothing, Reset
@@ -77,8 +77,7 @@ _WORDS = (
 
 def check_process_line(data: bytes) -> None:
     """Check the command line of somebody's process: its words have a NUL byte behind each."""
-    from gpu_magic.devices.processes import _python_program, name_text
-    from gpu_magic.devices.python_line import read_python_line
+    from gpu_magic.devices.processes import _python_program, name_text, read_python_line
 
     words = data.decode("utf-8", "replace").split("\0")
     line = read_python_line(words)

@@ -62,7 +62,7 @@ def counted(number: int) -> str:
 def processes_on(uuid: str) -> tuple[Any, ...]:
     """Return the processes that NVML lists on a GPU; none where it lists none, for whatever reason."""
     import gpu_magic
-    from gpu_magic.devices.unknown import UNKNOWN
+    from gpu_magic.devices.model import UNKNOWN
 
     processes = gpu_magic.gpus()[number_of(uuid)].status.processes
     return () if processes is UNKNOWN else processes

@@ -107,7 +107,7 @@ def of_a_block() -> Seen:
     import pynvml
 
     import gpu_magic
-    from gpu_magic.devices.unknown import UNKNOWN
+    from gpu_magic.devices.model import UNKNOWN
     from tests.gpu.programs.load import busy
 
     device = _device()

@@ -84,7 +84,7 @@ def own_number() -> Seen:
     import torch
 
     import gpu_magic
-    from gpu_magic.devices.unknown import UNKNOWN
+    from gpu_magic.devices.model import UNKNOWN
 
     kept = torch.ones(64 * MIB, dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()
@@ -113,7 +113,7 @@ def _in_container() -> bool:
     "a driver",
 )
 def own_memory() -> Seen:
-    from gpu_magic.devices.unknown import UNKNOWN
+    from gpu_magic.devices.model import UNKNOWN
 
     uuid = alone()
     import torch

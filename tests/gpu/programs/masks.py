@@ -34,7 +34,7 @@ def reads(mask: str | None, expected: list[int] | None) -> Seen:
 
     """
     import gpu_magic
-    from gpu_magic.devices.unknown import UNKNOWN
+    from gpu_magic.devices.model import UNKNOWN
     from gpu_magic.process.mask import read
 
     wide()

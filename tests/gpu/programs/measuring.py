@@ -26,7 +26,7 @@ def busy_all_the_time() -> Seen:
 
     uuid = alone()
     import gpu_magic
-    from gpu_magic.devices.unknown import UNKNOWN
+    from gpu_magic.devices.model import UNKNOWN
     from tests.gpu.programs.load import busy
 
     pynvml.nvmlInit()
@@ -63,7 +63,7 @@ def idle() -> Seen:
     import torch
 
     import gpu_magic
-    from gpu_magic.devices.unknown import UNKNOWN
+    from gpu_magic.devices.model import UNKNOWN
 
     kept = torch.ones(MIB, device="cuda")
     time.sleep(2)

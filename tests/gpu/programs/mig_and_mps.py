@@ -53,7 +53,7 @@ def several_instances() -> Seen:
 )
 def utilization() -> Seen:
     import gpu_magic
-    from gpu_magic.devices.unknown import UNKNOWN
+    from gpu_magic.devices.model import UNKNOWN
 
     figures = {one.status.utilization for gpu in gpu_magic.gpus() for one in gpu.mig}
     is_so = figures == {UNKNOWN}
@@ -62,7 +62,7 @@ def utilization() -> Seen:
 
 @claim(
     "A GPU on which an MPS server alone runs counts as free, and the server is named in the table.",
-    "devices/status.py",
+    "devices/model.py",
     "MPS",
 )
 def server() -> Seen:
@@ -78,7 +78,7 @@ def server() -> Seen:
 
 @claim(
     "Where MPS runs, a process that uses CUDA through it is listed by NVML as a process of its own.",
-    "devices/status.py",
+    "devices/model.py",
     "MPS",
     "PyTorch for CUDA",
 )

@@ -52,7 +52,7 @@ def alike() -> Seen:
 )
 def unlike() -> Seen:
     import gpu_magic
-    from gpu_magic.devices.unknown import UNKNOWN
+    from gpu_magic.devices.model import UNKNOWN
     from gpu_magic.process.mask import read
 
     found = _numbers(None)
