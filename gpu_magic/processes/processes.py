@@ -95,7 +95,7 @@ class OwnProcess:
     notebook: str
     started: int | Unknown
     age: int | Unknown
-    idle: int | Unknown
+    idle: int | Unknown = UNKNOWN
 
     def __str__(self) -> str:
         """Return `train.ipynb (pid 4711, 12.4 GiB on GPU 3)`."""

@@ -14,7 +14,7 @@ from IPython.utils.capture import capture_output
 
 import gpu_magic
 from gpu_magic.devices.model import UNKNOWN, Gpu
-from gpu_magic.devices.processes import gpu_process, read_process, start_of
+from gpu_magic.devices.processes import read_process, start_of
 from gpu_magic.processes.processes import OwnProcess, OwnProcesses, next_step
 from gpu_magic.testing import Machine, simulate
 from tests.claims.holders import holder
@@ -76,7 +76,7 @@ def test_it_says_who_is_idle() -> None:
 def test_what_has_ended_is_not_offered_to_be_ended() -> None:
     """Its parent has not asked for it yet; what is known of a process is kept for as long."""
     with subprocess.Popen(["sleep", "600"]) as child:
-        process = gpu_process(child.pid, read_process(child.pid), 1 << 30)
+        process = read_process(child.pid)
         assert next_step(process) == "end"
         child.kill()
         until(lambda: start_of(child.pid) is UNKNOWN)

@@ -9,7 +9,7 @@ import re
 import threading
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -306,7 +306,7 @@ class Machine:
             if key in self._hanging:
                 self._hanging[key].wait()
 
-    def look_up(self, pid: int, memory: int | Unknown = UNKNOWN) -> GpuProcess:
+    def look_up(self, pid: int, memory: int | Unknown = UNKNOWN, work: int | Unknown = UNKNOWN) -> GpuProcess:
         """Return what is known of a process, as from /proc on a real machine."""
         for gpu in self.gpus:
             for process in chain(gpu.processes, *(instance.processes for instance in gpu.mig)):
@@ -315,8 +315,9 @@ class Machine:
                     is_own = process.is_own or mine
                     name, owner = name_text(process.name), name_text(process.owner)
                     notebook = process.notebook if is_own else ""
-                    return GpuProcess(pid, name, owner, memory, mine, is_own, notebook, age=process.age)
-        return GpuProcess(pid, memory=memory)
+                    known = GpuProcess(pid, name, owner, memory, mine, is_own, notebook, age=process.age)
+                    return replace(known, work=work)
+        return GpuProcess(pid, memory=memory, work=work)
 
     def make_uuid(self, what: str) -> uuid.UUID:
         """Return a UUID that follows from the profile, the seed and what it is for."""
