@@ -34,6 +34,10 @@ _IDENTITY_SECONDS = 60.0  # for as long as for NVIDIA's: names and numbers are k
 # Figures that the library does not know are the highest number of 16 or 32 bits, in a call that succeeds.
 _HIGHEST = 0xFFFF
 
+# AMDSMI_STATUS_NOT_SUPPORTED, _NOT_YET_IMPLEMENTED and _NO_PERM (amdsmi.h): a figure is not to be had, while
+# the GPU is well.
+_REFUSALS = (2, 3, 10)
+
 _SAMPLES = "accumulation_counter"
 _REASONS = {
     "ppt_residency_acc": "power limit",  # package power tracking
@@ -99,16 +103,7 @@ class _Card:
 
 
 class Amd:
-    """Reads the machine's AMD GPUs, as `Nvml` reads NVIDIA's. The library is started for the first read.
-
-    Parameters
-    ----------
-    amdsmi
-        The module.
-    timeout
-        Seconds after which calls that hang are given up.
-
-    """
+    """Reads the machine's AMD GPUs, as `Nvml` reads NVIDIA's. The library is started for the first read."""
 
     def __init__(self, amdsmi: Any, timeout: float = 2.0) -> None:
         self._amdsmi = amdsmi
@@ -212,7 +207,8 @@ class Amd:
             _power(ask("amdsmi_get_power_info", card.handle)),
             self._running(card, ask),
         )
-        if (total, status) == (UNKNOWN, GpuStatus()) and not all(map(_is_refusal, refusals)):
+        is_refused = all(getattr(error, "err_code", None) in _REFUSALS for error in refusals)
+        if (total, status) == (UNKNOWN, GpuStatus()) and not is_refused:
             return replace(card.gpu, problem=f"not answering: AMD SMI says {_reason(refusals[-1])}")
         return replace(card.gpu, memory_total=total, status=status)
 
@@ -301,15 +297,6 @@ def _memory(process: dict[str, Any]) -> int | Unknown:
     """Return a process's bytes of video memory."""
     size: int | Unknown = process.get("memory_usage", {}).get("vram_mem", UNKNOWN)
     return size
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Return whether an error says that this figure is not to be had, and not that the GPU is in trouble."""
-    return getattr(error, "err_code", None) in _REFUSALS
-
-
-# AMDSMI_STATUS_NOT_SUPPORTED, _NOT_YET_IMPLEMENTED and _NO_PERM (amdsmi.h).
-_REFUSALS = (2, 3, 10)
 
 
 def _reason(error: Exception) -> str:
