@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import hypothesis
 import pynvml
@@ -27,6 +27,7 @@ from traitlets.config import Config
 
 from gpu_magic.devices.nvml import Nvml
 from tests.native import build, build_amd, pretend_path
+from tests.programs.runner import Runner, devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -99,6 +100,12 @@ def native_amd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pretend(pytestconfig: pytest.Config) -> dict[str, str]:
     """Return the variables with which PyTorch has an accelerator of four devices."""
     return {"PYTHONPATH": pretend_path(pytestconfig.cache.mkdir(f"pretend-{version('torch')}"))}
+
+
+@pytest.fixture
+def run(pretend: dict[str, str]) -> Runner:
+    """Return what runs a program of tests/programs where each real framework has four devices."""
+    return Runner(devices(pretend))
 
 
 @pytest.fixture(scope="session")
@@ -198,6 +205,29 @@ def shell() -> Iterator[InteractiveShell]:
     assert _traces(ip) == before
     atexit.unregister(ip.atexit_operations)  # each shell would collect all garbage once more at the end
     InteractiveShell.clear_instance()
+
+
+class Cell(NamedTuple):
+    """What became of a cell: its value, its error, and all that it has printed."""
+
+    value: Any
+    error: Any
+    text: str
+
+
+@pytest.fixture
+def typed(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Cell]:
+    """Return a way to run a cell in a shell that has the extension."""
+
+    def run(cell: str) -> Cell:
+        capsys.readouterr()
+        result = shell.run_cell(cell, store_history=True)
+        printed = capsys.readouterr()
+        text = re.sub(r"\x1b\[[0-9;]*m", "", printed.out + printed.err)
+        return Cell(result.result, result.error_before_exec or result.error_in_exec, text)
+
+    shell.run_line_magic("load_ext", "gpu_magic")
+    return run
 
 
 @contextmanager

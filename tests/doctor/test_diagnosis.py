@@ -20,24 +20,18 @@ from tests.conftest import ROOT
 from tests.doctor.conftest import inventory, kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from IPython.core.interactiveshell import InteractiveShell
-
-    from tests.conftest import Fresh
+    from tests.conftest import Cell, Fresh
     from tests.doctor.conftest import Place
 
 
-def test_the_magic_shows_reports_and_writes_json(
-    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_magic_shows_reports_and_writes_json(typed: Callable[[str], Cell]) -> None:
     def said(options: str = "") -> str:
-        shell.run_cell(f"%gpu_doctor {options}")
-        return "".join(capsys.readouterr())
+        return typed(f"%gpu_doctor {options}").text
 
     with simulate("4xA100-80GB", mask="'1'"):
-        shell.run_line_magic("load_ext", "gpu_magic")
         shown = said()
         for text in ("Wrong: The quotes in CUDA_VIS", "      %gpus 1 --force\n", "CUDA up to 13.0: fine\n"):
             assert text in shown

@@ -43,22 +43,15 @@ def wrong(*names: str) -> list[Finding]:
 # What is said, done
 
 
-@pytest.mark.parametrize(
-    ("profile", "mask"),
-    [
-        (profile, mask)
-        for profile, masks in (
-            (
-                "4xA100-80GB",
-                ["", "-1", "0,0", "1;2", "'0,1'", '"2,0"', "gpu-1a", "all", "0,-1,1", "0,9", "GPU-"],
-            ),
-            ("1xT4+3xA100-80GB", ["0", "1,2"]),
-            (f"{SPLIT}+2xA100-80GB", ["", "0", "1,2"]),
-            (SPLIT, ["", "0"]),  # `all` fails there: one process can use one MIG instance
-        )
-        for mask in masks
-    ],
-)
+MASKS = {
+    "4xA100-80GB": ["", "-1", "0,0", "1;2", "'0,1'", '"2,0"', "gpu-1a", "all", "0,-1,1", "0,9", "GPU-"],
+    "1xT4+3xA100-80GB": ["0", "1,2"],
+    f"{SPLIT}+2xA100-80GB": ["", "0", "1,2"],
+    SPLIT: ["", "0"],  # `all` fails there: one process can use one MIG instance
+}
+
+
+@pytest.mark.parametrize(("profile", "mask"), [(one, mask) for one, masks in MASKS.items() for mask in masks])
 def test_what_a_process_was_started_with_is_mended(profile: str, mask: str) -> None:
     """It is outside what the process was given, so that it takes `force`; what stays is worth knowing."""
     with simulate(profile, mask=mask):

@@ -42,15 +42,17 @@ FULL = """class Full(nn.Module):
         super().__init__()
         self.inner = nn.Linear(64, 8)
     def forward(self, x, scale=1.0):
+        calls.append(1)
         if is_full:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return self.inner(x) * scale
 def full_step(batch, scale=1.0):
     full(batch[0] * scale).sum().backward()
-full, is_full = Full(), True
+full, is_full, calls = Full(), True, []
 of_full = torch.optim.Adam(full.parameters())
 fulls, named = {"a model": full}, {"x": x}
 """
+END = "import gc, weakref; seen = weakref.ref(full.inner.weight); del full, of_full, fulls; gc.collect(); seen() is None"
 # Cells that run out of memory, and the line below the error; empty if there is none.
 FAILED = {
     "loss = full(x).sum()": "full of_full x",
@@ -84,8 +86,10 @@ def test_what_is_wrong_is_one_line(run: Runner) -> None:
 
 def test_an_error_for_want_of_memory_ends_with_a_line_that_works(run: Runner) -> None:
     predict = [f"%gpu_fit {line}" for line in FAILED.values() if line]
-    lines = [FULL, *FAILED, "is_full = False; pair = batch", *predict]
+    lines = [FULL, *FAILED, "len(calls)", "is_full = False; pair = batch", *predict, "1 / 0", END]
     found = dict(zip(lines, run("fit_typed.typed", lines), strict=True))
+    assert found["len(calls)"][0].endswith(str(len(FAILED) - 1))  # to say that, nothing of a step runs again
+    assert found[END][0].endswith("True")  # and nothing is kept once there is another error
     for cell, line in FAILED.items():
         last = found[cell][0].splitlines()[-1]
         assert (

@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.machine import CARDS, Driver, environment
-from tests.programs.runner import Runner, devices
+from tests.programs.runner import Runner
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.fixture
-def run(pretend: dict[str, str]) -> Runner:
-    """Return what runs a program where each framework has four devices."""
-    return Runner(devices(pretend))
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_magic.frameworks.private import PRIVATE
+from tests.conftest import torch_build
 
 if TYPE_CHECKING:
     from tests.programs.runner import Runner
@@ -43,3 +44,10 @@ def test_without_a_private_name_of_tensorflow_one_line_says_what_is_lost(run: Ru
     found = run("private_names_tensorflow.without", name)
     assert (found["started"], len(found["warned"])) == ([], "a warning says so" in PRIVATE[name][1])
     assert all(text.startswith("TensorFlow") for text in found["warned"])
+
+
+def test_what_older_versions_do_not_tell_is_said_once(run: Runner) -> None:
+    *found, said = run("private_names.older_versions")
+    assert found == [[{}, {}], None, [False, False]]
+    assert len(said) == 2
+    assert said[0].startswith(f"PyTorch {torch_build()[0]} does not count its memory on pretend (")

@@ -25,57 +25,9 @@ UNTIL_DONE = UNTIL_GO.replace("'go'", "'done'")
 CUINIT = 'import ctypes; ctypes.CDLL("libcuda.so.1").cuInit(0)'
 
 
-class Outputs:
-    """Runs cells, and keeps what comes for each of them, whenever it comes."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._client, self._outputs = kernel.client, {}
-        self._ended: set[str] = set()
-
-    def run(self, code: str) -> str:
-        """Run a cell to its end; return by what its output is known."""
-        cell = self.start(code)
-        self._listen(lambda: cell in self._ended)
-        while self._client.get_shell_msg(timeout=LIMIT)["parent_header"].get("msg_id") != cell:
-            pass
-        return cell
-
-    def start(self, code: str) -> str:
-        cell: str = self._client.execute(code, stop_on_error=False)
-        self._outputs[cell] = ""
-        return cell
-
-    def of(self, cell: str, ends: str = "") -> str:
-        """Return a cell's output, once it ends so."""
-        self._listen(lambda: self._outputs[cell].endswith(ends))
-        return self._outputs[cell]
-
-    def _listen(self, is_enough: Callable[[], bool]) -> None:
-        while not is_enough():
-            message: dict[str, Any] = self._client.get_iopub_msg(timeout=LIMIT)
-            cell, kind, content = (
-                message["parent_header"].get("msg_id"),
-                message["msg_type"],
-                message["content"],
-            )
-            if kind == "status" and content["execution_state"] == "idle":
-                self._ended.add(cell)
-            if cell not in self._outputs:
-                continue
-            if kind == "stream":
-                self._outputs[cell] += _ANSI.sub("", content["text"])
-            elif kind in ("display_data", "execute_result"):
-                self._outputs[cell] += f"<{content['data']['text/plain']}>\n"
-            elif kind == "error":
-                self._outputs[cell] += _ANSI.sub("", "\n".join(content["traceback"])) + "\n"
-            elif kind == "clear_output":
-                self._outputs[cell] = ""
-
-
 def test_an_interrupt_ends_the_waiting_and_not_the_task(kernel: Kernel, tmp_path: Path) -> None:
-    outputs = Outputs(kernel)
     # The task sees when the cell waits for it, and then does what the button for an interrupt does.
-    outputs.run(
+    kernel.run(
         "%%on_gpu 1 --background eval\nimport os, signal, sys, threading, traceback\n"
         "main = threading.main_thread().ident\n"
         "def steps():\n"
@@ -83,11 +35,11 @@ def test_an_interrupt_ends_the_waiting_and_not_the_task(kernel: Kernel, tmp_path
         "while steps()[-3:] != ['join', 'wait', 'wait']:\n    pass\n"
         f"signal.pthread_kill(main, signal.SIGINT)\n{UNTIL_GO}42"
     )
-    said = "KeyboardInterrupt: still running: eval. To stop: %gpu_tasks stop eval\n"
-    assert outputs.of(outputs.run("%gpu_tasks wait eval")) == said
-    assert "eval: running on cuda:1" in outputs.of(outputs.run("%gpu_tasks"))
+    said = "KeyboardInterrupt: still running: eval. To stop: %gpu_tasks stop eval"
+    assert kernel.run("%gpu_tasks wait eval").traceback == said
+    assert "eval: running on cuda:1" in kernel.run("%gpu_tasks").stdout
     (tmp_path / "go").touch()
-    assert outputs.of(outputs.run("%gpu_tasks wait eval"), ">\n").endswith("<42>\n")
+    assert kernel.run("%gpu_tasks wait eval").text == "42"
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
@@ -119,26 +71,29 @@ def test_a_kernel_that_is_shut_down_does_not_wait_for_it(kernel: Kernel) -> None
 def test_output_comes_below_its_own_cell_also_in_older_ipykernels(
     start_kernel: Callable[..., Kernel], ipykernel: Callable[[str], str], version: str, tmp_path: Path
 ) -> None:
-    outputs = Outputs(
-        start_kernel() if version == HERE else start_kernel(PYTHONPATH=f"{ipykernel(version)}:{ROOT}")
-    )
-    outputs.run("%load_ext gpu_magic")
-    assert outputs.of(outputs.run("import ipykernel; ipykernel.__version__")) == f"<'{version}'>\n"
-    cleared = outputs.run(
-        f"%%on_gpu cpu --background clear\n{UNTIL_GO}from IPython.display import clear_output\n"
-        "clear_output()\nprint('cleared', flush=True)"
-    )
-    task = outputs.run(
-        f"%%on_gpu cpu --background eval\n{UNTIL_GO}print('printed', flush=True)\ndisplay('displayed')\n"
-        "import sys\nprint('warned', file=sys.stderr, flush=True)\n1 / 0"
-    )
-    other = outputs.run(
+    kernel = start_kernel() if version == HERE else start_kernel(PYTHONPATH=f"{ipykernel(version)}:{ROOT}")
+    cleared = "from IPython.display import clear_output\nclear_output()\nprint('cleared', flush=True)"
+    work = "print('printed', flush=True)\ndisplay('displayed')\nimport sys\nprint('warned', file=sys.stderr, flush=True)\n1 / 0"
+    cells = {  # each with the end of what it shows
+        "%load_ext gpu_magic": "",
+        "import ipykernel; ipykernel.__version__": f"<'{version}'>\n",
+        f"%%on_gpu cpu --background clear\n{UNTIL_GO}{cleared}": "cleared\n",
+        f"%%on_gpu cpu --background eval\n{UNTIL_GO}{work}": "ZeroDivisionError: division by zero\n",
         "print('begins', flush=True)\nopen('go', 'w').close()\nimport gpu_magic\n"
-        "for one in gpu_magic.tasks().values():\n    one.join()\nprint('ends')"
-    )
-    last = outputs.run("print('last'); display('displayed, too'); 'value'")
-    assert outputs.of(cleared, "cleared\n") == "cleared\n"
-    text = outputs.of(task, "ZeroDivisionError: division by zero\n")
-    assert text.startswith("eval: running on the CPU\nprinted\n<'displayed'>\nwarned\n-----")
-    assert outputs.of(other, "ends\n") == "begins\nends\n"
-    assert outputs.of(last, "<'value'>\n") == "last\n<'displayed, too'>\n<'value'>\n"
+        "for one in gpu_magic.tasks().values():\n    one.join()\nprint('ends')": "ends\n",
+        "print('last'); display('displayed, too'); 'value'": "<'value'>\n",
+    }
+    ends = {kernel.client.execute(cell, stop_on_error=False): end for cell, end in cells.items()}
+    shown = dict.fromkeys(ends, "")
+    while not all(shown[cell].endswith(end) for cell, end in ends.items()):
+        message: dict[str, Any] = kernel.client.get_iopub_msg(timeout=LIMIT)
+        cell, content = message["parent_header"].get("msg_id"), message["content"]
+        text = content.get("text") or "".join(f"{line}\n" for line in content.get("traceback", ()))
+        text = f"<{content['data']['text/plain']}>\n" if "data" in content else text
+        if cell in shown:
+            shown[cell] = "" if message["msg_type"] == "clear_output" else shown[cell] + _ANSI.sub("", text)
+    _, _, cleared, work, other, last = shown.values()
+    assert cleared == "cleared\n"
+    assert work.startswith("eval: running on the CPU\nprinted\n<'displayed'>\nwarned\n-----")
+    assert other == "begins\nends\n"
+    assert last == "last\n<'displayed, too'>\n<'value'>\n"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conftest import torch_build
-from tests.programs.runner import Runner, devices
+if TYPE_CHECKING:
+    from tests.programs.runner import Runner
 
 MODEL = 4 * (10 * 10 + 10 + 10)  # bytes: two layers with one weight
-CONTAINERS = "deque namespace UserList UserDict partial dataclass slots module".split()
 FOUND: dict[str, Any] = {
     "of_torch": {
         "model": {"cpu": 12, "pretend:2": MODEL},
@@ -23,7 +22,7 @@ FOUND: dict[str, Any] = {
         "shown": ["pretend:1: 40 bytes", "No arrays."],
     },
     "containers": dict.fromkeys(
-        [*CONTAINERS, "object array", "dataset", "data loader", "set in a tuple"], 40
+        ("namespace", "slots", "module", "object array", "dataset", "data loader", "set in a tuple"), 40
     ),
     "of_others": {
         "TensorFlow": [{"cpu:2": 40}, {"cpu:2": 40}],
@@ -52,12 +51,6 @@ FOUND: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def run(pretend: dict[str, str]) -> Runner:
-    """Return what runs a program where each framework has four devices."""
-    return Runner(devices(pretend))
-
-
 @pytest.mark.parametrize("program", FOUND)
 def test_memory_is_found_once_and_where_it_is(run: Runner, program: str) -> None:
     assert run(f"devices_of.{program}") == FOUND[program]
@@ -68,10 +61,3 @@ def test_odd_objects_are_passed_over_and_each_type_is_warned_of_once(run: Runner
     assert found == [{"cpu": 4}] * 9
     assert len(said) == len(set(said))
     assert any("Raising'> can't be looked into (RuntimeError)" in one for one in said)
-
-
-def test_what_older_versions_do_not_tell_is_said_once(run: Runner) -> None:
-    *found, said = run("devices_of.older_versions")
-    assert found == [[{}, {}], None, [False, False]]
-    assert len(said) == 2
-    assert said[0].startswith(f"PyTorch {torch_build()[0]} does not count its memory on pretend (")

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tests.conftest import Fresh
+    from tests.conftest import Cell, Fresh
+
+    Run = Callable[[str], list[str]]
 
 MIB = 1 << 20
 A100 = "(SIMULATED NVIDIA A100-SXM4-80GB)"
@@ -41,20 +43,11 @@ def framework(tmp_path: Path, machine: Machine) -> Iterator[EightGpus]:
 
 
 @pytest.fixture
-def run(
-    framework: EightGpus, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
-) -> Callable[[str], list[str]]:
+def run(framework: EightGpus, shell: InteractiveShell, typed: Callable[[str], Cell]) -> Run:
     """Return a way to run a cell in a shell that has the extension; the lines that it printed."""
-    shell.run_cell("%load_ext gpu_magic\n%xmode Minimal")
+    shell.run_line_magic("xmode", "Minimal")
     shell.push({"Array": Array, "NoMemoryError": NoMemoryError, "EightGpus": framework})
-
-    def run(cell: str) -> list[str]:
-        capsys.readouterr()
-        shell.run_cell(cell, store_history=True)
-        printed = capsys.readouterr()
-        return (printed.out + printed.err).splitlines()
-
-    return run
+    return lambda cell: typed(cell).text.splitlines()
 
 
 def reads() -> float:
@@ -95,7 +88,7 @@ ON_GPU = f"--only {EightGpus.module}"
     ],
 )
 def test_the_machine_is_read_as_seldom_as_can_be(
-    run: Callable[[str], list[str]], framework: EightGpus, cell: str, times: int, said: str
+    run: Run, framework: EightGpus, cell: str, times: int, said: str
 ) -> None:
     framework.reserved = MIB
     run("import gpu_magic\nx, y, cpu = Array(3), [Array(1)], Array(None)")
@@ -106,7 +99,7 @@ def test_the_machine_is_read_as_seldom_as_can_be(
 # Where
 
 
-def test_where_lists_what_holds_arrays_or_what_is_named(run: Callable[[str], list[str]]) -> None:
+def test_where_lists_what_holds_arrays_or_what_is_named(run: Run) -> None:
     assert run("%where") == ["No variable here holds arrays of a framework that is imported."]
     run("x, y, _private, z = Array(3), [Array(1), Array(None)], Array(1), [3, globals()]")
     found = [
@@ -142,7 +135,7 @@ def test_what_was_looked_at_is_kept_by_nothing(framework: EightGpus) -> None:
         gc.enable()
 
 
-def test_a_saved_error_holds_what_its_functions_had(run: Callable[[str], list[str]]) -> None:
+def test_a_saved_error_holds_what_its_functions_had(run: Run) -> None:
     run("kept = Array(1)\ndef f():\n    big = Array(2, 16 << 20)\n    1 / 0")
     run("try:\n    f()\nexcept ZeroDivisionError as e:\n    err = e")
     assert run("%where")[1:] == [f"err   cuda:2 = GPU 2 {A100}: 16 MiB"]
@@ -157,7 +150,7 @@ def test_a_saved_error_holds_what_its_functions_had(run: Callable[[str], list[st
 
 
 def test_outputs_and_the_last_error_are_dropped_and_variables_are_named(
-    run: Callable[[str], list[str]], shell: InteractiveShell
+    run: Run, shell: InteractiveShell
 ) -> None:
     run("x = Array(0)")
     run("Array(1, 4 << 20)")
@@ -174,7 +167,7 @@ def test_outputs_and_the_last_error_are_dropped_and_variables_are_named(
 
 @pytest.mark.parametrize("cell", ["made()", "def fails():\n    one = made()\n    1 / 0\nfails()"])
 def test_what_is_dropped_is_gone_before_caches_are_emptied(
-    shell: InteractiveShell, run: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch, cell: str
+    shell: InteractiveShell, run: Run, monkeypatch: pytest.MonkeyPatch, cell: str
 ) -> None:
     run(
         "import weakref\nliving = []\ndef made():\n    one = Array(1)\n    living.append(weakref.ref(one))\n    return one"
@@ -187,20 +180,21 @@ def test_what_is_dropped_is_gone_before_caches_are_emptied(
 
 
 @pytest.mark.parametrize("work", ["done", "raises"])
-def test_what_tasks_that_have_ended_keep_is_dropped(run: Callable[[str], list[str]], work: str) -> None:
+def test_what_tasks_that_have_ended_keep_is_dropped(run: Run, work: str) -> None:
     run(
         "import gpu_magic\ndef done(): return Array(1)\ndef raises():\n    made = Array(1)\n    1 / 0\n"
         "def ended(): return gpu_magic.tasks()['job'].join(60)"
     )
     run(f"%%on_gpu cpu --only {EightGpus.module} --background job\n{work}()")
     what = {"done": "result", "raises": "error"}[work]
-    assert run("ended()\n%gpu_free")[0] == f"Dropped the {what} of job (1.0 MiB)."
+    run("ended();")  # what it shows at its end is not of the next cell
+    assert run("%gpu_free")[0] == f"Dropped the {what} of job (1.0 MiB)."
     assert run("%gpu_free --dry-run") == ["No output and no traceback holds GPU memory."]
     ended = {"done": "done", "raises": "failed: ZeroDivisionError"}[work]
     assert run("print(gpu_magic.tasks()['job'])")[0].startswith(ended)
 
 
-def test_what_no_variable_leads_to_is_said(framework: EightGpus, run: Callable[[str], list[str]]) -> None:
+def test_what_no_variable_leads_to_is_said(framework: EightGpus, run: Run) -> None:
     framework.reserved = MIB
     run("kept = Array(1)")
     assert any(line.startswith("7.0 MiB more that no variable was seen to hold") for line in run("%gpu_free"))
@@ -218,7 +212,7 @@ def test_without_a_shell_no_variable_is_known(framework: EightGpus) -> None:
 # Budget
 
 
-def test_what_holds_too_much_is_named(run: Callable[[str], list[str]]) -> None:
+def test_what_holds_too_much_is_named(run: Run) -> None:
     run("class Record: pass\nmuch, x = [Record() for _ in range(60_000)], Array(0)")
     too_long = "Not looked at in full, as that would take too long"
     assert run("%where")[1:] == [f"{too_long}: much."]
@@ -249,7 +243,7 @@ def test_a_large_variable_leaves_most_of_it_for_those_after_it() -> None:
 # Out of memory
 
 
-def test_who_holds_what_and_what_would_come_back(run: Callable[[str], list[str]], machine: Machine) -> None:
+def test_who_holds_what_and_what_would_come_back(run: Run, machine: Machine) -> None:
     machine.gpus[2].run("train.py", "maria", 18 << 30, work=90)
     run("model, pair, elsewhere = Array(2, 64 << 20), [Array(2)] * 2, Array(1, 1 << 30)")
     run("Array(2, 8 << 20)")
@@ -278,7 +272,7 @@ CAUGHT = "try:\n    raise NoMemoryError(2, 1)\nexcept NoMemoryError as error:\n 
         ("%unload_ext gpu_magic\nraise NoMemoryError(2, 1)", False),
     ],
 )
-def test_it_is_told_of_no_other_error(run: Callable[[str], list[str]], cell: str, is_told: bool) -> None:
+def test_it_is_told_of_no_other_error(run: Run, cell: str, is_told: bool) -> None:
     assert any(line.startswith("Out of memory") for line in run(cell)) == is_told
 
 

@@ -7,12 +7,14 @@ is asked is always the frameworks' own answer: the device of something that was 
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.conftest import torch_build
-from tests.programs.runner import Runner, devices
+
+if TYPE_CHECKING:
+    from tests.programs.runner import Runner
 
 TORCH, TORCH_HAS_CUDA = torch_build()
 TORCH_WITHOUT_CUDA = "PyTorch sees no GPU" if TORCH_HAS_CUDA else f"PyTorch {TORCH} is built without CUDA"
@@ -100,7 +102,6 @@ FOUND: dict[str, Any] = {
         f"This is to run on cuda:0, and JAX could not: {JAX_WITHOUT_GPU}.",
     ],
     "on_gpu_frameworks.jax_started_on_a_gpu": "Unknown backend: 'gpu'",
-    "on_gpu_frameworks.suspended_generator": OUTSIDE,
     "on_gpu_frameworks.left_open": ["CPU:0", "CPU:0", JAX_CPU[1], JAX_CPU[0], JAX_CPU[3]],
     "on_gpu_first_imports.jax_and_tensorflow": [
         *(JAX_CPU[2], JAX_CPU[2], JAX_CPU[0]),
@@ -126,12 +127,6 @@ FOUND: dict[str, Any] = {
     "on_gpu_frameworks.guide flax_model cpu:2": {"value": JAX_CPU[2], "left": []},
     "on_gpu_frameworks.guide equinox_model cpu:2": {"value": JAX_CPU[2], "left": []},
 }
-
-
-@pytest.fixture
-def run(pretend: dict[str, str]) -> Runner:
-    """Return what runs a program where each real framework has four devices."""
-    return Runner(devices(pretend))
 
 
 @pytest.mark.parametrize("program", FOUND)

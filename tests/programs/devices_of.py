@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import datetime as dt
-import functools
 import shelve
 import sys
 import tempfile
@@ -24,8 +23,6 @@ from jax.sharding import PartitionSpec as P
 from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_magic import devices_of, on_gpu
-from gpu_magic.frameworks import get
-from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.objects.memory import holdings_of
 from gpu_magic.objects.walk import Walker
 
@@ -96,15 +93,11 @@ def of_torch():
 
 
 def containers():
+    """Those that no move builds: `moving_structures` has the others."""
     objects = np.empty(2, object)
     objects[0] = x
     things = {
-        "deque": collections.deque([x]),
         "namespace": types.SimpleNamespace(x=x),
-        "UserList": collections.UserList([x]),
-        "UserDict": collections.UserDict({1: x}),
-        "partial": functools.partial(print, x),
-        "dataclass": Batch(x),
         "slots": Slotted(),
         "module": Net(),
         "object array": objects,
@@ -243,16 +236,3 @@ def odd_objects():
         found = [devices_of([one, torch.ones(1)]) for one in odd]
         found.append(devices_of(odd, torch.ones(1)))
     return [found, [str(one.message) for one in said]]
-
-
-def older_versions():
-    """Return what is known where PyTorch counts no memory, as before 2.9, and JAX does not list its backends."""
-    del torch.accelerator.get_memory_info, torch._C._accelerator_getDeviceStats
-    del sys.modules["jax._src.xla_bridge"]._backends
-    torch.ones(1, device="pretend:0")
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        pools = [dict(get("torch").pools()) for _ in range(2)]
-        free = get("torch").free_bytes(LogicalDevice("gpu", 0, "pretend"))
-        started = [get("jax").is_started(), get("jax").has_gpu()]
-    return [pools, free, started, [str(one.message) for one in said]]

@@ -24,27 +24,24 @@ def update(params, x, y):
 
 
 def parts():
+    """The figures are those of the compiled step; what a step is given for good is not counted twice."""
     given = arrays()
     found = gpu_magic.fit(jax.jit(update), *given)
     by_hand = jax.jit(update).lower(*given).compile().memory_analysis()
     gives = gpu_magic.fit(jax.jit(update, donate_argnums=0), *given)
-    return {
-        "parts": found.parts,
-        "by hand": {
-            "arguments": by_hand.argument_size_in_bytes,
-            "outputs": by_hand.output_size_in_bytes,
-            "temporary": by_hand.temp_size_in_bytes + by_hand.generated_code_size_in_bytes,
-        },
-        "donated": found.parts["outputs"] - gives.parts["outputs"],
-        "parameters": sum(leaf.nbytes for leaf in jax.tree.leaves(given[0])),
-    }
+    arguments, outputs = by_hand.argument_size_in_bytes, by_hand.output_size_in_bytes
+    temporary = by_hand.temp_size_in_bytes + by_hand.generated_code_size_in_bytes
+    expected = {"arguments": arguments, "outputs": outputs, "temporary": temporary}
+    donated = found.parts["outputs"] - gives.parts["outputs"]
+    return [[found.parts, donated], [expected, sum(leaf.nbytes for leaf in jax.tree.leaves(given[0]))]]
 
 
 def plain():
     """A function that is not jitted, with a value of Python's, for two sizes."""
     resized = gpu_magic.fit(loss, *arrays(64), "absolute", batch_size=512)
     made = gpu_magic.fit(loss, *arrays(512), "absolute")
-    return {"resized": resized.parts, "made so": made.parts, "size": made.batch_size, "notes": made.notes}
+    notes = "Compiled for the CPU: a GPU's temporary memory can differ."
+    return [[resized.parts, made.batch_size, *made.notes], [made.parts, 512, notes]]
 
 
 @functools.partial(jax.jit, static_argnames="times", donate_argnums=0)
@@ -67,22 +64,29 @@ class Trainer:
 
 
 def untouched():
-    """Return whether a method leaves tracers in its object."""
+    """No tracer is left in the object of a method."""
     trainer = Trainer()
     params, x, y = arrays()
     calls = (trainer.step, x, y), (trainer.jitted, x, y), (jitted, params, x, y, 3)
     found = [gpu_magic.fit(*call).parts for call in calls]
     left = [type(one).__name__ for one in jax.tree.leaves((trainer.params, trainer.steps))]
-    return {"found": found, "left": left}
+    return [[left, all(one["arguments"] for one in found)], [["ArrayImpl"] * 2, True]]
+
+
+def figures():
+    """Return what is predicted and what it is to be, by what it is about."""
+    return {one.__name__: one() for one in (parts, plain, untouched)}
 
 
 def decides(x):
     return x if x.sum() > 0 else -x
 
 
-def refused(name):
-    calls = {"decides": decides, "jitted": jax.jit(decides), "exits": lambda x: exit(x.shape[0])}  # noqa: PLR1722
-    try:
-        return str(gpu_magic.fit(calls[name], jnp.zeros(4)))
-    except gpu_magic.FitError as error:
-        return str(error)
+def refused():
+    told = []
+    for call in (decides, jax.jit(decides), lambda x: exit(x.shape[0])):  # noqa: PLR1722
+        try:
+            gpu_magic.fit(call, jnp.zeros(4))
+        except gpu_magic.FitError as error:
+            told.append(str(error))
+    return told

@@ -1,51 +1,32 @@
-"""Predictions of `fit` for ten models, beside a real step on the CPU: see `fit_oracle`.
+"""Predictions of `fit` for eight models, beside the memory of a real step on the CPU, as PyTorch's profiler sees it.
 
 A GPU's optimizers take all parameters at once and the CPU's do not, so the real ones are told to. Dropout is left
 out: a GPU keeps a mask of bytes, the CPU one of floats, in attention besides all that the softmax returns.
 """
 
+import functools
+
 import torch
-import torch._dynamo
+import torch._dynamo  # which the first optimizer imports: two seconds, once for all programs here
 import transformers
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 import gpu_magic
-from tests.programs.fit_oracle import peak_of, real_peak
-
-MODELS = {}
-
-
-def model_of(function):
-    MODELS[function.__name__] = function
-    return function
+from tests.programs.reached import storage, tensors_of
 
 
 def adam(model, kind=torch.optim.Adam, **options):
     return kind([p for p in model.parameters() if p.requires_grad], lr=1e-3, foreach=True, **options)
 
 
-@model_of
-def linear():
-    model = nn.Sequential(
-        nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 256)
-    )
-    return model, adam(model), (torch.randn(1024, 512), torch.randn(1024, 256)), nn.MSELoss()
-
-
-@model_of
 def cnn():
     def unit(a, b, stride=1):
         return [nn.Conv2d(a, b, 3, stride, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
 
-    layers = [
-        *unit(3, 32),
-        *unit(32, 64, 2),
-        *unit(64, 64),
-        *unit(64, 128, 2),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-    ]
+    layers = [*unit(3, 32), *unit(32, 64, 2), *unit(64, 64), *unit(64, 128, 2)]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     # In another format oneDNN, on the CPU, converts each tensor to its own.
     model = nn.Sequential(*layers, nn.Linear(128, 10)).to(memory_format=torch.channels_last)
     images = torch.randn(16, 3, 64, 64).contiguous(memory_format=torch.channels_last)
@@ -63,18 +44,11 @@ class Tagger(nn.Module):
         return self.head(self.lstm(self.embed(x))[0])
 
 
-@model_of
 def lstm():
     """Step by step, as without oneDNN: what cuDNN keeps of an LSTM has nothing to compare with on a CPU."""
     torch.backends.mkldnn.enabled = False
     model = Tagger()
-    batch = torch.randint(5000, (128, 16)), torch.randint(64, (128, 16))
-    return (
-        model,
-        adam(model),
-        batch,
-        lambda out, y: nn.functional.cross_entropy(out.flatten(0, 1), y.flatten()),
-    )
+    return model, adam(model), (torch.randint(5000, (128, 16)), torch.randint(64, (128, 16))), language_loss
 
 
 class Language(nn.Module):
@@ -101,79 +75,101 @@ def language_loss(out, y):
     return nn.functional.cross_entropy(out.flatten(0, 1), y.flatten())
 
 
-@model_of
-def transformer():
-    model = Language()
-    return model, adam(model, torch.optim.AdamW), words(), language_loss
+def transformer(*, checkpoints=False):
+    model, batch = (
+        Language(checkpoints=checkpoints),
+        (torch.randint(4000, (8, 128)), torch.randint(4000, (8, 128))),
+    )
+    return model, adam(model, torch.optim.AdamW), batch, language_loss
 
 
-@model_of
-def checkpointed():
-    model = Language(checkpoints=True)
-    return model, adam(model, torch.optim.AdamW), words(), language_loss
+checkpointed = functools.partial(transformer, checkpoints=True)
 
 
-def words(count=8):
-    return torch.randint(4000, (count, 128)), torch.randint(4000, (count, 128))
-
-
-@model_of
 def mixed_precision():
     layers = [nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 64)]
     model, batch = nn.Sequential(*layers), (torch.randn(8192, 64), torch.randn(8192, 64))
     return model, adam(model), batch, nn.MSELoss(), {"amp": True, "dtype": "bfloat16"}
 
 
-@model_of
 def frozen():
+    """With an optimizer that has no state."""
     model, _, batch, loss = transformer()
     for block in model.blocks[:3]:
         block.requires_grad_(False)
     model.embed.requires_grad_(False)
-    return model, adam(model), batch, loss
-
-
-@model_of
-def sgd():
-    model, _, batch, loss = linear()
     return model, adam(model, torch.optim.SGD), batch, loss
 
 
-@model_of
 def hugging_face():
-    config = transformers.GPT2Config(
-        n_embd=192,
-        n_layer=4,
-        n_head=4,
-        vocab_size=3000,
-        n_positions=128,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-    )
-    model = transformers.GPT2LMHeadModel(config)
+    size = {"n_embd": 192, "n_layer": 4, "n_head": 4, "vocab_size": 3000, "n_positions": 128}
+    dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**size, **dropout))
     x = torch.randint(3000, (8, 128))
     return model, adam(model, torch.optim.AdamW), {"input_ids": x, "labels": x.clone()}, None
+
+
+def peak_of(step, *held):
+    """Return the most bytes that are in use while a step runs, with those of what is there before it.
+
+    It is the profiler's account of what PyTorch's CPU allocator hands out and takes back, added up.
+    """
+    before = {storage(one): one.untyped_storage().nbytes() for one in tensors_of(held)}
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        step()
+    events = [
+        (event.start_ns(), event.nbytes())
+        for event in profiled.profiler.kineto_results.events()
+        if event.name() == "[memory]"
+    ]
+    in_use = most = 0
+    for _, nbytes in sorted(events, key=lambda event: event[0]):
+        in_use += nbytes
+        most = max(most, in_use)
+    return sum(before.values()) + most
 
 
 def prediction(name):
     """Return the peak that is predicted for a model's step, and that of the real one, in bytes."""
     torch.manual_seed(0)
-    model, optimizer, batch, loss, *more = MODELS[name]()
+    model, optimizer, batch, loss, *more = globals()[name]()
     options = more[0] if more else {}
     found = gpu_magic.fit(model, optimizer, batch, loss=loss, **options)
 
-    def value():
-        if loss is None:
-            return model(**batch).loss
-        return loss(model(batch[0]), batch[1])
+    def forget():
+        for parameter in model.parameters():
+            parameter.grad = None
 
-    autocast = torch.bfloat16 if options.get("amp") else None
-    return {"predicted": found.peak, "real": real_peak(model, optimizer, batch, value, autocast=autocast)}
+    def step():
+        """Make a step as most programs do."""
+        forget()
+        with torch.autocast("cpu", torch.bfloat16, enabled="amp" in options):
+            value = loss(model(batch[0]), batch[1]) if loss else model(**batch).loss
+        value.backward()
+        del value
+        optimizer.step()
+
+    step()  # the optimizer has its state from then on
+    forget()
+    return {"predicted": found.peak, "real": peak_of(step, model, optimizer, batch)}
+
+
+def forward_alone():
+    """A forward has no gradients, and no optimizer's state."""
+    layers = nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 64)
+    model, x, kept = nn.Sequential(*layers), torch.randn(8192, 1024), []
+    found = gpu_magic.fit(model, adam(model), x, eval=True)
+    assert not found.parts["gradients"] + found.parts["optimizer state"]
+
+    def step():
+        with torch.no_grad():
+            kept.append(model(x))
+
+    return {"predicted": found.peak, "real": peak_of(step, model, x)}
 
 
 def accumulation():
-    """The tenth: a function of the user's own that accumulates gradients."""
+    """A function of the user's own that accumulates gradients."""
     model, optimizer, batch, loss = transformer()
 
     def train_step(batch, parts=4):

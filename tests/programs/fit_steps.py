@@ -8,12 +8,14 @@ import enum
 import functools
 import gc
 import io
+import linecache
 import logging
 import os
 import queue
 import random
 import signal
 import sys
+import textwrap
 import threading
 import time
 import types
@@ -28,8 +30,9 @@ from torch.utils.checkpoint import checkpoint
 
 import gpu_magic
 from gpu_magic.errors import FitError
+from gpu_magic.fit.torch_step import TorchStep
 from gpu_magic.testing import simulate
-from tests.programs.fit_oracle import peak_of
+from tests.programs import reached
 
 
 class Net(nn.Module):
@@ -55,7 +58,6 @@ batch = {"x": x, "y": y}
 count, losses, table = 0, [], np.zeros(10)
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 4, shuffle=True)
 held = {"lock": threading.Lock(), "model": model}
-items = (one for one in [batch])
 
 
 def loss_of(batch, network=None):
@@ -182,70 +184,14 @@ def with_decorator(batch):
             kept.mul_(0.9).add_(new, alpha=0.1)
 
 
-def over_loader(x):
-    for inputs, targets in loader:
-        update(loss_of({"x": inputs, "y": targets + int(table.sum())}))
-
-
-def by_bool(x):
-    loss = model(x).sum()
-    if loss > 0:
-        update(loss)
-
-
-def by_item(x):
-    loss = model(x).sum()
-    if loss.item() > 0:
-        update(loss)
-
-
-def by_shape(x):
-    return x.nonzero()
-
-
-def leaving(x):
-    return model(x).detach().numpy()
-
-
-def not_copied(x):
-    return held["model"](x).sum().backward()
-
-
-def wrong_width(x):
-    return model(x[:, :3])
-
-
-def exits(x):
-    model(x)
-    raise SystemExit(3)
-
-
-def no_tensors(x):
-    return len(x)
-
-
 def look():
     """Return all that must stay as it is."""
+    steps = with_closure.__closure__[1].cell_contents
+    mine = (model, averaged, optimizer, scheduler, scaler, trainer, batch, seen, count, losses, steps)
     return {
-        "weights": {name: (id(one), one.clone()) for name, one in model.state_dict(keep_vars=True).items()},
-        "averaged": [one.clone() for one in averaged.parameters()],
-        "gradients": [(id(p.grad), p.grad.clone()) for p in model.parameters()],
+        "objects": [reached.look(one) for one in mine],
         "grad hooks": [p._post_accumulate_grad_hooks for p in model.parameters()],
-        "training": [m.training for m in model.modules()],
-        "state": [(id(p), {k: v.clone() for k, v in s.items()}) for p, s in optimizer.state.items()],
-        "groups": [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups],
-        "others": [scheduler.last_epoch, scaler.state_dict(), trainer.count, table.tolist()],
-        "random": [torch.get_rng_state(), random.getstate(), repr(np.random.get_state())],  # noqa: NPY002
-        "batch": [x.clone(), x.requires_grad, y.clone()],
-        "variables": (
-            count,
-            list(losses),
-            type(seen.get("output")).__name__,
-            id(model),
-            id(optimizer),
-            id(model.first.weight),
-        ),
-        "closure": with_closure.__closure__[1].cell_contents,
+        "random": [torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())],  # noqa: NPY002
         "modes": torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack(),
         "replaced": [
             torch.amp.autocast_mode.autocast.__init__,
@@ -253,19 +199,9 @@ def look():
             nn.Module.to,
             torch.cuda.is_available,
         ],
-        "settings": [torch.is_grad_enabled(), gc.isenabled(), torch.is_anomaly_enabled()],
-        "handler": signal.getsignal(signal.SIGINT),
+        "settings": [torch.is_grad_enabled(), gc.isenabled(), torch.is_anomaly_enabled(), x.requires_grad],
+        "others": [table.tolist(), signal.getsignal(signal.SIGINT)],
     }
-
-
-def same(one, other):
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one == other
 
 
 def start():
@@ -285,23 +221,27 @@ def changed_by(call):
     except KeyboardInterrupt:
         ended = "interrupted"
     after = look()
-    changed = [name for name in before if not same(before[name], after[name])]
+    changed = [name for name in before if before[name] != after[name]]
     return found, {"ended": ended, "changed": changed, "started": torch.cuda.is_initialized()}
 
 
-def followed(name):
-    found, told = changed_by(lambda: gpu_magic.fit(globals()[name], batch))
-    return {**told, "parts": None if found is None else found.parts}
+def followed(names):
+    """Return what the predictions of a model's step and of functions find, and what they change."""
+    calls = {name: functools.partial(gpu_magic.fit, globals()[name], batch) for name in names}
+    calls["model"] = lambda: gpu_magic.fit(model, optimizer, (x, y), loss=nn.CrossEntropyLoss())
+    told = {name: changed_by(call) for name, call in calls.items()}
+    return {name: [found and found.parts, how] for name, (found, how) in told.items()}
 
 
-def refused(name):
-    _, told = changed_by(lambda: gpu_magic.fit(globals()[name], x))
-    return told
-
-
-def model_alone():
-    found, told = changed_by(lambda: gpu_magic.fit(model, optimizer, (x, y), loss=nn.CrossEntropyLoss()))
-    return {**told, "parts": found.parts}
+def refused(bodies):
+    """Return how predictions of functions end whose bodies are given as text, as cells have it, and what they change."""
+    told = []
+    for body in bodies:
+        code = f"def step(x):\n{textwrap.indent(body, '    ')}\n"
+        linecache.cache["<cell>"] = len(code), None, code.splitlines(keepends=True), "<cell>"
+        exec(compile(code, "<cell>", "exec"), globals())
+        told.append(changed_by(functools.partial(gpu_magic.fit, globals()["step"], x))[1])
+    return [[one["ended"], one["changed"]] for one in told]
 
 
 def starts_no_cuda():
@@ -312,24 +252,28 @@ def starts_no_cuda():
     return len(asked)
 
 
-def interrupted_in(where):
-    """Interrupt a prediction in the user's code, or in a hook that the backward calls."""
+def interrupted():
+    """Interrupt predictions in the user's code, and in a hook that the backward calls; return also what runs on."""
+    reached = queue.SimpleQueue()  # which cannot be copied
 
     def now(*_):
         os.kill(os.getpid(), signal.SIGINT)
+        reached.put("what is behind it")
 
-    def step(batch):
+    def forward(batch):
+        now()
+        update(loss_of(batch))
+
+    def backward(batch):
         loss = loss_of(batch)
-        if where == "forward":
-            now()
-        elif where == "backward":
-            loss.register_hook(now)
+        loss.register_hook(now)
         update(loss)
 
-    return changed_by(lambda: gpu_magic.fit(step, batch))[1]
+    told = [changed_by(lambda step=step: gpu_magic.fit(step, batch))[1] for step in (forward, backward)]
+    return [*([one["ended"], one["changed"]] for one in told), reached.qsize()]
 
 
-def interrupted_anywhere(times):
+def interrupted_anywhere(times=12):
     """Interrupt predictions at moments that are spread over one; return what has changed."""
     gpu_magic.fit(with_closure, batch)
     began = time.monotonic()
@@ -364,18 +308,10 @@ def in_another_thread():
     return found.get()
 
 
-def sleeping_is_interrupted():
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    began = time.monotonic()
-    try:
-        gpu_magic.fit(lambda x: (model(x), time.sleep(60)), x)
-    except KeyboardInterrupt:
-        return time.monotonic() - began
-    return None
-
-
-def kept_alive(how):
-    """Return what still lives of a step when the user has let go of it."""
+def kept_alive(how=None):
+    """Return what still lives of a step when the user has let go of it; of three kinds of steps by default."""
+    if how is None:
+        return [kept_alive(one) for one in ("model", "function", "error")]
     model, batch = nn.Linear(20, 20), torch.randn(8, 20)
     optimizer = torch.optim.Adam(model.parameters())
     calls = {
@@ -395,7 +331,7 @@ def kept_alive(how):
     }
     model = optimizer = batch = calls = None
     gc.collect()
-    return {"alive": [name for name, one in living.items() if one() is not None], "failed": kept is not None}
+    return [[name for name, one in living.items() if one() is not None], kept is not None]
 
 
 def network(width=1024):
@@ -407,32 +343,27 @@ def pair(size, width=1024):
     return torch.randn(size, width), torch.randn(size, 64)
 
 
+# What is predicted, and what it is to be
+
+
+def figures():
+    """Return both, by what they are about."""
+    about = (parts, optimizers, other_sizes, other_dtypes, attention_with_dropout, batches, rows_of_a_dataset)
+    return {one.__name__: one() for one in (*about, on_a_gpu_already, without_frameworks)}
+
+
 def parts():
+    """At the peak, in the optimizer's step, which a large optimizer and a small batch have, all is there."""
     model, optimizer = network()
     found = gpu_magic.fit(model, optimizer, pair(4), loss=nn.MSELoss())
     real = sum(-(-p.untyped_storage().nbytes() // 512) * 512 for p in model.parameters())
-    return {**found.parts, "all": found.peak, "real parameters": real}
-
-
-def forward_alone():
-    (model, optimizer), x = network(), torch.randn(8192, 1024)
-    found, kept = gpu_magic.fit(model, optimizer, x, eval=True), []
-
-    def step():
-        with torch.no_grad():
-            kept.append(model(x))
-
-    hooked = gpu_magic.fit(trainer.model, x[:, :64], eval=True)  # a name in its hook leads to an optimizer
-    return {
-        "predicted": found.peak,
-        "real": peak_of(step, model, x),
-        "gradients": found.parts["gradients"],
-        "state": hooked.parts["optimizer state"],
-    }
+    hooked = gpu_magic.fit(trainer.model, x, eval=True)  # a name in its hook leads to an optimizer
+    expected = {**found.parts, "parameters": real, "gradients": real, "optimizer state": 2 * real}
+    return [[found.parts, hooked.parts["optimizer state"]], [expected, 0]]
 
 
 def optimizers():
-    """Return the state that is predicted of an optimizer without state, and with some; RAdam reads its steps."""
+    """An optimizer without state is one with some; RAdam reads its steps."""
     found = []
     for kind in (torch.optim.Adam, torch.optim.RAdam):
         model = nn.Linear(64, 64)
@@ -441,33 +372,35 @@ def optimizers():
             found.append(gpu_magic.fit(model, optimizer, x).parts["optimizer state"])
             model(x).sum().backward()
             optimizer.step()
-    return found
-
-
-def attention_with_dropout():
-    """The layer's attention is fused: no part grows with the square of the words."""
-    layer = nn.TransformerEncoderLayer(64, 4, 64, dropout=0.1, batch_first=True)
-    return [gpu_magic.fit(layer, torch.randn(1, words, 64)).parts["activations"] for words in (1024, 4096)]
+    return [found, found[:1] * 4]
 
 
 def other_sizes():
     model, optimizer = network()
-    given = gpu_magic.fit(model, optimizer, pair(8), loss=nn.MSELoss(), batch_size=512)
     made = gpu_magic.fit(model, optimizer, pair(512), loss=nn.MSELoss())
-    halves = [gpu_magic.fit(model, pair(8), loss=nn.MSELoss(), dtype=kind).parts["parameters"] for kind in
-              (torch.float32, "bfloat16")]  # fmt: skip
-    return {"given": given.parts, "made": made.parts, "halves": halves}
+    return [gpu_magic.fit(model, optimizer, pair(8), loss=nn.MSELoss(), batch_size=512).parts, made.parts]
 
 
-def cast_in_the_step():
-    """Return the bytes of a model's parameters with another dtype: as an option, and by the step itself."""
+def other_dtypes():
+    """A model's parameters with another dtype: as an option, and by the step itself, which leaves the model's."""
     (model, _), (x, _) = network(), pair(8)
 
     def step(x):
         model.to("cuda").bfloat16()(x.to(torch.bfloat16)).sum().backward()
 
     found = gpu_magic.fit(model, x, dtype="bfloat16"), gpu_magic.fit(step, x)
-    return {"parameters": [one.parts["parameters"] for one in found], "now": str(model[0].weight.dtype)}
+    half = sum(-(-p.nbytes // 2 // 512) * 512 for p in model.parameters())
+    return [
+        [*(one.parts["parameters"] for one in found), str(model[0].weight.dtype)],
+        [half, half, "torch.float32"],
+    ]
+
+
+def attention_with_dropout():
+    """The layer's attention is fused: no part grows with the square of the words."""
+    layer = nn.TransformerEncoderLayer(64, 4, 64, dropout=0.1, batch_first=True)
+    few, many = (gpu_magic.fit(layer, torch.randn(1, n, 64)).parts["activations"] for n in (1024, 4096))
+    return [round(many / few, 1), 4.0]
 
 
 def largest_batch():
@@ -486,29 +419,31 @@ def largest_batch():
     return {"size": size, "fits": fits, "verdict": found.verdict}
 
 
-def one_by_one(way):
+def one_by_one():
+    """Steps that go through their batch are predicted in a time: the larger batches would take hours."""
     model, x = nn.Linear(4, 2), torch.ones(8, 4)
-
-    def step(batch):
-        if way == "list":
-            return model(batch).tolist()
-        rows = batch if way == "items" else (batch[index] for index in range(len(batch)))
-        return sum(model(row).sum() for row in rows)
-
+    steps = (
+        lambda batch: sum(model(row).sum() for row in batch),
+        lambda batch: sum(model(batch[index]).sum() for index in range(len(batch))),
+        lambda batch: model(batch).tolist(),
+    )
     with simulate("1xA100-80GB"):
-        found = gpu_magic.fit(step, x)
-    return {"largest": found.largest_batch, "verdict": found.verdict}
+        found = [gpu_magic.fit(step, x) for step in steps]
+    return [[one.largest_batch >= 8, "at least" in one.verdict] for one in found]
 
 
 def quiet():
-    """Predict a step that PyTorch logs an error of, and one with `float`; return what was written of it."""
+    """Predict a step that PyTorch logs an error of, and one with `float`, of which it warns; return what was written."""
     model, printed, said = nn.Linear(4, 2), io.StringIO(), io.StringIO()
 
     def step(batch):
         print(float(model(batch).sum()))
 
-    handler = logging.StreamHandler(said)
-    logging.getLogger("torch").addHandler(handler)
+    handler, log = (
+        logging.StreamHandler(said),
+        logging.getLogger("torch._subclasses.fake_tensor"),
+    )  # it hands nothing on
+    log.addHandler(handler)
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stderr(said):
         warnings.simplefilter("always")
         try:
@@ -517,13 +452,9 @@ def quiet():
             text = str(error)
         with contextlib.redirect_stdout(printed):
             gpu_magic.fit(step, torch.ones(8, 4))
-    logging.getLogger("torch").removeHandler(handler)
+    log.removeHandler(handler)
     warned = [str(one.message) for one in caught]
-    return {
-        "said": [said.getvalue(), *warned],
-        "error": text,
-        "printed": sorted({*printed.getvalue().split()}),
-    }
+    return [said.getvalue(), *warned, text.partition(": ")[0], *{*printed.getvalue().split()}]
 
 
 def without(name):
@@ -537,39 +468,18 @@ def without(name):
         delattr(owner, last)
     else:  # of objects
         setattr(owner, last, property(fset=lambda *_: None))
-    try:
-        return str(gpu_magic.fit(model, optimizer, (x, y), loss=nn.CrossEntropyLoss()).peak > 0)
-    except gpu_magic.FitError as error:
-        return str(error)
+    return _error(lambda: gpu_magic.fit(model, optimizer, (x, y), loss=nn.CrossEntropyLoss()).peak > 0)
 
 
-def bad_input(case):
-    of_keras = type("Model", (nn.Linear,), {"__module__": "keras.models"})(64, 8)
-    other, closing = nn.Linear(64, 8), torch.optim.LBFGS(model.parameters())
-    calls = {
-        "nothing": lambda: gpu_magic.fit(x),
-        "no batch": lambda: gpu_magic.fit(model, optimizer),
-        "keras": lambda: gpu_magic.fit(of_keras, x),
-        "two models": lambda: gpu_magic.fit(model, other, x),
-        "a number": lambda: gpu_magic.fit(model, 3, x),
-        "another's optimizer": lambda: gpu_magic.fit(other, optimizer, x),
-        "a dtype": lambda: gpu_magic.fit(model, x, dtype="bf16"),
-        "amp": lambda: gpu_magic.fit(model, x, amp=True, dtype="float32"),
-        "a loss's class": lambda: gpu_magic.fit(model, x, loss=nn.MSELoss),
-        "options": lambda: gpu_magic.fit(with_closure, batch, amp=True),
-        "no size": lambda: gpu_magic.fit(model, (x, y[:5]), loss=nn.MSELoss(), batch_size=4),
-        "decides": lambda: gpu_magic.fit(model, torch.optim.ASGD(model.parameters()), x),
-        "a closure": lambda: gpu_magic.fit(model, closing, x),
-        "not trained": lambda: gpu_magic.fit(nn.Flatten(), x),
-        "lazy": lambda: gpu_magic.fit(nn.LazyLinear(4), x),
-        "parallel": lambda: gpu_magic.fit(nn.DataParallel(model), x),
-        "empty loader": lambda: gpu_magic.fit(model, torch.utils.data.DataLoader([], 4)),
-        "loader of a stream": lambda: gpu_magic.fit(model, torch.utils.data.DataLoader(Stream(), 4)),
+def bad_input(calls):
+    """Return what is told of calls that are given as text."""
+    space = globals() | {
+        "fit": gpu_magic.fit,
+        "other": nn.Linear(64, 8),
+        "DataLoader": torch.utils.data.DataLoader,
     }
-    try:
-        return str(calls[case]())
-    except gpu_magic.FitError as error:
-        return str(error)
+    space["of_keras"] = type("Model", (nn.Linear,), {"__module__": "keras.models"})(64, 8)
+    return [_error(lambda call=call: eval(call, space)) for call in calls]
 
 
 @dataclasses.dataclass
@@ -580,7 +490,7 @@ class Pair:
 
 
 def batches():
-    """Return, for batches of several kinds, the peaks of 32 items and of 4,096, and the sizes that were found."""
+    """Batches of several kinds are found and resized: the peaks of 32 items and of 4,096, and the sizes."""
     mode = enum.Enum("Mode", "TRAIN")
     pair = Pair(x, y)
     pair.itself = [pair]
@@ -596,30 +506,53 @@ def batches():
     found = {}
     for name, (step, *given) in steps.items():
         small, large = (gpu_magic.fit(step, *given, batch_size=size) for size in (32, 4096))
-        found[name] = [small.peak, large.peak, large.batch_size, small.parts["parameters"]]
-    return found
+        found[name] = [small.peak, large.peak > 2 * small.peak, large.batch_size, small.parts["parameters"]]
+    one = found["a dict"]
+    return [found, {name: [one[0], True, 4096, one[3]] for name in found}]
 
 
 def rows_of_a_dataset():
-    """Return the bytes of batches of the same size: a tensor of its own, rows of others, and columns."""
-    data, wide = torch.randn(4096, 64), torch.randn(32, 512)
-    return [
-        gpu_magic.fit(model, optimizer, (given, y)).parts["batch"]
-        for given in (x, data[:32], wide[:, 64:128])
-    ]
+    """A batch of rows, or of columns, of a dataset takes what a tensor of its own does, and not the dataset."""
+    given = (x, torch.randn(4096, 64)[:32], torch.randn(32, 512)[:, 64:128])
+    found = [gpu_magic.fit(model, optimizer, (one, y)).parts["batch"] for one in given]
+    return [found, found[:1] * 3]
+
+
+def on_a_gpu_already():
+    """The prediction is the same wherever the model is; what it takes there now is not needed twice."""
+
+    def step(x):
+        optimizer.zero_grad()
+        model(x.to("pretend:1")).sum().backward()
+        optimizer.step()
+
+    predicted = []
+    for device in ("cpu", "pretend:1"):
+        model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 8)).to(device)
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(device != "cpu"):
+            step(x)
+        optimizer.zero_grad()
+        called = TorchStep(step, (x,), {})
+        predicted.append(called.peak())
+    states = [one for state in optimizer.state.values() for one in state.values()]
+    held = sum(one.nbytes for one in (*model.parameters(), *states) if one.device.type != "cpu")
+    return [[predicted[1], dict(called.present)], [predicted[0], {1: held}]]
 
 
 def without_frameworks():
-    """Return what is told where a framework is not what it is called."""
+    """Another module of a framework's name is none."""
     sys.modules["jax"] = types.ModuleType("jax")
     peak = gpu_magic.fit(lambda given: loss_of(given).backward(), batch).peak
     there = sys.modules["torch"]
     sys.modules["torch"] = None
     try:
-        return [peak > 0, _error(lambda: gpu_magic.fit(loss_of, batch))]
+        told = _error(lambda: gpu_magic.fit(loss_of, batch))
     finally:
         sys.modules["torch"] = there
         del sys.modules["jax"]
+    neither = "%gpu_fit predicts steps of PyTorch and of JAX, and neither is imported."
+    return [[peak > 0, told], [True, neither]]
 
 
 def _error(call):

@@ -1,6 +1,5 @@
 """`to_gpu` with PyTorch's tensors, modules and optimizers, on the pretend accelerator."""
 
-import functools
 import gc
 import warnings
 
@@ -31,18 +30,8 @@ def equal(new, old):
 # Tensors
 
 
-def views():
-    x = torch.arange(24.0).view(4, 6)
-    given = [x, x, x[1:3], x[:, 2], x[::2, ::3], x.t(), x.view(torch.int32)]
-    before = form(given)
-    to_gpu(given, 1)
-    found = [form(given) == before, devices_of(given), x.device]
-    given[0].fill_(7)
-    return [*found, given[3].tolist(), x[0, 0].item()]
-
-
 def layouts():
-    """A part is moved without the rest, an expanded tensor stays expanded, a memory format stays."""
+    """A part is moved without the rest, an expanded tensor stays expanded, a memory format stays, and so do originals."""
     with torch.inference_mode():
         given = [torch.ones(2)]
     last = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
@@ -50,9 +39,9 @@ def layouts():
     memory = torch.arange(64, dtype=torch.uint8)  # for elements of several sizes
     given += [torch.empty(0, 3), memory[1:3], memory[8:16].view(torch.float32)]
     given[-2].label = "mine"
-    before = form(given)
+    before, originals = form(given), list(given)
     to_gpu(given, 0)
-    found = [form(given) == before, devices_of(given), allocated(0)]
+    found = [form(given) == before, devices_of(given), allocated(0), *devices_of(originals)]
     net = nn.Linear(2, 2)
     with torch.inference_mode():
         found.append(to_gpu(net, 1).weight.is_inference())
@@ -62,27 +51,21 @@ def layouts():
     return [*found, one.item(), other.item()]
 
 
-def complex_numbers():
+def kinds():
+    """Complex numbers, what wraps other tensors, as torchao's do, and sparse ones."""
     z = torch.randn(3, dtype=torch.complex64)
     new = x, conjugate, imaginary, negative = to_gpu((z, z.conj(), z.imag, z.conj().imag), 0)
     are_equal = equal([x, conjugate.conj(), imaginary, negative], [z, z, z.imag, -z.imag])
-    return [are_equal, conjugate.is_conj(), len(set(map(storage, new[:3]))), negative.device]
-
-
-def wrappers():
-    """What a tensor wraps, as torchao's do, is moved with it."""
-    one = TwoTensor(torch.ones(2), torch.zeros(2))
-    parameter = nn.Parameter(TwoTensor(torch.ones(2), torch.zeros(2)), requires_grad=False)
+    found = [are_equal, conjugate.is_conj(), len(set(map(storage, new[:3]))), negative.device]
+    one, other = (TwoTensor(torch.ones(2), torch.zeros(2)) for _ in range(2))
+    parameter = nn.Parameter(other, requires_grad=False)
     parameter.label = "mine"
     plain, moved = to_gpu([one, parameter], 0)
-    return [moved is parameter, moved.label, devices_of([plain, plain.a, moved, moved.a, moved.b])]
-
-
-def sparse():
+    found += [moved is parameter, moved.label, devices_of([plain, plain.a, moved, moved.a, moved.b])]
     x = torch.sparse_coo_tensor([[0, 2], [1, 0]], torch.tensor([1.0, 2.0]), (3, 3))
     moved, same = to_gpu([x, x], 0)
     is_back = torch.equal(to_cpu(moved).to_dense(), x.to_dense())
-    return [moved is same, moved.device, moved.is_coalesced(), moved._indices().tolist(), is_back]
+    return [*found, moved is same, moved.device, moved.is_coalesced(), moved._indices().tolist(), is_back]
 
 
 def numpy_arrays(device):
@@ -294,14 +277,16 @@ def optimizers():
 
 
 def what_is_beside_a_model():
-    loader, model = DataLoader(TensorDataset(torch.ones(4, 2))), nn.Linear(2, 2)
+    """A loader's data and a scaler stay, and a scheduler keeps its optimizer."""
+    loader, model, scaler = (
+        DataLoader(TensorDataset(torch.ones(4, 2))),
+        nn.Linear(2, 2),
+        torch.amp.GradScaler("cpu"),
+    )
     optimizer = torch.optim.Adam(model.parameters())
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10)
-    scaler = torch.amp.GradScaler("cpu")
     scaler.scale(torch.ones(1))
-    to_gpu(
-        {"model": model, "loader": loader, "scheduler": scheduler, "scaler": scaler, "n": 3, "f": print}, 0
-    )
+    to_gpu([model, loader, scheduler, scaler, 3, print], 0)
     devices = [model.weight.device, loader.dataset.tensors[0].device, scaler._scale.device]
     return [devices, scheduler.optimizer is optimizer]
 
@@ -333,28 +318,11 @@ def room():
     return [*found, view.device, to_gpu(x, 3).device]
 
 
-def refused():
-    ones, model = torch.ones(2), nn.Linear(2, 2)
+def refused(calls):
+    """Return what is told of calls that are given as text."""
+    model, resized = nn.Linear(2, 2), torch.ones(100)
     optimizer = torch.optim.Adam(model.parameters())
-    resized = torch.ones(100)
     resized.untyped_storage().resize_(0)
-    convert = functools.partial(to_gpu, device=0, numpy="torch")
-    calls = {
-        "nothing": lambda: to_gpu(None),
-        "a name": lambda: to_gpu("model"),
-        "two things": lambda: to_gpu(model, optimizer),
-        "a number": lambda: to_gpu(3),
-        "a scheduler": lambda: to_gpu(torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10)),
-        "meta": lambda: to_gpu(torch.ones(2, device="meta"), or_cpu=True),
-        "resized": lambda: to_gpu(resized),
-        "scripted": lambda: to_gpu(torch.jit.script(model)),
-        "exported": lambda: to_gpu(torch.export.export(model, (torch.ones(1, 2),))),
-        "two devices": lambda: to_gpu(ones, "0,1"),
-        "no such device": lambda: to_gpu(ones, 9),
-        "numpy": lambda: to_gpu(np.ones(2)),
-        "for pandas": lambda: to_gpu(np.ones(2), numpy="pandas"),
-        "for jax": lambda: to_gpu(np.ones(2), numpy="jax"),
-        "longdouble": lambda: convert(np.ones(2, np.longdouble)),
-        "text": lambda: convert(np.array(["a"])),
-    }
-    return {name: placement_error(call) for name, call in calls.items()}
+    space = globals() | {"ones": torch.ones(2), "model": model, "optimizer": optimizer, "resized": resized}
+    space["scheduler"] = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10)
+    return [placement_error(eval, call, space) for call in calls]

@@ -254,18 +254,6 @@ def blocks_in_threads():
     return [*found, *at_once([in_block, 1], here=[without_block]), by_all()]
 
 
-def suspended_generator():
-    def generator():
-        with on_gpu(3, only="torch"):
-            yield
-
-    suspended = generator()
-    with on_gpu(2, only="torch"):
-        next(suspended)
-    suspended.close()
-    return [*by_torch(), torch.get_default_device()]
-
-
 def left_open():
     """A device of TensorFlow's, before it starts and after; JAX's, configured inside a block, and beside one."""
     found = []

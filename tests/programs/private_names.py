@@ -1,5 +1,6 @@
 """What blocks, `where` and limits do without one of the private names of PyTorch."""
 
+import sys
 import warnings
 
 import torch
@@ -9,6 +10,7 @@ import gpu_magic
 from gpu_magic import on_gpu
 from gpu_magic.frameworks import get
 from gpu_magic.frameworks.base import MemorySettings
+from gpu_magic.frameworks.target import LogicalDevice
 
 
 def without(name):
@@ -43,3 +45,18 @@ def _state():
 
 def _missing(_):
     raise AttributeError
+
+
+def older_versions():
+    """Return what is known where PyTorch counts no memory, as before 2.9, and JAX does not list its backends."""
+    import jax  # noqa: F401
+
+    del torch.accelerator.get_memory_info, torch._C._accelerator_getDeviceStats
+    del sys.modules["jax._src.xla_bridge"]._backends
+    torch.ones(1, device="pretend:0")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        pools = [dict(get("torch").pools()) for _ in range(2)]
+        free = get("torch").free_bytes(LogicalDevice("gpu", 0, "pretend"))
+        started = [get("jax").is_started(), get("jax").has_gpu()]
+    return [pools, free, started, [str(one.message) for one in said]]

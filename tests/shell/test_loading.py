@@ -35,6 +35,16 @@ def test_it_loads_what_watches_and_nothing_else(fresh: Fresh) -> None:
     assert shown.split() == [f"gpu_magic{module}" for module in modules]
 
 
+def test_two_shells_can_have_it(fresh: Fresh) -> None:
+    shown = fresh(
+        f"{LOAD}\none, two = InteractiveShell(), InteractiveShell()\n"
+        "for each in (one, two):\n    each.run_line_magic('load_ext', 'gpu_magic')\n"
+        "for each in (two, one):\n    each.run_line_magic('unload_ext', 'gpu_magic')\n"
+        "print(*(each.input_transformers_post + each.events.callbacks['post_run_cell'] for each in (one, two)))"
+    )
+    assert shown == "[] []\n"
+
+
 @pytest.mark.parametrize(
     ("magic", "says", "file"),
     [

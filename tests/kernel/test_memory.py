@@ -1,9 +1,11 @@
-"""`%gpu_time` in a real kernel: peaks that PyTorch counts, on a pretend accelerator, and an interrupt."""
+"""`%gpu_time` and `%gpu_free` in a real kernel on PyTorch's pretend accelerator, and what the driver says is free."""
 
 from __future__ import annotations
 
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+
+from tests.machine import CARDS
 
 if TYPE_CHECKING:
     from tests.kernel.conftest import Kernel
@@ -47,3 +49,39 @@ def test_peaks_are_the_frameworks_own_and_those_of_the_cell(pretend_kernel: Kern
     assert reply.status == "error"
     assert "Error in callback" not in reply.stdout + reply.stderr
     assert kernel.run("x = take(MIB)").text.count("pretend:0") == 1
+
+
+def test_memory_is_given_back(pretend_kernel: Kernel) -> None:
+    kernel = pretend_kernel
+    kernel.run(
+        "import torch\nmodel = torch.nn.Linear(31, 200)\noptimizer = torch.optim.Adam(model.parameters())\n"
+        "model(torch.ones(31)).sum().backward(); optimizer.step(); optimizer.zero_grad()"
+    )
+    kernel.run("%to_gpu model")
+    kernel.run("torch.ones(1 << 20, device='pretend:1')")
+    kernel.run("def f():\n    big = torch.ones(1 << 22, device='pretend:2')\n    1 / 0")
+    kernel.run("f()")
+    assert kernel.run("%gpu_free").stdout.splitlines() == [
+        "Dropped the last error's traceback (16 MiB) and Out[4] (4.0 MiB).",
+        "pretend:0: 25.0 KiB → 25.0 KiB in use",
+        "pretend:1: 4.0 MiB → 0 bytes in use",
+        "pretend:2: 16 MiB → 0 bytes in use",
+        "Still held by model (25.0 KiB) and optimizer (25.0 KiB).",
+    ]
+    assert kernel.run("4 in Out, '_4' in globals()").text == "(False, False)"
+    kernel.run("graph = (torch.ones(1 << 18, device='pretend:3', requires_grad=True) * 2).exp().sum()")
+    more = "2.0 MiB more that no variable was seen to hold: the graph of a loss"
+    assert more in kernel.run("%gpu_free").stdout
+
+
+def test_how_much_is_free_is_the_driver_s_figure(pretend_kernel: Kernel) -> None:
+    kernel = pretend_kernel
+    kernel.run(
+        "from gpu_magic.process.physical import LazySnapshot, free_bytes\n"
+        "from gpu_magic.frameworks.target import LogicalDevice\n"
+        "def free(*device): return free_bytes(LogicalDevice(*device), LazySnapshot())"
+    )
+    kernel.run("%gpus 2,0")
+    free = CARDS[2].total - (CARDS[2].used or 0) - CARDS[2].reserved
+    assert kernel.run("free('gpu', 0), free('gpu', 5)").text == f"({free}, None)"
+    assert kernel.run("free('gpu', 0, 'pretend'), 0 < free('cpu', 0) < 2**50").text == "(None, True)"
