@@ -211,6 +211,8 @@ def _fit(step: Any, size: int | None, began: float) -> Fit:
     from gpu_magic.process.session import current
     from gpu_magic.process.view import take_snapshot
 
+    if size is not None and (type(size) is not int or size < 1):
+        raise FitError(f"--batch {size!s:.40} is not a number of items; try --batch 64.")
     if size is not None and step.size is None:
         raise FitError("--batch needs a batch whose tensors have a common dimension 0.")
     parts = step.peak(size)

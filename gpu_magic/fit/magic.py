@@ -52,9 +52,7 @@ class GpuFitMagic:
         """
         options = read("%gpu_fit", line.rstrip("; "), partial(text_named, self._shell))
         of_model = {name: getattr(options, name) for name in ("loss", "eval", "amp", "dtype")}
-        if options.batch is not None and not re.fullmatch("0*[1-9][0-9]{0,8}", options.batch):
-            raise FitError(f"--batch {options.batch} is not a number of items; try --batch 64.")
-        size = None if options.batch is None else int(options.batch)
+        size = int(options.batch) if re.fullmatch("[0-9]{1,9}", options.batch or "") else options.batch
         node = parse_expression(options.request)
         if isinstance(node, ast.Call):
             display(fit_call(*self._call(node), size, **of_model))

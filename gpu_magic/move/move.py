@@ -119,7 +119,7 @@ def _planned(
         plan.check()
     except UnusableDeviceError as error:
         if not or_cpu:
-            raise
+            raise PlacementError(f"{error} --or-cpu moves to the CPU.") from None
         print(f"Moving to the CPU: {error}")  # noqa: T201 - what `or_cpu` promises
     else:
         return plan, skipped

@@ -54,8 +54,8 @@ def test_the_figures_are_those_that_nvitop_reads(fresh: Fresh) -> None:
     """)
 
 
-def test_a_snapshot_makes_five_calls_a_gpu(nvml: Nvml) -> None:
-    """None of them is slow, of a power limit, or of what was found before."""
+def test_a_snapshot_makes_six_calls_a_gpu(nvml: Nvml) -> None:
+    """None of them is slow, of a power limit, or of what was found before; one of processes, as there are some."""
     with simulate("8xA100-80GB") as machine:
         for gpu in machine.gpus:
             gpu.run("train.py", "maria", GIB)
@@ -63,8 +63,10 @@ def test_a_snapshot_makes_five_calls_a_gpu(nvml: Nvml) -> None:
         pynvml.nvmlLib.calls.clear()
         nvml.inventory()
         figures = ("MemoryInfo_v2", "UtilizationRates", "Temperature", "PowerUsage")
-        expected = [f"nvmlDeviceGet{one}" for one in (*figures, "ComputeRunningProcesses_v3")]
-        assert pynvml.nvmlLib.calls == dict.fromkeys(expected, 8)  # at a first look nobody works
+        expected = [
+            f"nvmlDeviceGet{one}" for one in (*figures, "ComputeRunningProcesses_v3", "ProcessUtilization")
+        ]
+        assert pynvml.nvmlLib.calls == dict.fromkeys(expected, 8)
 
 
 def test_a_lost_gpu_is_told_and_the_rest_is_read(nvml: Nvml) -> None:

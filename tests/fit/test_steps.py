@@ -112,6 +112,7 @@ BAD = {
     "fit(model, x, loss=nn.MSELoss)": "loss is a class; try MSELoss().",
     "fit(with_closure, batch, amp=True)": "--loss, --eval, --amp and --dtype are for a model",
     "fit(model, (x, y[:5]), loss=nn.MSELoss(), batch_size=4)": "--batch needs a batch whose tensors have a common",
+    "fit(model, x, batch_size=0)": "--batch 0 is not a number of items; try --batch 64.",
     "fit(model, torch.optim.LBFGS(model.parameters()), x)": "closure",
     "fit(model, torch.optim.ASGD(model.parameters()), x)": "ASGD decides by what tensors hold; try it without the",
     "fit(nn.Flatten(), x)": "No output of the model depends on a parameter that is trained; try --eval.",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NO_DEVICE = "cuda:9 can't be used: PyTorch sees pretend:0, pretend:1, pretend:2 and pretend:3."
 NO_CUDA = f"cuda:0 can't be used: TensorFlow {version('tensorflow-cpu')} is built without CUDA."
+OR = " --or-cpu moves to the CPU."
 NO_GPU = f"cuda:0 can't be used: JAX {version('jax')} has no GPU here."
 AGAIN = "create it again in a cell with %%on_gpu"
 KERAS = f"Keras can't move its own objects (Dense): {AGAIN}, then new.set_weights(old.get_weights())."
@@ -164,8 +165,8 @@ FOUND: dict[str, dict[str, Any]] = {
             "no device": "'nowhere' is not a device",
         },
         # A dry run starts no framework to ask it.
-        "dry_run_for_numpy": [None, False, f"a: {NO_GPU}", True],
-        "dry_run_for_numpy started": [f"a: {NO_GPU}", True, f"a: {NO_GPU}", True],
+        "dry_run_for_numpy": [None, False, f"a: {NO_GPU}{OR}", True],
+        "dry_run_for_numpy started": [f"a: {NO_GPU}{OR}", True, f"a: {NO_GPU}{OR}", True],
     },
     # A move that is interrupted, or fails: no variable has moved, and what was allocated is freed.
     "moving_undone": {
@@ -206,7 +207,7 @@ REFUSED: dict[str, dict[str, str | None]] = {
         "to_gpu(torch.export.export(model, (torch.ones(1, 2),)))": "An exported program has its device in its graph: "
         'torch.export.passes.move_to_device_pass(program, "cuda:0") returns one for another.',
         "to_gpu(ones, '0,1')": "Variables go to one device, and 0,1 names 2.",
-        "to_gpu(ones, 9)": NO_DEVICE,
+        "to_gpu(ones, 9)": NO_DEVICE + OR,
         "to_gpu(np.ones(2))": "it is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a "
         "PyTorch tensor there. jax and cupy also work.",
         "to_gpu(np.ones(2), numpy='pandas')": "NumPy's arrays can become those of torch or jax or cupy, and not of "
@@ -219,8 +220,8 @@ REFUSED: dict[str, dict[str, str | None]] = {
         "to_gpu(gone, 'cpu:1')": "A JAX array of shape (3,) was donated, and deleted by that: it has no data to move.",
         "to_gpu(np.ones(2), 'cpu:1', numpy='jax')": "JAX would make float32 of float64, as jax_enable_x64 is not set: "
         'convert it yourself, with .astype("float32").',
-        "to_gpu(jnp.ones(2), 0)": NO_GPU,
-        "to_gpu(tf.ones(2), 1)": NO_CUDA.replace("cuda:0", "cuda:1"),
+        "to_gpu(jnp.ones(2), 0)": NO_GPU + OR,
+        "to_gpu(tf.ones(2), 1)": NO_CUDA.replace("cuda:0", "cuda:1") + OR,
         "to_gpu([tf.ones(2), tf.Variable([1.0])], 'cpu:1')": VARIABLE,
         "to_gpu(layer, 'cpu:1')": KERAS,
         "to_gpu({'a': on_torch(2)}, 1)": KERAS,  # as with KERAS_BACKEND=torch
@@ -285,7 +286,7 @@ def test_the_graph_of_objects_is_the_same_after_a_move(run: Runner) -> None:
 def test_several_frameworks_in_one_object_in_a_process_that_ends_as_any_other(run: Runner) -> None:
     assert run.to_the_end("moving_frameworks.several") == [
         ["cpu", "{CpuDevice(id=0)}", "CPU:0", "cpu"],
-        NO_CUDA,
+        NO_CUDA + OR,
         "cpu",
     ]
 
