@@ -279,12 +279,12 @@ def _check(pid: int, started: int | Unknown, *, kill: bool) -> None:
     """Raise ProcessError if the process that has this number now may not be sent the signal."""
     there = my_processes()
     own, now = there.find(pid), read_process(pid)
+    if now.started is UNKNOWN and not there.simulated:
+        raise ProcessError(f"Process {pid} has ended already.")
     if own.how_to_end:
         raise ProcessError(f"Process {pid} is {own.what}: {own.how_to_end}.")
     if there.simulated:
         raise ProcessError(f"Process {pid} can't be ended: the GPUs here are SIMULATED.")
-    if now.started is UNKNOWN:
-        raise ProcessError(f"Process {pid} has ended already.")
     if not now.is_own:
         raise ProcessError(f"Process {pid} is not yours, so it can't be ended from here.")
     if now.started != started:
