@@ -264,7 +264,6 @@ def test_what_makes_html_is_in_the_table(shell: InteractiveShell, tmp_path: Path
         "gpus/table.py",
         "fit/fit.py",
         "measure/record.py",
-        "engines/table.py",
         "launching/shown.py",
         "widget/fallback.py",
     }

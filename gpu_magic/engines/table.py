@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING
 
 from gpu_magic.gpus.table import memory_texts
-from gpu_magic.text import STYLE, printable
+from gpu_magic.text import html_block, html_table, text_table, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,50 +14,24 @@ if TYPE_CHECKING:
 
 __all__ = ["EngineTable"]
 
-_HEADINGS = ("Engine", "GPU", "Memory", "State")
-# As in the table of GPUs: what is used is blue, what has a problem is gray.
-_CLASSES = {"busy": "gm-mine", "idle": "gm-free", "ended": "gm-problem"}
+_HEADINGS = ("Host", "Engine", "GPU", "Memory", "State")
 
 
 class EngineTable:
-    """Shows itself as text in a terminal, and as HTML in a notebook."""
+    """Shows itself as text in a terminal, and as HTML in a notebook; the hosts where there are several."""
 
     def __init__(self, statuses: Sequence[EngineStatus]) -> None:
-        self._statuses = statuses
-        hosts = {status.engine.host for status in statuses}
-        self._headings = ("Host", *_HEADINGS) if len(hosts) > 1 else _HEADINGS
-
-    def _cells(self, status: EngineStatus) -> tuple[str, ...]:
-        engine = status.engine
-        state = f"{status.state} for {_duration(status.seconds)}"
-        cells = (str(engine.number), engine.gpus, memory_texts(status.used, status.total)[0], state)
-        return (printable(engine.host), *cells) if len(self._headings) > len(_HEADINGS) else cells
+        first = int(len({status.engine.host for status in statuses}) == 1)
+        self._headings = _HEADINGS[first:]
+        self._rows = [_cells(status)[first:] for status in statuses]
 
     def __repr__(self) -> str:
-        lines = [self._headings, *map(self._cells, self._statuses)]
-        widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
-        return "\n".join(
-            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        )
+        return "\n".join(text_table(self._headings, self._rows))
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{heading}</th>" for heading in self._headings)
-        rows = "".join(
-            f"<tr class='{_CLASSES[status.state]}'>{''.join(map(_cell, self._cells(status)))}</tr>"
-            for status in self._statuses
-        )
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        return f"<div class='gpu-magic'><style>{STYLE}</style>{table}</div>"
+        return html_block("", html_table(self._headings, self._rows))
 
 
-def _cell(text: str) -> str:
-    return f"<td>{html.escape(text)}</td>"
-
-
-def _duration(seconds: float) -> str:
-    """Return a time as people say it: `12 s`, `3 min`, `2 h 5 min`."""
-    minutes = int(seconds) // 60
-    if not minutes:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"  # noqa: PLR2004
+def _cells(status: EngineStatus) -> tuple[str, ...]:
+    engine, state = status.engine, f"{status.state} for {time_text(int(status.seconds))}"
+    return engine.host, str(engine.number), engine.gpus, memory_texts(status.used, status.total)[0], state
