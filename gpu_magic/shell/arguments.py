@@ -18,7 +18,7 @@ from IPython.utils.text import DollarFormatter
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.gpus.request import WORDS as REQUESTS
 from gpu_magic.process.tasks import VERBS
-from gpu_magic.text import STRING, code_words, nearest_option, one_line
+from gpu_magic.text import STRING, code_words, listed, nearest_option, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -125,6 +125,11 @@ EXAMPLES = {
     "--wait": ("10m", "30m", "2h", "8h"),
     "--min-free": ("8GB", "16GB", "32GB", "64GB"),
     "--memory-limit": ("8GB", "16GB", "32GB", "64GB"),
+}
+# Of those that have many, what is used daily.
+_DAILY = {
+    "%gpus": ("--only-free", "--wait", "--restart", "more"),
+    "%gpu_launch": ("--gpus", "--each", "--background", "more"),
 }
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "python")
 _SHORT = {"-v": "--verbose", "-n": "--count"}
@@ -285,8 +290,8 @@ def _find_option(magic: str, name: str) -> str:
     if bare in WORDS.get(magic, ()):
         raise refusal(f"There is no {name}; try {magic} {bare}.")
     near = nearest_option(f"--{bare.lower().replace('_', '-')}", options)
-    hint = f"; did you mean {near}?" if near else "."
-    raise _error(magic, f"There is no {name}{hint}")
+    few = listed(_DAILY.get(magic, options))
+    raise _error(magic, f"There is no {name}; " + (f"did you mean {near}?" if near else f"there is {few}."))
 
 
 def _read_value(magic: str, option: str, words: deque[str], typed: str) -> str | bool:

@@ -185,7 +185,10 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus none --memory-limit 8GB", "try %gpus all --memory-limit 8GB."),
         ("%gpus auto:9", "try auto:8"),
         ("%gpus --forcd 1", "did you mean --force?"),
-        ("%gpus --xyz 1", "There is no --xyz. %gpus? explains the options."),
+        (
+            "%gpus --xyz 1",
+            "There is no --xyz; there is --only-free, --wait, --restart and more. %gpus? explains the options.",
+        ),
         ("%gpus 1 --order name", "--order is pci or fastest, and not name."),
         ("%gpus 1 --order", "--order needs a value: pci or fastest."),
         ("%gpus --force", "--force names no GPU"),

@@ -119,7 +119,11 @@ def test_names_in_braces_stand_for_values_but_in_a_comment() -> None:
     [
         ("%gpus", "1 --forcd", "There is no --forcd; did you mean --force? %gpus? explains the options."),
         ("%gpus", "1 --free", "There is no --free; did you mean --min-free? %gpus? explains the options."),
-        ("%gpus", "1 --claim", "There is no --claim. %gpus? explains the options."),
+        (
+            "%gpus",
+            "1 --claim",
+            "There is no --claim; there is --only-free, --wait, --restart and more. %gpus? explains the options.",
+        ),
         (
             "%gpus",
             "1 --only-fee",
@@ -136,7 +140,11 @@ def test_names_in_braces_stand_for_values_but_in_a_comment() -> None:
             "m --batch-size 2",
             "There is no --batch-size; did you mean --batch? %gpu_fit? explains the options.",
         ),
-        ("%to_cpu", "x --xyz", "There is no --xyz. %to_cpu? explains the options."),
+        (
+            "%to_cpu",
+            "x --xyz",
+            "There is no --xyz; there is --all and --dry-run. %to_cpu? explains the options.",
+        ),
         ("%gpu_panel", "--strict", "There is no --strict: %gpu_panel takes no options."),
         ("%%on_gpu", "0 --o", "--o could be --only or --or-cpu. %%on_gpu? explains the options."),
         ("%gpus", "1 --order", "--order needs a value: pci or fastest. %gpus? explains the options."),
@@ -162,7 +170,11 @@ def test_names_in_braces_stand_for_values_but_in_a_comment() -> None:
             "--min-free 9GB auto:2",
             "--min-free 9GB auto:2 names no GPU; name them before the options, as in %gpus auto:2 --only-free.",
         ),
-        ("%gpus", "auto -n2", "There is no -n. %gpus? explains the options."),
+        (
+            "%gpus",
+            "auto -n2",
+            "There is no -n; there is --only-free, --wait, --restart and more. %gpus? explains the options.",
+        ),
         ("%gpu_cluster", "--stop", "There is no --stop; try %gpu_cluster stop."),
     ],
 )
