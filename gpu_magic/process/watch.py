@@ -39,8 +39,8 @@ class Watch:
     ----------
     first
         `Guard.since` and `Guard.by`, when CUDA was first seen to be started; None: it was not.
-    beside
-        The numbers of the cells that run in the background, while others do.
+    tell
+        Is called when a cell begins or ends; claims say so to other users.
 
     """
 
@@ -54,7 +54,7 @@ class Watch:
         self._beside: set[int] = set()  # the numbers of the cells that run in the background
         # Cells that run, by what IPython hands to hooks; 0: the one that loads us.
         self._cells: set[int] = set()
-        self.tell: Callable[[], None] = lambda: None  # who wants to know when one begins or ends
+        self.tell: Callable[[], None] = lambda: None
         self._lasting = ("pre_run_cell", self._cell_begins), ("post_run_cell", self._cell_has_ended)
 
     def begin(self, shell: Any) -> None:

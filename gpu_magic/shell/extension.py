@@ -1,7 +1,7 @@
 """The magics: a table of them, and what `%load_ext gpu_magic` adds to a shell.
 
 A magic parses its line, calls the API and shows the result. `%load_ext` loads no more of them than this
-module: the magics, their help, completion and configuration are imported when they are first used.
+module: the magics, their help and completion are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAGICS", "GpuMagics", "load", "magics_of", "unload"]
 
-# Each magic: its kinds, its module in the package, and the class in there that has a method of its name. A
-# new magic is one new file, and a line here.
+# Each magic: its kinds, its module in the package, and the class in there that has a method of its name.
 MAGICS = {
     "gpus": (("line",), "gpus.magic", "GpusMagic"),
     "on_gpu": (("cell",), "on_gpu.magic", "OnGpuMagic"),
@@ -57,24 +56,8 @@ MAGICS = {
 _KINDS = [(kind, name) for name, (kinds, *_) in MAGICS.items() for kind in kinds]
 # Those whose line IPython leaves as it is typed: they replace `{n}` themselves, but in what is code.
 _KEPT = ("gpus", "where", "to_gpu", "to_cpu", "gpu_fit", "gpu_time")
-# Those whose arguments Tab completes.
-_COMPLETED = (
-    "%gpus",
-    "%%on_gpu",
-    "%to_gpu",
-    "%to_cpu",
-    "%where",
-    "%gpu_free",
-    "%gpu_fit",
-    "%gpu_ps",
-    "%gpu_doctor",
-    "%gpu_launch",
-    "%%gpu_launch",
-    "%gpu_tasks",
-    "%gpu_cluster",
-    "%gpu_time",
-    "%%gpu_time",
-)
+# Those whose arguments Tab completes: all that take some.
+_COMPLETED = {f"{'%%' if kind == 'cell' else '%'}{name}" for kind, name in _KINDS} - {"%gpu_panel"}
 # Those that run their body as a cell, and what IPython makes of such a cell.
 _RUN_BODIES = ("on_gpu", "gpu_time")
 _CALLS = tuple(f"get_ipython().run_cell_magic('{name}'," for name in _RUN_BODIES)
