@@ -42,18 +42,19 @@ class Idleness:
 
         """
         before = self._rests if now - self._looked_at <= LONGEST_GAP else {}
-        self._looked_at, self._rests = now, {}
+        rests = {}
         for key, figures in _work(machine).items():
             if any(figure is not UNKNOWN and figure > 0 for figure in figures):
-                self._rests[key] = now, True
+                rests[key] = now, True
             elif UNKNOWN not in figures:
-                self._rests[key] = before.get(key, (now, False))
+                rests[key] = before.get(key, (now, False))
+        self._looked_at, self._rests = now, rests  # at once: a panel's thread looks, too
         idle: dict[int | Unknown, int] = {}
         for claim in [claim for status in _statuses(machine) for claim in status.claims]:
             if claim.idle is not UNKNOWN:
                 idle[claim.pid] = claim.idle
         idle.pop(UNKNOWN, None)  # their claims say it by themselves
-        for (pid, _), (since, has_worked) in self._rests.items():
+        for (pid, _), (since, has_worked) in rests.items():
             seen = int(now - since)
             idle[pid] = min(seen, idle.get(pid, seen)) if has_worked else idle.get(pid, seen)
 
