@@ -85,19 +85,13 @@ def postponed_interrupts() -> Iterator[None]:
     It is for hooks of a shell, which shows what they raise as an error of theirs and goes on: the interrupt
     is meant for the cell that runs then. Where none does, a kernel ignores it.
     """
-    has_come = False
     try:
-        with uninterrupted() as received, unasked():
-            try:
-                yield
-            finally:
-                has_come = bool(received)
-                received.clear()
-    finally:
-        if has_come:
-            is_over = threading.Event()  # starting a thread can take longer than the moment
-            threading.Thread(target=_interrupt_main, args=[is_over], daemon=True).start()
-            is_over.set()
+        with uninterrupted(), unasked():
+            yield
+    except KeyboardInterrupt:
+        is_over = threading.Event()  # starting a thread can take longer than the moment
+        threading.Thread(target=_interrupt_main, args=[is_over], daemon=True).start()
+        is_over.set()
 
 
 def _interrupt_main(is_over: threading.Event) -> None:
