@@ -145,20 +145,24 @@ class Watch:
         is_users = _is_users(sys._getframe(1))  # noqa: SLF001
         if path is None or is_users:  # not a package's own submodule
             with contextlib.suppress(Exception):  # a failure here must not fail the user's import
-                self._note(latest=self._latest, is_importing=True)
+                self._note(latest=self._latest, importer="user" if is_users else "package")
         if is_users:
             self._latest = fullname.partition(".")[0]
 
-    def _note(self, when: str = "", *, latest: str = "", cell: str = "", is_importing: bool = False) -> None:
+    def _note(self, when: str = "", *, latest: str = "", cell: str = "", importer: str = "") -> None:
         """Note when CUDA was started, and by what, if this is the first time that it is seen.
 
         `when` is empty for the cell that runs. `latest` is the package that the user's code began to import
         last; it is certain if the `cell` that has ended only imports from there on. While a module is being
-        imported, code of the user's package that runs has started CUDA.
+        imported, code of the user's package that runs has started CUDA. The `importer` is who imports now,
+        "user" or "package".
         """
         if self.first is not None or probe() is not State.FROZEN:
             return
-        initializer = _under_way() if is_importing else ""
+        initializer = _under_way() if importer else ""
+        if importer == "package" and not initializer:
+            # A function's own import: PyTorch has some after cuInit and before its flag. The cell's end tells.
+            return
         if self._beside:
             latest = initializer = cell = ""  # any of the cells that run can have imported it
         if latest not in sys.modules:  # it has failed

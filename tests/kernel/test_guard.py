@@ -119,6 +119,14 @@ def test_it_names_the_import_as_far_as_it_can_be_told(kernel: Kernel, cell: str,
     assert by.rstrip(".") + "." in said + "."
 
 
+def test_a_framework_is_named_that_imports_more_before_it_says_that_it_has_started(kernel: Kernel) -> None:
+    """PyTorch 2.11 looks for Triton after cuInit, and sets its flag after that."""
+    kernel.run("%gpus 3")
+    kernel.run("import torch, lazy_pkg")
+    kernel.run(f"{CUINIT}; lazy_pkg.helper(); torch.cuda.is_initialized = lambda: True")
+    assert "initialized in cell [4] by PyTorch;" in kernel.run("import gpu_magic; print(gpu_magic.guard())").stdout
+
+
 def test_cuda_started_before_the_extension_was_loaded(start_kernel: Callable[..., Kernel]) -> None:
     kernel = start_kernel()
     kernel.run(CUINIT)
