@@ -88,10 +88,12 @@ class MachineReader:
             return Limits() if self._amd is None else self._amd.limits(gpu.index)
         return self._nvidia.limits(gpu.index)
 
-    def counters(self, uuids: Collection[str], since: int | None) -> dict[str, Counters]:
+    def counters(
+        self, uuids: Collection[str], since: int | None, *, with_energy: bool = True
+    ) -> dict[str, Counters]:
         """Return what devices count, by their UUIDs: see `Nvml.counters`; after `inventory`."""
         amd = {} if self._amd is None else self._amd.counters(uuids)
-        return self._nvidia.counters(uuids, since) | amd
+        return self._nvidia.counters(uuids, since, with_energy=with_energy) | amd
 
     def look_up(self, pid: int) -> GpuProcess:
         """Return what is known of a process that a driver has listed, but for its memory."""

@@ -121,10 +121,11 @@ class Reading:
     pools: dict[tuple[str, str], MemoryPool] = field(default_factory=dict)  # by framework, and name
 
 
-def read(uuids: Collection[str], since: float | None) -> Reading:
+def read(uuids: Collection[str], since: float | None, *, with_energy: bool = True) -> Reading:
     """Read the driver and the frameworks now; without `since`, the driver's energy and memory alone."""
     reading, reader = Reading(time.perf_counter()), current().reader
-    for uuid, one in reader.counters(uuids, None if since is None else int(since * 1e6)).items():
+    after = None if since is None else int(since * 1e6)
+    for uuid, one in reader.counters(uuids, after, with_energy=with_energy).items():
         memory, work = ({} if told is UNKNOWN else told for told in (one.memory, one.work))
         processes = {pid: reader.look_up(pid) for pid in {**memory, **work}}
         for known, told in ((reading.energy, one.energy), (reading.busy, one.utilization)):
@@ -360,7 +361,8 @@ class Recorder:
         if running:
             with contextlib.suppress(GpuMagicError):  # the simulated machine's description was changed
                 uuids = {uuid for block in running for uuid in block.devices}
-                reading = read(uuids, min(block.since for block in running))
+                # Energy is the difference between a block's ends, and slow to read.
+                reading = read(uuids, min(block.since for block in running), with_energy=False)
                 with self._lock:
                     for block in self._running.intersection(running):
                         block.add(reading)

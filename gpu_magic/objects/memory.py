@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import re
 import sys
 from itertools import zip_longest
@@ -25,6 +26,7 @@ from gpu_magic.text import listed, printable, size_text, text_table
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+    from gpu_magic.devices.model import GpuProcess
     from gpu_magic.frameworks.base import Framework, MemoryPool
 
 __all__ = [
@@ -241,7 +243,7 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
     if held:
         lines.append(f"Still held by {listed(_named(held))}.")
     if unnamed:
-        why = "no variable was seen to hold: the graph of a loss, for example, or another library"
+        why = "no variable was seen to hold: the graph of a loss, or the workspaces of libraries"
         lines.append(f"{size_text(unnamed)} more that {why}.")
     lines += [unfinished_text(unfinished)] if unfinished else []
     was, now = ({str(device): here.get(device, 0) for device in before} for here in (before, after))
@@ -332,6 +334,12 @@ def _in_use(machine: LazySnapshot) -> dict[LogicalDevice, int]:
     return found
 
 
+def _task_of(process: GpuProcess) -> str:
+    """Return `task train of ` if a task of this kernel has started a process; else nothing."""
+    found = (task for task in tasks if process.mine and task.is_running and task.has_started(process.pid))
+    return next((f"task {task.name} of " for task in found), "")
+
+
 def shortage_lines(error: BaseException, shell: Any) -> list[str]:
     """Return what holds the memory of a GPU that had none left, as lines; none for any other error."""
     found = None
@@ -362,10 +370,11 @@ def shortage_lines(error: BaseException, shell: Any) -> list[str]:
         back.append(f"{size_text(cached)} that is kept unused")
     processes = () if gpu is None or gpu.status.processes is UNKNOWN else gpu.status.processes
     others = sorted(
-        (one for one in processes if not one.mine),
+        (one for one in processes if one.pid != os.getpid()),
         key=lambda one: 0 if one.memory is UNKNOWN else -one.memory,
     )
-    lines = _first(list(map(ProcessNames(others).line, others)))
+    line = ProcessNames(others).line
+    lines = _first([f"{_task_of(one)}{line(one)}" for one in others])
     gives = f"would give back {listed(back)}." if back else "would give nothing back."
     rows = [("this kernel", listed(ours)), ("others", "; ".join(lines)), ("%gpu_free", gives)]
     head = f"Out of memory{where}{': ' if facts else ''}{', '.join(facts)}."

@@ -161,7 +161,7 @@ class Watch:
             return
         initializer = _under_way() if importer else ""
         if importer == "package" and not initializer:
-            # A function's own import: PyTorch has some after cuInit and before its flag. The cell's end tells.
+            # A function's own import: PyTorch makes some between cuInit and its flag. The cell's end tells.
             return
         if self._beside:
             latest = initializer = cell = ""  # any of the cells that run can have imported it

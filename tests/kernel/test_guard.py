@@ -124,7 +124,10 @@ def test_a_framework_is_named_that_imports_more_before_it_says_that_it_has_start
     kernel.run("%gpus 3")
     kernel.run("import torch, lazy_pkg")
     kernel.run(f"{CUINIT}; lazy_pkg.helper(); torch.cuda.is_initialized = lambda: True")
-    assert "initialized in cell [4] by PyTorch;" in kernel.run("import gpu_magic; print(gpu_magic.guard())").stdout
+    assert (
+        "initialized in cell [4] by PyTorch;"
+        in kernel.run("import gpu_magic; print(gpu_magic.guard())").stdout
+    )
 
 
 def test_cuda_started_before_the_extension_was_loaded(start_kernel: Callable[..., Kernel]) -> None:

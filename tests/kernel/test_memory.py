@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from tests.machine import CARDS
+from tests.machine import CARDS, Driver
 
 if TYPE_CHECKING:
     from tests.kernel.conftest import Kernel
@@ -85,3 +87,22 @@ def test_how_much_is_free_is_the_driver_s_figure(pretend_kernel: Kernel) -> None
     free = CARDS[2].total - (CARDS[2].used or 0) - CARDS[2].reserved
     assert kernel.run("free('gpu', 0), free('gpu', 5)").text == f"({free}, None)"
     assert kernel.run("free('gpu', 0, 'pretend'), 0 < free('cpu', 0) < 2**50").text == "(None, True)"
+
+
+def test_out_of_memory_names_what_this_kernel_has_launched(kernel: Kernel) -> None:
+    """On a real GPU a task had 100 GiB, and no line said so."""
+    kernel.run("%gpu_launch --background hog sleep 300")
+    kernel.run(
+        "import subprocess, time, psutil, torch\n"
+        "child = subprocess.Popen(['sleep', '301'])\n"
+        "while len(found := [one for one in psutil.Process().children(True) if one.name() == 'sleep']) < 2:\n"
+        "    time.sleep(0.05)"
+    )
+    numbers = "[*({one.pid for one in found} - {child.pid}), child.pid]"
+    task, child = json.loads(kernel.run(f"print({numbers})").stdout)
+    processes = (task, 18 << 30, 0), (child, 2 << 30, 0)
+    kernel.change_machine(Driver((replace(CARDS[0], used=20 << 30, processes=processes), *CARDS[1:])))
+    said = kernel.run("raise torch.OutOfMemoryError('Tried to allocate 60.00 GiB. GPU 0 has no more.')")
+    kernel.run("child.kill()")
+    others = "  others       task hog of this kernel: sleep, 18.0 GiB; this kernel: sleep, 2.0 GiB"
+    assert others in (said.stdout + said.stderr + said.traceback + said.text).splitlines()

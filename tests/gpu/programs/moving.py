@@ -134,22 +134,67 @@ def out_of_memory() -> Seen:
     return Seen(is_so, f"{said}; parameters on {', '.join(places)}; {left[1]} bytes reserved")
 
 
-@measurement("How long `%to_gpu` takes for a tensor of 1 GiB, beside `.to`.", WHERE, "PyTorch for CUDA")
+@claim(
+    "Tensors that are large enough to go through pinned memory have the same values and strides on the GPU and back: "
+    "of several types, channels last, views with an offset, pinned.",
+    WHERE,
+    "PyTorch for CUDA",
+)
+def large() -> Seen:
+    alone()
+    import torch
+
+    import gpu_magic
+
+    numbers = torch.arange(25_000_001)
+    tensors = {
+        "int64": numbers,
+        "bfloat16": numbers.bfloat16(),
+        "bool": numbers % 3 == 0,
+        "a view": numbers[12_345:],
+        "strides": numbers[:-1].view(5000, 5000).t(),
+        "channels last": numbers[:-1].float().view(10, 10, 500, 500).to(memory_format=torch.channels_last),
+        "pinned": numbers.pin_memory(),
+        "1 MiB": numbers[: 1 << 17].clone(),
+    }
+    wrong = []
+    for name, tensor in tensors.items():
+        there = gpu_magic.to_gpu(tensor)
+        back = gpu_magic.to_cpu(there)
+        is_same = (
+            there.device.type == "cuda" and torch.equal(there, tensor.cuda()) and torch.equal(back, tensor)
+        )
+        if not is_same or back.stride() != tensor.stride():
+            wrong.append(name)
+    return Seen(not wrong, f"{len(tensors) - len(wrong)} of {len(tensors)} are the same {' '.join(wrong)}")
+
+
+@measurement(
+    "How fast `%to_gpu` and `%to_cpu` are for a tensor of 1 GiB in ordinary memory, beside `.to`.",
+    WHERE,
+    "PyTorch for CUDA",
+)
 def beside_to() -> Seen:
     alone()
     import torch
 
     import gpu_magic
 
-    source = torch.ones(_SIZE, dtype=torch.uint8)
-    theirs = _median(lambda: source.to("cuda"))
-    ours = _median(lambda: gpu_magic.to_gpu(source))
-    what = f"{_rate(ours)} beside {_rate(theirs)}"
-    return Seen(True, what, {"ratio": ours / theirs})
+    here = torch.ones(_SIZE, dtype=torch.uint8)
+    there = here.to("cuda")
+    up = _median(lambda: gpu_magic.to_gpu(here)), _median(lambda: here.to("cuda"))
+    down = _median(lambda: gpu_magic.to_cpu(there)), _median(lambda: there.to("cpu"))
+    what = "; ".join(
+        f"{word} {_rate(ours)} beside {_rate(theirs)}"
+        for word, (ours, theirs) in (("there", up), ("back", down))
+    )
+    return Seen(True, what, {"ratio there": up[0] / up[1], "ratio back": down[0] / down[1]})
 
 
 @measurement(
-    "How long it takes for a model of 400 MiB in 100 layers, beside `.to`.", WHERE, "PyTorch for CUDA"
+    "How long a model of 400 MiB in 100 layers takes to the GPU and back, beside `.to`.",
+    WHERE,
+    "PyTorch for CUDA",
 )
 def model_beside_to() -> Seen:
     alone()
@@ -159,51 +204,26 @@ def model_beside_to() -> Seen:
 
     model = torch.nn.ModuleList(torch.nn.Linear(1024, 1024) for _ in range(100))
 
-    def timed(move: Callable[[], Any], back: Callable[[], Any]) -> float:
-        times = []
+    def timed(*moves: Callable[[], Any]) -> list[float]:
+        times: list[list[float]] = [[], []]
         for _ in range(_TIMES):
-            began = time.perf_counter()
-            move()
-            torch.cuda.synchronize()
-            times.append(time.perf_counter() - began)
-            back()
-        return sorted(times)[_TIMES // 2]
+            for move, taken in zip(moves, times, strict=True):
+                began = time.perf_counter()
+                move()
+                torch.cuda.synchronize()
+                taken.append(time.perf_counter() - began)
+        return [sorted(taken)[_TIMES // 2] * 1e3 for taken in times]
 
     theirs = timed(lambda: model.to("cuda"), lambda: model.to("cpu"))
     ours = timed(lambda: gpu_magic.to_gpu(model), lambda: gpu_magic.to_cpu(model))
-    return Seen(True, f"{ours * 1e3:.0f} ms beside {theirs * 1e3:.0f} ms", {"ratio": ours / theirs})
-
-
-@measurement(
-    "How long a copy of 1 GiB from ordinary memory takes through two pinned buffers of 32 MiB, beside `.to`: whether "
-    "staging is worth it.",
-    "move/pytorch.py",
-    "PyTorch for CUDA",
-)
-def staged() -> Seen:
-    alone()
-    import torch
-
-    source, piece = torch.ones(_SIZE, dtype=torch.uint8), 32 << 20
-    buffers = [torch.empty(piece, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
-    done = [torch.cuda.Event() for _ in buffers]
-
-    def copy() -> Any:
-        to = torch.empty(_SIZE, dtype=torch.uint8, device="cuda")
-        for number, begin in enumerate(range(0, _SIZE, piece)):
-            buffer, event = buffers[number % 2], done[number % 2]
-            event.synchronize()
-            buffer.copy_(source[begin : begin + piece])
-            to[begin : begin + piece].copy_(buffer, non_blocking=True)
-            event.record()
-        return to
-
-    through, plain = _median(copy), _median(lambda: source.to("cuda"))
-    return Seen(True, f"{_rate(through)} beside {_rate(plain)}", {"ratio": through / plain})
+    what = (
+        f"there {ours[0]:.0f} ms beside {theirs[0]:.0f} ms; back {ours[1]:.0f} ms beside {theirs[1]:.0f} ms"
+    )
+    return Seen(True, what, {"ratio there": ours[0] / theirs[0], "ratio back": ours[1] / theirs[1]})
 
 
 def _median(move: Callable[[], Any]) -> float:
-    """Return the median seconds of a copy to the GPU, after one that does not count."""
+    """Return the median seconds of a copy, after one that does not count."""
     import torch
 
     times = []
