@@ -6,15 +6,17 @@ import html
 import os
 import sys
 import time
+import warnings
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, Unknown
-from gpu_magic.errors import FitError
+from gpu_magic.errors import FitError, GpuMagicError
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import MemoryPool
 from gpu_magic.frameworks.target import LogicalDevice
+from gpu_magic.process.drivers import driver
 from gpu_magic.public import public
 from gpu_magic.text import bytes_text, html_block, listed, printable, size_text, text_table, with_article
 
@@ -25,8 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Fit", "fit", "fit_call", "fit_model"]
 
-# What CUDA takes of a GPU when a process starts it there, with PyTorch's kernels: about half a GiB.
-_CONTEXT = 1 << 29
+# What CUDA takes of a GPU when a process starts it there, with PyTorch's kernels; and the workspaces of its
+# libraries. On an H200 (driver 580.159, PyTorch 2.11) 0.74 GiB when models had been trained, and 0.11 to 0.14
+# GiB: 32 MiB of cuBLAS's for each of two threads, and what a convolution or a sum takes for a moment.
+_WORKSPACES = 200 << 20
+_CONTEXT = (824 << 20) + _WORKSPACES
 _MOST = 1 << 24  # the largest batch that is looked for
 _SECONDS = 1.4  # after one other batch, no prediction begins that would end later
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -127,7 +132,8 @@ def fit(
     -----
     Your variables stay as they are, and CUDA is not started. A function is run several times on copies whose
     tensors have no data: what it prints, writes or sends, it does. The bytes are those that PyTorch's
-    allocator hands out, without workspaces of cuBLAS and cuDNN, and without fragmentation.
+    allocator hands out, without fragmentation. Workspaces of cuBLAS and cuDNN are not in the parts: the
+    verdict has 0.2 GiB for them.
 
     """
     torch, options = _loaded("torch"), {"loss": loss, "eval": eval, "amp": amp, "dtype": dtype}
@@ -155,12 +161,12 @@ def fit_call(function: Any, args: Any, kwargs: Any, size: int | None, **of_model
     ):
         from gpu_magic.fit.jax_step import JaxStep
 
-        return _fit(JaxStep(function, args, kwargs), size, began)
+        return _fit(lambda: JaxStep(function, args, kwargs), size, began)
     if torch is None:
         raise FitError("%gpu_fit predicts steps of PyTorch and of JAX, and neither is imported.")
     from gpu_magic.fit.torch_step import TorchStep
 
-    return _fit(TorchStep(function, args, kwargs), size, began)
+    return _in_child(torch, lambda: _fit(lambda: TorchStep(function, args, kwargs), size, began))
 
 
 def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp: bool, dtype: Any) -> Fit:  # noqa: A002
@@ -203,16 +209,58 @@ def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp
     optimizer = optimizers[0] if optimizers and not eval else None
     of_step = {"loss": loss, "eval": eval, "amp": amp, "dtype": getattr(torch, name, None)}
     args = (model, optimizer, batch[0] if len(batch) == 1 else tuple(batch))
-    return _fit(TorchStep(train, args, of_step, None if amp else of_step["dtype"]), size, began)
+    dtype = None if amp else of_step["dtype"]
+    return _in_child(torch, lambda: _fit(lambda: TorchStep(train, args, of_step, dtype), size, began))
 
 
-def _fit(step: Any, size: int | None, began: float) -> Fit:
+def _in_child(torch: Any, predict: Callable[[], Fit]) -> Fit:
+    """Predict in a forked process where a backward would start CUDA: the choice could not change any more.
+
+    A PyTorch that is built for CUDA starts it, also on the CPU: autograd makes a thread for each GPU when it
+    first runs (`Engine::start_device_threads`; seen with PyTorch 2.11). Once CUDA has started, no forked
+    process can have autograd, and none is needed.
+    """
+    if driver().is_started() or not (torch.version.cuda or torch.version.hip):
+        return predict()
+    from multiprocessing import get_context
+
+    context = get_context("fork")  # with all that the step uses, as for a DataLoader's workers
+    answers, answer = context.Pipe(duplex=False)
+
+    def work() -> None:
+        torch.set_num_threads(1)  # OpenMP's threads are not there
+        try:
+            answer.send(predict())
+        except GpuMagicError as error:
+            answer.send(error)
+        except BaseException:  # noqa: BLE001, S110 - an interrupt comes to both processes
+            pass
+
+    child = context.Process(target=work, daemon=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX and Python 3.12 warn of threads, which this does without
+        child.start()
+    answer.close()
+    try:
+        found: Fit | GpuMagicError = answers.recv()
+    except EOFError:
+        raise FitError("The process that predicts has ended without an answer; the kernel goes on.") from None
+    finally:
+        child.kill()
+        child.join()
+    if isinstance(found, GpuMagicError):
+        raise found
+    return found
+
+
+def _fit(make_step: Callable[[], Any], size: int | None, began: float) -> Fit:
     """Predict a step and the largest batch, and say where they fit."""
     from gpu_magic.process.session import current
     from gpu_magic.process.view import take_snapshot
 
     if size is not None and (type(size) is not int or size < 1):
         raise FitError(f"--batch {size!s:.40} is not a number of items; try --batch 64.")
+    step = make_step()
     if size is not None and step.size is None:
         raise FitError("--batch needs a batch whose tensors have a common dimension 0.")
     parts = step.peak(size)
@@ -231,7 +279,7 @@ def _fit(step: Any, size: int | None, began: float) -> Fit:
 
 
 class _Room(NamedTuple):
-    """A visible GPU: the bytes that are free there, and those that CUDA leaves of them if it has to start."""
+    """A visible GPU: the bytes that are free there, and those that CUDA leaves of them."""
 
     name: str
     label: str
@@ -255,7 +303,7 @@ def _rooms(
             pool = pools.get(LogicalDevice("gpu", index, "cuda"), MemoryPool(0, 0))
             free += present.get(index, 0) + pool.reserved - pool.used
             mine = () if processes is UNKNOWN else [one.pid for one in processes if one.mine]
-            left = free if os.getpid() in mine else free - _CONTEXT
+            left = free - (_WORKSPACES if os.getpid() in mine else _CONTEXT)
         label = f"{'SIMULATED ' if snapshot.simulated else ''}{device.label}"
         rooms.append(_Room(f"cuda:{index}", label, free, left))
     return rooms
@@ -308,7 +356,7 @@ def _verdict(peak: int, snapshot: Snapshot, rooms: list[_Room], largest: int | N
             why = f"the free memory of {listed(room.label for room in rooms)} is unknown"
         return f"{size_text(peak)}. No verdict: {why.rstrip('.')}."
     needs = size_text(peak)
-    needs += f", and {bytes_text(_CONTEXT)} for CUDA" if known[0].left < known[0].free else ""
+    needs += f", and {bytes_text(known[0].free - known[0].left)} for CUDA"
     batch = f" Largest batch: {'' if is_exact else 'at least '}{largest}."
     batch = {None: "", 0: " A batch of 1 does not fit."}.get(largest, batch)
     fitting = [f"{one.label} ({bytes_text(one.free)} free)" for one in known if peak <= one.left]

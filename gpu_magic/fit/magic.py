@@ -44,11 +44,12 @@ class GpuFitMagic:
         --batch 64         predict for a batch of this size
 
         The step runs several times on copies whose tensors have no data. Your model and variables stay as
-        they are, and no GPU is started; but what a function prints, writes or sends, it does. The verdict
-        adds half a GiB for CUDA on a GPU where it has not started. The rows are what is there at the peak: no
-        gradients, if that is in the forward. "Largest batch" was predicted to fit; with "at least", a larger
-        one may also fit. A step that data decides (`if loss.item() > 1`) cannot be predicted: the error names
-        the line. For JAX give a call, after JAX has started. Keras, TensorFlow and CuPy are not supported.
+        they are, and no GPU is started; but what a function prints, writes or sends, it does. The rows are
+        what is there at the peak: no gradients, if that is in the forward. The verdict adds 1 GiB for CUDA on
+        a GPU where it has not started, and 0.2 GiB for workspaces where it has. "Largest batch" was predicted
+        to fit; with "at least", a larger one may also fit. A step that data decides (`if loss.item() > 1`)
+        cannot be predicted: the error names the line. For JAX give a call, after JAX has started. Keras,
+        TensorFlow and CuPy are not supported.
         """
         options = read("%gpu_fit", line.rstrip("; "), partial(text_named, self._shell))
         of_model = {name: getattr(options, name) for name in ("loss", "eval", "amp", "dtype")}

@@ -109,7 +109,7 @@ def test_an_error_for_want_of_memory_ends_with_a_line_that_works(run: Runner) ->
         ("hides", ["%gpus 0", "import gpu_magic", "gpu_magic.fit(model, batch).fits"], "{'cuda:0': UNKNOWN}"),
         ("hides", ["%gpu_fit model batch"], "it is unknown which GPUs are visible; choose one with %gpus 0."),
         ("", ["%gpus none", "%gpu_fit model batch"], "No verdict: no GPU is visible."),
-        ("has started", ["%gpu_fit model batch"], "MiB: fits on"),
+        ("has started", ["%gpu_fit model batch"], "MiB, and 0.2 GiB for CUDA: fits on"),
     ],
 )  # fmt: skip
 def test_where_it_fits(run: Runner, machine: str, lines: list[str], said: str) -> None:

@@ -44,6 +44,15 @@ FOUND = {
     "interrupted_anywhere": [],
     "in_another_thread": ["Parameter", "torch.float64", "cuda"],
     "starts_no_cuda": 0,
+    "in_a_forked_process": {
+        "same": True,
+        "forked": True,
+        "ended": [
+            "FitError The process that predicts has ended without an answer; the kernel goes on.",
+            "KeyboardInterrupt ",
+        ],
+        "left": [],
+    },
     "kept_alive": [[[], False], [[], False], [[], True]],
 }
 

@@ -10,6 +10,7 @@ import gc
 import io
 import linecache
 import logging
+import multiprocessing
 import os
 import queue
 import random
@@ -290,6 +291,40 @@ def interrupted_anywhere(times=12):
     return sorted(changed)
 
 
+def in_a_forked_process():
+    """Predict as where PyTorch is built for CUDA and has not started it; return what differs from here."""
+    torch.version.cuda = "13.0"
+    reader, writer = os.pipe()
+
+    def tells(batch):
+        os.write(writer, os.getpid().to_bytes(4, "big"))
+        update(loss_of(batch))
+
+    def is_interrupted(batch):
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(600)
+
+    gpu_magic.fit(tells, batch)
+    ended = []
+    for step in (dies, is_interrupted):
+        try:
+            gpu_magic.fit(step, batch)
+        except (FitError, KeyboardInterrupt) as error:
+            ended.append(f"{type(error).__name__} {error}")
+    there = gpu_magic.fit(model, optimizer, x)
+    torch.version.cuda = None  # in this process after the others: autograd's threads bar it from forked ones
+    return {
+        "same": gpu_magic.fit(model, optimizer, x) == there,
+        "forked": int.from_bytes(os.read(reader, 4), "big") != os.getpid(),
+        "ended": ended,
+        "left": multiprocessing.active_children(),
+    }
+
+
+def dies(batch):
+    os._exit(3)
+
+
 def in_another_thread():
     """Return what another thread has of PyTorch while a step is followed."""
     found = queue.SimpleQueue()  # which cannot be copied
@@ -407,7 +442,7 @@ def largest_batch():
     """Predict at the largest batch and beyond it, on a simulated GPU with little memory left."""
     model, optimizer = network()
     with simulate("1xA100-80GB") as machine:
-        machine.gpus[0].run("train.py", "maria", (79 << 30) - (650 << 20))
+        machine.gpus[0].run("train.py", "maria", (79 << 30) - (1162 << 20))
         found = gpu_magic.fit(model, optimizer, pair(64), loss=nn.MSELoss())
         size = found.largest_batch
         fits = [
