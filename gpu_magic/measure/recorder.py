@@ -1,4 +1,4 @@
-"""Measures blocks: reads the driver and the frameworks before, twenty times a second, and after."""
+"""Measures blocks: reads the driver and the frameworks before, ten times a second, and after."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Block", "GpuTime", "Reading", "gpu_time", "history", "read", "recorder"]
 
 _MOST_KEPT, _MOST_READINGS, _MOST_OTHERS = 1000, 240, 8
-SECONDS = 1 / 20  # between two readings
+SECONDS = 1 / 10  # between two readings; the driver brings its counters up to date no more often
 # How long the driver's utilization covers before it is read, at least and at most (`nvmlUtilization_t`).
 PERIOD = (1 / 6, 1.0)
 _MACHINE_SECONDS = 60.0  # the reader keeps names and UUIDs for as long

@@ -36,7 +36,7 @@ def snapshot() -> Seen:
 
 
 @measurement(
-    "How long a reading of one GPU takes while a cell is measured, 20 times a second.",
+    "How long a reading of one GPU takes while a cell is measured, ten times a second.",
     "measure/recorder.py",
     "a driver",
 )
@@ -49,7 +49,7 @@ def sample() -> Seen:
     began = time.time()
     times = _milliseconds(lambda: read((uuid,), began, with_energy=False))
     median = sorted(times[1:])[_TIMES // 2]
-    return Seen(True, f"{median:.2f} ms, {median * 2:.1f} % of the time of one core", {"ms": median})
+    return Seen(True, f"{median:.2f} ms, {median:.1f} % of the time of one core", {"ms": median})
 
 
 @measurement(

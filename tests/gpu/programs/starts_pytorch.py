@@ -101,6 +101,24 @@ def manual_seed() -> Seen:
     return Seen(answer in LIVE, f"CUDA is {answer}")
 
 
+@claim(
+    "A backward on the CPU initializes CUDA, in a PyTorch that is built for it, and a forward does not.",
+    "fit/fit.py",
+    "PyTorch for CUDA",
+)
+def backward() -> Seen:
+    alone()
+    import torch
+
+    loss = torch.nn.Linear(2, 2)(torch.ones(1, 2)).sum()
+    before = answer_now()
+    loss.backward()
+    after = answer_now()
+    return Seen(
+        before in LIVE and after == "started", f"{before} after the forward, {after} after the backward"
+    )
+
+
 @claim("A tensor on the GPU initializes CUDA.", "process/drivers.py", "PyTorch for CUDA")
 def tensor() -> Seen:
     alone()
