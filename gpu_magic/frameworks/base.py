@@ -278,6 +278,9 @@ class Framework(ABC):
         """Return its memory on each GPU, by its own count; empty where it has not started."""
         return {}
 
+    def synchronize(self) -> None:  # noqa: B027 - most do nothing
+        """Wait until the GPUs have done what they were asked for, where it can and has started."""
+
     def reset_peaks(self) -> bool:
         """Count the peaks of its pools from now on; return whether it can."""
         return False

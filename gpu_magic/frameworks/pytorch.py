@@ -185,6 +185,14 @@ class PyTorch(Framework):
             _say_not_counted(kind, error)
         return found
 
+    def synchronize(self) -> None:
+        """Wait for the GPUs that have its memory; on another one that would take half a GiB for a context."""
+        torch: Any = sys.modules["torch"]
+        for device, pool in self.pools().items():
+            is_recorded = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+            if pool.reserved and not is_recorded:  # in a CUDA graph, whose recording it would end
+                torch.accelerator.synchronize(device.index)
+
     def reset_peaks(self) -> bool:
         pools = self.pools()
         for device in pools:

@@ -275,6 +275,7 @@ class Recorder:
     def begin(self, *, reset: bool) -> Block:
         """Begin to measure; `reset` has frameworks reset their peaks, so that the block's peak is exact."""
         devices, _ = self._find_machine()
+        _synchronize()
         first = read(devices, None)
         if devices and not first.others:  # an unload has closed the driver's library since
             self._machine = None
@@ -303,6 +304,7 @@ class Recorder:
         only_touched: bool = False,
     ) -> CellUsage:
         """End a block, and return what it took; `only_touched` leaves out GPUs where it only had memory."""
+        _synchronize()
         wall, cpu = time.perf_counter() - block.began, _cpu_time()
         with self._lock:
             self._running.discard(block)
@@ -377,6 +379,13 @@ def recorder() -> Recorder:
 @lru_cache(maxsize=1)
 def _recorder_of(_pid: int) -> Recorder:
     return Recorder()
+
+
+def _synchronize() -> None:
+    """Wait for the GPUs: what a block has asked of them is its own, and what came before it is not."""
+    for framework in imported():
+        with contextlib.suppress(Exception):  # as in `read`
+            framework.synchronize()
 
 
 def _cpu_time() -> tuple[float, float]:

@@ -53,6 +53,20 @@ def test_peaks_are_the_frameworks_own_and_those_of_the_cell(pretend_kernel: Kern
     assert kernel.run("x = take(MIB)").text.count("pretend:0") == 1
 
 
+def test_a_block_begins_and_ends_when_the_gpu_has_finished(pretend_kernel: Kernel) -> None:
+    """On an H200 a loop of 20 steps took 25 ms, by what was printed: PyTorch had not waited for the GPU."""
+    pretend_kernel.run(f"{BEGIN}\nimport time, pretend_native\nx = take(MIB)")
+    pretend_kernel.run("pretend_native.work(0, 0.5); end = time.monotonic() + 0.5")
+    pretend_kernel.run(
+        "with gpu_magic.gpu_time() as measured:\n"
+        "    is_late = time.monotonic() >= end\n"
+        "    pretend_native.work(0, 0.5)"
+    )
+    waited = "is_late, measured.usage.wall >= 0.5, [bool(count) for count in pretend_native.waits()]"
+    # Not for those where it has no memory: with CUDA that would take some.
+    assert pretend_kernel.run(waited).text == "(True, True, [True, False, False, False])"
+
+
 def test_memory_is_given_back(pretend_kernel: Kernel) -> None:
     kernel = pretend_kernel
     kernel.run(

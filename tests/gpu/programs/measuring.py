@@ -52,6 +52,32 @@ def busy_all_the_time() -> Seen:
 
 
 @claim(
+    "A block that asks a GPU for work and does not wait for it takes as long as the work does, by CUDA's events.",
+    WHERE,
+    "PyTorch for CUDA",
+)
+def until_finished() -> Seen:
+    alone()
+    import torch
+
+    import gpu_magic
+
+    one = torch.randn(8192, 8192, device="cuda")
+    one @ one  # what the first one loads
+    begun, done = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    with gpu_magic.gpu_time() as measured:
+        began = time.perf_counter()
+        begun.record()
+        for _ in range(100):
+            one @ one
+        done.record()
+        asked = time.perf_counter() - began
+    wall, work = measured.usage.wall, begun.elapsed_time(done) / 1e3
+    what = f"{wall:.2f} s by us, {work:.2f} s of work, asked for in {asked:.2f} s"
+    return Seen(wall >= work > asked, what, {"s": wall})
+
+
+@claim(
     "A GPU that does nothing is said to be busy for less than 20 % of the block.",
     WHERE,
     "PyTorch for CUDA",

@@ -22,9 +22,12 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <array>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -33,6 +36,9 @@ namespace {
 constexpr auto kType = c10::DeviceType::PrivateUse1;
 constexpr c10::DeviceIndex kCount = 4;
 thread_local c10::DeviceIndex current = 0;  // per thread, as CUDA's is
+// Until when each device works on what it was asked for, and how often somebody has waited for that.
+std::array<std::chrono::steady_clock::time_point, kCount> busy_until;
+std::array<int, kCount> waits;
 
 c10::DeviceIndex checked(c10::DeviceIndex index) {
   TORCH_CHECK(index >= 0 && index < kCount, "pretend: invalid device ordinal ", int(index));
@@ -136,6 +142,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void**, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {}
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
+  void synchronizeDevice(const c10::DeviceIndex index) const override {
+    ++waits[checked(index)];
+    std::this_thread::sleep_until(busy_until[index]);
+  }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
@@ -285,5 +295,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("fail_after", [](size_t count) { allocator.until_failure = count; });
   m.def("set_total", [](int index, size_t bytes) { allocator.devices[checked(index)].total = bytes; });
   m.def("be_like_cuda", [](bool is) { is_like_cuda = is; });
+  m.def("work", [](int index, double seconds) {
+    auto span = std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+    busy_until[checked(index)] = std::chrono::steady_clock::now() + span;
+  });
+  m.def("waits", [] { return waits; });
   m.def("set_current", [](int index) { current = checked(static_cast<c10::DeviceIndex>(index)); });
 }
