@@ -66,7 +66,7 @@ def nvml_starts_nothing() -> Seen:
 
 
 @claim(
-    "`%load_ext gpu_magic`, the table and a choice do not start CUDA. (NVML itself loads the driver's library.)",
+    "`%load_ext gpu_magic`, the table and a choice do not start CUDA, though NVML itself loads the driver's library.",
     "gpus/magic.py",
     "a driver",
 )
