@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.errors import GpuMagicError
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 __all__ = ["public"]
 
 _OURS = {"gpu_magic", *sys.stdlib_module_names}  # those that we hand work to, as to a thread
+# Messages name options as they are typed: `try auto --min-free 60GB`. A line to type stays as it is.
+_OPTION = re.compile(
+    r"""
+    (?:%+\w+|docker\ run)\ [^;.]*  # a line to type
+    | (?:(?:^|(?<=\btry\ )|(?<=\bor\ ))(auto\S*|\d\S*)\ )?  # what is chosen
+      (?<![\w-]) -(?:-([a-z]+(?:-[a-z]+)*)|(n)) (?![\w-]|\ stands\ |\ is\ not\ )  # the option
+      (?:\ (auto\b[:\d]*|[\w.:,]*\d[\w:]*|\S+(?=\ (?:is\ not?|leaves)\ |:\ no\ )))?  # its value
+      (\ (?=--))?  # another option
+    """,
+    re.VERBOSE,
+)
+_RENAMED = {"n": "count", "batch": "batch_size"}
+_options: dict[str, object] = {}  # the keyword-only parameters of what is decorated, and their defaults
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def public(function: _Function) -> _Function:
     """Decorate a function or a method that users call, or await.
 
-    Its errors say in one line what is wrong with what the user wrote: the frames beneath that are left out,
-    and the logger `gpu_magic.api` has them at DEBUG. A function that looks at its caller's frame finds it two
-    frames up: one is the decorator's.
+    Its errors say in one line what is wrong with what the user wrote, and name options as in Python. The
+    frames beneath that are left out, and the logger `gpu_magic.api` has them at DEBUG. A function that looks
+    at its caller's frame finds it two frames up: one is the decorator's.
     """
+    _options.update(function.__kwdefaults__ or {})
 
     @wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -31,7 +49,7 @@ def public(function: _Function) -> _Function:
         try:
             return function(*args, **kwargs)
         except GpuMagicError as error:
-            _leave_out_frames(error)
+            _show_in_python(error)
             raise  # without a name: so Python adds no frame for this line
         except TypeError as error:
             if error.__traceback__ and not error.__traceback__.tb_next:  # it does not take these arguments
@@ -44,16 +62,40 @@ def public(function: _Function) -> _Function:
         try:
             return await function(*args, **kwargs)
         except GpuMagicError as error:
-            _leave_out_frames(error)
+            _show_in_python(error)
             raise
 
     return awaited if iscoroutinefunction(function) else called  # type: ignore[return-value]
 
 
-def _leave_out_frames(error: GpuMagicError) -> None:
-    """Have an error's traceback begin at the user's own code, if we have called some."""
+def _show_in_python(error: GpuMagicError) -> None:
+    """Have an error begin at the user's own code, if we have called some, and name options as that does."""
     logging.getLogger("gpu_magic.api").debug("%s: %s", type(error).__name__, error, exc_info=error)
     trace = error.__traceback__
-    while trace and trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+    while trace and _package(trace.tb_frame) in _OURS:
         trace = trace.tb_next
     error.__traceback__ = trace
+    caller: FrameType | None = sys._getframe(2)  # noqa: SLF001 - 1 is the decorator's
+    while caller and _package(caller) in sys.stdlib_module_names:
+        caller = caller.f_back
+    # A magic's errors stay as typed, and so does what a command or a call has written.
+    if isinstance(error, ValueError) and not (caller and _package(caller) == "gpu_magic"):
+        error.args = (_OPTION.sub(_in_python, str(error)), *error.args[1:])
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _in_python(found: re.Match[str]) -> str:
+    """Return an option as in Python: `min_free='60GB'` for `--min-free 60GB`."""
+    wanted, long, short, value, goes_on = found.groups()
+    name = (long or short or "").replace("-", "_")
+    name = _RENAMED.get(name, name)
+    if name not in _options:
+        return found[0]
+    if value and _options[name] is not False:
+        name += f"={value if value.isdecimal() else repr(value)}"
+    elif _options[name] is False:
+        name += "=True" + f" {value}" * bool(value)
+    return f"{wanted!r}, " * bool(wanted) + name + ", " * bool(goes_on)

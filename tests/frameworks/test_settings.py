@@ -48,7 +48,7 @@ def test_growth_is_not_set_in_a_dry_run(machine: Runner) -> None:
 
 def test_growth_needs_a_gpu(machine: Runner) -> None:
     assert machine("settings.growth_without_gpus") == (
-        "--growth goes with GPUs that are named; try %gpus all --growth."
+        "growth=True goes with GPUs that are named; try %gpus all --growth."
     )
 
 
