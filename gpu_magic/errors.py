@@ -156,7 +156,7 @@ class PlacementWarning(UserWarning):
     """Something of a cell that was to run on one device ran elsewhere."""
 
 
-def show_as(interrupt: KeyboardInterrupt, *lines: str) -> None:
+def show_as(interrupt: BaseException, *lines: str) -> None:
     """Have IPython show an interrupt as some lines: the frames that waited are ours, and explain nothing."""
     interrupt._render_traceback_ = lambda: list(lines)  # type: ignore[attr-defined] # its protocol
 

@@ -47,31 +47,38 @@ def public(function: _Function) -> _Function:
     def called(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         try:
+            for name, value in kwargs.items():
+                if isinstance(_options.get(name), bool) and not isinstance(value, bool):
+                    said = f"{name}={value!r:.40} is neither True nor False."
+                    raise TypeError(said)  # noqa: TRY301 - another function would be a frame more
             return function(*args, **kwargs)
-        except GpuMagicError as error:
+        except BaseException as error:
             _show_in_python(error)
             raise  # without a name: so Python adds no frame for this line
-        except TypeError as error:
-            if error.__traceback__ and not error.__traceback__.tb_next:  # it does not take these arguments
-                error.__traceback__ = None
-            raise
 
     @wraps(function)
     async def awaited(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         try:
             return await function(*args, **kwargs)
-        except GpuMagicError as error:
+        except BaseException as error:
             _show_in_python(error)
             raise
 
     return awaited if iscoroutinefunction(function) else called  # type: ignore[return-value]
 
 
-def _show_in_python(error: GpuMagicError) -> None:
-    """Have an error begin at the user's own code, if we have called some, and name options as that does."""
-    logging.getLogger("gpu_magic.api").debug("%s: %s", type(error).__name__, error, exc_info=error)
+def _show_in_python(error: BaseException) -> None:
+    """Have an error begin at the user's own code, if we have called some, and name options as that does.
+
+    One that is nobody's input keeps all frames.
+    """
     trace = error.__traceback__
+    if isinstance(error, TypeError) and trace and not trace.tb_next:  # these arguments are not taken
+        error.__traceback__ = None
+    if not isinstance(error, GpuMagicError) and not hasattr(error, "_render_traceback_"):  # see `show_as`
+        return
+    logging.getLogger("gpu_magic.api").debug("%s: %s", type(error).__name__, error, exc_info=error)
     while trace and _package(trace.tb_frame) in _OURS:
         trace = trace.tb_next
     error.__traceback__ = trace

@@ -142,6 +142,22 @@ def test_what_is_called_while_waiting_can_be_called() -> None:
         gpu_magic.choose("auto", wait="1s", on_wait=5)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: gpu_magic.choose("auto", only_free="no"),  # type: ignore[arg-type]
+        lambda: gpu_magic.choose(1, dry_run="no"),  # type: ignore[arg-type]
+        lambda: gpu_magic.wait_for(1, force="no"),  # type: ignore[typeddict-item]
+        lambda: gpu_magic.launch("true", each="no"),  # type: ignore[arg-type]
+        lambda: gpu_magic.on_gpu(0, or_cpu="no"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_flag_is_true_or_false(call: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match=r"^\w+='no' is neither True nor False\.$"):
+        call()
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
 def test_pandas_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="not installed: pip install pandas"):

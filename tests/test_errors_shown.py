@@ -6,9 +6,13 @@ import asyncio
 import inspect
 import json
 import logging
+import os
 import pickle
 import re
+import signal
+import threading
 import traceback
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +23,8 @@ from gpu_magic.public import public
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from IPython.core.interactiveshell import InteractiveShell
 
     from tests.conftest import Fresh
@@ -209,3 +215,56 @@ def test_a_function_is_what_it_was_before_it_was_decorated(name: str) -> None:
     assert function.__name__ == name
     assert str(inspect.signature(function)) != "(*args: 'Any', **kwargs: 'Any') -> 'Any'"
     assert pickle.loads(pickle.dumps(function)) is function
+
+
+def interrupt_soon(_: object) -> None:
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+ENDED = "The waiting was ended; nothing was changed."
+
+
+@pytest.mark.parametrize(
+    "wait", [partial(gpu_magic.choose, "auto"), partial(gpu_magic.launch, "true", gpus="auto")]
+)
+def test_an_interrupted_wait_says_what_it_leaves_behind(wait: Callable[..., object]) -> None:
+    with simulate("1xA100-80GB", clock=lambda: 0.0) as machine:
+        machine.gpus[0].run("train.py", "maria", 20 << 30, work=90)
+        with pytest.raises(KeyboardInterrupt, match=ENDED) as interrupted:
+            wait(only_free=True, wait="1h", on_wait=interrupt_soon)
+        assert not {gpu_magic.gpus().kernel.mask, *gpu_magic.tasks()} - {None}
+    assert len(frames(interrupted.value)) == 1
+
+
+def test_ipython_shows_an_interrupted_wait_in_one_line(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell.user_ns["soon"] = interrupt_soon
+    with simulate("1xA100-80GB", clock=lambda: 0.0) as machine:
+        machine.gpus[0].run("train.py", "maria", 20 << 30, work=90)
+        shell.run_cell("import gpu_magic\ngpu_magic.choose(0, wait='1h', on_wait=soon)")
+    assert capsys.readouterr().out.strip() == f"KeyboardInterrupt: {ENDED}"
+
+
+def test_a_cancelled_wait_says_what_it_leaves_behind() -> None:
+    async def mine() -> None:
+        waiting = asyncio.create_task(gpu_magic.wait_for(1))
+        while not waiting.done():
+            await asyncio.sleep(0.2)
+            waiting.cancel()
+        await waiting
+
+    with simulate("1xA100-80GB", clock=lambda: 0.0) as machine:
+        machine.gpus[0].run("train.py", "maria", 20 << 30, work=90)
+        with pytest.raises(asyncio.CancelledError, match=ENDED) as cancelled:
+            asyncio.run(mine())
+    assert frames(cancelled.value)[-1] == "mine"
+
+
+def test_an_index_that_is_not_there_shows_the_users_line_alone() -> None:
+    with simulate("1xA100-80GB"):
+        there = gpu_magic.gpus()
+        assert there[0] == there[-1]
+        with pytest.raises(IndexError) as error:
+            there[9]
+    assert len(frames(error.value)) == 1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from gpu_magic.text import age_text, printable, since_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = [
     "UNKNOWN",
@@ -100,11 +100,13 @@ class Claim:
 
     def __str__(self) -> str:
         """Return `claimed by maria: train.ipynb, since 14:02`; of this user's own, `claimed by you: …`."""
-        owner = "you" if self.is_own else self.owner
         what = f": {self.notebook}" if self.notebook else ""
+        how = f"claimed by {'you' if self.is_own else self.owner}{what},"
+        if self.waits:
+            waiter = f"your {self.notebook or 'other process'}" if self.is_own else f"{self.owner}{what}"
+            how = f"left to {waiter}, waiting"
         idle = f", {text}" if (text := idle_text(self.idle)) else ""
-        how, waiting = ("left to", "waiting ") if self.waits else ("claimed by", "")
-        return printable(f"{how} {owner}{what}, {waiting}since {since_text(self.since)}{idle}")
+        return printable(f"{how} since {since_text(self.since)}{idle}")
 
 
 def idle_text(idle: int | Unknown) -> str:
@@ -421,8 +423,9 @@ class Inventory:
     def __len__(self) -> int:
         return len(self.gpus)
 
-    def __getitem__(self, index: int) -> Gpu:
-        return self.gpus[index]
+    @property
+    def __getitem__(self) -> Callable[[int], Gpu]:  # noqa: PLE0302 - the tuple's own, so no frame is ours
+        return self.gpus.__getitem__
 
     @property
     def vendors(self) -> tuple[Vendor, ...]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from gpu_magic.claims.held import Place
-from gpu_magic.errors import ChoiceError, NotFreeError
+from gpu_magic.errors import ChoiceError, NotFreeError, show_as
 from gpu_magic.gpus.apply import apply
 from gpu_magic.gpus.request import Auto, Named, parse
 from gpu_magic.gpus.select import select, would_do
@@ -108,6 +108,10 @@ class Wait(Generic[T]):
             while (outcome := self._look(self._read())) is None:
                 show(self)
                 time.sleep(self.next_pause())
+        except KeyboardInterrupt as interrupt:
+            _say_nothing_changed(interrupt)
+            raise
+        else:
             return outcome
         finally:
             self.leave()
@@ -118,6 +122,10 @@ class Wait(Generic[T]):
             # What other processes do is nothing that could be awaited.
             while (outcome := self._look(await asyncio.to_thread(self._read))) is None:  # noqa: ASYNC110
                 await asyncio.sleep(self.next_pause())
+        except (asyncio.CancelledError, KeyboardInterrupt) as end:
+            _say_nothing_changed(end)
+            raise
+        else:
             return outcome
         finally:
             self.leave()
@@ -176,6 +184,12 @@ class Wait(Generic[T]):
             return shortened(labels, _LONGEST)
         kind = "free GPU" if self._options.only_free else "GPU"
         return f"{counted(self._request.count, kind)}{replace(self._given, only_free=False).filters}"
+
+
+def _say_nothing_changed(end: BaseException) -> None:
+    """Have an end of a wait from outside say in one line what it leaves behind."""
+    end.args = ("The waiting was ended; nothing was changed.",)
+    show_as(end, f"{type(end).__name__}: {end}")
 
 
 def options_of_wait(options: Options) -> Options:

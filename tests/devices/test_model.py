@@ -96,3 +96,12 @@ def test_the_table_names_mps_s_server_and_its_clients() -> None:
         assert "in use" not in str(gpu_magic.choose(0))
         assert str(gpu_magic.choose(1)).endswith("GPU 1 is in use by maria: train.py, 1.0 GiB")
         assert "cuda:0 = GPU 0" in str(gpu_magic.choose("auto"))
+
+
+def test_a_place_among_those_who_wait_says_whose_it_is() -> None:
+    def said(**more: Any) -> str:
+        return str(Claim("maria", 0.0, waits=True, **more)).partition(", waiting since ")[0]
+
+    assert said(notebook="b.ipynb") == "left to maria: b.ipynb"
+    assert said(notebook="b.ipynb", is_own=True) == "left to your b.ipynb"
+    assert (said(), said(is_own=True)) == ("left to maria", "left to your other process")
