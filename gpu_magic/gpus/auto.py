@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from gpu_magic.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.model import Claim, Device
 
 __all__ = [
     "Standing",
@@ -254,10 +255,25 @@ def check_free(devices: Sequence[Device]) -> None:
 def held_by(device: Device) -> str:
     """Return who else uses or has claimed a device, in a few words; empty where nobody is known to."""
     if device.status.claims:
-        return ", ".join(map(str, device.status.claims))
+        return _claims_text(device.status.claims)
     return (
         used_by(device, is_ours_named=False) if device.is_busy is True and not device.status.is_ours else ""
     )
+
+
+def _claims_text(claims: Iterable[Claim]) -> str:
+    """Return claims behind one another, those of one user as one since the first: `a.ipynb and b.ipynb`."""
+    groups: dict[tuple[str, bool, bool], list[Claim]] = {}
+    for claim in claims:
+        groups.setdefault((claim.owner, claim.is_own, claim.waits), []).append(claim)
+    texts = []
+    for group in groups.values():
+        first = min(group, key=lambda claim: claim.since)
+        names = listed(claim.notebook for claim in group if claim.notebook)
+        known = [claim.idle for claim in group if claim.idle is not UNKNOWN]
+        idle = min(known) if len(known) == len(group) else UNKNOWN
+        texts.append(str(replace(first, notebook=names, idle=idle)))
+    return ", ".join(texts)
 
 
 def _why_not_free(device: Device) -> str:
@@ -367,7 +383,7 @@ def _sort_out(devices: Iterable[Device], options: Options) -> tuple[list[Device]
     found: list[Device] = []
     others: dict[Device, str] = {}
     for device in devices:
-        why = _why_unusable(device) or ", ".join(map(str, device.status.claims)) or why_not(device, options)
+        why = _why_unusable(device) or _claims_text(device.status.claims) or why_not(device, options)
         if why:
             others[device] = why
         else:

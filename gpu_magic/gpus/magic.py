@@ -80,7 +80,7 @@ class GpusMagic:
             now = f"end {found[2]}".strip() if found[1] == "end" else ""
             raise refusal(f"%gpus {line.strip()} is {f'%gpu_ps {now}'.strip()} now.")
         is_strict = getattr(magics_of(self._shell), "on_frozen", "warn") == "error"
-        options = vars(read("%gpus", line, partial(expand, self._shell, write=_typed, depth=5)))
+        options = vars(read("%gpus", line.rstrip("; "), partial(expand, self._shell, write=_typed, depth=5)))
         request = options.pop("request")
         refuse_name(self._shell, "%gpus", request, is_request)
         if not request:

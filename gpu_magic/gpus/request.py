@@ -176,8 +176,9 @@ def _what_works(entry: str) -> str:
         return f"{entry!r}: a colon goes before the number of GPUs; try auto:{number[1]}."
     import difflib  # needed by few
 
-    close = difflib.get_close_matches(low, WORDS, n=1, cutoff=0.7)
-    hint = f"did you mean {close[0]}?" if close else f"expected {_EXPECTED}."
+    close = difflib.get_close_matches(word, WORDS, n=1, cutoff=0.7)
+    count = low[len(word) :] if close == ["auto"] else ""
+    hint = f"did you mean {close[0]}{count}?" if close else f"expected {_EXPECTED}."
     return f"{entry!r} is not a GPU; {hint}"
 
 

@@ -136,9 +136,8 @@ _SHORT = {"-v": "--verbose", "-n": "--count"}
 # What stands for itself in a command, as in a shell; and a comment, which begins a word and is not quoted.
 _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
 _COMMENT = re.compile(rf"(?P<quoted>{_QUOTED})|(?:^|\s)#.*")
-# Lines of expressions, and options that have one: it stays as typed, with its quotes, spaces and braces.
+# Lines of expressions: they stay as typed, with their quotes, spaces and braces.
 CODE = ("%to_gpu", "%to_cpu", "%where", "%gpu_fit")
-_EXPRESSIONS = ("--loss",)
 # Values that go on behind a space: `--wait 1 h`, `--wait 1h 30m`.
 _GO_ON = {
     "--wait": re.compile(r"[0-9]+ ?[dhms][a-z]{0,6}(?: [0-9]+[hms][a-z]{0,6})?", re.IGNORECASE),
@@ -175,6 +174,8 @@ def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNam
 
     """
     typed = code_words(line)  # IPython takes a comment for a part of the line
+    if magic == "%gpus" and re.search("['\"]", re.sub(STRING, "", " ".join(typed))):
+        raise refusal("The line can't be read: no closing quotation.")
     words = deque(_expanded(magic, typed, expand))
     values = _defaults(magic).copy()
     request: list[str] = []
@@ -195,9 +196,8 @@ def _expanded(magic: str, words: list[str], expand: Callable[[str], str]) -> lis
     """Return the words of a line with values in the place of `{n}`, and without quotes but in expressions."""
     if magic in CODE:
         return [piece for word in words for piece in code_words(expand(word))]
-    bare = (
-        word.strip("'\"") for word in expand(" ".join(words)).split()
-    )  # no frames between: `expand` counts them
+    line = expand(" ".join(words))  # no frames between: `expand` counts them
+    bare = (re.sub(r"^(--?[\w-]+=)['\"]+", r"\1", word.strip("'\"")) for word in line.split())
     return list(filter(None, bare))
 
 
@@ -222,7 +222,9 @@ def read_command(magic: str, line: str) -> SimpleNamespace:
         raise refusal(f"The line can't be read: {str(error).lower()}.") from None
     values = _defaults(magic).copy()
     while words and _is_option(words[0]):
-        _read_option(magic, words.popleft(), words, values)
+        if (word := words.popleft()) == "--":
+            break
+        _read_option(magic, word, words, values)
         name = values["background"]
         if name in LAUNCHERS or (name and _is_command(name, words, names_of(magic))):
             raise refusal(f"--background needs a name; try {magic} --background NAME {name} …")
@@ -303,7 +305,7 @@ def _read_value(magic: str, option: str, words: deque[str], typed: str) -> str |
     taken: list[str] = []
     while words and len(taken) < most and not _is_option(words[0]):
         taken.append(words.popleft())
-    if option in _EXPRESSIONS:  # in quotes, as in a shell
+    if magic in CODE:  # in quotes, as in a shell
         taken = [word.strip(word[0]) if re.fullmatch(STRING, word) else word for word in taken]
     while words and option in _GO_ON and _GO_ON[option].fullmatch(" ".join([*taken, words[0]])):
         taken.append(words.popleft())

@@ -49,6 +49,15 @@ def test_who_holds_which_is_said_in_one_line() -> None:
     assert str(error.value) == f"Not free: {error.value.holders}. --wait 30m waits for them."
 
 
+def test_claims_of_one_user_on_a_gpu_are_said_together() -> None:
+    a, b = Claim("ben", 60.0, 1, "a.ipynb", is_own=True), Claim("ben", 0.0, 2, "b.ipynb", is_own=True)
+    claimed = replace(gpu(1), status=replace(gpu(1).status, claims=(a, CLAIM, b)))
+    with pytest.raises(NotFreeError) as error:
+        chosen("1", claimed)
+    own, other = (str(replace(one)) for one in (replace(b, notebook="a.ipynb and b.ipynb"), CLAIM))
+    assert error.value.holders == f"{own}, {other}"
+
+
 def test_of_one_gpu_its_holder_alone_is_said() -> None:
     with pytest.raises(
         NotFreeError, match=r"^Not free: GPU 3 \(in use by tom\)\. .* waits for it\.$"

@@ -101,6 +101,13 @@ def test_a_choice_is_parsed_and_everything_read_once_on_a_short_way_to_the_varia
         assert len({file for file, _ in way}) <= 8, way
 
 
+@pytest.mark.parametrize("line", ["%gpus 2,0;", "%gpus 2,0 ; ", '%gpus "2,0" --order="pci"', "%gpus '2','0'"])
+def test_a_semicolon_and_quotes_are_no_part_of_it(run: Run, line: str) -> None:
+    _, wrong = run(line)
+    assert not wrong
+    assert environment() == ("2,0", "PCI_BUS_ID")
+
+
 def test_a_choice_prints_the_map_and_sets_the_variables(run: Run, machine: Machine) -> None:
     machine.gpus[3].run("train.py", "maria", 60 << 30, work=90)
     shown, _ = run("%gpus 1,3")
@@ -199,7 +206,11 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus {True}", "does not name GPUs"),
         ("%gpus 0 -1", "is not a GPU"),
         ("%gpus -1 0", "separated by commas"),
-        ('%gpus "1 2', "as in 1,3."),
+        ('%gpus "1 2"', "as in 1,3."),
+        ('%gpus "1,2', "The line can't be read: no closing quotation."),
+        ("%gpus auto --model it's", "The line can't be read: no closing quotation."),
+        ("%gpus auot:2", "'auot:2' is not a GPU; did you mean auto:2?"),
+        ('%gpus auto --min-free="60"', "--min-free 60 is less than a MiB; try --min-free 60GB."),
         ("%gpus GPU-1", "could be GPU 1"),
         ("%gpus reset --order pci", "does not apply"),
         ("%gpus auto --min-free 1TB", "--min-free 1TB is more than any GPU here has: at most 80.0 GiB."),
