@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _doctor(options)
         return _launch(options) if options.action == "launch" else _show(as_json=options.json)
     except GpuMagicError as error:
-        print(f"gpu-magic: {error}", file=sys.stderr)
+        print("gpu-magic:", str(error).replace("%gpus shows", "gpu-magic shows"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # a command that has started gets its interrupts itself
         if options.action == "launch":
@@ -102,7 +102,10 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong with a line in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"gpu-magic: {one_line(message)}; {self.prog} --help explains the options.\n")
+        typed = re.search("invalid choice: '(.+?)'", message)
+        near = nearest_option(typed[1], ("launch", "doctor")) if typed else ""
+        hint = f"; did you mean {near}?" if near else f"; {self.prog} --help explains the options."
+        self.exit(2, f"gpu-magic: {one_line(message)}{hint}\n")
 
 
 def _accept_any_text() -> None:

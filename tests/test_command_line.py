@@ -68,7 +68,10 @@ def test_it_shows_the_gpus(here: Here) -> None:
     ("line", "says"),
     [
         ("run --gpus 2 -- true", "gpu-magic: gpu-magic run is gpu-magic launch now.\n"),
-        ("doctr", "invalid choice: 'doctr' (choose from"),
+        ("doctr", "; did you mean doctor?"),
+        ("lanch --gpus 2 -- true", "; did you mean launch?"),
+        ("nothing", "invalid choice: 'nothing' (choose from"),
+        ("launch --gpus cuda:1 true", "GPUs have nvidia-smi's numbers here: gpu-magic shows both."),
         ("--foo", "unrecognized arguments: --foo; gpu-magic --help explains the options."),
         (
             "launch --gpsu 2 -- true",

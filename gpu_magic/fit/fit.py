@@ -34,6 +34,7 @@ _WORKSPACES = 200 << 20
 _CONTEXT = (824 << 20) + _WORKSPACES
 _MOST = 1 << 24  # the largest batch that is looked for
 _SECONDS = 1.4  # after one other batch, no prediction begins that would end later
+_NO_FRAMEWORK = "%gpu_fit predicts steps of PyTorch and of JAX, and neither is imported."
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -163,7 +164,7 @@ def fit_call(function: Any, args: Any, kwargs: Any, size: int | None, **of_model
 
         return _fit(lambda: JaxStep(function, args, kwargs), size, began)
     if torch is None:
-        raise FitError("%gpu_fit predicts steps of PyTorch and of JAX, and neither is imported.")
+        raise FitError(_NO_FRAMEWORK)
     from gpu_magic.fit.torch_step import TorchStep
 
     return _in_child(torch, lambda: _fit(lambda: TorchStep(function, args, kwargs), size, began))
@@ -175,6 +176,8 @@ def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp
     kinds = (torch.nn.Module, torch.optim.Optimizer) if torch else ((), ())
     models, optimizers = ([one for one in values if isinstance(one, kind)] for kind in kinds)
     batch = [one for one in values if not isinstance(one, kinds)]
+    if not (torch or _loaded("jax")):
+        raise FitError(_NO_FRAMEWORK)
     way = "%gpu_fit model optimizer batch"
     if not models:
         name = next((one.__name__ for one in batch if isinstance(one, FunctionType)), "")

@@ -76,7 +76,12 @@ class GpuTimeMagic:
             if code.startswith("--"):
                 raise refusal(f"There is no {code.split()[0]}; the option is --json. %gpu_time? explains it.")
             body = Body(shell, f"{code}\n")
-            if awaits(body.compile(one_by_one=False)):
+            try:
+                is_async = awaits(body.compile(one_by_one=False))
+            except SyntaxError as error:
+                ways = "%gpu_time goes with on, off, report or code."
+                raise refusal(f"{code!r:.60} is not Python ({error.msg}). {ways}") from None
+            if is_async:
                 raise UsageError("%gpu_time can't await in a line; write %%gpu_time above the cell.")
         return body.run(_shown(shell, code, is_json=is_json), lambda: None, check_each=False)
 

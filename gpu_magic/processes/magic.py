@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.display import display
 
@@ -31,7 +33,9 @@ class GpuPsMagic:
         wrong, _, which = options.request.partition("end ")
         flags = " --kill" * options.kill + " --yes" * options.yes
         if wrong or (flags and not which):
-            raise refusal(f"%gpu_ps {line.strip()} is not understood; try %gpu_ps end 4711{flags}")
+            number = re.search(r"\b[0-9]+\b", options.request)
+            which = number[0] if number else "4711"
+            raise refusal(f"%gpu_ps {line.strip()} is not understood; try %gpu_ps end {which}{flags}")
         there = gpu_magic.my_processes()
         if not which:
             display(there)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from tests.conftest import Fresh
     from tests.programs.runner import Runner
 
 GOOD = [
@@ -14,7 +15,7 @@ GOOD = [
     "%gpu_fit model, optimizer, (x, y) --loss nn.functional.mse_loss",
     "%gpu_fit model optimizer x y --loss lambda out, target: (out - target).square().mean()",
     "%gpu_fit things['model'] things['optimizer'] state.batch",
-    "%gpu_fit model optimizer loader --loss nn.MSELoss() --amp --dtype bfloat16",
+    "%gpu_fit model optimizer loader --loss nn.MSELoss() --amp --dtype='bfloat16'",
     "%gpu_fit model optimizer x --eval",
     "%gpu_fit model optimizer batch --batch 64;",
     "%gpu_fit train_step(batch, scale=2.0)",
@@ -121,3 +122,15 @@ def test_tab_offers_options_and_variables(run: Runner) -> None:
     lines = ["%gpu_fit mod", "%gpu_fit model --d", "%gpu_fit model --dtype b"]
     found = [["%gpu_fit model"], ["%gpu_fit model --dtype"], ["%gpu_fit model --dtype bfloat16"]]
     assert run("fit_typed.completed", lines) == found
+
+
+def test_without_a_framework_it_says_that_none_is_imported(fresh: Fresh) -> None:
+    said = fresh("""
+        import gpu_magic
+        for wanted in 5, print:
+            try:
+                gpu_magic.fit(wanted)
+            except gpu_magic.FitError as error:
+                print(error)
+    """)
+    assert said == "%gpu_fit predicts steps of PyTorch and of JAX, and neither is imported.\n" * 2

@@ -100,7 +100,9 @@ GOES_WITH = "UsageError: %gpu_time goes with on, off, report or code"
         ("%%gpu_time 3\nx = 5", "UsageError: %%gpu_time takes no 3"),
         ("%%gpu_time --jason\nx = 5", "UsageError: There is no --jason; did you mean --json?"),
         ("%gpu_time reprot", "NameError: name 'reprot' is not defined"),
-        ("%gpu_time x y", "SyntaxError: invalid syntax"),
+        ("%gpu_time on off", "UsageError: 'on off' is not Python (invalid syntax). %gpu_time goes with on,"),
+        ("%gpu_time report x", "UsageError: 'report x' is not Python (invalid syntax)."),
+        ("%gpu_time train(", "UsageError: 'train(' is not Python (incomplete input)."),
         ("%gpu_time 1/0", "ZeroDivisionError"),
     ],
 )
