@@ -78,7 +78,7 @@ class GpuLaunchMagic:
         --in lr,steps          of a cell: variables of this notebook that it begins with
         --out result           of a cell: variables that rank 0 has at its end, which come back here; with
                                --each a list, with the variable of each process
-        --background NAME      return at once; %gpu_tasks shows, waits for and ends it
+        --background NAME      return once it runs; %gpu_tasks shows, waits for and ends it
         --keep                 keep the files of its output, and the cell's script
         --only-free            only GPUs that nobody else uses or has claimed, other commands here included
         --min-free 20GB        with --gpus auto: GPUs with so much free memory
@@ -283,6 +283,9 @@ def _read(line: str) -> tuple[str, list[str]]:
             raise refusal(f"%gpu_tasks {line.strip()} is {f'%gpu_tasks {verb} {names}'.strip()} now.")
     words = read("%gpu_tasks", line).request.replace(",", " ").split()
     verb = words.pop(0) if words and words[0] in VERBS else ""
+    if found := [word for word in words if word in VERBS]:  # no task has such a name
+        names = ", ".join(word for word in words if word not in VERBS)
+        raise refusal(f"%gpu_tasks {line.strip()} is not understood; try %gpu_tasks {found[0]} {names}")
     if verb == "stop" and not words:
         raise refusal("%gpu_tasks stop needs a task's name. %gpu_tasks lists them.")
     return verb, words
@@ -321,6 +324,8 @@ def _show_results(found: Sequence[BackgroundTask]) -> None:
 
 def _list(found: Sequence[BackgroundTask]) -> None:
     for task in found:
+        if isinstance(task, Task) and task.is_running:
+            task.look()  # the watch's last look can be a second old
         print(f"{task.name}: {task}")
 
 

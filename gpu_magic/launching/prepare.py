@@ -117,8 +117,14 @@ def prepare(
             devices = part.devices if isinstance(part.devices, tuple) else ()
             processes.append(Process(plan, set_for_it, environment, devices))
         undo.pop_all()
-    typed = shlex.join([*words, *([script.name] if script else [])])
+    typed = " ".join(map(_quoted, [*words, *([script.name] if script else [])]))
     return Prepared(typed, tuple(processes), str(where), files, claims)
+
+
+def _quoted(word: str) -> str:
+    """Return a word as one types it in a shell: in double quotes where that is shorter."""
+    double = re.sub(r'([\\"$`])', r"\\\1", word)
+    return min(shlex.quote(word), f'"{double}"', key=len)
 
 
 def _check_first(words: Sequence[str], gpus: str | None) -> None:

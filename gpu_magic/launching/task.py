@@ -246,6 +246,11 @@ class Task(BackgroundTask):
         """Return whether a process is of the command."""
         return descends_from(pid, {one.pid for one in self._guarded})
 
+    def look(self) -> None:
+        """Read what it uses of its GPUs now."""
+        with suppress(GpuMagicError):  # a simulation that is described anew, and wrongly
+            self._use.look({one.pid for one in self._guarded})
+
     def __str__(self) -> str:
         if self.is_running:
             return f"{self.typed}: running · {self.seconds:.0f} s · {self._use}"
@@ -270,8 +275,7 @@ class Task(BackgroundTask):
                             running.unregister(key.fd)
                     if time.monotonic() >= look_at and running.get_map():
                         look_at = time.monotonic() + _LOOK_AGAIN
-                        with suppress(GpuMagicError):  # a simulation that is described anew, and wrongly
-                            self._use.look({one.pid for one in self._guarded})
+                        self.look()
             self._seconds = time.monotonic() - self._begun
             self.causes = self._causes.find([one.code for one in self._guarded], self.outputs)
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -97,10 +98,8 @@ class _Tasks:
 
     def check_name(self, name: str) -> None:
         """Raise LaunchError if a task of this name runs, or `%gpu_tasks` could not find it by its name."""
-        if name in VERBS or "," in name:
-            raise LaunchError(
-                f"{name} can't be a task's name. Choose one without a comma that is not wait or stop."
-            )
+        if name in VERBS or re.search(r"[,\s]", name):
+            raise LaunchError(f"{name} can't be a task's name. Choose one word that is not wait or stop.")
         if name in self._tasks and self._tasks[name].is_running:
             raise LaunchError(f"{name} already runs. Choose another name, or stop it: %gpu_tasks stop {name}")
 

@@ -11,6 +11,7 @@ from gpu_magic.errors import CommandFailed
 from gpu_magic.launching.task import Task
 from gpu_magic.process.tasks import BackgroundTask, tasks
 from gpu_magic.testing import simulate
+from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,9 +85,38 @@ def test_the_former_spelling_gets_the_new_one(long: Callable[[str], str], typed:
     assert all(task.is_running for task in tasks)
 
 
+def test_a_verb_behind_the_name_gets_its_place(long: Callable[[str], str]) -> None:
+    for typed in "slow wait", "slow, ev stop":
+        *names, verb = typed.split()
+        line = f"{verb} {', '.join(names).replace(',,', ',')}"
+        said = f"UsageError: %gpu_tasks {typed} is not understood; try %gpu_tasks {line}\n"
+        assert long(f"%gpu_tasks {typed}") == said
+    assert all(task.is_running for task in tasks)
+
+
+def test_who_asks_sees_the_figures_of_now(run: Callable[[str], str]) -> None:
+    with simulate("1xA100-80GB", clock=lambda: 0.0) as machine:
+        run("%gpu_launch --background slow sleep 600")
+        until(lambda: "GPU 0: 0 %" in str(tasks.find("slow")))
+        machine.gpus[0].run("train.py", "maria", 1 << 30, work=90)
+        assert "GPU 0: 0 %" not in run("%gpu_tasks")
+        run("%gpu_tasks stop slow")
+
+
+def test_a_command_is_shown_as_it_is_typed(run: Callable[[str], str]) -> None:
+    for command in (
+        """python -c 'print("a")'""",
+        """python -c "print('a')\"""",
+        """printf %s "it's\"""",
+        "true 'a b' c",
+    ):
+        assert f"{command}: done · " in run(f"%gpu_launch --gpus 0 -- {command}")
+
+
 def test_a_name_is_one_that_its_line_can_have(long: Callable[[str], str]) -> None:
     for name in "wait", "stop", "a,b":
         assert f"{name} can't be a task's name." in long(f"%gpu_launch --background {name} true")
+        assert f"a {name} can't be a task's name." in long(f"%gpu_launch --background 'a {name}' true")
         assert f"{name} can't be a task's name." in long(
             f"get_ipython().run_cell_magic('on_gpu', 'cpu --background {name}', '1')"
         )
