@@ -119,12 +119,10 @@ class Options:
     def saved(cls, saved: Mapping[str, Any]) -> Options:
         """Return what was saved, which can be anything; else raise ChoiceError."""
         defaults = {field.name: field.default for field in fields(cls)}
-        # A flag is True or False, and no text; 1 is True, as `choose` takes it.
+        # A flag is True or False, as `choose` takes it: else a text would count as yes.
         is_flag = {name: value is False for name, value in defaults.items()}
         if not saved.keys() <= defaults.keys() or not all(
-            value in (0, 1) and isinstance(value, int)
-            if is_flag[name]
-            else value is None or type(value) in (str, int, float)
+            isinstance(value, bool) if is_flag[name] else value is None or type(value) in (str, int, float)
             for name, value in saved.items()
         ):
             raise ChoiceError("its file can't be read.")
