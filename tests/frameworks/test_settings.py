@@ -48,7 +48,7 @@ def test_growth_is_not_set_in_a_dry_run(machine: Runner) -> None:
 
 def test_growth_needs_a_gpu(machine: Runner) -> None:
     assert machine("settings.growth_without_gpus") == (
-        "growth=True goes with GPUs that are named; try %gpus all --growth."
+        "--growth goes with GPUs that are named; try %gpus all --growth."
     )
 
 
@@ -99,7 +99,7 @@ def test_jax_s_new_name_of_the_fraction_is_kept_where_it_is_set(machine: Runner)
 
 @pytest.mark.parametrize(
     ("option", "options"),
-    [("growth=True", {"growth": True}), ("memory_limit", {"memory_limit": "8GB"})],
+    [("--growth", {"growth": True}), ("--memory-limit", {"memory_limit": "8GB"})],
 )
 def test_it_is_too_late_once_a_framework_has_started(
     machine: Runner, option: str, options: dict[str, object]
@@ -114,15 +114,13 @@ def test_it_is_too_late_once_a_framework_has_started(
 
 def test_a_limit_is_too_late_for_tensorflow_as_well(machine: Runner) -> None:
     assert machine("settings_tensorflow.limit_too_late") == (
-        "memory_limit comes too late: TensorFlow has started, and took memory in another way. Restart and choose "
+        "--memory-limit comes too late: TensorFlow has started, and took memory in another way. Restart and choose "
         "before that; nothing was changed."
     )
 
 
 def test_growth_is_too_late_for_a_tensorflow_that_has_started_on_the_cpu(machine: Runner) -> None:
-    assert "growth=True comes too late: TensorFlow has started" in machine(
-        "settings_tensorflow.growth_too_late"
-    )
+    assert "--growth comes too late: TensorFlow has started" in machine("settings_tensorflow.growth_too_late")
 
 
 def test_the_same_choice_with_the_same_memory_is_fine_once_a_framework_has_started(machine: Runner) -> None:
@@ -176,7 +174,7 @@ def test_in_process_tells_what_is_imported_and_says_what_came_of_it(machine: Run
         "another": [[2], 2],
         "one that it can't use": "CUDA was initialized, and this process can use GPU 1 (cuda:0), GPU 2 (cuda:1), "
         "GPU 3 (cuda:2) and no other.",
-        "with memory": "An in-process choice sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit growth=True and memory_limit.",
+        "with memory": "An in-process choice sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit --growth and --memory-limit.",
         "reset": ["PyTorch: as it was.", 0],
     }
 

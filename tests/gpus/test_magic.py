@@ -146,7 +146,7 @@ def test_auto_again_once_cuda_has_started_is_what_it_has(run: Run, machine: Mach
 
 def test_a_choice_in_process_names_what_does_not_go_with_it(run: Run) -> None:
     start_cuda()
-    with pytest.raises(gpu_magic.ChoiceError, match=r"omit by and growth=True\."):
+    with pytest.raises(gpu_magic.ChoiceError, match=r"omit by and --growth\."):
         gpu_magic.choose(1, in_process=True, by="uuid", growth=True)
 
 

@@ -107,16 +107,16 @@ def test_a_block_is_entered_within_itself_and_in_two_threads_and_a_function_has_
         ("on_gpu(1)(int)", "is not a function"),
         ("on_gpu(1)(3)", "3 is not a function"),
         ("on_gpu(0, only=3)", "only=3 names no frameworks"),
-        ("on_gpu(0, only='')", "only needs a framework: torch"),
+        ("on_gpu(0, only='')", "--only needs a framework: torch"),
         ("on_gpu(0, only='jaxx')", "no framework has that name; it can be torch, tensorflow, jax, "),
-        ("on_gpu('cpu:0,cpu:1')", "mirror=True (TensorFlow, Keras on it), torch.nn.DataParallel"),
+        ("on_gpu('cpu:0,cpu:1')", "--mirror (TensorFlow, Keras on it), torch.nn.DataParallel"),
         ("on_gpu('cpu,0')", "A cell runs on one device: try cpu or 0."),
-        ("on_gpu('cpu', mirror=True)", "mirror=True has nothing to mirror over on cpu alone"),
-        ("with on_gpu('cpu:1,cpu:2', only='abacus', mirror=True): found.append(1)", "mirror=True is for"),
+        ("on_gpu('cpu', mirror=True)", "--mirror has nothing to mirror over on cpu alone"),
+        ("with on_gpu('cpu:1,cpu:2', only='abacus', mirror=True): found.append(1)", "--mirror is for"),
         ("import abacus\nwith on_gpu(4): found.append(abacus)", "cuda:4 can't be used: Abacus has 4."),
         (
             "import abacus, quipu\nwith on_gpu(2): found += [abacus, quipu]",
-            "cuda:2 can't be used: Quipu has 1. only='abacus' leaves the others out.",
+            "cuda:2 can't be used: Quipu has 1. --only abacus leaves the others out.",
         ),
         ("import quipu\nwith on_gpu(2, only='quipu'): found.append(1)", "Quipu has 1."),
         ("import layers, abacus as a\nwith on_gpu(7, only='layers'): found.append(1)", "Abacus has 4."),
@@ -274,7 +274,7 @@ def test_a_framework_that_can_not_be_set_is_left_out_of_blocks_that_use_another_
     assert len(caught) == 1
     assert str(caught[0].message).startswith(why.format("cuda:0"))
     both = refused("import abacus, quipu\nwith on_gpu(0): found += [abacus, quipu]")
-    assert both == f"{why.format('cuda:0')} only='abacus' leaves the others out."
+    assert both == f"{why.format('cuda:0')} --only abacus leaves the others out."
     assert refused("import quipu\nwith on_gpu(0, only='quipu'): found += [quipu]") == why.format("cuda:0")
     del sys.modules["abacus"]
     assert why.format("cpu") in refused("with on_gpu('cpu'): found.append(1)")  # there is no other

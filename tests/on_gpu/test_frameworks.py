@@ -28,7 +28,7 @@ IN_BLOCKS = [[f"pretend:{index}", index, f"CPU:{index}", JAX_CPU[index]] for ind
 INSIDES = "TensorFlow can't be set to {}: tensorflow.python.eager.context.Context._set_device is not there."
 OF_JAX = [
     *("cpu:2", "cpu", "cpu:1", "cpu:1"),
-    "cpu and cpu:1 can't be used: mirror=True is TensorFlow's, and Keras runs on jax.",
+    "cpu and cpu:1 can't be used: --mirror is TensorFlow's, and Keras runs on jax.",
 ]
 
 # What runs, with its arguments, and what it finds.
@@ -78,7 +78,7 @@ FOUND: dict[str, Any] = {
         f"cuda:0 can't be used: {JAX_WITHOUT_GPU}.",
         f"cuda:1 can't be used: {JAX_WITHOUT_GPU}.",
         "cuda:4 can't be used: CuPy sees cuda:0, cuda:1, cuda:2 and cuda:3.",
-        "cpu and cpu:1 can't be used: mirror=True is for TensorFlow, which only='jax,torch' leaves out.",
+        "cpu and cpu:1 can't be used: --mirror is for TensorFlow, which --only jax,torch leaves out.",
         f"cpu and cpu:9 can't be used: TensorFlow has {FOUR}.",
         "cuda:0 can't be used: CuPy can't use CUDA here",
     ],
@@ -89,7 +89,7 @@ FOUND: dict[str, Any] = {
     ],
     "on_gpu_frameworks.tensorflow_beside": "CPU:0",
     "on_gpu_frameworks.other_insides": [
-        *("pretend:1", "pretend:1", f"{INSIDES.format('cpu')} only='torch' leaves the others out."),
+        *("pretend:1", "pretend:1", f"{INSIDES.format('cpu')} --only torch leaves the others out."),
         [f"{INSIDES.format('cuda:1')} It is left out; code that uses it does not run in a block."],
         *("cpu", 0),
     ],
