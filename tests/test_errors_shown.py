@@ -259,12 +259,3 @@ def test_a_cancelled_wait_says_what_it_leaves_behind() -> None:
         with pytest.raises(asyncio.CancelledError, match=ENDED) as cancelled:
             asyncio.run(mine())
     assert frames(cancelled.value)[-1] == "mine"
-
-
-def test_an_index_that_is_not_there_shows_the_users_line_alone() -> None:
-    with simulate("1xA100-80GB"):
-        there = gpu_magic.gpus()
-        assert there[0] == there[-1]
-        with pytest.raises(IndexError) as error:
-            there[9]
-    assert len(frames(error.value)) == 1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from gpu_magic.text import age_text, printable, since_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "UNKNOWN",
@@ -423,9 +423,8 @@ class Inventory:
     def __len__(self) -> int:
         return len(self.gpus)
 
-    @property
-    def __getitem__(self) -> Callable[[int], Gpu]:  # noqa: PLE0302 - the tuple's own, so no frame is ours
-        return self.gpus.__getitem__
+    def __getitem__(self, index: int) -> Gpu:
+        return self.gpus[index]
 
     @property
     def vendors(self) -> tuple[Vendor, ...]:
