@@ -177,6 +177,11 @@ class Jax(Framework):
             if "bytes_in_use" in one
         }
 
+    def synchronize(self) -> None:
+        if self.is_started():
+            jax: Any = sys.modules["jax"]
+            jax.block_until_ready(jax.live_arrays())
+
     def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
         """Return it; the error does not say on which device that was."""
         text = str(error)

@@ -210,6 +210,10 @@ class TensorFlow(Framework):
             found[LogicalDevice("gpu", ordinal, "cuda")] = pool
         return found
 
+    def synchronize(self) -> None:
+        if self.is_started():
+            sys.modules["tensorflow"].test.experimental.sync_devices()
+
     def reset_peaks(self) -> bool:
         count = len(_cuda_ordinals("GPU")) if self.has_gpu() else 0
         for index in range(count):

@@ -317,6 +317,11 @@ def test_a_gpu_that_the_block_does_not_touch() -> None:
     assert used(still)
 
 
+@pytest.mark.parametrize("framework", ["jax", "tensorflow"])
+def test_a_block_ends_when_what_it_has_asked_for_is_computed(run: Runner, framework: str) -> None:
+    assert run.fresh(f"waited_for.{framework}")
+
+
 def test_joules_are_zeus_joules(native: Path, tmp_path: Path) -> None:
     """Zeus measures the same block over the same driver."""
     card = replace(CARDS[0], milliwatts=391_000, energy=7_000_000, processes=((1, GIB, 30),))
