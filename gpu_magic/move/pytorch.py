@@ -195,12 +195,9 @@ class Tensors(Copies):
         return nbytes
 
     @cached_property
-    def _stages(self) -> list[tuple[Any, Any]]:
-        """Two pinned buffers, each with the event after which it can be used again."""
+    def _stages(self) -> list[Any]:
         torch = self._torch
-        return [
-            (torch.empty(_PIECE, dtype=torch.uint8, pin_memory=True), torch.cuda.Event()) for _ in range(2)
-        ]
+        return [torch.empty(_PIECE, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
 
     def _staged(self, old: Any) -> Any:
         """Return a copy of bytes that went through two pinned buffers: one is filled while the other is sent.
@@ -211,6 +208,7 @@ class Tensors(Copies):
         torch, to_gpu = self._torch, self._device.type == "cuda"
         new = torch.empty_like(old, device=self._device)
         with torch.cuda.device(self._device if to_gpu else old.device):
+            stages = [(buffer, torch.cuda.Event()) for buffer in self._stages]
             filled: list[tuple[Any, Any, Any]] = []  # what came from the GPU, and is not yet where it belongs
 
             def empty() -> None:
@@ -219,7 +217,7 @@ class Tensors(Copies):
                 target.copy_(buffer)
 
             for number, (source, target) in enumerate(zip(old.split(_PIECE), new.split(_PIECE), strict=True)):
-                whole, done = self._stages[number % 2]
+                whole, done = stages[number % 2]
                 buffer = whole[: len(source)]
                 done.synchronize()
                 buffer.copy_(source, non_blocking=not to_gpu)
