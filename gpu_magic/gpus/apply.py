@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["apply", "narrow", "or_wait", "resume"]
 
 _PLAIN = Options()
+_COUNT_EARLY = ("torch", "tensorflow")  # they keep how many GPUs they found, and do not say that they looked
 _log = logging.getLogger("gpu_magic.process")
 
 
@@ -384,30 +385,32 @@ def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterat
             "multiprocessing's fork server was started before, and processes that it starts have what was "
             "set then: use the start method spawn."
         )
-    if not isinstance(selection.devices, tuple) or not selection.devices:
-        return
-    mask = variables.mask
-    is_cuda = guard.vendor == "nvidia"
-    if guard.state is State.LIVE and is_cuda and mask is not None and mask.strip() in ("", "-1"):
-        # The driver then answers as if it had not been started (reported for cuInit: CUDA.jl #1336).
-        yield (
-            "CUDA's driver was loaded while every GPU was hidden. If it was also started, this comes too "
-            "late, which can't be known: where a framework finds no GPU, restart."
-        )
-    if not is_simulated:  # no framework can have such a GPU
-        yield from _of_frameworks(selection)
+    if _known(selection) and not is_simulated:  # no framework can have such a GPU
+        was_hidden = guard.state is State.LIVE and str(variables.mask).strip() in ("", "-1")
+        yield from _of_frameworks(selection, was_hidden=was_hidden and guard.vendor == "nvidia")
 
 
-def _of_frameworks(selection: Selection) -> Iterator[str]:
-    started = []
+def _of_frameworks(selection: Selection, *, was_hidden: bool) -> Iterator[str]:
+    """Yield why imported frameworks will not have the GPUs.
+
+    CUDA itself is not too late after a cuInit that found no GPU: it answers 100, and after another choice 0
+    (seen on an H200, driver 580.159). But PyTorch can have kept its count, and TensorFlow its list.
+    """
+    started, counting = [], []
     for framework in imported():
         if without_cuda := framework.without_cuda():
             if selection.vendor == "nvidia":  # how to install it
                 yield without_cuda
-        elif framework.is_started() and not framework.has_gpu():
+        elif not framework.is_started():
+            counting += [framework.name] * (was_hidden and framework.module in _COUNT_EARLY)
+        elif not framework.has_gpu():
             started.append(framework.name)
     if started:
         yield f"{listed(started)} started without a GPU, and will have none before a restart."
+    if counting:
+        who = " or ".join(counting)
+        looked = f"If {who} has looked for GPUs meanwhile"
+        yield f"Every GPU was hidden until now. {looked}, it finds none: restart then."
 
 
 def _has_fork_server() -> bool:

@@ -27,7 +27,7 @@ _ERRORS = {
 }
 _SENTENCES = {
     State.ABSENT: "not started: the choice can still change",
-    State.LIVE: "loaded and not started: the choice can still change",
+    State.LIVE: "not started: the choice can still change",  # NVML loads the driver's library also
     State.FORKED: "was started before this process was forked off, so it can't be used here at all",
     State.UNKNOWN: "can't be asked on this platform whether it was started",
     State.UNCLEAR: "may have been started before this process was forked off, and then it can't be used "

@@ -354,16 +354,6 @@ def test_a_dry_run_puts_nothing_back(kernel: Kernel) -> None:
     assert kernel.run(MASK).stdout == "0\n"
 
 
-def test_a_driver_that_was_asked_while_all_gpus_were_hidden_leaves_a_doubt(
-    start_kernel: Callable[..., Kernel],
-) -> None:
-    kernel = start_kernel(PRETEND_CUDA_TRIES_AGAIN="1")
-    kernel.run("%load_ext gpu_magic")
-    kernel.run("%gpus none")
-    kernel.run(CUINIT)
-    assert "If it was also started, this comes too late" in kernel.run("%gpus 0").stdout
-
-
 def test_a_driver_that_was_started_while_all_gpus_were_hidden_keeps_none(kernel: Kernel) -> None:
     kernel.run("%gpus none")
     kernel.run(CUINIT)

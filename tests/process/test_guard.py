@@ -113,7 +113,7 @@ print(forked(ask), gpu_magic.guard().state.value)
     [
         # Nothing of ours was there to see it.
         (START, "forked(ask)", "CUDA may have been started before this process was forked off"),
-        (LOAD, "ask()", "CUDA loaded and not started"),
+        (LOAD, "ask()", "CUDA not started: the choice can still change"),
     ],
 )
 def test_a_library_that_is_there_first(
@@ -121,6 +121,37 @@ def test_a_library_that_is_there_first(
 ) -> None:
     code = f"{FORKED}\n{before}\ndef ask():\n    import gpu_magic\n    return repr(gpu_magic.guard())\nprint({child})"
     assert fresh(code, **drivers).startswith(says)
+
+
+def chosen_after_none(more: str) -> str:
+    """Return a program that starts CUDA while every GPU is hidden, as a real driver lets it be tried again."""
+    return f"""
+import gpu_magic{more}
+{LOAD}
+gpu_magic.choose("none")
+print(cuda.cuInit(0), gpu_magic.guard())
+print(gpu_magic.choose(0))
+print(cuda.cuInit(0))
+"""
+
+
+def test_a_driver_that_was_asked_while_all_gpus_were_hidden_finds_them_later(
+    fresh: Fresh, drivers: dict[str, str]
+) -> None:
+    said = fresh(chosen_after_none(""), PRETEND_CUDA_TRIES_AGAIN="1", **drivers).splitlines()
+    assert said[0] == "100 CUDA not started: the choice can still change"
+    assert said[1].startswith("cuda:0 = GPU 0 ")
+    assert said[2:] == ["0"]
+
+
+def test_a_framework_that_can_have_counted_while_all_gpus_were_hidden_is_named(
+    fresh: Fresh, drivers: dict[str, str], pretend: dict[str, str]
+) -> None:
+    said = fresh(chosen_after_none(", torch"), PRETEND_CUDA_TRIES_AGAIN="1", **drivers, **pretend)
+    assert said.splitlines()[2:] == [
+        "Every GPU was hidden until now. If PyTorch has looked for GPUs meanwhile, it finds none: restart then.",
+        "0",
+    ]
 
 
 @pytest.mark.parametrize(
