@@ -174,7 +174,7 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "the doctor's device files": lambda text, _: doctor(system=System(devices=(DeviceFile(f"/dev/{text}"),))),
     "the doctor's packages": lambda text, _: doctor(packages=Packages(versions={"ipython": text})),
     "why a choice came too late": lambda text, _: TooLate(
-        Guard(State.FROZEN, by=text), (), "", Options(), None, (), "kernel"
+        Guard(State.FROZEN, by=text), (), "", Options()
     ),
     "a part of a step": lambda text, _: fit(part=text),
     "the GPU that a step fits on": lambda text, _: fit(label=text),

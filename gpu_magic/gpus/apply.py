@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN
@@ -16,7 +17,7 @@ from gpu_magic.gpus.request import Auto, Named, Nothing, Reset, parse
 from gpu_magic.gpus.select import Selection, select, select_among
 from gpu_magic.interrupts import uninterrupted
 from gpu_magic.process.drivers import State
-from gpu_magic.process.environment import program, variables_now
+from gpu_magic.process.environment import variables_now
 from gpu_magic.process.guard import judge_process, runtime_of
 from gpu_magic.process.mask import NAMES, names_of, write
 from gpu_magic.process.session import current
@@ -28,11 +29,11 @@ from gpu_magic.restart.saved import take
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from gpu_magic.claims.held import Taken
-    from gpu_magic.devices.model import Device, Inventory
+    from gpu_magic.devices.model import Device, Inventory, Unknown
     from gpu_magic.frameworks.base import MemorySettings
     from gpu_magic.gpus.request import Request
     from gpu_magic.process.guard import Guard
@@ -52,86 +53,62 @@ def apply(
     *,
     dry_run: bool = False,
     inventory: Inventory | None = None,
-    in_turn: Callable[[Inventory], Inventory] = lambda machine: machine,
+    in_turn: Callable[[Inventory], Inventory] | None = None,
 ) -> Choice:
-    """Make CUDA see the GPUs that are asked for, where that can still take effect.
+    """Make CUDA see the GPUs that are typed after `%gpus`, where that can still take effect.
 
-    Parameters
-    ----------
-    session
-        This process's.
-    text, options
-        As typed after `%gpus`.
-    dry_run
-        Decide, and change nothing.
-    inventory
-        The machine, where it was read for this just now.
-    in_turn
-        Returns the machine without the GPUs that are left to those who have waited for longer.
-
-    Raises
-    ------
-    ChoiceError
-        For GPUs that can't be chosen; nothing was changed.
-
+    A wait hands over the machine, which it has read just now, and what returns it without the GPUs that are
+    left to those who came before. For GPUs that can't be chosen it raises ChoiceError; nothing was changed.
     """
-    request = parse(text)  # what can't be read is nobody's GPU, can be anything, and is not logged
-    try:
-        with session.access.opened():
-            outcome = _decide(
-                session, text, request, options, dry_run=dry_run, inventory=inventory, in_turn=in_turn
-            )
-    except ChoiceError as error:
-        is_waited_for = inventory is not None and isinstance(error, NotFreeError)
-        if not dry_run and not is_waited_for:
-            _log.info("Not chosen: %s", error)
-        raise
-    if not dry_run:
-        _log.info("%s%s", outcome.log_line, ", with --force" if options.force else "")
-    return outcome
-
-
-def _decide(
-    session: Session,
-    text: str,
-    request: Request,
-    options: Options,
-    *,
-    dry_run: bool,
-    inventory: Inventory | None,
-    in_turn: Callable[[Inventory], Inventory],
-) -> Choice:
-    """Do the same with a request that was read, without a word in the log."""
+    request, is_wait = (
+        parse(text),
+        inventory is not None,
+    )  # what can't be read can be anything: it isn't logged
     is_auto = isinstance(request, Auto)
-    if not is_auto and not options.only_free:
-        machine = read_machine(session) if inventory is None else inventory
-        return _apply(session, text, request, machine, options, dry_run=dry_run)
-    machine = read_for_auto(session) if inventory is None else inventory
+    is_alone = is_auto or options.only_free
+    choose = partial(_apply, session, text, request, options, dry_run=dry_run)
 
     def pick(taken: Taken) -> Choice:
         # What this process has launched has claimed GPUs for it: nobody else has those.
-        claims = taken if is_auto else session.claims.others()
+        there = machine.with_claims(taken if is_auto else session.claims.others())
         try:
-            there = in_turn(machine.with_claims(claims))
-            return _apply(session, text, request, there, options, dry_run=dry_run)
+            return choose(in_turn(there) if in_turn else there)
         except NotFreeError as error:
-            if inventory is not None:  # a wait's own look
-                raise
-            raise or_wait(error, request) from None
+            raise (error if is_wait else or_wait(error, request)) from None
 
-    if dry_run:
-        return pick(session.claims.taken())
-    return session.claims.pick_in_turn(pick, waits=inventory is None)
+    try:
+        with session.access.opened():
+            if inventory is None:
+                inventory = read_for_auto(session) if is_alone else read_machine(session)
+            machine = inventory
+            if not is_alone:
+                choice = choose(machine)
+            elif dry_run:
+                choice = pick(session.claims.taken())
+            else:
+                choice = session.claims.pick_in_turn(pick, waits=not is_wait)
+    except ChoiceError as error:
+        if not dry_run and not (is_wait and isinstance(error, NotFreeError)):
+            _log.info("Not chosen: %s", error)
+        raise
+    if not dry_run:
+        _log.info("%s%s", choice.log_line, ", with --force" if options.force else "")
+    return choice
 
 
 def _apply(
-    session: Session, text: str, request: Request, inventory: Inventory, options: Options, *, dry_run: bool
+    session: Session, text: str, request: Request, options: Options, inventory: Inventory, *, dry_run: bool
 ) -> Choice:
-    """Do the same on a machine that was looked at."""
+    """Do the same on a machine that was looked at, without a word in the log."""
     guard = judge_process(inventory, cuda_watch.look())
     is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
-    had = _picked_before(session, request, options, guard)
-    if had is None:
+    is_kept = guard.state is State.FROZEN and guard.is_known and len(guard.known) == len(guard.devices)
+    if is_kept and isinstance(request, Auto) and (request, options.filters) == session.chosen:
+        # By now `auto` would pick others; running the cell again asks for nothing new.
+        variables = variables_now().named(names_of(guard.vendor)[:2])
+        kept = Selection(guard.known, variables, (), guard.vendor)
+        selection, is_same = kept.with_mask(write(guard.known, by_uuid=True)), True
+    else:
         # Where it is too late for a choice, it does not matter who else uses the GPUs that are named.
         is_too_late = isinstance(request, Named) and not guard.can_change
         selection = select(
@@ -143,81 +120,33 @@ def _apply(
             held=session.claims.held,
             by=session.by,
         )
-    else:
-        selection = had
-    memory = plan_memory(_known(selection), growth=options.growth, limit=options.memory_limit)
+        never_chosen = is_reset and session.chosen is None and variables_now() == session.inherited
+        is_same = is_kept and (never_chosen or _are_same(selection.devices, guard.known))
+    memory = plan_memory(selection.known, growth=options.growth, limit=options.memory_limit)
     if memory:
         session.framework_settings().check(memory)
+    choose = partial(Choice, is_simulated=is_simulated)
     if guard.can_change:
-        found = _doubts(guard, selection, is_simulated=is_simulated)
-        selection = replace(selection, notes=(*selection.notes, *found))
+        notes = _doubts(guard, selection, is_simulated=is_simulated)
+        selection = replace(selection, notes=(*selection.notes, *notes))
         if not dry_run:
-            if selection.variables != variables_now().named(tuple(selection.variables)):
-                _check_background()
-            is_alone = isinstance(request, Auto) or options.only_free
-            with uninterrupted():
-                selection = _claim(session, request, selection, is_alone=is_alone)
-                _set_memory(session, memory)
-                _set_visible(session, selection)
-                session.chosen = request, options.filters
-        return Choice(selection, not dry_run, dry_run, is_simulated, is_reset, str(memory))
-    if had := had or _had_already(session, request, selection, guard):
-        had = _as_cuda_has_it(had, inventory, dry_run=dry_run)
+            _check_background(selection)
+            selection = _take_effect(session, request, options, selection, memory, is_new=True)
+        return choose(selection, not dry_run, dry_run, is_reset=is_reset, memory=str(memory))
+    if is_same:
+        kept = replace(selection, devices=guard.known, notes=(), vendor=guard.vendor)
+        kept = _as_cuda_has_it(kept, inventory, dry_run=dry_run)
         if not dry_run:
-            with uninterrupted():
-                had = _claim(session, request, had, is_alone=False)
-                _set_memory(session, memory)
-                if had.notes:
-                    _set_visible(session, had)
-        return Choice(
-            had,
-            is_applied=True,
-            is_dry_run=dry_run and bool(memory),
-            is_simulated=is_simulated,
-            memory=str(memory),
-        )
-    ordinal = next(iter(guard.ordinals(_known(selection))), None)
-    known = () if ordinal is None else [(one.name, one.statement_for(ordinal)) for one in imported()]
-    asked = "" if is_reset else text.strip()
-    too_late = TooLate(guard, _known(selection), asked, options, ordinal, tuple(known), program())
-    return Choice(
-        selection,
-        is_applied=False,
-        is_dry_run=dry_run,
-        is_simulated=is_simulated,
-        is_reset=is_reset,
-        too_late=too_late,
-    )
+            kept = _take_effect(session, request, options, kept, memory, is_new=False)
+        return choose(kept, is_applied=True, is_dry_run=dry_run and bool(memory), memory=str(memory))
+    too_late = TooLate(guard, selection.known, "" if is_reset else text.strip(), options)
+    return choose(selection, is_applied=False, is_dry_run=dry_run, is_reset=is_reset, too_late=too_late)
 
 
-def _claim(session: Session, request: Request, selection: Selection, *, is_alone: bool) -> Selection:
-    """Claim what is chosen, and nothing else; return the selection, with a note where others can't see it.
-
-    Parameters
-    ----------
-    session, request, selection
-        What is chosen.
-    is_alone
-        Whether no other process may have claimed one of them.
-
-    Raises
-    ------
-    PickedTwiceError
-        Another process has claimed one of them; nothing was changed.
-
-    """
-    claims = session.claims
-    if isinstance(request, Reset) or not claims.are_wanted:
-        claims.release()
-        return selection
-    uuids = _uuids(_known(selection))
-    problem = claims.hold(uuids, alone=is_alone)
-    note = f"Others can't see that they are claimed: {problem}."
-    return replace(selection, notes=(*selection.notes, note)) if problem and uuids else selection
-
-
-def _check_background() -> None:
-    """Raise ChoiceError if a cell in the background runs on a GPU."""
+def _check_background(selection: Selection) -> None:
+    """Raise ChoiceError if a cell in the background runs on a GPU, and the choice changes something."""
+    if selection.variables == variables_now().named(tuple(selection.variables)):
+        return
     for task in tasks:
         if task.is_running and task.gpus:
             raise ChoiceError(
@@ -226,47 +155,46 @@ def _check_background() -> None:
             )
 
 
-def _set_visible(session: Session, selection: Selection) -> None:
-    ours = session.environment
-    ours.restore([name for name in NAMES if name in ours and name not in selection.variables])
-    for name, value in selection.variables.items():
-        ours.set(name, value)
+def _take_effect(
+    session: Session,
+    request: Request,
+    options: Options,
+    selection: Selection,
+    memory: MemorySettings,
+    *,
+    is_new: bool,
+) -> Selection:
+    """Claim what is chosen, and nothing else, and set all that goes with it.
 
-
-def _set_memory(session: Session, memory: MemorySettings) -> None:
-    """Set how frameworks take memory: each choice says all of it, so that an earlier one's settings end."""
-    if not memory and session.settings is None:
-        return
-    variables, ours = session.framework_settings().limit(memory), session.environment
-    ours.restore([name for name in ours.names if name not in (*NAMES, *variables)])
-    for name, value in variables.items():
-        ours.set(name, value)
-
-
-def _had_already(session: Session, request: Request, selection: Selection, guard: Guard) -> Selection | None:
-    """Return what a process in which CUDA is initialized has, where that is what is asked for."""
-    if guard.state is not State.FROZEN or not guard.is_known or len(guard.known) < len(guard.devices):
-        return None
-    had = replace(selection, devices=guard.known, notes=(), vendor=guard.vendor)
-    if isinstance(selection.devices, tuple) and _uuids(selection.devices) == _uuids(guard.known):
-        return had
-    if isinstance(request, Reset) and session.chosen is None and variables_now() == session.inherited:
-        return had  # nothing was ever chosen
-    return None
-
-
-def _picked_before(session: Session, request: Request, options: Options, guard: Guard) -> Selection | None:
-    """Return what a process in which CUDA is initialized has, where `auto` has picked it, and is asked again.
-
-    By now it would pick others; running the cell again asks for nothing new.
+    It returns the selection, with a note if others can't see the claims. It raises PickedTwiceError, and has
+    changed nothing, if another process has claimed a device that nobody else may have.
     """
-    if guard.state is not State.FROZEN or not guard.is_known or len(guard.known) < len(guard.devices):
-        return None
-    if not isinstance(request, Auto) or (request, options.filters) != session.chosen:
-        return None
-    variables = variables_now().named(names_of(guard.vendor)[:2])
-    had = Selection(guard.known, variables, (), guard.vendor)
-    return had.with_mask(write(guard.known, by_uuid=True))
+    claims, ours, changes = session.claims, session.environment, is_new or selection.notes
+
+    def set_all(variables: Mapping[str, str | None], names: Iterable[str]) -> None:
+        ours.restore([name for name in names if name in ours and name not in variables])
+        for name, value in variables.items():
+            ours.set(name, value)
+
+    with uninterrupted():
+        if isinstance(request, Reset) or not claims.are_wanted:
+            claims.release()
+        else:
+            is_alone = is_new and (isinstance(request, Auto) or options.only_free)
+            problem = claims.hold(_uuids(selection.known), alone=is_alone)
+            if problem and selection.known:
+                note = f"Others can't see that they are claimed: {problem}."
+                selection = replace(selection, notes=(*selection.notes, note))
+        if (
+            memory or session.settings is not None
+        ):  # each choice says all of it: an earlier one's settings end
+            others = [name for name in ours.names if name not in NAMES]
+            set_all(session.framework_settings().limit(memory), others)
+        if changes:
+            set_all(selection.variables, NAMES)
+        if is_new:
+            session.chosen = request, options.filters
+    return selection
 
 
 def _as_cuda_has_it(had: Selection, inventory: Inventory, *, dry_run: bool) -> Selection:
@@ -276,36 +204,26 @@ def _as_cuda_has_it(had: Selection, inventory: Inventory, *, dry_run: bool) -> S
     """
     variables, name = variables_now(), names_of(had.vendor)[0]
     now = read_visible(variables, inventory.of_vendor(had.vendor)).devices
-    if now is UNKNOWN or had.devices is UNKNOWN or _uuids(now) == _uuids(had.devices):
+    if now is UNKNOWN or _are_same(now, had.known):
         return replace(had, variables=variables.named(tuple(had.variables)))
     mask = variables.named((name,))[name]
     value = "not set" if mask is None else repr(mask)
     was, becomes = ("is", "would be") if dry_run else ("was", "is")
-    runtime = runtime_of(had.vendor)
-    return replace(
-        had, notes=(f"{name} {was} {value}; it {becomes} {had.mask!r} again, as {runtime} has it.",)
-    )
+    has = f"{becomes} {had.mask!r} again, as {runtime_of(had.vendor)} has it"
+    return replace(had, notes=(f"{name} {was} {value}; it {has}.",))
 
 
 def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: bool = False) -> Choice:
     """Have the imported frameworks use some of the GPUs that this process has, once CUDA is initialized.
 
-    Parameters
-    ----------
-    session, text, options, dry_run
-        As for `apply`; no option goes with it.
-
-    Raises
-    ------
-    ChoiceError
-        CUDA has not been initialized, or the process has not got these GPUs; nothing was changed.
-
+    It raises ChoiceError, and has changed nothing, if CUDA has not been initialized, or the process has not
+    got these GPUs, or for an option.
     """
     request = parse(text)
     if options != _PLAIN:
+        given = [*(["by"] if options.by else []), *(one.split()[0] for one in options.typed())]
         raise ChoiceError(
-            "An in-process choice sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit "
-            f"{listed([*(['by'] if options.by else []), *options.given])}."
+            f"An in-process choice sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit {listed(given)}."
         )
     inventory = read_machine(session)
     guard = judge_process(inventory, cuda_watch.look())
@@ -322,9 +240,7 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
         raise ChoiceError(
             f"none can't hide GPUs once {runtime} has been initialized; %%on_gpu cpu runs a cell on the CPU."
         )
-    wanted: tuple[Device, ...] = ()
-    if not isinstance(request, Reset):
-        wanted = select_among(request, inventory, guard.known)
+    wanted = () if isinstance(request, Reset) else select_among(request, inventory, guard.known)
     ordinals = guard.ordinals(wanted)
     if len(ordinals) < len(wanted):
         other = " and no other" if guard.devices else ""
@@ -334,10 +250,9 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     if not dry_run:
         settings = session.framework_settings()
         results = settings.narrow(ordinals) if wanted else settings.widen()
-    names = names_of(*(inventory.vendors or ("nvidia",)))
-    selection = Selection(wanted, variables_now().named(names), (), guard.vendor)
+    variables = variables_now().named(names_of(*(inventory.vendors or ("nvidia",))))
     choice = Choice(
-        selection,
+        Selection(wanted, variables, (), guard.vendor),
         is_applied=not dry_run,
         is_dry_run=dry_run,
         is_simulated=bool(inventory.simulated),
@@ -380,12 +295,15 @@ def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterat
     if guard.state in (State.BROKEN, State.UNCLEAR):
         yield f"{guard}."
     variables = variables_now()
-    if _has_fork_server() and selection.variables != variables.named(tuple(selection.variables)):
+    # The default way to start processes on Linux from Python 3.14 on: its children get its own variables.
+    server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
+    has_server = getattr(server, "_forkserver_pid", None) is not None
+    if has_server and selection.variables != variables.named(tuple(selection.variables)):
         yield (
             "multiprocessing's fork server was started before, and processes that it starts have what was "
             "set then: use the start method spawn."
         )
-    if _known(selection) and not is_simulated:  # no framework can have such a GPU
+    if selection.known and not is_simulated:  # no framework can have such a GPU
         was_hidden = guard.state is State.LIVE and str(variables.mask).strip() in ("", "-1")
         yield from _of_frameworks(selection, was_hidden=was_hidden and guard.vendor == "nvidia")
 
@@ -413,17 +331,9 @@ def _of_frameworks(selection: Selection, *, was_hidden: bool) -> Iterator[str]:
         yield f"Every GPU was hidden until now. {looked}, it finds none: restart then."
 
 
-def _has_fork_server() -> bool:
-    """Return whether multiprocessing has started its fork server, whose children get its own variables.
-
-    It is the default way to start processes on Linux from Python 3.14 on.
-    """
-    server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
-    return getattr(server, "_forkserver_pid", None) is not None
-
-
-def _known(selection: Selection) -> tuple[Device, ...]:
-    return selection.devices if isinstance(selection.devices, tuple) else ()
+def _are_same(one: tuple[Device, ...] | Unknown, other: tuple[Device, ...]) -> bool:
+    """Return whether these are the same devices, whatever is on them, in the same order."""
+    return one is not UNKNOWN and _uuids(one) == _uuids(other)
 
 
 def _uuids(devices: tuple[Device, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Picks the devices for `auto:2`."""
+"""Picks the devices for `auto:2`, and says why these; and says who has a device."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown
+from gpu_magic.devices.model import UNKNOWN, Device, Gpu
 from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.gpus.options import Options
-from gpu_magic.process.find import mig_instances, why_unusable
+from gpu_magic.process.find import mig_instances, whole_gpus, why_unusable
 from gpu_magic.text import (
     GIB,
     MIB,
@@ -19,7 +19,6 @@ from gpu_magic.text import (
     bytes_text,
     counted,
     listed,
-    read_size,
     shortened,
     size_as_typed,
     size_meant,
@@ -28,32 +27,16 @@ from gpu_magic.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gpu_magic.devices.model import Claim, Device
+    from gpu_magic.devices.model import Claim
 
-__all__ = [
-    "Standing",
-    "best_first",
-    "check_filters",
-    "check_free",
-    "held_by",
-    "is_comparable",
-    "is_model",
-    "left_out",
-    "pick",
-    "rank",
-    "standing",
-    "usable",
-    "why_not",
-    "why_these",
-    "why_too_few",
-    "why_unranked",
-]
+__all__ = ["best_first", "check_filters", "check_free", "held_by", "pick", "usable"]
+
 _LONGEST = 500  # characters of a list of devices
 _PLAIN = Options()
 
 
-class Standing(IntEnum):
-    """How good a device is to pick, the best first."""
+class _Standing(IntEnum):
+    """How good a device is to pick, whoever has claimed it, the best first."""
 
     FREE = 0
     UNSURE = 1  # no figure shows use, and one is missing
@@ -61,65 +44,45 @@ class Standing(IntEnum):
     MEMORY_UNKNOWN = 3
 
 
-def standing(device: Device) -> Standing:
-    """Return how good a device is to pick, whoever has claimed it."""
+def _standing(device: Device) -> _Standing:
     if device.status.memory_used is UNKNOWN:
-        return Standing.MEMORY_UNKNOWN
+        return _Standing.MEMORY_UNKNOWN
     busy = device.is_busy
-    return Standing.UNSURE if busy is UNKNOWN else Standing.BUSY if busy else Standing.FREE
+    return _Standing.UNSURE if busy is UNKNOWN else _Standing.BUSY if busy else _Standing.FREE
 
 
-def rank(devices: Iterable[Device], preferred: frozenset[str] = frozenset()) -> list[Device]:
-    """Return devices, the best to pick first.
+def _rank(devices: Iterable[Device], preferred: frozenset[str] = frozenset()) -> list[Device]:
+    """Return devices that are in nvidia-smi's order, the best to pick first.
 
-    In this order they are told apart: by their standing; those that are preferred; the most free memory, in
-    whole GiB, as an idle GPU's differs a little; the fewest processes, where memory is not known; the least
-    utilization. Among equals it is nvidia-smi's order. One of which no figure is known comes last.
-
-    Parameters
-    ----------
-    devices
-        Those to rank, in nvidia-smi's order.
-    preferred
-        UUIDs of those that this process has claimed: asking again is to give the same.
-
+    In this order they are told apart: by their standing; those that are preferred, by their UUIDs; the most
+    free memory, in whole GiB, as an idle GPU's differs a little; the fewest processes, where memory is not
+    known; the least utilization. One of which no figure is known comes last.
     """
 
     def key(device: Device) -> tuple[float, ...]:
         status = device.status
-        free = status.memory_free
-        processes = UNKNOWN if status.users is UNKNOWN else len(status.users)
+        free, work, users = status.memory_free, status.utilization, status.users
+        processes = math.inf if users is UNKNOWN else len(users)
         return (
-            standing(device),
+            _standing(device),
             device.uuid not in preferred,
             math.inf if free is UNKNOWN else -(free // GIB),
-            _last(processes) if status.memory_used is UNKNOWN else 0,
-            _last(status.utilization),
+            processes if status.memory_used is UNKNOWN else 0,
+            math.inf if work is UNKNOWN else work,
         )
 
     return sorted(devices, key=key)
 
 
-def _last(figure: float | Unknown) -> float:
-    return math.inf if figure is UNKNOWN else figure
-
-
-def is_comparable(device: Device) -> bool:
+def _is_comparable(device: Device) -> bool:
     """Return whether anything is known by which a device can be told from others."""
     status = device.status
     return any(figure is not UNKNOWN for figure in (status.memory_used, status.processes, status.utilization))
 
 
 def check_filters(options: Options) -> None:
-    """Check that the bounds can be read.
-
-    Raises
-    ------
-    ChoiceError
-        One can't.
-
-    """
-    size = None if options.min_free is None else read_size(options.min_free)
+    """Raise ChoiceError if a bound can't be read."""
+    size = options.least
     if options.min_free is not None and (size is None or 0 < size < MIB):
         what = "not a size" if size is None else "less than a MiB"
         better = size_meant(options.min_free, "20GB")
@@ -128,73 +91,20 @@ def check_filters(options: Options) -> None:
         raise ChoiceError(f"--model {options.model!r:.40} is not a name; try --model A100.")
 
 
-def why_not(device: Device, options: Options) -> str:
-    """Return which bound a device does not keep to: `12.0 GiB free, and not 20 GB`; empty for none."""
-    status = device.status
-    if options.model is not None and not is_model(device, options.model):
-        return "its model is not known" if device.name is UNKNOWN else "another model"
-    if options.only_free and device.is_busy is not False:
-        return used_by(device) if device.is_busy is True else "not known to be free"
-    if options.min_free is not None:
-        if status.memory_free is UNKNOWN:
-            return "its free memory is not known"
-        if status.memory_free < (read_size(options.min_free) or 0):
-            return f"{bytes_text(status.memory_free)} free, and not {size_as_typed(options.min_free)}"
-    return ""
-
-
-def is_model(device: Device, model: str) -> bool:
+def _is_model(device: Device, model: str) -> bool:
     """Return whether a device's name has all words of a model's, in any case: `a100`, `A100 80GB`, `RTX4090`.
 
     A word is not found within another one: a T400 is no T4.
     """
     if device.name is UNKNOWN:
         return False
-    there = _words(device.name)
-    joined = {
-        "".join(there[first:last]) for last in range(len(there) + 1) for first in range(last)
-    }  # "rtx4090", too
-    return all(word in joined for word in _words(model))
+    there, words = (re.findall(r"[a-z0-9]+", name.lower()) for name in (device.name, model))
+    ends = range(len(there) + 1)
+    joined = {"".join(there[first:last]) for last in ends for first in range(last)}  # also "rtx4090"
+    return all(word in joined for word in words)
 
 
-def _words(name: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+", name.lower())
-
-
-def why_these(picked: Sequence[Device], others: Mapping[Device, str], free: int) -> str:
-    """Return why some devices were picked, as a sentence.
-
-    Parameters
-    ----------
-    picked
-        Those.
-    others
-        Why each other one was not, in a few words.
-    free
-        How many could have been picked and are free, these included.
-
-    """
-    rest = f"; not picked: {left_out(others)}" if others else ""
-    return f"{_standing_of(picked, free, is_choice=bool(others))}{rest}."
-
-
-def _standing_of(picked: Sequence[Device], free: int, *, is_choice: bool) -> str:
-    unknown = [device.label for device in picked if standing(device) is Standing.MEMORY_UNKNOWN]
-    labels = listed(device.label for device in picked)
-    if unknown:
-        verb, pronoun = ("does", "it is") if len(unknown) == 1 else ("do", "they are")
-        return f"{listed(unknown)} {verb} not report memory in use, so {pronoun} not known to be free"
-    if all(standing(device) is Standing.FREE for device in picked):
-        return f"{labels} {'is' if len(picked) == 1 else 'are'} free"
-    if not any(standing(device) is Standing.BUSY for device in picked):
-        return f"{labels} {'is' if len(picked) == 1 else 'are'} not known to be free, and nothing shows use"
-    thing = "GPU" if isinstance(picked[0], Gpu) else "MIG instance"
-    there = f"Only {counted(free, thing)} {'is' if free == 1 else 'are'}" if free else f"No {thing} is"
-    have = "has" if len(picked) == 1 else "have"
-    return f"{there} free: {labels} {have} the most free memory" if is_choice else f"{there} free"
-
-
-def left_out(others: Mapping[Device, str]) -> str:
+def _left_out(others: Mapping[Device, str]) -> str:
     """Return devices behind one another, those of one reason together: `GPU 0 (in use by maria)`."""
     groups: dict[str, list[str]] = {}
     for device, why in others.items():
@@ -202,19 +112,7 @@ def left_out(others: Mapping[Device, str]) -> str:
     return shortened(", ".join(f"{listed(labels)} ({why})" for why, labels in groups.items()), _LONGEST)
 
 
-def why_unranked(device: Device, picked: Iterable[Device]) -> str:
-    """Return in a few words why a device that could have been picked was not."""
-    if device.is_busy is True:
-        return used_by(device)
-    if standing(device) is not Standing.FREE:
-        return "not known to be free"
-    frees = [one.status.memory_free for one in picked]
-    here = device.status.memory_free
-    has_less = here is not UNKNOWN and all(free is not UNKNOWN and free > here for free in frees)
-    return "free, with less memory" if has_less else "free, too"
-
-
-def used_by(device: Device, *, is_ours_named: bool = True) -> str:
+def _used_by(device: Device, *, is_ours_named: bool = True) -> str:
     """Return who uses a device, and for how long, as far as it is known: `in use by maria for 3 h`."""
     there = () if device.status.users is UNKNOWN else device.status.users
     users = [process for process in there if is_ours_named or not process.mine]
@@ -225,40 +123,12 @@ def used_by(device: Device, *, is_ours_named: bool = True) -> str:
     return f"in use by {listed(known)}{how_long}" if known else f"in use{how_long}"
 
 
-def why_too_few(asked: str, count: int, available: Sequence[Device], others: Mapping[Device, str]) -> str:
-    """Return why not as many devices can be picked as are asked for, as a sentence."""
-    if available:
-        there = f"only {len(available)} can be picked; try auto:{len(available)}"
-    else:
-        there = "none can be picked"
-    rest = f"; not {left_out(others)}" if others else ""
-    return f"{asked} asks for {count}, and {there}{rest}."
-
-
-def check_free(devices: Sequence[Device]) -> None:
-    """Check that nobody but this process uses or has claimed any of some devices.
-
-    Raises
-    ------
-    NotFreeError
-        Somebody has, or a figure that would show it is not known.
-
-    """
-    others = {device: why for device in devices if (why := _why_not_free(device))}
-    if others:
-        is_one, holders = len(devices) == 1, left_out(others)
-        it = "it" if is_one else "them"
-        line = f"Not free: {holders}. --wait 30m waits for {it}."
-        raise NotFreeError(line, next(iter(others.values())) if is_one else holders)
-
-
 def held_by(device: Device) -> str:
     """Return who else uses or has claimed a device, in a few words; empty where nobody is known to."""
     if device.status.claims:
         return _claims_text(device.status.claims)
-    return (
-        used_by(device, is_ours_named=False) if device.is_busy is True and not device.status.is_ours else ""
-    )
+    is_others = device.is_busy is True and not device.status.is_ours
+    return _used_by(device, is_ours_named=False) if is_others else ""
 
 
 def _claims_text(claims: Iterable[Claim]) -> str:
@@ -276,10 +146,17 @@ def _claims_text(claims: Iterable[Claim]) -> str:
     return ", ".join(texts)
 
 
-def _why_not_free(device: Device) -> str:
-    if (holder := held_by(device)) or device.is_busy is False or device.status.is_ours:
-        return holder
-    return "not known to be free"
+def check_free(devices: Sequence[Device]) -> None:
+    """Raise NotFreeError if somebody else uses or has claimed a device, or that is not known."""
+    others: dict[Device, str] = {}
+    for device in devices:
+        is_free = device.is_busy is False or device.status.is_ours
+        if why := held_by(device) or ("" if is_free else "not known to be free"):
+            others[device] = why
+    if others:
+        is_one, holders = len(devices) == 1, _left_out(others)
+        line = f"Not free: {holders}. --wait 30m waits for {'it' if is_one else 'them'}."
+        raise NotFreeError(line, next(iter(others.values())) if is_one else holders)
 
 
 def pick(
@@ -290,37 +167,23 @@ def pick(
 ) -> tuple[tuple[Device, ...], str]:
     """Return the best devices of a pool, and why these and not the others, as a sentence.
 
-    Parameters
-    ----------
-    count
-        How many.
-    pool
-        Those that this process may use, in nvidia-smi's order.
-    options
-        The bounds to keep to.
-    held
-        UUIDs of the devices that this process has claimed: they are the first among equals.
-
-    Raises
-    ------
-    NotFreeError
-        There are fewer now, and could be more later.
-    ChoiceError
-        There are fewer, and that does not change by itself.
-
+    The pool is what this process may use, in nvidia-smi's order. Among equals, those that this process has
+    claimed (`held`: UUIDs) are the first, so that asking again gives the same. If there are fewer, it raises
+    NotFreeError if there can be more later, else ChoiceError.
     """
     check_filters(options)
     candidates, others = _candidates(count, pool, options)
     if len(candidates) != count:  # all of them are asked for: there is none to prefer
-        others |= {one: "nothing is known of its use" for one in candidates if not is_comparable(one)}
-        candidates = list(filter(is_comparable, candidates))
-    ranked = rank(candidates, held)
+        others |= {one: "nothing is known of its use" for one in candidates if not _is_comparable(one)}
+        candidates = list(filter(_is_comparable, candidates))
+    ranked = _rank(candidates, held)
     if len(ranked) < count:
         raise _refusal(count, pool, options, ranked, others)
     picked = tuple(ranked[:count])
-    others |= {device: why_unranked(device, picked) for device in ranked[count:]}
-    free = sum(standing(device) is Standing.FREE for device in ranked)
-    return picked, why_these(picked, {one: others[one] for one in pool if one in others}, free)
+    others |= {device: _why_unranked(device, picked) for device in ranked[count:]}
+    free = sum(_standing(device) is _Standing.FREE for device in ranked)
+    rest = f"; not picked: {_left_out({one: others[one] for one in pool if one in others})}" if others else ""
+    return picked, f"{_why_these(picked, free, is_choice=bool(others))}{rest}."
 
 
 def best_first(pool: Sequence[Device]) -> tuple[Device, ...]:
@@ -328,8 +191,77 @@ def best_first(pool: Sequence[Device]) -> tuple[Device, ...]:
     candidates = _candidates(2, pool, _PLAIN)[0] or _candidates(1, pool, _PLAIN)[0]
     if len(candidates) == 1:  # there is none to prefer, whatever is known of it
         return tuple(candidates)
-    ranked = tuple(rank(filter(is_comparable, candidates)))
+    ranked = tuple(_rank(filter(_is_comparable, candidates)))
     return ranked if all(isinstance(device, Gpu) for device in ranked) else ranked[:1]
+
+
+def usable(count: int, pool: Sequence[Device], options: Options) -> list[Device]:
+    """Return the devices that could be picked if nobody had them."""
+    found: list[Device] = [*whole_gpus(tuple(pool)), *(mig_instances(tuple(pool)) if count == 1 else ())]
+    if options.model is not None:
+        found = [one for one in found if _is_model(one, options.model)]
+    size = options.least or 0
+    return [one for one in found if one.memory_total is UNKNOWN or one.memory_total >= size]
+
+
+def _candidates(
+    count: int, pool: Sequence[Device], options: Options
+) -> tuple[list[Device], dict[Device, str]]:
+    """Return the devices that can be picked, and in a few words why each other one can't."""
+    whys: dict[Device, str] = {one: _why_not(one, options) for one in pool if isinstance(one, Gpu)}
+    is_free = any(not why and _standing(one) is _Standing.FREE for one, why in whys.items())
+    if not is_free and count == 1 and (instances := mig_instances(tuple(pool))):
+        whys = {one: why for one, why in whys.items() if not (isinstance(one, Gpu) and one.is_split)}
+        whys |= {one: _why_not(one, options) for one in instances}
+    return [one for one, why in whys.items() if not why], {one: why for one, why in whys.items() if why}
+
+
+def _why_not(device: Device, options: Options) -> str:
+    """Return why a device can't be picked: `12.0 GiB free, and not 20 GB`; empty if it can."""
+    status, free = device.status, device.status.memory_free
+    if isinstance(device, Gpu) and device.is_taken:
+        return "one process at a time (Exclusive_Process), and in use by another"
+    if isinstance(device, Gpu) and (why := why_unusable(device)):
+        return why.removeprefix("it is ").partition(":")[0]
+    if status.claims:
+        return _claims_text(status.claims)
+    if options.model is not None and not _is_model(device, options.model):
+        return "its model is not known" if device.name is UNKNOWN else "another model"
+    if options.only_free and device.is_busy is not False:
+        return _used_by(device) if device.is_busy is True else "not known to be free"
+    if options.min_free is not None and free is UNKNOWN:
+        return "its free memory is not known"
+    if options.min_free is not None and free is not UNKNOWN and free < (options.least or 0):
+        return f"{bytes_text(free)} free, and not {size_as_typed(options.min_free)}"
+    return ""
+
+
+def _why_unranked(device: Device, picked: Iterable[Device]) -> str:
+    """Return in a few words why a device that could have been picked was not."""
+    if device.is_busy is True:
+        return _used_by(device)
+    if _standing(device) is not _Standing.FREE:
+        return "not known to be free"
+    frees = [one.status.memory_free for one in picked]
+    here = device.status.memory_free
+    has_less = here is not UNKNOWN and all(free is not UNKNOWN and free > here for free in frees)
+    return "free, with less memory" if has_less else "free, too"
+
+
+def _why_these(picked: Sequence[Device], free: int, *, is_choice: bool) -> str:
+    """Return why some devices were picked of which so many are free, as a clause."""
+    unknown = [device.label for device in picked if _standing(device) is _Standing.MEMORY_UNKNOWN]
+    labels, is_one = listed(device.label for device in picked), len(picked) == 1
+    if unknown:
+        verb, pronoun = ("does", "it is") if len(unknown) == 1 else ("do", "they are")
+        return f"{listed(unknown)} {verb} not report memory in use, so {pronoun} not known to be free"
+    if all(_standing(device) is _Standing.FREE for device in picked):
+        return f"{labels} {'is' if is_one else 'are'} free"
+    if not any(_standing(device) is _Standing.BUSY for device in picked):
+        return f"{labels} {'is' if is_one else 'are'} not known to be free, and nothing shows use"
+    thing = "GPU" if isinstance(picked[0], Gpu) else "MIG instance"
+    there = f"Only {counted(free, thing)} {'is' if free == 1 else 'are'}" if free else f"No {thing} is"
+    return f"{there} free" + (f": {labels} {'has' if is_one else 'have'} the most free memory" * is_choice)
 
 
 def _refusal(
@@ -337,78 +269,28 @@ def _refusal(
     pool: Sequence[Device],
     options: Options,
     ranked: Sequence[Device],
-    others: dict[Device, str],
+    others: Mapping[Device, str],
 ) -> ChoiceError:
     """Return why not as many can be picked as are asked for: now, or at all."""
-    text = f"auto:{count}{options.filters}"
-    later = usable(count, pool, options)
-    if len(later) < count:
-        return ChoiceError(_why_never(text, count, pool, options, later))
-    holders = left_out({one: others[one] for one in later if one in others})
-    in_order = {one: others[one] for one in pool if one in others}
-    return NotFreeError(why_too_few(text, count, ranked, in_order), holders)
+    asked, size, later = f"auto:{count}{options.filters}", options.least, usable(count, pool, options)
 
+    def too_few(there: Sequence[Device], others: Mapping[Device, str]) -> str:
+        can = f"only {len(there)} can be picked; try auto:{len(there)}" if there else "none can be picked"
+        return f"{asked} asks for {count}, and {can}" + (f"; not {_left_out(others)}." if others else ".")
 
-def _why_never(
-    text: str, count: int, pool: Sequence[Device], options: Options, usable: Sequence[Device]
-) -> str:
-    if options.model and not any(is_model(one, options.model) for one in pool):
+    if len(later) >= count:
+        holders = _left_out({one: others[one] for one in later if one in others})
+        return NotFreeError(too_few(ranked, {one: others[one] for one in pool if one in others}), holders)
+    if options.model and not any(_is_model(one, options.model) for one in pool):
         names = {device.name for device in pool if device.name is not UNKNOWN}
-        return f"--model {options.model} fits no GPU here: there is {listed(sorted(names), 'none')}."
-    size = None if options.min_free is None else read_size(options.min_free)
+        return ChoiceError(
+            f"--model {options.model} fits no GPU here: there is {listed(sorted(names), 'none')}."
+        )
     totals = [device.memory_total for device in pool if device.memory_total is not UNKNOWN]
     if size is not None and totals and size > max(totals):
         most = bytes_text(max(totals))
-        return f"--min-free {options.min_free} is more than any GPU here has: at most {most}."
-    if count > 1 and not usable and mig_instances(tuple(pool)):
-        return f"{text} asks for {count}, and all are split by MIG; try auto, which takes one instance."
-    return why_too_few(text, count, usable, {})
-
-
-def _candidates(
-    count: int, pool: Sequence[Device], options: Options
-) -> tuple[list[Device], dict[Device, str]]:
-    """Return the devices that can be picked, and in a few words why each other one can't."""
-    found, others = _sort_out([device for device in pool if isinstance(device, Gpu)], options)
-    instances = mig_instances(tuple(pool))
-    is_free = any(standing(device) is Standing.FREE for device in found)
-    if is_free or not instances or count > 1:
-        return found, others
-    whole = {one: why for one, why in others.items() if not (isinstance(one, Gpu) and one.is_split)}
-    parts, of_parts = _sort_out(instances, options)
-    return found + parts, whole | of_parts
-
-
-def _sort_out(devices: Iterable[Device], options: Options) -> tuple[list[Device], dict[Device, str]]:
-    found: list[Device] = []
-    others: dict[Device, str] = {}
-    for device in devices:
-        why = _why_unusable(device) or _claims_text(device.status.claims) or why_not(device, options)
-        if why:
-            others[device] = why
-        else:
-            found.append(device)
-    return found, others
-
-
-def _why_unusable(device: Device) -> str:
-    if not isinstance(device, Gpu):
-        return ""
-    if device.is_taken:
-        return "one process at a time (Exclusive_Process), and in use by another"
-    return why_unusable(device).removeprefix("it is ").partition(":")[0]
-
-
-def usable(count: int, pool: Sequence[Device], options: Options) -> list[Device]:
-    """Return the devices that could be picked if nobody had them."""
-    size = None if options.min_free is None else read_size(options.min_free)
-
-    def could_fit(device: Device) -> bool:
-        if options.model is not None and not is_model(device, options.model):
-            return False
-        return size is None or device.memory_total is UNKNOWN or device.memory_total >= size
-
-    usable: list[Device] = [one for one in pool if isinstance(one, Gpu) and not why_unusable(one)]
-    if count == 1:
-        usable += mig_instances(tuple(pool))
-    return list(filter(could_fit, usable))
+        return ChoiceError(f"--min-free {options.min_free} is more than any GPU here has: at most {most}.")
+    if count > 1 and not later and mig_instances(tuple(pool)):
+        why = "all are split by MIG; try auto, which takes one instance"
+        return ChoiceError(f"{asked} asks for {count}, and {why}.")
+    return ChoiceError(too_few(later, {}))

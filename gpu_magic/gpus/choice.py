@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.devices.processes import ProcessNames
+from gpu_magic.frameworks import imported
 from gpu_magic.process.drivers import State
+from gpu_magic.process.environment import program
 from gpu_magic.process.guard import label_of, runtime_of
 from gpu_magic.process.mask import HIP, MASK
 from gpu_magic.text import GIB, TIB, bytes_text, listed, printable
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Device
     from gpu_magic.gpus.options import Options
     from gpu_magic.gpus.select import Selection
-    from gpu_magic.process.environment import Program
     from gpu_magic.process.guard import Guard
 
 __all__ = ["Choice", "TooLate", "gpu_notes"]
@@ -70,7 +71,7 @@ class Choice:
     @property
     def devices(self) -> tuple[Device, ...]:
         """The devices, in the order of `cuda:0`, `cuda:1`, …; none where a reset can't be read."""
-        return () if self.selection.devices is UNKNOWN else self.selection.devices
+        return self.selection.known
 
     @property
     def mask(self) -> str | None:
@@ -152,33 +153,12 @@ class TooLate:
     """CUDA has been initialized with other devices: nothing was changed.
 
     `str` says why, and what works instead, in a few lines. It shows itself as a readable block.
-
-    Parameters
-    ----------
-    guard
-        Since when, by what, and with which devices.
-    devices
-        Those that were asked for.
-    request, options
-        What would choose them in a fresh kernel, as typed; an empty request goes back to what the process
-        was started with.
-    ordinal
-        The i of `cuda:i` of the first of them that the process has already; None where it has none of them.
-    statements
-        For each imported framework its name, and the statement that selects `cuda:ordinal`.
-    program
-        What the process is: a Jupyter "kernel", or an "unattended kernel", which nobody would start again;
-        "ipython" in a terminal, or "python".
-
     """
 
-    guard: Guard
-    devices: tuple[Device, ...]
-    request: str
+    guard: Guard  # since when, by what, and with which devices
+    devices: tuple[Device, ...]  # those that were asked for
+    request: str  # what would choose them in a fresh kernel, as typed; empty for a reset
     options: Options
-    ordinal: int | None
-    statements: tuple[tuple[str, str], ...]
-    program: Program
 
     def __repr__(self) -> str:
         return f"CudaInitializedWarning: {self}"
@@ -198,49 +178,51 @@ class TooLate:
 
     def _without_a_restart(self) -> Iterator[str]:
         """Say which of the GPUs the process has already, how to work on it, and what a script can have."""
-        is_python, force = self.program == "python", self.options.force
+        is_python, force = program() == "python", self.options.force
         gpus = ",".join(one.number_text if isinstance(one, Gpu) else str(one.uuid) for one in self.devices)
         script = f"%gpu_launch --gpus {gpus}{' --force' * force} python train.py"
         if is_python:
             script = f"gpu_magic.launch('python train.py', gpus={gpus!r}{', force=True' * force})"
-        wanted = listed(one.label for one in self.devices)
-        if self.ordinal is None:
+        wanted, there = listed(one.label for one in self.devices), self.guard.devices
+        ordinals = self.guard.ordinals(self.devices)
+        if not ordinals:
             if wanted:
                 yield f"A script can have {wanted} without a restart: {script}"
             return
-        there, ordinals = self.guard.devices, self.guard.ordinals(self.devices)
-        device = there[self.ordinal]
-        labels = listed(label_of(there[one]) for one in ordinals)
+        first = ordinals[0]
+        device, labels = there[first], listed(label_of(there[one]) for one in ordinals)
         verb, names = "is" if len(ordinals) == 1 else "are", listed(f"cuda:{one}" for one in ordinals)
         has = f"{labels} {verb} already visible here, as {names}."
         if len(ordinals) == len(self.devices) == len(there):
             has = f"The order alone differs: {has}"
         yield f"{has} To work on {label_of(device)} without a restart:"
-        for name, statement in self.statements:
-            yield f"  {name}: {statement}"
-        number = device.number_text if isinstance(device, Gpu) else self.guard.uuids[self.ordinal]
-        block, onwards = f"%%on_gpu {self.ordinal} for one cell", f"%gpus {number} --in-process from here on"
+        frameworks = imported()
+        for one in frameworks:
+            yield f"  {one.name}: {one.statement_for(first)}"
+        number = device.number_text if isinstance(device, Gpu) else self.guard.uuids[first]
+        block, onwards = f"%%on_gpu {first} for one cell", f"%gpus {number} --in-process from here on"
         if is_python:
-            block = f"with gpu_magic.on_gpu({self.ordinal}) for a block"
+            block = f"with gpu_magic.on_gpu({first}) for a block"
             onwards = f"gpu_magic.choose({number!r}, in_process=True) from here on"
         # The latter goes with frameworks that are imported.
-        yield f"  any framework: {block}{f', {onwards}' if self.statements else ''}"
+        yield f"  any framework: {block}{f', {onwards}' if frameworks else ''}"
         yield f"  a script on {wanted}: {script}"
 
     def _with_a_restart(self) -> str:
         """Say how to have it after a restart, of which only a kernel is capable by itself."""
+        kind = program()  # nobody would start an unattended kernel again
         kinds = {"kernel": "restart the kernel", "unattended kernel": "start the notebook anew"}
-        restart = kinds.get(self.program, "start Python anew")
+        restart = kinds.get(kind, "start Python anew")
         if not self.request:
             return f"To go back to what this process was started with: {restart}."
         labels = listed(device.label for device in self.devices)
         wish = f"To have exactly {labels}" if labels else "To have no GPU"
         typed = f"%gpus {self.request}{self.options}"
-        if self.program == "python":
+        if kind == "python":
             options = ", …" if str(self.options) else ""
             typed = f"gpu_magic.choose({self.request!r}{options})"
         again = f"{restart} and run {typed} before anything starts {self.guard.runtime}"
-        return f"{wish}: {typed} --restart, or {again}." if self.program == "kernel" else f"{wish}: {again}."
+        return f"{wish}: {typed} --restart, or {again}." if kind == "kernel" else f"{wish}: {again}."
 
 
 def _free(device: Device) -> str:

@@ -15,11 +15,10 @@ from gpu_magic.public import public
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from types import FrameType
-    from typing import Unpack
 
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.gpus.choice import Choice
-    from gpu_magic.gpus.options import Order, WaitOptions
+    from gpu_magic.gpus.options import Order
     from gpu_magic.gpus.wait import Waiting
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.mask import By
@@ -144,16 +143,7 @@ def choose(
         raise ChoiceError(f"on_wait is called with a line, and {on_wait!r:.40} can't be; try on_wait=print.")
     if in_process and restart:
         raise ChoiceError("An in-process choice needs no restart: use one of the two.")
-    options = Options(
-        by=by,
-        order=order,
-        force=force,
-        growth=growth,
-        memory_limit=memory_limit,
-        only_free=only_free,
-        min_free=min_free,
-        model=model,
-    )
+    options = Options(by, order, force, growth, memory_limit, only_free, min_free, model)
     text = normalize_request(wanted)
     if wait is not None and (in_process or dry_run):
         raise ChoiceError("--wait goes neither with --in-process nor with --dry-run.")
@@ -185,7 +175,13 @@ def wait_for(
     wanted: int | str | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] = 1,
     *,
     within: str | float | None = None,
-    **options: Unpack[WaitOptions],
+    by: By | None = None,
+    order: Order | None = None,
+    force: bool = False,
+    growth: bool = False,
+    memory_limit: str | int | None = None,
+    min_free: str | int | None = None,
+    model: str | None = None,
 ) -> Coroutine[Any, Any, Choice]:
     """Wait until GPUs are free, and choose them; other cells and callbacks run meanwhile.
 
@@ -198,9 +194,8 @@ def wait_for(
         GPUs 1 and 3.
     within
         How long, "30m" or in seconds; None: without an end.
-    options
-        Which, and how they are chosen: `min_free`, `model`, `by`, `order`, `force`, `growth` and
-        `memory_limit`, as for `choose`. Of a number of GPUs, without `min_free`, it waits for
+    by, order, force, growth, memory_limit, min_free, model
+        Which, and how they are chosen, as for `choose`. Of a number of GPUs, without `min_free`, it waits for
         ones that nobody uses.
 
     Returns
@@ -221,15 +216,14 @@ def wait_for(
 
     """
     from gpu_magic.gpus.auto import check_filters
-    from gpu_magic.gpus.options import Options, check_wait_options, read_seconds
+    from gpu_magic.gpus.options import Options, read_seconds
     from gpu_magic.gpus.request import normalize_wait
     from gpu_magic.gpus.wait import Waiting
 
-    check_wait_options(options)
-    read = Options(**options)
-    check_filters(read)
+    options = Options(by, order, force, growth, memory_limit, min_free=min_free, model=model)
+    check_filters(options)
     seconds = None if within is None else read_seconds(within)
-    return _awaited(Waiting(current(), normalize_wait(wanted), read, seconds))
+    return _awaited(Waiting(current(), normalize_wait(wanted), options, seconds))
 
 
 @public

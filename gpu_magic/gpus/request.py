@@ -6,7 +6,7 @@ import contextlib
 import operator
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -34,25 +34,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """`1,3` or `GPU-8f3a`: these devices in this order.
+    """`1,3` or `GPU-8f3a`: these devices in this order."""
 
-    Parameters
-    ----------
-    identifiers
-        An int is nvidia-smi's number of a GPU. A str is the beginning of a UUID, a MIG instance, `2:1` for
-        instance 1 of GPU 2, or rocm-smi's number of a GPU, `amd:1`.
-
-    """
-
+    # An int is nvidia-smi's number. A str is the beginning of a UUID, a MIG instance, `2:1` for instance 1 of
+    # GPU 2, or rocm-smi's number, `amd:1`.
     identifiers: tuple[int | str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """`auto:2`: this many GPUs, free ones first, then those with the most free memory.
-
-    `amd:auto:2` is of AMD's.
-    """
+    """`auto:2`: so many GPUs, free ones first, then those with the most free memory; `amd:auto`: of AMD's."""
 
     count: int = 1
     vendor: Vendor | None = None
@@ -89,19 +80,7 @@ _LONGEST = 8192  # characters
 
 
 def parse(text: str) -> Request:
-    """Return the request that a text makes.
-
-    Parameters
-    ----------
-    text
-        As typed after `%gpus`; spaces around commas do not matter.
-
-    Raises
-    ------
-    ChoiceError
-        The text is not a request. The message says what is wrong, and what would work.
-
-    """
+    """Return the request that is typed after `%gpus`; else raise ChoiceError, which says what would work."""
     asked = without_brackets(text)
     if not asked:
         raise ChoiceError(f"No GPU is named; expected {_EXPECTED}.")
@@ -115,8 +94,8 @@ def parse(text: str) -> Request:
             raise ChoiceError(f"{asked!r:.60} is not auto with a number of GPUs; try auto:2.")
         return Auto(int(number[1]), vendor)
     if word in WORDS and not colon:
-        amds: dict[str, Request] = {"auto": Auto(vendor="amd"), "all": Everything("amd")}
-        return amds[word] if vendor else WORDS[word]
+        found = WORDS[word]
+        return replace(found, vendor=vendor) if isinstance(found, Auto | Everything) else found
     if re.search(r"[;|&+]|\d\s+\d|\d\.\d", asked):
         raise ChoiceError(f"{asked!r}: GPUs are separated by commas, as in 1,3.")
     identifiers = [one for entry in asked.split(",") for one in _identifiers(entry.strip("'\" "))]
@@ -183,14 +162,7 @@ def _what_works(entry: str) -> str:
 
 
 def normalize_request(request: object) -> str:
-    """Return what one would type after `%gpus` for a request.
-
-    Raises
-    ------
-    ChoiceError
-        The object can't name GPUs in an order.
-
-    """
+    """Return what one would type after `%gpus` for an object; ChoiceError if it can't name GPUs in order."""
     if isinstance(request, str):
         return request
     if isinstance(request, Gpu):
@@ -210,14 +182,7 @@ def normalize_request(request: object) -> str:
 
 
 def normalize_wait(wanted: object) -> str:
-    """Return what one would type after `%gpus` to wait for GPUs: a number is how many of them.
-
-    Raises
-    ------
-    ChoiceError
-        The object can't name GPUs in an order.
-
-    """
+    """Return what one would type after `%gpus` to wait for GPUs: a number is how many of them."""
     if isinstance(wanted, Integral) and not isinstance(wanted, bool):
         return f"auto:{wanted}"
     try:

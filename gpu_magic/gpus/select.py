@@ -17,39 +17,33 @@ from gpu_magic.process.visible import hide, in_order, show
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gpu_magic.devices.model import Inventory, Vendor
     from gpu_magic.process.mask import By
 
 __all__ = ["Selection", "select", "select_among", "vendor_of", "would_do"]
 
-
+_DEFAULTS, _NOBODY = Options(), Grant()
 _TAKEN = "can be used by one process at a time (Exclusive_Process), and is in use by another"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The answer to a request: devices, and the variables that make frameworks see exactly these.
+    """The answer to a request: devices, and the variables that make frameworks see exactly these."""
 
-    Parameters
-    ----------
-    devices
-        In the order of `cuda:0`, `cuda:1`, …; UNKNOWN after a reset to a mask whose meaning can't be known.
-    variables
-        The variables that are set for it, and their values; None: not set. CUDA_VISIBLE_DEVICES and
-        CUDA_DEVICE_ORDER for NVIDIA's GPUs, HIP_VISIBLE_DEVICES for AMD's.
-    notes
-        What the user should know of this choice, a sentence each.
-    vendor
-        Whose GPUs they are; of no GPU, whose plain numbers are.
-
-    """
-
+    # In the order of `cuda:0`, `cuda:1`, …; UNKNOWN after a reset to a mask whose meaning can't be known.
     devices: tuple[Device, ...] | Unknown
+    # What is set for it; None: not set. For NVIDIA's GPUs CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, for
+    # AMD's HIP_VISIBLE_DEVICES.
     variables: Mapping[str, str | None]
-    notes: tuple[str, ...] = ()
-    vendor: Vendor = "nvidia"
+    notes: tuple[str, ...] = ()  # what the user should know of this choice, a sentence each
+    vendor: Vendor = "nvidia"  # whose GPUs they are; of no GPU, whose plain numbers are
+
+    @property
+    def known(self) -> tuple[Device, ...]:
+        """The devices; none if they can't be known."""
+        return () if self.devices is UNKNOWN else self.devices
 
     @property
     def mask(self) -> str | None:
@@ -66,9 +60,6 @@ class Selection:
         return replace(self, variables={**self.variables, names_of(self.vendor)[0]: mask})
 
 
-_DEFAULTS, _NOBODY = Options(), Grant()
-
-
 def select(
     request: Request,
     inventory: Inventory,
@@ -79,20 +70,16 @@ def select(
     held: frozenset[str] = frozenset(),
     by: By | None = None,
 ) -> Selection:
-    """Return the devices that answer a request, and the mask that names them.
+    """Return the devices that answer a request, and the variables that name them.
 
     Parameters
     ----------
-    request
-        What the user asks for.
+    request, options
+        What the user asks for, and how to choose and write it.
     inventory
         The machine, with figures of now.
-    inherited
-        The values of `Variables` as the kernel was started; None: not set.
-    options
-        How to choose and write them.
-    grant
-        What a scheduler says that it gave: see `Given`.
+    inherited, grant
+        The values of `Variables` as the kernel was started, and what a scheduler says that it gave.
     held
         UUIDs of the devices that this process has claimed.
     by
@@ -104,84 +91,79 @@ def select(
         The request can't be answered exactly: never fewer GPUs than were asked for, never others.
 
     """
-    variables, machine, vendor = Variables(*inherited), inventory, _vendor(request, inventory)
+    vendor = _vendor(request, inventory)
     _check_options(request, options, vendor)
-    inventory = machine.of_vendor(vendor)
-    if vendor != next(iter(machine.vendors), vendor):
-        grant = _NOBODY  # it is of the first vendor's
-    given = Given(inventory, variables, grant)
+    variables, vendors = Variables(*inherited), inventory.vendors or ("nvidia",)
+    is_first = vendor == next(iter(inventory.vendors), vendor)
+    grant = grant if is_first else _NOBODY  # it is of the first vendor's
+    given = Given(inventory.of_vendor(vendor), variables, grant)
     is_fastest = options.order == "fastest" or (options.order is None and variables.order == FASTEST)
     order = FASTEST if is_fastest else PCI
-    vendors = machine.vendors or ("nvidia",)
     if isinstance(request, Reset):
         reading = given.reading
         return Selection(reading.devices, variables.named(names_of(*vendors)), reading.notes, vendor)
     if isinstance(request, Nothing):
         return Selection((), hide(*vendors), vendor=vendor)
-    if inventory.problem:
-        raise ChoiceError(inventory.problem)
+    there = given.inventory
+    if there.problem:
+        raise ChoiceError(there.problem)
     if isinstance(request, Named):
-        devices = _named(request, inventory)
+        devices = _named(request, there)
         if not options.force:
             given.check_inside(devices)
         if options.only_free:
             check_free(devices)
-        notes = [*_outside(devices, given), *_taken(devices)]
+        where = "is outside what this process was given"
+        if given.devices is UNKNOWN:
+            where = "may be outside what this process was given, which is not known"
+        notes = [f"{device.label} {where}." for device in given.outside(devices)] + _taken(devices)
     else:
-        pool = _pool(inventory, given, options)
+        pool = there.devices if options.force else given.pool
         if not pool and not given.is_all:
             what = given.sentence
             raise ChoiceError(f"No GPU was given to this process: {what}{given.unset}; --force overrides.")
         if isinstance(request, Auto):
             picked, *notes = pick(request.count, pool, options, held)
         else:
-            picked = _everything(pool, inventory)
-            left = inventory.gpus if options.force or given.is_all else pool
-            notes = [*_left_out(picked, left), *_taken(picked)]
-        devices, unordered = in_order(picked, order, inventory)
+            picked = _everything(pool, there)
+            left = there.gpus if options.force or given.is_all else pool
+            out = [gpu for gpu in left if isinstance(gpu, Gpu) and gpu not in picked]
+            notes = [f"{gpu.label} is left out, as {why_unusable(gpu)}." for gpu in out] + _taken(picked)
+        devices, unordered = in_order(picked, order, there)
         notes += unordered
     # Beside a scheduler's list, numbers of others would be a riddle to a child process.
     is_riddle = bool(grant.gpus and given.outside(devices))
-    exact = options.by or ("uuid" if is_riddle or by == "uuid" else None)
     found = show(
-        devices, order, machine, variables, by=exact, by_uuid=by == "uuid" if by else given.reading.by_uuid
+        devices,
+        order,
+        inventory,
+        variables,
+        by=options.by or ("uuid" if is_riddle or by == "uuid" else None),
+        by_uuid=by == "uuid" if by else given.reading.by_uuid,
     )
     return Selection(devices, found, tuple(notes), vendor)
 
 
 def would_do(
-    request: Named | Auto,
-    inventory: Inventory,
-    inherited: tuple[str | None, ...],
-    options: Options,
-    grant: Grant,
+    request: Named | Auto, inventory: Inventory, inherited: Variables, options: Options, grant: Grant
 ) -> tuple[int, Sequence[Device]]:
     """Return how many devices a request asks for, and those that would do if nobody had them."""
     if isinstance(request, Named):
         devices = _named(request, inventory)
         return len(devices), devices
     vendor = _vendor(request, inventory)
-    grant = grant if vendor == next(iter(inventory.vendors), vendor) else _NOBODY
-    inventory = inventory.of_vendor(vendor)
-    pool = _pool(inventory, Given(inventory, Variables(*inherited), grant), options)
+    grant = grant if vendor == next(iter(inventory.vendors), vendor) else _NOBODY  # as in `select`
+    there = inventory.of_vendor(vendor)
+    pool = there.devices if options.force else Given(there, inherited, grant).pool
     return request.count, usable(request.count, pool, options)
-
-
-def _pool(inventory: Inventory, given: Given, options: Options) -> tuple[Device, ...]:
-    """Return what a process may use."""
-    return inventory.devices if options.force else given.pool
 
 
 def select_among(
     request: Named | Auto | Everything, inventory: Inventory, pool: tuple[Device, ...]
 ) -> tuple[Device, ...]:
-    """Return the devices that answer a request, where a process has these and no others.
+    """Return the devices that answer a request, where a process has a pool of these and no others.
 
-    Raises
-    ------
-    ChoiceError
-        The request can't be answered exactly. Devices that are named can still be outside the pool.
-
+    It raises ChoiceError if that can't be answered exactly. Devices that are named can be outside the pool.
     """
     if isinstance(request, Named):
         return _named(request, inventory)
@@ -190,32 +172,24 @@ def select_among(
     return _everything(pool, inventory)
 
 
+def vendor_of(devices: Sequence[Device]) -> Vendor:
+    """Return whose GPUs devices are, which are all of one vendor."""
+    return devices[0].vendor if devices and isinstance(devices[0], Gpu) else "nvidia"
+
+
 def _vendor(request: Request, inventory: Inventory) -> Vendor:
-    """Return whose GPUs are asked for; plain numbers and words are the first vendor's of the machine.
-
-    Raises
-    ------
-    ChoiceError
-        GPUs of both are named.
-
-    """
+    """Return whose GPUs are asked for; plain numbers and words are the first vendor's of the machine."""
     plain = inventory.vendors[0] if inventory.vendors else "nvidia"
     if isinstance(request, Auto | Everything):
         return request.vendor or plain
     if not isinstance(request, Named) or len(inventory.vendors) <= 1:
         return plain
     devices = [find(identifier, inventory) for identifier in request.identifiers]
-    amd = [device for device in devices if isinstance(device, Gpu) and device.vendor == "amd"]
+    amd = [device.number_text for device in devices if vendor_of([device]) == "amd"]
     if 0 < len(amd) < len(devices):
-        names = [gpu.number_text for gpu in amd]
-        instead = f"try {','.join(names)}, or leave {listed(names)} out"
+        instead = f"try {','.join(amd)}, or leave {listed(amd)} out"
         raise ChoiceError(f"A process can use NVIDIA's GPUs or AMD's, not both: {instead}.")
     return vendor_of(devices)
-
-
-def vendor_of(devices: Sequence[Device]) -> Vendor:
-    """Return whose GPUs devices are, which are all of one vendor."""
-    return devices[0].vendor if devices and isinstance(devices[0], Gpu) else "nvidia"
 
 
 def _check_options(request: Request, options: Options, vendor: Vendor) -> None:
@@ -232,8 +206,8 @@ def _check_options(request: Request, options: Options, vendor: Vendor) -> None:
     if isinstance(request, Named):
         options = replace(options, only_free=False)
     if options.filters and not isinstance(request, Auto):
-        or_numbers = " and with GPUs by number" if options.filters == " --only-free" else ""
         given = options.filters.strip()
+        or_numbers = " and with GPUs by number" if given == "--only-free" else ""
         raise ChoiceError(f"{given} goes with auto{or_numbers}; try auto {given}.")
 
 
@@ -262,21 +236,7 @@ def _everything(pool: tuple[Device, ...], inventory: Inventory) -> tuple[Device,
     raise ChoiceError("No GPU here can be used now: %gpus shows why.")
 
 
-def _outside(devices: tuple[Device, ...], given: Given) -> tuple[str, ...]:
-    """Return a note for each device that this process was not given."""
-    where = "is outside what this process was given"
-    if given.devices is UNKNOWN:
-        where = "may be outside what this process was given, which is not known"
-    return tuple(f"{device.label} {where}." for device in given.outside(devices))
-
-
-def _left_out(devices: tuple[Device, ...], pool: tuple[Device, ...]) -> tuple[str, ...]:
-    """Return a note for each GPU of the pool that `all` does not include."""
-    gpus = [gpu for gpu in pool if isinstance(gpu, Gpu) and gpu not in devices]
-    return tuple(f"{gpu.label} is left out, as {why_unusable(gpu)}." for gpu in gpus)
-
-
-def _taken(devices: tuple[Device, ...]) -> tuple[str, ...]:
+def _taken(devices: Iterable[Device]) -> list[str]:
     """Return a note for each GPU on which CUDA can't start while another process uses it."""
     taken = [gpu for gpu in devices if isinstance(gpu, Gpu) and gpu.is_taken]
-    return tuple(f"{gpu.label} {_TAKEN}: CUDA can't start on it until that one ends." for gpu in taken)
+    return [f"{gpu.label} {_TAKEN}: CUDA can't start on it until that one ends." for gpu in taken]

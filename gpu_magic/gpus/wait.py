@@ -1,34 +1,36 @@
-"""Waits for GPUs that others have: how long, how often it looks, in turn, and the line that says for whom."""
+"""Waits for GPUs that others have: how long, how often it looks, and what it leaves to who came before."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from gpu_magic.claims.held import Place
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError, NotFreeError, show_as
 from gpu_magic.gpus.apply import apply
 from gpu_magic.gpus.request import Auto, Named, parse
 from gpu_magic.gpus.select import select, would_do
-from gpu_magic.gpus.turn import Turns, Wanted
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.find import find
 from gpu_magic.process.view import read_for_auto
-from gpu_magic.text import counted, listed, read_size, shortened, time_text
+from gpu_magic.text import counted, listed, shortened, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
 
-    from gpu_magic.devices.model import Inventory
+    from gpu_magic.claims.folder import Found
+    from gpu_magic.devices.model import Claim, Device, Inventory
     from gpu_magic.gpus.choice import Choice
     from gpu_magic.gpus.options import Options
     from gpu_magic.process.session import Session
 
-__all__ = ["InTurn", "Wait", "Waiting", "options_of_wait"]
+__all__ = ["InTurn", "Turns", "Wait", "Waiting", "Wanted"]
 
 T = TypeVar("T")
 InTurn: TypeAlias = "Callable[[Inventory], Inventory]"  # as for `apply`
@@ -37,11 +39,17 @@ InTurn: TypeAlias = "Callable[[Inventory], Inventory]"  # as for `apply`
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
 _SLOWER = 1.2
 _LONGEST = 200  # characters of a list of GPUs
+# Seconds that free GPUs are left to somebody. Who could have all and does not take them has stopped; who
+# waits for more keeps GPUs from being used. Between two looks _LONGEST_LOOK is counted at most, as this
+# process can have been stopped.
+_LEFT_ALL, _LEFT_SOME, _LONGEST_LOOK = 60.0, 3600.0, 15.0
 _log = logging.getLogger("gpu_magic.process")
 
 
 class Wait(Generic[T]):
     """One wait for GPUs, in turn. `str` returns a line: who holds them, since when, and when it looks again.
+
+    Without a bound of memory it waits for GPUs that nobody uses or claims.
 
     Parameters
     ----------
@@ -56,10 +64,8 @@ class Wait(Generic[T]):
 
     Attributes
     ----------
-    wanted
-        What it waits for, as it is shown, after the first look.
-    holders
-        Who holds that, as of the last look.
+    wanted, holders
+        What it waits for, as it is shown, and who holds that, as of the last look.
 
     """
 
@@ -72,7 +78,7 @@ class Wait(Generic[T]):
         attempt: Callable[[Options, Inventory, InTurn | None], T],
     ) -> None:
         self._session, self._request, self._given = session, request, options
-        self._options = options_of_wait(options)
+        self._options = replace(options, only_free=options.only_free or options.min_free is None)
         self._seconds, self._attempt, self._began = seconds, attempt, time.monotonic()
         self._pause = _FIRST_PAUSE
         self._place, self._turns, self._wants = Place(session.access), Turns(), ""
@@ -98,11 +104,7 @@ class Wait(Generic[T]):
     def wait(self, show: Callable[[Wait[T]], object]) -> T:
         """Wait, and return what was asked for; after each look in vain, this wait is handed over.
 
-        Raises
-        ------
-        ChoiceError
-            The time is over, or these GPUs can't be had, however long one waits; nothing was changed.
-
+        It raises ChoiceError if the time is over, or these GPUs can't be had, however long one waits.
         """
         try:
             while (outcome := self._look(self._read())) is None:
@@ -138,9 +140,8 @@ class Wait(Generic[T]):
         """Return the machine with claims on the GPUs that are left to those who came before."""
         session, options = self._session, self._options
         count, devices = would_do(self._request, machine, session.inherited, options, session.grant)
-        min_free = 0 if options.min_free is None else read_size(options.min_free) or 0
         uuids = tuple(str(device.uuid) for device in devices)
-        self._wants = str(Wanted(count, options.only_free, min_free, uuids))
+        self._wants = str(Wanted(count, options.only_free, options.least or 0, uuids))
         others = set(uuids) - session.claims.held
         return self._turns.leave(self._place.ahead(), machine, others, time.monotonic())
 
@@ -150,40 +151,35 @@ class Wait(Generic[T]):
     def _look(self, inventory: Inventory) -> T | None:
         """Return what was asked for, if it can be had now; else take a place, and return None.
 
-        Raises
-        ------
-        ChoiceError
-            It can't be had later either, or there is no later.
-
+        It raises ChoiceError if it can't be had later either, or there is no later.
         """
+        never: ChoiceError | None = None
         try:
             return self._attempt(self._options, inventory, self.in_turn)
         except NotFreeError as error:
             self._note(inventory, error.holders)
-            return None
         except ChoiceError as error:
             never = error
-        # The same is said of what was typed.
-        self._attempt(self._given, inventory, None)
-        raise never
+        if never:
+            self._attempt(self._given, inventory, None)  # the same is said of what was typed
+            raise never
+        if self._seconds is not None and time.monotonic() - self._began >= self._seconds:
+            waited, what, holders = time_text(self._seconds), self.wanted, self.holders
+            _log.info("Waited %s for %s in vain: %s", waited, what, holders)
+            raise NotFreeError(f"Waited {waited} for {what} in vain: {holders}.", holders)
+        return None
 
     def _note(self, inventory: Inventory, holders: str) -> None:
-        """Take note of a look in vain; raise NotFreeError if it was the last one, as the time is over."""
-        self.wanted, self.holders = self._what(inventory), holders
-        self._place.take(self._wants)
-        if self._seconds is None or time.monotonic() - self._began < self._seconds:
-            return
-        waited = time_text(self._seconds)
-        _log.info("Waited %s for %s in vain: %s", waited, self.wanted, holders)
-        raise NotFreeError(f"Waited {waited} for {self.wanted} in vain: {holders}.", holders) from None
-
-    def _what(self, inventory: Inventory) -> str:
-        """Return what it waits for, as it is shown: `2 free GPUs`, `GPU 1 and GPU 3`."""
+        """Note who holds what it waits for: `2 free GPUs`, `GPU 1 and GPU 3`; if somebody does, queue."""
         if isinstance(self._request, Named):
             labels = listed(find(identifier, inventory).label for identifier in self._request.identifiers)
-            return shortened(labels, _LONGEST)
-        kind = "free GPU" if self._options.only_free else "GPU"
-        return f"{counted(self._request.count, kind)}{replace(self._given, only_free=False).filters}"
+            wanted = shortened(labels, _LONGEST)
+        else:
+            kind = "free GPU" if self._options.only_free else "GPU"
+            wanted = f"{counted(self._request.count, kind)}{replace(self._given, only_free=False).filters}"
+        self.wanted, self.holders = wanted, holders
+        if holders:
+            self._place.take(self._wants)
 
 
 def _say_nothing_changed(end: BaseException) -> None:
@@ -192,32 +188,8 @@ def _say_nothing_changed(end: BaseException) -> None:
     show_as(end, f"{type(end).__name__}: {end}")
 
 
-def options_of_wait(options: Options) -> Options:
-    """Return the options that a wait looks with: without a bound, for GPUs that nobody uses or claims."""
-    return replace(options, only_free=options.only_free or options.min_free is None)
-
-
 class Waiting(Wait["Choice"]):
-    """A wait for GPUs that are then chosen here.
-
-    GPUs that are named it waits for until nobody else uses or has claimed them. With `auto`, and without a
-    bound of memory, it waits for GPUs that nobody uses or claims.
-
-    Parameters
-    ----------
-    session
-        This process's.
-    text, options
-        As typed after `%gpus`.
-    seconds
-        How long to wait; None: without an end.
-
-    Raises
-    ------
-    ChoiceError
-        This is nothing to wait for.
-
-    """
+    """A wait for GPUs that are then chosen here, given what is typed after `%gpus`; else as `Wait`."""
 
     def __init__(self, session: Session, text: str, options: Options, seconds: float | None) -> None:
         request = parse(text)
@@ -237,33 +209,100 @@ class Waiting(Wait["Choice"]):
         super().__init__(session, request, options, seconds, attempt)
 
     def look(self) -> bool:
-        """Return whether they can be chosen now, or the attempt says why never; choose nothing.
+        """Return whether they can be chosen now, or the attempt says why never; on any thread.
 
-        It can be called on any thread.
-
-        Raises
-        ------
-        ChoiceError
-            They can't be chosen, however long one waits.
-
+        It chooses nothing, and raises ChoiceError if they can't be chosen, however long one waits.
         """
         if not probe().can_change:
             return True
-        session, inventory = self._session, self._read()
+        session, inventory, holders = self._session, self._read(), ""
         if isinstance(self._request, Auto):
             inventory = inventory.with_claims(session.claims.taken())
-        holders = ""
+        there, held = self.in_turn(inventory), session.claims.held
         try:
-            select(
-                self._request,
-                self.in_turn(inventory),
-                session.inherited,
-                self._options,
-                grant=session.grant,
-                held=session.claims.held,
-            )
+            select(self._request, there, session.inherited, self._options, grant=session.grant, held=held)
         except NotFreeError as error:
             holders = error.holders
-            self._place.take(self._wants)
-        self.wanted, self.holders = self._what(inventory), holders
+        self._note(inventory, holders)
         return not holders
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What somebody waits for; `str` is what a place says, which `read` reads."""
+
+    count: int  # how many devices
+    only_free: bool  # whether nobody may use them
+    min_free: int  # the bytes that have to be free on each
+    uuids: tuple[str, ...]  # the devices that would do
+
+    def __str__(self) -> str:
+        return " ".join((str(self.count), str(int(self.only_free)), str(self.min_free), *self.uuids))
+
+    @classmethod
+    def read(cls, text: str) -> Wanted:
+        """Read it; raise ValueError for what is none."""
+        count, only_free, min_free, *uuids = text.split(" ")
+        return cls(int(count), bool(int(only_free)), int(min_free), tuple(dict.fromkeys(uuids)))
+
+    def has(self, device: Device, claim: Claim) -> bool:
+        """Return whether a device would do now for the process of a claim."""
+        pid, status = claim.pid, device.status
+        if any(pid is UNKNOWN or one.pid != pid for one in status.claims):
+            return False
+        users = () if status.users is UNKNOWN else status.users
+        is_its_own = bool(users) and all(one.pid == pid for one in users)
+        if self.only_free and not is_its_own and device.is_busy is not False:
+            return False
+        free = status.memory_free
+        return not self.min_free or (free is not UNKNOWN and free >= self.min_free)
+
+
+class Turns:
+    """What one wait leaves to others, look by look."""
+
+    def __init__(self) -> None:
+        self._looked_at: float | None = None
+        # Seconds that GPUs were left to a place: all that it waits for, or some.
+        self._left: dict[tuple[tuple[int, str], bool], float] = {}
+
+    def leave(
+        self, ahead: Iterable[Found], machine: Inventory, uuids: Collection[str], now: float
+    ) -> Inventory:
+        """Return the machine with claims on what is left to those who came before.
+
+        Each of them (`ahead`, first come first) is left as many of the devices that would do for it as it
+        waits for, first those that the fewest wait for. Who has been left all of them for a minute, or some
+        for an hour, is left no more, nor is another process of that user. `uuids` are the devices that would
+        do for this wait, without those that it has; `now` is in seconds, of a clock that only goes forward.
+        """
+        elapsed = min(_LONGEST_LOOK, now - (self._looked_at or now))
+        self._looked_at = now
+        devices = {str(device.uuid): device for device in machine.devices}
+        places: list[tuple[Found, Wanted]] = []
+        for place in ahead:
+            with suppress(ValueError):  # hostile, or another version's
+                places.append((place, Wanted.read(place.rest)))
+        demand = Counter(uuids)
+        for _, wanted in places:
+            demand.update(wanted.uuids)
+        left: dict[str, Claim] = {}
+        stopped: set[str] = set()
+        for place, wanted in places:
+            there = [uuid for uuid in wanted.uuids if uuid in devices]
+            if place.claim.owner in stopped or not 0 < wanted.count <= len(there):
+                continue
+            free = [uuid for uuid in there if uuid not in left and wanted.has(devices[uuid], place.claim)]
+            free.sort(key=lambda uuid: (not devices[uuid].status.claims, demand[uuid]))
+            if not free:
+                continue
+            is_all = len(free) >= wanted.count
+            key = place.order, is_all
+            self._left[key] = self._left.get(key, 0.0) + elapsed
+            if self._left[key] > (_LEFT_ALL if is_all else _LEFT_SOME):
+                stopped.add(place.claim.owner)
+            else:
+                left |= dict.fromkeys(free[: wanted.count], replace(place.claim, waits=True))
+        claims = {uuid: device.status.claims for uuid, device in devices.items()}
+        ours = {uuid: (*claims[uuid], claim) for uuid, claim in left.items() if uuid in uuids}
+        return machine.with_claims(claims | ours)

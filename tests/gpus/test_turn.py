@@ -8,7 +8,7 @@ import pytest
 
 from gpu_magic.claims.folder import PLACE, Found
 from gpu_magic.devices.model import UNKNOWN, Claim, GpuProcess, Inventory, Unknown
-from gpu_magic.gpus.turn import Turns, Wanted
+from gpu_magic.gpus.wait import Turns, Wanted
 from tests.gpus.machines import GIB, gpu
 
 ALL = tuple(f"GPU-{index}" for index in range(8))
