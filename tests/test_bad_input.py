@@ -78,20 +78,6 @@ def test_what_can_t_be_waited_for_is_refused_at_the_call(wanted: Any) -> None:
         gpu_magic.wait_for(wanted)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"timeout": 1}, 'wait_for takes no timeout: within="30m" says how long it waits.'),
-        ({"wait": "1s"}, 'wait_for takes no wait: within="30m" says how long it waits.'),
-        ({"min_fre": "20GB"}, "wait_for takes no min_fre: did you mean min_free?"),
-    ],
-)
-def test_other_options_of_a_wait_are_refused_at_the_call(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ChoiceError) as refused:
-        gpu_magic.wait_for(2, **options)
-    assert str(refused.value) == said
-
-
 def test_a_wait_can_be_a_task() -> None:
     async def chosen() -> str:
         return str(await asyncio.create_task(gpu_magic.wait_for([3])))

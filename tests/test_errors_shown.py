@@ -55,7 +55,7 @@ REFUSED = [
     "gpu_magic.gpu_time().usage",
 ]
 # None of them takes this.
-MISTYPED = [f"gpu_magic.{name}(nothing_like_it=1)" for name in FUNCTIONS if name not in ("fit", "wait_for")]
+MISTYPED = [f"gpu_magic.{name}(nothing_like_it=1)" for name in FUNCTIONS if name != "fit"]
 COUNT = r"gpu_magic/[\w/]+\.py"
 RUN = f"""
     import asyncio, json, re, traceback, gpu_magic

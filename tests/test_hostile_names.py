@@ -173,9 +173,7 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "the doctor's capabilities": lambda text, _: doctor(system=System(capabilities=text)),
     "the doctor's device files": lambda text, _: doctor(system=System(devices=(DeviceFile(f"/dev/{text}"),))),
     "the doctor's packages": lambda text, _: doctor(packages=Packages(versions={"ipython": text})),
-    "why a choice came too late": lambda text, _: TooLate(
-        Guard(State.FROZEN, by=text), (), "", Options()
-    ),
+    "why a choice came too late": lambda text, _: TooLate(Guard(State.FROZEN, by=text), (), "", Options()),
     "a part of a step": lambda text, _: fit(part=text),
     "the GPU that a step fits on": lambda text, _: fit(label=text),
     "what was assumed of a step": lambda text, _: fit(note=text),

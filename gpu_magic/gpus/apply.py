@@ -170,12 +170,7 @@ def _take_effect(
     changed nothing, if another process has claimed a device that nobody else may have.
     """
     claims, ours, changes = session.claims, session.environment, is_new or selection.notes
-
-    def set_all(variables: Mapping[str, str | None], names: Iterable[str]) -> None:
-        ours.restore([name for name in names if name in ours and name not in variables])
-        for name, value in variables.items():
-            ours.set(name, value)
-
+    found: list[tuple[Mapping[str, str | None], Iterable[str]]] = []
     with uninterrupted():
         if isinstance(request, Reset) or not claims.are_wanted:
             claims.release()
@@ -185,13 +180,16 @@ def _take_effect(
             if problem and selection.known:
                 note = f"Others can't see that they are claimed: {problem}."
                 selection = replace(selection, notes=(*selection.notes, note))
-        if (
-            memory or session.settings is not None
-        ):  # each choice says all of it: an earlier one's settings end
+        # Each choice says all of how memory is taken, so that an earlier one's settings end.
+        if memory or session.settings is not None:
             others = [name for name in ours.names if name not in NAMES]
-            set_all(session.framework_settings().limit(memory), others)
+            found.append((session.framework_settings().limit(memory), others))
         if changes:
-            set_all(selection.variables, NAMES)
+            found.append((selection.variables, NAMES))
+        for variables, names in found:
+            ours.restore([name for name in names if name in ours and name not in variables])
+            for name, value in variables.items():
+                ours.set(name, value)
         if is_new:
             session.chosen = request, options.filters
     return selection

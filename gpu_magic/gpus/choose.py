@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
@@ -37,7 +38,8 @@ def gpus() -> Gpus:
         Celsius, watts; UNKNOWN where the driver gives none), and what this process can see of them.
 
     """
-    return Gpus.of(take_snapshot(current()))
+    found = take_snapshot(current())
+    return Gpus(**{field.name: getattr(found, field.name) for field in fields(found)})
 
 
 @public

@@ -7,12 +7,12 @@ machine (a process, a user) are escaped in HTML, and have no control characters 
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gpu_magic.devices.binding import NO_LIBRARY
-from gpu_magic.devices.model import UNKNOWN, Device, Gpu, MigInstance, Unknown
+from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown
 from gpu_magic.devices.processes import ProcessNames, name_text
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.view import Snapshot
@@ -21,12 +21,11 @@ from gpu_magic.text import GIB, bytes_text, html_block, printable, shortened, te
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from gpu_magic.devices.model import GpuProcess, GpuStatus
     from gpu_magic.process.view import KernelView
 
 __all__ = ["Gpus", "Row", "as_html", "as_text", "memory_texts", "problem_text", "record_of", "rows"]
 
-UNKNOWN_TEXT = "?"
+_UNKNOWN = "?"
 _NOT_VISIBLE = "not visible"
 _NOT_GIVEN = "not given"  # outside the CUDA_VISIBLE_DEVICES that the kernel was started with
 _ALL = ": all GPUs"
@@ -39,67 +38,35 @@ Usage = Literal["free", "busy", "mine", "unknown", "problem"]
 
 
 class MemoryShares(NamedTuple):
-    """Memory in use, as fractions of the device's total, from 0 to 1.
+    """Memory in use, as fractions of the device's total, from 0 to 1."""
 
-    Parameters
-    ----------
-    mine, others
-        What this process and its children hold, and what other processes hold, as far as it is known.
-    used
-        All that is in use, also by processes that are not known.
-
-    """
-
-    mine: float = 0.0
-    others: float = 0.0
-    used: float = 0.0
+    mine: float = 0.0  # what this process and its children hold
+    others: float = 0.0  # what other processes hold, as far as it is known
+    used: float = 0.0  # all that is in use, also by processes that are not known
 
 
 _NO_SHARES = MemoryShares()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Row:
-    """A GPU or a MIG instance, as it is shown.
-
-    Parameters
-    ----------
-    device
-        The device.
-    label
-        nvidia-smi's number of a GPU; for a MIG instance the branch of a tree and its number, `├ 2:1`.
-    name
-        The name of the product.
-    memory
-        Used and total, `59.6 / 80.0 GiB`; empty for a GPU that can't be read.
-    total
-        The total alone, `80.0 GiB`.
-    shares
-        Memory in use.
-    utilization, temperature, power
-        Percent, degrees Celsius, watts. None where the device has no such figure.
-    users
-        The processes on it, a line each; without any, why there is none to show.
-    usage
-        What the figures say about its use.
-    visible_as
-        What frameworks in this process call it, `cuda:0`, or that they don't see it; empty for a GPU that is
-        split by MIG.
-
-    """
+    """A GPU or a MIG instance, as it is shown."""
 
     device: Device
-    label: str
-    name: str
-    memory: str = ""
-    total: str = ""
+    label: (
+        str  # nvidia-smi's number of a GPU; for a MIG instance the branch of a tree and its number, `├ 2:1`
+    )
+    name: str  # of the product
+    users: tuple[str, ...]  # the processes on it, a line each; without any, why there is none to show
+    usage: Usage
+    visible_as: str  # what frameworks here call it, or that they don't see it; empty if it is split by MIG
+    memory: str = ""  # used and total, `59.6 / 80.0 GiB`; empty for a GPU that can't be read
+    total: str = ""  # `80.0 GiB`
     shares: MemoryShares = _NO_SHARES
+    # Percent, degrees Celsius, watts; None where the device has no such figure.
     utilization: int | Unknown | None = None
     temperature: int | Unknown | None = None
     power: float | Unknown | None = None
-    users: tuple[str, ...]
-    usage: Usage
-    visible_as: str
 
     @property
     def is_visible(self) -> bool:
@@ -109,136 +76,97 @@ class Row:
 
 def rows(snapshot: Snapshot) -> Iterator[Row]:
     """Return a row for each GPU in nvidia-smi's order, each followed by its MIG instances."""
-    names = ProcessNames(_processes(snapshot))
+    statuses = [gpu.status for gpu in snapshot.gpus]
+    statuses += [part.status for gpu in snapshot.gpus for part in gpu.mig]
+    listed = [status.processes for status in statuses if status.processes is not UNKNOWN]
+    names = ProcessNames(chain.from_iterable(listed))
     for gpu in snapshot.gpus:
-        yield _gpu_row(gpu, snapshot, names)
-        for instance in gpu.mig:
-            yield _mig_row(instance, snapshot, names, "└" if instance is gpu.mig[-1] else "├")
+        name, now = _UNKNOWN if gpu.name is UNKNOWN else name_text(gpu.name), gpu.status
+        row = _row(gpu, gpu.number_text, name, snapshot, names)
+        if not gpu.problem:
+            row = replace(row, utilization=now.utilization, temperature=now.temperature, power=now.power)
+        yield row
+        for part in gpu.mig:
+            branch = "└" if part is gpu.mig[-1] else "├"
+            # The profile first: it is what tells instances apart where names are cut off.
+            profile = "MIG" if part.name is UNKNOWN else name_text(part.name.rpartition("MIG ")[2])
+            label = branch if part.number is UNKNOWN else f"{branch} {part.number_text}"
+            row = _row(part, label, f"{profile} {part.uuid[:12]}…", snapshot, names)
+            yield replace(row, utilization=UNKNOWN)
 
 
-def _processes(snapshot: Snapshot) -> Iterator[GpuProcess]:
-    devices: Iterator[Device] = chain.from_iterable((gpu, *gpu.mig) for gpu in snapshot.gpus)
-    for device in devices:
-        yield from () if device.status.processes is UNKNOWN else device.status.processes
-
-
-def _server(process: GpuProcess) -> str:
-    memory = UNKNOWN_TEXT if process.memory is UNKNOWN else bytes_text(process.memory)
-    return f"MPS server: {process.name}, {memory}"
-
-
-def _gpu_row(gpu: Gpu, snapshot: Snapshot, names: ProcessNames) -> Row:
-    status = gpu.status
-    label = gpu.number_text
-    name = UNKNOWN_TEXT if gpu.name is UNKNOWN else name_text(gpu.name)
-    visible_as = "" if gpu.is_split else _visible_as(gpu.uuid, snapshot.kernel)
-    if gpu.problem:
-        problem = (gpu.problem,)
-        return Row(device=gpu, label=label, name=name, users=problem, usage="problem", visible_as=visible_as)
-    users, usage = _users(gpu, snapshot, names)
-    memory, total = memory_texts(status.memory_used, gpu.memory_total)
-    return Row(
-        device=gpu,
-        label=label,
-        name=name,
-        memory=memory,
-        total=total,
-        shares=_shares(status, gpu.memory_total),
-        utilization=status.utilization,
-        temperature=status.temperature,
-        power=status.power,
-        users=users,
-        usage=usage,
-        visible_as=visible_as,
-    )
-
-
-def _mig_row(instance: MigInstance, snapshot: Snapshot, names: ProcessNames, branch: str) -> Row:
-    # The profile first: it is what tells instances apart where names are cut off.
-    profile = "MIG" if instance.name is UNKNOWN else name_text(instance.name.rpartition("MIG ")[2])
-    users, usage = _users(instance, snapshot, names)
-    memory, total = memory_texts(instance.status.memory_used, instance.memory_total)
-    return Row(
-        device=instance,
-        label=branch if instance.number is UNKNOWN else f"{branch} {instance.number_text}",
-        name=f"{profile} {instance.uuid[:12]}…",
-        memory=memory,
-        total=total,
-        shares=_shares(instance.status, instance.memory_total),
-        utilization=UNKNOWN,
-        users=users,
-        usage=usage,
-        visible_as=_visible_as(instance.uuid, snapshot.kernel),
-    )
-
-
-def _users(device: Device, snapshot: Snapshot, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
-    """Return who uses a device, a line each, and what that makes of its usage."""
-    users, usage = _users_of(device, names)
+def _row(device: Device, label: str, name: str, snapshot: Snapshot, names: ProcessNames) -> Row:
+    """Return the row of a device without its other figures than memory."""
+    is_split = isinstance(device, Gpu) and device.is_split
+    visible_as = "" if is_split else _visible_as(device.uuid, snapshot.kernel)
+    if isinstance(device, Gpu) and device.problem:
+        return Row(device, label, name, (device.problem,), "problem", visible_as)
+    users, usage = _users(device, names)
     launched = tuple(str(claim) for uuid, claim in snapshot.launched if uuid == device.uuid)
-    return (launched, "mine") if launched and usage == "free" else (users, usage)
+    if launched and usage == "free":  # what this process has launched, and does not use it yet
+        users, usage = launched, "mine"
+    texts, shares = memory_texts(device.status.memory_used, device.memory_total), _shares(device)
+    return Row(device, label, name, users, usage, visible_as, *texts, shares)
 
 
-def _users_of(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
-    """Return the same, but for what this process has launched and does not use it yet."""
-    if isinstance(device, MigInstance):
-        return _with_claims(device, *_users_by_figures(device, names))
-    if device.is_split:
-        return (("split by MIG" if device.mig else "split by MIG, with no instance made",), "unknown")
-    users, usage = _with_claims(device, *_users_by_figures(device, names))
-    if device.is_prohibited:
-        there = users if usage in ("busy", "mine") else ()
-        return (*there, "no process can use it (Prohibited)"), "unknown"
-    if device.is_exclusive:
-        or_by_mps = ", or several by MPS" if device.status.mps_servers else ""
-        users = (*users, f"one process at a time{or_by_mps} (Exclusive_Process)")
-    return users, usage
-
-
-def _with_claims(device: Device, users: tuple[str, ...], usage: Usage) -> tuple[tuple[str, ...], Usage]:
-    """Return the same with other processes' claims: what is claimed is not free."""
+def _users(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
+    """Return who uses or has claimed a device, a line each, and what that makes of its usage."""
     status = device.status
-    named = (
-        () if status.users is UNKNOWN else [one.pid for one in status.users]
-    )  # these lines say who is idle
+    if isinstance(device, Gpu) and device.is_split:
+        return (("split by MIG" if device.mig else "split by MIG, with no instance made",), "unknown")
+    lines, usage = _users_by_figures(device, names)
+    named = () if status.users is UNKNOWN else tuple(one.pid for one in status.users)
+    # These lines say who is idle.
     claims = tuple(str(replace(one, idle=UNKNOWN) if one.pid in named else one) for one in status.claims)
-    if claims and usage == "free":
-        return claims, "busy"
-    return (*users, *claims), usage
+    if claims and usage == "free":  # what is claimed is not free
+        lines, usage = claims, "busy"
+    else:
+        lines = (*lines, *claims)
+    if isinstance(device, Gpu) and device.is_prohibited:
+        there = lines if usage in ("busy", "mine") else ()
+        return (*there, "no process can use it (Prohibited)"), "unknown"
+    if isinstance(device, Gpu) and device.is_exclusive:
+        or_by_mps = ", or several by MPS" if status.mps_servers else ""
+        lines = (*lines, f"one process at a time{or_by_mps} (Exclusive_Process)")
+    return lines, usage
 
 
 def _users_by_figures(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
-    """Return the same of a device that any process can use."""
-    users = () if device.status.users is UNKNOWN else device.status.users
-    servers = tuple(map(_server, device.status.mps_servers))
-    if users:
-        usage: Usage = "mine" if all(process.mine for process in users) else "busy"
-        return (*map(names.line, users), *servers), usage
-    if device.is_busy is True:
-        return ("in use, by whom can't be seen from here", *servers), "busy"
-    if device.is_busy is False:
-        return ("free", *servers), "free"
-    return (UNKNOWN_TEXT if device.status.users is UNKNOWN else "no process", *servers), "unknown"
+    """Return the same of a device that any process can use, and that nobody has claimed."""
+    users, lines = device.status.users, list[str]()
+    usage: Usage = "unknown"
+    if users is not UNKNOWN and users:
+        lines, usage = list(map(names.line, users)), "mine" if device.status.is_ours else "busy"
+    elif device.is_busy is True:
+        lines, usage = ["in use, by whom can't be seen from here"], "busy"
+    elif device.is_busy is False:
+        lines, usage = ["free"], "free"
+    else:
+        lines = [_UNKNOWN if users is UNKNOWN else "no process"]
+    for server in device.status.mps_servers:
+        memory = _UNKNOWN if server.memory is UNKNOWN else bytes_text(server.memory)
+        lines.append(f"MPS server: {server.name}, {memory}")
+    return tuple(lines), usage
 
 
 def _visible_as(uuid: str | Unknown, view: KernelView) -> str:
     if view.names is UNKNOWN:
-        return UNKNOWN_TEXT
+        return _UNKNOWN
     if uuid is UNKNOWN:
         return _NOT_VISIBLE
     if uuid in view.names:
         return view.names[uuid]
     if uuid in view.others:
-        return UNKNOWN_TEXT
+        return _UNKNOWN
     return _NOT_VISIBLE if view.given is None or uuid in view.given else _NOT_GIVEN
 
 
 def memory_texts(used: int | Unknown, total: int | Unknown) -> tuple[str, str]:
     """Return used and total, `0.5 / 80.0 GiB`, and the total alone."""
-    total_text = UNKNOWN_TEXT if total is UNKNOWN else _size(total)
+    total_text = _UNKNOWN if total is UNKNOWN else _size(total)
     # The unit stands once, behind both; a GPU with terabytes can have less in use.
     unit = " TiB" if total_text.endswith("TiB") else " GiB"
-    used_text = UNKNOWN_TEXT if used is UNKNOWN else _size(used).removesuffix(unit)
+    used_text = _UNKNOWN if used is UNKNOWN else _size(used).removesuffix(unit)
     return f"{used_text} / {total_text}", total_text
 
 
@@ -247,16 +175,14 @@ def _size(size: int) -> str:
     return f"{size / GIB:.1f} GiB" if size < GIB else bytes_text(size)
 
 
-def _shares(status: GpuStatus, total: int | Unknown) -> MemoryShares:
+def _shares(device: Device) -> MemoryShares:
+    status, total = device.status, device.memory_total
     if status.memory_used is UNKNOWN or total is UNKNOWN or not total:
         return _NO_SHARES
     mine = others = 0
     for process in () if status.processes is UNKNOWN else status.processes:
         size = 0 if process.memory is UNKNOWN else process.memory
-        if process.mine:
-            mine += size
-        else:
-            others += size
+        mine, others = (mine + size, others) if process.mine else (mine, others + size)
     # The driver can report processes that together have more than there is.
     return MemoryShares(*(min(1.0, size / total) for size in (mine, others, status.memory_used)))
 
@@ -264,7 +190,7 @@ def _shares(status: GpuStatus, total: int | Unknown) -> MemoryShares:
 def _figure(value: float | Unknown | None, unit: str) -> str:
     if value is None:
         return ""
-    return UNKNOWN_TEXT if value is UNKNOWN else f"{value:.0f}{unit}"
+    return _UNKNOWN if value is UNKNOWN else f"{value:.0f}{unit}"
 
 
 class _Column(NamedTuple):
@@ -293,11 +219,6 @@ class Gpus(Snapshot):
     """An `Inventory`, and what this process can see of it, which shows itself as a table."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Self:
-        """Return a snapshot as an object that shows itself."""
-        return cls(**{field.name: getattr(snapshot, field.name) for field in fields(snapshot)})
 
     def __repr__(self) -> str:
         return as_text(self)
@@ -423,27 +344,19 @@ def _notes(snapshot: Snapshot) -> list[str]:
 
 def record_of(device: Device) -> dict[str, Any]:
     """Return a device as JSON has it; null for what the driver would not tell."""
-    status = device.status
+    gpu, status = device if isinstance(device, Gpu) else None, device.status
+
+    def known(thing: object, *names: str) -> dict[str, Any]:
+        values = {name: getattr(thing, name) for name in names}
+        return {name: None if value is UNKNOWN else value for name, value in values.items()}
+
     processes = None if status.processes is UNKNOWN else status.processes
     return {
-        "index": device.index if isinstance(device, Gpu) else None,
-        "vendor": device.vendor if isinstance(device, Gpu) else "nvidia",
+        "index": gpu.index if gpu else None,
+        "vendor": gpu.vendor if gpu else "nvidia",
         "gpu": device.index if isinstance(device, Gpu) else device.gpu_index,
-        "uuid": _known(device.uuid),
-        "name": _known(device.name),
-        "memory_total": _known(device.memory_total),
-        "memory_used": _known(status.memory_used),
-        "utilization": _known(status.utilization),
-        "temperature": _known(status.temperature),
-        "power": _known(status.power),
-        "problem": device.problem if isinstance(device, Gpu) else "",
-        "processes": processes
-        and [
-            {name: _known(getattr(one, name)) for name in ("pid", "name", "owner", "memory")}
-            for one in processes
-        ],
+        **known(device, "uuid", "name", "memory_total"),
+        **known(status, "memory_used", "utilization", "temperature", "power"),
+        "problem": gpu.problem if gpu else "",
+        "processes": processes and [known(one, "pid", "name", "owner", "memory") for one in processes],
     }
-
-
-def _known(value: object) -> object:
-    return None if value is UNKNOWN else value
