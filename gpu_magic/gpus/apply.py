@@ -60,10 +60,8 @@ def apply(
     A wait hands over the machine, which it has read just now, and what returns it without the GPUs that are
     left to those who came before. For GPUs that can't be chosen it raises ChoiceError; nothing was changed.
     """
-    request, is_wait = (
-        parse(text),
-        inventory is not None,
-    )  # what can't be read can be anything: it isn't logged
+    request = parse(text)  # what can't be read can be anything: it is not logged
+    is_wait = inventory is not None
     is_auto = isinstance(request, Auto)
     is_alone = is_auto or options.only_free
     choose = partial(_apply, session, text, request, options, dry_run=dry_run)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, Device, Gpu
@@ -35,20 +34,16 @@ _LONGEST = 500  # characters of a list of devices
 _PLAIN = Options()
 
 
-class _Standing(IntEnum):
-    """How good a device is to pick, whoever has claimed it, the best first."""
-
-    FREE = 0
-    UNSURE = 1  # no figure shows use, and one is missing
-    BUSY = 2
-    MEMORY_UNKNOWN = 3
+# How good a device is to pick, whoever has claimed it, the best first. If that is unsure, no figure shows
+# use, and one is missing.
+_FREE, _UNSURE, _BUSY, _MEMORY_UNKNOWN = range(4)
 
 
-def _standing(device: Device) -> _Standing:
+def _standing(device: Device) -> int:
     if device.status.memory_used is UNKNOWN:
-        return _Standing.MEMORY_UNKNOWN
+        return _MEMORY_UNKNOWN
     busy = device.is_busy
-    return _Standing.UNSURE if busy is UNKNOWN else _Standing.BUSY if busy else _Standing.FREE
+    return _UNSURE if busy is UNKNOWN else _BUSY if busy else _FREE
 
 
 def _rank(devices: Iterable[Device], preferred: frozenset[str] = frozenset()) -> list[Device]:
@@ -181,7 +176,7 @@ def pick(
         raise _refusal(count, pool, options, ranked, others)
     picked = tuple(ranked[:count])
     others |= {device: _why_unranked(device, picked) for device in ranked[count:]}
-    free = sum(_standing(device) is _Standing.FREE for device in ranked)
+    free = sum(_standing(device) == _FREE for device in ranked)
     rest = f"; not picked: {_left_out({one: others[one] for one in pool if one in others})}" if others else ""
     return picked, f"{_why_these(picked, free, is_choice=bool(others))}{rest}."
 
@@ -209,7 +204,7 @@ def _candidates(
 ) -> tuple[list[Device], dict[Device, str]]:
     """Return the devices that can be picked, and in a few words why each other one can't."""
     whys: dict[Device, str] = {one: _why_not(one, options) for one in pool if isinstance(one, Gpu)}
-    is_free = any(not why and _standing(one) is _Standing.FREE for one, why in whys.items())
+    is_free = any(not why and _standing(one) == _FREE for one, why in whys.items())
     if not is_free and count == 1 and (instances := mig_instances(tuple(pool))):
         whys = {one: why for one, why in whys.items() if not (isinstance(one, Gpu) and one.is_split)}
         whys |= {one: _why_not(one, options) for one in instances}
@@ -240,7 +235,7 @@ def _why_unranked(device: Device, picked: Iterable[Device]) -> str:
     """Return in a few words why a device that could have been picked was not."""
     if device.is_busy is True:
         return _used_by(device)
-    if _standing(device) is not _Standing.FREE:
+    if _standing(device) != _FREE:
         return "not known to be free"
     frees = [one.status.memory_free for one in picked]
     here = device.status.memory_free
@@ -250,14 +245,14 @@ def _why_unranked(device: Device, picked: Iterable[Device]) -> str:
 
 def _why_these(picked: Sequence[Device], free: int, *, is_choice: bool) -> str:
     """Return why some devices were picked of which so many are free, as a clause."""
-    unknown = [device.label for device in picked if _standing(device) is _Standing.MEMORY_UNKNOWN]
+    unknown = [device.label for device in picked if _standing(device) == _MEMORY_UNKNOWN]
     labels, is_one = listed(device.label for device in picked), len(picked) == 1
     if unknown:
         verb, pronoun = ("does", "it is") if len(unknown) == 1 else ("do", "they are")
         return f"{listed(unknown)} {verb} not report memory in use, so {pronoun} not known to be free"
-    if all(_standing(device) is _Standing.FREE for device in picked):
+    if all(_standing(device) == _FREE for device in picked):
         return f"{labels} {'is' if is_one else 'are'} free"
-    if not any(_standing(device) is _Standing.BUSY for device in picked):
+    if not any(_standing(device) == _BUSY for device in picked):
         return f"{labels} {'is' if is_one else 'are'} not known to be free, and nothing shows use"
     thing = "GPU" if isinstance(picked[0], Gpu) else "MIG instance"
     there = f"Only {counted(free, thing)} {'is' if free == 1 else 'are'}" if free else f"No {thing} is"

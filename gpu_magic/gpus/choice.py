@@ -12,7 +12,7 @@ from gpu_magic.frameworks import imported
 from gpu_magic.process.drivers import State
 from gpu_magic.process.environment import program
 from gpu_magic.process.guard import label_of, runtime_of
-from gpu_magic.process.mask import HIP, MASK
+from gpu_magic.process.mask import HIP, MASK, ORDER
 from gpu_magic.text import GIB, TIB, bytes_text, listed, printable
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Choice:
     @property
     def order(self) -> str | None:
         """The value of CUDA_DEVICE_ORDER that goes with it; None: not set."""
-        return self.selection.order
+        return self.selection.variables.get(ORDER)
 
     @property
     def refusal(self) -> str:

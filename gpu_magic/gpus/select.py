@@ -12,7 +12,7 @@ from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import Auto, Everything, Named, Nothing, Request, Reset
 from gpu_magic.process.find import find, mig_instances, whole_gpus, why_unusable
 from gpu_magic.process.given import Given, Grant
-from gpu_magic.process.mask import FASTEST, ORDER, PCI, Variables, mig_limit, names_of
+from gpu_magic.process.mask import FASTEST, PCI, Variables, mig_limit, names_of
 from gpu_magic.process.visible import hide, in_order, show
 from gpu_magic.text import listed
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Selection", "select", "select_among", "vendor_of", "would_do"]
 
 _DEFAULTS, _NOBODY = Options(), Grant()
-_TAKEN = "can be used by one process at a time (Exclusive_Process), and is in use by another"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +49,6 @@ class Selection:
         """The value of the one variable that names them: CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES."""
         return self.variables.get(names_of(self.vendor)[0])
 
-    @property
-    def order(self) -> str | None:
-        """The value of CUDA_DEVICE_ORDER; None: not set."""
-        return self.variables.get(ORDER)
-
     def with_mask(self, mask: str | None) -> Selection:
         """Return the same with another value of that variable."""
         return replace(self, variables={**self.variables, names_of(self.vendor)[0]: mask})
@@ -72,24 +66,10 @@ def select(
 ) -> Selection:
     """Return the devices that answer a request, and the variables that name them.
 
-    Parameters
-    ----------
-    request, options
-        What the user asks for, and how to choose and write it.
-    inventory
-        The machine, with figures of now.
-    inherited, grant
-        The values of `Variables` as the kernel was started, and what a scheduler says that it gave.
-    held
-        UUIDs of the devices that this process has claimed.
-    by
-        How to write them where `options` do not say, if they can be written so.
-
-    Raises
-    ------
-    ChoiceError
-        The request can't be answered exactly: never fewer GPUs than were asked for, never others.
-
+    It raises ChoiceError if the request can't be answered exactly: never fewer GPUs than were asked for,
+    never others. `inherited` are the `Variables` that the kernel was started with, and `grant` is what a
+    scheduler says that it gave. `held` are the UUIDs that this process has claimed. `by` says how to write
+    the devices if `options` do not, as far as they can be written so.
     """
     vendor = _vendor(request, inventory)
     _check_options(request, options, vendor)
@@ -238,5 +218,6 @@ def _everything(pool: tuple[Device, ...], inventory: Inventory) -> tuple[Device,
 
 def _taken(devices: Iterable[Device]) -> list[str]:
     """Return a note for each GPU on which CUDA can't start while another process uses it."""
+    why = "can be used by one process at a time (Exclusive_Process), and is in use by another"
     taken = [gpu for gpu in devices if isinstance(gpu, Gpu) and gpu.is_taken]
-    return [f"{gpu.label} {_TAKEN}: CUDA can't start on it until that one ends." for gpu in taken]
+    return [f"{gpu.label} {why}: CUDA can't start on it until that one ends." for gpu in taken]

@@ -198,33 +198,20 @@ class _Column(NamedTuple):
 
     heading: str
     text: Callable[[Row], str]
-    is_right: bool = False
     css: str = ""
     has_bar: bool = False
 
 
 _COLUMNS = (
-    _Column("GPU", lambda row: row.label, is_right=True),
+    _Column("GPU", lambda row: row.label, css="gm-right"),
     _Column("Name", lambda row: row.name),
-    _Column("Memory", lambda row: row.memory, is_right=True, has_bar=True),
-    _Column("Util", lambda row: _figure(row.utilization, "%"), is_right=True),
-    _Column("Temp", lambda row: _figure(row.temperature, "°C"), is_right=True),
-    _Column("Power", lambda row: _figure(row.power, " W"), is_right=True),
+    _Column("Memory", lambda row: row.memory, css="gm-right", has_bar=True),
+    _Column("Util", lambda row: _figure(row.utilization, "%"), css="gm-right"),
+    _Column("Temp", lambda row: _figure(row.temperature, "°C"), css="gm-right"),
+    _Column("Power", lambda row: _figure(row.power, " W"), css="gm-right"),
     _Column("In this kernel", lambda row: row.visible_as, css="gm-visible-as"),
     _Column("Used by", lambda row: "\n".join(row.users), css="gm-used-by"),
 )
-
-
-class Gpus(Snapshot):
-    """An `Inventory`, and what this process can see of it, which shows itself as a table."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return as_text(self)
-
-    def _repr_html_(self) -> str:
-        return as_html(self)
 
 
 def as_text(snapshot: Snapshot) -> str:
@@ -233,7 +220,7 @@ def as_text(snapshot: Snapshot) -> str:
     # A row has several lines where one of its cells has.
     cells = ([column.text(row).split("\n") for column in columns] for row in found)
     lines = [line for row in cells for line in zip_longest(*row, fillvalue="")]
-    right = [at for at, column in enumerate(columns) if column.is_right]
+    right = [at for at, column in enumerate(columns) if column.css == "gm-right"]
     table = text_table([column.heading for column in columns], lines, right=right) if found else []
     facts, notes = _facts(snapshot), _notes(snapshot)
     footer = [f"{name:<13} {text}" for name, text in facts] + [f"! {printable(note)}" for note in notes]
@@ -262,6 +249,14 @@ def as_html(snapshot: Snapshot) -> str:
     return html_block(_title(snapshot), table, _notes(snapshot))
 
 
+class Gpus(Snapshot):
+    """An `Inventory`, and what this process can see of it, which shows itself as a table."""
+
+    __slots__ = ()
+    __repr__ = as_text
+    _repr_html_ = as_html
+
+
 def _columns(snapshot: Snapshot) -> Sequence[_Column]:
     """Return the columns as this process names itself: in a shell and in a script there is no kernel."""
     if snapshot.kernel.program != "python":
@@ -277,8 +272,7 @@ def _html(row: Row, column: _Column) -> str:
 
 
 def _css(column: _Column) -> str:
-    names = f"{'gm-right' if column.is_right else ''} {column.css}".strip()
-    return f" class='{names}'" if names else ""
+    return f" class='{column.css}'" if column.css else ""
 
 
 def _title(snapshot: Snapshot) -> str:

@@ -49,24 +49,9 @@ _log = logging.getLogger("gpu_magic.process")
 class Wait(Generic[T]):
     """One wait for GPUs, in turn. `str` returns a line: who holds them, since when, and when it looks again.
 
-    Without a bound of memory it waits for GPUs that nobody uses or claims.
-
-    Parameters
-    ----------
-    session
-        This process's.
-    request, options
-        Which GPUs, and the options as they were given.
-    seconds
-        How long to wait; None: without an end.
-    attempt
-        Returns what was asked for, given options, the machine as it was read, and `in_turn`; None: try only.
-
-    Attributes
-    ----------
-    wanted, holders
-        What it waits for, as it is shown, and who holds that, as of the last look.
-
+    `attempt` returns what was asked for, given options, the machine as it was read, and `in_turn`; without
+    the last it only tries. With no bound of memory it is for GPUs that nobody uses or claims. After a look,
+    `wanted` is what it waits for, as it is shown, and `holders` who has that. `seconds` None is endless.
     """
 
     def __init__(

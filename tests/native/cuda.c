@@ -5,8 +5,8 @@
  * is silent (duplicates, numbers with letters behind them), as torch's copy of the driver's parser does.
  *
  * Three variables change it for a whole process: with PRETEND_CUDA_ERROR=803 every call answers that, as where
- * cuInit has failed; with PRETEND_CUDA_TRIES_AGAIN=1 a cuInit that finds no device has not started it, as is
- * reported of real drivers (CUDA.jl #1336); with PRETEND_CUDA_COUNTS_EARLY=1 cuDeviceGetCount answers before
+ * cuInit has failed; with PRETEND_CUDA_TRIES_AGAIN=1 a cuInit that finds no device has not started it, as was
+ * seen on an H200 (driver 580.159; CUDA.jl #1336); with PRETEND_CUDA_COUNTS_EARLY=1 cuDeviceGetCount answers before
  * cuInit, which no driver is known to do.
  */
 #include <sys/types.h>
