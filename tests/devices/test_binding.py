@@ -164,7 +164,7 @@ def test_without_nvml_gpus_are_known_by_proc_and_can_be_chosen(container: Callab
     assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in machine.limitation
     for wanted, mask in [("2,0", "2,0"), ("GPU-1a", "1"), ("all", "0,1,2")]:
         selection = select(parse(wanted), machine, (None, None))
-        assert (selection.mask, selection.order) == (mask, "PCI_BUS_ID")
+        assert (selection.mask, selection.variables["CUDA_DEVICE_ORDER"]) == (mask, "PCI_BUS_ID")
     with pytest.raises(ChoiceError, match="none can be picked"):
         select(parse("auto"), machine, (None, None))
 

@@ -28,7 +28,7 @@ def ask(
     selection = select(
         parse(text), machine() if there is None else there, (mask, inherited_order), Options(**options)
     )
-    return selection.mask, selection.order
+    return selection.mask, selection.variables["CUDA_DEVICE_ORDER"]
 
 
 @pytest.mark.parametrize(
@@ -227,11 +227,14 @@ def test_a_lost_gpu_can_not_be_chosen_and_the_rest_can_by_uuid() -> None:
 
 def test_fastest_first_on_unlike_gpus_is_written_by_uuid() -> None:
     selection = select(parse("2,0"), unlike(), (None, None), Options(order="fastest"))
-    assert (selection.mask, selection.order) == (f"{UUIDS[2]},{UUIDS[0]}", "FASTEST_FIRST")
+    assert (selection.mask, selection.variables["CUDA_DEVICE_ORDER"]) == (
+        f"{UUIDS[2]},{UUIDS[0]}",
+        "FASTEST_FIRST",
+    )
     with pytest.raises(ChoiceError, match="mit by="):
         select(parse("2,0"), unlike(), (None, None), Options(order="fastest", by="index"))
     selection = select(parse("2,0"), machine(), (None, None), Options(order="fastest"))
-    assert (selection.mask, selection.order) == ("2,0", "FASTEST_FIRST")
+    assert (selection.mask, selection.variables["CUDA_DEVICE_ORDER"]) == ("2,0", "FASTEST_FIRST")
 
 
 def test_mig() -> None:
@@ -342,7 +345,7 @@ def test_a_choice_is_a_promise(text: str, by: Any, order: Any, used: list[int]) 
     there = machine(*(gpu(index, memory) for index, memory in enumerate(used)))
     selection = select(parse(text), there, (None, None), Options(by=by, order=order))
     assert selection.devices is not UNKNOWN
-    assert read(selection.mask, there, selection.order).devices == selection.devices
+    assert read(selection.mask, there, selection.variables["CUDA_DEVICE_ORDER"]).devices == selection.devices
 
 
 def test_a_mask_that_names_every_gpu_is_no_riddle() -> None:
@@ -407,7 +410,10 @@ FAST = Options(order="fastest")
 @pytest.mark.parametrize("text", ["all", "auto:2"])
 def test_the_fastest_kind_is_first_where_that_is_known(text: str) -> None:
     selection = select(parse(text), mixed(T4, A100), (None, None), FAST)
-    assert (selection.mask, selection.order) == (f"{UUIDS[1]},{UUIDS[0]}", "FASTEST_FIRST")
+    assert (selection.mask, selection.variables["CUDA_DEVICE_ORDER"]) == (
+        f"{UUIDS[1]},{UUIDS[0]}",
+        "FASTEST_FIRST",
+    )
 
 
 def test_gpus_of_one_kind_are_in_pci_order_among_themselves() -> None:
@@ -431,10 +437,16 @@ def test_an_order_that_was_named_is_kept() -> None:
 
 def test_an_inherited_order_is_kept() -> None:
     selection = select(parse("all"), mixed(T4, A100), (None, "FASTEST_FIRST"))
-    assert (selection.mask, selection.order) == (f"{UUIDS[1]},{UUIDS[0]}", "FASTEST_FIRST")
-    assert select(parse("all"), machine(), (None, "FASTEST_FIRST")).order == "FASTEST_FIRST"
+    assert (selection.mask, selection.variables["CUDA_DEVICE_ORDER"]) == (
+        f"{UUIDS[1]},{UUIDS[0]}",
+        "FASTEST_FIRST",
+    )
+    assert (
+        select(parse("all"), machine(), (None, "FASTEST_FIRST")).variables["CUDA_DEVICE_ORDER"]
+        == "FASTEST_FIRST"
+    )
     other = select(parse("all"), mixed(T4, A100), (None, "FASTEST_FIRST"), Options(order="pci"))
-    assert (other.mask, other.order) == ("0,1", "PCI_BUS_ID")
+    assert (other.mask, other.variables["CUDA_DEVICE_ORDER"]) == ("0,1", "PCI_BUS_ID")
 
 
 def test_slurm_s_own_list_says_what_its_numbers_mean() -> None:
