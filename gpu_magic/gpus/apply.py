@@ -269,10 +269,8 @@ def resume(file: Path) -> str:
         if session.chosen is not None:
             return f"{not_applied}, as another choice was made since."
         choice = apply(session, request, Options.saved(options))
-    except OSError as error:
-        return f"{not_applied}: {error}."
-    except GpuMagicError as error:
-        return f"{not_applied}: {error}"
+    except (OSError, GpuMagicError) as error:
+        return f"{not_applied}: {str(error).removesuffix('.')}."
     if choice.too_late:
         return f"{not_applied}. {choice.too_late}"
     return f"As chosen before the restart:\n{choice}"

@@ -147,13 +147,13 @@ def choose(
         raise ChoiceError("An in-process choice needs no restart: use one of the two.")
     options = Options(by, order, force, growth, memory_limit, only_free, min_free, model)
     text = normalize_request(wanted)
-    if wait is not None and (in_process or dry_run):
+    if wait is None:
+        choice = (narrow if in_process else apply)(current(), text, options, dry_run=dry_run)
+    elif in_process or dry_run:
         raise ChoiceError("--wait goes neither with --in-process nor with --dry-run.")
-    if wait is not None:
+    else:
         waiting = Waiting(current(), text, options, read_seconds(wait))
         choice = waiting.wait(lambda line: on_wait(str(line)) if on_wait else None)
-    else:
-        choice = (narrow if in_process else apply)(current(), text, options, dry_run=dry_run)
     if restart and choice.too_late:
         from gpu_magic.widget.restart_widget import restart_with_choice
 

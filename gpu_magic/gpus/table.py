@@ -76,10 +76,8 @@ class Row:
 
 def rows(snapshot: Snapshot) -> Iterator[Row]:
     """Return a row for each GPU in nvidia-smi's order, each followed by its MIG instances."""
-    statuses = [gpu.status for gpu in snapshot.gpus]
-    statuses += [part.status for gpu in snapshot.gpus for part in gpu.mig]
-    listed = [status.processes for status in statuses if status.processes is not UNKNOWN]
-    names = ProcessNames(chain.from_iterable(listed))
+    processes = (device.status.processes for device in snapshot.devices)
+    names = ProcessNames(chain.from_iterable(found for found in processes if found is not UNKNOWN))
     for gpu in snapshot.gpus:
         name, now = _UNKNOWN if gpu.name is UNKNOWN else name_text(gpu.name), gpu.status
         row = _row(gpu, gpu.number_text, name, snapshot, names)
@@ -150,14 +148,12 @@ def _users_by_figures(device: Device, names: ProcessNames) -> tuple[tuple[str, .
 
 
 def _visible_as(uuid: str | Unknown, view: KernelView) -> str:
-    if view.names is UNKNOWN:
+    if view.names is not UNKNOWN and uuid in view.names:
+        return view.names[str(uuid)]
+    if view.names is UNKNOWN or uuid in view.others:
         return _UNKNOWN
     if uuid is UNKNOWN:
         return _NOT_VISIBLE
-    if uuid in view.names:
-        return view.names[uuid]
-    if uuid in view.others:
-        return _UNKNOWN
     return _NOT_VISIBLE if view.given is None or uuid in view.given else _NOT_GIVEN
 
 
@@ -308,18 +304,12 @@ def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
 def _hip(hiding: Iterable[tuple[str, str]]) -> str:
     if not hiding:
         return f"HIP_VISIBLE_DEVICES not set{_ALL}"
-    values = (f"{name}={shortened(value, _LONGEST_MASK) or '(empty)'}" for name, value in hiding)
-    return ", ".join(values)
+    return ", ".join(f"{name}={shortened(value, _LONGEST_MASK) or '(empty)'}" for name, value in hiding)
 
 
 def _mask(mask: str | None) -> str:
-    if mask is None:
-        return f"CUDA_VISIBLE_DEVICES not set{_ALL}"
-    return (
-        f"CUDA_VISIBLE_DEVICES={shortened(mask, _LONGEST_MASK)}"
-        if mask
-        else "CUDA_VISIBLE_DEVICES empty: no GPU"
-    )
+    value = f"={shortened(mask, _LONGEST_MASK)}" if mask else " empty: no GPU"
+    return f"CUDA_VISIBLE_DEVICES{f' not set{_ALL}' if mask is None else value}"
 
 
 def problem_text(snapshot: Snapshot) -> str:

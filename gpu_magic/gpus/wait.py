@@ -92,7 +92,7 @@ class Wait(Generic[T]):
         It raises ChoiceError if the time is over, or these GPUs can't be had, however long one waits.
         """
         try:
-            while (outcome := self._look(self._read())) is None:
+            while (outcome := self._look(read_for_auto(self._session))) is None:
                 show(self)
                 time.sleep(self.next_pause())
         except KeyboardInterrupt as interrupt:
@@ -107,7 +107,7 @@ class Wait(Generic[T]):
         """Do the same without blocking: other code runs on the thread's event loop meanwhile."""
         try:
             # What other processes do is nothing that could be awaited.
-            while (outcome := self._look(await asyncio.to_thread(self._read))) is None:  # noqa: ASYNC110
+            while (outcome := self._look(await asyncio.to_thread(read_for_auto, self._session))) is None:  # noqa: ASYNC110
                 await asyncio.sleep(self.next_pause())
         except (asyncio.CancelledError, KeyboardInterrupt) as end:
             _say_nothing_changed(end)
@@ -129,9 +129,6 @@ class Wait(Generic[T]):
         self._wants = str(Wanted(count, options.only_free, options.least or 0, uuids))
         others = set(uuids) - session.claims.held
         return self._turns.leave(self._place.ahead(), machine, others, time.monotonic())
-
-    def _read(self) -> Inventory:
-        return read_for_auto(self._session)
 
     def _look(self, inventory: Inventory) -> T | None:
         """Return what was asked for, if it can be had now; else take a place, and return None.
@@ -200,7 +197,8 @@ class Waiting(Wait["Choice"]):
         """
         if not probe().can_change:
             return True
-        session, inventory, holders = self._session, self._read(), ""
+        session, holders = self._session, ""
+        inventory = read_for_auto(session)
         if isinstance(self._request, Auto):
             inventory = inventory.with_claims(session.claims.taken())
         there, held = self.in_turn(inventory), session.claims.held

@@ -1,4 +1,4 @@
-"""What is typed after `%%on_gpu`, and how much memory is asked for."""
+"""What is typed after `%%on_gpu`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.errors import ChoiceError, GpuMagicError, PlacementError
+from gpu_magic.errors import GpuMagicError, PlacementError
 from gpu_magic.frameworks.target import LogicalDevice, PhysicalDevice, parse_targets
-from gpu_magic.gpus.options import plan_memory
-from tests.gpus.machines import machine
 
 
 @pytest.mark.parametrize(
@@ -90,46 +88,3 @@ def test_a_device_is_read_as_it_is_written(kind: str, index: int) -> None:
         else LogicalDevice("gpu", index, kind.replace("gpu", "cuda"))
     )
     assert parse_targets(str(device)) == (device,)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("8GB", 8 * 10**9),
-        ("8gb", 8 * 10**9),
-        ("8G", 8 * 10**9),
-        ("8GiB", 8 << 30),
-        ("0.5GiB", 1 << 29),
-        ("512MB", 512 * 10**6),
-        ("8 GB", 8 * 10**9),
-        ("1000000000", 10**9),
-    ],
-)
-def test_sizes(text: str, size: int) -> None:
-    device = machine()[0]
-    memory = plan_memory((device,), growth=False, limit=text)
-    assert (memory.limit, memory.gpus) == (size, 1)
-    assert memory.fraction == size / device.memory_total  # type: ignore[operator]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("8GBs", "try --memory-limit 8GB"),
-        ("-8GB", "try --memory-limit 8GB"),
-        ("lots", "try --memory-limit 8GB"),
-        ("8iB", "try --memory-limit 8GB"),
-        ("1KB", "less than any framework starts with"),
-        ("999TB", "more than GPU 0 has"),
-    ],
-)
-def test_what_is_no_size_or_too_much(text: str, said: str) -> None:
-    with pytest.raises(ChoiceError, match=said):
-        plan_memory((machine()[0],), growth=False, limit=text)
-
-
-def test_no_gpu_no_limit() -> None:
-    assert not plan_memory((), growth=False, limit=None)
-    with pytest.raises(ChoiceError, match="goes with GPUs that are named"):
-        plan_memory((), growth=True, limit=None)
-    assert plan_memory(tuple(machine().gpus[:2]), growth=True, limit=None).gpus == 2
