@@ -32,10 +32,8 @@ __all__ = ["best_first", "check_filters", "check_free", "held_by", "pick", "usab
 
 _LONGEST = 500  # characters of a list of devices
 _PLAIN = Options()
-
-
-# How good a device is to pick, whoever has claimed it, the best first. If that is unsure, no figure shows
-# use, and one is missing.
+# How good a device is to pick, whoever has claimed it, the best first. Unsure: no figure shows use, one is
+# missing.
 _FREE, _UNSURE, _BUSY, _MEMORY_UNKNOWN = range(4)
 
 
