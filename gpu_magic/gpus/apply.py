@@ -299,7 +299,8 @@ def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterat
         )
     if selection.known and not is_simulated:  # no framework can have such a GPU
         was_hidden = guard.state is State.LIVE and str(variables.mask).strip() in ("", "-1")
-        yield from _of_frameworks(selection, was_hidden=was_hidden and guard.vendor == "nvidia")
+        is_nvidia = guard.vendor == selection.vendor == "nvidia"
+        yield from _of_frameworks(selection, was_hidden=was_hidden and is_nvidia)
 
 
 def _of_frameworks(selection: Selection, *, was_hidden: bool) -> Iterator[str]:
@@ -322,7 +323,7 @@ def _of_frameworks(selection: Selection, *, was_hidden: bool) -> Iterator[str]:
     if counting:
         who = " or ".join(counting)
         looked = f"If {who} has looked for GPUs meanwhile"
-        yield f"Every GPU was hidden until now. {looked}, it finds none: restart then."
+        yield f"Every NVIDIA GPU was hidden until now. {looked}, it finds none: restart then."
 
 
 def _are_same(one: tuple[Device, ...] | Unknown, other: tuple[Device, ...]) -> bool:

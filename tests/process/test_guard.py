@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.machine import CARDS, MIG, Driver, environment
+from tests.machine import AMD_CARDS, CARDS, MIG, Driver, amd_environment, environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,9 +149,19 @@ def test_a_framework_that_can_have_counted_while_all_gpus_were_hidden_is_named(
 ) -> None:
     said = fresh(chosen_after_none(", torch"), PRETEND_CUDA_TRIES_AGAIN="1", **drivers, **pretend)
     assert said.splitlines()[2:] == [
-        "Every GPU was hidden until now. If PyTorch has looked for GPUs meanwhile, it finds none: restart then.",
+        "Every NVIDIA GPU was hidden until now. If PyTorch has looked for GPUs meanwhile, it finds none: restart then.",
         "0",
     ]
+
+
+def test_a_choice_among_amds_gpus_says_nothing_of_nvidias_that_it_hides(
+    fresh: Fresh, drivers: dict[str, str], native_amd: Path, tmp_path: Path, pretend: dict[str, str]
+) -> None:
+    Driver(AMD_CARDS, version="6.12.12").write(tmp_path / "amd")
+    code = f"import gpu_magic, torch\n{LOAD}\ngpu_magic.choose('amd:0')\nprint(gpu_magic.choose('amd:1'))"
+    said = fresh(code, **amd_environment(native_amd, tmp_path / "amd", drivers), **pretend)
+    assert said.startswith("cuda:0 = AMD GPU 1 ")
+    assert "hidden" not in said
 
 
 @pytest.mark.parametrize(
