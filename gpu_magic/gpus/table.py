@@ -249,8 +249,12 @@ class Gpus(Snapshot):
     """An `Inventory`, and what this process can see of it, which shows itself as a table."""
 
     __slots__ = ()
-    __repr__ = as_text
-    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
 
 def _columns(snapshot: Snapshot) -> Sequence[_Column]:
