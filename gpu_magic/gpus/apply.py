@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["apply", "narrow", "or_wait", "resume"]
 
 _PLAIN = Options()
-_COUNT_EARLY = ("torch", "tensorflow")  # they keep how many GPUs they found, and do not say that they looked
+# They keep how many GPUs they found, and do not say that they looked (CUDA's runtime does, for CuPy).
+_COUNT_EARLY = ("torch", "tensorflow", "cupy")
 _log = logging.getLogger("gpu_magic.process")
 
 
