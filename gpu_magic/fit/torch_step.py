@@ -336,8 +336,9 @@ class _AsOnGpu(TorchFunctionMode):  # type: ignore[misc]
         if func is torch.Tensor.backward:
             self._counter.forward_ends()
             kwargs.update({"grad_tensors": kwargs.pop("gradient")} if "gradient" in kwargs else {})
+            loss = torch.autograd.graph.get_gradient_edge(args[0])  # for a tensor this would be called again
             with self:  # what checkpoints compute again is also seen
-                torch.autograd.backward(*args, **kwargs)
+                torch.autograd.backward(loss, *args[1:], **kwargs)
             return self._counter.label_gradients()
         if func is _attention and "dropout_p" in kwargs:
             kwargs["dropout_p"] = 0.0  # as in `attend`, for who has imported the function by its name

@@ -142,8 +142,8 @@ def with_compiled(batch):
 
 def with_checkpoint(batch):
     out = batch["x"].requires_grad_()
-    for layer in (model.first, model.norm, model.head):
-        out = checkpoint(layer, out, use_reentrant=True)
+    for layer in (model.first, lambda hidden: model.norm(hidden) * hidden.mean().item(), model.head):
+        out = checkpoint(layer, out, use_reentrant=True)  # in the backward it reads the number again
     update(nn.functional.cross_entropy(out, batch["y"]))
 
 
