@@ -365,10 +365,10 @@ class Scope:
             problem = next(filter(None, map(self._first_problem, silent)), "")
             if problem and or_cpu:
                 print(f"{framework.name} runs on the CPU: {problem}.")  # noqa: T201 - what `or_cpu` promises
-                devices = (CPU,)
+                devices, self._mirror = (CPU,), False
             elif problem:
                 self._problem = f"{self._name()} can't be used: {problem}."
-            if problem and self._mirror and not or_cpu:
+            if problem and self._mirror:
                 self._set[framework.module] = framework, devices  # there is nothing to mirror over
             else:
                 self._set_in(framework, devices, is_used=True)

@@ -101,6 +101,7 @@ FOUND: dict[str, dict[str, Any]] = {
             "data": f"A TensorDataset {LOADED}",
             "loader": f"A DataLoader {LOADED}",
             "from Python": f"it is a Pipeline of transformers, which {WHOLE}",
+            "locked": f"locked is a CacheLayer of transformers, which {WHOLE}",
             "parts": ["pretend:1", "pretend:1"],
             "state": [
                 "8 bytes moved to pretend:1.",

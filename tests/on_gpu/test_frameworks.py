@@ -64,7 +64,8 @@ FOUND: dict[str, Any] = {
         "outside": "CPU:0",
     },
     "on_gpu_frameworks.mirrored": [
-        *[2, ["CPU:1", "CPU:3"]] * 2,  # in two blocks; then in a block, and beside it
+        *[2, ["CPU:1", "CPU:3"]] * 2,  # in two blocks; or on one CPU; then in a block, and beside it
+        *(False, "CPU:0"),
         *(["CPU:1", "CPU:3"], [False, "CPU:0"], False, "CPU:0"),
     ],
     "on_gpu_frameworks.names_of_gpus": ["cuda:1", "cuda:1"],
@@ -107,6 +108,8 @@ FOUND: dict[str, Any] = {
         *(JAX_CPU[2], JAX_CPU[2], JAX_CPU[0]),
         *["cpu:3 can't be used: TensorFlow has cpu:0."] * 2,  # in the block that imports Keras, and the next
     ],
+    "on_gpu_first_imports.mirrored": ["cpu and cpu:9 can't be used: TensorFlow has cpu:0.", False, ""],
+    "on_gpu_first_imports.mirrored or_cpu": [None, False, "CPU:0"],
     "on_gpu_first_imports.torch_without_cuda": [
         f"cuda:0 can't be used: {TORCH_WITHOUT_CUDA}.",
         *[f"This is to run on cuda:0, and {TORCH_WITHOUT_CUDA}."] * 2,

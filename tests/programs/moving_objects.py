@@ -229,6 +229,9 @@ def left_behind():
     space = {"pipe": Pipeline(), "data": table, "loader": DataLoader(table)}
     found = {name: placement_error(move, name, space) for name in space}
     found["from Python"] = placement_error(to_gpu, space["pipe"], 1)
+    locked = CacheLayer()
+    locked.lock = threading.Lock()  # which shows that it is more than data, as a model does
+    found["locked"] = placement_error(move, "locked", {"locked": locked})
     move("pipe.model data.tensors", space)
     found["parts"] = [space["pipe"].model.weight.device, table[0][0].device]
     space = {"state": {"pipe": Pipeline(), "x": torch.ones(2)}, "model": nn.Linear(2, 2)}

@@ -67,6 +67,18 @@ def jax_and_tensorflow():
     return [*found, jax.numpy.ones(1).devices(), *keras_on("tensorflow", "cpu:3", "cpu:3")]
 
 
+def mirrored(or_cpu=False):
+    def mirrors():
+        with on_gpu("cpu:0,cpu:9", mirror=True, or_cpu=bool(or_cpu)):
+            import tensorflow as tf
+
+            where = sys.modules["tensorflow.python.eager.context"].context().device_name[-5:]
+            found.extend([tf.distribute.has_strategy(), where])
+
+    found = []
+    return [placement_error(mirrors), *found]
+
+
 def keras_on_jax(only=None):
     os.environ["KERAS_BACKEND"] = "jax"
 

@@ -95,6 +95,8 @@ def mirrored():
         wait()
         return [tf.distribute.has_strategy(), by_tensorflow()]
 
+    with on_gpu("cpu:1,cpu:9", mirror=True, or_cpu=True):
+        found += [tf.distribute.has_strategy(), by_tensorflow()]
     return [*found, *at_once([in_block], here=[beside]), tf.distribute.has_strategy(), by_tensorflow()]
 
 
