@@ -6,7 +6,7 @@ import contextlib
 import gc
 import sys
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
@@ -146,7 +146,7 @@ class Walker:
     def _is_plain(self, value: Any, depth: int = _DEPTH) -> bool:
         """Return whether a value is plain, or rows of plain ones: most of what notebooks hold."""
         cls, plain = type(value), self._plain
-        if cls in plain:
+        if cls in plain or (cls is OrderedDict and not value):  # a module has eleven for its hooks
             return True
         if not depth or (cls is not tuple and cls not in _CONTAINERS):
             return False
