@@ -210,7 +210,6 @@ _TIMES = [
     (r"Largest batch: (at least )?\d+\.", "Largest batch: N."),  # found within a time
     (r"\b\d\d:\d\d(:\d\d)?\b", "TIME"),
     (r"[\d.,]+ (µs|ms|s|min|h|d|days)\b", "DURATION"),
-    (r"(?<=moved to )(.*?) in DURATION\.", r"\1."),  # a move that takes less than 0.1 s has none
     (r"\bclaimed by \w+", "claimed by OWNER"),
     (r"/[\w./-]+/bin/(?=\w)", ""),  # where a program is
     (r"(/tmp|/var/tmp)/[\w./-]+", "/tmp/FOLDER"),

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import gc
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import device_of
-from gpu_magic.frameworks.target import LogicalDevice, can_name_device, normalize_device, parse_targets
+from gpu_magic.frameworks.target import (
+    LogicalDevice,
+    can_name_device,
+    is_target,
+    normalize_device,
+    parse_targets,
+)
 from gpu_magic.interrupts import uninterrupted
-from gpu_magic.move.names import Place, read_places
 from gpu_magic.move.plan import Plan, UnusableDeviceError
 from gpu_magic.objects.memory import holdings_of, unfinished_text
+from gpu_magic.objects.parts import class_of
 from gpu_magic.objects.walk import Budget, collection_paused
-from gpu_magic.process.namespace import variables_of
+from gpu_magic.process.namespace import parse_expression, raised_text, value_of, variables_of
 from gpu_magic.process.physical import LazySnapshot, innermost, locate
 from gpu_magic.public import public
-from gpu_magic.text import counted, listed, size_text, text_table, with_article
+from gpu_magic.text import code_words, counted, listed, size_text, text_table, with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Hashable, Iterable, Mapping, MutableMapping
+    from collections.abc import Callable, Container, Hashable, Iterable, Mapping, MutableMapping
 
     from gpu_magic.frameworks.base import Holding
 
-__all__ = ["carry_out", "leftover_lines", "move_variables", "to_cpu", "to_gpu"]
+    Place = tuple[Any, Callable[[Any], object]]  # a value that has a name, and what stores another one there
+
+__all__ = ["carry_out", "leftover_lines", "move_variables", "read_places", "to_cpu", "to_gpu"]
 
 # What the errors of the frameworks say when memory is exhausted.
 _OUT_OF_MEMORY = ("out of memory", "outofmemory", "resource_exhausted")
-_SHOWN = 0.1  # seconds: of a shorter move no time is shown
 
 
 @public
@@ -76,7 +83,7 @@ def to_gpu(
             "to_gpu((model, optimizer), 1) moves several."
         )
     text = None if device is None else normalize_device(device, device_of)
-    plan, _ = _planned(text, {"": Place(thing, id)}, numpy, or_cpu=or_cpu)
+    plan, _ = _planned(text, {"": (thing, id)}, numpy, or_cpu=or_cpu)
     return carry_out(plan)[0]
 
 
@@ -101,11 +108,11 @@ def _planned(
         plan = Plan(_destination(text, machine), numpy, machine, is_dry=is_dry)
         skipped: list[str] = []
         unusable: UnusableDeviceError | None = None
-        for name, place in places.items():
+        for name, (value, _) in places.items():
             if skips:
                 trial = Plan(plan.requested, numpy, machine, is_dry=is_dry)
                 try:
-                    if not trial.add(name, place.value).has_arrays:
+                    if not trial.add(name, value).has_arrays:
                         plan.unmoved_objects += trial.unmoved_objects
                         continue
                 except PlacementError as error:
@@ -113,7 +120,7 @@ def _planned(
                     if isinstance(error, UnusableDeviceError):
                         unusable = unusable or error
                     continue
-            plan.add(name, place.value)
+            plan.add(name, value)
         if unusable is not None and not plan.variables:
             raise unusable
         plan.check()
@@ -149,14 +156,12 @@ def carry_out(plan: Plan, stores: Mapping[str, Place] | None = None) -> list[Any
         failure = _attempt(plan, stores or {}, interrupts)
         if failure is not None:
             frameworks = list(plan.transfers)
-            while plan.undo:
-                try:  # the others are undone all the same
-                    plan.undo.pop()()
-                except KeyboardInterrupt:  # of an object's own
-                    interrupts.append(2)
-                except Exception:  # noqa: BLE001, S110
-                    pass
-            plan.discard()
+            try:
+                with contextlib.suppress(Exception):
+                    plan.undo.close()  # the last step first, and all of them, whatever one of them raises
+            except KeyboardInterrupt:  # of an object's own
+                interrupts.append(2)
+            vars(plan).clear()  # the error that is raised here leads to the plan, and it to all copies
             gc.collect()
             for framework in frameworks:
                 with contextlib.suppress(Exception):  # after an error of CUDA's, each call can raise it again
@@ -182,10 +187,11 @@ def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> 
                     return "Interrupted."
         plan.put()
         for variable in plan.variables:
-            place, new = stores.get(variable.name), plan.now(variable.value)
-            if place is not None and new is not variable.value:
-                plan.undo.append(partial(place.store, variable.value))
-                place.store(new)
+            new = plan.now(variable.value)
+            if variable.name in stores and new is not variable.value:
+                _, store = stores[variable.name]
+                plan.undo.callback(store, variable.value)
+                store(new)
     except KeyboardInterrupt:  # of an object's own
         interrupts.append(2)
     except PlacementError as error:
@@ -201,8 +207,8 @@ def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> 
     return "Interrupted." if interrupts else None
 
 
-def _report(plan: Plan, free: int | None, seconds: float | None) -> list[str]:
-    """Return a table of what has moved, and what became of it; in a dry run, `seconds` are None."""
+def _report(plan: Plan, *, is_dry: bool) -> list[str]:
+    """Return a table of what has moved, or would move, and what became of it."""
     rows = []
     for one in plan.variables:
         what, size = one.type_text, ""
@@ -220,8 +226,9 @@ def _report(plan: Plan, free: int | None, seconds: float | None) -> list[str]:
     size, device = size_text(plan.nbytes), plan.device_text
     if not any(variable.arrays for variable in plan.variables):
         return [*table, f"All of it is on {device} already."]
-    if seconds is not None:
-        return [*table, f"{size} moved to {device}{f' in {seconds:.1f} s' if seconds >= _SHOWN else ''}."]
+    if not is_dry:
+        return [*table, f"{size} moved to {device}."]
+    free = plan.free
     verb = "would move to" if free is None or plan.nbytes <= free else "do not fit on"
     left = "an unknown amount is" if free is None else f"{size_text(free)} are"
     return [*table, f"{size} {verb} {device}, where {left} free. Nothing was changed."]
@@ -244,25 +251,65 @@ def move_variables(
         raise PlacementError(f"--all is every variable, and {text} is also named: use one of the two.")
     if not all_of_them and not text:
         raise PlacementError(f"Which variables? {magic} model batch names them, --all is every one.")
+    places = read_places(text, namespace, hidden)
     if all_of_them:
         found = variables_of(namespace, hidden)
-        places = {name: Place(value, partial(namespace.__setitem__, name)) for name, value in found.items()}
-    else:
-        places = read_places(text, namespace, hidden)
+        places |= {name: (value, partial(namespace.__setitem__, name)) for name, value in found.items()}
     plan, lines = _planned(device, places, numpy, or_cpu=or_cpu, is_dry=dry_run, skips=all_of_them)
     lines += plan.unmoved()
     if dry_run:
-        return [*_report(plan, plan.free if plan.nbytes else None, None), *lines]
-    before, begin = plan.memory(), time.monotonic()
+        return [*_report(plan, is_dry=True), *lines]
+    before = plan.memory()
     carry_out(plan, places)
-    seconds = time.monotonic() - begin
     outputs = {f"Out[{number}]": value for number, value in namespace.get("_oh", {}).items()}
     others = (variables_of(namespace, hidden) | outputs).items()
-    return [
-        *_report(plan, None, seconds),
-        *lines,
-        *leftover_lines(plan, before, others, moves_all=all_of_them),
-    ]
+    return [*_report(plan, is_dry=False), *lines, *leftover_lines(plan, before, others)]
+
+
+def read_places(text: str, namespace: MutableMapping[str, Any], hidden: Container[str]) -> dict[str, Place]:
+    """Return what a line names, as `model state.model data["train"]`.
+
+    PlacementError is raised if something is not there or can't be replaced.
+    """
+    words = dict.fromkeys(code_words(text.strip().rstrip(";"), commas=True))
+    return {word: _read(word, namespace, hidden) for word in words}
+
+
+def _read(word: str, namespace: MutableMapping[str, Any], hidden: Container[str]) -> Place:
+    def value(part: ast.expr) -> Any:
+        try:
+            return eval(compile(ast.Expression(part), "<name>", "eval"), dict(namespace))  # noqa: S307 - the user's own
+        except Exception as error:  # noqa: BLE001 - whatever the user's object raises
+            raise PlacementError(f"{word} {raised_text(error)}") from None
+
+    if word not in namespace and is_target(word):
+        raise PlacementError(f"{word} is not a variable here. %to_gpu takes a device as --device {word}.")
+    node = parse_expression(word)
+    if isinstance(node, ast.Name):
+        return value_of(node.id, namespace, hidden), partial(namespace.__setitem__, node.id)
+    calls = ast.Call | ast.Await | ast.NamedExpr  # they could do anything
+    if not isinstance(node, ast.Attribute | ast.Subscript) or any(
+        isinstance(one, calls) for one in ast.walk(node)
+    ):
+        raise PlacementError(
+            f"{word!r} is not a variable, attribute or item. Name them as in Python, with spaces between: "
+            "model state.optimizer data['train']."
+        )
+    for root in ast.walk(node):
+        if isinstance(root, ast.Name):
+            value_of(root.id, namespace, hidden)
+    owner = value(node.value)
+    cls, is_item = type(owner), isinstance(node, ast.Subscript)
+    is_whole = (
+        issubclass(cls, tuple | frozenset | str) or class_of(cls).is_frozen or hasattr(cls, "__array__")
+    )
+    if is_whole or (is_item and not hasattr(cls, "__setitem__")):
+        raise PlacementError(
+            f"{word} is a part of {with_article(cls.__name__)}: move {ast.unparse(node.value)}."
+        )
+    if isinstance(node, ast.Attribute):
+        return value(node), partial(setattr, owner, node.attr)
+    return value(node), partial(owner.__setitem__, value(node.slice))
 
 
 def leftover_lines(
@@ -270,8 +317,6 @@ def leftover_lines(
     before: set[Hashable],
     variables: Iterable[tuple[str, object]],
     budget: Budget | None = None,
-    *,
-    moves_all: bool = False,
 ) -> list[str]:
     """Say which variables hold the old memory after a move, or have only a part of what they share moved."""
     budget, named = budget or Budget(), {variable.name for variable in plan.variables}
@@ -294,10 +339,9 @@ def leftover_lines(
             held |= old
     if names:
         devices = listed(sorted({str(one.device) for one in held.values()}))
-        copy = f"with the old copy ({size_text(sum(one.nbytes for one in held.values()))} on {devices})"
-        text = f"Not named, and not tied to what has moved: {', '.join(names)}, {copy}. "
-        text += "Names that belong together move together in one line."
-        if moves_all:
-            text = f"Not moved: {', '.join(names)}, {copy}. Datasets and outputs stay where they are."
-        lines.insert(0, text)
+        size = size_text(sum(one.nbytes for one in held.values()))
+        text = f"Not moved: {', '.join(names)}, with the old copy ({size} on {devices}). "
+        lines.insert(
+            0, f"{text}Names that belong together move together in one line; datasets and outputs stay."
+        )
     return [*lines, unfinished_text(budget.unfinished)] if budget.unfinished else lines

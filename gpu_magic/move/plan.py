@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get, imported
@@ -14,7 +15,7 @@ from gpu_magic.process.physical import LazySnapshot, described, free_bytes
 from gpu_magic.text import listed, printable, size_text, with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from gpu_magic.frameworks.base import Components, Framework, Holding
     from gpu_magic.frameworks.target import LogicalDevice
@@ -45,15 +46,12 @@ class Plan:
         is_dry: bool = False,
         budget: Budget | None = None,
     ) -> None:
-        if converts is not None and converts not in _FROM_NUMPY:
+        can_convert = (one for one in imported() if one.module in _FROM_NUMPY)
+        self._converts = next((one for one in can_convert if one.module == converts), None)
+        if converts is not None and self._converts is None:
+            names = " or ".join(_FROM_NUMPY)
             raise PlacementError(
-                f"NumPy's arrays can become those of {' or '.join(_FROM_NUMPY)}, and not of {converts}."
-            )
-        self._converts = cast("Framework", get(converts)) if converts else None
-        if self._converts is not None and self._converts not in imported():
-            raise PlacementError(
-                f"NumPy's arrays can't become {self._converts.name}'s before it is imported: "
-                f"import {converts}."
+                f"NumPy's arrays can become those of {names} once that is imported, and not of {converts}."
             )
         self.device = self.requested = device  # the first gets the type of the framework's GPUs, once known
         self._machine = machine or LazySnapshot()
@@ -61,7 +59,7 @@ class Plan:
         self.variables: list[Variable] = []
         self.arrays: dict[int, Any] = {}  # all that can be moved, by id
         self.transfers: dict[Framework, Copies] = {}
-        self.undo: list[Callable[[], object]] = []  # what takes back each step, the last one first
+        self.undo = ExitStack()  # takes back each step
         self._walker = Walker(device, budget)
         self._first: dict[int, str] = {}  # the variable that an object was found in, by the object's id
         self._components: dict[int, Components] = {}  # what it is made of
@@ -70,14 +68,7 @@ class Plan:
         self.unmoved_objects: list[tuple[str, bool, Any, str]] = []  # see `_unmoved_text`
 
     def add(self, name: str, value: Any) -> Variable:
-        """Add a variable.
-
-        Raises
-        ------
-        PlacementError
-            It can't be moved. The message says why, and what to do.
-
-        """
+        """Add a variable; raise PlacementError if it can't be moved."""
         variable = Variable(name, value)
         self.variables.append(variable)
         try:
@@ -186,11 +177,6 @@ class Plan:
         """Return the ids of the arrays that are still the same objects."""
         return self.arrays.keys() - self._new.keys()
 
-    def discard(self) -> None:
-        """Let go of all objects, also of those that were built again."""
-        for kept in (self.transfers, self.arrays, self._new, self._components, self._walker.visited):
-            kept.clear()
-
     # What takes the place of what
 
     def put(self) -> None:
@@ -205,7 +191,7 @@ class Plan:
                     continue
                 old, new = components.children, self._contents(key)
                 if any(one is not other for one, other in zip(old, new, strict=True)):
-                    self.undo.append(lambda put=components.put, old=old, new=new: put(new, old))  # type: ignore[misc]
+                    self.undo.callback(components.put, new, old)
                     components.put(old, new)
         for transfer in self.transfers.values():
             transfer.tell(self._walker.visited[key] for key in self._components)
@@ -224,13 +210,9 @@ class Plan:
         """Return what an object holds now; of data, its device is also the new one."""
         stays = self._walker.stays
         new = [one if id(one) in stays else self.now(one) for one in self._components[key].children]
-        return new if key not in self._data else [self._device_like(one) or one for one in new]
-
-    def _device_like(self, value: Any) -> Any:
-        """Return PyTorch's object for the device in place of such an object; None for any other."""
-        kind, framework = getattr(sys.modules.get("torch"), "device", None), get("torch")
-        is_one = kind is not None and type(value) is kind and framework is not None
-        return framework.own_device(self.requested) if is_one and framework is not None else None
+        torch = get("torch") if key in self._data and "torch" in sys.modules else None
+        kind = None if torch is None else sys.modules["torch"].device
+        return [torch.own_device(self.requested) if torch and type(one) is kind else one for one in new]
 
     # What stays
 

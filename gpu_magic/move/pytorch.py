@@ -16,7 +16,7 @@ from gpu_magic.move.copies import Copies, Variable
 from gpu_magic.objects.walk import tensors_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpu_magic.frameworks.base import Framework
     from gpu_magic.frameworks.target import LogicalDevice
@@ -46,7 +46,7 @@ class Tensors(Copies):
     view of the moved parameter.
     """
 
-    def __init__(self, framework: Framework, device: LogicalDevice, undo: list[Callable[[], object]]) -> None:
+    def __init__(self, framework: Framework, device: LogicalDevice, undo: contextlib.ExitStack) -> None:
         super().__init__(framework, device)
         self._device, self._undo = framework.own_device(device), undo
         self._torch: Any = sys.modules["torch"]
@@ -170,7 +170,7 @@ class Tensors(Copies):
         for array, tensor in self._numpy:
             self.new[id(array)] = self.new[id(tensor)]
         for obj, devices in self._objects:
-            self._undo.append(partial(_move_back, obj, devices, dict(vars(obj))))
+            self._undo.callback(_move_back, obj, devices, dict(vars(obj)))
             moved = obj.to(self._device)
             if moved is not None and moved is not obj:
                 self.new[id(obj)] = moved
@@ -247,7 +247,7 @@ class Tensors(Copies):
         leaves = [(view, leaf) for view in self._computed if (leaf := self._leaf_of(view)) is not None]
         offsets = [view.storage_offset() - leaf.storage_offset() for view, leaf in leaves]
         done: list[tuple[Any, Any, Any]] = []
-        self._undo.append(partial(_put_back, done))
+        self._undo.callback(_put_back, done)
         for key, tensor in self._kept.items():
             try:
                 if _is_wrapper(tensor):
@@ -285,7 +285,8 @@ class Tensors(Copies):
                 ) from None
 
         swap()
-        self._undo += [lambda: setattr(tensor, "grad", grad), swap]
+        self._undo.callback(setattr, tensor, "grad", grad)
+        self._undo.callback(swap)
 
     def tell(self, objects: Iterable[Any]) -> None:
         """Tell modules where they are now: those with a `to` or `_apply` of their own remember it.
@@ -304,7 +305,7 @@ class Tensors(Copies):
         for module in modules:
             if type(module) in told:
                 before = [(one, dict(vars(one))) for one in nn.Module.modules(module)]
-                self._undo.append(partial(_restore, before))
+                self._undo.callback(_restore, before)
                 future.set_overwrite_module_params_on_conversion(False)  # or the optimizer's were others
                 try:
                     module.to(self._device)

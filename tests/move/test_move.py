@@ -77,8 +77,8 @@ FOUND: dict[str, dict[str, Any]] = {
         "kept_alive": [True, 0, "cpu"],
         "leftovers": [
             [
-                "Not named, and not tied to what has moved: x, y, with the old copy (8 bytes on cpu). Names that belong "
-                "together move together in one line.",
+                "Not moved: x, y, with the old copy (8 bytes on cpu). Names that belong together move together in one "
+                "line; datasets and outputs stay.",
                 "optimizer has some of what has moved, and 48 bytes elsewhere: move optimizer as well.",
                 "Not looked at in full, as that would take too long: much and more.",
             ],
@@ -211,9 +211,8 @@ REFUSED: dict[str, dict[str, str | None]] = {
         "to_gpu(ones, 9)": NO_DEVICE + OR,
         "to_gpu(np.ones(2))": "it is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a "
         "PyTorch tensor there. jax and cupy also work.",
-        "to_gpu(np.ones(2), numpy='pandas')": "NumPy's arrays can become those of torch or jax or cupy, and not of "
-        "pandas.",
-        "to_gpu(np.ones(2), numpy='jax')": "NumPy's arrays can't become JAX's before it is imported: import jax.",
+        "to_gpu(np.ones(2), numpy='jax')": "NumPy's arrays can become those of torch or jax or cupy once that is "
+        "imported, and not of jax.",
         "to_gpu(np.ones(2, np.longdouble), 0, numpy='torch')": "PyTorch has no tensors of NumPy's float128.",
         "to_gpu(np.array(['a']), 0, numpy='torch')": "it is NumPy's, and no framework has arrays of <U1.",
     },

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from gpu_magic.move.names import read_places
+from gpu_magic.move.move import read_places
 from gpu_magic.testing import simulate
 from tests.eight_gpus import COUNT, Array, EightGpus, registered
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Run = Callable[[str], list[str]]
 
 GPU = "cuda:{0} = GPU {0} (SIMULATED NVIDIA A100-SXM4-80GB)"
-OLD = "Names that belong together move together in one line."
+OLD = "with the old copy (1.0 MiB on cpu). Names that belong together move together in one line; datasets and outputs stay."
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_there_and_back(run: Run, shell: InteractiveShell) -> None:
     assert moved == [
         *plan[:2],
         f"1.0 MiB moved to {GPU.format(1)}.",
-        f"Not named, and not tied to what has moved: x, state, with the old copy (1.0 MiB on cpu). {OLD}",
+        f"Not moved: x, state, {OLD}",
     ]
     new = shell.user_ns["pair"]
     assert shell.user_ns["batch"] is batch
@@ -147,9 +147,7 @@ def test_all_moves_what_can_be_moved_and_names_outputs(run: Run, shell: Interact
     run("y")
     *_, moved, stays = run("%to_gpu --all")
     assert moved == f"2.0 MiB moved to {GPU.format(0)}."
-    assert stays == (
-        "Not moved: Out[1], with the old copy (1.0 MiB on cpu). Datasets and outputs stay where they are."
-    )
+    assert stays == f"Not moved: Out[1], {OLD}"
     x = shell.user_ns["x"]
     assert x.ordinal == 0
     assert all(one is x for one in (*shell.user_ns["pair"], shell.user_ns["state"].x))

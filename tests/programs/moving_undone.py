@@ -16,8 +16,7 @@ from torch import nn
 import gpu_magic
 from gpu_magic import to_gpu
 from gpu_magic.frameworks.target import LogicalDevice
-from gpu_magic.move.move import carry_out, move_variables
-from gpu_magic.move.names import read_places
+from gpu_magic.move.move import carry_out, move_variables, read_places
 from gpu_magic.move.plan import Plan
 from tests.programs.errors import placement_error
 from tests.programs.moving_objects import Cache, Lit, Pipe, Refusing
@@ -129,8 +128,8 @@ def interrupted(fails):
     for count in itertools.count(1):
         space = {"net": nn.Linear(2, 2), "x": torch.ones(2), "odd": Stuck() if fails else Pipe()}
         places, plan = read_places("net x odd", space, ()), Plan(LogicalDevice("gpu", 0))
-        for name, place in places.items():
-            plan.add(name, place.value)
+        for name, (value, _) in places.items():
+            plan.add(name, value)
         left, raised = count, ""
         sys.settrace(trace)
         try:
@@ -142,7 +141,7 @@ def interrupted(fails):
         if left > 0:  # it was not sent
             return [count, wrong, signal.getsignal(signal.SIGINT) is signal.default_int_handler]
         places.clear()
-        plan.discard()
+        vars(plan).clear()
         where = devices_of(space)
         if raised != "KeyboardInterrupt" or len(where) != 1 or (where == ["cpu"] and reserved(0)):
             wrong.append([count, raised, where, reserved(0)])

@@ -15,7 +15,7 @@ from gpu_magic.errors import GpuMagicError, PlacementError
 from gpu_magic.fit.magic import GpuFitMagic
 from gpu_magic.frameworks.target import parse_targets
 from gpu_magic.gpus.options import read_seconds
-from gpu_magic.move.names import read_places
+from gpu_magic.move.move import read_places
 from gpu_magic.on_gpu.block import read_only
 from gpu_magic.shell.arguments import FLAG, OPTIONS, read, read_count
 from gpu_magic.shell.completion import complete
@@ -127,8 +127,8 @@ def check_expressions(data: bytes) -> None:
         if which:
             GpuFitMagic(SimpleNamespace(user_ns=namespace))._value(line)
         else:
-            for place in read_places(line, namespace, set()).values():
-                place.store(place.value)
+            for value, store in read_places(line, namespace, set()).values():
+                store(value)
     except GpuMagicError as error:
         check_refusal(error)
     assert namespace.keys() == before.keys()
