@@ -49,11 +49,6 @@ class PostImportHook:
 
     def _wrap(self, spec: ModuleSpec) -> None:
         """Have the module's loader call back, once; without a way to do that, the import is as it was."""
-        try:
-            loader: Any = copy.copy(spec.loader)
-            run = loader.exec_module
-        except Exception:  # noqa: BLE001 - a loader is another package's code
-            return
 
         def exec_module(module: ModuleType) -> None:
             with contextlib.suppress(AttributeError):
@@ -62,8 +57,10 @@ class PostImportHook:
             if self in sys.meta_path:  # a lazy loader runs the module when it is first used
                 self._callback(module.__name__)
 
-        if loader is not spec.loader:  # not a class, which is its own copy
-            with contextlib.suppress(AttributeError):  # it has slots
+        with contextlib.suppress(Exception):  # a loader is another package's code, and can have slots
+            loader: Any = copy.copy(spec.loader)
+            run = loader.exec_module
+            if loader is not spec.loader:  # not a class, which is its own copy
                 loader.exec_module = exec_module
                 spec.loader = loader
 

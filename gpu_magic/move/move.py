@@ -156,11 +156,8 @@ def carry_out(plan: Plan, stores: Mapping[str, Place] | None = None) -> list[Any
         failure = _attempt(plan, stores or {}, interrupts)
         if failure is not None:
             frameworks = list(plan.transfers)
-            try:
-                with contextlib.suppress(Exception):
-                    plan.undo.close()  # the last step first, and all of them, whatever one of them raises
-            except KeyboardInterrupt:  # of an object's own
-                interrupts.append(2)
+            with contextlib.suppress(BaseException):
+                plan.undo.close()  # the last step first, and all of them, whatever an object raises
             vars(plan).clear()  # the error that is raised here leads to the plan, and it to all copies
             gc.collect()
             for framework in frameworks:
@@ -171,7 +168,7 @@ def carry_out(plan: Plan, stores: Mapping[str, Place] | None = None) -> list[Any
     return [plan.now(variable.value) for variable in plan.variables]
 
 
-def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> str | None:  # noqa: C901
+def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> str | None:
     """Copy, and put the copies in place; return why that failed, or None."""
     copied = 0
     try:
@@ -192,11 +189,9 @@ def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> 
                 _, store = stores[variable.name]
                 plan.undo.callback(store, variable.value)
                 store(new)
-    except KeyboardInterrupt:  # of an object's own
-        interrupts.append(2)
     except PlacementError as error:
         return f"{error} Nothing was changed."
-    except Exception as error:  # noqa: BLE001 - each framework has its own for being out of memory
+    except BaseException as error:  # noqa: BLE001 - of frameworks without memory, and of objects
         device, message = plan.device, " ".join(f"{type(error).__name__}: {error}".split())
         if not any(words in message.lower() for words in _OUT_OF_MEMORY):
             return f"Moving to {device} failed, and all is as it was: {message[:300]}"

@@ -59,7 +59,6 @@ FOUND: dict[str, dict[str, Any]] = {
             "capturable": ["pretend:0"] * 3,
             "plain tensor": [True, ["pretend:0", "pretend:0"], 24],
         },
-        "what_is_beside_a_model": [["pretend:0", "cpu", "cpu"], True],
         "destinations": ["pretend:1", "pretend:3", "pretend:2", "pretend:0", True],
         "room": [
             "4.0 MiB do not fit on pretend:1, where 3.0 MiB are free. Move fewer, or see what %gpu_free gives back. Nothing "
@@ -146,9 +145,7 @@ FOUND: dict[str, dict[str, Any]] = {
         "from_numpy": ["{CpuDevice(id=1)}", 1],
         "tensors_beside_jax": [[True] * 6, ["Tensor", "str", "str", "str"], ["pretend:0"]],
         "or_cpu": {
-            "not there": ["cpu"],
             "one has none": [["cpu", "CPU:0"], f"{CPU}{NO_CUDA}\n"],
-            "numpy": [["cpu:0"], f"{CPU}{NO_GPU}\n"],
             "all, of which one can": [
                 [
                     "x  Tensor (2,): 1 array  8 bytes  cpu → pretend:0",
@@ -163,7 +160,6 @@ FOUND: dict[str, dict[str, Any]] = {
                 ["t  EagerTensor    on cpu already", "All of it is on the CPU already."],
                 *(f"{CPU}t: {NO_CUDA}\n", "CPU:0"),
             ],
-            "no device": "'nowhere' is not a device",
         },
         # A dry run starts no framework to ask it.
         "dry_run_for_numpy": [None, False, f"a: {NO_GPU}{OR}", True],
@@ -178,8 +174,7 @@ FOUND: dict[str, dict[str, Any]] = {
             *([], True),
             *("cpu", "pretend:1", "pretend:1"),  # the tuple that was given, and what has moved at last
         ],
-        "interrupted_once": [*(["cpu"], 0) * 2, [[], ["pretend:0", "cpu"]]],
-        "interrupted_way_back": [["cpu"], "cpu"],
+        "interrupted_once": [["cpu"], 0, [[], ["pretend:0", "cpu"]]],
         "ignored_interrupt": ["pretend:0", "pretend:0", True],
     },
 }
@@ -196,10 +191,9 @@ REFUSED: dict[str, dict[str, str | None]] = {
     "moving_torch": {
         "to_gpu(None)": "to_gpu moves a variable, and this one is None.",
         "to_gpu('model')": "to_gpu moves a variable, and 'model' is a string: remove the quotes.",
-        "to_gpu(model, optimizer)": "to_gpu moves one thing, followed by the device, not an Adam: to_gpu((model, "
-        "optimizer), 1) moves several.",
         "to_gpu(3)": "There is nothing to move in it (int): no framework's arrays.",
         "to_gpu(scheduler)": "There is nothing to move in it (OneCycleLR): no framework's arrays.",
+        "to_gpu(torch.amp.GradScaler('cpu'))": "There is nothing to move in it (GradScaler): no framework's arrays.",
         "to_gpu(torch.ones(2, device='meta'), or_cpu=True)": "A Tensor of shape (2,) is on the meta device and has no "
         "data to move.",
         "to_gpu(resized)": "A Tensor of shape (100,) has no memory at present (its storage was resized).",
@@ -295,7 +289,7 @@ FAILED = {
     "no setter": "AttributeError: property 'x' of 'Odd' object has no setter",
     "its setter raises": "ValueError: not there",
     "it can't be built again": "RuntimeError: no copies",
-    "its own to raises": "ValueError: no way",
+    "its own to raises": "KeyboardInterrupt: no way",
     "a module refuses": "ValueError: `.to` is not supported for `8-bit` models",
 }
 
@@ -312,6 +306,6 @@ def test_each_step_is_undone_whatever_another_one_raises(run: Runner, like_cuda:
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_interrupt_at_any_line_is_raised_and_nothing_is_torn(run: Runner, fails: bool) -> None:
     count, wrong, is_handler_back = run("moving_undone.interrupted", fails)
-    assert count > 100
+    assert count > 80
     assert wrong == []
     assert is_handler_back

@@ -165,8 +165,8 @@ def test_what_does_not_fit_is_refused_and_simulated_memory_is_not_free(
 
 def test_or_cpu_moves_to_the_cpu_and_says_so(run: Run) -> None:
     run("%to_gpu x")
-    assert run("%to_gpu x --device 9 --or-cpu") == [
-        "Moving to the CPU: x: cuda:9 can't be used: there are eight.",
+    assert run("%to_gpu x --device smi:9 --or-cpu") == [
+        "Moving to the CPU: There is no GPU 9: this machine has GPUs 0 to 7.",
         "x  Array: 1 array  1.0 MiB  cuda:0 → cpu",
         "1.0 MiB moved to the CPU.",
     ]

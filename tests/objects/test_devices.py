@@ -21,9 +21,7 @@ FOUND: dict[str, Any] = {
         "lazy": 0,
         "shown": ["pretend:1: 40 bytes", "No arrays."],
     },
-    "containers": dict.fromkeys(
-        ("namespace", "slots", "module", "object array", "dataset", "data loader", "set in a tuple"), 40
-    ),
+    "containers": dict.fromkeys(("slots", "module", "dataset", "data loader"), 40),
     "of_others": {
         "TensorFlow": [{"cpu:2": 40}, {"cpu:2": 40}],
         "Keras": {"cpu:2": 40},

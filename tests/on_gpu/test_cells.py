@@ -187,12 +187,10 @@ def test_the_physical_gpu_behind_it_is_named(run: Run) -> None:
         ("%%on_gpu", "No device is named; expected 0, cuda:0"),
         ("%%on_gpu foo", "'foo' is not a device; expected 0"),
         ("%%on_gpu 0,1", "%gpu_launch torchrun runs a script in them, %gpu_cluster with "),
-        ("%%on_gpu cpu --only pytorhc", "no framework has that name"),
         ("%%on_gpu 0 --only", "--only"),
         ("%%on_gpu auto", "'auto' chooses GPUs: try %gpus auto, and then 0 here"),
         ("%%on_gpu {nothing[0]}", "'{nothing[0]}' is not a variable"),
         ("%%on_gpu {None}", "The value in braces is None, and names nothing."),
-        ("%%on_gpu cpu --mirror", "--mirror has nothing to mirror over on cpu alone: omit it."),
         ("%%on_gpu xpu:0 --only quipu", "no framework that is imported has such a device."),
     ],
 )

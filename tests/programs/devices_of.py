@@ -6,7 +6,6 @@ import datetime as dt
 import shelve
 import sys
 import tempfile
-import types
 import unittest.mock
 import warnings
 from pathlib import Path
@@ -94,16 +93,11 @@ def of_torch():
 
 def containers():
     """Those that no move builds: `moving_structures` has the others."""
-    objects = np.empty(2, object)
-    objects[0] = x
     things = {
-        "namespace": types.SimpleNamespace(x=x),
         "slots": Slotted(),
         "module": Net(),
-        "object array": objects,
         "dataset": TensorDataset(x),
         "data loader": DataLoader(TensorDataset(x)),
-        "set in a tuple": (x, {x}),
     }
     return {name: devices_of(thing).get("pretend:1") for name, thing in things.items()}
 

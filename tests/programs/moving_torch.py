@@ -9,7 +9,6 @@ import torch
 import torch._dynamo  # which the first optimizer imports: two seconds, once for all programs here
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
-from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_magic
 from gpu_magic import to_cpu, to_gpu
@@ -274,21 +273,6 @@ def optimizers():
         gpu_magic.devices_of(x)["pretend:0"],
     ]
     return found
-
-
-def what_is_beside_a_model():
-    """A loader's data and a scaler stay, and a scheduler keeps its optimizer."""
-    loader, model, scaler = (
-        DataLoader(TensorDataset(torch.ones(4, 2))),
-        nn.Linear(2, 2),
-        torch.amp.GradScaler("cpu"),
-    )
-    optimizer = torch.optim.Adam(model.parameters())
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10)
-    scaler.scale(torch.ones(1))
-    to_gpu([model, loader, scheduler, scaler, 3, print], 0)
-    devices = [model.weight.device, loader.dataset.tensors[0].device, scaler._scale.device]
-    return [devices, scheduler.optimizer is optimizer]
 
 
 # Where to, and what is refused

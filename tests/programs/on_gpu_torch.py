@@ -215,15 +215,9 @@ def keras():
 # A generator of the CPU, as notebooks with a seed have it: each makes numbers, is given a tensor, or fills it.
 SAMPLES = {
     "rand": lambda _: torch.rand(3, generator=seeded()),
-    "randn": lambda _: torch.randn(100, 3, generator=seeded()),
-    "randint": lambda _: torch.randint(0, 9, (4,), generator=seeded()),
-    "randperm": lambda _: torch.randperm(8, generator=seeded()),
     "normal": lambda _: torch.normal(0.0, 1.0, (3,), generator=seeded()),
-    "half": lambda _: torch.rand(3, generator=seeded(), dtype=torch.float16),
     "bernoulli": lambda given: torch.bernoulli(given, generator=seeded()),
     "multinomial as a method": lambda given: given.multinomial(2, generator=seeded()),
-    "normal of a tensor": lambda given: torch.normal(given, 1.0, generator=seeded()),
-    "rand_like": lambda given: torch.rand_like(given, generator=seeded()),
     "normal_": lambda given: given.normal_(generator=seeded()),
     "init.kaiming_uniform_": lambda given: torch.nn.init.kaiming_uniform_(given, generator=seeded()),
     "sampler": lambda _: next(
