@@ -204,39 +204,32 @@ class Framework(ABC):
 
     def device_of(self, obj: object) -> LogicalDevice | str | None:
         """Return the device that one of the framework's own objects stands for; None for another object."""
-        del obj
         return None
 
     def is_waiting(self, device: LogicalDevice) -> bool:
         """Return whether `scope` can set the device only in a block that uses the framework."""
-        del device
         return False
 
     def raises_itself(self, device: LogicalDevice) -> bool:
         """Return whether the framework itself raises a clear error in `scope`, where it lacks the device."""
-        del device
         return False
 
     # Arrays and the objects that have them.
 
     def is_array(self, kind: type) -> bool:
         """Return whether objects of this type are arrays of the framework."""
-        del kind
         return False
 
     def holdings(self, array: Any) -> Sequence[Holding]:
         """Return the memory that an array occupies, on each device."""
-        del array
         return ()
 
     def components(self, obj: Any) -> Components | None:
         """Return what an object of the framework (a model, an optimizer) holds; None for anything else."""
-        del obj
         return None
 
     def unmovable(self, kind: type) -> str:
         """Return a sentence: why objects of this type can't be moved, and what to do; else empty."""
-        del kind
         return ""
 
     def origin(self, array: Any, device: LogicalDevice) -> str:
@@ -250,28 +243,23 @@ class Framework(ABC):
             It can't be moved: its shape, and why.
 
         """
-        del array, device
         raise PlacementError(f"{self.name}'s arrays can't be moved.")
 
     def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
         """Return a copy of an array on a device, once it is there. A move has one memo for all its arrays."""
-        del array, device, memo
         raise PlacementError(f"{self.name}'s arrays can't be moved.")
 
     # Memory.
 
     def memory_variables(self, memory: MemorySettings) -> Mapping[str, str]:
         """Return the environment variables that configure its use of memory. It reads them when it starts."""
-        del memory
         return {}
 
-    def limit_memory(self, memory: MemorySettings) -> None:
+    def limit_memory(self, memory: MemorySettings) -> None:  # noqa: B027 - nothing is to be done
         """Configure the memory use of a framework that is imported and has not started; empty: as before."""
-        del memory
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
         """Return how many bytes it can still allocate; None where that is not known before it starts."""
-        del device
         return None
 
     def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
@@ -287,7 +275,6 @@ class Framework(ABC):
 
     def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
         """Return what an error says where it is the framework's own for a GPU without memory; else None."""
-        del error
         return None
 
     def empty_cache(self) -> str:

@@ -53,7 +53,6 @@ class CuPy(Framework):
         return LogicalDevice("gpu", obj.id, "cuda") if is_one else None
 
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
-        del is_used
         if device.kind == "cpu" or self.problem(device):  # without a GPU, CuPy itself raises where it is used
             return contextlib.nullcontext()
         return sys.modules["cupy"].cuda.Device(device.index)  # type: ignore[no-any-return]

@@ -48,7 +48,6 @@ class Keras(Framework):
 
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """On PyTorch, set Keras's device: Keras 3.15 does not use PyTorch's default device."""
-        del is_used
         if self.backend() != "torch":
             return contextlib.nullcontext()
         pytorch = cast("Framework", get("torch"))
@@ -79,7 +78,6 @@ class Keras(Framework):
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Do nothing: Keras uses what its backend uses."""
-        del ordinals
         return f"it follows {self.backend()}", None
 
 

@@ -92,7 +92,6 @@ class PyTorch(Framework):
         return replace(device, type=str(kind)) if is_other else device
 
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
-        del is_used  # a device mode starts nothing
         modes, name = self._modes, self.name_of(device)
         why = self.problem(device)
         if why and modes:

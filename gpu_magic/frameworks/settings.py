@@ -23,15 +23,10 @@ class FrameworkSettings:
     """Configures frameworks, also those that are imported later, and can restore what was before."""
 
     def __init__(self) -> None:
-        self._memory = MemorySettings()
+        self.memory = MemorySettings()  # how much memory to take, as it was set last
         self._hook: PostImportHook | None = None
         self._narrowed = ExitStack()
         self._narrowed_names: list[str] = []
-
-    @property
-    def memory(self) -> MemorySettings:
-        """How much memory to take, as it was set last."""
-        return self._memory
 
     def check(self, memory: MemorySettings) -> None:
         """Check that it is not too late to configure memory, unless it is configured so already.
@@ -42,7 +37,7 @@ class FrameworkSettings:
             A framework that reads how to take memory when it starts has started.
 
         """
-        if not memory or memory == self._memory:
+        if not memory or memory == self.memory:
             return
         late = [
             framework.name for framework in imported() if framework.preallocates and framework.is_started()
@@ -60,10 +55,11 @@ class FrameworkSettings:
 
         Frameworks that are imported later get a limit at the end of their import.
         """
-        if not memory and not self._memory:
+        if not memory and not self.memory:
             return {}
-        self._memory = memory
-        self._detach_hook()
+        self.memory = memory
+        if self._hook is not None:
+            self._hook.detach()
         for framework in imported():
             framework.limit_memory(memory)
         absent = [module for module in known() if sys.modules.get(module) is None]
@@ -112,11 +108,6 @@ class FrameworkSettings:
         framework = get(module)
         try:
             if framework is not None:
-                framework.limit_memory(self._memory)
+                framework.limit_memory(self.memory)
         except Exception as error:  # noqa: BLE001 - an import that fails at its end can't be tried again
             warnings.warn(f"{module} could not be given --memory-limit: {error!r}", stacklevel=2)
-
-    def _detach_hook(self) -> None:
-        if self._hook is not None:
-            self._hook.detach()
-            self._hook = None

@@ -109,7 +109,6 @@ class TensorFlow(Framework):
         of every GPU it sees, also for somebody whose TensorBoard has imported TensorFlow and who will never
         use it. So whether the device is there is known at the end of the block, if it has started by then.
         """
-        del is_used  # its device can be set without starting it
         tf, was_started = sys.modules["tensorflow"], self.is_started()
         context = required(f"{_EAGER}:context")()
         set_device = required(f"{_EAGER}:Context._set_device")
@@ -194,7 +193,6 @@ class TensorFlow(Framework):
         return "" if array.dtype == sys.modules["tensorflow"].string or origin == target else str(origin)
 
     def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
-        del memo  # no two of its tensors share memory
         tf: Any = sys.modules["tensorflow"]
         with tf.device(self.name_of(device)):
             return tf.identity(array)
