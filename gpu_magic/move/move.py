@@ -75,8 +75,6 @@ def to_gpu(
     """
     if isinstance(thing, str):
         raise PlacementError(f"to_gpu moves a variable, and {thing!r:.40} is a string: remove the quotes.")
-    if thing is None:
-        raise PlacementError("to_gpu moves a variable, and this one is None.")
     if not can_name_device(device) and device_of(device) is None:
         raise PlacementError(
             f"to_gpu moves one thing, followed by the device, not {with_article(type(device).__name__)}: "

@@ -65,7 +65,7 @@ class Plan:
         self._components: dict[int, Components] = {}  # what it is made of
         self._data: set[int] = set()  # objects of another package, which can remember their device
         self._new: dict[int, Any] = {}  # what takes an object's place, once that is known
-        self.unmoved_objects: list[tuple[str, bool, Any, str]] = []  # see `_unmoved_text`
+        self.unmoved_objects: list[tuple[str, Any, str]] = []  # the variable, the object, a reason or none
 
     def add(self, name: str, value: Any) -> Variable:
         """Add a variable; raise PlacementError if it can't be moved."""
@@ -102,7 +102,7 @@ class Plan:
             elif node.kind == "data":
                 self._data.add(key)
             elif node.kind == "unmoved":
-                self.unmoved_objects.append((variable.name, obj is variable.value, obj, node.reason))
+                self.unmoved_objects.append((variable.name, obj, node.reason))
             elif node.kind == "unmovable":
                 held = holdings_of([obj])
                 if not held or self._elsewhere(held):
@@ -219,21 +219,17 @@ class Plan:
     def unmoved(self, *, with_reason: bool = False) -> list[str]:
         """Return a sentence for each object with arrays that stays where it is, and is not meant to."""
         objects = [one for one in self.unmoved_objects if with_reason or not one[-1]]
-        moved = self.memory() if objects else set()
-        return list(filter(None, (self._unmoved_text(*one, moved) for one in objects)))
-
-    def _unmoved_text(self, name: str, is_variable: bool, obj: Any, reason: str, moved: set[Hashable]) -> str:
-        """Return a sentence: what stays, and what would move it; empty if it has nothing elsewhere."""
-        held = self._elsewhere(holdings_of([obj]))
-        rest = [one for key, one in held.items() if key not in moved]
-        if not rest:
-            return ""
-        devices = listed(sorted({str(one.device) for one in rest}))
-        where = f"{size_text(sum(one.nbytes for one in rest))} on {devices}"
-        kind = with_article(f"{type(obj).__name__} of {type(obj).__module__.partition('.')[0]}")
-        whole = f"{name or 'it'} {'is' if is_variable else 'holds'} {kind}, which can't be moved as a whole"
-        way = "" if reason else " Create it again in a cell with %%on_gpu."
-        return printable(f"{reason.removesuffix('.') or whole} ({where}).{way}")
+        moved, found = self.memory() if objects else set(), []
+        for name, obj, reason in objects:
+            elsewhere = self._elsewhere(holdings_of([obj]))
+            if rest := [one for key, one in elsewhere.items() if key not in moved]:
+                devices = listed(sorted({str(one.device) for one in rest}))
+                where = f"({size_text(sum(one.nbytes for one in rest))} on {devices})"
+                kind = with_article(f"{type(obj).__name__} of {type(obj).__module__.partition('.')[0]}")
+                whole = f"{name or 'it'}: {kind} can't be moved as a whole {where}. "
+                text = f"{reason.removesuffix('.')} {where}." if reason else ""
+                found.append(printable(text or f"{whole}Create it again in a cell with %%on_gpu."))
+        return found
 
 
 def _is_convertible(array: Any) -> bool:

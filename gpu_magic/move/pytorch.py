@@ -90,9 +90,8 @@ class Tensors(Copies):
 
     def _add_other(self, obj: Any, variable: Variable) -> None:
         """Add a NumPy array that becomes a tensor, or an object that moves itself."""
-        numpy: Any = sys.modules.get("numpy")
-        if numpy is not None and issubclass(type(obj), numpy.ndarray):
-            tensor = _over_numpy(self._torch, numpy, obj)
+        if not hasattr(type(obj), "to"):
+            tensor = _over_numpy(self._torch, obj)
             self._numpy.append((obj, tensor))
             variable.arrays += 1
             variable.nbytes += self._add_leaf(tensor)
@@ -351,18 +350,17 @@ def _is_wrapper(tensor: Any) -> bool:
     return hasattr(type(tensor), "__tensor_flatten__")
 
 
-def _over_numpy(torch: Any, numpy: Any, array: Any) -> Any:
+def _over_numpy(torch: Any, array: Any) -> Any:
     """Return a tensor over a NumPy array's memory, or of a copy where PyTorch can't use it as it is."""
     native, size = array.dtype.newbyteorder("="), array.itemsize
-    try:
-        torch.from_numpy(numpy.empty(0, native))
-    except TypeError:
-        raise PlacementError(f"PyTorch has no tensors of NumPy's {array.dtype}.") from None
     if array.dtype != native or any(step < 0 or step % size for step in array.strides):
         array = array.astype(native, order="C")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it is read-only: the tensor is copied, and never written to
-        return torch.from_numpy(array)
+        try:
+            return torch.from_numpy(array)
+        except TypeError:
+            raise PlacementError(f"PyTorch has no tensors of NumPy's {array.dtype}.") from None
 
 
 def _nbytes(tensor: Any) -> int:

@@ -23,7 +23,9 @@ AGAIN = "create it again in a cell with %%on_gpu"
 KERAS = f"Keras can't move its own objects (Dense): {AGAIN}, then new.set_weights(old.get_weights())."
 VARIABLE = f"TensorFlow can't move a tf.Variable: {AGAIN}, and assign to it."
 CPU = "Moving to the CPU: "
-WHOLE = "can't be moved as a whole (24 bytes on cpu). Create it again in a cell with %%on_gpu."
+WHOLE = (
+    "of transformers can't be moved as a whole (24 bytes on cpu). Create it again in a cell with %%on_gpu."
+)
 LOADED = "stays on the CPU, where a DataLoader's workers read it: move each batch (32 bytes on cpu)."
 RAISING = ("Shape", "Class", "OfOddType", "Dtype", "To", "OddNet", "names and keys")
 # What programs find, by their file.
@@ -96,18 +98,18 @@ FOUND: dict[str, dict[str, Any]] = {
             "back": "cpu",
         },
         "left_behind": {
-            "pipe": f"pipe is a Pipeline of transformers, which {WHOLE}",
+            "pipe": f"pipe: a Pipeline {WHOLE}",
             "data": f"A TensorDataset {LOADED}",
             "loader": f"A DataLoader {LOADED}",
-            "from Python": f"it is a Pipeline of transformers, which {WHOLE}",
-            "locked": f"locked is a CacheLayer of transformers, which {WHOLE}",
+            "from Python": f"it: a Pipeline {WHOLE}",
+            "locked": f"locked: a CacheLayer {WHOLE}",
             "parts": ["pretend:1", "pretend:1"],
             "state": [
                 "8 bytes moved to pretend:1.",
-                f"state holds a Pipeline of transformers, which {WHOLE}",
+                f"state: a Pipeline {WHOLE}",
             ],
             "model": ["24 bytes moved to pretend:1."],
-            "all": ["8 bytes moved to pretend:1.", f"pipe is a Pipeline of transformers, which {WHOLE}"],
+            "all": ["8 bytes moved to pretend:1.", f"pipe: a Pipeline {WHOLE}"],
             "scripted": [
                 "24 bytes moved to pretend:1.",
                 "odd stays: A scripted module keeps its tensors outside Python: use its own .to(device).",
@@ -189,7 +191,6 @@ def test_it_is_moved_or_named_or_refused(run: Runner, program: str) -> None:
 # Calls, and why each is refused.
 REFUSED: dict[str, dict[str, str | None]] = {
     "moving_torch": {
-        "to_gpu(None)": "to_gpu moves a variable, and this one is None.",
         "to_gpu('model')": "to_gpu moves a variable, and 'model' is a string: remove the quotes.",
         "to_gpu(3)": "There is nothing to move in it (int): no framework's arrays.",
         "to_gpu(scheduler)": "There is nothing to move in it (OneCycleLR): no framework's arrays.",
