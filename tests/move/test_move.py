@@ -75,7 +75,7 @@ FOUND: dict[str, dict[str, Any]] = {
         "deep": ["pretend:0", True, True],
         "self_moving": [True, True, False, ["pretend:1"], "cpu"],
         "written_meanwhile": [5, ["new"], 5, "pretend:0", "pretend:0"],
-        "kept_alive": [True, 0, "cpu"],
+        "kept_alive": True,
         "leftovers": [
             [
                 "Not moved: x, y, with the old copy (8 bytes on cpu). Names that belong together move together in one "

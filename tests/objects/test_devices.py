@@ -45,7 +45,7 @@ FOUND: dict[str, Any] = {
         "in a group": {"cpu": 28 + 4},
         "of a cell": {},
     },
-    "plain_values": [[1] * 5, [1] * 9],
+    "plain_values": [[*[1] * 5, 4], [1] * 9],
 }
 
 

@@ -135,17 +135,6 @@ def test_what_was_looked_at_is_kept_by_nothing(framework: EightGpus) -> None:
         gc.enable()
 
 
-def test_a_saved_error_holds_what_its_functions_had(run: Run) -> None:
-    run("kept = Array(1)\ndef f():\n    big = Array(2, 16 << 20)\n    1 / 0")
-    run("try:\n    f()\nexcept ZeroDivisionError as e:\n    err = e")
-    assert run("%where")[1:] == [f"err   cuda:2 = GPU 2 {A100}: 16 MiB"]
-    run("raise err")
-    assert run("%gpu_free --dry-run") == [
-        "No output and no traceback holds GPU memory.",
-        "Still held by err (16 MiB) and kept (1.0 MiB).",
-    ]
-
-
 # Free
 
 

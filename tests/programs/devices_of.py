@@ -178,6 +178,7 @@ TABLES = (
     lambda: [dt.date(2000, 1, 1) + dt.timedelta(i) for i in range(1000)],
     lambda: {(i, i): {i, i + 1} for i in range(1000)},
     lambda: [[[0] * 100] * 100] * 100,
+    lambda: torch.nn.Linear(2, 2),  # with its parameters, and without its hooks: there are none
 )
 
 
