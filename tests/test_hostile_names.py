@@ -65,8 +65,8 @@ def gpus(*there: Gpu, kernel: dict[str, Any] | None = None, **more: Any) -> Gpus
     return Gpus(there or (gpu(),), kernel=KernelView(**view), **more)
 
 
-def mine(name: str = "train.py", what: str = "", device: str = "A100", simulated: str = "") -> OwnProcesses:
-    there = MigInstance(device, "MIG", 0)
+def mine(name: str = "train.py", what: str = "", simulated: str = "") -> OwnProcesses:
+    there = MigInstance("MIG-1", "MIG", 0, 0)
     process = OwnProcess(4711, name, what, "", {there: GIB}, "", 1, 1)
     return OwnProcesses([process], [there], simulated)
 
@@ -128,8 +128,8 @@ def tabs(folder: Path, text: str) -> str:
 PLACES: dict[str, Callable[[str, Path], Any]] = {
     "a GPU's name": lambda text, _: gpus(gpu(text)),
     "a GPU's problem": lambda text, _: gpus(gpu(problem=text)),
-    "a MIG instance's name": lambda text, _: gpus(gpu(mig=(MigInstance("MIG-1", text, 0),))),
-    "a MIG instance's UUID": lambda text, _: gpus(gpu(mig=(MigInstance(text, "MIG", 0),))),
+    "a MIG instance's name": lambda text, _: gpus(gpu(mig=(MigInstance("MIG-1", text, 0, 0),))),
+    "a MIG instance's UUID": lambda text, _: gpus(gpu(mig=(MigInstance(text, "MIG", 0, 0),))),
     "a process's name": lambda text, _: gpus(gpu(of=status(GpuProcess(1, text, "tom", GIB)))),
     "a process's owner": lambda text, _: gpus(gpu(of=status(GpuProcess(1, "a.py", text, GIB)))),
     "a process's notebook": lambda text, _: gpus(
@@ -158,7 +158,6 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "an engine's GPU": lambda text, _: engines(Engine(0, (gpu(text),), "node-a")),
     "one's own process": lambda text, _: mine(text),
     "what one's own process is": lambda text, _: mine(what=text),
-    "a GPU whose processes are not listed": lambda text, _: mine(device=text),
     "one's own processes on a simulated machine": lambda text, _: mine(simulated=text),
     "a finding": lambda text, _: doctor(Finding("wrong", "driver", text)),
     "what a finding means": lambda text, _: doctor(Finding("unknown", "driver", "what", text)),

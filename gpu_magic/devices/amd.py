@@ -13,7 +13,6 @@ import ctypes
 import math
 import os
 import sys
-import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -108,7 +107,6 @@ class Amd:
     def __init__(self, amdsmi: Any, timeout: float = 2.0) -> None:
         self._amdsmi = amdsmi
         self._timeout = CallTimeout(timeout)
-        self._pid, self._lock = os.getpid(), threading.Lock()
         self._processes = ProcessTable()
         self._is_started = False
         self._opened_at = -math.inf
@@ -117,23 +115,22 @@ class Amd:
 
     def inventory(self) -> Inventory:
         """Return all AMD GPUs with their figures now; as `Nvml.inventory`, it never raises."""
-        with self._locked():
+        with self._timeout.lock:
             started = time.monotonic()
-            if time.monotonic() - self._opened_at >= _IDENTITY_SECONDS:
+            if started - self._opened_at >= _IDENTITY_SECONDS:
                 self._open()
             if self._machine.problem:
                 return self._machine
-            left = max(self._timeout.seconds / 4, self._timeout.seconds - (time.monotonic() - started))
             reads = [(card.gpu.index, partial(self._read, card)) for card in self._cards]
             gpus = tuple(
                 gpu or replace(card.gpu, problem=_HUNG)
-                for card, gpu in zip(self._cards, self._timeout.call(reads, left), strict=True)
+                for card, gpu in zip(self._cards, self._timeout.call(reads, started), strict=True)
             )
         return replace(self._machine, gpus=gpus)
 
     def limits(self, index: int) -> Limits:
         """Return what holds a GPU back, by rocm-smi's number; what slows it down, from a second look on."""
-        with self._locked():
+        with self._timeout.lock:
             if index >= len(self._cards):
                 return Limits()
             card = self._cards[index]
@@ -142,7 +139,7 @@ class Amd:
 
     def counters(self, uuids: Collection[str]) -> dict[str, Counters]:
         """Return what GPUs count, by their UUIDs; after `inventory`. The work of processes is not known."""
-        with self._locked():
+        with self._timeout.lock:
             cards = [card for card in self._cards if card.is_found and card.gpu.uuid in uuids]
             reads = [(card.gpu.index, partial(self._read_counters, card)) for card in cards]
             found = self._timeout.call(reads) if reads else []
@@ -154,16 +151,11 @@ class Amd:
 
     def close(self) -> None:
         """Shut AMD SMI down; the next read starts it again."""
-        with self._locked():
+        with self._timeout.lock:
             if self._is_started:
                 self._timeout.call([("shut down", partial(self._ask, "amdsmi_shut_down"))])
             self._is_started, self._opened_at, self._cards = False, -math.inf, []
             self._timeout.close()
-
-    def _locked(self) -> threading.Lock:
-        if os.getpid() != self._pid:  # a thread that held the lock did not survive the fork
-            self._pid, self._lock = os.getpid(), threading.Lock()
-        return self._lock
 
     def _open(self) -> None:
         """Start the library, unless it is started, and list the GPUs."""

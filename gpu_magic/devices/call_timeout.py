@@ -45,7 +45,7 @@ class _Call:
 
 
 class CallTimeout:
-    """Makes calls, and gives up on those that take too long. For one thread at a time.
+    """Makes calls, and gives up on those that take too long. For one thread at a time, which has its `lock`.
 
     Parameters
     ----------
@@ -56,20 +56,29 @@ class CallTimeout:
 
     def __init__(self, seconds: float = 2.0) -> None:
         self.seconds = seconds
-        self._pid = os.getpid()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid, self._lock = os.getpid(), threading.Lock()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] | None = None  # of the kept thread
         self._hanging: dict[Hashable, _Call] = {}
 
+    @property
+    def lock(self) -> threading.Lock:
+        """The lock to hold during all other methods but `hangs`; in a forked child a new one."""
+        if os.getpid() != self._pid:  # threads do not survive a fork, nor does one that held the lock
+            self._begin()
+        return self._lock
+
     def call(
-        self, functions: Sequence[tuple[Hashable, Callable[[], T]]], seconds: float | None = None
+        self, functions: Sequence[tuple[Hashable, Callable[[], T]]], since: float | None = None
     ) -> list[T | None]:
         """Call functions, in order, and return what they return; None for a call that did not return in time.
 
         Each stands behind a key. While a call of that key still hangs, its function is not called. The list
-        may take `seconds`, or as long as always. What a function raises is raised.
+        may take what is left of the time `since` a moment, and a quarter at least. What a function raises is
+        raised.
         """
-        if os.getpid() != self._pid:  # threads do not survive a fork
-            self._pid, self._jobs, self._hanging = os.getpid(), None, {}
         calls = {key: _Call(function) for key, function in functions if not self.hangs(key)}
         waiting, all_ended = deque(calls.values()), threading.Event()
 
@@ -79,10 +88,10 @@ class CallTimeout:
                 if all(one.has_ended for one in calls.values()):
                     all_ended.set()
 
-        seconds = self.seconds if seconds is None else seconds
+        gone = 0 if since is None else time.monotonic() - since
         try:
             if calls:
-                self._wait(make_calls, waiting, all_ended, seconds)
+                self._wait(make_calls, waiting, all_ended, max(self.seconds / 4, self.seconds - gone))
         finally:  # after an interrupt, too: no thread begins more, and calls that hang are still to be known
             never_begun = set(_taken_from(waiting))
             for key, call in calls.items():
@@ -106,7 +115,7 @@ class CallTimeout:
 
     def close(self) -> None:
         """End the kept thread, as soon as the call that it makes returns."""
-        if self._jobs is not None and os.getpid() == self._pid:
+        if self._jobs is not None:
             self._jobs.put(None)
         self._jobs = None
 

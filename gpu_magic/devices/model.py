@@ -240,35 +240,29 @@ class MigInstance:
         The driver's: `MIG-41b7…`, `NVIDIA A100 80GB MIG 3g.40gb`.
     gpu_index
         The index of the GPU that it is a part of.
+    number
+        Its number in its GPU: `Device` of nvidia-smi -L, `MIG Dev` of nvidia-smi.
     memory_total
         Bytes.
     status
         Its figures. NVML has no utilization, temperature and power of a MIG instance.
-    number
-        Its number in its GPU: `Device` of nvidia-smi -L, `MIG Dev` of nvidia-smi.
-    ids
-        The numbers of its GPU instance and its compute instance: `GI ID` and `CI ID` of nvidia-smi. Drivers
-        before R470 name it by them: `MIG-GPU-8f3a…/1/0`.
 
     """
 
     uuid: str
     name: str | Unknown
     gpu_index: int
+    number: int
     memory_total: int | Unknown = UNKNOWN
     status: GpuStatus = _NO_FIGURES
-    number: int | Unknown = UNKNOWN
-    ids: tuple[int, int] | Unknown = UNKNOWN
 
     @property
     def number_text(self) -> str:
         """What one types for it: `2:1`, which is what NVIDIA's container toolkit calls it, too."""
-        return self.uuid if self.number is UNKNOWN else f"{self.gpu_index}:{self.number}"
+        return f"{self.gpu_index}:{self.number}"
 
     @property
     def label(self) -> str:
-        if self.number is UNKNOWN:
-            return f"{self.uuid[:8]} on GPU {self.gpu_index}"
         return f"MIG instance {self.number_text}"
 
     @property

@@ -14,7 +14,6 @@ import contextlib
 import math
 import os
 import sys
-import threading
 import time
 from ctypes import byref, c_uint, sizeof
 from dataclasses import replace
@@ -122,7 +121,6 @@ class Nvml:
 
     def __init__(self, timeout: float = 2.0, starting: float | None = None, root: Path = Path("/")) -> None:
         self._timeout = CallTimeout(timeout)
-        self._pid, self._lock = os.getpid(), threading.Lock()
         self._library: _Library | None = None
         self._simulate: str | None = None
         self._opened_at = -math.inf
@@ -150,7 +148,7 @@ class Nvml:
             return Inventory(problem=PROBLEM)
         is_told = is_unasked()
         while True:
-            with self._locked():
+            with self._timeout.lock:
                 machine, starting = self._look()
             if not starting or is_unasked() or time.monotonic() >= self._start_until:
                 return machine
@@ -167,7 +165,7 @@ class Nvml:
 
     def limits(self, index: int) -> Limits:
         """Return what holds a GPU back, by nvidia-smi's number; UNKNOWN where it does not answer."""
-        with self._locked():
+        with self._timeout.lock:
             cards = [card for card in self._answering() if card.facts["index"] == index]
             return next(iter(self._each(cards, _limits)), None) or Limits()
 
@@ -188,7 +186,7 @@ class Nvml:
             Read energy, too: it takes 3 ms, and moves ten times a second (on an H200, driver 580.159).
 
         """
-        with self._locked():
+        with self._timeout.lock:
             cards = [card for card in self._answering() if not _handles(card).keys().isdisjoint(uuids)]
 
             def read(card: _Card) -> dict[str, Counters]:
@@ -209,7 +207,7 @@ class Nvml:
 
     def close(self) -> None:
         """Shut NVML down, or take the simulated machine away; the next read opens it again."""
-        with self._locked():
+        with self._timeout.lock:
             if self._is_ours():
                 self._timeout.call([(("shut down", id(pynvml.nvmlLib)), partial(_ask, "nvmlShutdown"))])
             self._library = None
@@ -230,28 +228,21 @@ class Nvml:
             return self._machine, []
         before, self._looked_at = self._looked_at, time.time()
         self._watched_from = before if 0 <= self._looked_at - before <= LONGEST_GAP else 0.0
-        left = max(self._timeout.seconds / 4, self._timeout.seconds - (time.monotonic() - began))
-        answers = list(zip(self._cards, self._each(self._cards, self._read, left), strict=True))
+        answers = list(zip(self._cards, self._each(self._cards, self._read, began), strict=True))
         gpus = tuple(gpu or card.with_problem(_HUNG) for card, gpu in answers)
         # One that was found before has been started.
         never_found = [card for card, gpu in answers if gpu is None and "uuid" not in card.facts]
         return replace(self._machine, gpus=gpus), list(map(self._key, never_found))
 
-    def _locked(self) -> threading.Lock:
-        if os.getpid() != self._pid:  # a thread that held the lock did not survive the fork
-            self._pid, self._lock = os.getpid(), threading.Lock()
-        return self._lock
-
     def _key(self, card: _Card) -> Hashable:
-        return id(pynvml.nvmlLib), card.facts[
-            "index"
-        ]  # a GPU that hangs on one machine can be well on another
+        # A GPU that hangs on one machine can be well on another.
+        return id(pynvml.nvmlLib), card.facts["index"]
 
     def _each(
-        self, cards: Iterable[_Card], read: Callable[[_Card], T], seconds: float | None = None
+        self, cards: Iterable[_Card], read: Callable[[_Card], T], since: float | None = None
     ) -> list[T | None]:
         """Return what is read of each GPU; None for one that hangs."""
-        return self._timeout.call([(self._key(card), partial(read, card)) for card in cards], seconds)
+        return self._timeout.call([(self._key(card), partial(read, card)) for card in cards], since)
 
     def _is_ours(self) -> bool:
         """Return whether pynvml still has what we opened: others can replace it, or shut it down."""
@@ -497,9 +488,7 @@ def _find_mig(parent: Any, index: int, position: int) -> tuple[Any, MigInstance]
     uuid = UNKNOWN if handle is UNKNOWN else _ask("nvmlDeviceGetUUID", handle)
     if uuid is UNKNOWN:
         return None
-    ids = _ask("nvmlDeviceGetGpuInstanceId", handle), _ask("nvmlDeviceGetComputeInstanceId", handle)
-    found: tuple[int, int] | Unknown = UNKNOWN if UNKNOWN in ids else ids
-    return handle, MigInstance(uuid, _ask("nvmlDeviceGetName", handle), index, number=position, ids=found)
+    return handle, MigInstance(uuid, _ask("nvmlDeviceGetName", handle), index, position)
 
 
 def _handles(card: _Card) -> dict[str, Any]:

@@ -88,8 +88,7 @@ def rows(snapshot: Snapshot) -> Iterator[Row]:
             branch = "└" if part is gpu.mig[-1] else "├"
             # The profile first: it is what tells instances apart where names are cut off.
             profile = "MIG" if part.name is UNKNOWN else name_text(part.name.rpartition("MIG ")[2])
-            label = branch if part.number is UNKNOWN else f"{branch} {part.number_text}"
-            row = _row(part, label, f"{profile} {part.uuid[:12]}…", snapshot, names)
+            row = _row(part, f"{branch} {part.number_text}", f"{profile} {part.uuid[:12]}…", snapshot, names)
             yield replace(row, utilization=UNKNOWN)
 
 

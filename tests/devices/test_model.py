@@ -37,7 +37,9 @@ def test_a_gpu_is_busy_by_its_figures(used: Any, work: Any, processes: Any, is_b
     gpu = Gpu(0, status=GpuStatus(used, UNKNOWN, work, 31, 56.0, processes))
     assert (gpu.is_busy, gpu.is_free) == (is_busy, is_busy is False)
     # A MIG instance has no utilization, and is busy by its memory and its processes alone.
-    instance = MigInstance("MIG-1", "A100 MIG 3g.40gb", 0, 40 * GIB, replace(gpu.status, utilization=UNKNOWN))
+    instance = MigInstance(
+        "MIG-1", "A100 MIG 3g.40gb", 0, 0, 40 * GIB, replace(gpu.status, utilization=UNKNOWN)
+    )
     without_work = replace(gpu, status=replace(gpu.status, utilization=0))
     assert instance.is_busy is without_work.is_busy
     assert instance.is_free is (instance.is_busy is False)

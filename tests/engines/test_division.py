@@ -85,7 +85,7 @@ def test_the_order_in_which_engines_are_named_does_not_matter(
 
 
 def test_of_mig_instances_each_engine_gets_one() -> None:
-    instances = tuple(MigInstance(f"MIG-{number}", "3g.40gb", gpu_index=0) for number in range(3))
+    instances = tuple(MigInstance(f"MIG-{number}", "3g.40gb", 0, number) for number in range(3))
     shares = divide([Allotted(0, "a", instances), Allotted(1, "a", instances)])
     assert shares == {0: instances[:1], 1: instances[1:2]}
 
