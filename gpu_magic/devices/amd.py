@@ -20,7 +20,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.call_timeout import CallTimeout
+from gpu_magic.devices.call_timeout import HUNG, IDENTITY_SECONDS, CallTimeout
 from gpu_magic.devices.model import UNKNOWN, Counters, Gpu, GpuProcess, GpuStatus, Inventory, Limits, Unknown
 from gpu_magic.devices.processes import ProcessTable
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Amd", "Throttling", "find_amdsmi"]
 
-_IDENTITY_SECONDS = 60.0  # for as long as for NVIDIA's: names and numbers are kept
 # Figures that the library does not know are the highest number of 16 or 32 bits, in a call that succeeds.
 _HIGHEST = 0xFFFF
 
@@ -51,7 +50,6 @@ _NO_REASON = "a reason that the driver does not give"
 _HIGHEST_COUNTS = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 _LATEST = 5.0  # seconds after a look, until which the next one says what holds now
 
-_HUNG = "not answering: a call into the driver did not come back in time"
 _MISFIT = (
     "AMD's GPUs can't be read: the module amdsmi does not fit the library libamd_smi.so here. "
     "ROCm brings one that does: pip install /opt/rocm/share/amd_smi."
@@ -117,13 +115,13 @@ class Amd:
         """Return all AMD GPUs with their figures now; as `Nvml.inventory`, it never raises."""
         with self._timeout.lock:
             started = time.monotonic()
-            if started - self._opened_at >= _IDENTITY_SECONDS:
+            if started - self._opened_at >= IDENTITY_SECONDS:
                 self._open()
             if self._machine.problem:
                 return self._machine
             reads = [(card.gpu.index, partial(self._read, card)) for card in self._cards]
             gpus = tuple(
-                gpu or replace(card.gpu, problem=_HUNG)
+                gpu or replace(card.gpu, problem=HUNG)
                 for card, gpu in zip(self._cards, self._timeout.call(reads, started), strict=True)
             )
         return replace(self._machine, gpus=gpus)
@@ -144,10 +142,6 @@ class Amd:
             reads = [(card.gpu.index, partial(self._read_counters, card)) for card in cards]
             found = self._timeout.call(reads) if reads else []
         return {str(card.gpu.uuid): one or Counters() for card, one in zip(cards, found, strict=True)}
-
-    def look_up(self, pid: int) -> GpuProcess:
-        """Return what is known of a process that the driver has listed, but for its memory."""
-        return self._processes.look_up(pid)
 
     def close(self) -> None:
         """Shut AMD SMI down; the next read starts it again."""

@@ -18,10 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-__all__ = ["CallTimeout"]
+__all__ = ["HUNG", "IDENTITY_SECONDS", "CallTimeout"]
 
 T = TypeVar("T")
 
+HUNG = "not answering: a call into the driver did not come back in time"  # after "GPU 1 is"
+# How long names and numbers are kept: an administrator can split a GPU, or bring a lost one back, while a
+# kernel stays open for days.
+IDENTITY_SECONDS = 60.0
 # After this long without an answer other threads make the calls that wait. It is longer than any healthy call
 # takes (milliseconds), and short enough that a GPU that hangs does not delay the others much.
 _STALL_SECONDS = 0.25
@@ -45,17 +49,10 @@ class _Call:
 
 
 class CallTimeout:
-    """Makes calls, and gives up on those that take too long. For one thread at a time, which has its `lock`.
+    """Makes calls, and gives up on those that take too long. For one thread at a time, with its `lock`."""
 
-    Parameters
-    ----------
-    seconds
-        How long a list of calls may take.
-
-    """
-
-    def __init__(self, seconds: float = 2.0) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds  # that a list of calls may take
         self._begin()
 
     def _begin(self) -> None:
@@ -91,7 +88,7 @@ class CallTimeout:
         gone = 0 if since is None else time.monotonic() - since
         try:
             if calls:
-                self._wait(make_calls, waiting, all_ended, max(self.seconds / 4, self.seconds - gone))
+                self._wait(make_calls, waiting, all_ended, max(self._seconds / 4, self._seconds - gone))
         finally:  # after an interrupt, too: no thread begins more, and calls that hang are still to be known
             never_begun = set(_taken_from(waiting))
             for key, call in calls.items():

@@ -31,15 +31,8 @@ class Idleness:
         """Return the machine with `idle` of processes and claims; take note of who works.
 
         A process rests while it works on none of its GPUs. Its last cell says more than what was seen; work
-        that was seen since, as of a thread, says more than the last cell.
-
-        Parameters
-        ----------
-        machine
-            As it was read now, with others' claims.
-        now
-            Seconds, of a clock that only goes forward.
-
+        that was seen since, as of a thread, says more than the last cell. The machine has others' claims, and
+        the clock of `now` only goes forward, in seconds.
         """
         before = self._rests if now - self._looked_at <= LONGEST_GAP else {}
         rests = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.amd import Amd, find_amdsmi
 from gpu_magic.devices.idle import Idleness
-from gpu_magic.devices.model import UNKNOWN, Inventory, Limits
+from gpu_magic.devices.model import Inventory, Limits
 from gpu_magic.devices.nvml import Nvml
 from gpu_magic.text import printable
 
@@ -91,8 +91,7 @@ class MachineReader:
 
     def look_up(self, pid: int) -> GpuProcess:
         """Return what is known of a process that a driver has listed, but for its memory."""
-        found = self._nvidia.look_up(pid)
-        return self._amd.look_up(pid) if found.owner is UNKNOWN and self._amd is not None else found
+        return self._nvidia.look_up(pid)
 
     def close(self) -> None:
         """Shut the drivers' libraries down; the next read opens them again."""

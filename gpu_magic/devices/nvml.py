@@ -23,7 +23,7 @@ from struct import iter_unpack
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpu_magic.devices.binding import HUNG_DRIVER, NO_GPU, PROBLEM, explain, explain_of_gpu, list_gpus, pynvml
-from gpu_magic.devices.call_timeout import CallTimeout
+from gpu_magic.devices.call_timeout import HUNG, IDENTITY_SECONDS, CallTimeout
 from gpu_magic.devices.idle import LONGEST_GAP
 from gpu_magic.devices.model import (
     UNKNOWN,
@@ -49,8 +49,6 @@ __all__ = ["Nvml"]
 
 T = TypeVar("T")
 
-# An administrator can split a GPU, or bring a lost one back, while a kernel stays open for days.
-_IDENTITY_SECONDS = 60.0
 # For as long as a driver may start, which takes seconds for each GPU.
 STARTING_SECONDS = 60.0
 # Between two looks at whether the driver has started: nobody notices it, and an interrupt comes at once.
@@ -59,7 +57,6 @@ _SIMULATED = "gpu_magic.devices.simulated"
 
 _ROOM = 64  # processes that are listed in one call
 
-_HUNG = "not answering: a call into the driver did not come back in time"
 _NO_NVML = (
     "NVML is not here (libnvidia-ml.so.1), so neither figures nor processes are known: a container has it "
     "when it is started with NVIDIA_DRIVER_CAPABILITIES=compute,utility."
@@ -106,17 +103,10 @@ class _Library(NamedTuple):
 class Nvml:
     """Reads the machine's GPUs. The driver's library is opened for the first read.
 
-    Parameters
-    ----------
-    timeout
-        Seconds after which calls that hang are given up.
-    starting
-        Seconds that the driver may take to start; None: STARTING_SECONDS. Without persistence mode it starts
-        a GPU for its first user, which takes seconds: in `nvmlInit`, and since NVML 5 in
-        `nvmlDeviceGetHandleByIndex`.
-    root
-        The folder with `proc` and `dev`, where the kernel module tells of GPUs without NVML.
-
+    Calls that hang are given up after the `timeout`, and the driver's start after `starting` seconds (None:
+    STARTING_SECONDS). Without persistence mode it starts a GPU for its first user, which takes seconds: in
+    `nvmlInit`, and since NVML 5 in `nvmlDeviceGetHandleByIndex`. `root` has the `proc` and `dev` in which the
+    kernel module tells of GPUs without NVML.
     """
 
     def __init__(self, timeout: float = 2.0, starting: float | None = None, root: Path = Path("/")) -> None:
@@ -136,13 +126,8 @@ class Nvml:
 
         It never raises for what a driver can do: what can't be read is UNKNOWN, and `Inventory.problem`
         or `Gpu.problem` says why. A call that hangs delays it by the timeout; a GPU that is known to hang
-        does not. A driver that starts is waited for, which a line on stderr says, unless nobody asked.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            That wait was interrupted. The driver goes on starting.
-
+        does not. A driver that starts is waited for, which a line on stderr says, unless nobody asked. An
+        interrupt ends that wait, and the driver goes on starting.
         """
         if PROBLEM:
             return Inventory(problem=PROBLEM)
@@ -174,17 +159,10 @@ class Nvml:
     ) -> dict[str, Counters]:
         """Return what devices count, by their UUIDs; after `inventory`, which finds them.
 
-        Parameters
-        ----------
-        uuids
-            Which GPUs and MIG instances.
-        since
-            Tell the work of processes after this moment, in microseconds since 1970, which is what the driver
-            counts in (`nvmlProcessUtilizationSample_t.timeStamp`). None: read energy and memory alone, which
-            is what is to be known before a block.
-        with_energy
-            Read energy, too: it takes 3 ms, and moves ten times a second (on an H200, driver 580.159).
-
+        The work of processes is that `since` a moment, in microseconds since 1970, which is what the driver
+        counts in (`nvmlProcessUtilizationSample_t.timeStamp`). None: energy and memory alone are read, which
+        is what is to be known before a block. Energy takes 3 ms to read, and moves ten times a second (on an
+        H200, driver 580.159).
         """
         with self._timeout.lock:
             cards = [card for card in self._answering() if not _handles(card).keys().isdisjoint(uuids)]
@@ -202,7 +180,7 @@ class Nvml:
 
     def look_up(self, pid: int) -> GpuProcess:
         """Return what is known of a process that the driver has listed, but for its memory."""
-        found: GpuProcess = self._library.processes.look_up(pid) if self._library else GpuProcess(pid)
+        found: GpuProcess = (self._library.processes if self._library else ProcessTable()).look_up(pid)
         return found
 
     def close(self) -> None:
@@ -219,7 +197,7 @@ class Nvml:
         began = time.monotonic()
         is_current = (
             self._is_ours()
-            and began - self._opened_at < _IDENTITY_SECONDS
+            and began - self._opened_at < IDENTITY_SECONDS
             and self._simulate == os.environ.get("GPU_MAGIC_SIMULATE")
         )
         if not is_current and (starting := self._open()):
@@ -229,7 +207,7 @@ class Nvml:
         before, self._looked_at = self._looked_at, time.time()
         self._watched_from = before if 0 <= self._looked_at - before <= LONGEST_GAP else 0.0
         answers = list(zip(self._cards, self._each(self._cards, self._read, began), strict=True))
-        gpus = tuple(gpu or card.with_problem(_HUNG) for card, gpu in answers)
+        gpus = tuple(gpu or card.with_problem(HUNG) for card, gpu in answers)
         # One that was found before has been started.
         never_found = [card for card, gpu in answers if gpu is None and "uuid" not in card.facts]
         return replace(self._machine, gpus=gpus), list(map(self._key, never_found))

@@ -157,10 +157,7 @@ def is_mine(pid: int) -> bool:
 
 
 def descends_from(pid: int, ancestors: Container[int]) -> bool:
-    """Return whether a process was started by one of others, or by one that these have started.
-
-    Of a process with very many ancestors the nearest ones are looked at.
-    """
+    """Return whether a process was started by one of others, or by one that these have started."""
     for _ in range(_MOST_ANCESTORS):
         if pid <= 1:
             break
@@ -237,26 +234,12 @@ def _read(path: str) -> bytes:
 
 
 class PythonLine(NamedTuple):
-    """The parts of a command line.
+    """The parts of a command line."""
 
-    Parameters
-    ----------
-    kind
-        "script", "module" or "code"; empty where there is none of them: `python`, `python -V`.
-    name
-        The script's path, or the module; empty for code.
-    options
-        How many words come before the script, or its place: Python's own options, and for a module or code
-        what follows `-m` or `-c`.
-    is_answer
-        Whether Python answers and ends, whatever else is there: `-V`, `--help`.
-
-    """
-
-    kind: str
-    name: str
-    options: int
-    is_answer: bool
+    kind: str  # "script", "module" or "code"; empty where there is none of them: `python`, `python -V`
+    name: str  # the script's path, or the module; empty for code
+    options: int  # how many words are Python's own options, and for a module or code what follows -m or -c
+    is_answer: bool  # whether Python answers and ends, whatever else is there: `-V`, `--help`
 
 
 def read_python_line(words: Sequence[str]) -> PythonLine:
@@ -270,13 +253,7 @@ def read_python_line(words: Sequence[str]) -> PythonLine:
         place += 1
         if word.startswith("--"):
             place += word == "--check-hash-based-pycs"
-            is_answer = is_answer or word in (
-                "--version",
-                "--help",
-                "--help-all",
-                "--help-env",
-                "--help-xoptions",
-            )
+            is_answer = is_answer or word == "--version" or word.startswith("--help")
         elif match := re.fullmatch(r"-[^cmWX]*([cmWX])(.*)", word, re.DOTALL):
             value = match[2] or "".join(words[place : place + 1])
             place += not match[2]
@@ -291,15 +268,9 @@ def read_python_line(words: Sequence[str]) -> PythonLine:
 
 
 class ProcessNames:
-    """Names of processes that are shown together.
+    """Names of processes, given all that are shown together.
 
     A notebook is its file's name, with folders only as far as they tell it from others of that name.
-
-    Parameters
-    ----------
-    processes
-        All that are shown.
-
     """
 
     def __init__(self, processes: Iterable[GpuProcess]) -> None:

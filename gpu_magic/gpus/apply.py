@@ -123,7 +123,7 @@ def _apply(
         is_same = is_kept and (never_chosen or _are_same(selection.devices, guard.known))
     memory = plan_memory(selection.known, growth=options.growth, limit=options.memory_limit)
     if memory:
-        session.framework_settings().check(memory)
+        session.settings.check(memory)
     choose = partial(Choice, is_simulated=is_simulated)
     if guard.can_change:
         notes = _doubts(guard, selection, is_simulated=is_simulated)
@@ -165,8 +165,34 @@ def _take_effect(
 ) -> Selection:
     """Claim what is chosen, and nothing else, and set all that goes with it.
 
-    It returns the selection, with a note if others can't see the claims. It raises PickedTwiceError, and has
-    changed nothing, if another process has claimed a device that nobody else may have.
+
+def _set_memory(session: Session, memory: MemorySettings) -> None:
+    """Set how frameworks take memory: each choice says all of it, so that an earlier one's settings end."""
+    if not memory and "settings" not in vars(session):
+        return
+    variables, ours = session.settings.limit(memory), session.environment
+    ours.restore([name for name in ours.names if name not in (*NAMES, *variables)])
+    for name, value in variables.items():
+        ours.set(name, value)
+
+
+def _had_already(session: Session, request: Request, selection: Selection, guard: Guard) -> Selection | None:
+    """Return what a process in which CUDA is initialized has, where that is what is asked for."""
+    if guard.state is not State.FROZEN or not guard.is_known or len(guard.known) < len(guard.devices):
+        return None
+    had = replace(selection, devices=guard.known, notes=(), vendor=guard.vendor)
+    if isinstance(selection.devices, tuple) and _uuids(selection.devices) == _uuids(guard.known):
+        return had
+    if isinstance(request, Reset) and session.chosen is None and variables_now() == session.inherited:
+        return had  # nothing was ever chosen
+    return None
+
+
+def _picked_before(session: Session, request: Request, options: Options, guard: Guard) -> Selection | None:
+    """Return what a process in which CUDA is initialized has, where `auto` has picked it, and is asked again.
+
+    By now it would pick others; running the cell again asks for nothing new.
+    choose = partial(Choice, is_simulated=is_simulated)
     """
     claims, ours, changes = session.claims, session.environment, is_new or selection.notes
     found: list[tuple[Mapping[str, str | None], Iterable[str]]] = []
@@ -182,7 +208,7 @@ def _take_effect(
         # Each choice says all of how memory is taken, so that an earlier one's settings end.
         if memory or session.settings is not None:
             others = [name for name in ours.names if name not in NAMES]
-            found.append((session.framework_settings().limit(memory), others))
+            found.append((session.settings.limit(memory), others))
         if changes:
             found.append((selection.variables, NAMES))
         for variables, names in found:
@@ -245,7 +271,7 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
         raise ChoiceError(f"{runtime} was {guard.seen}, and {can_use}.")
     results: list[str] = []
     if not dry_run:
-        settings = session.framework_settings()
+        settings = session.settings
         results = settings.narrow(ordinals) if wanted else settings.widen()
     variables = variables_now().named(names_of(*(inventory.vendors or ("nvidia",))))
     choice = Choice(

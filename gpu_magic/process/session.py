@@ -45,7 +45,6 @@ class Session:
         self.chosen: object = None  # the latest request and its bounds, for `gpus.apply`
         self.access = Access(is_shared=given is None)
         self.claims = Claims(access=self.access, is_at_work=cuda_watch.is_at_work)
-        self.settings: FrameworkSettings | None = None  # made when it is first needed
 
     @cached_property
     def reader(self) -> MachineReader:
@@ -68,18 +67,17 @@ class Session:
         """Who gave this process its GPUs."""
         return Grant() if self._given is not None else read_grant(launch_environment())
 
+    @cached_property
+    def settings(self) -> FrameworkSettings:
+        """What this process has set in frameworks."""
+        from gpu_magic.frameworks.settings import FrameworkSettings
+
+        return FrameworkSettings()
+
     @property
     def memory_options(self) -> str:
         """The options of the latest choice that say how frameworks may take memory; empty: none."""
-        return "" if self.settings is None else self.settings.memory.options
-
-    def framework_settings(self) -> FrameworkSettings:
-        """Return what this process has set in frameworks: made when it is first needed."""
-        if self.settings is None:
-            from gpu_magic.frameworks.settings import FrameworkSettings
-
-            self.settings = FrameworkSettings()
-        return self.settings
+        return self.settings.memory.options if "settings" in vars(self) else ""
 
     def unload(self) -> list[str]:
         """Restore what was set; return the names of the variables that changed."""
@@ -97,7 +95,7 @@ class Session:
         if can_change:
             self.chosen = None
         self.claims.release()
-        if self.settings is not None:
+        if "settings" in vars(self):
             self.settings.forget()
         if "reader" in vars(self):
             self.reader.close()

@@ -117,7 +117,7 @@ def _kernel_view(session: Session, inventory: Inventory, guard: Guard) -> Kernel
     reading = read_visible(now, inventory.of_vendor(vendor))
     visible, notes = _uuids(reading.devices), list(reading.notes)
     if now != inherited and in_force(inherited, inventory):
-        notes += [f"As this process was started: {note}" for note in read_visible(inherited, inventory).notes]
+        notes += [f"As this process was started: {note}" for note in given.reading.notes]
     if guard.state is State.FROZEN and guard.is_known and visible not in (None, guard.uuids):
         notes.append(
             f"{names_of(vendor)[0]} now means other GPUs than {guard.runtime} has read: this process stays "

@@ -34,17 +34,10 @@ class Watch:
     It is a finder at the head of `sys.meta_path` that finds nothing. Python asks it for every module that is
     not yet loaded, which takes a few microseconds for each package. In return a cause has a name,
     `import kornia`, if nothing in the cell says CUDA.
-
-    Attributes
-    ----------
-    first
-        `Guard.since` and `Guard.by`, when CUDA was first seen to be started; None: it was not.
-    tell
-        Is called when a cell begins or ends; claims say so to other users.
-
     """
 
     def __init__(self) -> None:
+        # `Guard.since` and `Guard.by`, when CUDA was first seen to be started; None: it was not.
         self.first: tuple[str, str] | None = None
         self._environment = EnvironmentChanges()
         self._started_before: Sequence[str] = ()
@@ -54,7 +47,7 @@ class Watch:
         self._beside: set[int] = set()  # the numbers of the cells that run in the background
         # Cells that run, by what IPython hands to hooks; 0: the one that loads us.
         self._cells: set[int] = set()
-        self.tell: Callable[[], None] = lambda: None
+        self.tell: Callable[[], None] = lambda: None  # a cell begins or ends: claims say so to other users
         self._lasting = ("pre_run_cell", self._cell_begins), ("post_run_cell", self._cell_has_ended)
 
     def begin(self, shell: Any) -> None:
