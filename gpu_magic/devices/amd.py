@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import math
 import os
-import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -301,8 +300,6 @@ def find_amdsmi() -> Any:
     Without its library, importing amdsmi prints lines and ends with a KeyError (7.0.2, amdsmi_wrapper.py).
     So it is opened first, from where amdsmi looks for it, which starts nothing.
     """
-    if (loaded := sys.modules.get("amdsmi")) is not None:
-        return loaded
     spec = PathFinder.find_spec("amdsmi")
     if spec is None or spec.origin is None or not _opens(_places(Path(spec.origin).parent)):
         return None

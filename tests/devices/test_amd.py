@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from gpu_magic.devices.amd import Throttling
+from gpu_magic.devices.amd import Throttling, _known, _power
 from gpu_magic.devices.model import UNKNOWN
 from tests.machine import AMD_CARDS, CARDS, GIB, IN_CONTAINER, Driver, amd_environment, environment
 from tests.programs.runner import Runner
@@ -99,7 +99,53 @@ def test_what_the_library_does_not_give_is_unknown(ask: Ask) -> None:
 
 def test_a_gpu_that_does_not_answer_keeps_its_name_and_comes_back(ask: Ask) -> None:
     problem = "not answering: AMD SMI says No data was found for given input"
-    assert ask("lost_and_back", 1) == ["", problem, "AMD Instinct MI300X", ""]
+    name = "AMD Instinct MI300X"
+    assert ask("lost_and_back", 1) == ["", problem, name, name, "6.12.12", ""]
+    lost = replace(AMD, cards=(AMD_CARDS[0], replace(AMD_CARDS[1], lost=True)))
+    assert ask("lost_at_first", 1, amd=lost) == [None, name]
+
+
+def test_the_library_is_shut_down_with_the_reader(ask: Ask) -> None:
+    assert "AMDSMI_STATUS_NOT_INIT" in ask("closed")
+
+
+def test_the_temperature_is_that_of_the_hottest_spot(ask: Ask) -> None:
+    amd = Driver((replace(AMD_CARDS[0], name="AMD Radeon RX 7900 XTX"),))
+    assert ask("inventory", amd=amd)["gpus"][0]["status"]["temperature"] == AMD_CARDS[0].temperature
+
+
+def test_the_library_is_also_looked_for_beside_the_module(ask: Ask, native_amd: Path, tmp_path: Path) -> None:
+    assert ask("is_library_beside", str(tmp_path), str(native_amd), amd=None) == [False, True]
+
+
+_FIGURES = ("memory_total", "memory_usage", "activity", "process_list")
+_REFUSED = (
+    *(f"amdsmi_get_gpu_{name}" for name in _FIGURES),
+    "amdsmi_get_temp_metric",
+    "amdsmi_get_power_info",
+)
+
+
+def test_a_gpu_all_of_whose_figures_are_refused_is_well(ask: Ask) -> None:
+    """As to who may not read them (AMDSMI_STATUS_NO_PERM), and it can be chosen."""
+    for code, problem in ((10, ""), (40, "not answering: AMD SMI says No data was found for given input")):
+        refuses = replace(AMD, answers=tuple((function, 2, code) for function in _REFUSED))
+        gpus = ask("inventory", amd=refuses)["gpus"]
+        assert [gpu["problem"] for gpu in gpus] == ["", "", problem, ""]
+        assert (gpus[2]["memory_total"], gpus[2]["status"]["processes"]) == (None, None)
+
+
+def test_what_comes_while_it_is_read_is_never_negative(ask: Ask) -> None:
+    more = Driver((replace(AMD_CARDS[0], used=AMD_CARDS[0].total + GIB),))
+    assert ask("inventory", amd=more)["gpus"][0]["status"]["memory_free"] == 0
+
+
+def test_the_highest_number_and_no_watts_are_unknown() -> None:
+    """`amdsmi_get_gpu_enumeration_info` passes the highest number on; power has a 0 where a model has none."""
+    assert _known({"drm_render": 0xFFFFFFFF}, "drm_render") is UNKNOWN
+    assert Throttling().look({"throttle_status": 0xFFFFFFFF}, 0.0) is UNKNOWN  # before amdsmi 7
+    assert _power({"current_socket_power": 0, "average_socket_power": 105}) == 105
+    assert _power({"current_socket_power": 0, "average_socket_power": "N/A"}) is UNKNOWN
 
 
 def test_a_gpu_that_hangs_delays_no_other(ask: Ask) -> None:

@@ -96,6 +96,11 @@ static int look(struct state *state, struct card **card, Handle handle, const ch
     hang(state, gpu, function);
     if (gpu >= state->count || state->cards[gpu].lost)
         return NO_DATA;
+    for (int i = 0; i < state->answer_count; i++) {
+        const struct answer *answer = &state->answers[i];
+        if ((answer->gpu == gpu || answer->gpu == -1) && strcmp(answer->function, function) == 0)
+            return answer->code;
+    }
     *card = &state->cards[gpu];
     return SUCCESS;
 }
@@ -215,13 +220,14 @@ int amdsmi_get_gpu_activity(Handle handle, Activity *out)
     return SUCCESS;
 }
 
-/* The hottest spot: data center GPUs have no sensor at the edge. */
+/* The hottest spot, and the edge, at which data center GPUs have no sensor. */
 int amdsmi_get_temp_metric(Handle handle, int sensor, int metric, int64_t *out)
 {
     LOOK;
-    if (sensor != 1 || metric != 0 || card->temperature < 0)
+    int has_edge = strstr(card->name, "Instinct") == NULL;
+    if ((sensor != 1 && (sensor != 0 || !has_edge)) || metric != 0 || card->temperature < 0)
         return NOT_SUPPORTED;
-    *out = card->temperature;
+    *out = card->temperature - (sensor == 0 ? 15 : 0);
     return SUCCESS;
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import gpu_magic
-from gpu_magic.devices.amd import find_amdsmi
+from gpu_magic.devices.amd import _opens, _places, find_amdsmi
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.process.session import current
 
@@ -57,7 +58,7 @@ def slowdowns(*looks: list[int]) -> list[Any]:
 
 
 def lost_and_back(number: int) -> list[str]:
-    """Return what is wrong with a GPU before it is lost, then, and once it is back."""
+    """Return what is wrong with a GPU before it is lost, then, a minute later, and once it is back."""
     state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
     there = state.read_text()
     found = [gpu_magic.gpus()[number].problem]
@@ -67,8 +68,38 @@ def lost_and_back(number: int) -> list[str]:
     state.write_text("".join(lines))
     gpu = gpu_magic.gpus()[number]
     found += [gpu.problem, str(gpu.name)]
+    reader = current().reader._amd
+    assert reader is not None
+    reader._opened_at = -math.inf  # all are found again
+    later = gpu_magic.gpus()
+    found += [str(later[number].name), str(later.driver_version)]
     state.write_text(there)
     return [*found, gpu_magic.gpus()[number].problem]
+
+
+def lost_at_first(number: int) -> list[Any]:
+    """Return the name of a GPU that is lost, and once it is back."""
+    state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
+    found = [gpu_magic.gpus().to_dict()["gpus"][number]["name"]]
+    state.write_text(state.read_text().replace(" lost ", " ok "))
+    return [*found, gpu_magic.gpus()[number].name]
+
+
+def is_library_beside(*folders: str) -> list[bool]:
+    """Return whether AMD SMI's library is found for a module in each of the folders."""
+    return [_opens(_places(Path(folder))) for folder in folders]
+
+
+def closed() -> str:
+    """Return what AMD SMI says once our reader is closed, which has started it."""
+    gpu_magic.gpus()
+    current().reader.close()
+    amdsmi: Any = find_amdsmi()
+    try:
+        amdsmi.amdsmi_get_processor_handles()
+    except amdsmi.AmdSmiException as error:
+        return str(error)
+    return "started"
 
 
 def hangs() -> list[Any]:
