@@ -112,7 +112,7 @@ def list_gpus(root: Path) -> tuple[Gpu, ...]:
     """
     folders = (root / "proc/driver/nvidia/gpus").glob("*:*:*.*")  # bus IDs: `0000:07:00.0`
     gpus: list[Gpu] = []
-    for folder in sorted(folders, key=lambda folder: (len(folder.name), folder.name)):
+    for folder in sorted(folders):
         try:
             lines = (folder / "information").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:

@@ -128,11 +128,7 @@ def _kernel_app() -> Any:
 def connection_file() -> str:
     """Return the connection file of the Jupyter kernel that this process is; empty if it is not one."""
     app = _kernel_app()
-    if app is None:
-        return ""
-    file: str = app.connection_file
-    if os.sep not in file:  # it is in the folder of the application
-        file = app.abs_connection_file
+    file: str = "" if app is None else app.abs_connection_file
     return file if os.path.isabs(file) else ""  # noqa: PTH117 - pathlib takes ten times as long
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.claims.held import waiting
@@ -67,12 +67,7 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
     inventory = read_machine(session)
     guard = judge_process(inventory, cuda_watch.look() if state is None else state)
     return Snapshot(
-        inventory.gpus,
-        inventory.driver_version,
-        inventory.cuda_version,
-        inventory.simulated,
-        inventory.problem,
-        inventory.limitation,
+        **{one.name: getattr(inventory, one.name) for one in fields(inventory)},
         kernel=_kernel_view(session, inventory, guard),
         launched=tuple(session.claims.of_commands()),
         waiting=waiting(session.access),

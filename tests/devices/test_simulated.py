@@ -63,6 +63,54 @@ def test_it_lies_beneath_pynvml_for_as_long_as_the_block() -> None:
         start_cuda()
 
 
+def test_it_counts_who_has_started_it_and_refuses_as_nvml_does() -> None:
+    with simulate("1xA100-80GB(3g.40gb)") as machine:
+        machine.refusal = pynvml.NVML_ERROR_NO_PERMISSION
+        with pytest.raises(pynvml.NVMLError_NoPermission):
+            pynvml.nvmlInit()
+        with pytest.raises(pynvml.NVMLError_Uninitialized):
+            pynvml.nvmlDeviceGetCount()
+        machine.refusal = 0
+        pynvml.nvmlInit()
+        with pytest.raises(pynvml.NVMLError_InvalidArgument):
+            pynvml.nvmlDeviceGetHandleByIndex(1)
+        instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(pynvml.nvmlDeviceGetHandleByIndex(0), 0)
+        with pytest.raises(pynvml.NVMLError_NotFound):
+            pynvml.nvmlDeviceGetMigDeviceHandleByIndex(instance, 0)
+        pynvml.nvmlShutdown()
+        with pytest.raises(pynvml.NVMLError_Uninitialized):
+            pynvml.nvmlDeviceGetCount()
+
+
+def test_a_machine_is_one_that_can_be() -> None:
+    moment = 0.0
+    machine = Machine("256xT4", clock=lambda: moment)
+    found = [re.fullmatch("0000000[0-4]:([0-9A-F]{2}):00.0", gpu.bus_id) for gpu in machine.gpus]
+    assert all(found)
+    assert len({gpu.bus_id for gpu in machine.gpus}) == len(machine.gpus)
+    gpu = machine.gpus[0]
+    gpu.run("train.py", "tom", 100 * GIB, work=50)
+    assert gpu.memory_used + gpu.reserved == gpu.memory
+    moment = 10.0
+    assert gpu.energy == 10 * gpu.power
+
+
+def test_a_block_is_above_the_variable_and_own_work_has_its_gpu_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine("8xA100-80GB")
+    machine.populate()
+    used = next(gpu.index for gpu in machine.gpus if gpu.processes)
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", f"8xA100-80GB own={used}:2GiB:30")
+    with simulate("1xT4"):
+        assert [gpu.name for gpu in gpu_magic.gpus()] == ["Tesla T4"]
+    processes = gpu_magic.gpus()[used].status.processes
+    assert isinstance(processes, tuple)
+    assert [process.pid for process in processes] == [os.getpid()]
+    monkeypatch.delenv("GPU_MAGIC_SIMULATE")
+    gpu_magic.gpus()
+
+
 def test_this_process_can_be_at_work_on_it(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT4 clock=0 seed=3 own=1:12GiB:60")
     gpu = nvml.inventory()[1]

@@ -113,7 +113,8 @@ class SimulatedGpu:
         self.model = model
         self.index = index
         self.uuid = f"GPU-{machine.make_uuid(f'gpu {index}')}"
-        self.bus_id = f"{0:08X}:{7 + 4 * index:02X}:00.0" if index < 60 else f"{index:08X}:07:00.0"  # noqa: PLR2004
+        domain, place = divmod(index, 60)
+        self.bus_id = f"{domain:08X}:{7 + 4 * place:02X}:00.0"
         self.processes: list[SimulatedProcess] = []
         self.mig: list[SimulatedMig] = []
         self.is_split = False
