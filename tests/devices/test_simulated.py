@@ -83,16 +83,30 @@ def test_it_counts_who_has_started_it_and_refuses_as_nvml_does() -> None:
 
 
 def test_a_machine_is_one_that_can_be() -> None:
-    moment = 0.0
-    machine = Machine("256xT4", clock=lambda: moment)
+    moments = [0.0]
+    machine = Machine("256xT4", clock=lambda: moments[-1])
     found = [re.fullmatch("0000000[0-4]:([0-9A-F]{2}):00.0", gpu.bus_id) for gpu in machine.gpus]
     assert all(found)
     assert len({gpu.bus_id for gpu in machine.gpus}) == len(machine.gpus)
     gpu = machine.gpus[0]
     gpu.run("train.py", "tom", 100 * GIB, work=50)
     assert gpu.memory_used + gpu.reserved == gpu.memory
-    moment = 10.0
+    moments.append(10.0)
     assert gpu.energy == 10 * gpu.power
+    powers = set()
+    for moment in (11.0, 11.3, 11.6):
+        moments.append(moment)
+        powers.add(gpu.power)
+    assert len(powers) == 3  # it changes within a second
+    machine.populate()
+    processes = [process for one in machine.gpus for process in one.processes]
+    assert sum(process.is_own for process in processes) == 1  # of many kernels
+    other = gpu.run("ipykernel", "tom", GIB, notebook="private.ipynb")
+    assert machine.look_up(other.pid).notebook == ""
+    (split,) = Machine("1xA100-80GB(3g.40gb)").gpus
+    before = split.memory_used
+    split.mig[0].processes.append(other)
+    assert split.memory_used == before + GIB
 
 
 def test_a_block_is_above_the_variable_and_own_work_has_its_gpu_alone(
@@ -102,8 +116,11 @@ def test_a_block_is_above_the_variable_and_own_work_has_its_gpu_alone(
     machine.populate()
     used = next(gpu.index for gpu in machine.gpus if gpu.processes)
     monkeypatch.setenv("GPU_MAGIC_SIMULATE", f"8xA100-80GB own={used}:2GiB:30")
-    with simulate("1xT4"):
+    with simulate("1xT4") as machine:
+        machine.gpus[0].run("train.py", "tom", GIB, work=50)
         assert [gpu.name for gpu in gpu_magic.gpus()] == ["Tesla T4"]
+        with pytest.raises(pynvml.NVMLError_NotFound):  # no work is from later on
+            pynvml.nvmlDeviceGetProcessUtilization(pynvml.nvmlDeviceGetHandleByIndex(0), 1 << 62)
     processes = gpu_magic.gpus()[used].status.processes
     assert isinstance(processes, tuple)
     assert [process.pid for process in processes] == [os.getpid()]
