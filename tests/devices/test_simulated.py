@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import re
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -107,6 +108,17 @@ def test_a_machine_is_one_that_can_be() -> None:
     before = split.memory_used
     split.mig[0].processes.append(other)
     assert split.memory_used == before + GIB
+
+
+def test_a_call_can_hang_about_every_gpu() -> None:
+    machine = Machine("4xT4")
+    event = machine.hang("nvmlDeviceGetName")
+    waits = threading.Thread(target=machine.wait_if_hanging, args=("nvmlDeviceGetName", 3), daemon=True)
+    waits.start()
+    waits.join(0.1)
+    assert waits.is_alive()
+    event.set()
+    waits.join()
 
 
 def test_a_block_is_above_the_variable_and_own_work_has_its_gpu_alone(
