@@ -165,34 +165,8 @@ def _take_effect(
 ) -> Selection:
     """Claim what is chosen, and nothing else, and set all that goes with it.
 
-
-def _set_memory(session: Session, memory: MemorySettings) -> None:
-    """Set how frameworks take memory: each choice says all of it, so that an earlier one's settings end."""
-    if not memory and "settings" not in vars(session):
-        return
-    variables, ours = session.settings.limit(memory), session.environment
-    ours.restore([name for name in ours.names if name not in (*NAMES, *variables)])
-    for name, value in variables.items():
-        ours.set(name, value)
-
-
-def _had_already(session: Session, request: Request, selection: Selection, guard: Guard) -> Selection | None:
-    """Return what a process in which CUDA is initialized has, where that is what is asked for."""
-    if guard.state is not State.FROZEN or not guard.is_known or len(guard.known) < len(guard.devices):
-        return None
-    had = replace(selection, devices=guard.known, notes=(), vendor=guard.vendor)
-    if isinstance(selection.devices, tuple) and _uuids(selection.devices) == _uuids(guard.known):
-        return had
-    if isinstance(request, Reset) and session.chosen is None and variables_now() == session.inherited:
-        return had  # nothing was ever chosen
-    return None
-
-
-def _picked_before(session: Session, request: Request, options: Options, guard: Guard) -> Selection | None:
-    """Return what a process in which CUDA is initialized has, where `auto` has picked it, and is asked again.
-
-    By now it would pick others; running the cell again asks for nothing new.
-    choose = partial(Choice, is_simulated=is_simulated)
+    It returns the selection, with a note if others can't see the claims. It raises PickedTwiceError, and has
+    changed nothing, if another process has claimed a device that nobody else may have.
     """
     claims, ours, changes = session.claims, session.environment, is_new or selection.notes
     found: list[tuple[Mapping[str, str | None], Iterable[str]]] = []
@@ -206,7 +180,7 @@ def _picked_before(session: Session, request: Request, options: Options, guard: 
                 note = f"Others can't see that they are claimed: {problem}."
                 selection = replace(selection, notes=(*selection.notes, note))
         # Each choice says all of how memory is taken, so that an earlier one's settings end.
-        if memory or session.settings is not None:
+        if memory or "settings" in vars(session):
             others = [name for name in ours.names if name not in NAMES]
             found.append((session.settings.limit(memory), others))
         if changes:
