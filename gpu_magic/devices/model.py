@@ -246,6 +246,9 @@ class MigInstance:
         Bytes.
     status
         Its figures. NVML has no utilization, temperature and power of a MIG instance.
+    ids
+        The numbers of its GPU instance and its compute instance: `GI ID` and `CI ID` of nvidia-smi. They are
+        a second way to name it to CUDA, `MIG-GPU-8f3a…/1/0`, and before R470 the only one.
 
     """
 
@@ -255,6 +258,7 @@ class MigInstance:
     number: int
     memory_total: int | Unknown = UNKNOWN
     status: GpuStatus = _NO_FIGURES
+    ids: tuple[int, int] | Unknown = UNKNOWN
 
     @property
     def number_text(self) -> str:

@@ -466,7 +466,9 @@ def _find_mig(parent: Any, index: int, position: int) -> tuple[Any, MigInstance]
     uuid = UNKNOWN if handle is UNKNOWN else _ask("nvmlDeviceGetUUID", handle)
     if uuid is UNKNOWN:
         return None
-    return handle, MigInstance(uuid, _ask("nvmlDeviceGetName", handle), index, position)
+    ids = _ask("nvmlDeviceGetGpuInstanceId", handle), _ask("nvmlDeviceGetComputeInstanceId", handle)
+    found = UNKNOWN if UNKNOWN in ids else ids
+    return handle, MigInstance(uuid, _ask("nvmlDeviceGetName", handle), index, position, ids=found)
 
 
 def _handles(card: _Card) -> dict[str, Any]:

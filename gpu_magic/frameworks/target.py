@@ -37,7 +37,7 @@ _OBJECTS = (
     (re.compile(r"(?:Physical|Logical)Device\(name='([^']*)', device_type='\w*'\)"), r"\1"),
     (re.compile(r"<CUDA Device ([0-9]+)>"), r"cuda:\1"),
 )
-_UUID = re.compile(r"(GPU-|MIG-)([0-9a-f-]*)", re.IGNORECASE)
+_UUID = re.compile(r"(GPU-|MIG-|MIG-GPU-)([0-9a-f-]*(?:/[0-9]{1,4}/[0-9]{1,4})?)", re.IGNORECASE)
 _WITHOUT_INDEX = ("cpu", "mps")  # may be named without a number
 _NO_DEVICES = (type(None), bool, bytes, set, frozenset, dict, ModuleType)
 
@@ -166,7 +166,8 @@ def without_brackets(text: str) -> str:
 def read_uuid(entry: str) -> str:
     """Return a UUID, or its beginning, as the driver writes it; empty for anything else.
 
-    It writes `GPU-` and `MIG-` in capitals and the rest in small letters, and people paste both.
+    It writes `GPU-` and `MIG-` in capitals and the rest in small letters, and people paste both. Before R470
+    it wrote `MIG-GPU-8f3a…/1/0` for a MIG instance.
     """
     match = _UUID.fullmatch(entry)
     return f"{match[1].upper()}{match[2].lower()}" if match else ""

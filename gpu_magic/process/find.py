@@ -71,9 +71,8 @@ def _by_uuid(prefix: str, inventory: Inventory) -> Device:
     fits = fitting(prefix, inventory)
     if not fits:
         kind = "MIG instance" if prefix.startswith("MIG") else "GPU"
-        raise ChoiceError(
-            f"No {kind} here has a UUID that begins with {prefix}; press Tab to see what there is."
-        )
+        what = f"is {prefix}" if "/" in prefix else f"has a UUID that begins with {prefix}"
+        raise ChoiceError(f"No {kind} here {what}; press Tab to see what there is.")
     if len(fits) > 1:
         uuids, length = [str(device.uuid) for device in fits], len(prefix) + 1
         while length < _UUID_LENGTH and len({uuid[:length] for uuid in uuids}) < len(uuids):

@@ -45,7 +45,7 @@ _Devices = tuple[Device, ...] | Unknown
 # The number of the first GPU's device file: /dev/nvidia0, /dev/dri/renderD128.
 _FIRST_FILE = {"nvidia": 0, "amd": 128}
 _LONGEST = 60  # characters of a job's name
-_UUID = r"(?:GPU|MIG)-[0-9A-Fa-f-]+"
+_UUID = r"(?:GPU|MIG|MIG-GPU)-[0-9A-Fa-f-]+"
 _NUMBER = r"[0-9]{1,4}"
 
 

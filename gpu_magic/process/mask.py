@@ -94,8 +94,16 @@ def mig_limit(inventory: Inventory) -> str:
 
 
 def fitting(name: str, inventory: Inventory) -> list[Device]:
-    """Return the devices whose UUIDs begin with a name."""
-    return [device for device in inventory.devices if str(device.uuid).startswith(name)]
+    """Return the devices that a name fits: the beginning of a UUID, or `MIG-GPU-8f3a…/1/0`.
+
+    Drivers before R470 have the second form alone: the UUID of the GPU, and the numbers of the GPU instance
+    and of the compute instance, `GI ID` and `CI ID` of nvidia-smi.
+    """
+    match = re.fullmatch(r"MIG-(GPU-[^/]*)/([0-9]{1,4})/([0-9]{1,4})", name)
+    if not match:
+        return [device for device in inventory.devices if str(device.uuid).startswith(name)]
+    gpus = [gpu for gpu in inventory if str(gpu.uuid).startswith(match[1])]
+    return [one for gpu in gpus for one in gpu.mig if one.ids == (int(match[2]), int(match[3]))]
 
 
 class Reading(NamedTuple):

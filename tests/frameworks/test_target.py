@@ -35,6 +35,7 @@ from gpu_magic.frameworks.target import LogicalDevice, PhysicalDevice, parse_tar
         ("GPU-8F3A", PhysicalDevice("GPU-8f3a")),
         ("mig-41b7", PhysicalDevice("MIG-41b7")),
         ("smi:2:1", PhysicalDevice("2:1")),
+        ("MIG-GPU-8f3a/1/0", PhysicalDevice("MIG-GPU-8f3a/1/0")),
         ('"cuda:1"', LogicalDevice("gpu", 1, "cuda")),
         ("cuda:1\n", LogicalDevice("gpu", 1, "cuda")),
     ],

@@ -29,7 +29,8 @@ def machine(*gpus: Gpu) -> Inventory:
 
 def split(whole: Gpu) -> Gpu:
     instances = tuple(
-        MigInstance(uuid, "MIG 3g.40gb", whole.index, number, 40 * GIB) for number, uuid in enumerate(MIG)
+        MigInstance(uuid, "MIG 3g.40gb", whole.index, number, 40 * GIB, ids=(number + 1, 0))
+        for number, uuid in enumerate(MIG)
     )
     return replace(whole, is_split=True, mig=instances)
 

@@ -199,6 +199,36 @@ def test_how_many_of_several_mig_instances_cuda_13_takes_is_not_guessed() -> Non
     assert [device.uuid for device in reading.named or ()] == list(MIG)
 
 
+@pytest.mark.parametrize(
+    ("mask", "sees"),
+    [
+        (f"MIG-{UUIDS[0]}/1/0", MIG[0]),
+        (f"MIG-{UUIDS[0]}/2/0", MIG[1]),
+        (f"MIG-{UUIDS[0][:8]}/2/0", MIG[1]),
+        (f"MIG-{UUIDS[0]}/3/0", None),
+        (f"MIG-{UUIDS[1]}/1/0", None),
+        (f"MIG-{UUIDS[0]}", None),
+        (f"MIG-{UUIDS[0]}/1/0/0", None),
+    ],
+)
+def test_the_form_of_drivers_before_r470_is_read(mask: str, sees: str | None) -> None:
+    devices = read(mask, machine(split(gpu(0)), gpu(1))).devices
+    assert [device.uuid for device in devices or ()] == ([] if sees is None else [sees])
+
+
+@given(
+    st.lists(st.sampled_from([f"MIG-{UUIDS[0]}/{number}/0" for number in (1, 2, 9)]), min_size=1).map(
+        ",".join
+    )
+)
+def test_the_form_before_r470_makes_an_empty_list_where_it_does_for_pytorch(mask: str) -> None:
+    with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": mask}):
+        theirs = torch.cuda._parse_visible_devices()
+    ours = read(mask, with_cuda("12.4", split(gpu(0)))).devices
+    assert ours is not UNKNOWN
+    assert bool(ours) == (bool(theirs) and not mask.startswith(f"MIG-{UUIDS[0]}/9"))
+
+
 def test_numbers_that_count_every_mig_instance_name_all_of_them() -> None:
     """A job with MIG instances of two GPUs, beside which cgroups hide all others."""
     there = machine(split(gpu(0)), split(gpu(1)))

@@ -22,6 +22,8 @@ from gpu_magic.gpus.request import Auto, Everything, Named, Nothing, Reset, pars
         ("2:1", Named(("2:1",))),
         ("smi:2:1", Named(("2:1",))),
         ("02:01", Named(("2:1",))),
+        ("MIG-GPU-8F3a-1/1/0", Named(("MIG-GPU-8f3a-1/1/0",))),
+        ("mig-gpu-8f3a/2/0", Named(("MIG-GPU-8f3a/2/0",))),
         ("all", Everything()),
         ("ALL", Everything()),
         ("none", Nothing()),

@@ -254,7 +254,9 @@ def test_mig() -> None:
         ask("MIG-41b7", there, mask=MIG[1])
 
 
-@pytest.mark.parametrize("text", ["0:1", "smi:0:1", "MIG-41b8"])
+@pytest.mark.parametrize(
+    "text", ["0:1", "smi:0:1", "MIG-41b8", f"MIG-{UUIDS[0]}/2/0", f"MIG-{UUIDS[0][:8]}/2/0"]
+)
 def test_a_mig_instance_has_several_names(text: str) -> None:
     assert ask(text, machine(split(gpu(0)), gpu(1))) == (MIG[1], "PCI_BUS_ID")
 
@@ -266,6 +268,7 @@ def test_a_mig_instance_has_several_names(text: str) -> None:
         ("0:7", r"^GPU 0 has no MIG instance 7; try 0:0 or 0:1\.$"),
         ("2:0", r"^GPU 2 is split by MIG, with no instance made; an administrator has to make one first\.$"),
         ("9:0", "There is no GPU 9"),
+        (f"MIG-{UUIDS[0]}/5/0", "No MIG instance here is"),
         ("0:0,MIG-41b7", "named already"),
     ],
 )
