@@ -39,7 +39,6 @@ def open_panel(lab: Lab, *cells: str, **how: Any) -> Notebook:
     for cell in range(len(cells) + 2):
         notebook.run(cell)
     expect(notebook.panel).to_be_visible()
-    notebook.panel.scroll_into_view_if_needed()  # one that is out of sight reads nothing
     return notebook
 
 
