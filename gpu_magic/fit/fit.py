@@ -223,7 +223,7 @@ def _in_child(torch: Any, predict: Callable[[], Fit]) -> Fit:
     first runs (`Engine::start_device_threads`; seen with PyTorch 2.11). Once CUDA has started, no forked
     process can have autograd, and none is needed.
     """
-    if driver().is_started() or not (torch.version.cuda or torch.version.hip):
+    if driver().is_started() or not torch.version.cuda:
         return predict()
     from multiprocessing import get_context
 
@@ -239,7 +239,7 @@ def _in_child(torch: Any, predict: Callable[[], Fit]) -> Fit:
         except BaseException:  # noqa: BLE001, S110 - an interrupt comes to both processes
             pass
 
-    child = context.Process(target=work, daemon=True)
+    child = context.Process(target=work)  # not a daemon: the step can have workers of its own
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # JAX and Python 3.12 warn of threads, which this does without
         child.start()

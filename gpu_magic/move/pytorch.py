@@ -195,8 +195,11 @@ class Tensors(Copies):
 
     @cached_property
     def _stages(self) -> list[Any]:
+        """Two pinned buffers; none where no memory can be pinned."""
         torch = self._torch
-        return [torch.empty(_PIECE, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+        with contextlib.suppress(RuntimeError):
+            return [torch.empty(_PIECE, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+        return []
 
     def _staged(self, old: Any) -> Any:
         """Return a copy of bytes that went through two pinned buffers: one is filled while the other is sent.
@@ -205,8 +208,11 @@ class Tensors(Copies):
         took a fifth of the time of `Tensor.to` to the GPU, and a tenth from there.
         """
         torch, to_gpu = self._torch, self._device.type == "cuda"
-        new = torch.empty_like(old, device=self._device)
+        # To pin memory starts CUDA on the current GPU, if it has not started on another one.
         with torch.cuda.device(self._device if to_gpu else old.device):
+            if not self._stages:
+                return old.to(self._device, copy=True)
+            new = torch.empty_like(old, device=self._device)
             stages = [(buffer, torch.cuda.Event()) for buffer in self._stages]
             filled: list[tuple[Any, Any, Any]] = []  # what came from the GPU, and is not yet where it belongs
 
