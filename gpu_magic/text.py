@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 __all__ = [
     "GIB",
     "STRING",
-    "STYLE",
     "TIB",
     "age_text",
     "bytes_text",
@@ -46,7 +45,7 @@ STRING = r"""(?s)(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""
 # The colors are the front end's where it names them (JupyterLab and Notebook do), else colors that can be
 # read on light and on dark. Everything else is inherited. "&" stands for the class three times, which
 # outweighs what front ends say about every table.
-STYLE = """
+_STYLE = """
 &{--gm-line:var(--jp-border-color2,#8884);--gm-soft:var(--jp-ui-font-color2,#888);
 --gm-blue:var(--jp-brand-color1,#4b8df8);--gm-green:var(--jp-success-color1,#3fa45b);
 --gm-amber:var(--jp-warn-color0,#c77f1a);font-size:13px;line-height:1.4;overflow-x:auto}
@@ -204,7 +203,7 @@ def html_block(title: str, body: str, notes: Iterable[str] = ()) -> str:
     """Return a title, what stands below it as HTML, and notes, in the colors of the front end."""
     title = f"<p class='gm-title'>{html.escape(title)}</p>" if title else ""
     shown = "".join(f"<p class='gm-note'>{html.escape(note)}</p>" for note in notes)
-    return f"<div class='gpu-magic'><style>{STYLE}</style>{title}{body}{shown}</div>"
+    return f"<div class='gpu-magic'><style>{_STYLE}</style>{title}{body}{shown}</div>"
 
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

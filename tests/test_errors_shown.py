@@ -238,6 +238,24 @@ def test_an_interrupted_wait_says_what_it_leaves_behind(wait: Callable[..., obje
     assert len(frames(interrupted.value)) == 1
 
 
+def test_an_interrupt_that_comes_as_the_choice_is_made_does_not_say_that_nothing_was(fresh: Fresh) -> None:
+    code = """
+    import os, signal, sys
+    import gpu_magic
+
+    def interrupt(event, given):
+        if event == "os.putenv" and given[0] == b"CUDA_VISIBLE_DEVICES":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    sys.addaudithook(interrupt)
+    try:
+        gpu_magic.choose("auto", wait="1m")
+    except KeyboardInterrupt as interrupt:
+        print([str(interrupt), os.environ["CUDA_VISIBLE_DEVICES"]])
+    """
+    assert fresh(code, GPU_MAGIC_SIMULATE="1xA100-80GB", GPU_MAGIC_CLAIMS="off") == "['', '0']\n"
+
+
 def test_ipython_shows_an_interrupted_wait_in_one_line(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,17 +8,28 @@ import sys
 import time
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, Unknown
-from gpu_magic.errors import FitError, GpuMagicError
+from gpu_magic.errors import FitError
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import MemoryPool
 from gpu_magic.frameworks.target import LogicalDevice
+from gpu_magic.interrupts import uninterrupted
 from gpu_magic.process.drivers import driver
 from gpu_magic.public import public
-from gpu_magic.text import bytes_text, html_block, listed, printable, size_text, text_table, with_article
+from gpu_magic.text import (
+    bytes_text,
+    html_block,
+    listed,
+    one_line,
+    printable,
+    size_text,
+    text_table,
+    with_article,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -150,7 +161,7 @@ def _loaded(module: str) -> Any:
 
 def fit_call(function: Any, args: Any, kwargs: Any, size: int | None, **of_model: Any) -> Fit:
     """Predict the memory of a call; see `fit`."""
-    began, jax, torch = time.monotonic(), _loaded("jax"), _loaded("torch")
+    jax, torch = _loaded("jax"), _loaded("torch")
     if any(of_model.values()):
         raise FitError(
             f"{listed(f'--{name}' for name in of_model)} are for a model: a function trains as it says."
@@ -162,17 +173,17 @@ def fit_call(function: Any, args: Any, kwargs: Any, size: int | None, **of_model
     ):
         from gpu_magic.fit.jax_step import JaxStep
 
-        return _fit(lambda: JaxStep(function, args, kwargs), size, began)
+        return _fit(lambda: JaxStep(function, args, kwargs), size)
     if torch is None:
         raise FitError(_NO_FRAMEWORK)
     from gpu_magic.fit.torch_step import TorchStep
 
-    return _in_child(torch, lambda: _fit(lambda: TorchStep(function, args, kwargs), size, began))
+    return _fit(lambda: TorchStep(function, args, kwargs), size, torch)
 
 
 def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp: bool, dtype: Any) -> Fit:  # noqa: A002
     """Predict the memory of a step with a model: the types of values say what they are; see `fit`."""
-    began, torch = time.monotonic(), _loaded("torch")
+    torch = _loaded("torch")
     kinds = (torch.nn.Module, torch.optim.Optimizer) if torch else ((), ())
     models, optimizers = ([one for one in values if isinstance(one, kind)] for kind in kinds)
     batch = [one for one in values if not isinstance(one, kinds)]
@@ -213,63 +224,67 @@ def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp
     of_step = {"loss": loss, "eval": eval, "amp": amp, "dtype": getattr(torch, name, None)}
     args = (model, optimizer, batch[0] if len(batch) == 1 else tuple(batch))
     dtype = None if amp else of_step["dtype"]
-    return _in_child(torch, lambda: _fit(lambda: TorchStep(train, args, of_step, dtype), size, began))
+    return _fit(lambda: TorchStep(train, args, of_step, dtype), size, torch)
 
 
-def _in_child(torch: Any, predict: Callable[[], Fit]) -> Fit:
-    """Predict in a forked process where a backward would start CUDA: the choice could not change any more.
-
-    A PyTorch that is built for CUDA starts it, also on the CPU: autograd makes a thread for each GPU when it
-    first runs (`Engine::start_device_threads`; seen with PyTorch 2.11). Once CUDA has started, no forked
-    process can have autograd, and none is needed.
-    """
-    if driver().is_started() or not torch.version.cuda:
-        return predict()
-    from multiprocessing import get_context
-
-    context = get_context("fork")  # with all that the step uses, as for a DataLoader's workers
-    answers, answer = context.Pipe(duplex=False)
-
-    def work() -> None:
-        torch.set_num_threads(1)  # OpenMP's threads are not there
-        try:
-            answer.send(predict())
-        except GpuMagicError as error:
-            answer.send(error)
-        except BaseException:  # noqa: BLE001, S110 - an interrupt comes to both processes
-            pass
-
-    child = context.Process(target=work)  # not a daemon: the step can have workers of its own
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # JAX and Python 3.12 warn of threads, which this does without
-        child.start()
-    answer.close()
-    try:
-        found: Fit | GpuMagicError = answers.recv()
-    except EOFError:
-        raise FitError("The process that predicts has ended without an answer; the kernel goes on.") from None
-    finally:
-        child.kill()
-        child.join()
-    if isinstance(found, GpuMagicError):
-        raise found
-    return found
-
-
-def _fit(make_step: Callable[[], Any], size: int | None, began: float) -> Fit:
-    """Predict a step and the largest batch, and say where they fit."""
+def _fit(make_step: Callable[[], Any], size: int | None, torch: Any = None) -> Fit:
+    """Predict a step, of `torch` if that is given, and the largest batch, and say where they fit."""
     from gpu_magic.process.session import current
     from gpu_magic.process.view import take_snapshot
 
     if size is not None and (type(size) is not int or size < 1):
         raise FitError(f"--batch {size!s:.40} is not a number of items; try --batch 64.")
-    step = make_step()
+    predict = partial(_predicted, make_step, size, take_snapshot(current()))
+    # A PyTorch that is built for CUDA starts it in a backward, also on the CPU: autograd makes a thread for
+    # each GPU when it first runs (`Engine::start_device_threads`; seen with PyTorch 2.11). Once CUDA has
+    # started, no forked process can have autograd, and none is needed.
+    starts_cuda = torch is not None and torch.version.cuda and not driver().is_started()
+    return _in_child(predict, torch) if starts_cuda else predict()
+
+
+def _in_child(predict: Callable[[], Fit], torch: Any) -> Fit:
+    """Predict in a forked process, which has all that the step uses, as a DataLoader's workers have."""
+    from multiprocessing import get_context
+
+    context = get_context("fork")
+    answers, answer = context.Pipe(duplex=False)
+
+    def work() -> None:
+        torch.set_num_threads(1)  # OpenMP's threads are not there
+        try:
+            found: Fit | FitError = predict()
+        except FitError as error:
+            found = error
+        except Exception as error:  # noqa: BLE001 - a fault of ours: it is to be seen
+            found = FitError(f"The prediction failed: {one_line(f'{type(error).__name__}: {error}')}")
+        answer.send(found)
+
+    child = context.Process(target=work)  # not a daemon: the step can have workers of its own
+    try:
+        with uninterrupted(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # JAX and Python 3.12 warn of threads, which this does without
+            child.start()
+            answer.close()
+        found: Fit | FitError = answers.recv()
+    except EOFError:
+        raise FitError("The process that predicts has ended without an answer; the kernel goes on.") from None
+    finally:
+        if child.pid is not None:
+            child.kill()
+            child.join()
+    if isinstance(found, FitError):
+        raise found
+    return found
+
+
+def _predicted(make_step: Callable[[], Any], size: int | None, snapshot: Snapshot) -> Fit:
+    """Predict a step on a machine that was read before it: to predict can start CUDA in this process."""
+    began, step = time.monotonic(), make_step()
     if size is not None and step.size is None:
         raise FitError("--batch needs a batch whose tensors have a common dimension 0.")
     parts = step.peak(size)
     seconds, peak = (time.monotonic() - began) / 2, sum(parts.values())
     size = size or step.size
-    snapshot = take_snapshot(current())
     pools = next(one.pools() for one in imported() if one.module == step.module)
     rooms = _rooms(snapshot, step.present, pools)
     most = max((room.left for room in rooms if room.left is not UNKNOWN), default=None)

@@ -90,7 +90,7 @@ class GpusMagic:
         with warnings.catch_warnings():
             # It is shown below, whatever the user's filters say: what is typed is answered.
             warnings.simplefilter("ignore", CudaInitializedWarning)
-            with waiting_line("changed") as show:
+            with waiting_line() as show:
                 choice = gpu_magic.choose(request, on_wait=show, **options)
         if choice.too_late:
             display(choice.too_late)

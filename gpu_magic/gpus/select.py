@@ -74,8 +74,7 @@ def select(
     vendor = _vendor(request, inventory)
     _check_options(request, options, vendor)
     variables, vendors = Variables(*inherited), inventory.vendors or ("nvidia",)
-    is_first = vendor == next(iter(inventory.vendors), vendor)
-    grant = grant if is_first else _NOBODY  # it is of the first vendor's
+    grant = _grant_of(vendor, inventory, grant)
     given = Given(inventory.of_vendor(vendor), variables, grant)
     is_fastest = options.order == "fastest" or (options.order is None and variables.order == FASTEST)
     order = FASTEST if is_fastest else PCI
@@ -132,10 +131,15 @@ def would_do(
         devices = _named(request, inventory)
         return len(devices), devices
     vendor = _vendor(request, inventory)
-    grant = grant if vendor == next(iter(inventory.vendors), vendor) else _NOBODY  # as in `select`
     there = inventory.of_vendor(vendor)
-    pool = there.devices if options.force else Given(there, inherited, grant).pool
+    given = Given(there, inherited, _grant_of(vendor, inventory, grant))
+    pool = there.devices if options.force else given.pool
     return request.count, usable(request.count, pool, options)
+
+
+def _grant_of(vendor: Vendor, inventory: Inventory, grant: Grant) -> Grant:
+    """Return what a scheduler gave of a vendor's GPUs: what it says is of the first vendor's."""
+    return grant if vendor == next(iter(inventory.vendors), vendor) else _NOBODY
 
 
 def select_among(

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
@@ -22,7 +22,7 @@ from gpu_magic.process.view import read_for_auto
 from gpu_magic.text import counted, listed, shortened, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from gpu_magic.claims.folder import Found
     from gpu_magic.devices.model import Claim, Device, Inventory
@@ -92,28 +92,27 @@ class Wait(Generic[T]):
         It raises ChoiceError if the time is over, or these GPUs can't be had, however long one waits.
         """
         try:
-            while (outcome := self._look(read_for_auto(self._session))) is None:
-                show(self)
-                time.sleep(self.next_pause())
-        except KeyboardInterrupt as interrupt:
-            _say_nothing_changed(interrupt)
-            raise
-        else:
-            return outcome
+            while True:
+                with _changing_nothing():
+                    machine = read_for_auto(self._session)
+                if (outcome := self._look(machine)) is not None:
+                    return outcome
+                with _changing_nothing():
+                    show(self)
+                    time.sleep(self.next_pause())
         finally:
             self.leave()
 
     async def wait_async(self) -> T:
         """Do the same without blocking: other code runs on the thread's event loop meanwhile."""
         try:
-            # What other processes do is nothing that could be awaited.
-            while (outcome := self._look(await asyncio.to_thread(read_for_auto, self._session))) is None:  # noqa: ASYNC110
-                await asyncio.sleep(self.next_pause())
-        except (asyncio.CancelledError, KeyboardInterrupt) as end:
-            _say_nothing_changed(end)
-            raise
-        else:
-            return outcome
+            while True:
+                with _changing_nothing():
+                    machine = await asyncio.to_thread(read_for_auto, self._session)
+                if (outcome := self._look(machine)) is not None:
+                    return outcome
+                with _changing_nothing():
+                    await asyncio.sleep(self.next_pause())
         finally:
             self.leave()
 
@@ -164,10 +163,15 @@ class Wait(Generic[T]):
             self._place.take(self._wants)
 
 
-def _say_nothing_changed(end: BaseException) -> None:
-    """Have an end of a wait from outside say in one line what it leaves behind."""
-    end.args = ("The waiting was ended; nothing was changed.",)
-    show_as(end, f"{type(end).__name__}: {end}")
+@contextmanager
+def _changing_nothing() -> Iterator[None]:
+    """Have what ends a wait from outside, in a block that changes nothing, say so in one line."""
+    try:
+        yield
+    except (asyncio.CancelledError, KeyboardInterrupt) as end:
+        end.args = ("The waiting was ended; nothing was changed.",)
+        show_as(end, f"{type(end).__name__}: {end}")
+        raise
 
 
 class Waiting(Wait["Choice"]):

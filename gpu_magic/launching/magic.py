@@ -128,7 +128,7 @@ class GpuLaunchMagic:
     def _prepare(self, options: SimpleNamespace, script: Script | None) -> Prepared:
         if options.background:
             tasks.check_name(options.background)
-        with waiting_line("started") as show:
+        with waiting_line() as show:
             free = Free(options.only_free, options.min_free, options.wait, show)
             return prepare(
                 current(),

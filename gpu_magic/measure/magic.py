@@ -45,12 +45,12 @@ class GpuTimeMagic:
         %gpu_time on       print one line after every cell that uses a GPU; %gpu_time off ends that
         %gpu_time report   the cells that were measured, the longest first: gpu_magic.history() as a table
 
-        The time is until the GPUs have finished: frameworks are waited for, as by torch.cuda.synchronize().
-        For each GPU that the cell used: the mean of its utilization; how long it was idle; the peak of this
-        process's memory, by the framework's own count if there is one, and how much of it is new and stayed;
-        and the joules of the whole GPU, with the other processes that worked there. %%gpu_time resets
-        PyTorch's and TensorFlow's peaks, as torch.cuda.reset_peak_memory_stats() does, so that the cell's own
-        peak is exact; %gpu_time on leaves them alone.
+        The time is until the GPUs have finished what PyTorch, JAX and TensorFlow have asked of them, as after
+        torch.cuda.synchronize(). For each GPU that the cell used: the mean of its utilization; how long it
+        was idle; the peak of this process's memory, by the framework's own count if there is one, and how
+        much of it is new and stayed; and the joules of the whole GPU, with the other processes that worked
+        there. %%gpu_time resets PyTorch's and TensorFlow's peaks, as torch.cuda.reset_peak_memory_stats()
+        does, so that the cell's own peak is exact; %gpu_time on leaves them alone.
         """
         __tracebackhide__ = True
         shell, word = self._shell, line.partition("#")[0].strip()

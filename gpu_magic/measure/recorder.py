@@ -304,10 +304,12 @@ class Recorder:
         only_touched: bool = False,
     ) -> CellUsage:
         """End a block, and return what it took; `only_touched` leaves out GPUs where it only had memory."""
-        _synchronize()
+        try:
+            _synchronize()
+        finally:  # an interrupt while the GPUs are waited for
+            with self._lock:
+                self._running.discard(block)
         wall, cpu = time.perf_counter() - block.began, _cpu_time()
-        with self._lock:
-            self._running.discard(block)
         last = read(block.devices, block.since)
         block.add(last)
         block.note_peaks(last)

@@ -198,7 +198,7 @@ class Tensors(Copies):
         """Two pinned buffers; none where no memory can be pinned."""
         torch = self._torch
         with contextlib.suppress(RuntimeError):
-            return [torch.empty(_PIECE, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+            return [torch.empty(_PIECE, dtype=torch.uint8, device="cpu", pin_memory=True) for _ in range(2)]
         return []
 
     def _staged(self, old: Any) -> Any:

@@ -18,10 +18,10 @@ __all__ = ["waiting_line"]
 
 
 @contextmanager
-def waiting_line(undone: str) -> Iterator[Callable[[object], None]]:
+def waiting_line() -> Iterator[Callable[[object], None]]:
     """Run a block with a function that shows a line, and others in its place.
 
-    An interrupt is shown as a line that says what was not done: `changed`.
+    An interrupt is shown as a line, with what it says of itself.
     """
     handle: DisplayHandle | None = None
 
@@ -38,7 +38,7 @@ def waiting_line(undone: str) -> Iterator[Callable[[object], None]]:
         yield show
         end = "They are free now."
     except KeyboardInterrupt as interrupt:
-        end = f"The waiting was ended; nothing was {undone}."
+        end = str(interrupt) or "The waiting was ended."
         if handle is not None:
             show_as(interrupt, "KeyboardInterrupt")
         raise

@@ -79,6 +79,17 @@ def test_a_block_begins_and_ends_when_the_gpu_has_finished(pretend_kernel: Kerne
         "    pretend_native.work(0, 0.5)"
     )
     waited = "is_late, measured.usage.wall >= 0.5, [bool(count) for count in pretend_native.waits()]"
+    interrupted = (
+        "import os, signal, threading\n"
+        "from gpu_magic.measure.recorder import recorder\n"
+        "threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "try:\n"
+        "    with gpu_magic.gpu_time() as ended:\n"
+        "        pretend_native.work(0, 0.6)\n"
+        "except KeyboardInterrupt:\n"
+        "    print(len(recorder()._running))"
+    )
+    assert pretend_kernel.run(interrupted).stdout == "0\n"
     # Not for those where it has no memory: with CUDA that would take some.
     assert pretend_kernel.run(waited).text == "(True, True, [True, False, False, False])"
 

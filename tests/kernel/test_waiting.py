@@ -217,6 +217,6 @@ def test_a_command_that_waits_for_another_one_of_the_kernel(kernel: Kernel) -> N
     assert "changed" not in refused
     reply = run_and(kernel, "%gpu_launch --gpus 1 --wait 30m true", kernel.interrupt)
     assert reply.traceback == "KeyboardInterrupt"
-    assert reply.updated == "The waiting was ended; nothing was started."
+    assert reply.updated == "The waiting was ended; nothing was changed."
     kernel.run("%gpu_tasks stop first")
     assert kernel.run("%gpu_launch --gpus 1 --only-free true").status == "ok"

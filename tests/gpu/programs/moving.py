@@ -169,6 +169,26 @@ def large() -> Seen:
     return Seen(not wrong, f"{len(tensors) - len(wrong)} of {len(tensors)} are the same {' '.join(wrong)}")
 
 
+@claim(
+    "In an `on_gpu` block, too, a tensor of 1 GiB moves to the GPU and back faster than with `.to`.",
+    WHERE,
+    "PyTorch for CUDA",
+)
+def in_a_block() -> Seen:
+    alone()
+    import torch
+
+    import gpu_magic
+
+    here = torch.ones(_SIZE, dtype=torch.uint8)
+    there = here.to("cuda")
+    with gpu_magic.on_gpu(0):
+        up = _median(lambda: gpu_magic.to_gpu(here)), _median(lambda: here.to("cuda"))
+        down = _median(lambda: gpu_magic.to_cpu(there)), _median(lambda: there.to("cpu"))
+    what = f"there {_rate(up[0])} beside {_rate(up[1])}; back {_rate(down[0])} beside {_rate(down[1])}"
+    return Seen(up[0] < up[1] and down[0] < down[1], what)
+
+
 @measurement(
     "How fast `%to_gpu` and `%to_cpu` are for a tensor of 1 GiB in ordinary memory, beside `.to`.",
     WHERE,
