@@ -23,7 +23,7 @@ nox.options.reuse_venv = "yes"
 WITH_FRAMEWORKS = "3.11"
 PROJECT = tomllib.loads(Path("pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-OURS = [*PROJECT["dependencies"], *EXTRAS["amd"], *EXTRAS["cluster"]]
+OURS = [*PROJECT["dependencies"], *EXTRAS["cluster"]]
 # The oldest that we promise: docs/reference/limits.md.
 FRAMEWORKS = ["torch==2.10.0", "tensorflow-cpu==2.21.0", "jax==0.10.0", "jaxlib==0.10.0"]
 # What goes with ipykernel 6.17, which does not work with the next major releases of these.

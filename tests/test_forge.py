@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,14 @@ def test_forms_have_a_field_of_each_name(form: Path) -> None:
     names = [field["id"] for field in body]
     assert len(set(names)) == len(names)
     assert all(field["attributes"]["label"] for field in body)
+
+
+def test_the_matrix_names_extras_and_tests_that_are_there() -> None:
+    text = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    assert set(re.findall(r'EXTRAS\["(\w+)"\]', text)) <= extras.keys()
+    assert [
+        name for name in re.findall(r'"(tests/[\w/]+(?:\.py)?)"', text) if not (ROOT / name).exists()
+    ] == []
