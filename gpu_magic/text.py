@@ -48,7 +48,8 @@ STRING = r"""(?s)(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""
 _STYLE = """
 &{--gm-line:var(--jp-border-color2,#8884);--gm-soft:var(--jp-ui-font-color2,#888);
 --gm-blue:var(--jp-brand-color1,#4b8df8);--gm-green:var(--jp-success-color1,#3fa45b);
---gm-amber:var(--jp-warn-color0,#c77f1a);font-size:13px;line-height:1.4;overflow-x:auto}
+--gm-amber:var(--jp-warn-color0,#c77f1a);font-size:13px;line-height:1.4;overflow-x:auto;
+container-type:inline-size;contain-intrinsic-inline-size:1200px}
 & table{border-collapse:collapse;margin:4px 0;border:0;font-variant-numeric:tabular-nums}
 & tbody tr,& tbody tr:nth-child(even),& tbody tr:hover{background:none}
 & th,& td{text-align:left;padding:4px 8px;border:0;white-space:nowrap;vertical-align:top;max-width:none}
@@ -70,6 +71,8 @@ _STYLE = """
 & .gm-facts td{white-space:normal}
 & .gm-facts tr{border:0}& .gm-facts th,& .gm-facts td{padding:1px 8px}
 & p{margin:2px 8px}& .gm-title{color:var(--gm-soft)}
+@container (max-width:820px){& .gm-more{display:none}& .gm-used-by{min-width:0;overflow-wrap:anywhere}
+& th,& td{padding:4px}& thead th{white-space:normal}}
 """.replace("\n", "").replace("&", ".gpu-magic.gpu-magic.gpu-magic")
 
 

@@ -199,11 +199,11 @@ class _Column(NamedTuple):
 
 _COLUMNS = (
     _Column("GPU", lambda row: row.label, css="gm-right"),
-    _Column("Name", lambda row: row.name),
+    _Column("Name", lambda row: row.name, css="gm-more"),
     _Column("Memory", lambda row: row.memory, css="gm-right", has_bar=True),
     _Column("Util", lambda row: _figure(row.utilization, "%"), css="gm-right"),
-    _Column("Temp", lambda row: _figure(row.temperature, "°C"), css="gm-right"),
-    _Column("Power", lambda row: _figure(row.power, " W"), css="gm-right"),
+    _Column("Temp", lambda row: _figure(row.temperature, "°C"), css="gm-right gm-more"),
+    _Column("Power", lambda row: _figure(row.power, " W"), css="gm-right gm-more"),
     _Column("In this kernel", lambda row: row.visible_as, css="gm-visible-as"),
     _Column("Used by", lambda row: "\n".join(row.users), css="gm-used-by"),
 )
@@ -215,7 +215,7 @@ def as_text(snapshot: Snapshot) -> str:
     # A row has several lines where one of its cells has.
     cells = ([column.text(row).split("\n") for column in columns] for row in found)
     lines = [line for row in cells for line in zip_longest(*row, fillvalue="")]
-    right = [at for at, column in enumerate(columns) if column.css == "gm-right"]
+    right = [at for at, column in enumerate(columns) if column.css.startswith("gm-right")]
     table = text_table([column.heading for column in columns], lines, right=right) if found else []
     facts, notes = _facts(snapshot), _notes(snapshot)
     footer = [f"{name:<13} {text}" for name, text in facts] + [f"! {printable(note)}" for note in notes]
