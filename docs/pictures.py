@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["HASHES", "sources"]
 
 HASHES = Path(__file__).parent / "pictures.json"
-WIDGET = Path(gpu_magic.__file__).parent / "widget"
+WIDGET = Path(gpu_magic.__file__).parent / "panel"
 
 MACHINE = "8xA100-80GB seed=7"
 MINUTES = 2.5  # for the charts to fill

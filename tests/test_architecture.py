@@ -45,7 +45,7 @@ ROOMS = [
     "gpus",
     "launching",
     "engines",
-    "widget",
+    "panel",
     # what is called from Python: the package itself
     "api",
     # what is typed: reading a line, running a cell's body; then each folder's magic, and the table of them
@@ -61,11 +61,11 @@ ROOMS = [
 LIBRARIES = {
     "pynvml": ["devices"],
     "amdsmi": ["devices.amd"],
-    "anywidget": ["widget"],
+    "anywidget": ["panel"],
     "IPython": [
         "magics",
         "shell",
-        "widget",
+        "panel",
         "engines.call_output",
         "engines.profile",
         "engines.px",
@@ -115,7 +115,7 @@ def imports_of(source: str, module: str = "", *, is_folder: bool = False) -> Ite
 
 # What goes against the order, and why.
 EXCEPTIONS = [
-    ("gpus.choose", "gpu_magic.widget.restart_widget"),  # a restart is asked for on the kernel's pages
+    ("gpus.choose", "gpu_magic.panel.widget"),  # a restart is asked for on the kernel's pages
 ]
 
 
@@ -190,9 +190,9 @@ def test_no_module_leads_back_to_itself() -> None:
         ("devices.nvml", "import gpu_magic.session, gpu_magic.gpus"),
         ("claims.held", "import gpu_magic.frameworks.base as base"),
         ("frameworks.jax", "import_module('gpu_magic.process.session')"),
-        ("process.session", "sys.modules.get('gpu_magic.widget.state')"),
+        ("process.session", "sys.modules.get('gpu_magic.panel.state')"),
         ("gpus.table", "from gpu_magic import choose"),
-        ("widget.panel", "from gpu_magic.shell.arguments import read"),
+        ("panel.widget", "from gpu_magic.shell.arguments import read"),
         ("frameworks.jax", "import jax"),
         ("frameworks.pytorch", "def late():\n    import torch.nn"),
         ("process.view", "import pynvml"),

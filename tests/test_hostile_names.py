@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from IPython.utils.capture import capture_output
 
 from gpu_magic.devices.model import Claim, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
 from gpu_magic.doctor.diagnosis import Diagnosis
@@ -25,16 +24,17 @@ from gpu_magic.gpus.choice import TooLate
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.table import Gpus
 from gpu_magic.launching.output import Output
+from gpu_magic.launching.rank_tabs import RankTabs
 from gpu_magic.launching.shown import RankFolds
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
+from gpu_magic.panel.widget import fallback
 from gpu_magic.process.drivers import State
+from gpu_magic.process.front_end import Missing
 from gpu_magic.process.guard import Guard
 from gpu_magic.process.mask import Variables
 from gpu_magic.process.view import KernelView
 from gpu_magic.processes.processes import OwnProcess, OwnProcesses
 from gpu_magic.text import html_block
-from gpu_magic.widget.fallback import display_with_fallback
-from gpu_magic.widget.rank_tabs import RankTabs
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -96,14 +96,6 @@ def doctor_of_kernel(**more: Any) -> Diagnosis:
 
 def fit(part: str = "gradients", label: str = "GPU 0", note: str = "") -> Fit:
     return Fit({part: GIB}, None, None, {}, f"1.0 GiB: fits on {label}.", (note,))
-
-
-def fallback(problem: str, mend: str) -> str:
-    """Return what a notebook's file keeps of a panel that its page can't show."""
-    with capture_output() as captured:
-        widget = SimpleNamespace(_repr_mimebundle_=dict)
-        display_with_fallback(widget, "key", "<table></table>", "", problem=problem, mend=mend)
-    return str(captured.outputs[0].data["text/html"])
 
 
 def task(folder: Path, title: str = "Rank 0", wrote: str = "", error: str = "") -> Any:
@@ -184,8 +176,12 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "who counted the memory": lambda text, _: usage(peak_by=text),
     "why no GPU was measured": lambda text, _: usage(problem=text),
     "a cell's short line": lambda text, _: html_block(usage(gpu=text).summary(), ""),
-    "what a panel's page lacks": lambda text, _: fallback(text, "pip install anywidget"),
-    "what mends a panel's page": lambda text, _: fallback("It is not there.", text),
+    "what a panel's page lacks": lambda text, _: fallback(
+        "key", "place", "", Missing(text, "pip install anywidget")
+    ),
+    "what mends a panel's page": lambda text, _: fallback(
+        "key", "place", "", Missing("It is not there.", text)
+    ),
     "a rank's title": lambda text, folder: RankFolds(task(folder, title=text)),
     "a rank's output": lambda text, folder: RankFolds(task(folder, wrote=text)),
     "a rank's error": lambda text, folder: RankFolds(task(folder, error=f"Traceback\n{text}")),
@@ -262,5 +258,5 @@ def test_what_makes_html_is_in_the_table(shell: InteractiveShell, tmp_path: Path
         "fit/fit.py",
         "measure/record.py",
         "launching/shown.py",
-        "widget/fallback.py",
+        "panel/widget.py",
     }

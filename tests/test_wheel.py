@@ -48,8 +48,8 @@ def test_it_has_what_a_page_loads(wheel: zipfile.ZipFile) -> None:
     shared = {name.removeprefix(EXTENSION) for name in wheel.namelist() if name.startswith(EXTENSION)}
     own = {name.removeprefix("gpu_magic/labextension/") for name in _tracked("gpu_magic/labextension")}
     assert shared == own | {"static/connection.js"}
-    assert wheel.read("gpu_magic/widget/panel.js")
-    assert wheel.read(f"{EXTENSION}static/connection.js") == wheel.read("gpu_magic/widget/connection.js")
+    assert wheel.read("gpu_magic/panel/panel.js")
+    assert wheel.read(f"{EXTENSION}static/connection.js") == wheel.read("gpu_magic/panel/connection.js")
 
 
 def test_it_says_what_it_is(wheel: zipfile.ZipFile) -> None:

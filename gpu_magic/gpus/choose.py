@@ -155,7 +155,7 @@ def choose(
         waiting = Waiting(current(), text, options, read_seconds(wait))
         choice = waiting.wait(lambda line: on_wait(str(line)) if on_wait else None)
     if restart and choice.too_late:
-        from gpu_magic.widget.restart_widget import restart_with_choice
+        from gpu_magic.panel.widget import restart_with_choice
 
         restart_with_choice(choice.too_late, dry_run=choice.is_dry_run)
     return told(choice, strict=strict, caller=sys._getframe(2))  # noqa: SLF001 - 1 is `public`

@@ -399,7 +399,7 @@ class _Line:
 @contextmanager
 def _tabs(task: Task) -> Iterator[View]:
     """In a notebook: a tab for each rank, and at the end folds, which stay in the notebook."""
-    from gpu_magic.widget.rank_tabs import RankTabs  # loads ipywidgets
+    from gpu_magic.launching.rank_tabs import RankTabs  # loads ipywidgets
 
     tabs = RankTabs(task)
     handle = display(tabs.bundle(), raw=True, display_id=True)

@@ -46,7 +46,7 @@ MAGICS = {
     "gpu_free": (("line",), "objects.magic", "ObjectsMagics"),
     "gpu_fit": (("line",), "fit.magic", "GpuFitMagic"),
     "gpu_ps": (("line",), "processes.magic", "GpuPsMagic"),
-    "gpu_panel": (("line",), "widget.magic", "GpuPanelMagic"),
+    "gpu_panel": (("line",), "panel.magic", "GpuPanelMagic"),
     "gpu_doctor": (("line",), "doctor.magic", "GpuDoctorMagic"),
     "gpu_launch": (("line", "cell"), "launching.magic", "GpuLaunchMagic"),
     "gpu_tasks": (("line",), "launching.magic", "GpuTasksMagic"),
@@ -82,7 +82,7 @@ def load(shell: InteractiveShell) -> None:
             _resume(shell)
         if hasattr(shell, "kernel"):
             _page_comm(shell).open()
-        if panels := sys.modules.get("gpu_magic.widget.state"):
+        if panels := sys.modules.get("gpu_magic.panel.state"):
             panels.panel_state().resume(shell)
 
 
@@ -103,7 +103,7 @@ def _remove(shell: InteractiveShell) -> None:
 
     magics.remove()
     cuda_watch.end()
-    if panels := sys.modules.get("gpu_magic.widget.state"):
+    if panels := sys.modules.get("gpu_magic.panel.state"):
         panels.panel_state().pause()
     if hasattr(shell, "kernel"):
         _page_comm(shell).close()
@@ -287,8 +287,8 @@ def _modules(error: BaseException) -> set[str | None]:
 def _page_comm(shell: Any) -> PageComm:
     from gpu_magic.shell.page_comm import page_comm
 
-    viewer = "gpu_magic.widget.page_viewer"
-    return page_comm(shell.kernel, lambda send: import_module(viewer).PageViewer(send))
+    state = "gpu_magic.panel.state"
+    return page_comm(shell.kernel, lambda send: import_module(state).PageViewer(send))
 
 
 def _resume(shell: InteractiveShell) -> None:

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.panel import script as panel_script
+from gpu_magic.panel import style as panel_style
+from gpu_magic.panel.state import PanelState
 from gpu_magic.testing import simulate
-from gpu_magic.widget import joined
-from gpu_magic.widget.panel import Panel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,14 +21,13 @@ if TYPE_CHECKING:
     from gpu_magic.testing import Machine
 
 THEMES = Path(sys.prefix, "share/jupyter/lab/themes/@jupyterlab")
-# `hear` is what the kernel's messages come in by, `load` what ipywidgets updates the model by, `sent` are the page's own,
-# and `lose` is what the widget manager says without a kernel.
+# `hear` is what the kernel's messages come in by, `sent` are the page's own, and `lose` is what the widget manager says
+# without a kernel.
 SHOW = """async ([script, state]) => {
     const url = URL.createObjectURL(new Blob([script], {type: 'text/javascript'}));
     const widget = (await import(url)).default();
     const heard = {};
     const get = name => name === 'full_state' ? state : '';
-    window.load = later => { state = later; heard['change:full_state'](); };
     window.sent = [];
     const send = message => sent.push(message);
     widget.initialize({model: {get, on(name, act) { heard[name] = act; }, send}});
@@ -44,14 +44,20 @@ def state_of(
     """Return what a page gets of a simulated machine."""
     with simulate(profile, mask=mask) as machine:
         prepare(machine)
-        panel = Panel()
-        state: dict[str, Any] = json.loads(json.dumps(panel.state.full_state()))
-        panel.close()
+        panel = PanelState()
+        panel.read()
+        state: dict[str, Any] = json.loads(json.dumps(panel.state(with_history=True)))
     return state
 
 
-def detail_of(state: dict[str, Any], key: str, **parts: Any) -> dict[str, Any]:
-    """Return the message with the detail of a row: a GPU that is much used, by whom it can be seen."""
+def row_of(state: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the row of a device."""
+    row: dict[str, Any] = next(row for row in state["rows"] if row["key"] == key)
+    return row
+
+
+def detail_of(**parts: Any) -> dict[str, Any]:
+    """Return the detail of a row: a GPU that is much used, by whom it can be seen."""
     process = {
         "pid": 4242,
         "started": 1,
@@ -86,13 +92,17 @@ def detail_of(state: dict[str, Any], key: str, **parts: Any) -> dict[str, Any]:
         "is_listed": True,
         "variables": variables,
     }
-    return {
-        "type": "detail",
-        "second": state["second"],
-        "unbroken": 0,
-        "key": key,
-        "detail": detail | parts,
-    }
+    return detail | parts
+
+
+def tell(page: Page, state: dict[str, Any], **parts: Any) -> None:
+    """Have the page hear a state, with some parts of it changed."""
+    page.evaluate("state => hear({type: 'state', state})", {**state, **parts})
+
+
+def said(state: dict[str, Any], text: str, kind: str, *warnings: str) -> dict[str, Any]:
+    """Return what is said anew."""
+    return {"number": state["said"]["number"] + 1, "text": text, "kind": kind, "warnings": warnings}
 
 
 @contextmanager
@@ -116,10 +126,10 @@ def panel_page(
     page.set_content(
         f"<!doctype html><html lang=en><title>GPUs</title><style>{colors}</style>"
         f"<style>body {{ background: var(--jp-layout-color0); font-family: var(--jp-ui-font-family) }} {style}</style>"
-        f"<style>{joined('panel.css')}</style><main></main>"
+        f"<style>{panel_style()}</style><main></main>"
     )
-    page.evaluate(SHOW, [Panel._esm, state])
+    page.evaluate(SHOW, [panel_script(), state])
     if is_live:
-        page.evaluate("state => hear({type: 'state', state})", state)
+        tell(page, state)
     yield page
     context.close()

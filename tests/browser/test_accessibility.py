@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from gpu_magic import choose
 from gpu_magic.testing import start_cuda
 from tests.browser.panel import busy_machine, open_panel
-from tests.browser.standalone import detail_of, panel_page, state_of
+from tests.browser.standalone import detail_of, panel_page, row_of, state_of, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,18 +59,16 @@ def ask_to_restart(page: Page) -> None:
     assert page.get_by_role("alertdialog").is_visible()
 
 
-WAITING = {
-    "type": "waiting",
-    "text": "Waiting for GPU 1 and GPU 2, 2 min: GPU 1 (in use by maria for 3 h), GPU 2 (claimed by chen: "
-    "a-notebook-with-a-name-that-is-longer-than-most-others.ipynb, since 14:02). Next look in 3 s.",
-    "version": 0,
-}
+WAITING = (
+    "Waiting for GPU 1 and GPU 2, 2 min: GPU 1 (in use by maria for 3 h), GPU 2 (claimed by chen: "
+    "a-notebook-with-a-name-that-is-longer-than-most-others.ipynb, since 14:02). Next look in 3 s."
+)
 
 
 def wait(page: Page) -> None:
     click(1, 2)(page)
     page.get_by_role("button", name="Wait for them").click()
-    page.evaluate("message => hear(message)", WAITING)
+    tell(page, state_of(FOUR, with_people), waiting=WAITING)
     assert page.get_by_role("group", name="Waiting").is_visible()
 
 
@@ -118,9 +116,10 @@ def test_axe_finds_nothing_where_rows_are_open(chromium: Browser, profile: str, 
         samples[:] = [50] * 180
     with panel_page(chromium, state, theme=theme) as page:
         click(1)(page)  # what is chosen has another ground
-        for key in state["order"][:3]:
+        keys = [row["key"] for row in state["rows"][:3]]
+        for key in keys:
             page.locator(f'.gm-row[data-key="{key}"] .gm-chevron').click()
-            page.evaluate("message => hear(message)", detail_of(state, key))
+        tell(page, state, details={key: detail_of() for key in keys})
         page.get_by_role("button", name="End train.py").first.click()
         page.locator(".gm-figure:visible .gm-plot").first.hover()
         assert found_by_axe(page) == []
@@ -133,7 +132,7 @@ def test_an_open_row_is_told_with_what_it_opens(chromium: Browser) -> None:
     with panel_page(chromium, state) as page:
         button = page.get_by_role("row").nth(2).get_by_role("button", name="Details")
         button.click()
-        page.evaluate("message => hear(message)", detail_of(state, "1"))
+        tell(page, state, details={"1": detail_of()})
         cell = page.get_by_role("gridcell", name="Details of GPU 1")
         assert button.get_attribute("aria-controls") == cell.get_attribute("id")
         assert cell.get_by_role("list", name="Processes").get_by_role("listitem").count() == 3
@@ -170,7 +169,7 @@ def tree(page: Page) -> str:
 
 def test_a_figure_is_announced_with_the_name_of_its_column(chromium: Browser) -> None:
     state: dict[str, Any] = state_of(FOUR, with_people)
-    state["figures"]["1"] = [60.5, 756, 95, 71, 391]
+    row_of(state, "1").update({"used": 60.5, "utilization": 95, "temperature": 71, "power": 391})
     with panel_page(chromium, state) as page:
         name = page.get_by_role("row").nth(2)
         said = tree(page).split("\n")

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 APPS = ["lab", "notebook"]
 COMMS = "import comm; print([one.target_name for one in comm.get_comm_manager().comms.values()])"
 VIEWS = (
-    "from gpu_magic.widget.state import panel_state\n"
-    "print(*(len(views) for views in panel_state()._viewers._views.values()))"
+    "from gpu_magic.panel.state import panel_state\n"
+    "print(*(len(views) for views in panel_state()._views.values()))"
 )
 
 
@@ -194,8 +194,10 @@ def test_the_panel_beside_and_that_of_a_cell_agree(lab: Lab) -> None:
     panels = notebook.page.locator(".gm-panel")
     expect(panels).to_have_count(2)
     panels.nth(0).locator('[data-key="1"]').click()
+    panels.nth(0).get_by_role("button", name="Use these").click()
     for number in range(2):
         expect(panels.nth(number).locator(".gm-line code")).to_have_text("%gpus 1")
+        expect(panels.nth(number).locator(".gm-said")).to_contain_text("cuda:0 = GPU 1")
 
 
 def test_a_panel_that_is_closed_leaves_no_view(lab: Lab) -> None:

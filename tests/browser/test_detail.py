@@ -157,7 +157,7 @@ def test_what_the_driver_does_not_give_is_left_out(lab: Lab) -> None:
     assert "0" not in detail.inner_text()
 
 
-def test_a_panel_with_an_open_row_goes_when_its_cell_is_run_again(lab: Lab) -> None:
+def test_a_cell_that_is_run_again_has_no_open_row(lab: Lab) -> None:
     notebook = open_panel(lab)
     for _ in range(5):
         chevron_of(notebook, 1).click()

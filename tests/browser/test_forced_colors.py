@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.panel import PICTURES
-from tests.browser.standalone import detail_of, panel_page, state_of
+from tests.browser.standalone import detail_of, panel_page, state_of, tell
 from tests.browser.test_layout import busy
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def forced_page(chromium: Browser, scheme: str = "light", width: int = 1240) -> 
         page.locator(".gm-row").first.focus()
         page.keyboard.press("Enter")
         page.keyboard.press("ArrowRight")
-        page.evaluate("message => hear(message)", detail_of(state, "0"))
+        tell(page, state, details={"0": detail_of()})
         expect(page.locator(".gm-process")).to_have_count(3)
         yield page
 

@@ -73,8 +73,9 @@ def test_a_limit_that_is_no_size_is_said_and_stays(lab: Lab) -> None:
     expect(notebook.line).to_have_text("%gpus 1")
     limit.fill("900GB")
     limit.press("Enter")
+    notebook.button("Use these").click()
     expect(notebook.said).to_contain_text("--memory-limit 900GB is more than GPU 1 has")
-    expect(notebook.line).to_have_text("%gpus 1")
+    expect(notebook.line).to_have_text("%gpus 1 --memory-limit 900GB")
 
 
 def test_what_was_typed_shows_in_the_panel(lab: Lab) -> None:

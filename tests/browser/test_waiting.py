@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from gpu_magic.testing import start_cuda
 from tests.browser.panel import CLAIMS, MASK, open_panel, picture
-from tests.browser.standalone import panel_page, state_of
+from tests.browser.standalone import panel_page, said, state_of, tell
 from tests.claims.holders import end, holder
 from tests.machine import CARDS
 
@@ -96,21 +96,19 @@ def frozen(machine: Machine) -> None:
     start_cuda()
 
 
-SAYS = "text => hear({type: 'waiting', text, version: 0})"
-
-
 def test_by_keyboard_the_focus_stays_with_the_buttons(chromium: Browser) -> None:
-    with panel_page(chromium, state_of("4xA100-80GB", people)) as page:
+    state = state_of("4xA100-80GB", people)
+    with panel_page(chromium, state) as page:
         page.locator(".gm-row").nth(1).click()
         begin, use = (page.get_by_role("button", name=name) for name in ("Wait for it", "Use these"))
         use.focus()
         page.keyboard.press("Shift+Tab")
         expect(begin).to_be_focused()
         page.keyboard.press("Enter")
-        page.evaluate(SAYS, "Waiting for GPU 1, 2 s: in use by maria. Next look in 1 s.")
+        tell(page, state, waiting="Waiting for GPU 1, 2 s: in use by maria. Next look in 1 s.")
         expect(page.get_by_role("button", name="Cancel the waiting")).to_be_focused()
         page.keyboard.press("Enter")
-        page.evaluate(SAYS, "")
+        tell(page, state)
         expect(begin).to_be_focused()
         assert page.evaluate("sent.filter(one => one.type.includes('wait'))") == [
             {"type": "wait", "request": "1"},
@@ -139,11 +137,12 @@ def test_it_is_not_offered_once_cuda_has_started(chromium: Browser) -> None:
 
 
 def test_a_refusal_takes_the_place_of_what_was_asked_for(chromium: Browser) -> None:
-    with panel_page(chromium, state_of("4xA100-80GB", people)) as page:
+    state = state_of("4xA100-80GB", people)
+    with panel_page(chromium, state) as page:
         page.locator(".gm-row").nth(1).click()
         page.locator(".gm-begin").click()
         expect(page.locator(".gm-said")).to_have_text("%gpus 1: waits as soon as the kernel is free")
-        page.evaluate("hear({type: 'notice', text: 'GPU 1 is lost.', kind: 'error', version: 0})")
+        tell(page, state, said=said(state, "GPU 1 is lost.", "error"))
         expect(page.locator(".gm-said")).to_have_text("GPU 1 is lost.")
         page.evaluate("lose()")
         expect(page.locator(".gm-wait")).to_be_hidden()

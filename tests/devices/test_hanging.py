@@ -19,9 +19,8 @@ import gpu_magic
 from gpu_magic.devices.call_timeout import CallTimeout
 from gpu_magic.devices.nvml import Nvml
 from gpu_magic.interrupts import postponed_interrupts
+from gpu_magic.panel.state import PageViewer, panel_state
 from gpu_magic.testing import Machine, simulate
-from gpu_magic.widget.page_viewer import PageViewer
-from gpu_magic.widget.state import panel_state
 from tests.conftest import IMPATIENT, LIMIT, ROOT
 from tests.machine import CARDS, Driver, clean_environment, environment
 from tests.processes import until
@@ -324,8 +323,7 @@ def test_who_did_not_ask_is_not_kept_waiting(
         assert "1" not in shell.complete("%gpus ", "%gpus ", 6)[1]  # Tab
         page = PageViewer(lambda message: None)
         page.receive({"type": "attach", "page": "p"})
-        seen = {"page": "p", "view": "v", "visibility": "watched", "version": -1}
-        page.receive({"type": "set_visibility", **seen})
+        page.receive({"type": "look", "view": "v", "visibility": "watched", "open": []})
         assert panel_state().tick()  # a panel's thread
         with postponed_interrupts():  # a hook before or after a cell
             assert HUNG in gpu_magic.gpus().problem

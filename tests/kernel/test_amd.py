@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import LIMIT, ROOT
-from tests.kernel.test_panel import Page, next_of
+from tests.kernel.test_panel import Page
 from tests.machine import AMD_CARDS, CARDS, GIB, Driver, amd_environment, environment
 
 if TYPE_CHECKING:
@@ -194,13 +194,13 @@ def test_a_mixed_machine(start_amd: StartAmd) -> None:
 def test_the_panel_chooses_them(start_amd: StartAmd) -> None:
     kernel = start_amd(mixed=True)
     page = Page(kernel)
-    page.do(type="set_visibility", view="v", visibility="watched")
-    state = next_of(page, "state")["state"]
-    assert state["order"] == ["0", "1", "amd:0", "amd:1", "amd:2", "amd:3"]
-    assert state["rows"]["amd:1"]["label"] == "amd:1"
-    assert state["rows"]["amd:1"]["unavailable"] == ""
+    page.look()
+    state = page.state()
+    assert [row["key"] for row in state["rows"]] == ["0", "1", "amd:0", "amd:1", "amd:2", "amd:3"]
+    assert state["rows"][3]["label"] == "amd:1"
+    assert state["rows"][3]["unavailable"] == ""
     assert state["header"]["least_busy"] == "0,1"
-    page.do(type="choose", restart=False, request="amd:3,amd:1")
+    page.choose("amd:3,amd:1")
     assert page.hear_said()["text"].startswith("cuda:0 = AMD GPU 3")
     assert "HIP_VISIBLE_DEVICES=3,0" in kernel.run(VARIABLES).stdout
 

@@ -23,25 +23,28 @@ START_CUDA = "import ctypes; _ = ctypes.CDLL('libcuda.so.1').cuInit(0)"
 
 
 class Page:
-    """What a page does with one panel, and nothing of what it shows."""
+    """What pages do with the panel, and nothing of what they show."""
 
-    def __init__(self, kernel: Kernel, name: str = "panel") -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        reply = kernel.run(f"import gpu_magic\n{name} = gpu_magic.panel()\nprint({name}.model_id, end='')")
+        reply = kernel.run("import gpu_magic\npanel = gpu_magic.panel()\nprint(panel.model_id, end='')")
         assert reply.status == "ok", reply.traceback
         self.key = reply.stdout
+        self._said = 1  # the number of what was heard last: at first, nothing is said
 
     def send(self, content: Any, method: str = "custom", **data: Any) -> None:
         client = self.kernel.client
         message = {"comm_id": self.key, "data": {"method": method, "content": content, **data}}
         client.session.send(client.shell_channel.socket, "comm_msg", message)
 
-    def do(self, **content: Any) -> None:
-        """Send what makes sense."""
-        self.send({"page": "p", "version": -1, "click": 1, "number": 0} | content)
+    def choose(self, request: str, *, restart: bool = False) -> None:
+        self.send({"type": "choose", "request": request, "restart": restart, "page": "p"})
+
+    def look(self, visibility: str = "watched", view: str = "v", *open_rows: str) -> None:
+        self.send({"type": "look", "view": view, "visibility": visibility, "open": open_rows})
 
     def hear(self, seconds: float = LIMIT) -> dict[str, Any]:
-        """Return the next message that is for this panel."""
+        """Return the next message that is for this panel; an empty one where none comes."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             try:
@@ -54,12 +57,24 @@ class Page:
                 return data.get("content", data)
         return {}
 
+    def state(self, found: Callable[[dict[str, Any]], object] = lambda _state: True) -> dict[str, Any]:
+        """Return the next state that is looked for."""
+        while message := self.hear():
+            if message.get("type") == "state" and found(message["state"]):
+                state: dict[str, Any] = message["state"]
+                return state
+        raise TimeoutError
+
     def hear_said(self) -> dict[str, str]:
         """Return what the panel is told to say next."""
-        while message := self.hear():
-            if message.get("type") == "notice":
-                return {"text": message["text"], "kind": message["kind"]}
-        raise TimeoutError
+        state = self.state(lambda state: state["said"]["number"] > self._said and state["said"]["text"])
+        self._said = state["said"]["number"]
+        return {"text": state["said"]["text"], "kind": state["said"]["kind"]}
+
+
+def row(state: dict[str, Any], number: int) -> dict[str, Any]:
+    found: dict[str, Any] = state["rows"][number]
+    return found
 
 
 @pytest.fixture
@@ -80,25 +95,8 @@ NONSENSE: list[Any] = [
     [],
     "choose",
     {},
-    {"type": "choose"},
-    {"type": ["choose"], "request": "1", "restart": False, "page": "p"},
-    {"type": "choose", "request": 1, "restart": False, "page": "p"},
-    {"type": "choose", "request": ["1", "3"], "restart": False, "page": "p"},
-    {"type": "choose", "request": None, "restart": False, "page": "p"},
-    {"type": "choose", "request": "1", "restart": "no", "page": "p"},
-    {"type": "choose", "request": "1", "restart": False, "page": 3},
-    {"type": "set_draft", "request": {"1": "3"}, "page": "p", "click": 1, "number": 0},
-    {"type": "set_draft", "request": "1", "page": "p", "click": "1", "number": 0},
-    {"type": "set_draft", "request": "1", "page": "p", "click": 1, "number": None},
-    {"type": "set_draft", "request": "1", "page": "p" * 65, "click": 1, "number": 0},
     {"type": "delete", "request": "1", "page": "p"},
-    {"type": "set_visibility", "view": 3, "visibility": "watched", "version": 1},
-    {"type": "set_visibility", "view": "v", "visibility": "yes", "version": 1},
-    {"type": "set_visibility", "view": "v", "visibility": "watched", "version": "1"},
-    {"type": "set_visibility", "view": "", "visibility": "watched", "version": 1},
-    {"type": "set_visibility", "view": "v" * 65, "visibility": "watched", "version": 1},
-    {"type": "answer_restart", "can": True},
-    {"type": "answer_restart", "can": "yes", "page": "p"},
+    {"type": "attach", "page": ""},
 ]
 
 
@@ -130,17 +128,11 @@ def test_nonsense_changes_nothing_and_the_panel_says_so(page: Page) -> None:
         ("auto:9", "only 4 can be picked"),
     ],
 )
-@pytest.mark.parametrize(
-    "what",
-    [{"type": "choose", "restart": False}, {"type": "choose", "restart": True}, {"type": "set_draft"}],
-    ids=["choose", "restart", "draft"],
-)
+@pytest.mark.parametrize("restart", [False, True])
 def test_what_can_not_be_chosen_changes_nothing(
-    page: Page, what: dict[str, Any], request_text: str, says: str
+    page: Page, restart: bool, request_text: str, says: str
 ) -> None:
-    page.do(**what, request=request_text)
-    if what["type"] == "set_draft" and not request_text:  # what was clicked is dropped again
-        return
+    page.choose(request_text, restart=restart)
     assert says in page.hear_said()["text"]
     assert page.kernel.run(MASK).stdout == "None"
 
@@ -149,9 +141,9 @@ def test_a_wider_mask_than_the_kernel_was_given_is_refused(start_kernel: Callabl
     kernel = start_kernel(CUDA_VISIBLE_DEVICES="1,2")
     kernel.run("%load_ext gpu_magic")
     page = Page(kernel)
-    page.do(type="choose", restart=False, request="3")
+    page.choose("3")
     assert "GPU 3 is outside what this process was given" in page.hear_said()["text"]
-    page.do(type="choose", restart=False, request="2")
+    page.choose("2")
     assert page.hear_said()["text"].startswith("cuda:0 = GPU 2")
     assert kernel.run(MASK).stdout == "2"
 
@@ -159,61 +151,49 @@ def test_a_wider_mask_than_the_kernel_was_given_is_refused(start_kernel: Callabl
 def test_lines_that_warn_are_told_from_those_of_success(page: Page) -> None:
     used = replace(CARDS[2], used=50 * GIB, processes=((1, 49 * GIB),))
     page.kernel.change_machine(Driver((*CARDS[:2], used, CARDS[3])))
-    page.do(type="choose", restart=False, request="2,3")
-    while (message := page.hear()).get("type") != "notice":
-        assert message
-    mapped, also_mapped, warning = message["text"].split("\n")
+    page.choose("2,3")
+    said = page.state(lambda state: state["said"]["kind"] == "done")["said"]
+    mapped, also_mapped, warning = said["text"].split("\n")
     assert [mapped[:14], also_mapped[:14]] == ["cuda:0 = GPU 2", "cuda:1 = GPU 3"]
     assert warning.startswith("GPU 2 is in use by ")
-    assert message["warnings"] == [warning]
-    page.do(type="set_visibility", view="v", visibility="watched")
-    assert next_of(page, "state")["state"]["said"] == [message["text"], "done", [warning]]
+    assert said["warnings"] == [warning]
 
 
 def test_one_thread_while_somebody_looks_and_none_else(page: Page) -> None:
     kernel = page.kernel
-    other = Page(kernel, "other")
     assert kernel.run(THREADS).stdout == "1"
-    for one in (page, other):
-        one.do(type="set_visibility", view="v", visibility="watched")
+    for view in ("v", "w"):
+        page.look("watched", view)
     assert kernel.run(THREADS).stdout == "1"
-    page.do(type="set_visibility", view="v", visibility="hidden")
+    page.look("hidden", "v")
     time.sleep(1.2)
-    assert kernel.run(THREADS).stdout == "1"  # the other one is still looked at
-    other.do(type="set_visibility", view="v", visibility="hidden")
+    assert kernel.run(THREADS).stdout == "1"  # the other view is still looked at
+    page.look("hidden", "w")
     assert ends(kernel)
-    page.do(type="set_visibility", view="v", visibility="watched")  # the page is in front again
-    while (message := page.hear()).get("type") != "state":
-        assert message
-    assert set(message["state"]["rows"]) == {"0", "1", "2", "3"}
+    page.look()  # the page is in front again
+    assert [row["key"] for row in page.state()["rows"]] == ["0", "1", "2", "3"]
     assert kernel.run(THREADS).stdout == "1"
-    kernel.run("panel.close(); other.close()")
+    kernel.run("panel.close()")
     assert ends(kernel)
-
-
-def test_a_panel_in_two_places_is_looked_at_until_both_are_gone(page: Page) -> None:
-    for view in ("one", "two"):
-        page.do(type="set_visibility", view=view, visibility="watched")
-    page.do(type="set_visibility", view="one", visibility="hidden")
-    time.sleep(1.2)
-    assert page.kernel.run(THREADS).stdout == "1"
+    Page(kernel).look()  # a new one
+    assert kernel.run(THREADS).stdout == "1"
 
 
 def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
     kernel = page.kernel
-    page.do(type="set_visibility", view="v", visibility="watched")
-    page.do(type="choose", restart=False, request="2")
+    page.look()
+    page.choose("2")
     assert page.hear_said()["kind"] == "done"
     kernel.run("%reload_ext gpu_magic")
     assert kernel.run(THREADS).stdout == "1"
     assert kernel.run("%unload_ext gpu_magic").stdout.startswith("Your choice is undone") is False
     assert kernel.run(THREADS).stdout == "0"
-    page.do(type="choose", restart=False, request="1")
+    page.choose("1")
     while (said := page.hear_said())["kind"] != "error":
         pass
     assert said["text"] == "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gpu_magic."
     assert kernel.run(MASK).stdout == "None"
-    page.do(type="set_visibility", view="v", visibility="watched")
+    page.look()
     assert kernel.run(THREADS).stdout == "0"
     kernel.run("%load_ext gpu_magic")
     assert kernel.run(THREADS).stdout == "1"
@@ -226,7 +206,7 @@ def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
 def test_the_panel_says_who_gave_which_gpus(start_kernel: Callable[..., Kernel]) -> None:
     kernel = start_kernel(SLURM_JOB_ID="123", SLURM_JOB_GPUS="1,3", CUDA_VISIBLE_DEVICES="1,3")
     kernel.run("%load_ext gpu_magic")
-    header = "gpu_magic.panel().state.full_state()['header']['allotted']"
+    header = "gpu_magic.panel().state.state()['header']['allotted']"
     assert kernel.run(f"import gpu_magic; {header}").text == "'allotted by Slurm job 123: GPUs 1, 3'"
 
 
@@ -236,56 +216,51 @@ def test_an_ipykernel_that_can_miss_a_request_is_named_with_its_upgrade(
     start_kernel: Callable[..., Kernel], ipykernel: Callable[[str], str], version: str
 ) -> None:
     kernel = start_kernel(PYTHONPATH=f"{ipykernel(version)}:{ROOT}")
-    notes = kernel.run("import gpu_magic; gpu_magic.panel().state.full_state()['header']['notes']").text
+    notes = kernel.run("import gpu_magic; gpu_magic.panel().state.state()['header']['notes']").text
     says = (
         "['ipykernel 7.3.0 can miss a cell or a click until the next one: pip install --upgrade ipykernel']"
     )
     assert notes == (says if version == "7.3.0" else "[]")
 
 
-def test_only_what_changed_is_sent(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
-    page.hear()
+def test_a_reading_is_sent_whole_once_a_second(page: Page) -> None:
+    page.look()
+    first = page.state(lambda state: "history" in state)
+    assert first["history"]["0"][-1] == 0
     page.kernel.change_machine(Driver((replace(CARDS[0], util=42), *CARDS[1:])))
-    while not (message := page.hear()).get("rows"):
-        assert message
-    assert message == {
-        "type": "changes",
-        "second": message["second"],
-        "unbroken": message["unbroken"],
-        "version": message["version"],
-        "header": {"least_busy": "1,2,3,0"},
-        "rows": {"0": {"usage": "busy", "users": [IN_USE], "is_held": True}},
-        "figures": {"0": [0.5, 6, 42, 31, 56]},
+    state = page.state(lambda state: row(state, 0)["utilization"] == 42)
+    assert state["header"]["least_busy"] == "1,2,3,0"
+    assert state["second"] > first["second"]
+    assert "history" not in state  # pages keep it
+    assert row(state, 0) == {
+        "key": "0",
+        "label": "0",
+        "name": "NVIDIA A100-SXM4-80GB",
+        "total": "80.0 GiB",
+        "total_gib": 80.0,
+        "used": 0.5,
+        "shares": [0, 0, 6],
+        "utilization": 42,
+        "temperature": 31,
+        "power": 56,
+        "users": [IN_USE],
+        "usage": "busy",
+        "visible_as": "cuda:0",
+        "is_held": True,
+        "unavailable": "",
+        "parent": "",
     }
-    quiet = page.hear(3.0)  # nothing changes, and nothing is said, but for the beat
-    assert quiet.get("type") in (None, "heartbeat")
 
 
-def test_a_page_that_has_missed_something_is_told_all(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
-    while (message := page.hear()).get("type") != "state":
-        assert message
-    version = message["state"]["version"]
-    page.do(type="set_visibility", view="v", visibility="watched", version=version)
-    assert page.hear()["type"] == "heartbeat"
-    page.do(type="set_visibility", view="v", visibility="watched", version=version - 1)
-    assert page.hear()["state"]["version"] == version
-
-
-def test_making_a_panel_keeps_nothing_from_the_others(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
-    page.hear()
-    page.kernel.client.execute("gpu_magic.choose('2'); other = gpu_magic.panel()")
-    while "2" not in (message := page.hear()).get("rows", {}):
-        assert message
-    assert message["rows"]["2"]["visible_as"] == "cuda:0"
-    assert message["header"]["hides_devices"] is True
+def test_what_is_typed_is_seen(page: Page) -> None:
+    page.look()
+    page.kernel.client.execute("gpu_magic.choose('2')")
+    state = page.state(lambda state: row(state, 2)["visible_as"] == "cuda:0")
+    assert state["header"]["hides_devices"] is True
 
 
 CHOOSE = """
-from gpu_magic.widget.page_messages import Choose
-panel.state.choices.choose(panel, Choose({request!r}, {restart}, "p"))
+panel.state.choosing.choose({request!r}, restart={restart}, page="p")
 """
 
 
@@ -313,69 +288,9 @@ def test_a_restart_does_not_kill_the_cells_that_wait_their_turn(page: Page) -> N
     assert kernel.run("import pathlib; print(pathlib.Path('ran').exists(), end='')").stdout == "True"
 
 
-def test_what_is_clicked_after_a_choice_stays_clicked(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
-    page.kernel.client.execute("time = __import__('time'); time.sleep(0.5)")
-    page.do(type="choose", restart=False, request="3")
-    page.do(type="set_draft", request="1,2")
-    assert page.hear_said()["kind"] == "done"
-    assert page.kernel.run("print(panel.state.full_state()['draft'], end='')").stdout == "1,2"
-    assert page.kernel.run(MASK).stdout == "3"
-
-
-def next_of(page: Page, *types: str) -> dict[str, Any]:
-    """Return the next message of these types."""
-    while message := page.hear():
-        if message.get("type") in types:
-            return message
-    raise TimeoutError
-
-
-def test_a_click_on_an_older_draft_is_repeated_on_the_latest(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
-    page.do(type="set_draft", request="1", page="one", click=1, number=0)
-    assert next_of(page, "draft", "outdated")["number"] == 1
-    # The other page had not heard of it yet.
-    page.do(type="set_draft", request="3", page="other", click=1, number=0)
-    message = next_of(page, "draft", "outdated")
-    assert message == {"type": "outdated", "request": "1", "number": 1, "clicks": {"one": 1}}
-    page.do(type="set_draft", request="1,3", page="other", click=1, number=1)
-    message = next_of(page, "draft", "outdated")
-    assert (message["request"], message["page"], message["clicks"]["other"]) == ("1,3", "other", 1)
-    page.do(type="set_draft", request="1,2", page="one", click=2, number=1)
-    assert next_of(page, "draft", "outdated")["type"] == "outdated"
-
-
-def test_a_page_need_not_wait_for_its_own_clicks_to_be_confirmed(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
-    for click, request in enumerate(("1", "1,3", "1,3,0"), 1):
-        page.do(type="set_draft", request=request, click=click, number=0)
-    assert [next_of(page, "draft", "outdated")["clicks"]["p"] for _ in range(3)] == [1, 2, 3]
-
-
-def test_the_state_tells_of_each_page_which_clicks_it_has(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
-    page.do(type="set_draft", request="1", page="one", click=4, number=0)
-    page.do(type="set_draft", request="1,3", page="other", click=2, number=1)
-    page.do(type="set_draft", request="9", page="one", click=5, number=2)  # is refused
-    page.do(type="set_draft", request="2", page="other", click=3, number=0)  # is to be repeated
-    assert next_of(page, "outdated")["clicks"] == {"one": 5, "other": 2}
-    page.do(type="set_visibility", view="v", visibility="watched")
-    state = next_of(page, "state")["state"]
-    assert (state["draft"], state["clicks"]) == ("1,3", {"one": 5, "other": 2})
-
-
-def test_a_click_that_is_refused_is_void(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
-    page.do(type="set_draft", request="9", click=1, number=0)
-    message = next_of(page, "draft", "outdated")
-    assert (message["type"], message["request"], message["clicks"]) == ("draft", None, {"p": 1})
-    assert "There is no GPU 9" in page.hear_said()["text"]
-
-
 def test_a_panel_that_nobody_watches_is_read_for_during_cells_alone(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="unwatched")
-    assert next_of(page, "state")["state"]["figures"]["0"][2] == 0
+    page.look("unwatched")
+    assert row(page.state(lambda state: "history" in state), 0)["utilization"] == 0
     while page.hear(1.5):  # what was on its way
         pass
     page.kernel.change_machine(Driver((replace(CARDS[0], util=42), *CARDS[1:])))
@@ -383,57 +298,32 @@ def test_a_panel_that_nobody_watches_is_read_for_during_cells_alone(page: Page) 
     page.kernel.client.execute(
         "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)"
     )
-    while "0" not in (message := page.hear()).get("figures", {}):
-        assert message
-    assert message["figures"]["0"][2] == 42
+    page.state(lambda state: row(state, 0)["utilization"] == 42)
     page.kernel.interrupt()
 
 
 def test_seconds_without_a_reading_are_a_gap(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
-    page.do(type="set_visibility", view="v", visibility="hidden")
+    page.look()
+    page.look("hidden")
     assert ends(page.kernel)
     time.sleep(2.5)
-    page.do(type="set_visibility", view="v", visibility="watched", version=-1)
-    page.do(type="set_visibility", view="w", visibility="watched", version=-1)
-    state = next_of(page, "state")["state"]
-    while None not in state["history"]["0"]:
-        page.do(type="set_visibility", view="w", visibility="watched", version=-1)
-        state = next_of(page, "state")["state"]
+    page.look()
+    state = page.state(lambda state: None in state.get("history", {}).get("0", ()) or page.look())
     samples = state["history"]["0"]
     assert len(samples) == state["second"] + 1  # an item each second since the first
     assert samples[0] is not None
 
 
 def test_what_was_said_is_told_to_a_page_that_comes_later(page: Page) -> None:
-    def said() -> list[str]:
-        page.do(type="set_visibility", view="v", visibility="watched")
-        texts: list[str] = next_of(page, "state")["state"]["said"]
-        return texts
-
-    page.do(type="choose", restart=False, request="2")
-    assert page.hear_said()["kind"] == "done"
-    assert said()[0].startswith("cuda:0 = GPU 2")
-    page.kernel.run("_ = gpu_magic.choose('1')")
-    while said()[0]:  # until the next reading
-        time.sleep(0.1)
-
-
-def test_what_a_choice_has_done_is_told_to_a_page_that_looked_away(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="hidden")
-    page.do(type="choose", restart=False, request="2")
+    page.look("hidden")
+    page.choose("2")
+    page.kernel.run("pass")
     for _ in range(2):  # a reading of what it has done is no news
-        page.do(type="set_visibility", view="v", visibility="watched")
-        assert next_of(page, "state")["state"]["said"][0].startswith("cuda:0 = GPU 2")
+        page.look()
+        assert page.state()["said"]["text"].startswith("cuda:0 = GPU 2")
         time.sleep(2)
-
-
-def test_unloading_tells_pages_that_what_was_clicked_is_dropped(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
-    page.do(type="set_draft", request="1")
-    assert next_of(page, "draft")["request"] == "1"
-    page.kernel.client.execute("%unload_ext gpu_magic")
-    assert next_of(page, "draft")["request"] is None
+    page.kernel.run("_ = gpu_magic.choose('1')")
+    page.state(lambda state: not state["said"]["text"])
 
 
 def test_reloading_keeps_what_was_clicked(page: Page) -> None:
@@ -441,19 +331,16 @@ def test_reloading_keeps_what_was_clicked(page: Page) -> None:
     assert page.kernel.run(MASK).stdout == "3"
 
 
-def test_unloading_drops_what_was_clicked_and_a_new_panel_wakes_the_others(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
-    page.do(type="set_draft", request="1,2")
-    page.kernel.run("%unload_ext gpu_magic")
-    assert page.kernel.run("print(panel.state.full_state()['draft'], end='')").stdout == "None"
-    page.kernel.client.execute("other = gpu_magic.panel()")
-    while (message := page.hear()).get("type") != "paused":
-        assert message
-    assert message["is_paused"] is False
+def test_a_new_panel_wakes_the_others(page: Page) -> None:
+    page.look()
+    page.kernel.client.execute("%unload_ext gpu_magic")
+    page.state(lambda state: state["is_paused"])
+    page.kernel.client.execute("panel")
+    page.state(lambda state: not state["is_paused"])
 
 
 def test_a_method_that_there_is_not(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
+    page.look()
     for method in ("", "backbone", "delete"):
         page.send({}, method)
         assert (
@@ -462,13 +349,13 @@ def test_a_method_that_there_is_not(page: Page) -> None:
 
 
 def test_a_folder_that_can_not_be_written_to(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
+    page.look()
     page.kernel.run(START_CUDA)
     # A folder stands where the choice would be kept: root could write into any.
     page.kernel.run(
         "from gpu_magic.restart.saved import saved_choice_file; saved_choice_file().with_suffix('.new').mkdir(parents=True)"
     )
-    page.do(type="choose", restart=True, request="3")
+    page.choose("3", restart=True)
     assert page.hear_said()["text"].startswith(
         "The choice can't be saved for a restart, so nothing was changed"
     )
@@ -482,8 +369,8 @@ def test_a_panel_made_on_another_thread(kernel: Kernel) -> None:
         "async def make():\n    global panel\n    panel = gpu_magic.panel()\n"
         "thread = threading.Thread(target=lambda: asyncio.run(make()))\nthread.start()\nthread.join()"
     )
-    page = Page(kernel, "other")
-    page.do(type="choose", restart=False, request="3")
+    page = Page(kernel)
+    page.choose("3")
     assert page.hear_said()["kind"] == "done"
     assert kernel.run(MASK).stdout == "3"
 
@@ -492,15 +379,11 @@ IN_USE = "in use, by whom can't be seen from here"
 
 
 def test_a_hanging_driver_keeps_neither_the_thread_nor_the_kernel(page: Page) -> None:
-    page.do(type="set_visibility", view="v", visibility="watched")
+    page.look()
     page.kernel.change_machine(Driver(CARDS, hangs=(("nvmlDeviceGetMemoryInfo_v2", 1, 30.0),)))
-    while "1" not in (message := page.hear()).get("rows", {}):
-        assert message
-    assert message["rows"]["1"]["usage"] == "problem"
+    page.state(lambda state: row(state, 1)["usage"] == "problem")
     page.kernel.change_machine(Driver((replace(CARDS[0], util=7), *CARDS[1:])))
-    while "0" not in (message := page.hear()).get("figures", {}):
-        assert message
-    assert message["figures"]["0"][2] == 7
+    page.state(lambda state: row(state, 0)["utilization"] == 7)
 
 
 def test_what_stands_in_the_notebook_without_widgets(kernel: Kernel) -> None:

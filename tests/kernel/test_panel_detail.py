@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.conftest import ROOT
-from tests.kernel.test_panel import Page, next_of
-from tests.machine import CARDS, MIG, Driver
+from tests.kernel.test_panel import Page
+from tests.machine import MIG
 from tests.native import SOURCES
 from tests.processes import DEAF, WAITS, another_users, running, sees_processes, until, using
 
@@ -25,24 +24,20 @@ def page(kernel: Kernel) -> Page:
     return Page(kernel)
 
 
-def watch(page: Page, *keys: str, view: str = "v") -> None:
-    page.do(type="set_visibility", view=view, visibility="watched")
-    page.do(type="set_details", view=view, keys=list(keys))
+def watch(page: Page, *keys: str) -> None:
+    page.look("watched", "v", *keys)
 
 
-def told(page: Page, key: str = "1", *parts: str) -> dict[str, Any]:
-    """Return the next detail of a device that has these parts."""
-    while message := next_of(page, "detail"):
-        if message["key"] == key and set(parts) <= set(message["detail"]):
-            found: dict[str, Any] = message["detail"]
-            return found
-    raise TimeoutError
+def told(page: Page, key: str = "1") -> dict[str, Any]:
+    """Return the next detail of a device."""
+    detail: dict[str, Any] = page.state(lambda state: key in state["details"])["details"][key]
+    return detail
 
 
 def listed(page: Page, pid: int) -> dict[str, Any]:
     """Return the process as the page is told it."""
     for _ in range(1000):
-        for process in told(page, "1", "processes")["processes"]:
+        for process in told(page)["processes"]:
             if process["pid"] == pid:
                 found: dict[str, Any] = process
                 return found
@@ -56,51 +51,20 @@ def end(page: Page, process: dict[str, Any], **how: Any) -> None:
 
 def test_an_open_row_has_its_detail_and_others_have_none(page: Page) -> None:
     watch(page, "2", MIG[0].uuid, "no such device")
-    detail = told(page, "2")
+    details = page.state(lambda state: state["details"])["details"]
+    assert set(details) == {"2"}
+    detail = details["2"]
     assert detail["power_limit"] == 400
     assert detail["slowdowns"] == []  # that it is idle is none
     assert detail["processes"] == []
     assert detail["is_listed"] is True
     assert detail["memory"][-1] == 6  # thousandths: half a GiB of 80
-    page.kernel.change_machine(Driver((replace(CARDS[0], util=42), *CARDS[1:])))
-    keys = {message.get("key") for message in iter(lambda: page.hear(3.0), {})}
-    assert keys <= {None, "2"}
-
-
-def test_only_what_has_changed_is_sent_of_a_detail(page: Page) -> None:
-    watch(page, "1")
-    while not told(page, "1", "variables")["variables"]:
-        pass
-    page.kernel.change_machine(using(1))
-    while "processes" not in (detail := told(page, "1")):
-        pass
-    assert set(detail) == {"processes"}
-
-
-def test_a_page_that_asks_again_is_told_all_again(page: Page) -> None:
-    watch(page, "1")
-    told(page, "1", "memory")
-    page.do(type="set_details", view="v", keys=["1"])
-    assert {"memory", "power_limit", "processes"} <= set(told(page, "1", "memory"))
-
-
-def test_nothing_is_told_of_a_row_that_is_closed_again(page: Page) -> None:
-    watch(page, "1")
-    told(page, "1", "memory")
-    page.do(type="set_details", view="v", keys=[])
-    page.kernel.run("pass")  # after it; what was on its way before is skipped
-    page.kernel.change_machine(using(1))
-    while not (message := page.hear()).get("rows"):
-        assert message
-    assert all(message["type"] != "detail" for message in iter(lambda: page.hear(3.0), {}))
-
-
-def test_a_panel_without_an_open_row_is_told_no_detail(page: Page) -> None:
-    other = Page(page.kernel, "other")
-    other.do(type="set_visibility", view="w", visibility="watched")
-    watch(page, "1")
-    told(page, "1", "memory")
-    assert "detail" not in {message.get("type") for message in iter(lambda: other.hear(2.0), {})}
+    watch(page)
+    page.state(lambda state: not state["details"])
+    page.look("watched", "w", "1")  # the row of another view
+    page.state(lambda state: set(state["details"]) == {"1"})
+    page.look("hidden", "w", "1")
+    page.state(lambda state: not state["details"])
 
 
 @sees_processes
@@ -206,18 +170,18 @@ def test_variables_are_told_of_the_gpu_that_they_are_on(cupy_page: Page) -> None
     make = "import cupy\nsmall = cupy.ones(10)\nlarge = [cupy.ones(1000), small]\n_own = cupy.ones(5)"
     assert cupy_page.kernel.run(make).status == "ok"
     watch(cupy_page, "1", "2")
-    while not (there := told(cupy_page, "1", "variables")["variables"]):
+    while not (there := told(cupy_page)["variables"]):
         pass
     assert there == {"largest": [["large", "7.9 KiB"], ["small", "80 bytes"]], "more": 0, "unfinished": False}
 
 
 def test_variables_are_looked_at_again_after_each_cell(cupy_page: Page) -> None:
     watch(cupy_page, "1")
-    told(cupy_page, "1", "variables")
+    told(cupy_page)
     cupy_page.kernel.client.execute(
         "import cupy\nglobals().update(\n    {f'x{n:02}': cupy.ones(n + 1) for n in range(12)})"
     )
-    while not (there := told(cupy_page, "1", "variables")["variables"]) or not there["largest"]:
+    while not (there := told(cupy_page)["variables"]) or not there["largest"]:
         pass
     assert [name for name, _ in there["largest"]] == [f"x{n:02}" for n in range(11, 1, -1)]
     assert there["more"] == 2
@@ -239,6 +203,8 @@ def test_what_can_be_freed_is_freed_and_said(cupy_page: Page) -> None:
 def test_nothing_is_freed_while_a_cell_runs(cupy_page: Page) -> None:
     kernel = cupy_page.kernel
     kernel.run("import cupy, time\ncupy.ones(1000)")
-    reply = kernel.run("panel.state.details.free(); time.sleep(0.5); print(len(Out), end='')")
+    reply = kernel.run(
+        "panel.state.receive(panel, {'type': 'free'}); time.sleep(0.5); print(len(Out), end='')"
+    )
     assert reply.stdout == "1"
     assert "Dropped Out[" in cupy_page.hear_said()["text"]

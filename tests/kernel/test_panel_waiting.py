@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kernel.test_panel import MASK, START_CUDA, Page, next_of
+from tests.kernel.test_panel import MASK, START_CUDA, Page
 from tests.processes import until
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 THREADS = (
     "import threading; print(sum(one.name == 'gpu_magic-wait' for one in threading.enumerate()), end='')"
 )
-STATE = "print({key: panel.state.full_state()[key] for key in ('draft', 'waiting')}, end='')"
+WAITS = "print(panel.state.state()['waiting'], end='')"
 HELD = r"Waiting for GPU 3, \d+ s: claimed by \w+: train.ipynb, since .+\. Next look in \d+ s\."
 CELL = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)\n"
 
@@ -41,65 +41,53 @@ def page(holder: Kernel, start_kernel: Callable[..., Kernel]) -> Page:
     return Page(kernel)
 
 
-def begin(page: Page, request: str = "3") -> None:
-    """Click GPUs, and then "Wait for it"; return once it waits."""
-    page.do(type="set_draft", request=request)
-    page.do(type="wait", request=request)
-    until(lambda: re.fullmatch(HELD, next_of(page, "waiting")["text"]))
+def begin(page: Page) -> None:
+    """Have it wait for GPU 3; return once it does."""
+    page.send({"type": "wait", "request": "3"})
+    page.state(lambda state: re.fullmatch(HELD, state["waiting"]))
 
 
 def ends(page: Page) -> bool:
     """Wait until nothing is waited for, and no thread looks."""
     until(lambda: page.kernel.run(THREADS).stdout == "0")
-    return "'waiting': ''" in page.kernel.run(STATE).stdout
+    return page.kernel.run(WAITS).stdout == ""
 
 
 def test_it_chooses_when_nobody_else_has_the_gpu_and_cells_run_meanwhile(holder: Kernel, page: Page) -> None:
     begin(page)
     assert page.kernel.run(MASK).stdout == "None"
-    assert "'draft': '3'" in page.kernel.run(STATE).stdout
     holder.run("%gpus 0")
     said = page.hear_said()
     assert said["kind"] == "done"
     assert said["text"].startswith("cuda:0 = GPU 3 (")
     assert page.kernel.run(MASK).stdout == "3"
-    assert page.kernel.run(STATE).stdout == "{'draft': None, 'waiting': ''}"
     assert ends(page)
 
 
 @pytest.mark.parametrize(
-    ("act", "mask", "draft"),
+    ("act", "mask"),
     [
-        ({"type": "stop_waiting"}, "None", "'3'"),
-        ({"type": "set_draft", "request": "1", "click": 2, "number": 1}, "None", "'1'"),
-        ({"type": "set_draft", "request": None, "click": 2, "number": 1}, "None", "None"),
-        ({"type": "choose", "request": "1", "restart": False}, "1", "'3'"),
-        ("%gpus 1", "1", "'3'"),
-        ("%unload_ext gpu_magic", "None", "None"),
-        ("panel.close()", "None", "'3'"),
+        ({"type": "stop_waiting"}, "None"),
+        ({"type": "choose", "request": "1", "restart": False, "page": "p"}, "1"),
+        ("%gpus 1", "1"),
+        ("%unload_ext gpu_magic", "None"),
+        ("panel.close()", "None"),
     ],
-    ids=["cancel", "click", "clear", "use", "typed", "unload", "close"],
+    ids=["cancel", "use", "typed", "unload", "close"],
 )
 def test_what_ends_it_changes_nothing_of_its_own(
-    holder: Kernel, page: Page, act: str | dict[str, Any], mask: str, draft: str
+    holder: Kernel, page: Page, act: str | dict[str, Any], mask: str
 ) -> None:
     begin(page)
     assert "1 waits for GPUs" in holder.run("%gpus").text
     if isinstance(act, str):
         assert page.kernel.run(act).status == "ok"
     else:
-        page.do(**act)
+        page.send(act)
     assert ends(page)
     assert "for GPUs" not in holder.run("%gpus").text
     holder.run("%gpus reset")
     assert page.kernel.run(MASK).stdout == mask
-    assert page.kernel.run(STATE).stdout == f"{{'draft': {draft}, 'waiting': ''}}"
-
-
-def test_a_click_that_is_sent_again_does_not_end_it(page: Page) -> None:
-    begin(page)
-    page.do(type="set_draft", request="3", number=1)
-    assert re.search(HELD, page.kernel.run(STATE).stdout)
 
 
 def test_during_a_cell_it_waits_for_its_end(holder: Kernel, page: Page, tmp_path: Path) -> None:
@@ -126,10 +114,8 @@ def test_it_goes_on_where_somebody_else_was_faster(holder: Kernel, page: Page, t
 
 def until_said(page: Page, word: str) -> str:
     """Return the next text on the wait that has a word."""
-    while True:
-        text: str = next_of(page, "waiting")["text"]
-        if word in text:
-            return text
+    text: str = page.state(lambda state: word in state["waiting"])["waiting"]
+    return text
 
 
 def test_of_two_that_wait_one_gets_it(
@@ -161,12 +147,11 @@ def test_where_cuda_is_initialized_meanwhile_it_ends_and_says_so(holder: Kernel,
     [
         ("none", "--wait goes with auto and with GPUs by number"),
         ("9", "There is no GPU 9"),
-        ("3 --memory-limit 900GB", "--memory-limit"),
         ("", "No GPU is named"),
     ],
 )
 def test_what_can_not_be_waited_for_is_refused(page: Page, request_text: str, says: str) -> None:
-    page.do(type="wait", request=request_text)
+    page.send({"type": "wait", "request": request_text})
     assert says in page.hear_said()["text"]
     assert page.kernel.run(THREADS).stdout == "0"
 

@@ -70,9 +70,11 @@ def kernel(native: Path, tmp_path: Path, sockets: str) -> Iterator[Kernel]:
 
 START_CUDA = "import ctypes; _ = ctypes.CDLL('libcuda.so.1').cuInit(0)"
 CLICK = (
-    "from gpu_magic.widget.pending import WaitingChoice, carry_out\n"
-    "from gpu_magic.widget.page_messages import Choose\n"
-    "print(carry_out(WaitingChoice(Choose('3', True, 'p'), None))[0])"
+    "import gpu_magic\n"
+    "panel = gpu_magic.panel()\n"
+    "panel.state.choosing.choose('3', restart=True, page='p')\n"
+    "panel.state.choosing.when_idle(before_cell=False)\n"
+    "print(panel.state.state()['said']['text'])"
 )
 NOT_SAVED = (
     "The choice can't be saved for a restart, so nothing was changed: [Errno 30] Read-only file system"

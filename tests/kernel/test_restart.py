@@ -213,9 +213,10 @@ def test_nobody_restarts_a_kernel_that_nbclient_runs(native: Path, sockets: str,
 def test_the_panel_restarts_no_kernel_of_a_program(native: Path, sockets: str, tmp_path: Path) -> None:
     click = (
         "import gpu_magic\n"
-        "from gpu_magic.widget.pending import WaitingChoice, carry_out\n"
-        "from gpu_magic.widget.page_messages import Choose\n"
-        "print(carry_out(WaitingChoice(Choose('3', True, 'p'), None))[0])"
+        "panel = gpu_magic.panel()\n"
+        "panel.state.choosing.choose('3', restart=True, page='p')\n"
+        "panel.state.choosing.when_idle(before_cell=False)\n"
+        "print(panel.state.state()['said']['text'])"
     )
     *_, said = run_notebook(native, sockets, tmp_path, START_CUDA, click)
     assert said[0]["text"].startswith("--restart needs somebody to start the kernel again")

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import gpu_magic
 from gpu_magic.errors import LaunchError
 from gpu_magic.launching.output import Output, last_traceback
+from gpu_magic.launching.rank_tabs import RankTabs
 from gpu_magic.launching.shown import RankLines
-from gpu_magic.widget.rank_tabs import RankTabs
 from tests.conftest import ROOT
 
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=20), max_size=8)

@@ -31,8 +31,7 @@ def choose(stage: Stage) -> None:
 def panel(stage: Stage) -> None:
     """`%gpu_panel`, a click on GPU 2 and on "Use these", `%gpus reset`"""
     stage.open_panel()
-    stage.click({"type": "set_visibility", "view": "v", "visibility": "watched"})
-    stage.click({"type": "set_draft", "request": "2"})
+    stage.click({"type": "look", "view": "v", "visibility": "watched", "open": []})
     stage.click({"type": "choose", "request": "2", "restart": False}, asks=(2,))
     stage.close_panel()
     stage.type("%gpus reset", asks="reset")

@@ -15,11 +15,10 @@ from gpu_magic.doctor.diagnosis import without_private
 from gpu_magic.errors import GpuMagicError, SimulationError
 from gpu_magic.frameworks.base import wanted_in
 from gpu_magic.gpus.auto import check_free
-from gpu_magic.process.given import Given
+from gpu_magic.panel.machine import serialize
 from gpu_magic.process.session import current
 from gpu_magic.process.view import take_snapshot
 from gpu_magic.testing import simulate
-from gpu_magic.widget.serialization import serialize
 from tests.fuzzing.target import Target, check_line, check_refusal, fields_of, text_of
 
 __all__ = ["TARGETS"]
@@ -56,8 +55,7 @@ def check_names(data: bytes) -> None:
             gpus = gpu_magic.gpus()
             shown.append((repr(gpus), _Tags(gpus._repr_html_()).found))
             snapshot = take_snapshot(current())
-            page = serialize(snapshot, Given(snapshot, current().inherited), "")
-            sent = json.dumps([page.header, page.rows, page.figures], allow_nan=False, ensure_ascii=False)
+            sent = json.dumps(serialize(snapshot), allow_nan=False, ensure_ascii=False)
             assert json.loads(sent.encode())
             texts = [repr(gpu_magic.my_processes()), shown[-1][0]]
             try:

@@ -17,10 +17,10 @@ class PanelView {
   constructor(store, element) {
     this.store = store;
     this.build(element);
-    this.visibility = new Visibility(element, store, (view) => this.grid.details.ask(view));
+    this.visibility = new Visibility(element, store, () => [...this.grid.details.keys()]);
     this.timer = setInterval(() => this.checkSilence(), 1000);
     store.views.add(this);
-    this.show(true);
+    this.show();
   }
 
   build(element) {
@@ -29,7 +29,7 @@ class PanelView {
     // English, also in a page that is written from right to left.
     this.root = element.appendChild(make("section", "gm-panel", { "aria-label": "GPUs", dir: "ltr", lang: "en" }));
     const header = this.root.appendChild(make("header", "gm-head"));
-    setText(header.appendChild(make("strong")), "GPUs");
+    header.append(make("strong", "", {}, "GPUs"));
     this.host = header.appendChild(make("span", "gm-host"));
     this.mark = header.appendChild(make("span", "gm-mark", { title: "These GPUs do not exist" }));
     this.stale = header.appendChild(make("span", "gm-stale"));
@@ -37,7 +37,7 @@ class PanelView {
     this.banner = this.root.appendChild(make("p", "gm-banner", { role: "status" }));
     this.notes = this.root.appendChild(make("p", "gm-banner gm-notes"));
     this.empty = this.root.appendChild(make("p", "gm-empty"));
-    this.grid = new Grid(this.root, store);
+    this.grid = new Grid(this.root, store, () => this.visibility.say());
     this.footer = this.root.appendChild(make("footer", "gm-foot"));
     this.options = new MemoryOptions(this.root, store);
     this.buildLine();
@@ -46,51 +46,35 @@ class PanelView {
     this.notice = this.root.appendChild(make("p", "gm-said", { role: "status" }));
   }
 
+  // What one would type for what was clicked, and what can be done with that line.
   buildLine() {
-    const parent = this.footer.appendChild(make("span", "gm-line"));
-    this.line = parent.appendChild(make("code"));
-    this.copy = parent.appendChild(makeFocusable("button", "gm-copy", { type: "button" }));
-    this.copy.addEventListener("click", () => this.copyLine());
-    setText(this.copy, "copy");
-    this.insert = parent.appendChild(
-      makeFocusable("button", "gm-copy", { type: "button", title: "Write this line into a cell of the notebook, for Restart and Run All" }),
-    );
-    this.insert.addEventListener("click", () => this.insertLine());
-    setText(this.insert, "insert cell");
-    this.options.makeButton(parent, "gm-copy");
-    this.clear = parent.appendChild(makeFocusable("button", "gm-copy", { type: "button", title: "Drop what was clicked" }));
-    this.clear.addEventListener("click", () => {
-      this.store.setDraft(null);
+    const line = this.footer.appendChild(make("span", "gm-line"));
+    this.line = line.appendChild(make("code"));
+    this.copy = line.appendChild(makeButton("copy", () => this.copyLine(), "gm-copy"));
+    const title = "Write this line into a cell of the notebook, for Restart and Run All";
+    this.insert = line.appendChild(makeButton("insert cell", () => this.insertLine(), "gm-copy", { title }));
+    line.append(this.options.button);
+    const clear = () => {
+      this.store.change(null);
       this.grid.tabStop?.focus(); // the button is gone
-    });
-    setText(this.clear, "clear");
-    this.hint = parent.appendChild(make("span", "gm-hint", { role: "status" }));
+    };
+    this.clear = line.appendChild(makeButton("clear", clear, "gm-copy", { title: "Drop what was clicked" }));
+    this.hint = line.appendChild(make("span", "gm-hint", { role: "status" }));
   }
 
   buildButtons() {
+    const { store } = this;
     this.buttons = this.footer.appendChild(make("span", "gm-buttons"));
     const least = this.buttons.appendChild(make("span", "gm-least"));
-    setText(least.appendChild(make("span")), "Pick");
-    const button = (text, act, parent = this.buttons, className = "") => {
-      const element = parent.appendChild(makeFocusable("button", className, { type: "button" }));
-      setText(element, text);
-      element.addEventListener("click", act);
-      return element;
-    };
-    this.count = least.appendChild(
-      makeFocusable("input", "", { type: "number", min: "1", value: "1", "aria-label": "How many of the least busy" }),
-    );
-    button("least busy", () => this.store.pickLeastBusy(this.howMany()), least).ariaLabel = "Pick the least busy";
-    this.count.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter") return;
-      event.preventDefault();
-      event.stopPropagation();
-      this.store.pickLeastBusy(this.howMany());
-    });
-    button("None", () => this.store.setDraft("none"));
-    button("Reset", () => this.store.setDraft("reset"));
-    this.wait = new WaitControls(this.store, this.root, this.buttons);
-    this.use = button("Use these", () => this.apply(), this.buttons, "gm-use");
+    const pick = () => store.pickLeastBusy(Math.floor(Number(this.count.value)));
+    const label = { "aria-label": "How many of the least busy" };
+    this.count = makeFocusable("input", "", { type: "number", min: "1", value: "1", ...label });
+    onEnter(this.count, pick);
+    const name = { "aria-label": "Pick the least busy" };
+    least.append(make("span", "", {}, "Pick"), this.count, makeButton("least busy", pick, "", name));
+    this.buttons.append(makeButton("None", () => store.change("none")), makeButton("Reset", () => store.change("reset")));
+    this.wait = new WaitControls(store, this.root, this.buttons);
+    this.use = this.buttons.appendChild(makeButton("Use these", () => this.apply(), "gm-use"));
   }
 
   apply() {
@@ -100,12 +84,8 @@ class PanelView {
     else store.choose(false);
   }
 
-  howMany() {
-    return Math.floor(Number(this.count.value));
-  }
-
   insertLine() {
-    if (!writeLine(this.store.model, this.line.textContent)) return this.copyLine();
+    if (!writeLine(this.store.model, this.line.textContent, this.root)) return this.copyLine();
     acknowledge(this.insert, "inserted", "insert cell");
   }
 
@@ -120,14 +100,10 @@ class PanelView {
     acknowledge(this.copy, "copied", "copy");
   }
 
-  show(isNew = false) {
+  show() {
     const { store } = this;
     this.root.hidden = !store.isLive;
     if (store.isLive) hideFallback(store.model.get("key"));
-    if (isNew) {
-      this.grid.details.ask(); // what was known of them may be old
-      this.grid.layOut();
-    }
     this.showHeader();
     this.grid.show();
     this.showFooter();
@@ -175,7 +151,7 @@ class PanelView {
     this.insert.hidden = !request || !findNotebook(store.model);
     this.clear.hidden = store.draft === null || store.isDead;
     if (this.question.request !== store.draft || store.isDead) this.question.close();
-    const hasDevices = store.draft !== null && devicesOf(store.draft) !== "";
+    const hasDevices = store.draft !== null && splitRequest(store.draft).devices !== "";
     const isWaiting = hasDevices && store.waitText;
     const hint = isWaiting ? "waiting" : hasDevices ? "not applied yet" : "click GPUs in the order you want them";
     setText(this.hint, request && store.draft === null ? "" : hint);
@@ -188,10 +164,10 @@ class PanelView {
     // A disabled button would lose the focus, and people at a keyboard their position.
     setAttribute(this.use, "aria-disabled", !hasDevices || store.isDead ? "true" : null);
     this.wait.show(this.use);
-    const { text, kind, warnings } = store.said;
+    const { text, kind, warnings } = store.shownNotice;
     if (this.notice.textContent !== text) {
       const lines = text.split(/(?<=\n)/).filter(Boolean); // each with its end
-      const line = (one) => Object.assign(make("span", warnings?.includes(one.trimEnd()) ? "gm-warns" : ""), { textContent: one });
+      const line = (one) => make("span", warnings?.includes(one.trimEnd()) ? "gm-warns" : "", {}, one);
       this.notice.replaceChildren(...lines.map(line));
     }
     this.notice.dataset.kind = kind;
@@ -232,19 +208,124 @@ function hideFallback(key) {
   }
 }
 
-export default () => {
-  let place;
-  return {
-    initialize({ model }) {
-      place = new Place(model);
-      return () => place.close();
-    },
-    render({ el }) {
-      return place.render(el);
-    },
-    // Of our own, for the extension: the chip, with what a click on it does.
-    chip({ el, open }) {
-      return showView(new ChipView(place.store, el, open));
-    },
-  };
-};
+// Calls a function at Enter in a field, which is no shortcut of the notebook's.
+function onEnter(field, act) {
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    event.stopPropagation();
+    act();
+  });
+}
+
+// The question before a restart. It is about what was clicked when it was asked, and not what is clicked since.
+class RestartQuestion {
+  // The buttons are hidden while it is asked. With "Restart", `restart` is called with the request.
+  constructor(footer, buttons, restart) {
+    this.buttons = buttons;
+    this.request = null; // what is asked about; null: nothing
+    this.element = footer.appendChild(make("span", "gm-question", { role: "alertdialog" }));
+    this.element.hidden = true;
+    this.text = this.element.appendChild(make("span", "", { id: `gm-question-${makeName()}` }));
+    this.element.setAttribute("aria-labelledby", this.text.id);
+    const yes = () => {
+      const { request } = this;
+      this.close();
+      restart(request);
+    };
+    this.element.append(makeButton("Restart", yes, "gm-use"), makeButton("Cancel", () => this.close()));
+    this.element.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.close();
+    });
+  }
+
+  ask(request) {
+    this.request = request;
+    setText(this.text, `Restart the kernel for %gpus ${request}? Its variables are lost.`);
+    this.element.hidden = false;
+    this.buttons.hidden = true;
+    this.element.lastElementChild.focus();
+  }
+
+  close() {
+    if (this.request === null) return;
+    const hadFocus = this.element.contains(document.activeElement);
+    this.request = null;
+    this.element.hidden = true;
+    this.buttons.hidden = false;
+    if (hadFocus) this.buttons.querySelector(".gm-use").focus(); // and not where another panel has closed it
+  }
+}
+
+// Waits for what was clicked, if others have it. While it waits, a line says who has it, with "Cancel".
+class WaitControls {
+  constructor(store, panel, buttons) {
+    this.store = store;
+    const title = "Choose them as soon as nobody else has them";
+    this.begin = buttons.appendChild(makeButton("Wait for it", () => store.wait(), "gm-begin", { title }));
+    this.element = panel.appendChild(make("div", "gm-wait", { role: "group", "aria-label": "Waiting" }));
+    // No live region: the line changes with each look, and the hint says that it waits.
+    this.text = this.element.appendChild(make("span"));
+    const label = { "aria-label": "Cancel the waiting" };
+    this.cancel = this.element.appendChild(makeButton("Cancel", () => store.stopWaiting(), "", label));
+  }
+
+  // Where one of the buttons gives way to the other, so does the focus; `use` has it where neither is shown.
+  show(use) {
+    const { store, begin, cancel } = this;
+    const focused = [begin, cancel].find((one) => one === document.activeElement);
+    const held = store.held.length;
+    setText(begin, held === 1 ? "Wait for it" : "Wait for them");
+    begin.hidden = !held || store.isFrozen || Boolean(store.waitText);
+    this.element.hidden = !store.waitText;
+    setText(this.text, store.waitText);
+    cancel.disabled = store.isDead;
+    const isSeen = (one) => !one.closest("[hidden]");
+    if (focused && !isSeen(focused)) [begin, cancel, use].find(isSeen)?.focus();
+  }
+}
+
+// The options of a choice: how frameworks may take memory. They are shown when they are asked for, or given.
+class MemoryOptions {
+  constructor(panel, store) {
+    this.store = store;
+    this.element = panel.appendChild(make("div", "gm-options", { id: `gm-options-${makeName()}`, role: "group" }));
+    this.element.setAttribute("aria-label", "Options");
+    this.element.hidden = true;
+    const growth = this.element.appendChild(make("label"));
+    this.growth = growth.appendChild(makeFocusable("input", "", { type: "checkbox" }));
+    growth.append("take memory as it is needed");
+    growth.title = "TensorFlow and JAX take most of a GPU's memory at once, otherwise";
+    const limit = this.element.appendChild(make("label"));
+    limit.append("at most");
+    this.limit = limit.appendChild(makeFocusable("input", "", { type: "text", placeholder: "8GB", size: "7", spellcheck: "false" }));
+    limit.append("of each GPU");
+    limit.title = "What TensorFlow, JAX and PyTorch may take";
+    this.growth.addEventListener("change", () => store.setMemory({ growth: this.growth.checked }));
+    this.limit.addEventListener("change", () => this.setLimit());
+    onEnter(this.limit, () => this.setLimit());
+    const toggle = () => {
+      this.element.hidden = !this.element.hidden;
+      setAttribute(this.button, "aria-expanded", String(!this.element.hidden));
+    };
+    const attributes = { "aria-controls": this.element.id, "aria-expanded": "false" };
+    this.button = makeButton("options", toggle, "gm-copy", attributes); // that shows them
+  }
+
+  setLimit() {
+    const limit = this.limit.value.replace(/\s/g, "");
+    if (limit === this.shown?.limit) return;
+    if (limit && !/^\d+(\.\d+)?([KMGT]i?)?B?$/i.test(limit)) return this.store.warn(`${this.limit.value} is not a size; try 8GB, or 8GiB.`);
+    this.store.setMemory({ limit });
+  }
+
+  // What is being typed stays until it is done.
+  show(request) {
+    const { growth, limit } = splitRequest(request);
+    if (growth === this.shown?.growth && limit === this.shown?.limit) return;
+    this.shown = { growth, limit };
+    this.growth.checked = growth;
+    this.limit.value = limit;
+    if ((growth || limit) && this.element.hidden) this.button.click();
+  }
+}

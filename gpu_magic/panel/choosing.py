@@ -1,0 +1,222 @@
+"""What panels choose: at once, or as soon as nobody else has the GPUs; always between cells."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from gpu_magic.errors import GpuMagicError, NotFreeError
+from gpu_magic.gpus.apply import apply
+from gpu_magic.gpus.options import split_request
+from gpu_magic.gpus.wait import Waiting
+from gpu_magic.process.drivers import probe
+from gpu_magic.process.session import current
+from gpu_magic.process.view import read_machine
+from gpu_magic.restart.saved import save
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpu_magic.panel.idle import IdleCallback
+
+__all__ = ["Choosing"]
+
+_LONGEST_STOP = 0.5  # seconds
+
+
+class _Wanted(NamedTuple):
+    """What a page has asked for."""
+
+    request: str
+    restart: bool = False  # whether to restart the kernel, where CUDA has started with others
+    page: str = ""  # that is to restart it
+    only_free: bool = False  # they were waited for, and are chosen only where nobody else has them
+
+
+@dataclass
+class _Wait:
+    """A wait for GPUs, looked after on a thread of its own."""
+
+    request: str
+    waiting: Waiting
+    chosen: object  # what this process had chosen when it was begun
+    ended: threading.Event = field(default_factory=threading.Event)
+    is_ready: bool = False  # the GPUs were free at the last look
+    thread: threading.Thread | None = None
+
+    def __str__(self) -> str:
+        if self.is_ready:
+            return f"{self.waiting.wanted}: free, and chosen when the kernel is."
+        return f"{self.waiting.progress}."
+
+
+class _Panel(Protocol):
+    """`PanelState`."""
+
+    lock: threading.RLock
+    idle: IdleCallback
+
+    def say(self, text: str, kind: str, warnings: Iterable[str] = ()) -> None: ...
+    def send(self) -> None: ...
+    def read(self) -> object: ...
+    def restart(self, page: str = "") -> None: ...
+
+
+class Choosing:
+    """Keeps the latest choice that waits for the kernel, and the latest wait for GPUs.
+
+    Its methods can be called on any thread; `when_idle` needs the main one. The panel's lock guards what is
+    kept here; nothing is read or chosen while it is held.
+    """
+
+    def __init__(self, panel: _Panel) -> None:
+        self._panel, self._lock = panel, panel.lock
+        self._wanted: _Wanted | None = None
+        self._wait: _Wait | None = None
+        self.waiting = ""  # who has the GPUs that are waited for, and since when
+        # A daemon thread that writes to a kernel's sockets while Python shuts down can crash it.
+        atexit.register(self._end_thread)
+
+    def choose(self, request: str, *, restart: bool, page: str) -> None:
+        """Choose as soon as no cell runs."""
+        with self._lock:
+            self.stop()
+            self._wanted = _Wanted(request, restart, page)
+        self._panel.idle.request()
+
+    def wait(self, request: str) -> None:
+        """Begin to wait, in place of what is waited for.
+
+        Raises
+        ------
+        ChoiceError
+            This is nothing to wait for.
+
+        """
+        devices, options = split_request(request)
+        session = current()
+        wait = _Wait(request, Waiting(session, devices, options, None), session.chosen)
+        with self._lock:
+            self.stop()
+            self._wait = wait
+            self.waiting = "Looking who has them."
+            self._panel.say("", "info")
+            wait.thread = threading.Thread(
+                target=self._look, args=(wait,), name="gpu_magic-wait", daemon=True
+            )
+            wait.thread.start()
+
+    def stop(self) -> None:
+        """Wait no longer; nothing is changed."""
+        with self._lock:
+            if self._wait is not None:
+                self._wait.ended.set()
+                self._wait, self.waiting = None, ""
+                self._panel.send()
+
+    def when_idle(self, *, before_cell: bool) -> None:
+        """Make the choice that waits, if one does."""
+        with self._lock:
+            wanted = self._take(before_cell=before_cell)
+        if wanted is None:
+            return
+        try:
+            said = _choose(wanted)
+        except NotFreeError as error:  # somebody else was faster
+            with self._lock:
+                if self._wait is not None:
+                    self._wait.waiting.holders = error.holders
+                    self._show(self._wait)
+            return
+        if said is None:
+            self._panel.restart(wanted.page)
+            return
+        if wanted.only_free:
+            self.stop()
+        # Before it is said, as what a later reading shows is not this choice's doing.
+        with contextlib.suppress(GpuMagicError):  # the next reading says so
+            self._panel.read()
+        self._panel.say(*said)
+
+    def _take(self, *, before_cell: bool) -> _Wanted | None:
+        wanted, wait = self._wanted, self._wait
+        if wanted is not None:
+            # A restart would kill the cell that is about to begin.
+            if wanted.restart and before_cell:
+                return None
+            self._wanted = None
+        elif wait is not None and current().chosen is not wait.chosen:
+            self._end(wait, "The waiting has ended, as another choice was made.", "info")
+        elif wait is not None and wait.is_ready:
+            wait.is_ready = False
+            return _Wanted(wait.request, only_free=True)
+        return wanted
+
+    def _look(self, wait: _Wait) -> None:
+        try:
+            while not wait.ended.is_set():
+                is_ready = wait.waiting.look()
+                with self._lock:
+                    if self._wait is not wait:
+                        return
+                    wait.is_ready = is_ready
+                    self._show(wait)
+                if is_ready:
+                    self._panel.idle.request()
+                wait.ended.wait(wait.waiting.next_pause())
+        except GpuMagicError as error:
+            self._end(wait, str(error), "error")
+        except Exception as error:  # noqa: BLE001 - there is no cell to show it
+            self._end(wait, f"The waiting has ended: {type(error).__name__}: {error}", "error")
+        finally:
+            wait.waiting.leave()
+
+    def _end(self, wait: _Wait, text: str, kind: str) -> None:
+        """End a wait, and say why; not where it was ended already."""
+        with self._lock:
+            if self._wait is wait:
+                self.stop()
+                self._panel.say(text, kind)
+
+    def _show(self, wait: _Wait) -> None:
+        self.waiting = str(wait)
+        self._panel.send()
+
+    def _end_thread(self) -> None:
+        """End the thread, as Python ends; wait for a look that is under way, half a second at most."""
+        wait, self._wait = self._wait, None
+        if wait is not None and wait.thread is not None:
+            wait.ended.set()
+            with contextlib.suppress(RuntimeError):  # in a forked child
+                wait.thread.join(_LONGEST_STOP)
+
+
+def _choose(wanted: _Wanted) -> tuple[str, str, list[str]] | None:
+    """Choose, as `%gpus` would; return what to say, its kind, and those of its lines that warn.
+
+    None: it came too late, so it is saved, and the kernel is to be restarted. NotFreeError: the GPUs were
+    waited for, and somebody else was faster; nothing was changed.
+    """
+    session, (devices, options) = current(), split_request(wanted.request)
+    try:
+        if wanted.only_free and probe().can_change:
+            # The wait has just looked for longer than the next cell is to be kept waiting.
+            free = replace(options, only_free=True)
+            choice = apply(session, devices, free, inventory=read_machine(session))
+        else:
+            choice = apply(session, devices, options)
+        if not choice.too_late:
+            return str(choice), "done", choice.warnings
+        if not wanted.restart:
+            return choice.refusal, "warning", []
+        save(choice.too_late.request, choice.devices, choice.too_late.options.to_save)
+    except GpuMagicError as error:
+        if wanted.only_free and isinstance(error, NotFreeError):
+            raise
+        return str(error), "error", []
+    except Exception as error:  # noqa: BLE001 - there is no cell to show it, and a page waits
+        return f"Nothing was chosen: {type(error).__name__}: {error}", "error", []
+    return None

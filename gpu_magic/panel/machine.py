@@ -1,0 +1,247 @@
+"""The machine as pages get it: what is around the rows, a row for each device, and what open ones have."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.devices.model import UNKNOWN, Gpu, idle_text
+from gpu_magic.errors import ChoiceError
+from gpu_magic.frameworks import imported
+from gpu_magic.frameworks.target import LogicalDevice
+from gpu_magic.gpus.auto import best_first, held_by
+from gpu_magic.gpus.table import problem_text, rows
+from gpu_magic.objects.memory import memory_by_device
+from gpu_magic.objects.walk import Budget
+from gpu_magic.process.find import whole_gpus
+from gpu_magic.process.given import Given
+from gpu_magic.process.guard import runtime_of
+from gpu_magic.process.namespace import variables_of
+from gpu_magic.process.physical import LazySnapshot, physical
+from gpu_magic.process.session import current
+from gpu_magic.processes.processes import next_step
+from gpu_magic.text import GIB, age_text, bytes_text, printable, shortened, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_magic.devices.model import Device, GpuProcess, Unknown
+    from gpu_magic.gpus.table import Row
+    from gpu_magic.process.view import Snapshot
+
+__all__ = ["History", "detail_of", "find_variables", "key_of", "serialize"]
+
+_SAMPLES = 180  # one each second: three minutes
+_LONGEST_PATH = 120
+_MOST_VARIABLES = 10
+_LONGEST_VARIABLE = 40
+_WALK_SECONDS = 0.2  # for which the next cell waits at most: a fifth of what %where may take
+
+
+def serialize(snapshot: Snapshot) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return what is shown around the rows, and the rows in their order."""
+    session, view, shown = current(), snapshot.kernel, list(rows(snapshot))
+    given = Given(snapshot, session.inherited, session.grant)
+    is_known = snapshot.driver_version is not UNKNOWN
+    header = {
+        "host": printable(socket.gethostname()),
+        "driver": printable(f"driver {snapshot.driver_version}") if is_known else "",
+        "simulated": printable(snapshot.simulated),  # the profile of a simulated machine
+        "problem": problem_text(snapshot) or snapshot.limitation,  # why no GPU can be read
+        "cuda_state": view.state,  # whether the choice can change: see `process.drivers.State`
+        "cuda_text": view.cuda,  # the same as a sentence
+        "runtime": runtime_of(view.vendor),  # what these are about: "CUDA" or "ROCm"
+        "notes": [
+            *view.notes,
+            *_notes_on_ipykernel(),
+        ],  # on CUDA_VISIBLE_DEVICES, for example
+        "allotted": view.allotted,  # "allotted by Slurm job 123: GPUs 2, 5"
+        "launch_devices": _keys(_launch_devices(snapshot, given)),  # that "reset" amounts to, if known
+        "hides_devices": view.names is not UNKNOWN and not all(row.is_visible for row in shown),
+        "memory_options": session.memory_options,  # " --growth", as it was chosen last
+        "least_busy": _keys(_best_first(given)),  # all that "auto" picks from, the least busy first
+    }
+    return header, [_row(row, given) for row in shown]
+
+
+def _notes_on_ipykernel() -> list[str]:
+    """Return what to know of ipykernel 7.0 to 7.3: it can miss what comes as a reply leaves (#1529)."""
+    module: Any = sys.modules.get("ipykernel")  # a kernel has imported it
+    if module is None or not (7, 0) <= module.version_info[:2] < (7, 4):
+        return []
+    what = f"ipykernel {module.__version__} can miss a cell or a click until the next one"
+    return [f"{what}: pip install --upgrade ipykernel"]
+
+
+def _launch_devices(snapshot: Snapshot, given: Given) -> Sequence[Device]:
+    """Return the devices of the launch; none where they, or their order, can't be known."""
+    kernel, first = snapshot.kernel, snapshot.of_vendor(next(iter(snapshot.vendors), "nvidia"))
+    if kernel.inherited is None and not kernel.inherited_amd:
+        return whole_gpus(first.devices) if first.is_uniform else []
+    return [] if given.reading.devices is UNKNOWN else given.reading.devices
+
+
+def _best_first(given: Given) -> Sequence[Device]:
+    """Return what plain `auto` picks from, the best first."""
+    first = next(iter(given.inventory.vendors), "nvidia")
+    try:
+        pool = [one for one in given.pool if not isinstance(one, Gpu) or one.vendor == first]
+        return best_first(tuple(pool))
+    except ChoiceError:  # it is not known what may be chosen
+        return ()
+
+
+def _keys(devices: Sequence[Device]) -> str:
+    return ",".join(map(key_of, devices))
+
+
+def key_of(device: Device) -> str:
+    """Return what one types for a device, which is its name in messages."""
+    return device.number_text if isinstance(device, Gpu) else str(device.uuid)
+
+
+def _row(row: Row, given: Given) -> dict[str, Any]:
+    device, shares = row.device, row.shares
+    return {
+        "key": key_of(device),
+        "label": row.label,  # nvidia-smi's number; a branch and the number, for an instance
+        "name": row.name,
+        "total": row.total,  # memory: "80.0 GiB"
+        "total_gib": _gib(device.memory_total),
+        "used": _gib(device.status.memory_used),
+        # Of the memory, in thousandths: this kernel's, other processes', and all that is used.
+        "shares": [round(share * 1000) for share in (shares.mine, shares.others, shares.used)],
+        # Percent, degrees Celsius, watts.
+        "utilization": _figure(row.utilization),
+        "temperature": _figure(row.temperature),
+        "power": _figure(row.power),
+        "users": list(row.users),  # who uses it, a line each, or what else there is to say
+        "usage": row.usage,  # free, busy, mine, unknown, problem
+        "visible_as": row.visible_as,  # in this process: "cuda:0", "not visible", "not given", or empty
+        "is_held": bool(held_by(device)),  # whether another process uses or has claimed it
+        "unavailable": printable(given.why_not(device)),  # why it can't be chosen; empty where it can
+        # The number of the GPU that an instance belongs to.
+        "parent": "" if isinstance(device, Gpu) else str(device.gpu_index),
+    }
+
+
+def _gib(size: int | Unknown) -> float | None:
+    return None if size is UNKNOWN else round(size / GIB, 1)
+
+
+def _figure(value: float | Unknown | None) -> int | str | None:
+    """Return a figure as it is sent: None where it is unknown, "" where the device has none."""
+    return "" if value is None else None if value is UNKNOWN else round(value)
+
+
+class History:
+    """Utilization (percent) and memory (thousandths) of each device, an item each second, the newest last.
+
+    `second` is the time of the latest reading. None stands where something is not known, or nothing was read.
+    """
+
+    def __init__(self) -> None:
+        self._samples: dict[str, deque[tuple[int | None, int | None]]] = {}
+        self._second_began = time.monotonic()
+        self.second = 0
+
+    def add(self, rows: list[dict[str, Any]]) -> None:
+        """Add a reading; a second one in one second takes the place of the first."""
+        passed = round(time.monotonic() - self._second_began)  # a reading may come half a second off
+        self._second_began += passed
+        self.second += passed
+        before, self._samples = self._samples, {}
+        for row in rows:
+            samples = before.get(row["key"]) or deque(maxlen=_SAMPLES)
+            if samples and not passed:
+                samples.pop()
+            samples.extend([(None, None)] * min(_SAMPLES, passed - 1 if samples else 0))
+            utilization = row["utilization"] if isinstance(row["utilization"], int) else None
+            samples.append((utilization, None if row["used"] is None else row["shares"][2]))
+            self._samples[row["key"]] = samples
+
+    def utilization(self) -> dict[str, list[int | None]]:
+        return {key: [utilization for utilization, _ in samples] for key, samples in self._samples.items()}
+
+    def memory(self, key: str) -> list[int | None]:
+        return [memory for _, memory in self._samples.get(key, ())]
+
+
+def detail_of(device: Device) -> dict[str, Any]:
+    """Read what is shown below an open row, of a device as a snapshot has it."""
+    processes = device.status.processes
+    detail: dict[str, Any] = {
+        "power_limit": "",  # watts; None: unknown, "": an instance has none
+        "slowdowns": [],  # what slows it down, in a few words each; None: unknown
+        "processes": [_process(process) for process in (() if processes is UNKNOWN else processes)],
+        "is_listed": processes is not UNKNOWN,  # so that there are none where none is there
+    }
+    if isinstance(device, Gpu):
+        limits = current().reader.limits(device)
+        detail["power_limit"] = _figure(limits.power)
+        detail["slowdowns"] = None if limits.slowdowns is UNKNOWN else list(limits.slowdowns)
+    return detail
+
+
+def _process(process: GpuProcess) -> dict[str, Any]:
+    """Return a process as it is shown. A text is empty where it is not known."""
+    name = f"process {process.pid}" if process.name is UNKNOWN else process.name
+    folder, _, file = process.notebook.rpartition("/") if process.is_kernel else ("", "", "")
+    age = "" if process.age is UNKNOWN else age_text(process.age)
+    whose = "this kernel" if process.pid == os.getpid() else "started by this kernel"
+    return {
+        "pid": process.pid,
+        # By which it is told from a later process with its number.
+        "started": None if process.started is UNKNOWN else process.started,
+        # The notebook of a kernel of one's own, else the script, or the program.
+        "title": shortened(file, _LONGEST_PATH) or printable(name),
+        "folder": _path_text(folder),  # where that notebook is
+        # From which another program of one's own was started.
+        "notebook": "" if process.is_kernel else _path_text(process.notebook),
+        "whose": whose if process.mine else "",
+        "owner": "" if process.owner is UNKNOWN else printable(process.owner),
+        "age": ", ".join(filter(None, (age, idle_text(process.idle)))),
+        "memory": "" if process.memory is UNKNOWN else bytes_text(process.memory),
+        "step": next_step(process),  # what can be done next to end it
+    }
+
+
+def _path_text(path: str) -> str:
+    """Return a path as it is shown: from the home folder on, and of a long one its end."""
+    home = str(Path.home())
+    text = f"~{path.removeprefix(home)}" if f"{path}/".startswith(f"{home}/") else path
+    text = text if len(text) <= _LONGEST_PATH else f"…{text[1 - _LONGEST_PATH :]}"
+    return shortened(text, _LONGEST_PATH)
+
+
+def find_variables(shell: Any) -> dict[str, dict[str, Any]]:
+    """Return the variables that hold memory on GPUs, by the GPU's key; call it on the main thread.
+
+    What `%where` finds, in less time. "" has what is to be said of the GPUs that are not there.
+    """
+    budget, machine = Budget(seconds=_WALK_SECONDS), LazySnapshot()
+    found: dict[str, list[tuple[int, str]]] = {"": []}
+    variables = variables_of(dict(shell.user_ns), shell.user_ns_hidden) if imported() else {}
+    for name, value in variables.items():
+        with budget.variable(name):
+            memory = memory_by_device([value], budget)
+        for device, (nbytes, _) in memory.items():
+            gpu = physical(device, machine) if isinstance(device, LogicalDevice) else None
+            if gpu is not None and nbytes:
+                found.setdefault(key_of(gpu), []).append((nbytes, name))
+    return {
+        key: {
+            "largest": [
+                (shortened(name, _LONGEST_VARIABLE), size_text(size))
+                for size, name in sorted(sizes, reverse=True)[:_MOST_VARIABLES]
+            ],
+            "more": max(0, len(sizes) - _MOST_VARIABLES),  # how many there are besides
+            "unfinished": bool(budget.unfinished),  # there was not enough time to look at all
+        }
+        for key, sizes in found.items()
+    }

@@ -1,0 +1,385 @@
+"""What all panels of this process show: one state, read by one thread, and what pages ask of it.
+
+The machine is read on the sampler's thread, messages from pages come in on any, and choices are made on the
+main thread, between cells. One lock, `PanelState.lock`, guards all that is kept. Messages are sent while it
+is held, so that they go out in the order of the changes. The machine is read, and a choice made, without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from IPython.core.getipython import get_ipython
+
+from gpu_magic.errors import ChoiceError, GpuMagicError
+from gpu_magic.interrupts import unasked
+from gpu_magic.objects.memory import gpu_free
+from gpu_magic.panel import messages, script, style
+from gpu_magic.panel.choosing import Choosing
+from gpu_magic.panel.idle import IdleCallback
+from gpu_magic.panel.machine import History, detail_of, find_variables, key_of, serialize
+from gpu_magic.process.drivers import probe
+from gpu_magic.process.front_end import tell_pages
+from gpu_magic.process.sampler import Sampler
+from gpu_magic.process.session import current
+from gpu_magic.process.view import take_snapshot
+from gpu_magic.processes.processes import send
+from gpu_magic.restart import restart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from gpu_magic.devices.model import Device
+    from gpu_magic.process.view import Snapshot
+
+__all__ = ["PageViewer", "PanelState", "Viewer", "panel_state"]
+
+# A page says every 15 s that a view is watched. One that was closed, or whose computer sleeps, says nothing;
+# but during a cell pages of some kernels can't, and those that nobody watches never do.
+_LEASE = 40.0  # seconds
+_LEASE_IN_CELL = 24 * 3600.0
+_MOST_VIEWS = 64  # of one viewer: pages can send anything
+_EXPECTED = ""  # a view that is likely to be shown soon, and has no name yet
+_UNLOADED = "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gpu_magic."
+
+
+class Viewer(Protocol):
+    """What takes messages to pages: the widget, or the comm for pages without one."""
+
+    is_widget: bool  # pages show it by anywidget, which the Jupyter server has to have
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send a message to its pages."""
+
+
+class _View(NamedTuple):
+    """A view that is not hidden."""
+
+    is_watched: bool
+    open: tuple[str, ...]  # the rows that are open
+    heard_at: float
+
+
+class PanelState:
+    """What panels show. Its methods can be called on any thread; `restart` needs the main one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.idle = IdleCallback(self._when_idle)
+        self.choosing = Choosing(self)
+        self._process = secrets.token_hex(8)
+        self._sampler = Sampler(self.tick)
+        self._views: dict[Viewer, dict[str, _View]] = {}
+        self._has_answered = False  # a page, of a panel that it shows by anywidget
+        self._shell: Any = None
+        self._is_paused = self._is_restarting = self._is_free_wanted = False
+        self._said: dict[str, Any] = {"number": 0}
+        self._set_said()
+        self._begun = self._latest = 0  # readings, and the latest of those that have ended
+        self._chosen: list[str] = []  # what this process has, at the latest reading
+        self._header: dict[str, Any] = {}
+        self._rows: list[dict[str, Any]] = []
+        self._history = History()
+        self._details: dict[str, dict[str, Any]] = {}  # of open rows, by key
+        self._variables: dict[str, dict[str, Any]] = {}
+        self._walked_at: float | None = None  # when the last cell had ended that was there at the latest walk
+
+    # Panels come and go.
+
+    def add(self, viewer: Viewer, shell: Any) -> Snapshot:
+        """Take in a viewer, or expect one more view of it; return the machine. No shell: outside IPython.
+
+        Raises
+        ------
+        SimulationError
+            The machine can't be read, as its simulation is described in words that are not understood.
+
+        """
+        self._shell = shell
+        self.resume(shell)
+        self.idle.attach(shell)
+        snapshot = self.read()
+        with self.lock:
+            views = self._views.setdefault(viewer, {})
+            if hasattr(shell, "kernel"):
+                # A page may show it soon, and can't say so before this cell ends.
+                views[_EXPECTED] = _View(True, (), time.monotonic())
+                self._sampler.start()
+        return snapshot
+
+    def remove(self, viewer: Viewer) -> None:
+        """Forget a viewer that was closed."""
+        with self.lock:
+            self._views.pop(viewer, None)
+            if not self._views:  # nobody would learn of it
+                self.choosing.stop()
+
+    def pause(self) -> None:
+        """Stop, as the extension is unloaded; it may be loaded again right away."""
+        with self.lock:
+            self._is_paused = True
+            self.choosing.stop()
+        self._sampler.stop()
+        self.idle.detach()
+        self.say(_UNLOADED, "warning")
+
+    def resume(self, shell: Any) -> None:
+        """Go on after `pause`; else do nothing."""
+        if self._is_paused:
+            self._is_paused = False
+            self.say("", "info")
+            self.idle.attach(shell)
+            self._read_now()
+
+    def pages(self) -> tuple[int, bool]:
+        """Return how many panels cells have shown, and whether a page has answered one of them."""
+        with self.lock:
+            return sum(viewer.is_widget for viewer in self._views), self._has_answered
+
+    # What pages ask for: the messages of these names.
+
+    def receive(self, viewer: Viewer, message: object) -> None:
+        """Do what a page asks for, or say why not."""
+        try:
+            kind, values = messages.read(message)
+            if kind == "look":
+                self._look(viewer, **values)
+            elif kind == "attach":
+                page = {"script": script(), "style": style(), "state": self.state(with_history=True)}
+                viewer.tell({"type": "attached", **page, **values})
+            elif kind == "answer_restart":
+                restart.answer(**values)
+            elif kind == "stop_waiting":
+                self.choosing.stop()
+            elif self._is_paused:
+                raise ChoiceError(_UNLOADED)
+            elif kind == "choose":
+                self.choosing.choose(**values)
+            elif kind == "wait":
+                self.choosing.wait(**values)
+            elif kind == "end_process":
+                send(values["pid"], values["started"], kill=values["kill"])
+                self._read_now()
+            else:
+                self._is_free_wanted = True
+                self.idle.request()
+        except GpuMagicError as error:
+            self.say(str(error), "error")
+
+    def _look(self, viewer: Viewer, view: str, visibility: str, open: list[str]) -> None:  # noqa: A002
+        with self.lock:
+            self._has_answered |= viewer.is_widget
+            views = self._views.setdefault(viewer, {})
+            views.pop(_EXPECTED, None)
+            was_open = views.pop(view).open if view in views else ()
+            if visibility == "hidden":
+                return
+            if len(views) == _MOST_VIEWS:
+                views.pop(next(iter(views)))  # the one last heard of longest ago
+            views[view] = _View(visibility == "watched", tuple(open), time.monotonic())
+            # Answered in any case: a page that hears something knows that there is a kernel.
+            viewer.tell({"type": "state", "state": self.state(viewer, with_history=True)})
+        if set(open) - set(was_open):
+            self.idle.request()  # to look at the variables
+            self._read_now()
+        elif visibility == "watched" and not self._sampler.is_running:
+            self._read_now()
+
+    # What pages are sent.
+
+    def state(self, viewer: Viewer | None = None, *, with_history: bool = False) -> dict[str, Any]:
+        """Return all that a page shows, with the detail of the rows that are open in a viewer's pages."""
+        with self.lock:
+            state = {
+                "process": self._process,  # a random name, by which a page knows another after a restart
+                "second": self._history.second,  # of the latest reading, on a clock that never goes back
+                "header": self._header,  # see `machine.py` for these
+                "rows": self._rows,
+                "said": self._said,  # to all: the number of it, what, its kind, and the lines of it that warn
+                "waiting": self.choosing.waiting,
+                "is_paused": self._is_paused,
+                "is_restarting": self._is_restarting,
+                "details": {
+                    key: {**self._details[key], "memory": self._history.memory(key)}
+                    for key in self._open_in(viewer) & self._details.keys()
+                },
+            }
+            # Utilization: pages keep it from then on.
+            return {**state, "history": self._history.utilization()} if with_history else state
+
+    def send(self) -> None:
+        """Send the state to all pages that are visible."""
+        with self.lock:
+            for viewer in [viewer for viewer in self._views if any(self._visible(viewer))]:
+                viewer.tell({"type": "state", "state": self.state(viewer)})
+
+    def say(self, text: str, kind: str, warnings: Iterable[str] = ()) -> None:
+        """Show a text in every panel, in place of the one before; kind: info, done, warning or error."""
+        with self.lock:
+            self._set_said(text, kind, warnings)
+            self.send()
+
+    def _set_said(self, text: str = "", kind: str = "info", warnings: Iterable[str] = ()) -> None:
+        number = self._said["number"] + 1
+        self._said = {"number": number, "text": text, "kind": kind, "warnings": list(warnings)}
+
+    def restart(self, page: str = "") -> None:
+        """Restart the kernel, by this page if one is named, and say so in every panel."""
+        with self.lock:
+            self._is_restarting = True
+            self.send()
+
+        def ask(kernel: str, page: str) -> None:
+            with self.lock:
+                for viewer in list(self._views):
+                    viewer.tell({"type": "restart", "kernel": kernel, "page": page})
+
+        restart.begin(self._shell, ask, page)
+
+    # What is read.
+
+    @unasked()
+    def tick(self) -> bool:
+        """Read the machine, and send it; return whether any view is visible."""
+        with self.lock:
+            if not any(any(self._visible(viewer)) for viewer in self._views):
+                return False
+        try:
+            self.read()
+        except GpuMagicError as error:  # a simulation that is described anew, and wrongly
+            self.say(str(error), "error")
+        return True
+
+    def read(self) -> Snapshot:
+        """Read the machine, and send it."""
+        with self.lock:
+            self._begun += 1
+            number = self._begun
+        snapshot = take_snapshot(current(), probe())
+        header, rows = serialize(snapshot)
+        with self.lock:
+            keys = set().union(*map(self._open_in, self._views))
+        devices: list[Device] = [*snapshot.gpus]
+        for gpu in snapshot.gpus:
+            devices += gpu.mig
+        details = {key: detail_of(device) for device in devices if (key := key_of(device)) in keys}
+        with self.lock:
+            if number < self._latest:  # one that began later was faster
+                return snapshot
+            self._latest = number
+            chosen = [header["cuda_state"], *(row["visible_as"] for row in rows)]
+            if self._said["kind"] == "done" and chosen != self._chosen:
+                self._set_said()  # something else has happened, a choice by typing for example
+            self._chosen = chosen
+            self._header, self._rows, self._details = header, rows, details
+            self._history.add(rows)
+            for key, detail in details.items():
+                is_known = self._walked_at is not None
+                detail["variables"] = self._variables.get(key) or self._variables[""] if is_known else None
+            self.send()
+        return snapshot
+
+    def _read_now(self) -> None:
+        if not self._is_paused:
+            self._sampler.start()
+            self._sampler.poke()
+
+    # Who looks.
+
+    def _visible(self, viewer: Viewer) -> Iterator[_View]:
+        """Return the visible views: those that are watched, and during a cell all that are not hidden."""
+        now, free_since, is_busy = time.monotonic(), self.idle.free_since, self.idle.is_busy
+        for view in self._views.get(viewer, {}).values():
+            if is_busy:
+                is_visible = now - view.heard_at < _LEASE_IN_CELL
+            else:
+                is_visible = view.is_watched and now - max(view.heard_at, free_since) < _LEASE
+            if is_visible:
+                yield view
+
+    def _open_in(self, viewer: Viewer | None) -> set[str]:
+        if viewer is None:
+            return set()
+        return {key for view in self._visible(viewer) for key in view.open}
+
+    # Between cells, on the main thread.
+
+    @unasked()
+    def _when_idle(self, before_cell: bool) -> None:
+        with self.lock:
+            if before_cell and any(self._views.values()):
+                self._sampler.start()  # for views that are read for during cells only
+        if self._is_free_wanted:
+            self._is_free_wanted = False
+            self.say(*_free())
+            self._walked_at = None
+        # A cell that waits its turn is not kept waiting for what nobody has asked for.
+        if not before_cell:
+            self._walk()
+        self.choosing.when_idle(before_cell=before_cell)
+
+    def _walk(self) -> None:
+        """Look at the variables, where a row is open, and they can have changed."""
+        with self.lock:
+            is_open = any(map(self._open_in, self._views))
+        if not is_open or self._walked_at == self.idle.free_since:
+            return
+        with contextlib.suppress(GpuMagicError):  # the machine can't be read, as the next reading says
+            found = find_variables(self._shell)
+            with self.lock:
+                self._walked_at, self._variables = self.idle.free_since, found
+            self._read_now()
+
+
+def _free() -> tuple[str, str]:
+    """Do what `%gpu_free` does; return what to say, and its kind."""
+    try:
+        return repr(gpu_free()), "done"
+    except GpuMagicError as error:
+        return str(error), "error"
+    except Exception as error:  # noqa: BLE001 - there is no cell to show it
+        return f"Nothing was freed: {type(error).__name__}: {error}", "error"
+
+
+class PageViewer:
+    """The pages that have found this kernel by its comm; `send` sends a message to all of them."""
+
+    is_widget = False  # its script comes by the comm
+
+    def __init__(self, send: Callable[[Any], None]) -> None:
+        self.tell = send
+        self._is_added = False
+        self._state = panel_state()
+
+    @unasked()
+    def receive(self, message: object) -> None:
+        """Take a message from a page."""
+        if not self._is_added:
+            try:
+                self._state.add(self, get_ipython())
+                self._is_added = True
+            except GpuMagicError as error:  # a simulation that is described in words that are not understood
+                self._state.say(str(error), "error")
+        self._state.receive(self, message)
+
+    def close(self) -> None:
+        """Let the pages go."""
+        self._state.remove(self)
+        self._is_added = False
+        self.tell({"type": "closed"})
+
+
+_state: PanelState | None = None
+
+
+def panel_state() -> PanelState:
+    """Return this process's; the first call makes it."""
+    global _state  # noqa: PLW0603 - as there is one session
+    if _state is None:
+        _state = PanelState()
+        tell_pages(_state.pages)
+    return _state

@@ -1,0 +1,158 @@
+"""The panel as a widget, with a table for pages that can't show it."""
+
+from __future__ import annotations
+
+import html
+import logging
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import traitlets
+from IPython.core.getipython import get_ipython
+from IPython.display import display
+
+from gpu_magic.errors import KernelRestarting
+from gpu_magic.gpus.table import as_html, as_text
+from gpu_magic.panel import script, style
+from gpu_magic.panel.messages import NotUnderstoodError
+from gpu_magic.panel.state import panel_state
+from gpu_magic.process.environment import launch_environment
+from gpu_magic.process.front_end import missing_there, read_front_end
+from gpu_magic.public import public
+from gpu_magic.restart.saved import save
+from gpu_magic.text import listed, printable
+
+if TYPE_CHECKING:
+    from gpu_magic.gpus.choice import TooLate
+    from gpu_magic.process.front_end import Missing
+
+__all__ = ["Panel", "fallback", "panel", "restart_with_choice"]
+
+_log = logging.getLogger("gpu_magic.panel")
+
+# A page with a live panel hides the table (`hideFallback` in panel.js). In place of a widget that is not
+# live, JupyterLab and Notebook 7 (jupyterlab_widgets 3) write "model not found" where the kernel is gone, and
+# "Click to show javascript error" where the page can't load anywidget: the style hides both. The table is
+# invisible for a moment, so that it does not flash before a live panel appears.
+_FALLBACK = """<div class="gm-fallback" data-widget="{key}" data-place="{place}"><style>
+@keyframes gm-wait{{from,to{{position:absolute;visibility:hidden}}}}
+.gm-fallback{{animation:gm-wait .6s}}
+.jp-OutputArea-child:has(.gm-fallback)+.jp-OutputArea-child>.jp-OutputArea-output:not(:has(*)),
+.jp-OutputArea-child:has(.gm-fallback)+.jp-OutputArea-child:has(.jupyter-widgets-error-widget){{display:none}}
+</style>{table}<p>{note}</p></div>"""
+_WHEN = "As it was on %Y-%m-%d at %H:%M; it is live where its kernel runs. "
+# The page's part comes with anywidget from the Jupyter server, whose environment can be another one.
+_MEND = (
+    "If this table stays there: <code>pip install anywidget</code> where the Jupyter server is installed, "
+    "and load the page again."
+)
+
+
+def fallback(key: str, place: str, table: str, missing: Missing | None) -> str:
+    """Return what a page shows that can't show this panel in this place: a table, and what the page lacks."""
+    note = time.strftime(_WHEN)
+    if missing:
+        what, mend = map(html.escape, missing)
+        note += f"{what} <code>{mend}</code> adds it; then load the page again."
+    else:
+        note += _MEND
+    return _FALLBACK.format(key=key, place=place, table=table, note=note)
+
+
+class Panel(anywidget.AnyWidget):
+    """A live panel; see `gpu_magic.panel`."""
+
+    is_widget = True
+    _esm = script()
+    _css = style()
+    key = traitlets.Unicode().tag(sync=True)  # by which a page finds the tables of this panel
+    # Its value is not kept: a page that asks for it gets the state of that moment.
+    full_state = traitlets.Any().tag(sync=True, to_json=lambda _, panel: panel.state.state(with_history=True))
+
+    def __init__(self) -> None:
+        self.state = panel_state()
+        self.state.add(self, get_ipython())
+        super().__init__(key=secrets.token_hex(8))
+        self.on_msg(lambda _widget, message, _buffers: self.state.receive(self, message))
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send a message to the pages that have this panel."""
+        if self.comm is not None:
+            self.send(message)
+
+    def close(self) -> None:
+        """Close the panel in all its pages."""
+        self.state.remove(self)
+        super().close()
+
+    def __repr__(self) -> str:
+        return as_text(self.state.read())
+
+    def _ipython_display_(self, **_: Any) -> None:
+        """Show a table, and behind it the panel, by which a page replaces it."""
+        snapshot = self.state.add(self, get_ipython())
+        missing = missing_there(read_front_end(launch_environment()), anywidget.__version__)
+        if self.state.pages()[1]:  # one has answered
+            missing = None
+        if missing:
+            _log.info("A panel was shown as a table. %s", printable(missing.what))
+        table = fallback(self.key, secrets.token_hex(8), as_html(snapshot), missing)
+        display({"text/plain": as_text(snapshot), "text/html": table}, raw=True)
+        bundle: Any = self._repr_mimebundle_()
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        data.pop("text/plain", None)  # the table has one
+        display(data, metadata=metadata, raw=True)
+
+    def set_state(self, _sync_data: dict[str, Any]) -> None:
+        """Refuse: a page asks by messages, and sets nothing."""
+        self.state.say(str(NotUnderstoodError()), "error")
+
+    def _handle_msg(self, msg: dict[str, Any]) -> None:
+        # ipywidgets logs unknown methods in the server's terminal.
+        if msg["content"]["data"].get("method") in ("update", "request_state", "custom"):
+            super()._handle_msg(msg)
+        else:
+            self.set_state({})
+
+
+_panel: Panel | None = None
+
+
+@public
+def panel() -> Panel:
+    """Return the live panel of the GPUs, to choose them by clicking: the last line of a cell shows it.
+
+    Returns
+    -------
+    Panel
+        A widget, of which a process has one. The machine is read, by one thread, while a page shows it.
+
+    """
+    global _panel  # noqa: PLW0603 - a process has one
+    if _panel is None or _panel.comm is None:
+        _panel = Panel()
+    return _panel
+
+
+def restart_with_choice(choice: TooLate, *, dry_run: bool) -> None:
+    """Save a choice that came too late, and restart the kernel to apply it. After a dry run, do neither.
+
+    Raises
+    ------
+    ChoiceError
+        There is no kernel to restart, also after a dry run; nothing was changed.
+    KernelRestarting
+        The choice is saved, and the kernel is about to be restarted.
+
+    """
+    save(choice.request, choice.devices, choice.options.to_save, dry_run=dry_run)
+    if dry_run:
+        return
+    devices = listed((device.label for device in choice.devices), "no GPU")
+    text = f"Restarting the kernel; the next %load_ext gpu_magic chooses {devices}."
+    if not choice.request:
+        text = "Restarting the kernel, to be as it was started."
+    panel().state.restart()  # by its pages: each page of the kernel has the widget, also where it shows none
+    raise KernelRestarting(text)

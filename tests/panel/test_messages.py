@@ -1,0 +1,94 @@
+"""The messages between page and kernel: both sides have the same, and nothing else is understood."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_magic.panel import script as panel_script
+from gpu_magic.panel.messages import CHECKS, NotUnderstoodError, read
+
+MESSAGES: list[dict[str, Any]] = [
+    {"type": "look", "view": "v", "visibility": "watched", "open": ["3", "MIG-41b7"]},
+    {"type": "choose", "request": "3,1 --growth", "restart": False, "page": "p"},
+    {"type": "wait", "request": "3,1"},
+    {"type": "stop_waiting"},
+    {"type": "answer_restart", "page": "p", "can": True},
+    {"type": "end_process", "pid": 4242, "started": 17, "kill": False},
+    {"type": "free"},
+    {"type": "attach", "page": "p"},
+]
+LOOK, CHOOSE, _, _, _, END, *_ = MESSAGES
+
+
+def is_refused(message: object) -> bool:
+    with pytest.raises(NotUnderstoodError):
+        read(message)
+    return True
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_what_a_page_sends_is_understood_whole_and_not_in_part(message: dict[str, Any]) -> None:
+    kind, values = read(message)
+    assert {"type": kind, **values} == message
+    for name in message:
+        assert is_refused({key: value for key, value in message.items() if key != name})
+        for value in ([1], {}, 1.5):
+            assert is_refused({**message, name: value})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        END | {"pid": True},
+        END | {"pid": 0},
+        END | {"pid": 1 << 31},
+        END | {"started": -1},
+        END | {"started": None},
+        END | {"kill": 1},
+        LOOK | {"view": ""},
+        LOOK | {"view": "v" * 65},
+        LOOK | {"visibility": "yes"},
+        LOOK | {"open": "3"},
+        LOOK | {"open": ["3", 3]},
+        LOOK | {"open": [""]},
+        LOOK | {"open": ["3"] * 257},
+        CHOOSE | {"request": None},
+        CHOOSE | {"request": "\ud800"},
+        CHOOSE | {"restart": "no"},
+        CHOOSE | {"page": 3},
+    ],
+    ids=repr,
+)
+def test_what_no_page_would_send_is_refused(message: dict[str, Any]) -> None:
+    assert is_refused(message)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=70),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+
+
+@given(st.sampled_from(MESSAGES), st.data())
+def test_any_json_is_a_message_or_refused(message: dict[str, Any], data: st.DataObject) -> None:
+    fields = {name: data.draw(JSON) for name in sorted(message.keys() - {"type"})}
+    with suppress(NotUnderstoodError):
+        assert read({"type": message["type"], **fields}) == (message["type"], fields)
+
+
+def test_the_scripts_send_what_is_understood() -> None:
+    script = panel_script()
+    sent = re.findall(r'\b(?:send|ask)\("(\w+)"(?:, \{([^}]*)\})?', script)
+    sent += re.findall(r'\{ type: "(attach)", (\w+) \}', script)
+    names = {
+        kind: {part.split(":")[0].strip() for part in fields.split(",") if part} for kind, fields in sent
+    }
+    assert {kind: fields for kind, fields in names.items() if fields or kind in CHECKS} == {
+        kind: set(checks) for kind, checks in CHECKS.items()
+    }
