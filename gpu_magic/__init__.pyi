@@ -3,6 +3,10 @@
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from gpu_magic.cluster.cluster import Cluster as Cluster
+from gpu_magic.cluster.cluster import Engine as Engine
+from gpu_magic.cluster.use import cluster as cluster
+from gpu_magic.cluster.use import map as map  # noqa: A004 - it is `gpu_magic.map`
 from gpu_magic.devices.model import UNKNOWN as UNKNOWN
 from gpu_magic.devices.model import Claim as Claim
 from gpu_magic.devices.model import Gpu as Gpu
@@ -13,10 +17,6 @@ from gpu_magic.devices.model import MigInstance as MigInstance
 from gpu_magic.doctor.diagnosis import Diagnosis as Diagnosis
 from gpu_magic.doctor.diagnosis import doctor as doctor
 from gpu_magic.doctor.facts import Finding as Finding
-from gpu_magic.engines.cluster import Cluster as Cluster
-from gpu_magic.engines.engine import Engine as Engine
-from gpu_magic.engines.use import cluster as cluster
-from gpu_magic.engines.use import map as map  # noqa: A004 - it is `gpu_magic.map`
 from gpu_magic.errors import BindingError as BindingError
 from gpu_magic.errors import CallFailed as CallFailed
 from gpu_magic.errors import ChoiceError as ChoiceError

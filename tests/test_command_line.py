@@ -105,7 +105,7 @@ def test_the_table_loads_nothing_of_other_actions() -> None:
     ).stdout
     loaded = {name.split(".")[1] for name in out.splitlines()[-1].split() if name.startswith("gpu_magic.")}
     assert "gpus" in loaded
-    assert not loaded & {"diagnosis", "launching", "restart", "engines", "panel", "magics"}
+    assert not loaded & {"diagnosis", "launching", "restart", "cluster", "panel", "magics"}
 
 
 def test_json_is_in_plain_units(here: Here) -> None:

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpu_magic.cluster.cluster import Engine, EngineTable
 from gpu_magic.devices.model import Claim, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
 from gpu_magic.doctor.diagnosis import Diagnosis
 from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Finding, Kernel, Packages, System
-from gpu_magic.engines.engine import Engine
-from gpu_magic.engines.status import EngineStatus
-from gpu_magic.engines.table import EngineTable
 from gpu_magic.fit.fit import Fit
 from gpu_magic.gpus.choice import TooLate
 from gpu_magic.gpus.options import Options
@@ -73,7 +71,7 @@ def mine(name: str = "train.py", what: str = "", simulated: str = "") -> OwnProc
 
 def engines(engine: Engine) -> EngineTable:
     other = Engine(1, (gpu(),), "node-b")
-    return EngineTable([EngineStatus(one, "idle", 1.0, GIB, GIB) for one in (engine, other)])
+    return EngineTable([("0", one.gpus, "?", "idle") for one in (engine, other)])
 
 
 def usage(code: str = "train()", problem: str = "", **of_gpu: Any) -> CellUsage:

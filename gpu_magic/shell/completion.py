@@ -9,8 +9,8 @@ from IPython.core.profileapp import list_profiles_in
 from IPython.paths import get_ipython_dir
 
 import gpu_magic
+from gpu_magic.cluster.cluster import running_cluster
 from gpu_magic.devices.model import UNKNOWN, Gpu
-from gpu_magic.engines.current import running_cluster
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import known
 from gpu_magic.gpus.request import is_request

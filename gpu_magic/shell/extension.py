@@ -50,7 +50,7 @@ MAGICS = {
     "gpu_doctor": (("line",), "doctor.magic", "GpuDoctorMagic"),
     "gpu_launch": (("line", "cell"), "launching.magic", "GpuLaunchMagic"),
     "gpu_tasks": (("line",), "launching.magic", "GpuTasksMagic"),
-    "gpu_cluster": (("line",), "engines.magic", "GpuClusterMagic"),
+    "gpu_cluster": (("line",), "cluster.magic", "GpuClusterMagic"),
     "gpu_time": (("line", "cell"), "measure.magic", "GpuTimeMagic"),
 }
 _KINDS = [(kind, name) for name, (kinds, *_) in MAGICS.items() for kind in kinds]

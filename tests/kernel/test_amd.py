@@ -233,18 +233,12 @@ def test_engines_have_amds_gpus_in_the_chosen_order(start_amd: StartAmd) -> None
         assert shown in reply.shown
 
 
-FIND_ENGINES = """
-from gpu_magic.engines.with_gpus import engines_with
-from gpu_magic.process.session import current
-print(*(engine.number for engine in engines_with(cluster, current(), {!r})))
-"""
-
-
-def test_auto_of_amds_is_an_engine_with_amds_and_no_other(start_amd: StartAmd) -> None:
+def test_a_map_names_amds_gpus(start_amd: StartAmd) -> None:
     kernel = start_amd(mixed=True)
-    kernel.run("import gpu_magic; cluster = gpu_magic.cluster('amd:3,amd:1')")
-    assert kernel.run(FIND_ENGINES.format("amd:auto")).stdout == "0\n"
-    assert kernel.run(FIND_ENGINES.format("amd:all")).stdout == "0 1\n"
-    kernel.run("cluster.stop(); cluster = gpu_magic.cluster('0,1')")
-    assert "none can be picked" in kernel.run(FIND_ENGINES.format("amd:auto")).errors[0]
-    assert kernel.run(FIND_ENGINES.format("amd:all")).stdout == "\n"
+    kernel.run("import gpu_magic, os\ncluster = gpu_magic.cluster('amd:3,amd:1')")
+    cell = "*gpu_magic.map(lambda _: os.environ['GPU_MAGIC_INDEX'], [0], gpus={!r})"
+    assert kernel.run(f"print({cell.format('amd:1')})").stdout == "1\n"
+    assert kernel.run(f"print({cell.format('amd:all')})").stdout in ("0\n", "1\n")
+    assert kernel.run(f"print({cell.format('1')})").errors == [
+        "No engine has GPU 1: they have AMD GPU 3 and AMD GPU 1."
+    ]

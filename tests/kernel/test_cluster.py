@@ -50,7 +50,7 @@ def test_each_engine_has_its_gpu_alone_in_the_chosen_order(kernel: Kernel) -> No
     ]
     assert (
         kernel.run("%gpu_cluster 3").stderr
-        == "UsageError: 2 engines run already: %gpu_cluster stop ends them.\n"
+        == "UsageError: Engines run already: %gpu_cluster stop ends them.\n"
     )
 
 
@@ -168,11 +168,11 @@ def test_nothing_is_left_behind(start_kernel: Callable[..., Kernel], end: str, t
         ("stop", "No engines run here: %gpu_cluster starts one for each GPU."),
         ("restart 1", "No engines run here: %gpu_cluster starts one for each GPU."),
         ("7", "There is no GPU 7"),
-        ("stpo", "There is no %gpu_cluster stpo; did you mean %gpu_cluster stop?"),
+        ("stpo", "There is no %gpu_cluster stpo: try %gpu_cluster alone, restart 1 or stop."),
         ("-n 5", "-n 5 with 4 GPUs: from 1 to 4 of them can be used."),
         ("none", "needs a GPU"),
         ("-n many", "-n is a number of GPUs, and not many."),
-        ("start", "There is no %gpu_cluster start: alone it starts engines, or shows those that run."),
+        ("restart one", "Engines have numbers: %gpu_cluster restart 0,1, and not one."),
         ("--keap", "There is no --keap"),
         ("stop --force", "%gpu_cluster stop takes no options."),
     ],
@@ -184,11 +184,11 @@ def test_bad_input_is_one_line(kernel: Kernel, line: str, says: str) -> None:
     assert reply.stderr.count("\n") == 1
 
 
-def test_px_without_engines_is_one_line(kernel: Kernel) -> None:
-    kernel.run("%gpu_cluster -n 1\n%gpu_cluster stop")
-    assert kernel.run("%px 1").stderr == (
-        "UsageError: No engines run here: %gpu_cluster starts one for each GPU.\n"
-    )
+def test_without_engines_px_and_map_are_one_line(kernel: Kernel) -> None:
+    kernel.run("import gpu_magic\n%gpu_cluster -n 1\n%gpu_cluster stop")
+    says = "No engines run here: %gpu_cluster starts one for each GPU."
+    assert kernel.run("%px 1").stderr == f"UsageError: {says}\n"
+    assert kernel.run("gpu_magic.map(abs, [1])").errors == [says]
 
 
 def test_an_interrupt_while_engines_start_leaves_nothing(

@@ -119,7 +119,7 @@ def test_a_profile_whose_engines_end_at_once_leaves_nothing(of_mark: Marked, tmp
     name = profile(tmp_path, f"c.LocalEngineLauncher.engine_cmd = {program}")
     reply = of_mark.kernel.run(f"%gpu_cluster --profile {name} -n 1")
     assert reply.stderr == (
-        "UsageError: The profile there has started no engines: they have ended: there is no such partition.\n"
+        "UsageError: The profile there has started no engines: there is no such partition.\n"
     )
     assert not reply.stdout
     until(lambda: not of_mark.started())

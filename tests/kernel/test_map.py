@@ -105,18 +105,6 @@ def test_an_engine_that_does_not_answer_an_interrupt_is_started_anew(
     assert "NameError" in kernel.run("%%px --targets 1\nkept").stderr
 
 
-def test_an_engine_that_ends_is_named_in_one_line_and_started_anew(cluster_kernel: Kernel) -> None:
-    kernel = cluster_kernel
-    kernel.run("def ends(x):\n    if x == 3:\n        os.kill(os.getpid(), 9)\n    return x")
-    reply = kernel.run("gpu_magic.map(ends, range(6), gpus=2)")
-    assert "ended by SIGKILL" in reply.stderr
-    assert reply.traceback == (
-        "Engine 0 (GPU 2) has ended while it worked on item 3 (3).\n"
-        "Engine 0 (GPU 2) was started anew: its variables are gone."
-    )
-    assert kernel.run("gpu_magic.map(abs, range(-5, 0))").text == "[5, 4, 3, 2, 1]"
-
-
 def test_a_bar_is_shown_for_what_takes_over_a_second(cluster_kernel: Kernel) -> None:
     reply = cluster_kernel.run("gpu_magic.map(lambda x: time.sleep(1.5), range(2)); None")
     assert "/2 [" in reply.text
@@ -139,8 +127,3 @@ def test_what_lies_on_a_gpu_does_not_go_there_and_does_not_come_back(
     assert not (tmp_path / "begun").exists()
     reply = kernel.run("gpu_magic.map(lambda item: {'loss': cupy.ones(3)}, [0], gpus=0)")
     assert reply.errors == [f"Item 0 (0) has failed in engine 1 (GPU 0):\nThe result is {there}"]
-
-
-def test_without_engines_it_is_one_line(kernel: Kernel) -> None:
-    reply = kernel.run("import gpu_magic\ngpu_magic.map(abs, [1])")
-    assert reply.errors == ["No engines run here: %gpu_cluster starts one for each GPU."]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 import gpu_magic
-from gpu_magic.engines.magic import _engines
 from gpu_magic.errors import GpuMagicError, PlacementError
 from gpu_magic.fit.magic import GpuFitMagic
 from gpu_magic.frameworks.target import parse_targets
@@ -60,7 +59,7 @@ def check_line_of_magic(data: bytes) -> None:
     again = " ".join(filter(None, retyped))
     # Quotes are not kept, and then what was within them can begin a comment.
     assert "#" in again or vars(read(magic, again)) == found, f"{again!r} is read as something else"
-    for reader in (read_count, read_seconds, read_only, _engines, parse_targets, own_processes().find):
+    for reader in (read_count, read_seconds, read_only, parse_targets, own_processes().find):
         for value in found.values():
             if isinstance(value, str):
                 _check_reader(reader, value)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.engines.hosts import on_host, started
-from tests.engines.test_hosts import variable
+from tests.cluster.hosts import on_host, started
+from tests.cluster.test_hosts import variable
 from tests.machine import AMD_CARDS, CARDS, Driver, amd_environment, environment
 
 if TYPE_CHECKING:

@@ -5,25 +5,17 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipyparallel import AsyncResult
-from ipyparallel.client.client import ExecuteReply
 from ipyparallel.client.magics import ParallelMagics
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
 
-from gpu_magic.engines.asking import as_line
-from gpu_magic.engines.current import current_cluster
-from gpu_magic.engines.engine import capitalized
+from gpu_magic.cluster.cluster import Cluster, EngineNumber, capitalized, current_cluster
+from gpu_magic.cluster.join import as_line
 from gpu_magic.errors import GpuMagicError, show_as
 from gpu_magic.text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpu_magic.engines.cluster import Cluster
-    from gpu_magic.engines.engine import EngineNumber
 
 __all__ = ["add_px"]
 
@@ -32,27 +24,13 @@ _AGAIN = 0.2
 
 
 class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
-    """ipyparallel's result of a cell, with the GPUs of each engine where it names the engine."""
+    """ipyparallel's result of a cell, which names an engine that has failed while others wait for it."""
 
-    numbers: Sequence[EngineNumber]
     _failed_at: float | None = None
     _is_noted = False
 
-    @property
-    def engine_id(self) -> list[EngineNumber]:
-        """The engines, as `display_outputs` writes them in front of what they have written."""
-        return list(self.numbers)
-
-    def get(self, *args: Any, **options: Any) -> Any:
-        """Return the results; each names its engine when it is shown."""
-        found = super().get(*args, **options)
-        for number, one in zip(self.numbers, found if isinstance(found, list) else [found], strict=False):
-            if isinstance(one, ExecuteReply):
-                one.metadata["engine_id"] = number
-        return found
-
     def wait(self, timeout: float | None = -1, return_when: str | None = None) -> Any:
-        """Wait as ipyparallel does, and say when an engine has failed and others go on: ranks wait for it."""
+        """Wait as ipyparallel does, and write a line if an engine has failed and others go on."""
         if return_when is not None or timeout == 0:
             return super().wait(timeout, return_when=return_when)
         deadline = math.inf if timeout is None or timeout < 0 else time.monotonic() + timeout
@@ -63,11 +41,8 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
         return True
 
     def _note_failed(self) -> None:
-        done = [
-            (number, one.result())
-            for number, one in zip(self.numbers, self._children, strict=False)
-            if one.done()
-        ]
+        pairs = zip(self._targets, self._children, strict=True)
+        done = [(number, one.result()) for number, one in pairs if one.done()]
         failed = [(number, error) for number, error in done if isinstance(error, Exception)]
         running = len(self._children) - len(done)
         if self._is_noted or not (failed and running):
@@ -76,22 +51,21 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
         if time.monotonic() - self._failed_at >= _PATIENCE:
             self._is_noted = True
             number, error = failed[0]
+            label = capitalized(current_cluster().engines[number].label)
             run, they_wait = ("runs", "it waits") if running == 1 else ("run", "they wait")
             sys.stderr.write(
-                f"{capitalized(number.label)} failed: {as_line(error)}. {counted(running, 'other engine')} "
-                f"still {run}. If {they_wait} for engine {int(number)}, interrupt the kernel.\n"
+                f"{label} failed: {as_line(error)}. {counted(running, 'other engine')} still {run}. "
+                f"If {they_wait} for engine {number!r}, interrupt the kernel.\n"
             )
 
-    def _iopub_streaming_output_callback(self, eid: EngineNumber, msg_future: Any, msg: Any) -> None:
-        # A value that is shown as it comes takes the engine from there.
-        msg_future.output.metadata["engine_id"] = eid
+    def _iopub_streaming_output_callback(self, eid: int, msg_future: Any, msg: Any) -> None:
         # What came before the cell looked has no header: one engine's would take the place of another's.
         parent = msg.get("parent_header") or {"msg_id": msg_future.msg_id}
         super()._iopub_streaming_output_callback(eid, msg_future, {**msg, "parent_header": parent})
 
 
 class PxMagics(ParallelMagics):  # type: ignore[misc]
-    """ipyparallel's magics, with the GPU of each engine in front of its output, and interrupts that end.
+    """ipyparallel's magics, with interrupts that end.
 
     ipyparallel sends a signal to the engines and goes on. Here what has not ended after 5 s is named, and the
     next cell says so instead of waiting for it.
@@ -109,18 +83,18 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
     def last_result(self, result: AsyncResult | None) -> None:
         if result is not None:
             result.__class__ = PxResult
-            result.numbers = self.view.targets
         self._last_result = result
 
     def parallel_execute(self, cell: str, *args: Any, **options: Any) -> Any:
         """Run a cell in the engines that are meant."""
+        targets = self.view.targets
         try:
             cluster = current_cluster()
-            asked = self.view.targets
-            targets = cluster.targets(_numbers(asked))
+            some = [targets] if isinstance(targets, int) else targets
+            engines = cluster.check(None if targets in ("all", None) else some)
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
-        self.last_result, self.view.targets = None, targets
+        self.last_result, self.view.targets = None, [*map(EngineNumber, engines)]
         try:
             return super().parallel_execute(cell, *args, **options)
         except (KeyboardInterrupt, TimeoutError) as error:
@@ -131,16 +105,16 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
             show_as(interrupt, "KeyboardInterrupt", *self._interrupt(cluster))
             raise interrupt from None
         finally:
-            self.view.targets = asked
+            self.view.targets = targets
 
     def _interrupt(self, cluster: Cluster) -> list[str]:
-        """Interrupt the engines; say what has not come of it."""
-        if self.last_result is None:
+        """Interrupt the engines; return what has not come of it."""
+        if (result := self.last_result) is None:
             return []
-        try:
-            left = cluster.interrupt(self.last_result)
-        except GpuMagicError as error:
-            return [str(error)]
+        running = dict(zip(result._targets, result._children, strict=True))  # noqa: SLF001
+        if there := [number for number in running if number in cluster.client.ids]:
+            cluster.client.abort(result, targets=there, block=False)  # where it has not begun
+        left = cluster.interrupt(running)
         return [f"{cluster.still_running(left)}."] if left else []
 
 
@@ -150,12 +124,3 @@ def add_px(cluster: Cluster) -> None:
         view = cluster.client.direct_view("all")
         view.block = True
         shell.register_magics(PxMagics(shell, view))
-
-
-def _numbers(targets: Any) -> list[int] | None:
-    """Return the engines that targets of ipyparallel's mean; None: all."""
-    if targets in ("all", None):
-        return None
-    if isinstance(targets, int):
-        return [targets]
-    return list(targets)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import pickle
 import sys
 import traceback
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_magic.engines.ranks import RANK_VARIABLES
-from gpu_magic.engines.sources import add_sources
 from gpu_magic.launching.pickling import NotPickled, pickled
 from gpu_magic.process.environment import set_variable
 
@@ -20,45 +18,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Failure", "call", "forget", "keep"]
 
+# What makes a process a rank: our own variables (`rank_variables`), and those of MPI and srun.
+_RANK = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("JAX_COORDINATOR_ADDRESS", "TF_CONFIG"),
+    *(f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "NODE_RANK")),
+    *(f"MV2_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")),
+    *("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS"),
+)
 _functions: dict[str, Callable[[Any], object]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a call has no result.
-
-    Parameters
-    ----------
-    kind
-        The error's type; empty where the function has returned what can't be handed over.
-    text
-        The traceback from the function on, or a line.
-
-    """
+class Failure(NamedTuple):
+    """Why a call has no result: the error's type, empty if its result can't be pickled; and its traceback."""
 
     kind: str
     text: str
 
 
 def keep(token: str, function: bytes, sources: Mapping[str, list[str]]) -> Failure | None:
-    """Keep a function until it is forgotten.
-
-    Parameters
-    ----------
-    token
-        What it is called with.
-    function
-        The function, pickled.
-    sources
-        Its lines, for tracebacks.
-
-    Returns
-    -------
-    Failure or None
-        Why it can't be used here.
-
-    """
-    add_sources(sources)
+    """Keep a function until it is forgotten, and the lines of its files and cells, which tracebacks show."""
+    for file, lines in sources.items():
+        if not linecache.getlines(file):
+            # Without a time it is never looked for on the disk.
+            linecache.cache[file] = sum(map(len, lines)), None, lines, file
     try:
         with _no_rank():
             loaded = pickle.loads(function)  # noqa: S301 - the notebook's own
@@ -85,13 +69,13 @@ def call(token: str, item: bytes) -> bytes | Failure | None:
     except NotPickled as error:
         forget(token)  # the first failure ends all
         return Failure("", str(error))
-    except BaseException as error:  # noqa: BLE001 - SystemExit, too; it is raised in the notebook
+    except BaseException as error:  # noqa: BLE001 - also SystemExit; it is raised in the notebook
         forget(token)
         return _failure(error)
 
 
 def forget(token: str) -> None:
-    """Forget a function: it is not called any more, also where that has been asked for."""
+    """Forget a function: calls that were sent return at once."""
     _functions.pop(token, None)
 
 
@@ -103,7 +87,7 @@ def _no_rank() -> Iterator[None]:
     known by its variables and by PyTorch's default group, and Accelerate keeps what it has found
     (accelerate.state: "modify the _storage dict in-place").
     """
-    variables = {name: value for name in RANK_VARIABLES if (value := os.environ.get(name)) is not None}
+    variables = {name: value for name in _RANK if (value := os.environ.get(name)) is not None}
     group: Any = getattr(sys.modules.get("torch.distributed"), "group", None)
     world = getattr(group, "WORLD", None)
     known = [dict(state) for state in _accelerate_states()]
@@ -116,11 +100,11 @@ def _no_rank() -> Iterator[None]:
             state.clear()
         yield
     finally:
-        for name in RANK_VARIABLES:
+        for name in _RANK:
             set_variable(name, variables.get(name))
         if world is not None:
             group.WORLD = world
-        # Where calls were the first to import it, cells are to find themselves.
+        # If a call was the first to import it, cells are to find themselves.
         for number, state in enumerate(_accelerate_states()):
             state.clear()
             state.update(known[number] if known else {})

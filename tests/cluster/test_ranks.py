@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpu_magic.engines.ranks import free_ports
+from gpu_magic.launching.ports import free_ports
 from tests.conftest import LIMIT
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ reduced = step()
 
 def found_after(cluster: gpu_magic.Cluster, cell: str, expression: str) -> list[Any]:
     """Run a cell in both engines, and return the value of an expression in each."""
-    view = cluster.client[cluster.targets()]
+    view = cluster.client[:]
     view.execute(cell, block=False).get(LIMIT)
     view.execute(f"found = {expression}", block=False).get(LIMIT)
     values: list[Any] = view.pull("found", block=False).get(LIMIT)

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpu_magic import ClusterError
-from gpu_magic.engines.status import read_status
-from gpu_magic.engines.table import EngineTable
-from gpu_magic.process.session import current
-from tests.engines.hosts import on_host, started
+from tests.cluster.hosts import on_host, started
 from tests.processes import until
 
 if TYPE_CHECKING:
@@ -104,12 +101,7 @@ def test_a_kernel_that_was_started_anew_finds_the_engines_as_they_are(
 def test_engines_of_somebody_else_can_not_be_restarted(cluster: Cluster) -> None:
     with pytest.raises(ClusterError, match=r"^Only what has started it can start it anew\.$"):
         cluster.restart([1])
-    assert len(cluster.alive) == 3
-
-
-def columns(table: str) -> list[list[str]]:
-    """Return the cells of a table in text."""
-    return [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
+    assert not cluster.ended
 
 
 @contextmanager
@@ -127,20 +119,14 @@ def busy(client: Any, number: int, folder: Path) -> Iterator[None]:
         until(lambda: not client.queue_status(number)["queue"])  # the controller learns of it later
 
 
-def test_another_engine_of_the_host_reads_for_a_busy_one(
-    client: Any, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_each_engine_is_shown_with_its_host(client: Any, cluster: Cluster, tmp_path: Path) -> None:
     with busy(client, 1, tmp_path):
-        table = columns(repr(EngineTable(read_status(cluster, current()))))
-    assert table[0] == ["Host", "Engine", "GPU", "Memory", "State"]
-    assert [line[-1].partition(" ")[0] for line in table[1:]] == ["idle", "busy", "idle"]
-    assert "?" not in "".join(line[3] for line in table[1:])
-
-
-def test_the_memory_of_a_host_that_is_busy_is_unknown(client: Any, cluster: Cluster, tmp_path: Path) -> None:
-    with busy(client, 2, tmp_path):
-        table = columns(repr(EngineTable(read_status(cluster, current()))))
-    assert table[3][:4] == [B, "2", "GPU 3 and GPU 1 (SIMULATED NVIDIA GeForce RTX 4090)", "? / 48.0 GiB"]
+        lines = [re.split(r" {2,}", line.strip()) for line in repr(cluster.status()).splitlines()]
+    assert lines[0] == ["Engine", "GPU", "Memory", "State"]
+    assert [line[-1].partition(" ")[0] for line in lines[1:]] == ["idle", "busy", "idle"]
+    # Only this machine's memory is read.
+    gpus = f"GPU 3 and GPU 1 (SIMULATED NVIDIA GeForce RTX 4090) on {B}"
+    assert lines[3][:3] == ["2", gpus, "? / 48.0 GiB"]
 
 
 def test_a_client_with_a_busy_engine_is_refused_in_a_line(
@@ -156,7 +142,7 @@ def test_a_client_with_a_busy_engine_is_refused_in_a_line(
 def test_a_call_that_is_about_to_end_is_waited_for(client: Any, join: Callable[[Any], Cluster]) -> None:
     """The controller learns that a call has ended after the client does."""
     client[1].apply_async(time.sleep, 0.5)
-    assert len(join(client).alive) == 3
+    assert not join(client).ended
 
 
 def start_cuda_with_all() -> None:

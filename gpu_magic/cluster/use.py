@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from gpu_magic.claims.held import Claims
+from gpu_magic.cluster.cluster import Cluster, Engine, current_cluster, running_cluster, use
+from gpu_magic.cluster.processes import LocalProcesses
 from gpu_magic.errors import ClusterError
+from gpu_magic.gpus.request import normalize_request
+from gpu_magic.launching.devices import divide, pick
+from gpu_magic.launching.handover import check_installed
+from gpu_magic.launching.launch import check_count
 from gpu_magic.process.session import current
+from gpu_magic.process.view import read_machine
 from gpu_magic.public import public
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from gpu_magic.devices.model import Gpu, MigInstance
-    from gpu_magic.engines.cluster import Cluster
-    from gpu_magic.engines.start import Client
+    from gpu_magic.gpus.select import Selection
+
+    Client = Any  # ipyparallel's, which has no types
 
 __all__ = ["cluster", "map"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_log = logging.getLogger("gpu_magic.cluster")
 
 
 @public
@@ -57,35 +70,55 @@ def cluster(
         One line that says why there is none; nothing of it is left.
 
     """
-    from gpu_magic.engines.current import check_none
-    from gpu_magic.engines.join import join
-    from gpu_magic.engines.profile import start_profile
-    from gpu_magic.engines.start import is_client, start
-    from gpu_magic.engines.starter import Others
-    from gpu_magic.gpus.request import normalize_request
-    from gpu_magic.launching.launch import check_count
-
     check_count("cluster", count)
-    check_none()
+    if running_cluster():
+        raise ClusterError("Engines run already: %gpu_cluster stop ends them.")
+    try:
+        ipyparallel = import_module("ipyparallel")
+    except ImportError:
+        raise ClusterError(
+            "Engines are ipyparallel's, which is not installed here: pip install ipyparallel cloudpickle."
+        ) from None
     if profile is not None:
         if gpus is not None or force:
             raise ClusterError("A profile says which engines there are: it goes with -n and nothing else.")
-        return _used(start_profile(profile, count))
-    if is_client(gpus):
+        from gpu_magic.cluster.join import start_profile
+
+        made = start_profile(profile, count)
+    elif isinstance(gpus, ipyparallel.Client):
         if count is not None or force:
             raise ClusterError("All engines of a client are used, as they are: it goes with no options.")
-        return _used(join(gpus, Others()))
-    wanted = None if gpus is None else normalize_request(gpus)
-    return _used(start(current(), wanted, count, force=force))
+        from gpu_magic.cluster.join import join
 
-
-def _used(made: Cluster) -> Cluster:
-    """Use a cluster in this process from here on, also for `%%px`; return it."""
-    from gpu_magic.engines.current import use
-    from gpu_magic.engines.px import add_px  # loads ipyparallel
-
+        made = join(gpus)
+    else:
+        session = current()
+        claims = Claims("engines", session.access)
+        wanted = None if gpus is None else normalize_request(gpus)
+        try:
+            made = _start(ipyparallel, divide(pick(session, wanted, count, force=force, claims=claims)))
+        finally:  # the engines have claimed them
+            claims.release()
     use(made)
+    from gpu_magic.cluster.px import add_px  # loads ipyparallel's magics, and IPython
+
     add_px(made)
+    return made
+
+
+def _start(ipyparallel: Any, parts: Sequence[Selection]) -> Cluster:
+    is_simulated = bool(read_machine(current()).simulated)
+    engines = [Engine(number, part.known, is_simulated=is_simulated) for number, part in enumerate(parts)]
+    processes = LocalProcesses(parts)
+    made = None
+    try:
+        client = processes.connect(ipyparallel.Client)
+        made = Cluster(client, engines, processes=processes, end=processes.end)
+        made.begin()
+    except BaseException:  # also an interrupt
+        (made.stop if made else processes.end)()
+        raise
+    _log.info("Started %s", made)
     return made
 
 
@@ -103,7 +136,8 @@ def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
     The function, also one of the notebook's or a closure, goes to each engine once, with the names of the
     notebook that it uses; other names are those that `%%px` has defined there. What the calls print is shown
     behind the position of their item. Calls are no ranks: RANK and its like are unset while they run, and a
-    process group that `%%px` has started is not seen.
+    process group that `%%px` has started is not seen. Engines that do something
+    else take part once that has ended.
 
     Parameters
     ----------
@@ -112,7 +146,7 @@ def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
     items
         What it is called with. All of them are taken from an iterator before the first call.
     gpus
-        As for `choose`: the engines that have these; "all": all engines.
+        The engines that have these GPUs: numbers or UUIDs, as for `choose`; "all": all engines.
 
     Returns
     -------
@@ -130,14 +164,8 @@ def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
         be handed over, as it can't be pickled or is on a GPU. Nothing has run.
 
     """
-    from gpu_magic.engines.current import current_cluster
-    from gpu_magic.engines.with_gpus import engines_with
-    from gpu_magic.gpus.request import normalize_request
-    from gpu_magic.launching.handover import check_installed
-
-    used = current_cluster()
+    current_cluster()
     check_installed()
-    engines = engines_with(used, current(), normalize_request(gpus))
-    from gpu_magic.engines.mapping import map_over  # loads ipyparallel, which is there now
+    from gpu_magic.cluster.map import map_over  # loads ipyparallel, which is there now
 
-    return map_over(used, engines, fn, items)
+    return map_over(fn, items, normalize_request(gpus))

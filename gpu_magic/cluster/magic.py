@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 from IPython.display import display
 
 import gpu_magic
-from gpu_magic.engines.current import current_cluster, running_cluster
-from gpu_magic.engines.status import read_status
-from gpu_magic.engines.table import EngineTable
+from gpu_magic.cluster.cluster import current_cluster, running_cluster
 from gpu_magic.errors import ClusterError
 from gpu_magic.gpus.choice import gpu_notes
 from gpu_magic.process.environment import variables_now
-from gpu_magic.process.session import current
 from gpu_magic.shell.arguments import WORDS, read, read_count, refusal
 from gpu_magic.text import counted, listed
 
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["GpuClusterMagic"]
 
 _WORDS = WORDS["%gpu_cluster"]
-_ALREADY = ("start", "status", "show", "list", "run")  # what people type for what it does alone
 
 
 class GpuClusterMagic:
@@ -60,41 +56,34 @@ class GpuClusterMagic:
         options = read("%gpu_cluster", line)
         word, _, rest = options.request.partition(" ")
         if word in _WORDS:
-            _check_alone(word, options)
+            if options.count or options.force or options.profile:
+                raise ClusterError(f"%gpu_cluster {word} takes no options.")
             getattr(self, f"_{word}")(rest.strip())
-        elif word in _ALREADY:
-            raise refusal(
-                f"There is no %gpu_cluster {word}: alone it starts engines, or shows those that run."
-            )
-        elif close := difflib.get_close_matches(word, _WORDS, n=1):
-            raise refusal(f"There is no %gpu_cluster {word}; did you mean %gpu_cluster {close[0]}?")
-        elif options.request or options.profile or running_cluster() is None:
+        elif difflib.get_close_matches(word, _WORDS):
+            raise refusal(f"There is no %gpu_cluster {word}: try %gpu_cluster alone, restart 1 or stop.")
+        elif options.request or options.profile or (running := running_cluster()) is None:
             self._start(options)
         else:
-            self._show()
+            display(running.status())
 
     def _start(self, options: SimpleNamespace) -> None:
         count = read_count(options.count)
         cluster = gpu_magic.cluster(
-            options.request or None,
-            count=count,
-            force=options.force,
-            profile=options.profile,
+            options.request or None, count=count, force=options.force, profile=options.profile
         )
         print(cluster)
-        if cluster.is_here and not options.profile:
+        if not options.profile:
             devices = [device for engine in cluster.engines.values() for device in engine.devices]
             instead = "%gpu_cluster stop, and %gpu_cluster 0,1 uses others"
             is_chosen = bool(options.request) or count is not None or variables_now().name_gpus
             for note in gpu_notes(devices, instead, is_chosen=is_chosen):
                 print(note)
 
-    def _show(self) -> None:
-        display(EngineTable(read_status(current_cluster(), current())))
-
     def _restart(self, numbers: str) -> None:
-        cluster = current_cluster()
-        restarted = cluster.restart(_engines(numbers) if numbers else None)
+        words = [word for word in re.split(r"[\s,]+", numbers) if word]
+        if not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words):
+            raise ClusterError(f"Engines have numbers: %gpu_cluster restart 0,1, and not {numbers}.")
+        restarted = current_cluster().restart(map(int, words) if words else None)
         print(f"{listed(map(str, restarted))} started anew." if restarted else "All engines run.")
 
     def _stop(self, rest: str) -> None:
@@ -104,16 +93,3 @@ class GpuClusterMagic:
         cluster.stop()
         became = "ended" if cluster.owns_engines else "let go of: what has started them can end them"
         print(f"{counted(len(cluster.engines), 'engine')} {became}.")
-
-
-def _engines(text: str) -> list[int]:
-    words = [word for word in re.split(r"[\s,]+", text) if word]
-    if not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words):
-        raise ClusterError(f"Engines have numbers: %gpu_cluster restart 0,1, and not {text}.")
-    return [int(word) for word in words]
-
-
-def _check_alone(word: str, options: SimpleNamespace) -> None:
-    given = [name for name in ("count", "force", "profile") if getattr(options, name)]
-    if given:
-        raise ClusterError(f"%gpu_cluster {word} takes no options.")

@@ -1,0 +1,420 @@
+"""A cluster of engines: their GPUs, what they do, their restart and their end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Self
+
+from gpu_magic.cluster.engine import begin
+from gpu_magic.devices.model import UNKNOWN, Unknown
+from gpu_magic.errors import ClusterError
+from gpu_magic.gpus.table import memory_texts
+from gpu_magic.process.session import current
+from gpu_magic.process.view import read_machine
+from gpu_magic.processes.processes import Manager, finders
+from gpu_magic.public import public
+from gpu_magic.text import counted, html_block, html_table, listed, printable, text_table, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from gpu_magic.cluster.processes import LocalProcesses
+    from gpu_magic.devices.model import Device, GpuProcess
+
+__all__ = [
+    "Cluster",
+    "Engine",
+    "EngineNumber",
+    "EngineTable",
+    "capitalized",
+    "current_cluster",
+    "running_cluster",
+    "use",
+]
+
+_INTERRUPTED = 5.0  # seconds that an engine may take to answer an interrupt
+_CONTROLLER = 5.0  # seconds that the controller may take to answer
+_AGAIN = 1.0  # seconds between two looks at what the engines do
+_START_ANEW = "%gpu_cluster stop, and start anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine. `str` returns its number and its GPUs.
+
+    Parameters
+    ----------
+    number
+        Its number in ipyparallel. Its rank is its place among the numbers of all engines.
+    devices
+        Its GPUs, in the order of `cuda:i`.
+    host
+        Its machine, if the engines run on several.
+    is_simulated
+        Whether its GPUs do not exist.
+
+    """
+
+    number: int
+    devices: tuple[Device, ...]
+    host: str = ""
+    is_simulated: bool = False
+
+    @property
+    def label(self) -> str:
+        """`engine 0 (GPU 2)`, `engine 0 (GPU 2 on node-a)`."""
+        return f"engine {self.number} ({listed(device.label for device in self.devices)}{self._where})"
+
+    @property
+    def gpus(self) -> str:
+        """`GPU 2 (NVIDIA A100 80GB)`, `GPU 2 and GPU 3 (NVIDIA A100 80GB) on node-a`."""
+        mark = "SIMULATED " if self.is_simulated else ""
+        texts = []
+        for name, alike in groupby(self.devices, key=lambda device: device.name):
+            labels = listed(device.label for device in alike)
+            texts.append(labels if name is UNKNOWN else f"{labels} ({mark}{printable(name)})")
+        return f"{listed(texts)}{self._where}"
+
+    @property
+    def _where(self) -> str:
+        return f" on {printable(self.host)}" if self.host else ""
+
+    def __str__(self) -> str:
+        """Return `0 = GPU 2 (NVIDIA A100 80GB)`."""
+        return f"{self.number} = {self.gpus}"
+
+
+class EngineNumber(int):
+    """The number of an engine, which f-strings write with its GPUs: ipyparallel's outputs then show both."""
+
+    _text: str
+
+    def __new__(cls, engine: Engine) -> Self:
+        made = super().__new__(cls, engine.number)
+        made._text = str(engine)
+        return made
+
+    def __format__(self, how: str) -> str:
+        return format(int(self), how) if how else self._text
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
+
+class EngineTable:
+    """What engines do, and the memory in use on their GPUs. Shows itself as text and as HTML."""
+
+    _HEADINGS = ("Engine", "GPU", "Memory", "State")
+
+    def __init__(self, rows: Sequence[Sequence[str]]) -> None:
+        self._rows = rows
+
+    def __repr__(self) -> str:
+        return "\n".join(text_table(self._HEADINGS, self._rows))
+
+    def _repr_html_(self) -> str:
+        return html_block("", html_table(self._HEADINGS, self._rows))
+
+
+class Cluster:
+    """Engines that have their GPUs, and are ready. `str` returns them, a line.
+
+    Attributes
+    ----------
+    client
+        ipyparallel's client.
+    engines
+        All engines by their numbers, also those that have ended.
+
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        engines: Iterable[Engine],
+        *,
+        processes: LocalProcesses | None = None,  # None: somebody else has started them
+        end: Callable[[], None] | None = None,  # None: `stop` only lets go of them
+        how_to_restart: str = "",  # if that is not up to us, as a clause
+    ) -> None:
+        self.client, self._processes, self._end, self._how_to_restart = client, processes, end, how_to_restart
+        self.engines = {engine.number: engine for engine in engines}
+        self._interrupted: dict[int, Future[Any]] = {}  # work that has not ended, by the number of its engine
+        self._busy: set[int] = set()
+        self._since: dict[int, float] = {}
+        self._stopped = threading.Event()
+        if processes:
+            processes.on_end = self._note_end
+        else:
+            self._name_gpus()
+        threading.Thread(target=self._follow, name="gpu_magic engines", daemon=True).start()
+
+    def __str__(self) -> str:
+        engines = self.engines.values()
+        return f"{counted(len(engines), 'engine')}: {', '.join(map(str, engines))}"
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self}>"
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether `restart` can start engines anew: gpu_magic has started them on this machine."""
+        return self._processes is not None
+
+    @property
+    def owns_engines(self) -> bool:
+        """Whether `stop` ends the engines; those that somebody else has started go on."""
+        return self._end is not None
+
+    @property
+    def ended(self) -> list[Engine]:
+        """The engines that have ended."""
+        there = self.client.ids
+        return [engine for number, engine in self.engines.items() if number not in there]
+
+    def find(self, numbers: Iterable[int] | None = None) -> list[Engine]:
+        """Return engines by their numbers; None: all."""
+        wanted = list(self.engines if numbers is None else numbers)
+        if unknown := [number for number in wanted if number not in self.engines]:
+            there = listed(map(str, self.engines))
+            raise ClusterError(f"There is no engine {unknown[0]}; there are {there}.")
+        return [self.engines[number] for number in wanted]
+
+    def check(self, numbers: Iterable[int] | None = None) -> list[Engine]:
+        """Return engines that can be used: ClusterError if one has ended, or goes on after an interrupt."""
+        self._check_controller()
+        wanted, ended = self.find(numbers), self.ended
+        if gone := [engine for engine in wanted if engine in ended]:
+            others = ",".join(str(engine.number) for engine in wanted if engine not in ended)
+            also = f", and %%px --targets {others} runs on the others" if others else ""
+            raise ClusterError(f"{about(gone, 'has', 'have')} ended: {self.how_to_restart(gone)}{also}.")
+        if left := [engine for engine in wanted if self._is_left(engine.number)]:
+            raise ClusterError(f"{self.still_running(left)}.")
+        return wanted
+
+    def still_running(self, engines: Sequence[Engine]) -> str:
+        """Return what to do about engines that have not answered an interrupt, without a full stop."""
+        return (
+            f"{about(engines, 'runs', 'run')} on what was interrupted, in code that does not ask for "
+            f"interrupts: {self.how_to_restart(engines)}"
+        )
+
+    def how_to_restart(self, engines: Sequence[Engine]) -> str:
+        """Return what starts engines anew, as a clause."""
+        if not self.can_restart:
+            return self._how_to_restart
+        numbers = ",".join(str(engine.number) for engine in engines)
+        return f"%gpu_cluster restart {numbers} starts {'it' if len(engines) == 1 else 'them'} anew"
+
+    @public
+    def restart(self, numbers: Iterable[int] | None = None) -> list[Engine]:
+        """End engines, whatever they do, and start them anew with their GPUs; return them.
+
+        Parameters
+        ----------
+        numbers
+            Those of the engines; None: those that have ended.
+
+        Raises
+        ------
+        ClusterError
+            There is no such engine, it was started by somebody else, or does not start.
+
+        """
+        self._check_controller()
+        engines = self.ended if numbers is None else self.find(numbers)
+        if not engines:
+            return []
+        if self._processes is None:
+            raise ClusterError(f"{capitalized(self.how_to_restart(engines))}.")
+        meant = [engine.number for engine in engines]
+        self._processes.expected.update(meant)
+        if alive := [number for number in meant if number in self.client.ids]:
+            # ipyparallel's nanny of an engine kills it, and tells the controller so.
+            self.client.send_signal(signal.SIGKILL, targets=alive, block=False)
+        for number in meant:
+            self._processes.wait_for_end(number, self.client)
+        for number in meant:
+            self._interrupted.pop(number, None)
+            self._processes.start(number)
+        self.begin(meant)
+        return engines
+
+    def begin(self, numbers: Iterable[int] | None = None) -> None:
+        """Return when engines on this machine have started and are ready: ClusterError if one is not."""
+        assert self._processes is not None  # noqa: S101 - others begin in `join`
+        engines = self.find(numbers)
+        replies = {}
+        claims = current().claims.are_wanted
+        for engine in engines:
+            number, claimed = engine.number, [str(device.uuid) for device in engine.devices if claims]
+            self._processes.wait_for_start(number, self.client)
+            log = str(self._processes.log(number))
+            replies[number] = self.client[number].apply_async(begin, log, claimed)
+        for number, reply in replies.items():
+            self._processes.wait_for_answer(number, reply.done)
+            reply.get()
+        self._name_gpus()
+
+    def busy(self) -> set[int]:
+        """Return the numbers of the engines that run something or have it in their queues."""
+        self._check_controller()
+        busy = busy_engines(self.client)
+        for number in self.engines:
+            if number not in self._since or (number in busy) != (number in self._busy):
+                self._since[number] = time.monotonic()
+        self._busy = busy
+        return busy
+
+    @public
+    def status(self) -> EngineTable:
+        """Return a table: what each engine does and since when, and how much memory is in use on its GPUs.
+
+        The memory of other machines is unknown.
+        """
+        busy, ended, now = self.busy(), self.ended, time.monotonic()
+        here = {device.uuid: device for device in read_machine(current()).devices}
+        rows = []
+        for number, engine in self.engines.items():
+            state = "ended" if engine in ended else "busy" if number in busy else "idle"
+            devices = [here.get(device.uuid) for device in engine.devices]
+            used = _sum(UNKNOWN if device is None else device.status.memory_used for device in devices)
+            memory = memory_texts(used, _sum(device.memory_total for device in engine.devices))[0]
+            seconds = time_text(int(now - self._since[number]))
+            rows.append((str(number), engine.gpus, memory, f"{state} for {seconds}"))
+        return EngineTable(rows)
+
+    def interrupt(self, running: Mapping[int, Future[Any]]) -> list[Engine]:
+        """Interrupt what runs in engines; return those that go on after 5 s, which `check` refuses then.
+
+        Code in C that does not ask for signals goes on: a collective that waits for other ranks, for example.
+        """
+        self._interrupted.update(running)
+        if left := [number for number in running if self._is_left(number)]:
+            self.client.send_signal(signal.SIGINT, targets=left, block=False)
+            wait(running.values(), _INTERRUPTED)
+        return [self.engines[number] for number in left if self._is_left(number)]
+
+    @public
+    def stop(self) -> None:
+        """End all engines, and return when nothing of them is left; others' engines are let go of."""
+        self._stopped.set()
+        if self._end:
+            self.client.close()
+            self._end()
+
+    def _is_left(self, number: int) -> bool:
+        """Return whether an engine still runs what was interrupted."""
+        work = self._interrupted.get(number)
+        return work is not None and not work.done() and number in self.client.ids
+
+    def _name_gpus(self) -> None:
+        """Have ipyparallel write the GPUs of an engine where it writes which engine a result comes from."""
+        # A private dict, with the ids of engines by their numbers, and the other way round: without it, the
+        # number alone is written.
+        known = getattr(self.client, "_engines", {})
+        for number, engine in self.engines.items():
+            if number in known:
+                known[EngineNumber(engine)] = known[number]
+
+    def _check_controller(self) -> None:
+        """Raise ClusterError if the controller has ended: it never answers then."""
+        if self._processes and not self._processes.has_controller:
+            raise ClusterError(f"The controller of the engines has ended: {_START_ANEW}.")
+
+    def _follow(self) -> None:
+        """Note since when engines are busy or idle, and report those of somebody else's that have ended."""
+        there = set(self.client.ids)
+        while not self._stopped.wait(_AGAIN):
+            before, there = there, set(self.client.ids)
+            for number in sorted(before - there) if self._processes is None else ():
+                self._note_end(number, "ended", ())
+            with suppress(ClusterError):
+                self.busy()
+
+    def _note_end(self, number: int, how: str, last: Sequence[str]) -> None:
+        """Write that a process has ended: how, and the last lines that it has written."""
+        if engine := self.engines.get(number):
+            text = f"{capitalized(engine.label)}: {how}; {self.how_to_restart([engine])}."
+        else:
+            text = f"The controller of the engines: {how}; {_START_ANEW}."
+        sys.stderr.write("\n".join([text, *last, ""]))
+
+
+def about(engines: Sequence[Engine], one: str, several: str) -> str:
+    """Return the beginning of a sentence: `Engine 0 (GPU 2) and engine 1 (GPU 0) have`."""
+    text = capitalized(listed(engine.label for engine in engines))
+    return f"{text} {one if len(engines) == 1 else several}"
+
+
+def capitalized(text: str) -> str:
+    """Return a text as the beginning of a sentence."""
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def busy_engines(client: Any) -> set[int]:
+    """Ask ipyparallel's controller which engines have work: ClusterError if it does not answer in 5 s."""
+    answers: SimpleQueue[Mapping[int, Mapping[str, int]]] = SimpleQueue()
+
+    def ask() -> None:  # in a thread that can be left behind: a controller that has ended never answers
+        with suppress(OSError):  # the client was closed
+            answers.put(client.queue_status())
+
+    threading.Thread(target=ask, name="gpu_magic queues", daemon=True).start()
+    try:
+        queues = answers.get(timeout=_CONTROLLER)
+    except Empty:
+        raise ClusterError(f"The controller of the engines does not answer: {_START_ANEW}.") from None
+    idle = {"queue": 0, "tasks": 0}
+    return {number for number in client.ids if idle.items() - queues.get(number, idle).items()}
+
+
+def _sum(sizes: Iterable[int | Unknown]) -> int | Unknown:
+    total = 0
+    for size in sizes:
+        if size is UNKNOWN:
+            return UNKNOWN
+        total += size
+    return total
+
+
+_cluster: Cluster | None = None
+
+
+def running_cluster() -> Cluster | None:
+    """Return the cluster of this process; None if there is none."""
+    return None if _cluster is None or _cluster._stopped.is_set() else _cluster  # noqa: SLF001
+
+
+def current_cluster() -> Cluster:
+    """Return the cluster of this process; ClusterError if there is none."""
+    if running := running_cluster():
+        return running
+    raise ClusterError("No engines run here: %gpu_cluster starts one for each GPU.")
+
+
+def use(cluster: Cluster) -> None:
+    """Use a cluster in this process from here on."""
+    global _cluster  # noqa: PLW0603 - a notebook has one
+    _cluster = cluster
+
+
+def _find_engine(process: GpuProcess) -> Manager | None:
+    cluster = running_cluster()
+    processes = cluster._processes if cluster else None  # noqa: SLF001
+    number = processes.number_of(process.pid) if processes else None
+    if cluster is None or number is None:
+        return None
+    how = f"%gpu_cluster restart {number} restarts it, %gpu_cluster stop ends all engines"
+    return Manager(cluster.engines[number].label, how)
+
+
+finders.append(_find_engine)  # so `%gpu_ps` imports nothing of engines if there are none

@@ -1,0 +1,103 @@
+"""What an engine is told at its start: its claims, where it writes a crash, and which rank it is."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.frameworks.post_import import PostImportHook
+from gpu_magic.process.session import current
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["LOCAL", "begin", "rank_variables", "tell_jax"]
+
+LOCAL = "127.0.0.1"
+
+
+def begin(log: str, claimed: Sequence[str]) -> None:
+    """Have an engine claim GPUs, by their UUIDs, and write the Python frames of a crash to a file."""
+    tell_jax()
+    if claimed:
+        current().claims.hold(claimed)
+    # The descriptor stays open: the process writes to it when it crashes.
+    faulthandler.enable(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), all_threads=False)
+
+
+def rank_variables(hosts: Sequence[str], ports: Mapping[str, Sequence[int]]) -> list[dict[str, str]]:
+    """Return the variables of each rank.
+
+    PyTorch reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torch.distributed, "Environment variable
+    initialization"), TensorFlow TF_CONFIG ("Multi-worker training with Keras"), and JAX
+    JAX_COORDINATOR_ADDRESS; the rest JAX is told by `tell_jax`. LOCAL_RANK is 0: PyTorch's guides use it as
+    the index of a rank's GPU (`torch.cuda.set_device(LOCAL_RANK)`), and an engine sees its own alone.
+    `hosts` are the addresses of the ranks' hosts; `ports` of each are as many as it has ranks, and two more.
+    """
+    free = {host: iter(some) for host, some in ports.items()}
+    torch, jax = next(free[hosts[0]]), next(free[hosts[0]])
+    workers = [f"{host}:{next(free[host])}" for host in hosts]
+    return [
+        {
+            "GPU_MAGIC_INDEX": str(rank),
+            "GPU_MAGIC_COUNT": str(len(hosts)),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(hosts)),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+            "MASTER_ADDR": hosts[0],
+            "MASTER_PORT": str(torch),
+            "JAX_COORDINATOR_ADDRESS": f"{hosts[0]}:{jax}",
+            "TF_CONFIG": json.dumps(
+                {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
+            ),
+        }
+        for rank in range(len(hosts))
+    ]
+
+
+def tell_jax() -> None:
+    """Have `jax.distributed.initialize()` find out which rank this is, without arguments.
+
+    JAX asks its cluster environments, and a class that is derived from `ClusterEnv` is one of them
+    (jax/_src/clusters/cluster.py).
+    """
+    if "jax" in sys.modules:
+        _add_environment("jax")
+    else:
+        PostImportHook(["jax"], _add_environment).attach()
+
+
+def _add_environment(jax: str) -> None:
+    clusters: Any = getattr(getattr(sys.modules[jax], "_src", None), "clusters", None)
+    base: Any = getattr(clusters, "ClusterEnv", None)
+    known: Any = getattr(base, "_cluster_types", None)
+    if not isinstance(known, list) or any(one.name == "gpu_magic" for one in known):
+        return  # a JAX of another structure asks for the arguments
+
+    class Engines(base):  # type: ignore[misc]
+        """The engines that gpu_magic has set up."""
+
+        name = "gpu_magic"
+
+        @classmethod
+        def is_env_present(cls) -> bool:
+            return {"RANK", "WORLD_SIZE", "JAX_COORDINATOR_ADDRESS"} <= os.environ.keys()
+
+        @classmethod
+        def get_coordinator_address(cls, *_: object, **__: object) -> str:
+            return os.environ["JAX_COORDINATOR_ADDRESS"]
+
+        @classmethod
+        def get_process_count(cls) -> int:
+            return int(os.environ["WORLD_SIZE"])
+
+        @classmethod
+        def get_process_id(cls) -> int:
+            return int(os.environ["RANK"])
+
+    # Before a scheduler's: engines can be fewer than its job has processes, and in another order.
+    known.insert(0, known.pop(known.index(Engines)))

@@ -1,0 +1,245 @@
+"""Uses engines that ipyparallel has started, on any hosts: each gets its GPUs and its rank.
+
+`introduce` and `settle` run in the engines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import ipyparallel
+from IPython.core.profiledir import ProfileDir, ProfileDirError
+from IPython.paths import get_ipython_dir
+
+from gpu_magic import errors
+from gpu_magic.cluster.cluster import Cluster, Engine, busy_engines
+from gpu_magic.cluster.engine import LOCAL, rank_variables, tell_jax
+from gpu_magic.devices.model import MigInstance
+from gpu_magic.errors import ChoiceError, ClusterError
+from gpu_magic.gpus.apply import apply
+from gpu_magic.gpus.select import vendor_of
+from gpu_magic.launching.ports import free_ports
+from gpu_magic.process.drivers import State
+from gpu_magic.process.find import mig_instances, whole_gpus
+from gpu_magic.process.given import Given
+from gpu_magic.process.mask import names_of
+from gpu_magic.process.session import current
+from gpu_magic.process.view import read_machine
+from gpu_magic.process.visible import seen_vendor
+from gpu_magic.text import counted, listed, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+
+    from gpu_magic.devices.model import Device
+
+__all__ = ["Introduction", "as_line", "divide", "introduce", "join", "settle", "start_profile"]
+
+_ANSWER = 60.0  # seconds that engines may take to import gpu_magic and read their machines
+_ENDING = 5.0  # seconds that a call may take to end, and the controller to learn of it
+_AGAIN = 0.05  # seconds between two looks
+_LONGEST = 200  # characters of an error
+
+
+class Introduction(NamedTuple):
+    """An engine, and the GPUs of one vendor that it was given on its host."""
+
+    number: int
+    host: str
+    devices: tuple[Device, ...]
+    is_simulated: bool = False
+
+
+def join(
+    client: Any,
+    end: Callable[[], None] | None = None,
+    how_to_restart: str = "only what has started it can start it anew",
+) -> Cluster:
+    """Divide the GPUs of each host among its engines; if one can't be used, none is changed."""
+    if not client.ids:
+        raise ClusterError("This client has no engines: start some, or wait for them.")
+    until = time.monotonic() + _ENDING
+    while busy := sorted(busy_engines(client)):
+        if time.monotonic() >= until:
+            raise ClusterError(f"Engine {busy[0]} is busy: wait until all are idle, and try again.")
+        time.sleep(_AGAIN)
+    known = _ask(client, introduce, {number: (number, _version()) for number in client.ids})
+    shares = divide(known.values())
+    hosts = {number: one.host for number, one in known.items()}
+    if len(several := set(hosts.values())) == 1:
+        hosts = dict.fromkeys(hosts, LOCAL)  # their address for each other
+    counts = {host: list(hosts.values()).count(host) + 2 for host in hosts.values()}
+    speakers = {host: number for number, host in hosts.items()}
+    ports = _ask(client, free_ports, {speakers[host]: (count,) for host, count in counts.items()})
+    ranks = rank_variables(list(hosts.values()), {host: ports[one] for host, one in speakers.items()})
+    told = {
+        number: (number, [str(device.uuid) for device in shares[number]], variables)
+        for number, variables in zip(known, ranks, strict=True)
+    }
+    _ask(client, settle, {number: (*what, True) for number, what in told.items()})
+    _ask(client, settle, {number: (*what, False) for number, what in told.items()})
+    engines = [
+        Engine(number, shares[number], one.host if len(several) > 1 else "", one.is_simulated)
+        for number, one in known.items()
+    ]
+    return Cluster(client, engines, end=end, how_to_restart=how_to_restart)
+
+
+def start_profile(profile: str, count: int | None) -> Cluster:
+    """Start a controller and engines as an IPython profile says; of what fails nothing is left."""
+    try:
+        ProfileDir.find_profile_dir_by_name(get_ipython_dir(), profile)
+    except ProfileDirError:
+        make = f"ipython profile create --parallel {profile}"
+        raise ClusterError(f"There is no IPython profile {profile}; {make} makes one.") from None
+    # What it logs on the way it would print in the cell.
+    theirs = ipyparallel.Cluster(profile=profile, n=count, log_level=logging.ERROR)
+    # Its own loop: what has begun can be ended at any time.
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="gpu_magic profile", daemon=True).start()
+
+    def run(what: Coroutine[Any, Any, Any]) -> Any:
+        future = asyncio.run_coroutine_threadsafe(what, loop)
+        try:
+            return future.result()
+        except BaseException:  # also an interrupt
+            future.cancel()
+            raise
+
+    def end() -> None:
+        run(theirs.stop_cluster())
+        loop.call_soon_threadsafe(loop.stop)
+
+    client = None
+    try:
+        run(theirs.start_cluster(n=count))
+        client = run(theirs.connect_client())
+        client.wait_for_engines(count, timeout=theirs.engine_timeout, interactive=False)
+        hint = f"%gpu_cluster stop, and --profile {profile} again, starts it anew with all others"
+        return join(client, end, hint)
+    except BaseException as error:  # also an interrupt
+        output = "\n".join(engines.get_output() for engines in theirs.engines.values()).strip()
+        if client is not None:
+            client.close()
+        end()
+        if isinstance(error, ClusterError) or not isinstance(error, Exception):
+            raise
+        why = shortened(output.rpartition("\n")[2].strip() or as_line(error), _LONGEST)
+        raise ClusterError(f"The profile {profile} has started no engines: {why}.") from error
+
+
+def divide(engines: Iterable[Introduction]) -> dict[int, tuple[Device, ...]]:
+    """Return the devices of each engine, by its number: within what it was given, and no device twice.
+
+    Engines of one host that were given the same devices get a contiguous share each, in the order of their
+    numbers; the first ones get one more if it does not come out even. Engines that were given devices of
+    their own keep them. A process can use one MIG instance, so of MIG instances each engine gets one.
+    """
+    shares: dict[int, tuple[Device, ...]] = {}
+    by_place = sorted(engines, key=lambda one: (one.host, one.number))
+    for host, there in groupby(by_place, key=lambda one: one.host):
+        groups: dict[frozenset[str], list[Introduction]] = {}
+        for engine in there:
+            groups.setdefault(frozenset(str(device.uuid) for device in engine.devices), []).append(engine)
+        for group in groups.values():
+            devices, count = group[0].devices, len(group)
+            if len(devices) < count:
+                there_are = f"{counted(count, 'engine')} and {counted(len(devices), 'GPU')} that can be used"
+                raise ClusterError(f"On {host} are {there_are}; each engine needs one.")
+            if any(isinstance(device, MigInstance) for device in devices):
+                devices = devices[:count]
+            size, more = divmod(len(devices), count)
+            for place, engine in enumerate(group):
+                first = place * size + min(place, more)
+                shares[engine.number] = devices[first : first + size + (place < more)]
+        if len(frozenset[str]().union(*groups)) < sum(map(len, groups)):
+            variable = names_of(vendor_of(devices))[0]
+            raise ClusterError(
+                f"On {host} engines were given GPUs that overlap: give all of them the same {variable}, or "
+                "each its own GPUs."
+            )
+    return {number: shares[number] for number in sorted(shares)}
+
+
+def _ask(client: Any, function: Callable[..., Any], given: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+    """Call a function in engines; return what it returns, by their numbers. Its ClusterErrors are raised."""
+    deadline = time.monotonic() + _ANSWER
+    replies = {number: client[number].apply_async(function, *some) for number, some in given.items()}
+    found = {}
+    for number, reply in replies.items():
+        try:
+            found[number] = reply.get(max(deadline - time.monotonic(), 0))
+        except TimeoutError:
+            raise ClusterError(f"Engine {number} has not answered within {_ANSWER:.0f} s.") from None
+        except ipyparallel.error.RemoteError as error:
+            if error.ename == "ClusterError":
+                raise ClusterError(error.evalue) from None
+            raise ClusterError(
+                f"gpu_magic can't be used in engine {number} ({as_line(error)}): install {_version()} for "
+                "the Python there."
+            ) from None
+    return found
+
+
+def as_line(error: Exception) -> str:
+    """Return an error as a line without a full stop; ipyparallel says which it was in the engine."""
+    kind = getattr(error, "ename", None) or type(error).__name__
+    text = str(getattr(error, "evalue", None) or error).strip().partition("\n")[0].rstrip(".")
+    return shortened(text if kind in errors.__all__ else f"{kind}: {text}", _LONGEST)
+
+
+def _version() -> str:
+    found: str = sys.modules["gpu_magic"].__version__
+    return found
+
+
+def _host() -> str:
+    """Return what tells this engine's machine apart, and is its address for the others."""
+    return os.environ.get("GPU_MAGIC_ADDRESS") or socket.gethostname()
+
+
+def introduce(number: int, version: str) -> Introduction:
+    """Say what this engine was given. Nothing is changed."""
+    where = f"Engine {number} on {_host()}"
+    if version != _version():
+        raise ClusterError(f"{where} has gpu_magic {_version()}: install {version}, as this process has.")
+    session = current()
+    inventory = read_machine(session)
+    try:
+        seen = inventory.of_vendor(seen_vendor(session.inherited, inventory))
+        pool = Given(seen, session.inherited, session.grant).pool
+    except ChoiceError as error:
+        raise ClusterError(f"{where}: {inventory.problem or error}") from None
+    if inventory.problem:
+        raise ClusterError(f"{where}: {inventory.problem}")
+    return Introduction(number, _host(), whole_gpus(pool) or mig_instances(pool), bool(inventory.simulated))
+
+
+def settle(number: int, uuids: Sequence[str], variables: Mapping[str, str], only_try: bool) -> None:
+    """Have frameworks see these GPUs in this engine, in the order of `cuda:i`, and tell it its rank."""
+    session = current()
+    try:
+        choice = apply(session, ",".join(uuids), dry_run=only_try)
+    except ChoiceError as error:
+        raise ClusterError(f"Engine {number} on {_host()} can't have its GPU: {error}") from None
+    if choice.too_late:
+        guard, labels = choice.too_late.guard, listed(device.label for device in choice.devices)
+        why = str(guard)
+        if guard.state is State.FROZEN:
+            why = f"{guard.runtime} was {guard.seen} there, with {guard.frozen_to}"
+        raise ClusterError(
+            f"Engine {number} on {_host()} can't be given {labels}: {why}. Start it anew, and let it have "
+            f"its GPU before anything starts {guard.runtime} there."
+        )
+    if not only_try:
+        for name, value in variables.items():
+            session.environment.set(name, value)
+        tell_jax()

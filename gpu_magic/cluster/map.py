@@ -1,0 +1,235 @@
+"""`gpu_magic.map`: calls of a function, spread over engines by ipyparallel's load-balanced view."""
+
+from __future__ import annotations
+
+import linecache
+import pickle
+import reprlib
+import sys
+import time
+from collections import deque
+from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from ipyparallel.serialize import PrePickled
+from ipyparallel.util import progress
+from IPython.core.getipython import get_ipython
+from IPython.display import display
+from tqdm import tqdm
+
+from gpu_magic.cluster.calls import Failure, call, forget, keep
+from gpu_magic.cluster.cluster import about, capitalized, current_cluster
+from gpu_magic.errors import CallFailed, ClusterError, show_as
+from gpu_magic.gpus.request import Named, parse
+from gpu_magic.gpus.select import vendor_of
+from gpu_magic.interrupts import uninterrupted
+from gpu_magic.launching.pickling import NotPickled, pickled
+from gpu_magic.text import listed, printable, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from gpu_magic.cluster.cluster import Cluster, Engine
+    from gpu_magic.devices.model import Device
+
+__all__ = ["map_over"]
+
+# Calls that ipyparallel has for each engine: one runs and the others wait in its scheduler. Those that wait
+# when a call fails still go through, one by one.
+_AHEAD = 8
+_QUIET = 0.25  # seconds without a reply: what runs now is in the function
+_LOOK = 0.1  # seconds between two looks at what calls write, and at which engines are there
+_BAR = 1.0  # seconds until a bar is shown
+_LATE = 1.0  # seconds that output may come after its call's result
+_NAME, _ITEM = 40, 60  # characters in a message
+
+
+def map_over(fn: Callable[[Any], Any], items: Iterable[Any], gpus: str) -> list[Any]:
+    """Do what `gpu_magic.map` does; `gpus` is as typed after `%gpus`."""
+    cluster = current_cluster()
+    if not callable(fn):
+        raise ClusterError(f"map calls a function with each item, and {fn!r:.40} is none.")
+    numbers = [engine.number for engine in cluster.check(_numbers_with(cluster, gpus))]
+    try:
+        calls = _Calls(cluster, numbers, fn, list(items))
+    except NotPickled as error:
+        raise ClusterError(str(error)) from None
+    try:
+        return calls.results()
+    except BaseException as error:  # noqa: BLE001 - also an interrupt; it is raised
+        raise calls.end(error) from None
+
+
+def _numbers_with(cluster: Cluster, gpus: str) -> list[int]:
+    """Return the engines that have GPUs, as typed after `%gpus`; a number is that GPU of each machine."""
+    request = parse(gpus)
+    devices = [(number, device) for number, engine in cluster.engines.items() for device in engine.devices]
+    found: set[int] = set()
+    for name in request.identifiers if isinstance(request, Named) else [gpus.lower()]:
+        having = {number for number, device in devices if _is(device, str(name))}
+        if not having:
+            what = f"GPU {name}" if isinstance(name, int) else printable(name)
+            raise ClusterError(f"No engine has {what}: they have {listed(one.label for _, one in devices)}.")
+        found |= having
+    return sorted(found)
+
+
+def _is(device: Device, name: str) -> bool:
+    vendor, number = vendor_of([device]), device.number_text
+    return name in ("all", f"{vendor}:all", number, f"{vendor}:{number}") or str(device.uuid).startswith(name)
+
+
+class _Calls:
+    """Calls of a function with each of some items. `results` runs them, and `end` ends what still runs."""
+
+    def __init__(
+        self, cluster: Cluster, numbers: Sequence[int], function: Callable[[Any], Any], items: Sequence[Any]
+    ) -> None:
+        self._cluster, self._client, self._numbers, self._items = cluster, cluster.client, numbers, items
+        self._name = shortened(str(getattr(function, "__name__", type(function).__name__)), _NAME)
+        self._function, self._token = pickled(self._name, function), uuid4().hex
+        ready = [pickled(f"Item {position}", item) for position, item in enumerate(items)]
+        self._files = self._function.files.union(*(item.files for item in ready))
+        self._ready = deque(enumerate(item.text for item in ready))
+        self._kept: dict[int, Any] = {}  # whether an engine has the function: AsyncResults by engines
+        self._open: dict[int, Any] = {}  # what was sent and has not come back: AsyncResults by position
+        # Positions of items whose calls have returned; None: an engine has the function.
+        self._done: SimpleQueue[int | None] = SimpleQueue()
+        self._found: dict[int, Any] = {}
+        # By the position of the item: the call, what the client collects of its output, and what was shown.
+        self._output: dict[int, tuple[Any, Mapping[str, Any], dict[str, int]]] = {}
+
+    def results(self) -> list[Any]:
+        """Run the calls; return their results in the order of the items."""
+        sources = {file: lines for file in self._files if (lines := linecache.getlines(file))}
+        for number in self._numbers:
+            reply = self._client[number].apply_async(keep, self._token, self._function.text, sources)
+            self._kept[number] = reply
+            reply.add_done_callback(lambda _: self._done.put(None))
+        view, function = self._client.load_balanced_view([]), PrePickled(call)
+        begun, bar = time.monotonic(), None
+        look = begun + _LOOK
+        try:
+            while len(self._found) < len(self._items):
+                self._receive(look - time.monotonic())
+                # Engines that do something else take part later: a call that waits can't go to them.
+                if len(view.targets) < len(self._kept):
+                    view.targets = [number for number, reply in self._kept.items() if reply.done()]
+                ahead = _AHEAD if len(view.targets) == len(self._kept) else 1
+                while self._ready and len(self._open) < ahead * len(view.targets):
+                    position, item = self._ready.popleft()
+                    reply = self._open[position] = view.apply_async(function, self._token, item)
+                    self._output[position] = reply, self._client.metadata[reply.msg_ids[0]], {}
+                    reply.add_done_callback(lambda _, position=position: self._done.put(position))
+                if time.monotonic() >= look:
+                    look = time.monotonic() + _LOOK
+                    self._show()
+                    if self._ended():
+                        raise ClusterError("An engine has ended.")  # `end` says which
+                    if bar is None and look >= begun + _BAR:
+                        bar = progress(desc=self._name, total=len(self._items), unit="call", disable=None)
+                    if bar is not None:
+                        bar.update(len(self._found) - bar.n)
+            self._show(_LATE)
+        finally:
+            if bar is not None:
+                bar.update(len(self._found) - bar.n)
+                bar.close()
+                # Its `__del__` must not wait for the garbage collector: an interrupt there is lost.
+                bar = None
+        self._forget()
+        return [self._found[position] for position in range(len(self._items))]
+
+    def _receive(self, seconds: float) -> None:
+        """Take the next result that comes within some seconds."""
+        with suppress(Empty):
+            position = self._done.get(timeout=max(seconds, 0))
+            if position is None:
+                for number, reply in self._kept.items():
+                    if reply.done() and (failure := reply.result()):
+                        raise self._failed(failure, number, None)
+                return
+            reply = self._open[position]
+            if isinstance(result := reply.result(), Failure):
+                raise self._failed(result, reply["engine_id"], position)
+            self._found[position] = pickle.loads(result)  # noqa: S301 - the user's own
+            del self._open[position]
+
+    def end(self, error: BaseException) -> BaseException:
+        """End the calls that run, start engines anew that have ended or go on; return the error in words."""
+        with suppress(KeyboardInterrupt), uninterrupted():  # what has ended the calls is raised
+            forgotten = self._forget()
+            # All that begins now returns by itself. An interrupt is for the rest: one that reaches an engine
+            # between two calls can cost the reply to one of them.
+            waiting = {*self._open.values(), *forgotten.values()}
+            while waiting and (replies := wait(waiting, _QUIET, FIRST_COMPLETED)).done:
+                waiting = replies.not_done
+            # Engines that do something else are left to it.
+            own = {number: reply for number, reply in forgotten.items() if self._kept[number].done()}
+            left = self._cluster.interrupt(own)
+            self._show(_LATE)
+            if (ended := self._ended()) and not isinstance(error, KeyboardInterrupt | CallFailed):
+                error = self._engines_ended(ended)
+            if (anew := [*ended, *left]) and self._cluster.can_restart:
+                self._cluster.restart(engine.number for engine in anew)
+                were = about(anew, "was started anew: its", "were started anew: their")
+                error.add_note(f"{were} variables are gone.")
+        if isinstance(error, KeyboardInterrupt):
+            show_as(error, "KeyboardInterrupt", *getattr(error, "__notes__", ()))
+        return error
+
+    def _forget(self) -> dict[int, Any]:
+        """Have the engines forget the function; return their replies, by their numbers."""
+        there = [number for number in self._numbers if number in self._client.ids]
+        return {number: self._client[number].apply_async(forget, self._token) for number in there}
+
+    def _ended(self) -> list[Engine]:
+        """Return the engines that have ended meanwhile."""
+        return [engine for engine in self._cluster.ended if engine.number in self._numbers]
+
+    def _failed(self, failure: Failure, number: int, position: int | None) -> CallFailed:
+        what = f"{self._name} can't be used"
+        if position is not None:
+            what = f"{capitalized(self._item(position))} has failed"
+        text = failure.text
+        shell = get_ipython()
+        # IPython before 8.1 calls cells in tracebacks by their files.
+        call_cell = getattr(shell and shell.compile, "format_code_name", None)
+        for file in self._files:  # cells have the names that they have in the notebook's own tracebacks
+            if call_cell is not None and (cell := call_cell(file)):
+                text = text.replace(f'File "{file}"', " ".join(cell))
+        label = self._cluster.engines[number].label
+        return CallFailed(f"{what} in {label}:\n{text.rstrip()}", position, int(number), failure.kind)
+
+    def _engines_ended(self, ended: Sequence[Engine]) -> CallFailed:
+        lost = [
+            position
+            for position, reply in self._open.items()
+            if not reply.done() or getattr(reply.exception(), "ename", "") == "EngineError"
+        ]
+        position = lost[0] if len(lost) == 1 else None  # else it can't be known which of them has run
+        work = f"{self._name} was mapped" if position is None else f"it worked on {self._item(position)}"
+        return CallFailed(f"{about(ended, 'has', 'have')} ended while {work}.", position, ended[0].number, "")
+
+    def _item(self, position: int) -> str:
+        """Return what a message calls an item: its position and itself, `item 3 (0.01)`."""
+        return f"item {position} ({shortened(reprlib.repr(self._items[position]), _ITEM)})"
+
+    def _show(self, seconds: float = 0) -> None:
+        """Show what calls have written since the last time, also what comes so late after a result."""
+        for position, (reply, written, shown) in list(self._output.items()):
+            is_whole = reply.done() and reply.wait_for_output(seconds)
+            for stream in ("stdout", "stderr"):
+                text, first = written[stream], shown.get(stream, 0)
+                shown[stream] = len(text) if is_whole else text.rfind("\n") + 1
+                lines = text[first : shown[stream]].splitlines()
+                if lines:
+                    text = "".join(f"[{position}] {line}\n" for line in lines)
+                    tqdm.write(text, file=getattr(sys, stream), end="")  # above a bar
+            if is_whole:
+                for output in written["outputs"]:
+                    display(output["data"], metadata=output["metadata"], raw=True)
+                del self._output[position]

@@ -1,0 +1,184 @@
+"""The processes of engines on this machine: a controller and the engines, each under a guardian."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.cluster.engine import LOCAL, rank_variables
+from gpu_magic.devices.processes import descends_from
+from gpu_magic.errors import ClusterError
+from gpu_magic.launching.failures import Causes, how_it_ended
+from gpu_magic.launching.guarded import Guarded
+from gpu_magic.launching.ports import free_ports
+from gpu_magic.launching.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from gpu_magic.gpus.select import Selection
+
+__all__ = ["LocalProcesses"]
+
+# Seconds: what the nanny of an engine may take to tell the controller that the engine has ended; how long
+# processes may take to answer, and to end.
+_LINGER, _WAIT, _END = 5, 60, 30
+# Milliseconds between two heartbeats, by which the controller also finds new engines; and how many may be
+# missed. Hearts beat in a thread of libzmq's, whatever Python does (ipyparallel/controller/heartmonitor.py).
+_BEAT, _MISSED = 250, 120
+_AGAIN = 0.02  # seconds between two looks
+_CONTROLLER = -1  # its number, beside those of the engines
+# Connection files: those that the controller writes, and the one that engines wait for.
+_FOR_CLIENTS, _FOR_ENGINES, _ENGINES = "ipcontroller-client.json", "ipcontroller-engine.json", "engines.json"
+_MOST_SHOWN, _MOST_LINES = 16 << 10, 10  # bytes and lines of a log
+
+
+class LocalProcesses:
+    """The controller and the engines, from their start to their end. Each part has the GPUs of an engine."""
+
+    # Called in a thread if a process has ended by itself: with its number, how (`ended by SIGKILL`), and the
+    # last lines that it has written outside of cells.
+    on_end: Callable[[int, str, Sequence[str]], None] | None = None
+
+    def __init__(self, parts: Sequence[Selection]) -> None:
+        self._parts, count = parts, len(parts)
+        self._ranks = rank_variables([LOCAL] * count, {LOCAL: free_ports(count + 2)})
+        self._files = RunFolder()
+        self._folder = self._files.path
+        self._causes = Causes(self._folder)
+        self._security = self._folder / "security"
+        self._security.mkdir(mode=0o700)
+        self._running: dict[int, tuple[Guarded, threading.Thread]] = {}
+        self._ended: dict[int, str] = {}  # how, by the number
+        self.expected: set[int] = set()  # engines that are about to be ended
+        try:
+            timing = f"--ping={_BEAT}", f"--HeartMonitor.max_heartmonitor_misses={_MISSED}"
+            self._run(_CONTROLLER, "controller", ["--ip=127.0.0.1", "--nodb", "--usethreads", *timing], {})
+            for number in range(count):
+                self.start(number)
+        except BaseException:  # also an interrupt
+            self.end()
+            raise
+
+    def start(self, number: int) -> None:
+        """Start an engine, also in the place of one that has ended."""
+        wait = f"--IPEngine.wait_for_url_file={_WAIT}", f"--timeout={_WAIT}"
+        options = [f"--file={self._security / _ENGINES}", f"--IPEngine.id={number}", *wait]
+        variables = {**self._parts[number].variables, **self._ranks[number]}
+        self._run(number, "engine", options, variables)
+
+    def connect(self, client_class: Any) -> Any:
+        """Connect ipyparallel's client, and then let the engines connect.
+
+        A client that connects while engines do can miss one: it asks for a list, and subscribes to what
+        changes only then. And the controller writes its file in place, so an engine could read a part of it.
+        """
+        for_clients, for_engines = files = [self._security / name for name in (_FOR_CLIENTS, _FOR_ENGINES)]
+        self.wait_for_answer(_CONTROLLER, lambda: all(map(_is_whole, files)))
+        client = client_class(str(for_clients), timeout=_WAIT)
+        for_engines.rename(self._security / _ENGINES)
+        return client
+
+    def wait_for_answer(self, number: int, has_answered: Callable[[], bool]) -> None:
+        """Wait until a process has answered: ClusterError if it has ended, or takes over a minute."""
+        self._wait(has_answered, _WAIT, f"{_name(number)} has not answered within {_WAIT} s.", number)
+
+    def wait_for_start(self, number: int, client: Any) -> None:
+        """Wait until the controller has an engine."""
+        self.wait_for_answer(number, lambda: number in client.ids)
+
+    def wait_for_end(self, number: int, client: Any) -> None:
+        """Wait until nothing of an engine is left, and the controller knows."""
+        thread = self._running[number][1]
+        says = f"{_name(number)} has not ended within {_END} s: %gpu_cluster stop, and start anew."
+        self._wait(lambda: not thread.is_alive() and number not in client.ids, _END, says)
+
+    def _wait(self, is_true: Callable[[], bool], seconds: float, says: str, *numbers: int) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_true():
+            for number in {_CONTROLLER, *numbers} & self._ended.keys():
+                last = "".join(self._last_lines(number)[-1:])
+                raise ClusterError(f"{_name(number)}: {self._ended[number]} while it started. {last}")
+            if time.monotonic() > deadline:
+                raise ClusterError(says)
+            time.sleep(_AGAIN)
+
+    @property
+    def has_controller(self) -> bool:
+        """Whether the controller still runs."""
+        return _CONTROLLER not in self._ended
+
+    def number_of(self, pid: int) -> int | None:
+        """Return the number of the engine that a process belongs to; None if there is none."""
+        guardians = {guarded.pid: number for number, (guarded, _) in self._running.items() if number >= 0}
+        return next((number for one, number in guardians.items() if descends_from(pid, (one,))), None)
+
+    def log(self, number: int) -> Path:
+        """Return the file with what a process has written, outside of cells."""
+        return self._folder / f"engine{number}.log"
+
+    def end(self) -> None:
+        """End all of them, and return when nothing of them is left."""
+        self.expected |= self._running.keys()
+        for guarded, _ in self._running.values():
+            guarded.end()
+        for _, thread in self._running.values():
+            thread.join()
+        self._files.remove()
+
+    def _run(self, number: int, program: str, options: list[str], set_: Mapping[str, str | None]) -> None:
+        # Variables for programs of ipyparallel would lead them to another cluster.
+        own = {name: value for name, value in os.environ.items() if not name.startswith("IPP_")}
+        self.log(number).unlink(missing_ok=True)  # that of the one before
+        # -P: a file of the user's must not stand in for a module of Python's.
+        words = [sys.executable, "-P", "-m", f"ipyparallel.{program}", f"--profile-dir={self._folder}"]
+        guarded = Guarded(
+            [*words, "--log-level=CRITICAL", *options],
+            {name: value for name, value in {**own, **set_}.items() if value is not None},
+            os.getcwd(),  # noqa: PTH109
+            self.log(number),
+            str(self._folder),
+            linger=_LINGER,
+        )
+        self._ended.pop(number, None)
+        self.expected.discard(number)
+        thread = threading.Thread(target=self._follow, args=(number, guarded), daemon=True)
+        self._running[number] = guarded, thread
+        thread.start()
+
+    def _follow(self, number: int, guarded: Guarded) -> None:
+        while not guarded.has_ended:
+            guarded.read_report()
+            if guarded.code is not None and number not in self._ended:
+                how = how_it_ended(guarded.code, "") if guarded.code else "ended"
+                self._ended[number] = " · ".join([how, *self._causes.find([guarded.code], [])])
+                if self.on_end and number not in self.expected:
+                    self.on_end(number, self._ended[number], self._last_lines(number))
+
+    def _last_lines(self, number: int) -> list[str]:
+        """Return the end of what a process has written, outside of cells."""
+        try:
+            text = self.log(number).read_bytes()[-_MOST_SHOWN:].decode(errors="replace")
+        except OSError:
+            return []
+        lines = [line for line in text.splitlines() if line.strip() and "[KernelNanny" not in line]
+        # The frames of a crash, of which the first are the user's (faulthandler).
+        fatal = next((place for place, line in enumerate(lines) if line.startswith("Fatal ")), None)
+        return lines[-_MOST_LINES:] if fatal is None else lines[fatal : fatal + _MOST_LINES]
+
+
+def _name(number: int) -> str:
+    return "The controller" if number == _CONTROLLER else f"Engine {number}"
+
+
+def _is_whole(file: Path) -> bool:
+    try:
+        json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return True
