@@ -79,7 +79,7 @@ TOOLS = {
     "pytest-timeout",
     "pytest-xdist",
 }
-TESTS = ("tests/shell", "tests/gpus/test_magic.py", "tests/launching/test_tasks.py", "tests/test_terminal.py")
+TESTS = ("tests/shell", "tests/gpus/test_magic.py", "tests/launch/test_tasks.py", "tests/test_terminal.py")
 WITHOUT_FRAMEWORKS = tuple(
     f"tests/kernel/test_{name}.py"
     for name in (

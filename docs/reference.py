@@ -81,11 +81,6 @@ def commands() -> str:
         ("gpu-magic doctor --report", "the same as text for an issue, without names and paths"),
         ("gpu-magic doctor --json", "the same with all that was read, as JSON"),
     ]
-    options = [
-        (", ".join([*names[:-1], f"{names[-1]} {settings.get('metavar', '')}".strip()]), settings["help"])
-        for names, settings in command_line.LAUNCH_OPTIONS.items()
-    ]
-    rows = [(name, str(text).replace("%%", "%")) for name, text in options]
     parts = [
         "# Command line\n",
         _GENERATED,
@@ -95,7 +90,7 @@ def commands() -> str:
             "Options stand before the command. Its exit status is the command's own, 128 and the signal's "
             "number where a signal has ended it, and 2 where it can't be run.\n"
         ),
-        _table("option", "means", rows),
+        _table("option", "means", list(command_line.LAUNCH_OPTIONS.items())),
         "## Examples\n",
         "<!-- not run: examples of the program's own help -->",
         "```console",

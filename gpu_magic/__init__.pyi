@@ -42,9 +42,9 @@ from gpu_magic.gpus.choose import gpus as gpus
 from gpu_magic.gpus.choose import guard as guard
 from gpu_magic.gpus.choose import wait_for as wait_for
 from gpu_magic.gpus.table import Gpus as Gpus
-from gpu_magic.launching.launch import launch as launch
-from gpu_magic.launching.launch import tasks as tasks
-from gpu_magic.launching.task import Task as Task
+from gpu_magic.launch.launch import launch as launch
+from gpu_magic.launch.launch import tasks as tasks
+from gpu_magic.launch.task import Task as Task
 from gpu_magic.measure.record import CellUsage as CellUsage
 from gpu_magic.measure.record import GpuUsage as GpuUsage
 from gpu_magic.measure.record import History as History

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpu_magic.gpus.wait import Wait
-    from gpu_magic.launching.prepared import Prepared
-    from gpu_magic.launching.task import Task
-    from gpu_magic.process.session import Session
+    from gpu_magic.launch.task import Task
 
 __all__ = ["EXAMPLES", "LAUNCH_OPTIONS", "main"]
 
@@ -40,57 +38,36 @@ examples:
 """
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise argparse.ArgumentTypeError(f"{text} is not NAME=value")
-    return name, value
-
-
-_FLAG = {"action": "store_true"}
-# Those of `gpu-magic launch`, which stand before the command: their names, and what argparse is told of each.
-LAUNCH_OPTIONS: dict[tuple[str, ...], dict[str, Any]] = {
-    ("--gpus",): {"help": "as after %%gpus: 2,0 or auto:2; without it, those that this shell has"},
-    ("-n", "--count"): {"type": int, "help": "only the first so many of them"},
-    ("--each",): {"help": "start the command once for each GPU, which it has alone", **_FLAG},
-    ("--env",): {
-        "action": "append",
-        "type": _pair,
-        "metavar": "NAME=value",
-        "help": "a variable for the command",
-    },
-    ("--cwd",): {"metavar": "FOLDER", "help": "where it is run"},
-    ("--only-free",): {
-        "help": "only GPUs that nobody else uses or has claimed; without enough of them nothing is started",
-        **_FLAG,
-    },
-    ("--min-free",): {"metavar": "20GB", "help": "with auto: GPUs with so much free memory"},
-    ("--wait",): {
-        "metavar": "30m",
-        "help": "wait so long until they are free, or have the memory of --min-free, and start it then",
-    },
-    ("--force",): {"help": "allow GPUs outside CUDA_VISIBLE_DEVICES", **_FLAG},
-    ("--dry-run",): {"help": "say what would be run", **_FLAG},
+# The options of `gpu-magic launch`, which are before the command: how each is typed, and what it means.
+LAUNCH_OPTIONS = {
+    "--gpus 2,0": "as after %gpus: 2,0 or auto:2; without it, those that this shell has",
+    "-n, --count 2": "only the first two of them",
+    "--each": "start the command once for each GPU, which it has alone",
+    "--env NAME=value": "a variable for the command; can be given several times",
+    "--cwd FOLDER": "where it is run",
+    "--only-free": "only GPUs that nobody else uses or has claimed; without enough, nothing is started",
+    "--min-free 20GB": "with auto: GPUs with so much free memory",
+    "--wait 30m": "wait so long until they are free, or have the memory of --min-free, and start it then",
+    "--force": "allow GPUs outside CUDA_VISIBLE_DEVICES",
+    "--dry-run": "print what would be run",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status: a command's own, or 2 if the line can't be run."""
-    words = sys.argv[1:] if arguments is None else arguments
+    words = list(sys.argv[1:] if arguments is None else arguments)
     _accept_any_text()
-    if next((word for word in words if not word.startswith("-")), "") == "run":  # its former name
-        print("gpu-magic: gpu-magic run is gpu-magic launch now.", file=sys.stderr)
-        return 2
-    options = _read(words)
+    is_launch = words[:1] == ["launch"]
     try:
-        if options.action == "doctor":
-            return _doctor(options)
-        return _launch(options) if options.action == "launch" else _show(as_json=options.json)
+        if is_launch:
+            return _launch(words[1:])
+        options = _read(words)
+        return _doctor(options) if options.action == "doctor" else _show(as_json=options.json)
     except GpuMagicError as error:
         print("gpu-magic:", str(error).replace("%gpus shows", "gpu-magic shows"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # a command that has started gets its interrupts itself
-        if options.action == "launch":
+        if is_launch:
             print("gpu-magic: Interrupted; nothing was started.", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:  # who has read it, as `head` does, is gone; so nothing is to be written at exit
@@ -127,26 +104,21 @@ def _read(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help=as_json)
     parser.add_argument("--version", action="version", version=f"gpu-magic {gpu_magic.__version__}")
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    usage = "%(prog)s [options] -- COMMAND"
-    launch = actions.add_parser("launch", usage=usage, help="run a command on GPUs: gpu-magic launch --help")
-    for names, settings in LAUNCH_OPTIONS.items():
-        launch.add_argument(*names, **settings)
-    launch.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="torchrun train.py")
+    actions.add_parser("launch", help="run a command on GPUs: gpu-magic launch --help")  # see `_launch`
     doctor = actions.add_parser("doctor", help="say what is wrong with the GPUs: gpu-magic doctor --help")
     form = doctor.add_mutually_exclusive_group()
     form.add_argument("--report", action="store_true", help="text for an issue, without names and paths")
     # Without a default, which would hide that of a --json before "doctor".
     form.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="all of it, as JSON")
     options, unknown = parser.parse_known_args(words)
-    asked = {"launch": launch, "doctor": doctor}.get(options.action, parser)
+    if options.action == "launch":  # `main` has read it if it is the first word
+        parser.error(f"{words[0]} stands before launch")
     if unknown:
+        asked = doctor if options.action == "doctor" else parser
         known = re.findall(r"--[a-z-]+", asked.format_help())
         near = nearest_option(unknown[0].partition("=")[0], known)
         hint = f" (did you mean {near}?)" if near else ""
         asked.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
-    for name, value in vars(options).items():  # before Python 3.13, argparse drops a value of "--"
-        if name != "command" and [] in [value, *(value if isinstance(value, list) else [])]:
-            asked.error(f"--{name.replace('_', '-')} needs a value")
     return options
 
 
@@ -160,36 +132,26 @@ def _doctor(options: argparse.Namespace) -> int:
     return 1 if found.wrong else 0
 
 
-def _launch(options: argparse.Namespace) -> int:
+def _launch(words: Sequence[str]) -> int:
     """Run a command to its end; pass signals on to it."""
     from gpu_magic.gpus.choice import gpu_notes
-    from gpu_magic.launching.devices import Free
-    from gpu_magic.launching.prepare import prepare
-    from gpu_magic.launching.shown import RankLines
+    from gpu_magic.launch.launch import prepare
+    from gpu_magic.launch.output import RankLines
     from gpu_magic.process.environment import variables_now
-    from gpu_magic.process.session import current
+    from gpu_magic.shell.arguments import names_of, read_words
 
-    session = current()
-    prepared = prepare(
-        session,
-        options.command[1:] if options.command[:1] == ["--"] else options.command,
-        options.gpus,
-        options.count,
-        each=options.each,
-        force=options.force,
-        free=Free(options.only_free, options.min_free, options.wait, _waiting_lines()),
-        dry_run=options.dry_run,
-        variables=dict(options.env or ()),
-        folder=options.cwd,
-        options={name for names in LAUNCH_OPTIONS for name in names},
-    )
-    if options.dry_run:
-        print(prepared)
+    if words and words[0] in ("-h", "--help"):
+        options = (f"  {name:18}{what}" for name, what in LAUNCH_OPTIONS.items())
+        print("usage: gpu-magic launch [options] -- COMMAND\n", *options, EXAMPLES, sep="\n", end="")
         return 0
-    task = _start(prepared, session)
+    options = read_words("gpu-magic launch", words)
+    task = prepare(options, names=names_of("gpu-magic launch"), on_wait=_waiting_lines())
+    if options.dry_run:
+        print(task.shell_lines)
+        return 0
+    _start(task)
     is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
-    about_gpus = gpu_notes(task.devices, "--gpus 0,1 takes others", is_chosen=is_chosen)
-    for note in (*about_gpus, *task.notes):
+    for note in gpu_notes(task.devices, "--gpus 0,1 takes others", is_chosen=is_chosen):
         print(note, file=sys.stderr)
     lines = RankLines(sys.stdout, has_ranks=len(task.outputs) > 1)
     for pieces in task.follow(cut=False):
@@ -218,27 +180,19 @@ def _waiting_lines() -> Callable[[Wait[Any]], None]:
     return show
 
 
-def _start(prepared: Prepared, session: Session) -> Task:
+def _start(task: Task) -> None:
     """Start a command; pass signals on to it, those that come meanwhile included."""
-    from gpu_magic.launching.task import Task
-
     came: list[int] = []
-    started: list[Task] = []
 
     def pass_on(number: int, _: object) -> None:
         came.append(number)
-        for task in started:
-            if number == signal.SIGINT:
-                task.interrupt()
-            else:
-                task.end()
+        task.interrupt() if number == signal.SIGINT else task.end()
 
     for number in signal.SIGINT, signal.SIGTERM:
         signal.signal(number, pass_on)
-    started.append(Task("launch", prepared, session, is_attached=True))
-    if came:
+    task.start(is_attached=True)
+    if came:  # also to those of its processes that were started since
         pass_on(came[-1], None)
-    return started[0]
 
 
 def _show(*, as_json: bool) -> int:

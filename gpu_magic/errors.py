@@ -90,6 +90,10 @@ class ClusterError(_OneLineError):
     """Engines can't be started, or not be used as asked for."""
 
 
+class LineError(_OneLineError):
+    """What is typed behind a magic, or in a shell, can't be read; nothing was done."""
+
+
 class ProcessError(_OneLineError):
     """A process can't be ended, and no signal was sent to it; or whose they are can't be known."""
 

@@ -43,7 +43,7 @@ ROOMS = [
     "doctor",
     "restart",
     "gpus",
-    "launching",
+    "launch",
     "cluster",
     "panel",
     # what is called from Python: the package itself

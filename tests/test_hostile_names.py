@@ -21,9 +21,8 @@ from gpu_magic.fit.fit import Fit
 from gpu_magic.gpus.choice import TooLate
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.table import Gpus
-from gpu_magic.launching.output import Output
-from gpu_magic.launching.rank_tabs import RankTabs
-from gpu_magic.launching.shown import RankFolds
+from gpu_magic.launch.output import Output, RankFolds
+from gpu_magic.launch.rank_tabs import RankTabs
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
 from gpu_magic.panel.widget import fallback
 from gpu_magic.process.drivers import State
@@ -96,18 +95,19 @@ def fit(part: str = "gradients", label: str = "GPU 0", note: str = "") -> Fit:
     return Fit({part: GIB}, None, None, {}, f"1.0 GiB: fits on {label}.", (note,))
 
 
-def task(folder: Path, title: str = "Rank 0", wrote: str = "", error: str = "") -> Any:
-    """Return a command that has ended, of which one rank has written something."""
-    (folder / "rank").write_text(wrote or "text")
+def folds(folder: Path, title: str = "Rank 0", wrote: str = "text", error: str = "") -> RankFolds:
+    """Return what is shown of a command that has ended, of which one rank has written something."""
+    (folder / "rank").write_text(wrote)
     output = Output("0", title, lambda: [folder / "rank"])
-    return SimpleNamespace(outputs=[output], first_failure=(output, error) if error else None)
+    return RankFolds([output], (output, error) if error else None)
 
 
 def tabs(folder: Path, text: str) -> str:
     """Return the page of a rank that has written something, and runs on."""
-    running = task(folder)
-    shown = RankTabs(running)
-    shown.show([(running.outputs[0], text)])
+    output = Output("0", "Rank 0", list)
+    task: Any = SimpleNamespace(outputs=[output])
+    shown = RankTabs(task)
+    shown.show([(output, text)])
     (page,) = shown._tabs.children
     value = str(page.value)
     shown.close()
@@ -180,9 +180,9 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "what mends a panel's page": lambda text, _: fallback(
         "key", "place", "", Missing("It is not there.", text)
     ),
-    "a rank's title": lambda text, folder: RankFolds(task(folder, title=text)),
-    "a rank's output": lambda text, folder: RankFolds(task(folder, wrote=text)),
-    "a rank's error": lambda text, folder: RankFolds(task(folder, error=f"Traceback\n{text}")),
+    "a rank's title": lambda text, folder: folds(folder, title=text),
+    "a rank's output": lambda text, folder: folds(folder, wrote=text),
+    "a rank's error": lambda text, folder: folds(folder, error=f"Traceback\n{text}"),
     "a running rank's output": lambda text, folder: tabs(folder, text),
 }
 
@@ -255,6 +255,6 @@ def test_what_makes_html_is_in_the_table(shell: InteractiveShell, tmp_path: Path
         "gpus/table.py",
         "fit/fit.py",
         "measure/record.py",
-        "launching/shown.py",
+        "launch/output.py",
         "panel/widget.py",
     }

@@ -161,7 +161,7 @@ def test_the_end_of_a_command_is_logged_before_it_is_told() -> None:
                 was_running.append(task.is_running)
 
     listener = Listener()
-    log = logging.getLogger("gpu_magic.launching")
+    log = logging.getLogger("gpu_magic.launch")
     log.addHandler(listener)
     try:
         task = gpu_magic.launch("sleep 0.5", gpus="3,1")
@@ -177,6 +177,6 @@ def test_a_command_is_logged_without_its_arguments(caplog: pytest.LogCaptureFixt
     assert task.wait() is not None
     lines = [line for line in said(caplog) if not line.startswith("claims")]
     assert lines == [
-        "launching: Started launch on GPU 3 and GPU 1",
-        "launching: launch has ended with code 0",
+        "launch: Started launch on GPU 3 and GPU 1",
+        "launch: launch has ended with code 0",
     ]

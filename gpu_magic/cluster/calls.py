@@ -10,7 +10,7 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_magic.launching.pickling import NotPickled, pickled
+from gpu_magic.launch.pickling import NotPickled, pickled
 from gpu_magic.process.environment import set_variable
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from gpu_magic.devices.model import MigInstance
 from gpu_magic.errors import ChoiceError, ClusterError
 from gpu_magic.gpus.apply import apply
 from gpu_magic.gpus.select import vendor_of
-from gpu_magic.launching.ports import free_ports
+from gpu_magic.launch.process import free_ports
 from gpu_magic.process.drivers import State
 from gpu_magic.process.find import mig_instances, whole_gpus
 from gpu_magic.process.given import Given

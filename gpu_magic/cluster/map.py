@@ -26,7 +26,7 @@ from gpu_magic.errors import CallFailed, ClusterError, show_as
 from gpu_magic.gpus.request import Named, parse
 from gpu_magic.gpus.select import vendor_of
 from gpu_magic.interrupts import uninterrupted
-from gpu_magic.launching.pickling import NotPickled, pickled
+from gpu_magic.launch.pickling import NotPickled, pickled
 from gpu_magic.text import listed, printable, shortened
 
 if TYPE_CHECKING:

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.cluster.engine import LOCAL, rank_variables
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import ClusterError
-from gpu_magic.launching.failures import Causes, how_it_ended
-from gpu_magic.launching.guarded import Guarded
-from gpu_magic.launching.ports import free_ports
-from gpu_magic.launching.run_folder import RunFolder
+from gpu_magic.launch.process import Causes, Guarded, RunFolder, free_ports, how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -156,7 +153,7 @@ class LocalProcesses:
             guarded.read_report()
             if guarded.code is not None and number not in self._ended:
                 how = how_it_ended(guarded.code, "") if guarded.code else "ended"
-                self._ended[number] = " · ".join([how, *self._causes.find([guarded.code], [])])
+                self._ended[number] = " · ".join([how, *self._causes.find([guarded.code])])
                 if self.on_end and number not in self.expected:
                     self.on_end(number, self._ended[number], self._last_lines(number))
 

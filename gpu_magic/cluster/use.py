@@ -10,10 +10,10 @@ from gpu_magic.claims.held import Claims
 from gpu_magic.cluster.cluster import Cluster, Engine, current_cluster, running_cluster, use
 from gpu_magic.cluster.processes import LocalProcesses
 from gpu_magic.errors import ClusterError
+from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import normalize_request
-from gpu_magic.launching.devices import divide, pick
-from gpu_magic.launching.handover import check_installed
-from gpu_magic.launching.launch import check_count
+from gpu_magic.launch.devices import divide, pick
+from gpu_magic.launch.launch import check_count
 from gpu_magic.process.session import current
 from gpu_magic.process.view import read_machine
 from gpu_magic.public import public
@@ -96,7 +96,9 @@ def cluster(
         claims = Claims("engines", session.access)
         wanted = None if gpus is None else normalize_request(gpus)
         try:
-            made = _start(ipyparallel, divide(pick(session, wanted, count, force=force, claims=claims)))
+            made = _start(
+                ipyparallel, divide(pick(session, wanted, count, Options(force=force), claims=claims))
+            )
         finally:  # the engines have claimed them
             claims.release()
     use(made)
@@ -165,7 +167,6 @@ def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
 
     """
     current_cluster()
-    check_installed()
     from gpu_magic.cluster.map import map_over  # loads ipyparallel, which is there now
 
     return map_over(fn, items, normalize_request(gpus))

@@ -12,8 +12,9 @@ from IPython.display import display
 import gpu_magic
 from gpu_magic.errors import CudaInitializedWarning
 from gpu_magic.gpus.request import is_request, normalize_request
-from gpu_magic.shell.arguments import expand, read, refusal, refuse_name
+from gpu_magic.shell.arguments import read, refusal, refuse_name
 from gpu_magic.shell.extension import magics_of
+from gpu_magic.shell.values import expand
 from gpu_magic.shell.waiting_line import waiting_line
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from gpu_magic.frameworks import device_of
 from gpu_magic.frameworks.target import is_target, normalize_device
 from gpu_magic.on_gpu.block import OnGpu, read_only
 from gpu_magic.process.physical import labels
-from gpu_magic.shell.arguments import expand, read, refuse_name
+from gpu_magic.shell.arguments import read, refuse_name
 from gpu_magic.shell.cells import awaits, body_of, cell_number
+from gpu_magic.shell.values import expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shlex
 import shutil
-import sys
 from collections import deque
 from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.error import UsageError
-from IPython.utils.text import DollarFormatter
-
-from gpu_magic.errors import GpuMagicError
+from gpu_magic.errors import LineError
 from gpu_magic.gpus.request import WORDS as REQUESTS
 from gpu_magic.process.tasks import VERBS
-from gpu_magic.text import STRING, code_words, listed, nearest_option, one_line
+from gpu_magic.text import STRING, code_words, listed, nearest_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -33,11 +28,11 @@ __all__ = [
     "OPTIONS",
     "WORDS",
     "Kind",
-    "expand",
     "names_of",
     "read",
     "read_command",
     "read_count",
+    "read_words",
     "refusal",
     "refuse_name",
     "text_named",
@@ -45,7 +40,7 @@ __all__ = [
 
 # What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
 # text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
-# Pairs are `NAME=value`, and can be given several times. A list goes on behind a comma: `2, 0`.
+# Pairs are `NAME=value`, several times: a dict. A list goes on behind a comma: `2, 0`.
 # A word that can be left out, `--background`, is then empty.
 FLAG, WORD, OPTIONAL, TEXT, PAIRS, LIST = "flag", "word", "optional", "text", "pairs", "list"
 Kind = str | tuple[str, ...]
@@ -112,6 +107,11 @@ OPTIONS: dict[str, dict[str, Kind]] = {
     "%gpu_cluster": {"--count": WORD, "--profile": WORD, "--force": FLAG},
     "%gpu_tasks": {},
 }
+OPTIONS["gpu-magic launch"] = {
+    option: kind
+    for option, kind in OPTIONS["%gpu_launch"].items()
+    if option not in ("--in", "--out", "--background", "--keep")
+}
 # The words that a magic knows besides what it is about.
 WORDS = {
     "%gpus": tuple(REQUESTS),
@@ -169,7 +169,7 @@ def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNam
 
     Raises
     ------
-    UsageError
+    LineError
         One line that says what is wrong, and what would work.
 
     """
@@ -202,35 +202,33 @@ def _expanded(magic: str, words: list[str], expand: Callable[[str], str]) -> lis
 
 
 def read_command(magic: str, line: str) -> SimpleNamespace:
-    """Read a line that ends with a command: the magic's own options stand before it, a comment behind it.
+    """Read a line that ends with a command: the magic's own options are before it, a comment behind it.
 
-    Returns
-    -------
-    SimpleNamespace
-        An attribute for each option, as `read` does, and `command`: its words.
-
-    Raises
-    ------
-    UsageError
-        One line that says what is wrong, and what would work.
-
+    It returns what `read_words` does, and raises LineError: one line that says what is wrong, and what works.
     """
     typed = _COMMENT.sub(lambda found: found["quoted"] or "", line)
     try:
-        words = deque(shlex.split(typed))
+        words = shlex.split(typed)
     except ValueError as error:
         raise refusal(f"The line can't be read: {str(error).lower()}.") from None
+    found = read_words(magic, words)
+    if shells := re.search(r"[|<>;&]+", re.sub(_QUOTED, "", typed)):
+        raise refusal(f"{shells[0]} is a shell's, and there is none: {magic} bash -c '…' starts one.")
+    return found
+
+
+def read_words(magic: str, typed: Sequence[str]) -> SimpleNamespace:
+    """Read the words of options and a command: an attribute for each option, as `read`, and `command`."""
+    words = deque(typed)
     values = _defaults(magic).copy()
     while words and _is_option(words[0]):
         if (word := words.popleft()) == "--":
             break
         _read_option(magic, word, words, values)
-        name = values["background"]
+        name = values.get("background")
         if name in LAUNCHERS or (name and _is_command(name, words, names_of(magic))):
             raise refusal(f"--background needs a name; try {magic} --background NAME {name} …")
-    if found := re.search(r"[|<>;&]+", re.sub(_QUOTED, "", typed)):
-        raise refusal(f"{found[0]} is a shell's, and there is none: {magic} bash -c '…' starts one.")
-    return SimpleNamespace(**values, command=list(words))
+    return SimpleNamespace(**values | {"count": read_count(values["count"])}, command=list(words))
 
 
 def _is_command(name: str, words: Sequence[str], options: Container[str]) -> bool:
@@ -244,7 +242,7 @@ def read_count(typed: str | None) -> int | None:
 
     Raises
     ------
-    UsageError
+    LineError
         It is no number.
 
     """
@@ -253,9 +251,9 @@ def read_count(typed: str | None) -> int | None:
     return None if typed is None else int(typed)
 
 
-def refusal(message: str) -> UsageError:
-    """Return the error of a line that can't be carried out; what it quotes of that can be anything."""
-    return UsageError(one_line(message))
+def refusal(message: str) -> LineError:
+    """Return the error of a line that can't be carried out."""
+    return LineError(message)
 
 
 def _read_option(magic: str, word: str, words: deque[str], values: dict[str, Any]) -> None:
@@ -266,9 +264,12 @@ def _read_option(magic: str, word: str, words: deque[str], values: dict[str, Any
         words.appendleft(value)
     if equals and OPTIONS[magic][option] == FLAG:
         raise _error(magic, f"{option} takes no value.")
-    found = _read_value(magic, option, words, name if name in _SHORT else option)
+    found: Any = _read_value(magic, option, words, name if name in _SHORT else option)
     attribute = _attribute(option)
-    values[attribute] = [*(values[attribute] or []), found] if OPTIONS[magic][option] == PAIRS else found
+    if OPTIONS[magic][option] == PAIRS:
+        key, _, value = found.partition("=")
+        found = {**(values[attribute] or {}), key: value}
+    values[attribute] = found
 
 
 def _is_option(word: str) -> bool:
@@ -286,11 +287,11 @@ def _find_option(magic: str, name: str) -> str:
         return found[0]
     if len(found) > 1:
         raise _error(magic, f"{name} could be {' or '.join(found)}.")
-    if not options:
-        raise refusal(f"There is no {name}: {magic} takes no options.")
     bare = name.lstrip("-")
     if bare in WORDS.get(magic, ()):
         raise refusal(f"There is no {name}; try {magic} {bare}.")
+    if not options:
+        raise refusal(f"There is no {name}: {magic} takes no options.")
     near = nearest_option(f"--{bare.lower().replace('_', '-')}", options)
     few = listed(_DAILY.get(magic, options))
     raise _error(magic, f"There is no {name}; " + (f"did you mean {near}?" if near else f"there is {few}."))
@@ -325,8 +326,9 @@ def _read_value(magic: str, option: str, words: deque[str], typed: str) -> str |
     return value
 
 
-def _error(magic: str, problem: str) -> UsageError:
-    return refusal(f"{problem} {magic}? explains the options.")
+def _error(magic: str, problem: str) -> LineError:
+    help_of_it = f"{magic}?" if magic.startswith("%") else f"{magic} --help"
+    return LineError(f"{problem} {help_of_it} explains the options.")
 
 
 def _attribute(option: str) -> str:
@@ -340,44 +342,6 @@ def _defaults(magic: str) -> dict[str, Any]:
     return {_attribute(option): False if kind == FLAG else None for option, kind in options}
 
 
-def expand(shell: InteractiveShell, line: str, *, write: Callable[[Any], str], depth: int) -> str:
-    """Return a line with its expressions replaced.
-
-    IPython's own way leaves an expression that fails as it is, and makes nothing of an empty text, so that
-    `%gpus {ids}` would show the GPUs and choose none.
-
-    Parameters
-    ----------
-    shell
-        Expressions can have its variables.
-    line
-        What follows the magic.
-    write
-        Returns what one would type for a value.
-    depth
-        How many frames above the caller the code is that runs the magic: expressions can have its local
-        variables, too.
-
-    Raises
-    ------
-    UsageError
-        An expression fails, or its value is None or empty.
-
-    """
-    if "{" not in line and "$" not in line:
-        return line
-    names: dict[str, Any] = dict(shell.user_ns)
-    with contextlib.suppress(ValueError):  # there are not so many: a program has called run_line_magic
-        names |= sys._getframe(depth + 1).f_locals  # noqa: SLF001
-    try:
-        return _Formatter(write).vformat(line, [], names)
-    except (UsageError, GpuMagicError) as error:
-        raise UsageError(str(error)) from None
-    except Exception as error:  # noqa: BLE001 - it is the user's expression
-        what = "is not a variable or an expression that has a value here"
-        raise refusal(f"{line.strip()!r} {what}: {type(error).__name__}: {error}") from None
-
-
 def text_named(shell: InteractiveShell, word: str) -> str:
     """Return the text that `{name}` or `$name` stands for in IPython; any other word is code, and stays."""
     name = re.fullmatch(r"\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", word)
@@ -386,21 +350,6 @@ def text_named(shell: InteractiveShell, word: str) -> str:
 
 
 def refuse_name(shell: InteractiveShell, magic: str, request: str, is_valid: Callable[[str], bool]) -> None:
-    """Raise UsageError for a request that is a variable's name, which in braces stands for its value."""
+    """Raise LineError for a request that is a variable's name, which in braces stands for its value."""
     if request.isidentifier() and request in shell.user_ns and not is_valid(request):
         raise refusal(f"{request} is a variable; in braces it stands for its value: {magic} {{{request}}}")
-
-
-class _Formatter(DollarFormatter):
-    """IPython's formatter, but for how it writes values."""
-
-    def __init__(self, write: Callable[[Any], str]) -> None:
-        self._write = write
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        del format_spec
-        text = "" if value is None else self._write(value)
-        if not text.strip():
-            what = "None" if value is None else "empty"
-            raise UsageError(f"The value in braces is {what}, and names nothing.")
-        return text

@@ -48,8 +48,8 @@ MAGICS = {
     "gpu_ps": (("line",), "processes.magic", "GpuPsMagic"),
     "gpu_panel": (("line",), "panel.magic", "GpuPanelMagic"),
     "gpu_doctor": (("line",), "doctor.magic", "GpuDoctorMagic"),
-    "gpu_launch": (("line", "cell"), "launching.magic", "GpuLaunchMagic"),
-    "gpu_tasks": (("line",), "launching.magic", "GpuTasksMagic"),
+    "gpu_launch": (("line", "cell"), "launch.magic", "GpuLaunchMagic"),
+    "gpu_tasks": (("line",), "launch.magic", "GpuTasksMagic"),
     "gpu_cluster": (("line",), "cluster.magic", "GpuClusterMagic"),
     "gpu_time": (("line", "cell"), "measure.magic", "GpuTimeMagic"),
 }

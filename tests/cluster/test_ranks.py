@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpu_magic.launching.ports import free_ports
+from gpu_magic.launch.process import free_ports
 from tests.conftest import LIMIT
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 import pytest
-from IPython.core.error import UsageError
 
+from gpu_magic.errors import LineError
 from gpu_magic.shell.arguments import OPTIONS, read, read_command
 from tests.conftest import ROOT
 
@@ -179,7 +179,7 @@ def test_names_in_braces_stand_for_values_but_in_a_comment() -> None:
     ],
 )
 def test_one_line_says_what_is_wrong(magic: str, line: str, says: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(LineError) as caught:
         read(magic, line)
     assert str(caught.value) == says
 

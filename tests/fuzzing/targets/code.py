@@ -6,11 +6,9 @@ import tempfile
 from pathlib import Path
 
 from gpu_magic.errors import LaunchError
-from gpu_magic.launching.launchers.accelerate import _notes, _saved_configuration
-from gpu_magic.launching.launchers.plan import Command
-from gpu_magic.launching.launchers.words import CommandLine
-from gpu_magic.launching.output import last_traceback
-from gpu_magic.launching.script import _check
+from gpu_magic.launch.launchers import Command
+from gpu_magic.launch.output import last_traceback
+from gpu_magic.launch.script import _check
 from gpu_magic.process.watch import _only_imports_from
 from tests.fuzzing.target import Target, check_refusal, text_of
 
@@ -35,12 +33,13 @@ def check_configuration(data: bytes) -> None:
         (Path(folder) / "accelerate").mkdir()
         (Path(folder) / "accelerate/default_config.yaml").write_bytes(text)
         named = text_of(home.replace(b"\0", b""))
-        environment = {"HF_HOME": folder if named == "here" else named}
-        line = CommandLine(
-            Command(["accelerate"], ["0"], folder, environment), ["accelerate"], [], frozenset()
+        words, variables = (
+            ["accelerate", "launch", "-m", "x"],
+            {"HF_HOME": folder if named == "here" else named},
         )
-        for note in _notes(_saved_configuration(environment), line, environment):
-            assert note.isprintable()
+        command = Command(words, (), ["0", "1"], variables, folder)
+        command.tell()
+        assert {"--num_processes=2", "--gpu_ids=all"} <= set(command.start)
 
 
 TARGETS = (

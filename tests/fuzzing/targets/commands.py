@@ -12,14 +12,11 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from typing import TYPE_CHECKING
 
-from IPython.core.error import UsageError
-
 from gpu_magic.command_line import main
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.launching.prepare import prepare
-from gpu_magic.launching.script import _check, _names
-from gpu_magic.process.session import current
-from gpu_magic.shell.arguments import names_of, read_command, read_count
+from gpu_magic.launch.launch import prepare
+from gpu_magic.launch.script import _check, _names
+from gpu_magic.shell.arguments import names_of, read_command
 from gpu_magic.testing import simulate
 from tests.fuzzing.target import Target, check_line, check_refusal, fields_of, text_of
 
@@ -77,30 +74,17 @@ def check_launch_line(data: bytes) -> None:
     line, cell = fields_of(data, 2)
     try:
         options = read_command("%gpu_launch", line)
-        count = read_count(options.count)
         if cell:
             _check(cell, _names(options.__dict__["in"] or ""), _names(options.out or ""))
+        options.dry_run, options.cwd, options.wait = True, _folder(), None
         with _own_machine():
-            variables = dict(pair.split("=", 1) for pair in options.env or [])
-            prepared = prepare(
-                current(),
-                options.command,
-                options.gpus,
-                count,
-                each=options.each,
-                force=options.force,
-                dry_run=True,
-                variables=variables,
-                folder=_folder(),
-                options=names_of("%gpu_launch"),
-            )
+            task = prepare(options, names=names_of("%gpu_launch"))
             try:
-                shown = str(prepared)
-                # What is shown can be typed in a shell: it has all words that were typed, or the launcher has them.
-                assert len(shlex.split(shown)) >= len(options.command)
+                # It can be typed in a shell: it has all words that were typed, or the launcher has them.
+                assert len(shlex.split(task.shell_lines)) >= len(options.command)
             finally:
-                prepared.files.remove()
-    except (GpuMagicError, UsageError) as error:
+                task.files.remove()
+    except GpuMagicError as error:
         check_refusal(error)
 
 

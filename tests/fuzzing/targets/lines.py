@@ -7,8 +7,6 @@ from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from IPython.core.error import UsageError
-
 import gpu_magic
 from gpu_magic.errors import GpuMagicError, PlacementError
 from gpu_magic.fit.magic import GpuFitMagic
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TARGETS"]
 
-_MAGICS = tuple(magic for magic in OPTIONS if magic != "%gpu_launch")
+_MAGICS = tuple(magic for magic in OPTIONS if not magic.endswith("launch"))
 
 
 @cache
@@ -44,7 +42,7 @@ def check_line_of_magic(data: bytes) -> None:
     magic, line = _MAGICS[(ord(text[0]) - ord("A")) % len(_MAGICS)] if text else "%gpus", text[1:]
     try:
         found = vars(read(magic, line))
-    except UsageError as error:
+    except GpuMagicError as error:
         check_refusal(error)
         return
     retyped = [found["request"]]
@@ -68,7 +66,7 @@ def check_line_of_magic(data: bytes) -> None:
 def _check_reader(reader, value: str) -> None:
     try:
         reader(value)
-    except (GpuMagicError, UsageError) as error:
+    except GpuMagicError as error:
         check_refusal(error)
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from IPython.core.error import UsageError
-
 from gpu_magic.devices.model import UNKNOWN
-from gpu_magic.errors import ChoiceError
+from gpu_magic.errors import GpuMagicError
 from gpu_magic.gpus.auto import check_filters
 from gpu_magic.gpus.options import Options, plan_memory, read_seconds
 from gpu_magic.gpus.request import Auto, Named, parse
@@ -40,7 +38,7 @@ def check_request(data: bytes) -> None:
         found = selection.devices
         if found is not UNKNOWN:
             check_line(f"- {plan_memory(found, growth=options.growth, limit=options.memory_limit)}")
-    except (ChoiceError, UsageError) as error:
+    except GpuMagicError as error:
         check_refusal(error)
         return
     for note in selection.notes:

@@ -6,7 +6,6 @@ import gc
 import io
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import threading
@@ -20,9 +19,9 @@ from hypothesis import strategies as st
 
 import gpu_magic
 from gpu_magic.errors import LaunchError
-from gpu_magic.launching.output import Output, last_traceback
-from gpu_magic.launching.rank_tabs import RankTabs
-from gpu_magic.launching.shown import RankLines
+from gpu_magic.launch.output import Output, RankLines, last_traceback
+from gpu_magic.launch.process import RunFolder
+from gpu_magic.launch.rank_tabs import RankTabs
 from tests.conftest import ROOT
 
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=20), max_size=8)
@@ -48,14 +47,6 @@ def test_lines_are_whole_however_they_are_divided(lines: list[str], data: st.Dat
 def test_lines_of_two_ranks_do_not_mix() -> None:
     pieces = ("0", "zero, fir"), ("1", "one\n"), ("0", "st\nzero, second\n")
     assert shown(*pieces) == "[1] one\n[0] zero, first\n[0] zero, second\n"
-
-
-def test_nothing_is_no_line() -> None:
-    written = io.StringIO()
-    lines = RankLines(written, has_ranks=False)
-    lines.add("", "")
-    lines.end()
-    assert written.getvalue() == ""
 
 
 def test_a_progress_bar_is_one_line() -> None:
@@ -125,15 +116,6 @@ def test_several_files_are_cut_to_what_is_left_of_the_bound(tmp_path: Path) -> N
     assert output.read(200) == ""
 
 
-def test_the_first_failure_is_read_once(machine: Path) -> None:
-    task = gpu_magic.launch(["python", "-c", "1 / 0"], gpus="0,1", each=True)
-    task.join()
-    found = task.first_failure
-    shutil.rmtree(task.files.path)
-    assert found
-    assert task.first_failure is found
-
-
 def test_a_child_that_is_forked_leaves_the_files_alone(machine: Path) -> None:
     task = gpu_magic.launch("true", count=1)
     task.wait()
@@ -166,51 +148,30 @@ def test_the_ranks_of_several_launchers_are_ranks_and_these_are_not(machine: Pat
     ]
 
 
-def test_files_of_processes_that_were_killed_go_with_the_next_launch(machine: Path) -> None:
+def test_folders_are_there_until_their_process_ends_and_kept_ones_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a process that was killed go when another folder is made."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code = (
-        "import gpu_magic, os, signal\n"
-        "tasks = [gpu_magic.launch('true', count=1) for _ in range(2)]\n"
-        "for task in tasks: task.wait(); print(task.files.path, flush=True)\n"
-        "tasks[1].files.keep()\n"
-        "os.kill(os.getpid(), signal.SIGKILL)"
+        "from gpu_magic.launch.process import RunFolder\nplain, kept = RunFolder(), RunFolder()\n"
+        "print(plain.path, kept.keep(), flush=True)\ninput()"
     )
-    simulated = os.environ | {"GPU_MAGIC_SIMULATE": "1xA100-80GB", "PYTHONPATH": str(ROOT)}
-    killed = subprocess.run(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False, env=simulated
-    )
-    left, kept = map(Path, killed.stdout.split())
-    assert left.is_dir()
-    gpu_magic.launch("true", count=1).wait()
-    assert not left.exists()
-    assert kept.is_dir()
-    shutil.rmtree(kept)
-
-
-def test_files_that_are_kept_hold_no_descriptor(machine: Path) -> None:
-    task = gpu_magic.launch("true", count=1)
-    task.wait()
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    kept = task.files.keep()
-    assert len(os.listdir("/proc/self/fd")) == before - 1  # noqa: PTH208
-    del task
-    gc.collect()
-    assert kept.is_dir()
-    shutil.rmtree(kept)
-
-
-def test_files_of_another_process_that_runs_stay_until_it_ends(machine: Path) -> None:
-    code = "import gpu_magic; task = gpu_magic.launch('true', count=1); task.wait(); print(task.files.path); input()"
-    simulated = os.environ | {"GPU_MAGIC_SIMULATE": "1xA100-80GB", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-uc", code]
+    variables = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=simulated
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables
     ) as other:
         assert other.stdout
-        files = Path(other.stdout.readline().strip())
-        gpu_magic.launch("true", count=1).wait()
-        assert files.is_dir()
-        other.communicate("\n")
-    assert not files.exists()
+        plain, kept = map(Path, other.stdout.readline().split())
+        RunFolder()
+        assert plain.is_dir()
+        other.kill()
+    open_files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    ours = RunFolder().keep()
+    assert len(os.listdir("/proc/self/fd")) == open_files  # noqa: PTH208
+    gc.collect()
+    assert (plain.exists(), kept.is_dir(), ours.is_dir()) == (False, True, True)
 
 
 def test_what_can_be_no_variable_is_a_line_and_leaves_nothing(machine: Path) -> None:
@@ -282,12 +243,3 @@ def test_a_process_with_many_open_files_launches(machine: Path) -> None:
         task = gpu_magic.launch("printenv CUDA_VISIBLE_DEVICES", gpus="2")
         task.wait()
     assert task.output == "2\n"
-
-
-def test_a_program_that_can_not_be_run_says_why(machine: Path) -> None:
-    program = machine / "no-program"
-    program.write_bytes(b"\x7fELF, but no more")
-    program.chmod(0o755)
-    task = gpu_magic.launch([str(program)], count=1)
-    with pytest.raises(gpu_magic.CommandFailed, match="could not be started: Exec format error"):
-        task.wait()

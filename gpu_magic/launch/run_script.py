@@ -24,7 +24,7 @@ def main() -> None:
     is_found = package in sys.path
     sys.path += [] if is_found else [package]
     from gpu_magic.errors import LaunchError
-    from gpu_magic.launching.handover import dump, load
+    from gpu_magic.launch.pickling import dump, load
 
     if not is_found:
         sys.path.remove(package)

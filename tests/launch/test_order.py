@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import gpu_magic
-from gpu_magic.launching.prepare import prepare
-from gpu_magic.process.session import current
+from gpu_magic.launch.launch import prepare
+from gpu_magic.shell.arguments import read_words
 from gpu_magic.testing import simulate, start_cuda
 
 # What a rank has, as it sees it. It imports no framework: a second of each rank's.
@@ -27,6 +27,11 @@ LAUNCHERS = {
     "accelerate": "accelerate launch show.py",
     "deepspeed": "deepspeed show.py",
 }
+
+
+def shell_lines(*words: str) -> str:
+    """Return what a dry run prints."""
+    return prepare(read_words("gpu-magic launch", ["--dry-run", *words])).shell_lines
 
 
 def seen(task: Any) -> list[dict[str, Any]]:
@@ -67,10 +72,16 @@ def test_one_gpu_is_one_rank(machine: Path, launcher: str) -> None:
     assert [rank["CUDA_VISIBLE_DEVICES"] for rank in seen(task)] == ["5"]
 
 
-def test_a_launcher_that_is_named_by_its_path_is_told_as_well(machine: Path) -> None:
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        [str(Path(sys.executable).with_name("torchrun"))],
+        ["python{}.{}".format(*sys.version_info), "-m", "torch.distributed.run"],
+    ],
+)
+def test_a_launcher_is_told_however_it_is_named(machine: Path, launcher: list[str]) -> None:
     (machine / "show.py").write_text(SCRIPT)
-    path = str(Path(sys.executable).with_name("torchrun"))
-    ranks = seen(gpu_magic.launch([path, "show.py"], gpus="3,1"))
+    ranks = seen(gpu_magic.launch([*launcher, "show.py"], gpus="3,1"))
     assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == ["3,1"] * 2
 
 
@@ -93,11 +104,7 @@ def test_a_launcher_that_is_named_by_its_path_is_told_as_well(machine: Path) -> 
 )
 def test_python_s_own_options_are_read_as_python_does(machine: Path, typed: str, start: str) -> None:
     (machine / "show.py").write_text(SCRIPT)
-    session = current()
-    prepared = prepare(
-        session, typed.split(), "0,1", None, each=False, force=False, variables={}, folder=None
-    )
-    assert f"{sys.executable} {start}" in str(prepared)
+    assert f"{sys.executable} {start}" in shell_lines("--gpus", "0,1", *typed.split())
 
 
 def test_deepspeed_s_ranks_meet_at_a_port_that_no_other_socket_is_given(machine: Path) -> None:
@@ -107,21 +114,11 @@ def test_deepspeed_s_ranks_meet_at_a_port_that_no_other_socket_is_given(machine:
         pytest.skip("this machine gives out all of its ports")
     (machine / "show.py").write_text(SCRIPT.replace("RANK", "MASTER_PORT", 1))
     command = "deepspeed show.py".split()
-    lines = [
-        str(prepare(current(), command, "0", None, each=False, force=False, variables={}, folder=None))
-        for _ in range(20)
-    ]
+    lines = [shell_lines("--gpus", "0", *command) for _ in range(20)]
     # That of the launch is another one: each is found anew.
     met = int(seen(gpu_magic.launch(command, gpus=0))[0]["MASTER_PORT"])
     ports = [int(re.search(r"--master_port=(\d+)", line)[1]) for line in lines]  # type: ignore[index]
     assert [port for port in (met, *ports) if first <= port <= last] == []
-
-
-def test_launchers_that_a_python_of_a_version_runs_are_told_as_well(machine: Path) -> None:
-    (machine / "show.py").write_text(SCRIPT)
-    version = "python{}.{}".format(*sys.version_info)
-    ranks = seen(gpu_magic.launch([version, "-m", "torch.distributed.run", "show.py"], gpus="3,1"))
-    assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == ["3,1"] * 2
 
 
 def test_a_program_is_no_variable_for_a_sign_in_its_path(machine: Path) -> None:
@@ -164,20 +161,31 @@ def test_a_process_in_which_cuda_has_started_launches_on_any_gpu(machine: Path) 
     assert task.output == "3,0\n"
 
 
-def test_a_user_s_saved_configuration_of_accelerate_chooses_no_gpus(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_saved", [True, False])
+@pytest.mark.parametrize("kind", ["MULTI_GPU", "FSDP"])
+def test_a_configuration_of_accelerate_keeps_all_but_the_gpus(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, kind: str, *, is_saved: bool
 ) -> None:
-    saved = machine / "hf" / "accelerate" / "default_config.yaml"
-    saved.parent.mkdir(parents=True)
-    saved.write_text(
-        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\ngpu_ids: 0,7\nmachine_rank: 0\n"
-        "mixed_precision: bf16\nnum_machines: 1\nnum_processes: 2\nuse_cpu: false\n"
+    """One that `accelerate config` has saved, or that is named. FSDP was lost, and of a named one the precision."""
+    file = machine / ("accelerate/default_config.yaml" if is_saved else "named.yaml")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(
+        f"compute_environment: LOCAL_MACHINE\ndistributed_type: {kind}\nfsdp_config:\n  fsdp_version: 2\n"
+        "gpu_ids: 0,7\nmachine_rank: 0\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 4\n"
     )
-    monkeypatch.setenv("HF_HOME", str(machine / "hf"))
-    (machine / "show.py").write_text(
-        SCRIPT + "print('precision', os.environ['ACCELERATE_MIXED_PRECISION'])\n"
-    )
-    task = gpu_magic.launch("accelerate launch show.py", gpus="3,1")
-    assert [rank["CUDA_VISIBLE_DEVICES"] for rank in seen(task)] == ["3,1", "3,1"]
-    assert task.notes == (f"accelerate takes from {saved}: mixed_precision: bf16.",)
-    assert "precision bf16" in task.output
+    monkeypatch.setenv("HF_HOME", str(machine))
+    names = "'CUDA_VISIBLE_DEVICES', 'ACCELERATE_MIXED_PRECISION', 'ACCELERATE_USE_FSDP'"
+    (machine / "show.py").write_text(f"import os; print([os.environ.get(name) for name in ({names})])")
+    named = [] if is_saved else ["--config_file", "named.yaml"]
+    task = gpu_magic.launch(["accelerate", "launch", *named, "show.py"], gpus="3,1")
+    assert task.wait() == 0
+    found = ["3,1", "bf16", "true" if kind == "FSDP" else None]
+    assert [rank.text for rank in task.ranks] == [f"{found}\n"] * 2
+
+
+def test_a_reset_is_as_many_gpus_as_the_process_was_given(machine: Path) -> None:
+    """Its variable has no value: that was one rank, and an error with `each`."""
+    lines = shell_lines("--gpus", "reset", "torchrun", "-m", "x")
+    assert "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 " in lines
+    assert "--nproc-per-node=8 " in lines
+    assert len(shell_lines("--gpus", "reset", "--each", "true").splitlines()) == 8

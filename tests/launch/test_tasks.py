@@ -8,38 +8,16 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 
 from gpu_magic.errors import CommandFailed
-from gpu_magic.launching.task import Task
 from gpu_magic.process.tasks import BackgroundTask, tasks
 from gpu_magic.testing import simulate
 from tests.processes import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from IPython.core.interactiveshell import InteractiveShell
 
 FAILS = "python -c 'print(6); raise SystemExit(3)'"
-
-
-@pytest.fixture
-def run(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[str], str]]:
-    """Type a line, and return what was shown and what went wrong."""
-
-    def run(line: str) -> str:
-        capsys.readouterr()
-        shell.run_cell(line)
-        shown = capsys.readouterr()
-        return shown.out + shown.err
-
-    tasks._tasks.clear()  # other tests' in this process
-    with simulate("8xA100-80GB"):
-        run("%load_ext gpu_magic")
-        yield run
-        for task in tasks:
-            if isinstance(task, Task):
-                task.stop()
-        shell.extension_manager.unload_extension("gpu_magic")
-        tasks._tasks.clear()
 
 
 @pytest.fixture
@@ -71,26 +49,9 @@ def test_only_those_that_are_named_are_stopped(long: Callable[[str], str]) -> No
     assert [task.is_running for task in tasks] == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("typed", "now"),
-    [
-        ("slow, ev --wait", "wait slow, ev"),
-        ("--stop slow", "stop slow"),
-        ("--wait", "wait"),
-        ("slow, --stop", "stop slow"),
-    ],
-)
-def test_the_former_spelling_gets_the_new_one(long: Callable[[str], str], typed: str, now: str) -> None:
-    assert f"UsageError: %gpu_tasks {typed} is %gpu_tasks {now} now.\n" in long(f"%gpu_tasks {typed}")
-    assert all(task.is_running for task in tasks)
-
-
-def test_a_verb_behind_the_name_gets_its_place(long: Callable[[str], str]) -> None:
-    for typed in "slow wait", "slow, ev stop":
-        *names, verb = typed.split()
-        line = f"{verb} {', '.join(names).replace(',,', ',')}"
-        said = f"UsageError: %gpu_tasks {typed} is not understood; try %gpu_tasks {line}\n"
-        assert long(f"%gpu_tasks {typed}") == said
+def test_a_verb_has_its_place(long: Callable[[str], str]) -> None:
+    assert long("%gpu_tasks slow --stop").startswith("UsageError: There is no --stop; try %gpu_tasks stop.")
+    assert "There is no task stop; there are: slow, ev." in long("%gpu_tasks slow, ev stop")
     assert all(task.is_running for task in tasks)
 
 

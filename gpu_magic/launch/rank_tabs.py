@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ipywidgets import HTML, Label, Layout, Tab, VBox
 
-from gpu_magic.launching.shown import as_pre
+from gpu_magic.launch.output import as_pre
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpu_magic.launching.output import Output
-    from gpu_magic.launching.task import Task
+    from gpu_magic.launch.output import Output
+    from gpu_magic.launch.task import Task
 
 __all__ = ["RankTabs"]
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from gpu_magic.launching import guardian
+from gpu_magic.launch import guardian
 from tests.conftest import ROOT
 from tests.processes import marked, until
 

@@ -8,12 +8,10 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import LaunchError
-from gpu_magic.launching.handover import check_installed, dump, load
 from gpu_magic.process.namespace import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
-
 
 __all__ = ["Script", "make_script"]
 
@@ -23,43 +21,18 @@ _GIVEN, _RETURNED = "given.pickle", "returned{INDEX}.pickle"
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script that is written for a command.
+    """A script that is written for a command."""
 
-    Parameters
-    ----------
-    name
-        Of its file.
-    code
-        What is in there.
-    given
-        Variables that it begins with.
-    wanted
-        The names of those that rank 0 hands back at its end.
-
-    """
-
-    name: str
+    name: str  # of its file
     code: str
-    given: Mapping[str, Any] = field(default_factory=dict)
-    wanted: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)  # variables that it begins with
+    wanted: tuple[str, ...] = ()  # the names of those that rank 0 hands back at its end
 
     def write(self, folder: Path, *, each: bool) -> list[str]:
-        """Write it into a folder; return the words that name it to a launcher, the first of them a path.
+        """Write it into a launch's folder; return the words that name it to a launcher.
 
-        Tracebacks show its lines for as long as the folder is there.
-
-        Parameters
-        ----------
-        folder
-            Of the launch.
-        each
-            Whether it is started once for each GPU.
-
-        Raises
-        ------
-        LaunchError
-            It can't be written, or a variable can't be handed over.
-
+        Tracebacks show its lines for as long as the folder is there. With `each`, it is started once for each
+        GPU. It raises LaunchError if it can't be written, or a variable can't be handed over.
         """
         script = folder / self.name
         try:
@@ -68,7 +41,8 @@ class Script:
             raise LaunchError(f"The script can't be written: {error}.") from None
         if not self.given and not self.wanted:
             return [str(script)]
-        check_installed()
+        from gpu_magic.launch.pickling import dump  # loads cloudpickle
+
         dump(self.given, folder / _GIVEN)
         returned = folder / (_RETURNED if each else _RETURNED.format(INDEX=""))
         return [_RUNNER, str(script), str(folder / _GIVEN), str(returned), *self.wanted]
@@ -76,20 +50,11 @@ class Script:
     def returned(self, folder: Path, processes: int | None) -> dict[str, Any]:
         """Return the variables that rank 0 has handed back; those that it did not have are left out.
 
-        Parameters
-        ----------
-        folder
-            Of the launch.
-        processes
-            Where it was started once for each GPU, how many there were: then each variable is a list, with
-            None for what did not come back.
-
-        Raises
-        ------
-        LaunchError
-            They can't be read here.
-
+        If it was started once for each GPU, `processes` is how many there were, and each variable is a list
+        with None for what did not come back. It raises LaunchError if they can't be read here.
         """
+        from gpu_magic.launch.pickling import load
+
         indices = [""] if processes is None else map(str, range(processes))
         files = [folder / _RETURNED.format(INDEX=index) for index in indices]
         try:
@@ -104,27 +69,18 @@ class Script:
 
 
 def make_script(shell: Any, cell: str, given: str, wanted: str) -> Script:
-    """Return a cell as a script.
+    """Return a cell as a script, given the names of variables that go to it and come back, behind commas.
 
-    Parameters
-    ----------
-    shell
-        The shell that it is typed into.
-    cell
-        What is typed below the magic.
-    given, wanted
-        The names of variables that it begins with, and of those that come back, with commas between them.
-
-    Raises
-    ------
-    LaunchError, PlacementError
-        It is no script, it never sets what is wanted, or there is no variable that is to be given.
-
+    It raises LaunchError or PlacementError if the cell is no script, never sets what is wanted, or is to be
+    given what is no variable.
     """
     given_names, wanted_names = _names(given), _names(wanted)
     _check(cell, given_names, wanted_names)
     variables = {name: value_of(name, shell.user_ns, shell.user_ns_hidden) for name in given_names}
-    return Script(f"cell_{_number_of(shell)}.py", cell, variables, wanted_names)
+    # The number in the prompt of the cell that runs; since IPython 9 the shell counts ahead.
+    manager = shell.history_manager
+    number = len(manager.input_hist_raw) - 1 if manager else shell.execution_count
+    return Script(f"cell_{number}.py", cell, variables, wanted_names)
 
 
 def _names(typed: str) -> tuple[str, ...]:
@@ -137,7 +93,7 @@ def _names(typed: str) -> tuple[str, ...]:
 
 
 def _check(cell: str, given: Container[str], wanted: Iterable[str]) -> None:
-    """Check that a cell can be run as a script, and can have the variables that are wanted of it."""
+    """Raise LaunchError if a cell can't be run as a script, or never sets a variable that is wanted of it."""
     try:
         # With a line in place of the magic's, so that lines are counted as in the cell.
         code = compile(f"\n{cell}", "cell", "exec", dont_inherit=True)
@@ -166,9 +122,3 @@ def _reason(error: Exception, cell: str) -> str:
     if line.startswith(("%", "!")):
         return f"it has no magics and no shell, as {line} in line {error.lineno}"
     return f"{error.msg} in line {error.lineno}"
-
-
-def _number_of(shell: Any) -> int:
-    """Return the number in the prompt of the cell that runs; since IPython 9 the shell counts ahead."""
-    manager = shell.history_manager
-    return len(manager.input_hist_raw) - 1 if manager else shell.execution_count

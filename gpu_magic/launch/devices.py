@@ -1,0 +1,165 @@
+"""The GPUs that a command gets: those that this process has, or others, in an order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.model import UNKNOWN, Gpu
+from gpu_magic.errors import LaunchError, NotFreeError
+from gpu_magic.gpus.apply import or_wait
+from gpu_magic.gpus.options import Options, read_seconds
+from gpu_magic.gpus.request import Auto, Named, Reset, parse
+from gpu_magic.gpus.select import select
+from gpu_magic.gpus.wait import Wait
+from gpu_magic.process.given import Given
+from gpu_magic.process.view import read_for_auto, read_machine, take_snapshot
+from gpu_magic.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpu_magic.claims.held import Claims, Taken
+    from gpu_magic.devices.model import Device, Inventory
+    from gpu_magic.gpus.request import Request
+    from gpu_magic.gpus.select import Selection
+    from gpu_magic.gpus.wait import InTurn
+    from gpu_magic.process.session import Session
+    from gpu_magic.process.view import Snapshot
+
+__all__ = ["divide", "pick"]
+
+_PLAIN = Options()
+
+
+def pick(
+    session: Session,
+    gpus: str | None,
+    count: int | None,
+    options: Options = _PLAIN,
+    *,
+    claims: Claims | None = None,
+    wait: str | float | None = None,
+    on_wait: Callable[[Wait[Selection]], object] = str,
+) -> Selection:
+    """Return the GPUs for a command, as typed after `%gpus`; None: those that this process has.
+
+    `count` is how many of them, the first ones; None: all. `claims` claims them, unless this process wants
+    none. `wait` is how long to wait for them, "30m" or in seconds; None: they have to be free now. `on_wait`
+    is called with the wait after each look at which they were not free.
+
+    It raises ChoiceError if they can't be chosen, NotFreeError if others have them, also after the wait, and
+    LaunchError if there are not that many.
+    """
+    snapshot = take_snapshot(session) if gpus is None else None
+    request: Request = parse(gpus or "") if snapshot is None else _visible(session, snapshot)
+    if isinstance(request, Named) and count in range(1, len(request.identifiers)):
+        request = Named(request.identifiers[:count])  # the others need not be free
+    if options.min_free is not None and not isinstance(request, Auto):
+        given = f"--min-free {options.min_free}"
+        raise LaunchError(f"{given} goes with auto; try --gpus auto {given}.")
+    if wait is None:
+        is_alone = isinstance(request, Auto) or options.only_free
+        try:
+            machine = read_for_auto(session) if is_alone else snapshot or read_machine(session)
+            return _pick(session, request, count, claims, options=options, machine=machine)
+        except NotFreeError as error:
+            raise or_wait(error, request) from None
+    if not isinstance(request, Auto | Named):
+        raise LaunchError("--wait goes with auto and with GPUs by number; try --gpus auto:2 --wait 30m.")
+
+    def attempt(options: Options, machine: Inventory, in_turn: InTurn | None) -> Selection:
+        held = claims if in_turn else None  # else it only tries
+        return _pick(session, request, count, held, options=options, machine=machine, in_turn=in_turn)
+
+    return Wait(session, request, options, read_seconds(wait), attempt).wait(on_wait)
+
+
+def _pick(
+    session: Session,
+    request: Request,
+    count: int | None,
+    claims: Claims | None,
+    *,
+    options: Options,
+    machine: Inventory,
+    in_turn: InTurn | None = None,
+) -> Selection:
+    """Return the GPUs for a command as they are now, and claim them; `in_turn` is as for `apply`."""
+    is_alone = isinstance(request, Auto) or options.only_free
+
+    def choose(there: Inventory) -> Selection:
+        selection = _select(session, request, there, count, options)
+        if claims is not None and session.claims.are_wanted:
+            claims.hold([str(device.uuid) for device in selection.known], alone=is_alone)
+        return selection
+
+    def choose_in_turn(taken: Taken) -> Selection:
+        there = machine.with_claims(taken)
+        return choose(in_turn(there) if in_turn else there)
+
+    if not is_alone:
+        return choose(machine)
+    if claims is None:
+        return choose_in_turn(session.claims.taken())
+    return session.claims.pick_in_turn(choose_in_turn, waits=in_turn is None)
+
+
+def divide(selection: Selection) -> list[Selection]:
+    """Return a selection for each device, that has it alone."""
+    entries = (selection.mask or "").split(",")
+    return [
+        replace(selection.with_mask(entry), devices=(device,))
+        for device, entry in zip(selection.known, entries, strict=True)
+    ]
+
+
+def _select(
+    session: Session, request: Request, machine: Inventory, count: int | None, options: Options
+) -> Selection:
+    inherited, grant = session.inherited, session.grant
+    held = session.claims.held
+    selection = select(request, machine, inherited, options, grant=grant, held=held)
+    if selection.devices is UNKNOWN:
+        raise LaunchError("Which GPUs these are can't be known here: name them, as --gpus 0,1.")
+    there = len(selection.devices)
+    if not there:
+        raise LaunchError("A launch needs a GPU: name some, as --gpus 0,1, or run the command by itself.")
+    if count is not None and not 1 <= count <= there:
+        gpus = counted(there, "GPU")
+        raise LaunchError(f"-n {count} with {gpus}: from 1 to {there} of them can be used.")
+    if count in (None, there) and not isinstance(request, Reset):
+        return selection
+    # The first of them; and after a reset, the variable can be without a value, or with more than GPUs.
+    plain = Options(force=options.force)
+    return select(_named(selection.devices[:count]), machine, inherited, plain, grant=grant)
+
+
+def _visible(session: Session, snapshot: Snapshot) -> Named:
+    """Return what names the devices that this process has, in the order of `cuda:i`."""
+    if snapshot.problem:
+        raise LaunchError(snapshot.problem)
+    names = snapshot.kernel.names
+    if names is UNKNOWN:
+        raise LaunchError("Which GPUs this process has can't be known: name them, as --gpus 0,1.")
+    by_uuid = {device.uuid: device for device in snapshot.devices}
+    order = sorted(names, key=lambda uuid: int(names[uuid].removeprefix("cuda:")))
+    if found := [by_uuid[uuid] for uuid in order if uuid in by_uuid]:
+        return _named(found)
+    given = Given(snapshot, session.inherited, session.grant)
+    if given.devices == () and snapshot.devices:
+        raise LaunchError(f"No GPU is visible in this process: {given.sentence}{given.unset}.")
+    raise LaunchError("No GPU is visible in this process: name some, as --gpus 0,1.")
+
+
+def _named(devices: Sequence[Device]) -> Named:
+    return Named(
+        tuple(
+            device.uuid
+            if not isinstance(device, Gpu)
+            else device.number_text
+            if device.prefix
+            else device.index
+            for device in devices
+        )
+    )

@@ -1,0 +1,231 @@
+"""Runs commands on GPUs: `gpu_magic.launch`, and what it prepares for one before anything starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from numbers import Integral
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.claims.held import Claims
+from gpu_magic.errors import LaunchError
+from gpu_magic.gpus.options import Options
+from gpu_magic.gpus.request import is_request, normalize_request
+from gpu_magic.launch.devices import divide, pick
+from gpu_magic.launch.launchers import Command
+from gpu_magic.launch.process import RunFolder
+from gpu_magic.launch.task import Task
+from gpu_magic.process.mask import NAMES
+from gpu_magic.process.session import current
+from gpu_magic.public import public
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Sequence
+
+    from gpu_magic.devices.model import Gpu, MigInstance
+    from gpu_magic.gpus.wait import Wait
+    from gpu_magic.launch.script import Script
+    from gpu_magic.process.tasks import BackgroundTask
+
+__all__ = ["check_count", "launch", "prepare", "tasks"]
+
+
+@public
+def launch(
+    command: str | Iterable[str],
+    *,
+    gpus: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] | None = None,
+    count: int | None = None,
+    each: bool = False,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    only_free: bool = False,
+    min_free: str | int | None = None,
+    wait: str | float | None = None,
+    on_wait: Callable[[str], None] | None = None,
+) -> Task:
+    """Run a command on GPUs, in processes of its own; return while it runs.
+
+    Only the command's environment has these GPUs, so it does not matter whether CUDA has started here. All
+    that the command starts ends with it, and with this process.
+
+    Parameters
+    ----------
+    command
+        A launcher (torchrun, accelerate launch, deepspeed, python) or any other program, and what follows it;
+        a text is divided as a shell does.
+    gpus
+        As for `choose`; None: those that this process has, in their order.
+    count
+        How many of them, the first ones; None: all.
+    each
+        Start the command once for each GPU, which it has alone, with GPU_MAGIC_INDEX and GPU_MAGIC_COUNT in
+        its environment.
+    env
+        More variables for the command.
+    cwd
+        Where it is run; None: where this process is.
+    force
+        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
+    only_free
+        Only GPUs that nobody else uses or has claimed; other commands of this process count, too.
+    min_free
+        With `auto`: GPUs with so much free memory, "20GB" or bytes.
+    wait
+        How long to wait until they are free, or have that memory: "30m", or seconds. The call returns once
+        the command runs.
+    on_wait
+        Is called with a line that says who holds them, each time that they were looked at in vain.
+
+    Returns
+    -------
+    Task
+        With `wait()`, `stop()`, `output`, `ranks` and `code`. What it has written goes with it.
+
+    Raises
+    ------
+    ChoiceError, LaunchError
+        One line that says why it can't be launched; nothing was started.
+
+    """
+    check_count("launch", count)
+    if env is not None and not isinstance(env, Mapping):
+        raise LaunchError(f"env={env!r:.40} has no names with values; try env={{'OMP_NUM_THREADS': '4'}}.")
+    if cwd is not None and not isinstance(cwd, str | os.PathLike):
+        raise LaunchError(f"cwd={cwd!r:.40} is not a folder; try cwd='experiments'.")
+    asked = SimpleNamespace(
+        command=_words(command),
+        gpus=None if gpus is None else normalize_request(gpus),
+        count=count,
+        each=each,
+        env={str(name): str(value) for name, value in (env or {}).items()},
+        cwd=cwd,
+        force=force,
+        only_free=only_free,
+        min_free=min_free,
+        wait=wait,
+        dry_run=False,
+    )
+    return prepare(asked, on_wait=lambda waiting: on_wait(str(waiting)) if on_wait else None).start()
+
+
+def _words(command: object) -> list[str]:
+    """Return the words of a command; raise LaunchError if it has none, or an open quote."""
+    if isinstance(command, str):
+        try:
+            return shlex.split(command)
+        except ValueError as error:
+            what = f"{command!r:.60} can't be divided into words ({str(error).lower().rstrip('.')})"
+            raise LaunchError(f"{what}: give them as a list, launch(['python', 'train.py']).") from None
+    if not isinstance(command, Iterable) or isinstance(command, bytes | Mapping):
+        raise LaunchError(
+            f"A command is a text or a list of words, and not {command!r:.40}; try launch('python train.py')."
+        )
+    return [str(word) for word in command]
+
+
+def check_count(function: str, count: object) -> None:
+    """Raise LaunchError if a count is no whole number."""
+    if count is not None and (isinstance(count, bool) or not isinstance(count, Integral)):
+        raise LaunchError(f"count={count!r:.40} is not a number of GPUs; try {function}(..., count=2).")
+
+
+@public
+def tasks() -> dict[str, BackgroundTask]:
+    """Return what was started in the background, commands and cells, by name: what `%gpu_tasks` lists.
+
+    >>> gpu_magic.tasks()["eval"].wait()
+    0.93
+    """
+    from gpu_magic.process.tasks import tasks as started
+
+    return {task.name: task for task in started}
+
+
+def prepare(
+    asked: SimpleNamespace,
+    *,
+    names: Container[str] = (),
+    on_wait: Callable[[Wait[Any]], object] = str,
+    script: Script | None = None,
+) -> Task:
+    """Return a task that can be started, with its GPUs claimed unless it is a dry run.
+
+    `asked` has the options as `read_words` returns them: see `launch`. `names` are those that can be typed
+    before the command. `script` is a cell that is the command's script.
+
+    It raises ChoiceError or LaunchError, one line, if the command can't be launched.
+    """
+    session, words, variables = current(), asked.command, asked.env or {}
+    _check(words, asked.gpus, variables)
+    if asked.dry_run and asked.wait is not None:
+        raise LaunchError("--wait goes not with --dry-run: use one of the two.")
+    # pathlib raises for `~nobody`, and for a name that no folder can have.
+    where = Path(os.path.expanduser(asked.cwd or ".")).absolute()  # noqa: PTH111
+    if not os.path.isdir(where):  # noqa: PTH112
+        raise LaunchError(f"{where} is not a folder.")
+    with ExitStack() as undo:
+        claims = Claims(shlex.join(words), session.access)
+        undo.callback(claims.release)
+        options = Options(force=asked.force, only_free=asked.only_free, min_free=asked.min_free)
+        selection = pick(
+            session,
+            asked.gpus,
+            asked.count,
+            options,
+            claims=None if asked.dry_run else claims,
+            wait=asked.wait,
+            on_wait=on_wait,
+        )
+        files = RunFolder()
+        undo.callback(files.remove)
+        in_cell = script.write(files.path, each=asked.each) if script else []
+        if script:
+            # As for a script there, and for this process.
+            found = [str(where), *filter(None, [os.environ.get("PYTHONPATH")])]
+            variables = {"PYTHONPATH": os.pathsep.join(found), **variables}
+        parts, commands = divide(selection) if asked.each else [selection], []
+        for index, part in enumerate(parts):
+            given: dict[str, str | None] = {**part.variables}
+            if "PYTHONUNBUFFERED" not in os.environ:
+                given["PYTHONUNBUFFERED"] = "1"  # what is written is seen at once
+            if os.environ.get("MPLBACKEND", "").startswith("module://matplotlib_inline"):
+                given["MPLBACKEND"] = None  # ipykernel's own, which shows nothing elsewhere
+            if asked.each:
+                given |= {"GPU_MAGIC_INDEX": str(index), "GPU_MAGIC_COUNT": str(len(parts))}
+            entries = (part.mask or "").split(",")
+            one = Command(words, part.known, entries, {**given, **variables}, str(where), in_cell, names)
+            one.tell()
+            commands.append(one)
+        undo.pop_all()
+    typed = " ".join(map(_quoted, [*words, *([script.name] if script else [])]))
+    return Task(session, typed, commands, files, claims)
+
+
+def _quoted(word: str) -> str:
+    """Return a word as one types it in a shell: in double quotes if that is shorter."""
+    double = re.sub(r'([\\"$`])', r"\\\1", word)
+    return min(shlex.quote(word), f'"{double}"', key=len)
+
+
+def _check(words: Sequence[str], gpus: str | None, variables: Mapping[str, str]) -> None:
+    """Raise LaunchError for GPUs, or an option, where a command begins, and for what can be no variable."""
+    first = words[0] if words else ""
+    if gpus and re.fullmatch(r"[0-9]{1,3}(?:[,-][0-9]{1,3})*", first):
+        raise LaunchError(f"GPUs are separated by commas; try --gpus {gpus.rstrip(',')},{first}.")
+    if first and is_request(first) and not shutil.which(first):
+        raise LaunchError(f"{first} names GPUs, and no program: write --gpus {first} before the command.")
+    if first.startswith("-"):
+        raise LaunchError(f"{first} stands where the command begins: options go before that, and before --.")
+    for name, value in variables.items():
+        if name in NAMES:
+            raise LaunchError(f"{name} says which GPUs the command gets: name them with --gpus instead.")
+        if not name or "=" in name or "\0" in f"{name}{value}":
+            raise LaunchError(f"{name!r} can't be a variable with the value {value!r}.")

@@ -1,0 +1,316 @@
+"""`%gpu_launch`, `%%gpu_launch` and `%gpu_tasks`: commands on GPUs, and what runs in the background."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from IPython.display import display
+
+from gpu_magic.errors import LaunchError, show_as
+from gpu_magic.gpus.choice import gpu_notes
+from gpu_magic.launch.launch import prepare
+from gpu_magic.launch.output import RankFolds, RankLines
+from gpu_magic.launch.script import make_script
+from gpu_magic.launch.task import Task
+from gpu_magic.process.environment import variables_now
+from gpu_magic.process.tasks import VERBS, tasks
+from gpu_magic.shell.arguments import names_of, read, read_command, refusal
+from gpu_magic.shell.waiting_line import waiting_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import SimpleNamespace
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from gpu_magic.launch.output import Output
+    from gpu_magic.launch.script import Script
+    from gpu_magic.process.tasks import BackgroundTask
+
+    Show = Callable[
+        [Iterable[tuple[Output, str]]], None
+    ]  # what was written since; called many times a second
+
+__all__ = ["GpuLaunchMagic", "GpuTasksMagic"]
+
+# Programs that know $NAMES and {…} themselves.
+_HAVE_THEIR_OWN = ("sh", "bash", "dash", "zsh", "fish", "awk", "gawk", "mawk", "perl")
+_LINE_AGAIN = 1.0  # seconds between two states of the line above what a command writes
+_JOIN_AGAIN = 0.5  # seconds between two looks at whether a task has ended
+_MOST_SHOWN = 1 << 20  # bytes of what a task has written so far
+
+
+class GpuLaunchMagic:
+    """The magic that launches commands."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self._shown: Task | None = None  # by the latest --dry-run
+
+    def gpu_launch(self, line: str, cell: str | None = None) -> None:
+        """Run a command on the chosen GPUs, in their order, in processes of its own.
+
+        %gpu_launch torchrun train.py --lr 1e-3
+                               one process for each GPU that this kernel has: rank 0 on cuda:0, …
+        %gpu_launch accelerate launch train.py
+                               the same with Accelerate
+        %gpu_launch deepspeed train.py --deepspeed_config ds.json
+                               the same with DeepSpeed
+        %gpu_launch python train.py
+                               one process, which has all of them; any other command, too
+        %%gpu_launch torchrun  the cell, as a script
+
+        The launcher's own options go behind its name. Before it:
+
+        -n 2, --count 2        the first two of them
+        --gpus 2,0             other GPUs, as after %gpus: this kernel's choice stays as it is
+        --each                 start the command once for each GPU, which it has alone; GPU_MAGIC_INDEX
+                               is 0, 1, … and GPU_MAGIC_COUNT how many there are
+        --env NAME=value       a variable for the command; can be given several times
+        --cwd FOLDER           where it is run
+        --in lr,steps          of a cell: variables of this notebook that it begins with
+        --out result           of a cell: variables that rank 0 has at its end, which come back here; with
+                               --each a list, with the variable of each process
+        --background NAME      return once it runs; %gpu_tasks shows, waits for and ends it
+        --keep                 keep the files of its output, and the cell's script
+        --only-free            only GPUs that nobody else uses or has claimed, other commands here included
+        --min-free 20GB        with --gpus auto: GPUs with so much free memory
+        --wait 30m             wait so long until they are free, or have that memory, and start it then;
+                               interrupt it at any time
+        --force                allow GPUs outside those that the kernel was started with
+        --dry-run              say what would be run, as one would type it in a shell
+
+        It can be done at any time, also once CUDA has started here. An interrupt ends the command with all
+        that it has started, and so does the end of this kernel.
+        """
+        options = read_command("%gpu_launch", line)
+        script = self._script(options, cell)
+        if options.background:
+            tasks.check_name(options.background)
+        with waiting_line() as show:
+            task = prepare(options, names=names_of("%gpu_launch"), on_wait=show, script=script)
+        if options.dry_run:
+            self._shown = task  # with the files that it names
+            print(task.shell_lines)
+            return
+        task.start(options.background or "launch")
+        if options.background:
+            tasks.add(task)
+        is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
+        instead = "--gpus 0,1 before the command takes others"
+        about_gpus = gpu_notes(task.devices, instead, is_chosen=is_chosen)
+        for note in (*about_gpus, *_literals(options, line)):
+            print(note)
+        if options.background:
+            print(f"{task.name} runs; %gpu_tasks {task.name} shows what it writes.")
+            return
+        self._run(script, task, options)
+
+    def _script(self, options: SimpleNamespace, cell: str | None) -> Script | None:
+        """Return the cell as a script, with the variables that go to it; None: there is no cell."""
+        given, wanted = getattr(options, "in"), options.out
+        if cell is None:
+            if given or wanted:
+                raise LaunchError(
+                    "--in and --out go with a cell: %%gpu_launch --in lr torchrun, for example."
+                )
+            return None
+        if not options.command:
+            raise LaunchError("Nothing to run the cell with is named: %%gpu_launch torchrun, for example.")
+        if wanted and options.background:
+            raise LaunchError("--out needs the end of the command, which --background does not wait for.")
+        return make_script(self._shell, cell, given or "", wanted or "")
+
+    def _run(self, script: Script | None, task: Task, options: SimpleNamespace) -> None:
+        """Show a task to its end, which an interrupt brings, and take back what comes back."""
+        interrupt: KeyboardInterrupt | None = None
+        problem = ""
+        try:
+            with _view(task, in_kernel=hasattr(self._shell, "kernel")) as show:
+                while True:
+                    try:
+                        for pieces in task.follow(cut=True):
+                            show(pieces)
+                        break
+                    except KeyboardInterrupt as error:
+                        interrupt = error
+                        task.interrupt()
+        finally:
+            task.stop()  # after an error of ours, or an interrupt that came before it was followed
+            if script and script.wanted:
+                processes = len(task.devices) if options.each else None
+                problem = self._take_back(script, task.files.path, processes)
+            if options.keep or any(output.was_cut for output in task.outputs):
+                print(f"Its files are kept in {task.files.keep()}.")
+            task.files.remove()
+        if interrupt:
+            raise interrupt
+        task.check()
+        if problem:
+            raise LaunchError(problem)
+
+    def _take_back(self, script: Script, folder: Path, processes: int | None) -> str:
+        """Set the variables that come back, also of a command that has failed: they can be hours of work.
+
+        Return why they can't be read, if that is so.
+        """
+        try:
+            returned = script.returned(folder, processes)
+        except LaunchError as error:
+            return str(error)
+        self._shell.user_ns.update(returned)
+        if missing := [name for name in script.wanted if name not in returned]:
+            print(f"{', '.join(missing)} did not come back: the cell has not come to its end.")
+        return ""
+
+
+@contextmanager
+def _view(task: Task, *, in_kernel: bool) -> Iterator[Show]:
+    """Return what shows a task while it runs; at the end of the block, its outcome is shown."""
+    if in_kernel and task.has_ranks:  # a tab for each rank, and at the end folds, which stay in the notebook
+        from gpu_magic.launch.rank_tabs import RankTabs  # loads ipywidgets
+
+        tabs = RankTabs(task)
+        handle = display(tabs.bundle(), raw=True, display_id=True)
+        try:
+            yield tabs.show
+        finally:
+            tabs.close()
+            handle.update(_text(task), raw=True)
+            display(RankFolds(task.outputs, task.first_failure))
+        return
+    lines = RankLines(sys.stdout, has_ranks=task.has_ranks)
+    if not in_kernel:
+        yield lines.show
+        lines.end()
+        if not task.has_failed:  # else an error says it
+            print(task)
+        return
+    handle, due = display(_text(task), raw=True, display_id=True), time.monotonic() + _LINE_AGAIN
+
+    def show(pieces: Iterable[tuple[Output, str]]) -> None:
+        nonlocal due
+        lines.show(pieces)
+        if time.monotonic() >= due:
+            handle.update(_text(task), raw=True)
+            due = time.monotonic() + _LINE_AGAIN
+
+    try:
+        yield show
+    finally:
+        handle.update(_text(task), raw=True)
+
+
+def _text(task: Task) -> dict[str, str]:
+    return {"text/plain": str(task)}
+
+
+def _literals(options: SimpleNamespace, line: str) -> Iterator[str]:
+    """Say which word of a line is passed literally, though a shell or IPython would have replaced it."""
+    command = options.command
+    if not command or Path(command[0]).name in _HAVE_THEIR_OWN:
+        return
+    for word in line.split():
+        if word not in command[1:]:  # as in quotes
+            continue
+        # pathlib raises for `~nobody`, and takes no absolute pattern.
+        pattern = os.path.join(os.path.expanduser(options.cwd or "."), word)  # noqa: PTH111, PTH118
+        if re.search(r"(?<!\$)\{[A-Za-z_]\w*\}", word):
+            yield f"{word} is passed literally: IPython replaces {{names}} if it knows all in the line."
+        elif re.search(r"\$\{?[A-Za-z_]", word) or (glob.has_magic(word) and any(glob.iglob(pattern))):  # noqa: PTH207
+            yield f"{word} is passed literally: no shell runs. bash -c '…' starts one."
+
+
+class GpuTasksMagic:
+    """The magic that shows tasks, waits for them and stops them."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._in_kernel = hasattr(shell, "kernel")
+
+    def gpu_tasks(self, line: str) -> None:
+        """Show what %gpu_launch --background and %%on_gpu --background have started.
+
+        %gpu_tasks              list all
+        %gpu_tasks NAME         show what a command has written, or the value of a cell
+        %gpu_tasks wait NAME    wait for its end, show the same, and fail if it has failed; without a name,
+                                wait for the end of all. An interrupt ends only the waiting
+        %gpu_tasks stop NAME    end a command with all that it has started; interrupt a cell
+
+        Separate several names by commas: %gpu_tasks wait train, eval
+        """
+        __tracebackhide__ = True
+        names = read("%gpu_tasks", line).request.replace(",", " ").split()
+        verb = names.pop(0) if names and names[0] in VERBS else ""
+        if verb == "stop" and not names:
+            raise refusal("%gpu_tasks stop needs a task's name. %gpu_tasks lists them.")
+        found = [tasks.find(name) for name in names] or list(tasks)
+        if not found:
+            print(
+                "Nothing was started in the background; %gpu_launch --background NAME starts a command, and "
+                "%%on_gpu 0 --background NAME a cell."
+            )
+        elif verb == "wait":
+            waited = found if names else [task for task in found if task.is_running]
+            _join(waited)
+            if names:
+                self._show_outputs(found)
+            # Of the first that was waited for and has failed, an error says it. What had failed before is no
+            # error again, if none is named.
+            failed = [task for task in waited if task.has_failed]
+            _list([task for task in found if task not in failed[:1]])
+            for task in failed[:1]:
+                task.check()
+            if names and self._in_kernel:  # in a terminal, a cell in the background has shown it above
+                _show_results(found)
+        else:
+            if verb == "stop":
+                for task in found:
+                    task.stop()
+            elif names:
+                self._show_outputs(found)
+                _show_results(found)
+            _list(found)
+
+    def _show_outputs(self, found: Sequence[BackgroundTask]) -> None:
+        for task in found:
+            if not isinstance(task, Task):
+                continue
+            if self._in_kernel and task.has_ranks:
+                display(RankFolds(task.outputs, task.first_failure))
+                continue
+            lines = RankLines(sys.stdout, has_ranks=task.has_ranks)
+            lines.show((output, output.tail(_MOST_SHOWN // len(task.outputs))) for output in task.outputs)
+            lines.end()
+
+
+def _join(waited: Sequence[BackgroundTask]) -> None:
+    """Wait for the end of all."""
+    __tracebackhide__ = True
+    try:
+        for task in waited:
+            while not task.join(_JOIN_AGAIN):  # Python can miss an interrupt that comes as it begins to wait
+                pass
+    except KeyboardInterrupt as interrupt:
+        running = ", ".join(task.name for task in waited if task.is_running)
+        show_as(interrupt, f"KeyboardInterrupt: still running: {running}. To stop: %gpu_tasks stop {running}")
+        raise
+
+
+def _show_results(found: Sequence[BackgroundTask]) -> None:
+    for task in found:
+        if task.result is not None:
+            display(task.result)
+
+
+def _list(found: Sequence[BackgroundTask]) -> None:
+    for task in found:
+        if isinstance(task, Task) and task.is_running:
+            task.look()  # the watch's last look can be a second old
+        print(f"{task.name}: {task}")

@@ -1,0 +1,225 @@
+"""What a command writes: files that are read piece by piece, and shown as lines or as folds of ranks."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import time
+from html import escape
+from typing import TYPE_CHECKING
+
+from gpu_magic.text import counted, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+    from typing import TextIO
+
+__all__ = ["Output", "RankFolds", "RankLines", "as_pre", "last_traceback"]
+
+_MOST_KEPT = 1 << 20  # bytes of a file that `text` returns
+_PIECE = 4 << 20  # bytes
+_LONGEST_LINE = 4096  # bytes; or characters of a line that has not ended
+_MOST_SHOWN = 256 << 10  # bytes of all ranks in folds: they stay in the notebook, and as HTML they are more
+_TRACEBACK = "Traceback (most recent call last):"
+_COLORS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # ECMA-48's control sequences
+
+
+class Output:
+    """What one rank, or a command without ranks, writes.
+
+    Attributes
+    ----------
+    label
+        What is before each of its lines: the rank; empty for the command's own.
+    title
+        What it is called: `Rank 1`.
+    is_rank
+        Whether it is not a launcher's own.
+    process
+        The number of the process that has started it: 0, unless the command was started once for each GPU.
+
+    """
+
+    def __init__(
+        self,
+        label: str,
+        title: str,
+        find: Callable[[], Iterable[Path]],
+        *,
+        is_rank: bool = True,
+        process: int = 0,
+    ) -> None:
+        self.label, self.title, self.is_rank, self.process = label, title, is_rank, process
+        self.was_cut = False
+        self._find = find  # returns the files, in the order in which they are read; there can be more later
+        self._read: dict[Path, tuple[int, codecs.IncrementalDecoder]] = {}  # how many bytes were read
+
+    def __repr__(self) -> str:
+        return f"<Output {self.title}>"
+
+    def read(self, most: int | None) -> str:
+        """Return what was written since the last call.
+
+        Of more bytes than `most`, the end is returned, and before it what is missing. None: nothing is left
+        out, but what is more than some MiB comes with the next call.
+        """
+        texts = []
+        for file in self._find():
+            start, decoder = self._read.get(file) or (0, codecs.getincrementaldecoder("utf-8")("replace"))
+            read, missing = _read(file, start, most)
+            if missing:
+                decoder.reset()
+                self.was_cut = True
+                texts.append(f"\n{_cut(missing, file)}")
+            self._read[file] = start + missing + len(read), decoder
+            texts.append(decoder.decode(read))
+            if most is not None:
+                most = max(0, most - len(texts[-1]))
+        return "".join(texts)
+
+    @property
+    def text(self) -> str:
+        """All that was written; of long files, the end."""
+        return "".join(_read(file, 0, _MOST_KEPT)[0].decode(errors="replace") for file in self._find())
+
+    def tail(self, most: int) -> str:
+        """Return what was written; of more bytes than that the end, and before it what is missing."""
+        texts, files = [], list(self._find())
+        for file in files:
+            read, missing = _read(file, 0, most // len(files))
+            texts += [_cut(missing, file)] if missing else []
+            texts.append(read.decode(errors="replace"))
+            self.was_cut = self.was_cut or missing > 0
+        return "".join(texts)
+
+    @property
+    def changed(self) -> float:
+        """When something was last written: seconds since the epoch; 0 if nothing was."""
+        return max((file.stat().st_mtime for file in self._find() if file.exists()), default=0.0)
+
+
+def _read(file: Path, start: int, most: int | None) -> tuple[bytes, int]:
+    """Return what a file has from a byte on, of more than `most` the end; and how many bytes are left out."""
+    try:
+        with file.open("rb") as stream:
+            missing = 0 if most is None else max(0, stream.seek(0, 2) - start - most)
+            stream.seek(start + missing)
+            if missing:  # from the beginning of a line, if there is one: progress bars write none
+                missing += len(stream.readline(min(most or 0, _LONGEST_LINE)))
+            return stream.read(_PIECE if most is None else most), missing
+    except OSError:
+        return b"", 0
+
+
+def _cut(missing: int, file: Path) -> str:
+    return f"… {size_text(missing)} are left out here; they stand in {file}\n"
+
+
+def last_traceback(text: str) -> str:
+    """Return the last Python traceback in a text, from its first line to the end; empty without one.
+
+    PyTorch begins each line of a rank's with `[rank1]: `, which is left out.
+    """
+    place = text.rfind(_TRACEBACK)
+    return re.sub(r"^\[rank\d+\]: ?", "", text[place:], flags=re.MULTILINE).rstrip() if place >= 0 else ""
+
+
+class RankLines:
+    """Writes what comes in pieces from several ranks, by lines; what comes from one, as it comes.
+
+    A progress bar returns to the beginning of its line again and again: of that, its state is written every
+    `seconds`, and the last one.
+    """
+
+    def __init__(self, stream: TextIO, *, has_ranks: bool, seconds: float = 5.0) -> None:
+        self._stream, self._has_ranks, self._seconds = stream, has_ranks, seconds
+        self._begun: dict[str, str] = {}  # lines without an end, by rank
+        self._is_within_line = False
+        self._due = time.monotonic() + seconds
+
+    def show(self, pieces: Iterable[tuple[Output, str]]) -> None:
+        """Write what several ranks have written; called many times a second."""
+        for output, text in pieces:
+            self.add(output.label, text)
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + self._seconds
+            for label in [label for label, line in self._begun.items() if "\r" in line]:
+                self._write(f"{_line(label, self._begun.pop(label))}\n")
+
+    def add(self, label: str, text: str) -> None:
+        """Write what a rank has written; `label` is its number, or empty for the launcher."""
+        if not self._has_ranks:
+            self._write(text)
+            self._is_within_line = not text.endswith("\n") if text else self._is_within_line
+            return
+        *lines, rest = (self._begun.pop(label, "") + text).split("\n")
+        self._write("".join(f"{_line(label, line)}\n" for line in lines))
+        if len(rest) > _LONGEST_LINE:
+            self._write(f"{_line(label, rest)}\n")
+        elif rest:
+            self._begun[label] = rest
+
+    def end(self) -> None:
+        """Write what is left."""
+        for label, line in self._begun.items():
+            self._write(f"{_line(label, line)}\n")
+        self._begun.clear()
+        if self._is_within_line:
+            self._write("\n")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def _line(label: str, line: str) -> str:
+    return f"[{label}] {_last_state(line)}" if label else _last_state(line)
+
+
+def _last_state(line: str) -> str:
+    """Return what is seen of a line in which a progress bar has returned to the beginning."""
+    return line.rstrip("\r").rpartition("\r")[2]
+
+
+class RankFolds:
+    """What a command has written, as it is shown in a notebook and stays there.
+
+    The fold of the rank that failed first, given with its traceback, is the first; it, or else that of rank
+    0, is open. `str` returns the lines of one rank after the other, each behind the rank's number.
+    """
+
+    def __init__(self, outputs: Sequence[Output], failure: tuple[Output, str] | None) -> None:
+        self._texts = [(one, text) for one in outputs if (text := one.tail(_MOST_SHOWN // len(outputs)))]
+        self._failure = failure
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        lines = RankLines(text, has_ranks=True)
+        for output, written in self._texts:
+            lines.add(output.label, written)
+            lines.end()
+        return text.getvalue()
+
+    def _repr_html_(self) -> str:
+        failed, traceback = self._failure or (None, "")
+        ranks = sorted(self._texts, key=lambda one: (one[0] is not failed, not one[0].is_rank))
+        folds = []
+        for place, (output, text) in enumerate(ranks):
+            what = counted(len(text.rstrip("\n").split("\n")), "line")
+            if output is failed:
+                what = _COLORS.sub("", traceback).splitlines()[-1]
+            summary = f"<summary>{escape(f'{output.title} · {what}')}</summary>"
+            body = f'<div style="max-height: 24em; overflow: auto">{as_pre(text)}</div>'
+            folds.append(f"<details{'' if place else ' open'}>{summary}{body}</details>")
+        return "".join(folds)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": str(self).rstrip("\n"), "text/html": self._repr_html_()}
+
+
+def as_pre(text: str) -> str:
+    """Return what a rank has written as HTML, without colors, progress bars in their last state."""
+    lines = (_last_state(line) for line in _COLORS.sub("", text).split("\n"))
+    return f'<pre style="margin: 0">{escape(chr(10).join(lines))}</pre>'

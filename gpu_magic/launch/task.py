@@ -1,0 +1,321 @@
+"""A command on its GPUs: it is started, followed and ended, and says what became of it."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import shlex
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_magic.devices.model import UNKNOWN, Unknown
+from gpu_magic.devices.processes import descends_from
+from gpu_magic.errors import CommandFailed, GpuMagicError
+from gpu_magic.launch.output import Output, last_traceback
+from gpu_magic.launch.process import Causes, Guarded, how_it_ended
+from gpu_magic.process.tasks import BackgroundTask
+from gpu_magic.process.view import read_machine
+from gpu_magic.public import public
+from gpu_magic.text import bytes_text, listed, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gpu_magic.claims.held import Claims
+    from gpu_magic.devices.model import Device
+    from gpu_magic.launch.launchers import Command
+    from gpu_magic.launch.process import RunFolder
+    from gpu_magic.process.session import Session
+
+__all__ = ["Task"]
+
+_LOOK_AGAIN = 1.0  # seconds between two looks at the GPUs
+_READ_AGAIN = 0.1  # seconds between two looks at what is written
+# Bytes that `follow` yields at once, and how many more of them each time: a Jupyter server drops what exceeds
+# 1 MB a second.
+_MOST_AT_ONCE = 512 << 10
+_MORE = 48 << 10
+_log = logging.getLogger("gpu_magic.launch")
+
+
+class Task(BackgroundTask):
+    """A command that was launched. `str` returns a line: what its GPUs do, or what became of it.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    typed
+        The command, as typed.
+    devices
+        Its GPUs, in the order of `cuda:i`.
+    outputs
+        What it writes: an `Output` for each rank, and one for the launcher itself.
+    causes
+        What of the machine can have made it fail, a clause each.
+    first_failure
+        The rank that was the first to write a traceback, and that; None if it has not failed.
+
+    """
+
+    def __init__(
+        self, session: Session, typed: str, commands: Sequence[Command], files: RunFolder, claims: Claims
+    ) -> None:
+        self.name, self.typed, self.files = "launch", typed, files
+        self.devices = tuple(device for command in commands for device in command.devices)
+        self.outputs: list[Output] = []
+        self.causes: list[str] = []
+        self.first_failure: tuple[Output, str] | None = None
+        self._session, self._commands, self._claims = session, commands, claims
+        self._guarded: list[Guarded] = []
+        self._ended, self._was_stopped = threading.Event(), False
+        self._began, self._seconds = time.monotonic(), 0.0
+        # By UUID: percent, the bytes that the command has there, and the most that it had.
+        self._use: dict[str, tuple[int | Unknown, int | Unknown]] = {}
+        self._peaks: dict[str, int] = {}
+
+    @property
+    def shell_lines(self) -> str:
+        """The lines that do the same in a shell, which has nothing of what is removed for the command."""
+        folder = self._commands[0].folder
+        lines = [] if folder == str(Path.cwd()) else [f"cd {shlex.quote(folder)}"]
+        for command in self._commands:
+            given = command.variables.items()
+            set_for_it = [f"{name}={shlex.quote(value)}" for name, value in given if value is not None]
+            lines.append(" ".join([*set_for_it, shlex.join(command.argv())]))
+        return "\n".join(lines)
+
+    def start(self, name: str = "launch", *, is_attached: bool = False) -> Task:
+        """Start it, once; return it.
+
+        With `is_attached` it has this process's input, and without ranks also its output: in a shell.
+        """
+        self.name, self._began = name, time.monotonic()
+        causes = Causes(self.files.path.parent)
+        try:
+            for number, command in enumerate(self._commands):
+                self._start(command, number, is_attached=is_attached)
+            _log.info("Started %s on %s", printable(name), listed(device.label for device in self.devices))
+            threading.Thread(
+                target=self._watch, args=(causes,), name=f"gpu_magic {name}", daemon=True
+            ).start()
+        except BaseException:  # an interrupt, too
+            self.end()
+            for one in self._guarded:
+                while not one.has_ended:
+                    one.read_report()
+            self.files.remove()
+            self._claims.release()
+            raise
+        return self
+
+    def _start(self, command: Command, number: int, *, is_attached: bool) -> None:
+        label = str(number) if len(self._commands) > 1 else ""
+        logs, console = self.files.path / f"ranks{label}", self.files.path / f"output{label}.log"
+        is_ours = is_attached and not command.ranks and not label
+        self._guarded.append(
+            Guarded(
+                command.argv(str(logs) if command.ranks else ""),
+                {**command.environment, **command.logging_variables},
+                command.folder,
+                None if is_ours else console,
+                str(self.files.path),
+                has_input=is_attached,
+            )
+        )
+        title, is_rank = f"Process {label}" if label else "Launcher", bool(label) and not command.ranks
+        self.outputs.append(Output(label, title, lambda: [console], is_rank=is_rank, process=number))
+        for rank in range(command.ranks):
+            title, before = (f"Process {label}, rank {rank}", f"{label}.") if label else (f"Rank {rank}", "")
+            find = partial(_files, logs, [pattern.format(rank=rank) for pattern in command.logs])
+            self.outputs.append(Output(f"{before}{rank}", title, find, process=number))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether anything of it is left."""
+        return not self._ended.is_set()
+
+    @property
+    def code(self) -> int | None:
+        """The exit code: that of the first process that failed; negative if a signal ended it."""
+        return None if self.is_running else self._code
+
+    @property
+    def _code(self) -> int:
+        return next((one.code for one in self._guarded if one.code), 0)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has ended by itself, and not well."""
+        return bool(self.code) and not self._was_stopped
+
+    @property
+    def failure(self) -> str:
+        """Why it could not be started; empty if it could."""
+        return next((one.failure for one in self._guarded if one.failure), "")
+
+    @property
+    def seconds(self) -> float:
+        """For how long it has run."""
+        return time.monotonic() - self._began if self.is_running else self._seconds
+
+    @property
+    def output(self) -> str:
+        """All that it has written; of long outputs, the end."""
+        return "".join(output.text for output in self.outputs)
+
+    @property
+    def ranks(self) -> list[Output]:
+        """What each rank has written; a command without ranks has one."""
+        return [output for output in self.outputs if output.is_rank] or self.outputs
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether what it writes comes from several ranks."""
+        return len(self.outputs) > 1
+
+    @property
+    def peaks(self) -> dict[Device, int]:
+        """The most memory that was seen in use by it on each GPU, in bytes; looked at once a second."""
+        return {device: peak for device in self.devices if (peak := self._peaks.get(str(device.uuid)))}
+
+    def follow(self, *, cut: bool) -> Iterator[list[tuple[Output, str]]]:
+        """Yield what was written since the last look, ten times a second, until its end.
+
+        With `cut`, what is too much for a page is left out.
+        """
+        most = _MOST_AT_ONCE
+        while True:
+            has_ended = not self.is_running
+            pieces = []
+            for output in self.outputs:
+                if text := output.read(max(most, _MORE // len(self.outputs)) if cut else None):
+                    most -= len(text)
+                    pieces.append((output, text))
+            yield pieces
+            if has_ended and (cut or not pieces):
+                return
+            most = min(_MOST_AT_ONCE, max(0, most) + _MORE)
+            self._ended.wait(_READ_AGAIN)
+
+    @public
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; return the exit code.
+
+        Raises
+        ------
+        TimeoutError
+            It runs longer than the timeout, in seconds.
+        CommandFailed
+            It has failed.
+
+        """
+        if not self.join(timeout):
+            raise TimeoutError(f"{self.typed} runs longer than {timeout} s; it goes on.")
+        self.check()
+        return self.code or 0
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for its end, however it ends; return whether it has come before the timeout, in seconds."""
+        return self._ended.wait(timeout)
+
+    @public
+    def check(self) -> None:
+        """Raise CommandFailed if it has failed, with the traceback of the rank that failed first."""
+        if not self.has_failed:
+            return
+        lines = [str(self)]
+        if failure := self.first_failure:
+            output, traceback = failure
+            lines = [f"{output.title}:", traceback, "", *lines]
+        raise CommandFailed("\n".join(lines))
+
+    def interrupt(self) -> None:
+        """Interrupt it as Ctrl-C does; what is left after 2 s gets TERM, after 5 s KILL."""
+        self._was_stopped = self._was_stopped or self.is_running
+        for process in self._guarded:
+            process.interrupt()
+
+    def end(self) -> None:
+        """Send TERM to all that it has started, and KILL after 3 s."""
+        self._was_stopped = self._was_stopped or self.is_running
+        for process in self._guarded:
+            process.end()
+
+    def stop(self) -> None:
+        """End it, and return when nothing of it is left."""
+        self.end()
+        self._ended.wait()
+
+    def has_started(self, pid: int) -> bool:
+        """Return whether a process is of the command."""
+        return descends_from(pid, {one.pid for one in self._guarded})
+
+    def look(self) -> None:
+        """Read what it uses of its GPUs now."""
+        ours = {str(device.uuid) for device in self.devices}
+        with suppress(GpuMagicError):  # a simulation that is described anew, and wrongly
+            for device in read_machine(self._session).devices:
+                uuid, processes = str(device.uuid), device.status.processes
+                if uuid not in ours:
+                    continue
+                used: int | Unknown = UNKNOWN
+                if processes is not UNKNOWN:
+                    its = [one.memory for one in processes if one.mine and self.has_started(one.pid)]
+                    used = sum(memory for memory in its if memory is not UNKNOWN)
+                    self._peaks[uuid] = max(used, self._peaks.get(uuid, 0))
+                self._use[uuid] = device.status.utilization, used
+
+    def __str__(self) -> str:
+        if self.is_running:
+            use = " · ".join(map(self._use_of, self.devices))
+            return f"{self.typed}: running · {self.seconds:.0f} s · {use}"
+        how = "stopped" if self._was_stopped else how_it_ended(self._code, self.failure)
+        parts = [f"{self.typed}: {how}", f"{self.seconds:.1f} s"]
+        parts += [f"{device.label} at most {bytes_text(size)}" for device, size in self.peaks.items()]
+        return " · ".join([*parts, *self.causes])
+
+    def _use_of(self, device: Device) -> str:
+        """Return `GPU 1: 97 %, 2.0 GiB`; what the driver does not tell is left out."""
+        if (use := self._use.get(str(device.uuid))) is None:  # nothing was read yet
+            return device.label
+        utilization, used = use
+        figures = ["?" if utilization is UNKNOWN else f"{utilization} %"]
+        figures += [] if used is UNKNOWN else [bytes_text(used)]
+        return f"{device.label}: {', '.join(figures)}"
+
+    def _watch(self, causes: Causes) -> None:
+        """Follow what the guardians say, and look at the GPUs, until all has ended."""
+        try:
+            with selectors.DefaultSelector() as running:
+                for one in self._guarded:
+                    running.register(one.report, selectors.EVENT_READ, one)
+                look_at = 0.0
+                while running.get_map():
+                    for key, _ in running.select(max(0.0, look_at - time.monotonic())):
+                        key.data.read_report()
+                        if key.data.has_ended:
+                            running.unregister(key.fd)
+                    if time.monotonic() >= look_at and running.get_map():
+                        look_at = time.monotonic() + _LOOK_AGAIN
+                        self.look()
+            self._seconds = time.monotonic() - self._began
+            console = "".join(output.text for output in self.outputs if not output.is_rank)
+            self.causes = causes.find([one.code for one in self._guarded], console)
+            if self._code and not self._was_stopped:
+                failed = [one for one in self.outputs if one.is_rank and self._guarded[one.process].code]
+                found = [(one, text) for one in failed if (text := last_traceback(one.text))]
+                self.first_failure = min(found, key=lambda one: one[0].changed, default=None)
+        finally:
+            self._claims.release()
+            # Before anybody learns of it, so that the line is there for whoever has waited for the end.
+            _log.info("%s has ended with code %d", printable(self.name), self._code)
+            self._ended.set()
+
+
+def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:
+    return [file for pattern in patterns for file in sorted(folder.glob(pattern))]

@@ -1,0 +1,247 @@
+"""`%gpu_launch` as typed, in an IPython shell: what it refuses, cells as scripts, and variables in and out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+Run = Any  # the fixture `run`: what is typed -> what is shown
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("torchrun nothing.py", "nothing.py is not there: "),
+        ("train.py", "train.py needs a launcher; try torchrun train.py, or python train.py."),
+        ("-n 9 python -V", "-n 9 with 8 GPUs: from 1 to 8 of them can be used."),
+        ("-n many python -V", "-n is a number of GPUs, and not many."),
+        ("torchrun --gpus 1 show.py", "--gpus is not torchrun's: write it before torchrun."),
+        ("python --background x show.py", "--background is not python's: write it before python."),
+        ("torchrn show.py", "There is no program torchrn here; did you mean torchrun?"),
+        ("accelerate train.py", "accelerate has several commands; try accelerate launch train.py."),
+        ("LR=1 python -V", "LR=1 sets a variable: write --env LR=1, or for GPUs --gpus."),
+        ("python -m torch.distributed.run --nproc_per_node 3 show.py", "contradicts the 8 GPUs"),
+        ("--background python -V", "--background needs a name; try %gpu_launch --background NAME python …"),
+        ("--background true", "--background needs a name; try %gpu_launch --background NAME true …"),
+        (
+            "--background bash -c 'sleep 1'",
+            "--background needs a name; try %gpu_launch --background NAME bash",
+        ),
+        ("'python -V'", "python -V is one word, as it is in quotes: leave them out."),
+        ("2,0 python -V", "2,0 names GPUs, and no program: write --gpus 2,0 before the command."),
+        ("--gpus 2 0 python -V", "GPUs are separated by commas; try --gpus 2,0."),
+        ("-- -n 2 true", "-n stands where the command begins: options go before that, and before --."),
+        ("--gpus 9 python -V", "There is no GPU 9"),
+        ("--cwd /nowhere python -V", "/nowhere is not a folder."),
+        (
+            "--env CUDA_VISIBLE_DEVICES=3 python -V",
+            "CUDA_VISIBLE_DEVICES says which GPUs the command gets: name",
+        ),
+        ("./nowhere/torchrun show.py", "show.py is not there"),
+        ("--env LR python -V", "--env is NAME=value, and not LR."),
+        ("no-such-program", "There is no program no-such-program here, or it is not on the PATH."),
+        ("accelerate launch --gpu_ids 0,1 show.py", "--gpu_ids would replace the GPUs that are chosen"),
+        ("deepspeed --include localhost:0 show.py", "--include would replace the GPUs that are chosen"),
+        ("--in lr python -V", "--in and --out go with a cell"),
+        ("python -V > out.log", "> is a shell's, and there is none: %gpu_launch bash -c '…' starts one."),
+        ("python -V 2>&1 | tail", ">& is a shell's, and there is none"),
+        ("", "Nothing to launch is named: torchrun train.py, for example."),
+        ("'python", "The line can't be read: no closing quotation."),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_starts(run: Run, line: str, says: str) -> None:
+    said = run(f"%gpu_launch {line}")
+    assert says in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        ("--in stepps python", "1", "stepps is not a variable here; did you mean steps?"),
+        (
+            "--in steps.x python",
+            "1",
+            "steps.x is not a variable; variables are named like this: --in lr,steps.",
+        ),
+        (
+            "--in steps,lock python",
+            "1",
+            "lock can't be handed over: TypeError: cannot pickle '_thread.lock' object",
+        ),
+        ("--in large python", "1", "large: at most 64 MiB can be handed over; save it to a file instead."),
+        ("--in array python", "1", "array: at most 64 MiB can be handed over; save it to a file instead."),
+        (
+            "--out x --background b python",
+            "x = 1",
+            "--out needs the end of the command, which --background does",
+        ),
+        ("--out result,other python", "result = 1", "--out names other, which the cell never sets."),
+        ("python", "x = 1\n!ls", "it has no magics and no shell, as !ls in line 3."),
+        ("python", "for i in [1]\n    pass", "expected ':' in line 2."),
+        ("torchrun train.py", "x = 1", "The cell is the script, so leave out train.py."),
+    ],
+)
+def test_a_cell_that_can_t_be_a_script_is_one_line(
+    run: Run, shell: InteractiveShell, options: str, code: str, says: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    large = {"large": bytes(65 << 20), "array": torch.empty(65 << 20, dtype=torch.uint8)}
+    shell.user_ns.update(steps=3, lock=threading.Lock(), **large)
+    said = run(f"%%gpu_launch {options}\n{code}")
+    assert says in said
+    assert said.count("\n") == 1
+
+
+def test_what_only_looks_like_something_is_said(run: Run, shell: InteractiveShell, machine: Path) -> None:
+    shell.user_ns.update(rate=0.1, gpus=[1, 3])
+    (machine / "one.py").touch()
+    show = "%gpu_launch -n 1 python -c 'import sys; print(sys.argv[1:])'"
+    assert run(f"{show} {{rate}}").startswith("['0.1']\n")
+    said = run(f"{show} {{rate}} {{missing}}")
+    assert "{missing} is passed literally: IPython replaces {names} if it knows all in the line.\n" in said
+    no_shell = "is passed literally: no shell runs. bash -c '…' starts one.\n"
+    assert run(f"{show} $HOME").startswith(f"$HOME {no_shell}")
+    assert run(f"{show} ${{HOME}}").startswith(f"${{HOME}} {no_shell}")
+    assert run(f"{show} *.py").startswith(f"*.py {no_shell}")
+    for line in (
+        *(f"{show} {word}" for word in ("'*.py'", "*.nothing", "one.py")),
+        "%gpu_launch bash -c 'echo $HOME'",
+    ):
+        assert "literally" not in run(line), line
+    assert run(f"{show} --filter='loss<1' --name=\"R&D\" it\\'s a\\;b '|'").startswith(
+        "['--filter=loss<1', '--name=R&D', \"it's\", 'a;b', '|']\n"
+    )
+    assert run("%gpu_launch --gpus {gpus} printenv CUDA_VISIBLE_DEVICES").startswith("1,3\n")
+
+
+def test_a_dry_run_is_a_line_for_a_shell(run: Run, shell: InteractiveShell) -> None:
+    run("%gpus 3,0")
+    line = run("%gpu_launch --dry-run --env 'LR=1 e' --env N=2 printenv CUDA_VISIBLE_DEVICES LR N")
+    assert line.startswith("CUDA_VISIBLE_DEVICES=3,0 CUDA_DEVICE_ORDER=PCI_BUS_ID ")
+    assert subprocess.check_output(line, shell=True, text=True) == "3,0\n1 e\n2\n"
+    shell.user_ns["x"] = 4
+    line = run("%%gpu_launch -n 1 --in x --out y --dry-run python\ny = x * x\nprint(y)")
+    assert subprocess.check_output(line, shell=True, text=True) == "16\n"
+
+
+def test_a_command_says_which_gpus_it_has_that_nobody_chose(run: Run) -> None:
+    says = "No GPU was chosen here, so it has all 8; --gpus 0,1 before the command takes others.\n"
+    assert says in run("%gpu_launch true")
+    for line in ("--gpus 0,1 true", "-n 2 true"):
+        assert says not in run(f"%gpu_launch {line}")
+    run("%gpus 1,3")
+    assert says not in run("%gpu_launch true")
+
+
+def test_a_cell_is_a_script_with_its_lines_in_tracebacks(run: Run, machine: Path) -> None:
+    (machine / "beside.py").write_text("there = 5")
+    said = run("%%gpu_launch -n 1 python\nimport beside\nprint(beside.there)\nlog = 1 / 0")
+    assert said.startswith("5\n")
+    assert re.search(r"cell_\d+\.py\", line 3, in <module>\n    log = 1 / 0", said)
+    assert re.search(r"python cell_\d+\.py: failed with exit code 1 · \d+\.\d s\n$", said)
+
+
+def test_variables_go_to_a_cell_and_come_back(run: Run, shell: InteractiveShell) -> None:
+    run("steps = 3\nshared = [1]\nboth = [shared, shared]\ndef square(x): return x * x * steps")
+    run(
+        "%%gpu_launch -n 2 --in square,both --out result,who torchrun\nimport os\nboth[0].append(2)\n"
+        "who = int(os.environ['RANK'])\nresult = square(4), both, __name__"
+    )
+    names = shell.user_ns
+    assert (names["who"], names["result"], names["both"]) == (
+        0,
+        (48, [[1, 2], [1, 2]], "__main__"),
+        [[1], [1]],
+    )
+    assert names["result"][1][0] is names["result"][1][1]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "result", "says"),
+    [
+        # Of a sweep, a list; also of those that have come to their end.
+        ("--gpus 2,0 --each --out result", "result = rates[index]", [0.1, 0.01], "done"),
+        ("--gpus 2 --each --out result", "result = rates[index]", [0.1], "done"),
+        ("--gpus 0-2 --each --out result", "result = 1 / index", [None, 1.0, 0.5], "Process 0:\nTraceback"),
+        # What is there, also if another is missing, or the cell exits.
+        (
+            "-n 1 --out result,other",
+            "result = 1\nif index: other = 2",
+            1,
+            "no variable other, which --out names.",
+        ),
+        ("-n 1 --out result", "result = 2\nimport sys\nsys.exit(0)", 2, "done"),
+        # And nothing else.
+        ("-n 1 --out result", "result = 1 / 0", "old", "result did not come back: the cell"),
+        ("-n 2 --each --out result", "result = 1 / 0", "old", "result did not come back: the cell"),
+    ],
+)
+def test_what_is_there_at_the_end_comes_back(
+    run: Run, shell: InteractiveShell, line: str, code: str, result: object, *, says: str
+) -> None:
+    shell.user_ns.update(rates=[0.1, 0.01], result="old")
+    begin = "import os\nindex = int(os.environ.get('GPU_MAGIC_INDEX', 0))"
+    said = run(f"%%gpu_launch {line} --in rates python\n{begin}\n{code}")
+    assert says in said
+    assert shell.user_ns["result"] == result
+
+
+def test_a_traceback_of_a_cell_with_variables_has_nothing_of_ours(run: Run) -> None:
+    said = run("%%gpu_launch -n 1 --out rate python\nrate = 1 / 0")
+    assert re.match(r'Traceback .*\n  File ".*cell_\d+\.py", line 1, in <module>\n', said)
+
+
+def test_a_cell_with_variables_runs_as_one_without(run: Run, shell: InteractiveShell) -> None:
+    shell.user_ns["x"] = 3
+    code = (
+        "import sys\ndef f(x: int): pass\nlike = f.__annotations__, sys.argv[1:], sys.path[1:]\nprint(like)"
+    )
+    with_them, without = (
+        run(f"%%gpu_launch -n 1 {given} python\n{code}") for given in ("--in x --out like", "")
+    )
+    assert with_them.splitlines()[0] == without.splitlines()[0]
+
+
+def test_variables_go_to_launchers_that_add_arguments(run: Run, shell: InteractiveShell) -> None:
+    shell.user_ns["x"] = 3
+    code = "import sys\ny = x + 1, [word.partition('=')[0] for word in sys.argv[1:]]"
+    for launcher, flag in (
+        ("deepspeed", "--local_rank"),
+        ("python -m torch.distributed.launch", "--local-rank"),
+    ):
+        said = run(f"%%gpu_launch -n 1 --in x --out y {launcher}\n{code}")
+        assert shell.user_ns["y"] == (4, [flag]), said
+
+
+def test_a_task_can_have_the_name_of_a_program(run: Run) -> None:
+    for line in "test printenv CUDA_VISIBLE_DEVICES", "test --gpus 1 printenv CUDA_VISIBLE_DEVICES":
+        assert "test runs; %gpu_tasks test shows what it writes.\n" in run(f"%gpu_launch --background {line}")
+        run("%gpu_tasks wait test")
+
+
+@pytest.mark.parametrize("line", ["python -c 'raise SystemExit(3)'", "torchrun nothing.py", "-n 1 ./program"])
+def test_an_error_leaves_no_files(
+    run: Run, machine: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """An error holds all that led to it, until the next one."""
+    (machine / "program").write_bytes(b"\x7fELF, but no more")
+    (machine / "program").chmod(0o755)
+    monkeypatch.setattr("tempfile.tempdir", str(machine))
+    said = run(f"%gpu_launch {line}")
+    assert re.search("exit code 3|is not there|Exec format error", said)
+    assert list(machine.glob("gpu_magic-*")) == []
+
+
+def test_it_is_explained(run: Run) -> None:
+    assert "%gpu_launch torchrun train.py --lr 1e-3" in run("%gpu_launch --help")
+    assert "%gpu_tasks stop NAME" in run("%gpu_tasks --help")
