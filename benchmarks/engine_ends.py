@@ -69,7 +69,9 @@ def _round(kernel: Kernel, folder: Path) -> bool:
     def kill() -> None:
         import os
 
-        os.kill(int(begun.read_text()), 9)
+        while not (pid := begun.read_text()):  # it is there before it is written
+            time.sleep(0.01)
+        os.kill(int(pid), 9)
 
     ran = []
     for call, act in (("sleeps", kill), ("hangs", kernel.interrupt)):

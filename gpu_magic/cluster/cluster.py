@@ -13,6 +13,7 @@ from itertools import groupby
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
+from gpu_magic import errors
 from gpu_magic.cluster.engine import begin
 from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.errors import ClusterError
@@ -21,7 +22,16 @@ from gpu_magic.process.session import current
 from gpu_magic.process.view import read_machine
 from gpu_magic.processes.processes import Manager, finders
 from gpu_magic.public import public
-from gpu_magic.text import counted, html_block, html_table, listed, printable, text_table, time_text
+from gpu_magic.text import (
+    counted,
+    html_block,
+    html_table,
+    listed,
+    printable,
+    shortened,
+    text_table,
+    time_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +40,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Device, GpuProcess
 
 __all__ = [
+    "LONGEST_ERROR",
     "Cluster",
     "Engine",
     "EngineNumber",
@@ -43,6 +54,7 @@ __all__ = [
 _INTERRUPTED = 5.0  # seconds that an engine may take to answer an interrupt
 _CONTROLLER = 5.0  # seconds that the controller may take to answer
 _AGAIN = 1.0  # seconds between two looks at what the engines do
+LONGEST_ERROR = 200  # characters
 _START_ANEW = "%gpu_cluster stop, and start anew"
 
 
@@ -358,6 +370,13 @@ def about(engines: Sequence[Engine], one: str, several: str) -> str:
 def capitalized(text: str) -> str:
     """Return a text as the beginning of a sentence."""
     return f"{text[0].upper()}{text[1:]}"
+
+
+def as_line(error: Exception) -> str:
+    """Return an error as a line without a full stop; ipyparallel says which it was in the engine."""
+    kind = getattr(error, "ename", None) or type(error).__name__
+    text = str(getattr(error, "evalue", None) or error).strip().partition("\n")[0].rstrip(".")
+    return shortened(text if kind in errors.__all__ else f"{kind}: {text}", LONGEST_ERROR)
 
 
 def busy_engines(client: Any) -> set[int]:

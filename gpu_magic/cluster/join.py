@@ -19,8 +19,7 @@ import ipyparallel
 from IPython.core.profiledir import ProfileDir, ProfileDirError
 from IPython.paths import get_ipython_dir
 
-from gpu_magic import errors
-from gpu_magic.cluster.cluster import Cluster, Engine, busy_engines
+from gpu_magic.cluster.cluster import LONGEST_ERROR, Cluster, Engine, as_line, busy_engines
 from gpu_magic.cluster.engine import LOCAL, rank_variables, tell_jax
 from gpu_magic.devices.model import MigInstance
 from gpu_magic.errors import ChoiceError, ClusterError
@@ -41,12 +40,11 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Device
 
-__all__ = ["Introduction", "as_line", "divide", "introduce", "join", "settle", "start_profile"]
+__all__ = ["Introduction", "divide", "introduce", "join", "settle", "start_profile"]
 
 _ANSWER = 60.0  # seconds that engines may take to import gpu_magic and read their machines
 _ENDING = 5.0  # seconds that a call may take to end, and the controller to learn of it
 _AGAIN = 0.05  # seconds between two looks
-_LONGEST = 200  # characters of an error
 
 
 class Introduction(NamedTuple):
@@ -132,7 +130,7 @@ def start_profile(profile: str, count: int | None) -> Cluster:
         end()
         if isinstance(error, ClusterError) or not isinstance(error, Exception):
             raise
-        why = shortened(output.rpartition("\n")[2].strip() or as_line(error), _LONGEST)
+        why = shortened(output.rpartition("\n")[2].strip() or as_line(error), LONGEST_ERROR)
         raise ClusterError(f"The profile {profile} has started no engines: {why}.") from error
 
 
@@ -187,13 +185,6 @@ def _ask(client: Any, function: Callable[..., Any], given: Mapping[int, tuple[An
                 "the Python there."
             ) from None
     return found
-
-
-def as_line(error: Exception) -> str:
-    """Return an error as a line without a full stop; ipyparallel says which it was in the engine."""
-    kind = getattr(error, "ename", None) or type(error).__name__
-    text = str(getattr(error, "evalue", None) or error).strip().partition("\n")[0].rstrip(".")
-    return shortened(text if kind in errors.__all__ else f"{kind}: {text}", _LONGEST)
 
 
 def _version() -> str:

@@ -12,8 +12,7 @@ from ipyparallel.client.magics import ParallelMagics
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
 
-from gpu_magic.cluster.cluster import Cluster, EngineNumber, capitalized, current_cluster
-from gpu_magic.cluster.join import as_line
+from gpu_magic.cluster.cluster import Cluster, EngineNumber, as_line, capitalized, current_cluster
 from gpu_magic.errors import GpuMagicError, show_as
 from gpu_magic.text import counted
 

@@ -54,7 +54,7 @@ def test_two_shells_can_have_it(fresh: Fresh) -> None:
         ("%to_gpu", "Move variables to a GPU", "move/magic.py"),
         ("%to_cpu", "Move variables to the CPU", "move/magic.py"),
         ("%gpu_free", "Give GPU memory back", "objects/magic.py"),
-        ("%gpu_panel", "live panel", "widget/magic.py"),
+        ("%gpu_panel", "live panel", "panel/magic.py"),
         ("%gpu_doctor", "and the commands that fix it", "doctor/magic.py"),
     ],
 )
