@@ -32,7 +32,7 @@ def panel(stage: Stage) -> None:
     """`%gpu_panel`, a click on GPU 2 and on "Use these", `%gpus reset`"""
     stage.open_panel()
     stage.click({"type": "look", "view": "v", "visibility": "watched", "open": []})
-    stage.click({"type": "choose", "request": "2", "restart": False}, asks=(2,))
+    stage.click({"type": "choose", "request": "2", "restart": False, "page": "p"}, asks=(2,))
     stage.close_panel()
     stage.type("%gpus reset", asks="reset")
 

@@ -128,14 +128,13 @@ class Stage:
     def open_panel(self) -> None:
         """Show a panel."""
         reply = self.kernel.run("_panel = gpu_magic.panel(); print(_panel.model_id)")
-        self._key = reply.stdout.strip()
+        self._key, self._heard = reply.stdout.strip(), 0  # the number of what was said last
         self.check("gpu_magic.panel()", replace(reply, stdout=""))
 
     def click(self, content: dict[str, Any], asks: Sequence[int] = ()) -> None:
         """Send what a page sends, and check what has to hold once the kernel has read it."""
         client = self.kernel.client
-        whole = {"page": "p", "version": -1, "click": 1, "number": 0} | content
-        data = {"comm_id": self._key, "data": {"method": "custom", "content": whole}}
+        data = {"comm_id": self._key, "data": {"method": "custom", "content": content}}
         sent = client.session.send(client.shell_channel.socket, "comm_msg", data)
         reply = Reply("ok")
         is_read, is_answered = False, not asks
@@ -149,9 +148,11 @@ class Stage:
                 reply.stderr += about["text"]
             elif message["msg_type"] == "comm_msg" and about["comm_id"] == self._key:
                 told = about["data"].get("content") or {}
-                if told.get("type") == "notice":
-                    reply.stdout += f"{told['text']}\n"
-                    reply.status = "ok" if told["kind"] != "error" else "error"
+                said = told["state"]["said"] if told.get("type") == "state" else {"number": 0}
+                if said["number"] > self._heard and said["text"]:
+                    self._heard = said["number"]
+                    reply.stdout += f"{said['text']}\n"
+                    reply.status = "ok" if said["kind"] != "error" else "error"
                     is_answered = True
         self.check(f"click {content}", reply, asks)
 
