@@ -82,7 +82,7 @@ def test_tab(kernel: Kernel) -> None:
 
 def test_a_click_chooses(kernel: Kernel) -> None:
     page = Page(kernel)
-    page.do(type="choose", restart=False, request="3,1")
+    page.choose("3,1")
     assert page.hear_said()["text"].startswith("cuda:0 = GPU 3")
 
 
