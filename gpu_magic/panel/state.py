@@ -374,12 +374,14 @@ class PageViewer:
 
 
 _state: PanelState | None = None
+_made = threading.Lock()  # pages and cells can ask for it at once, on threads of their own
 
 
 def panel_state() -> PanelState:
     """Return this process's; the first call makes it."""
     global _state  # noqa: PLW0603 - as there is one session
-    if _state is None:
-        _state = PanelState()
-        tell_pages(_state.pages)
-    return _state
+    with _made:
+        if _state is None:
+            _state = PanelState()
+            tell_pages(_state.pages)
+        return _state

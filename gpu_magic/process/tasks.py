@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import LaunchError
+from gpu_magic.text import nearest_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -115,6 +116,9 @@ class _Tasks:
         """Return the task of a name; raise LaunchError if there is none."""
         if name in self._tasks:
             return self._tasks[name]
+        near = nearest_option(name, [*VERBS, *self._tasks])
+        if near not in ("", name):
+            raise LaunchError(f"There is no task {name}; did you mean {near}?")
         known = f"; there are: {', '.join(self._tasks)}" if self._tasks else ": none was started"
         raise LaunchError(f"There is no task {name}{known}.")
 

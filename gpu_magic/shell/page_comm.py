@@ -7,6 +7,7 @@ that knows its name asks the kernel for it (connection.js). All pages share it.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class PageComm:
     """
 
     def __init__(self, kernel: Any, make: Callable[[Callable[[Any], None]], Receiver]) -> None:
-        self._make = make
+        self._make, self._lock = make, threading.Lock()
         self._receiver: Receiver | None = None
         self._is_open = False
         # A comm that is given up tells the pages: it is kept for as long as this process lives.
@@ -63,8 +64,9 @@ class PageComm:
             self._receiver.close()
 
     def _receive(self, message: dict[str, Any]) -> None:
-        if self._receiver is None:
-            self._receiver = self._make(self._comm.send)
+        with self._lock:  # messages come in on several threads, where JupyterLab has a subshell for them
+            if self._receiver is None:
+                self._receiver = self._make(self._comm.send)
         self._receiver.receive(message["content"]["data"])
 
 
