@@ -5,7 +5,7 @@
 # make matrix the kernels' tests with the oldest and the newest versions, in .nox; ONLY=colab runs some of them
 # make fuzz   search for inputs that break a promise: ONLY="masks claims" some targets, MINUTES=60 for each
 # make docs   the documentation as a site, in build/site; without a network, warnings are errors
-# make bench  measurements, side by side with the alternatives; written to benchmarks/results
+# make bench  measurements, side by side with the alternatives; written to benchmarks/results.txt
 # make test-gpu   on a machine with an NVIDIA GPU: what the code relies on, and a report
 # make gpu-kit    a folder that does the same by one command on a machine without network
 
@@ -76,7 +76,7 @@ docs: .venv-docs/installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
 
 bench: .venv-bench/installed
-	.venv-bench/bin/python -m benchmarks --save
+	.venv-bench/bin/python -m benchmarks
 
 .venv/installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv .venv

@@ -1,119 +1,171 @@
-"""What the watch costs: a cell, and an import, before CUDA has started and once it has."""
+"""What cells cost: the extension's loading, the watch over CUDA, `%%on_gpu` and `%%gpu_time`."""
 
 from __future__ import annotations
 
 import ctypes
-import sys
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
-from benchmarks import timing
-from benchmarks.machine import driver_libraries
-from benchmarks.probe import start_cuda
-from benchmarks.report import Row, Table
+from benchmarks.machine import driver_libraries, sleepers
+from benchmarks.measure import Table, answer_of, clean_environment, milliseconds, steady, take_turns
 from gpu_magic.process.drivers import State, probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["run"]
-
-STATES = {
-    "without gpu_magic": "without",
-    "with it, CUDA not loaded": "absent",
-    "with it, CUDA loaded and not started": "live",
-    "with it, once CUDA has started": "frozen",
-}
-PLAIN, *_, FROZEN = STATES
-NOISE = 1.05  # two processes that run the same code differ by this much
-MODULES = 100
+NOTHING, OURS = "an extension that does nothing", "gpu_magic"
+LOAD = """
+import time
+begun = time.perf_counter()
+get_ipython().run_line_magic("load_ext", {extension!r})
+answer = time.perf_counter() - begun
+"""
+BODY = "x = 1\ny = x + 1\n"
+ON_GPU = {"a plain cell": BODY, "%%time": f"%%time\n{BODY}", "%%on_gpu cpu": f"%%on_gpu cpu\n{BODY}"}
+# In a kernel, where what %%time prints is sent as messages.
+CELLS = """
+%load_ext gpu_magic
+import jax, tensorflow as tf, torch
+from benchmarks.measure import take_turns
+torch.ones(1), jax.numpy.ones(1), tf.constant(1)
+def runs(cell):
+    for _ in range(20):
+        get_ipython().run_cell(cell, store_history=True)
+answer = take_turns({{name: (lambda cell=cell: runs(cell)) for name, cell in {cells!r}.items()}}, 30)
+"""
 
 
 def run() -> list[Table]:
-    cells = {name: f"benchmarks.cells:cell:{state}" for name, state in STATES.items()}
-    imports = {name: f"benchmarks.cells:imports:{state}" for name, state in STATES.items()}
-    with driver_libraries() as environment:
-        left_behind = timing.ask("benchmarks.cells:left_behind", environment)
-        tables = [
-            _table("A cell, `x = 1`", timing.steady(cells, environment, processes=5)),
-            _table(
-                "The import of one new module from a cell",
-                {name: value / MODULES for name, value in timing.steady(imports, environment).items()},
-            ),
-        ]
-    count = len(left_behind)
-    hooks = Row("hooks left once CUDA has started", count)
-    return [*tables, Table("What is left behind", [hooks], write=lambda number: f"{number:.0f}")]
+    return [_loading(), *_watching(), _on_gpu(), _measuring()]
 
 
-def _table(title: str, seconds: dict[str, float]) -> Table:
-    rows = [Row(name, value) for name, value in seconds.items()]
-    free = seconds[FROZEN] <= NOISE * seconds[PLAIN]
-    rows[-1] = Row(FROZEN, seconds[FROZEN], "nothing (5 % noise)", free)
-    return Table(title, rows, PLAIN)
+def _loading() -> Table:
+    """Compare also with what an extension would pay for the libraries that others of its kind import."""
+    extensions = {NOTHING: "does_nothing", OURS: "gpu_magic"}
+    with TemporaryDirectory() as folder:
+        for module in ("pynvml", "nvitop", "ipywidgets"):
+            extensions[f"one that imports {module}"] = f"imports_{module}"
+        for name in extensions.values():
+            code = f"import {name.partition('_')[2]}\n" if name.startswith("imports_") else ""
+            if name != "gpu_magic":
+                Path(folder, f"{name}.py").write_text(f"{code}def load_ipython_extension(shell):\n    pass\n")
+        environment = clean_environment()
+        environment["PYTHONPATH"] += f":{folder}"
+        cells = {name: LOAD.format(extension=extension) for name, extension in extensions.items()}
+        seconds = take_turns({name: partial(answer_of, cell, environment) for name, cell in cells.items()}, 9)
+    table, over = Table("%load_ext in a running kernel"), seconds[OURS] - seconds[NOTHING]
+    for name, value in seconds.items():
+        bound = f"at most 6 ms over nothing: {over * 1000:.1f} ms" if name == OURS else ""
+        table.add(name, value, bound, holds=over <= 6e-3)
+    return table
+
+
+def _watching() -> list[Table]:
+    states = {
+        "without gpu_magic": "without",
+        "with it, CUDA not loaded": "absent",
+        "with it, CUDA loaded and not started": "live",
+        "with it, once CUDA has started": "frozen",
+    }
+    with driver_libraries() as variables:
+        targets = {name: f"benchmarks.cells:watched:{state}" for name, state in states.items()}
+        seconds = steady(targets, variables, processes=5)
+        probes = {name: f"benchmarks.cells:probing:{state}" for name, state in list(states.items())[1:]}
+        asked = steady(probes, variables)
+    plain, *_, frozen = states
+    cell, one = Table("A cell, `x = 1`"), Table("One question to the driver: has CUDA started?")
+    over = seconds[frozen] - seconds[plain]
+    for name, value in seconds.items():
+        bound = f"at most 100 µs more: {over * 1e6:.0f} µs" if name == frozen else ""
+        cell.add(name, value, bound, holds=over <= 100e-6)
+    for name, value in asked.items():
+        one.add(name.removeprefix("with it, "), value, "at most 100 µs", holds=value <= 100e-6)
+    return [cell, one]
+
+
+def _on_gpu() -> Table:
+    environment = clean_environment({"TF_CPP_MIN_LOG_LEVEL": "3"})
+    table = Table("A cell, with PyTorch, TensorFlow and JAX started")
+    seconds = {name: value / 20 for name, value in answer_of(CELLS.format(cells=ON_GPU), environment).items()}
+    plain, time, ours = seconds
+    over = seconds[ours] - seconds[plain]
+    table.add(plain, seconds[plain])
+    table.add(time, seconds[time])
+    bound = f"at most 1 ms over a plain cell: {over * 1e6:.0f} µs"
+    table.add(ours, seconds[ours], bound, holds=over <= 1e-3)
+    return table
+
+
+def _measuring() -> Table:
+    names = {"a plain cell": "plain", "%%time": "time", "%%gpu_time": "gpu_time", "on, and off again": "off"}
+    with sleepers() as pids, driver_libraries(pids) as environment:
+        targets = {name: f"benchmarks.cells:measured:{how}" for name, how in names.items()}
+        seconds = steady(targets, environment | {"CUDA_VISIBLE_DEVICES": "0"}, processes=5)
+    table = Table("A cell, `1`, on one GPU, CUDA started")
+    for name, value in seconds.items():
+        than, most = {"%%gpu_time": ("%%time", 1e-3), "on, and off again": ("a plain cell", 100e-6)}.get(
+            name, ("", 0)
+        )
+        over = value - seconds[than] if than else 0
+        bound = f"at most {milliseconds(most)} more than {than}: {over * 1e6:.0f} µs" if than else ""
+        table.add(name, value, bound, holds=over <= most)
+    return table
 
 
 # What follows runs in a worker.
 
 
-def cell(state: str) -> Callable[[], object]:
+def watched(state: str) -> Callable[[], object]:
     """Run a cell as a kernel does: numbered, and remembered."""
-    shell = _shell_in(state)
+    shell = _shell()
+    if state != "without":
+        shell.run_line_magic("load_ext", "gpu_magic")
+    shell.run_cell("import math")
+    _bring_into(state)
+    shell.run_cell("x = 1")  # the watch sees it
     return lambda: shell.run_cell("x = 1", store_history=True)
 
 
-def imports(state: str) -> Callable[[], object]:
-    """Import modules that are not loaded, as a cell does."""
-    _shell_in(state)
-    folder = TemporaryDirectory()
-    names = [f"benchmarked_{number}" for number in range(MODULES)]
-    for name in names:
-        (Path(folder.name) / f"{name}.py").touch()
-    sys.path.insert(0, folder.name)
-    code = compile("\n".join(f"import {name}" for name in names), "<cell>", "exec")
-
-    def import_them() -> TemporaryDirectory[str]:
-        exec(code, {"__name__": "__main__"})
-        for name in names:
-            del sys.modules[name]
-        return folder  # which is deleted with its last user
-
-    return import_them
+def probing(state: str) -> Callable[[], object]:
+    _bring_into(state)
+    return probe
 
 
-def left_behind() -> list[str]:
-    """Name the hooks that are still there once CUDA has started, and the watch has ended."""
-    shell = _shell_in("without")
-    before = _hooks(shell)
-    _bring_into("frozen", shell)
-    return [str(hook) for hook in _hooks(shell) if hook not in before]
-
-
-def _shell_in(state: str) -> Any:
-    config = Config()
-    config.HistoryManager.enabled = False  # no database on disk, and no thread that writes it
-    shell = InteractiveShell.instance(config=config)
-    _bring_into(state, shell)
-    return shell
-
-
-def _bring_into(state: str, shell: Any) -> None:
-    if state != "without":
-        shell.run_line_magic("load_ext", "gpu_magic")
+def _bring_into(state: str) -> None:
     if state in ("live", "frozen"):
-        ctypes.CDLL("libcuda.so.1")
-    if state == "frozen":
-        shell.run_cell("import math")
-        start_cuda()
-        shell.run_cell("x = 1")
+        cuda = ctypes.CDLL("libcuda.so.1")
+        if state == "frozen":
+            assert cuda.cuInit(0) == 0  # as a framework does at its first use of CUDA
     expected = {"live": State.LIVE, "frozen": State.FROZEN}.get(state, State.ABSENT)
     assert probe() is expected
 
 
-def _hooks(shell: Any) -> list[Any]:
-    """Return what runs at each cell and at each import."""
-    return [*(hook for hooks in shell.events.callbacks.values() for hook in hooks), *sys.meta_path]
+def measured(how: str) -> Callable[[], object]:
+    """Run a cell as a kernel does, and drop what it shows."""
+    shell = _shell()
+    if how in ("gpu_time", "off"):
+        shell.run_line_magic("load_ext", "gpu_magic")
+    _bring_into("frozen")
+    with capture_output():
+        for setting in ("on", "off") if how == "off" else ():
+            shell.run_line_magic("gpu_time", setting)
+        shell.run_cell("1;")  # the watch sees that CUDA has started, and ends
+    code = f"%%{how}\n1;" if how in ("time", "gpu_time") else "1;"
+
+    def run_it() -> object:
+        with capture_output():
+            return shell.run_cell(code)
+
+    return run_it
+
+
+def _shell() -> Any:
+    config = Config()
+    config.HistoryManager.enabled = False  # no database on disk, and no thread that writes it
+    return InteractiveShell.instance(config=config)

@@ -1,91 +1,64 @@
-"""What engines cost: their start, a `%%px` of nothing, and calls that are mapped over them."""
+"""Engines: their start, a `%%px` of nothing, and mapped calls, beside ipyparallel's own."""
 
 from __future__ import annotations
 
-from statistics import median
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
+import time
+from functools import partial
+from typing import Any
 
-from benchmarks import timing
-from benchmarks.kernel import answer_of
-from benchmarks.report import Row, Table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-__all__ = ["run"]
+from benchmarks.measure import Table, answer_of, ask, clean_environment, take_turns
 
 MACHINE = {"GPU_MAGIC_SIMULATE": "2xA100-80GB clock=0"}
-STARTS, CELLS, MAPS = 5, 100, 7  # how often each is measured
-CALLS = 1000  # of a map
-LONGEST_START, PX, MAP = 2.5, 1.1, 1.05
+CALLS = 1000
 
 
 def run() -> list[Table]:
-    return [_starts(), _cells(), _maps()]
+    names = {"ipyparallel.Cluster(n=2)": "start_theirs", "gpu_magic.cluster()": "start_ours"}
+    starts = take_turns(
+        {name: partial(ask, f"benchmarks.cluster:{how}", MACHINE) for name, how in names.items()}, 5
+    )
+    start = Table("Two engines, from the first import to the answer of each")
+    theirs, ours = starts.values()
+    start.add("ipyparallel.Cluster(n=2)", theirs)
+    start.add("gpu_magic.cluster()", ours, "at most half", holds=ours <= theirs / 2)
+    cells = answer_of("from benchmarks.cluster import cells\nanswer = cells()", clean_environment(MACHINE))
+    px = _compared("A cell `%%px pass` on two engines, in a kernel", cells, 1.1)
+    maps = _compared(f"{CALLS} calls of 1 ms on two engines", ask("benchmarks.cluster:maps", MACHINE), 1.05)
+    return [start, px, maps]
 
 
-def _starts() -> Table:
-    theirs, ours = "ipyparallel.Cluster(n=2)", "gpu_magic.cluster()"
-    targets = {theirs: "benchmarks.cluster:start_theirs", ours: "benchmarks.cluster:start_ours"}
-    seconds: dict[str, list[float]] = {name: [] for name in targets}
-    for name in timing.turns(list(targets), STARTS):
-        seconds[name].append(timing.ask(targets[name], MACHINE))
-    value = median(seconds[ours])
-    rows = [
-        Row(theirs, median(seconds[theirs])),
-        Row(ours, value, f"at most {LONGEST_START} s", value <= LONGEST_START),
-    ]
-    return Table("Two engines, from the first import to the answer of each", rows, theirs)
-
-
-def _cells() -> Table:
-    code = "from benchmarks.cluster import px_seconds\nanswer = px_seconds()"
-    theirs, ours = answer_of(code, timing.clean_environment(MACHINE))
-    names = "ipyparallel's %%px", "gpu_magic's %%px"
-    return _compared("A cell `%%px pass` on two engines, in a kernel", names, (theirs, ours), PX)
-
-
-def _maps() -> Table:
-    theirs, ours = timing.ask("benchmarks.cluster:map_seconds", MACHINE)
-    names = "load_balanced_view().map_sync", "gpu_magic.map"
-    return _compared(f"{CALLS} calls of 1 ms on two engines", names, (theirs, ours), MAP)
-
-
-def _compared(title: str, names: Sequence[str], seconds: Sequence[float], most: float) -> Table:
-    (their_name, our_name), (theirs, ours) = names, seconds
-    rows = [
-        Row(their_name, theirs),
-        Row(our_name, ours, f"at most {most:g} times that", ours <= most * theirs),
-    ]
-    return Table(title, rows, their_name)
+def _compared(title: str, seconds: dict[str, float], most: float) -> Table:
+    table, (theirs, ours) = Table(title), seconds
+    table.add(theirs, seconds[theirs])
+    table.add(ours, seconds[ours], f"at most {most} x", holds=seconds[ours] <= most * seconds[theirs])
+    return table
 
 
 # What follows runs in a worker, or in a kernel.
 
 
 def start_theirs() -> float:
-    begun = perf_counter()
+    begun = time.perf_counter()
     import ipyparallel
 
     cluster = ipyparallel.Cluster(n=2, log_level=40)
     cluster.start_and_connect_sync()
-    seconds = perf_counter() - begun
+    seconds = time.perf_counter() - begun
     cluster.stop_cluster_sync()
     return seconds
 
 
 def start_ours() -> float:
-    begun = perf_counter()
+    begun = time.perf_counter()
     import gpu_magic
 
     cluster = gpu_magic.cluster()
-    seconds = perf_counter() - begun
+    seconds = time.perf_counter() - begun
     cluster.stop()
     return seconds
 
 
-def px_seconds() -> list[float]:
+def cells() -> dict[str, float]:
     """Return what a cell costs with ipyparallel's own magic and with ours, for the same engines."""
     from IPython.core.getipython import get_ipython
 
@@ -94,38 +67,27 @@ def px_seconds() -> list[float]:
     shell: Any = get_ipython()
     cluster = gpu_magic.cluster()
     cluster.client.activate("all", suffix="_theirs").block = True
-    cells = {name: lambda name=name: shell.run_cell_magic(name, "", "pass") for name in ("px_theirs", "px")}
-    found = _taking_turns(cells, CELLS)
+    magics = {"ipyparallel's %%px": "px_theirs", "gpu_magic's %%px": "px"}
+    calls = {name: partial(shell.run_cell_magic, magic, "", "pass") for name, magic in magics.items()}
+    found = take_turns(calls, 100)
     cluster.stop()
     return found
 
 
-def map_seconds() -> list[float]:
+def maps() -> dict[str, float]:
     """Return what a map costs with ipyparallel's view and with ours, on the same engines."""
     import gpu_magic
 
     cluster = gpu_magic.cluster()
-    view = cluster.client.load_balanced_view()
-    items = range(CALLS)
-    maps = {"theirs": lambda: view.map_sync(wait, items), "ours": lambda: gpu_magic.map(wait, items)}
-    found = _taking_turns(maps, MAPS)
+    theirs = cluster.client.load_balanced_view().map_sync
+    maps = {"load_balanced_view().map_sync": theirs, "gpu_magic.map": gpu_magic.map}
+    found = take_turns({name: partial(one, _wait, range(CALLS)) for name, one in maps.items()}, 7)
     cluster.stop()
     return found
 
 
-def wait(item: int) -> int:
+def _wait(item: int) -> int:
     import time
 
     time.sleep(1e-3)
     return item
-
-
-def _taking_turns(calls: Mapping[str, Callable[[], object]], rounds: int) -> list[float]:
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()  # warms up
-    for name in timing.turns(list(calls), rounds):
-        begun = perf_counter()
-        calls[name]()
-        seconds[name].append(perf_counter() - begun)
-    return [median(values) for values in seconds.values()]

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
-from queue import Empty
+import subprocess
+from ast import literal_eval
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import dashboard
-from benchmarks.kernel import start_kernel
+from jupyter_client.manager import start_new_kernel
+
 from benchmarks.machine import driver_libraries, sleepers
-from benchmarks.report import Row, Table, calls, kilobytes
-from benchmarks.timing import clean_environment
+from benchmarks.measure import Table, clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["run"]
-
 TICKS = 3600
 OURS, THEIRS = "gpu_magic's panel", "nvitop into an HTML widget"
-DASHBOARD = "jupyterlab-nvdashboard: utilization and memory, in its server"
 # An hour of ticks, one every few milliseconds, so that the thread that writes to the sockets keeps up.
 LOOP = """
-import gc, json, resource, time
+import gc, resource, time
 def measure(tick, ticks):
     def memory():
         gc.collect()
         with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
+            return int(file.read().split()[1]) * resource.getpagesize() / (1 << 20)
     for _ in range(200):
         tick()
         time.sleep(0.002)
@@ -37,9 +33,8 @@ def measure(tick, ticks):
     for _ in range(ticks):
         tick()
         time.sleep(0.002)
-    idle = time.process_time()
-    took = idle - begun
-    return {"seconds": took / ticks, "bytes": memory() - before, "objects": len(gc.get_objects()) - objects}
+    took = time.process_time() - begun
+    return took / ticks, memory() - before, len(gc.get_objects()) - objects
 """
 PANEL = """
 import gpu_magic
@@ -72,58 +67,46 @@ answer = measure(tick, {ticks})
 def run() -> list[Table]:
     with sleepers() as pids, driver_libraries(pids) as variables:
         moving = {**variables, "INSTANT_MOVES": "1"}
-        ours, sizes = _measure(PANEL, moving, TICKS)
-        theirs, their_sizes = _measure(HTML, moving, TICKS // 6)
-        has_dashboard = find_spec("jupyterlab_nvdashboard") is not None
-        dashboards = [dashboard.measure(moving, TICKS // 6)] if has_dashboard else []
-    note = (
-        "One core is 1 s a second; 8 GPUs with 4 processes each, all figures of all GPUs change at each tick."
+        (ours, grown, objects), sizes = _measure(PANEL, moving, TICKS)
+        (theirs, *_), their_sizes = _measure(HTML, moving, TICKS // 6)
+    cost = Table("The kernel's processor time for a tick: 8 GPUs, 4 processes each, all figures change")
+    cost.add(THEIRS, theirs)
+    cost.add(OURS, ours, "at most half", holds=ours <= theirs / 2)
+    wire, size = (
+        Table("What a tick sends, with all that Jupyter adds", "{:.1f} kB".format),
+        median(sizes) / 1000,
     )
-    cost = [
-        Row(OURS, ours["seconds"], "2.5 ms", ours["seconds"] < 2.5e-3),
-        Row(THEIRS, theirs["seconds"]),
-        *(Row(DASHBOARD, seconds) for seconds, _ in dashboards),
-    ]
-    wire = [
-        Row(OURS, median(sizes), "4 kB", median(sizes) < 4000),
-        Row(THEIRS, median(their_sizes)),
-        *(Row(DASHBOARD, size) for _, size in dashboards),
-    ]
-    grown = [
-        Row("objects that Python has more", ours["objects"], "10", ours["objects"] <= 10),
-        Row("MiB more in memory", ours["bytes"] / (1 << 20), "2", ours["bytes"] < 2 << 20),
-    ]
-    return [
-        Table("The kernel's processor time for a tick", cost, OURS, notes=[note]),
-        Table("What a tick sends, with all that Jupyter adds", wire, OURS, write=kilobytes),
-        Table(f"What is left of {TICKS} ticks", grown, write=calls),
-    ]
+    wire.add(THEIRS, median(their_sizes) / 1000)
+    wire.add(OURS, size, "at most 5 kB", holds=size <= 5)
+    left = Table(f"What is left of {TICKS} ticks", "{:.0f}".format)
+    left.add("objects that Python has more", objects, "10", holds=objects <= 10)
+    left.add("MiB more in memory", grown, "2", holds=grown < 2)
+    return [cost, wire, left]
 
 
-def _measure(code: str, variables: Mapping[str, str], ticks: int) -> tuple[dict[str, Any], list[int]]:
+def _measure(code: str, variables: Mapping[str, str], ticks: int) -> tuple[Any, list[int]]:
     """Run ticks in a kernel; return what it says of them, and the bytes of each message that it sent."""
-    manager, client = start_kernel(clean_environment(variables), "--HistoryManager.enabled=False")
+    manager, client = start_new_kernel(
+        env=clean_environment(variables),
+        extra_arguments=["--HistoryManager.enabled=False"],
+        stderr=subprocess.DEVNULL,
+    )
     try:
-        request = client.execute(
-            LOOP + code.format(ticks=ticks), user_expressions={"answer": "json.dumps(answer)"}
-        )
+        request = client.execute(LOOP + code.format(ticks=ticks), user_expressions={"answer": "answer"})
         sizes = _sizes(client)
         while (reply := client.get_shell_msg(timeout=300))["parent_header"].get("msg_id") != request:
             pass
-        answer = reply["content"]["user_expressions"]["answer"]["data"]["text/plain"]
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
-    return json.loads(answer.strip("'")), sizes
+    return literal_eval(reply["content"]["user_expressions"]["answer"]["data"]["text/plain"]), sizes
 
 
 def _sizes(client: Any) -> list[int]:
     """Return the bytes of the messages of widgets, until the kernel is idle."""
     sizes = []
     socket = client.iopub_channel.socket
-    while True:
-        if not socket.poll(120_000):
-            raise Empty
+    while socket.poll(120_000):
         frames = socket.recv_multipart()
         place = frames.index(b"<IDS|MSG>")
         header, content = json.loads(frames[place + 2]), json.loads(frames[place + 5])
@@ -131,3 +114,4 @@ def _sizes(client: Any) -> list[int]:
             sizes.append(sum(map(len, frames)))
         elif header["msg_type"] == "status" and content["execution_state"] == "idle" and sizes:
             return sizes
+    raise AssertionError("the kernel has said nothing for two minutes")

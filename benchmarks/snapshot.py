@@ -1,164 +1,84 @@
-"""Reading 8 GPUs with 4 processes each, with owners and names: how long, and with how many NVML calls."""
+"""Reading 8 GPUs with 4 processes each, with owners and names: from Python, in a kernel, and in a shell.
+
+Every reader has a function that prepares and returns the call that is timed; all are first seen to read the
+same figures: for each GPU MiB used, percent, °C and watts, and for each process PID, owner, name and MiB.
+"""
 
 from __future__ import annotations
 
-import os
-from importlib import import_module
-from statistics import median
-from typing import TYPE_CHECKING, Any
+import subprocess
+import sys
+from functools import partial
+from typing import Any
 
-from benchmarks import timing
-from benchmarks.kernel import answer_of
 from benchmarks.machine import GPUS, PROCESSES, driver_libraries, sleepers
-from benchmarks.report import Row, Table, calls
-from benchmarks.timing import Skipped
-from benchmarks.worker import prepare
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from benchmarks.readers import Plain
-
-__all__ = ["run"]
+from benchmarks.measure import Table, answer_of, ask, clean_environment, prepare, steady, take_turns
+from benchmarks.readers import PLAIN
 
 READERS = {
-    "bare pynvml": "benchmarks.readers.bare:read",
-    "bare pynvml, names kept": "benchmarks.readers.bare:read_keeping_names",
-    "gpu_magic, the facts alone": "benchmarks.readers.ours:read_facts",
-    "gpu_magic.gpus()": "benchmarks.readers.ours:read",
-    "nvitop, its leanest way": "benchmarks.readers.with_nvitop:read",
-    "gpustat": "benchmarks.readers.with_gpustat:read",
+    "bare pynvml": "benchmarks.readers:bare",
+    "gpu_magic, the reader alone": "benchmarks.readers:reader",
+    "gpu_magic.gpus()": "benchmarks.readers:ours",
+    "nvitop, its leanest way": "benchmarks.readers:nvitop",
 }
-BARE, KEPT, FACTS, OURS, *OTHERS = READERS
-MOST = 1.5  # times bare pynvml
-KERNEL_ROUNDS = 9
-# Memory, utilization, temperature, power, processes. (pynvml's own function for these makes two calls.)
-CALLS_NEEDED = 5 * GPUS
-
-
-def run() -> list[Table]:
-    with sleepers() as pids, driver_libraries(pids) as environment:
-        _see_that_all_read_the_same(environment)
-        steady = timing.steady(READERS, environment)
-        cold = timing.cold(READERS, environment)
-        in_kernel = _cold_in_kernels(environment)
-    counts = {
-        name: timing.ask(f"benchmarks.snapshot:count_calls:{target}") for name, target in READERS.items()
-    }
-    first = {name: float(count[0]) for name, count in counts.items()}
-    again = {name: float(count[1]) for name, count in counts.items()}
-    machine = f"{GPUS} GPUs, {PROCESSES} processes each"
-    return [
-        Table(f"A steady snapshot: {machine}", _steady_rows(steady), KEPT),
-        Table("Cold: import and first answer, in a fresh process", _rows(cold), KEPT),
-        Table(
-            "Cold, in a running kernel with gpu_magic loaded",
-            [Row(*each) for each in in_kernel.items()],
-            BARE,
-        ),
-        Table("NVML calls of a steady snapshot", _call_rows(again), write=calls),
-        Table("NVML calls up to the first answer", [Row(*each) for each in first.items()], write=calls),
-    ]
-
-
-def _steady_rows(seconds: dict[str, float]) -> list[Row]:
-    rows = []
-    for row in _rows(seconds):
-        if row.name in (FACTS, OURS):
-            # gpus() also reads the mask and asks the guard, so like is compared with like in the facts alone.
-            strict = [(KEPT, "bare, names kept")] if row.name == FACTS else []
-            for base, where in ((BARE, "bare"), *strict):
-                bound = f"at most {MOST} times {where}"
-                ratio = row.value / seconds[base]
-                rows.append(Row(row.name, row.value, bound, ratio <= MOST))
-        else:
-            rows.append(row)
-    return rows
-
-
-def _rows(seconds: dict[str, float]) -> list[Row]:
-    rows = []
-    for name, value in seconds.items():
-        if name in OTHERS:
-            rows.append(Row(name, value, f"slower than {OURS}", value > seconds[OURS]))
-        else:
-            rows.append(Row(name, value))
-    return rows
-
-
+BARE, READER, OURS, *_ = READERS
+SCRIPT = "from benchmarks.readers import bare\nfor gpu in bare()():\n    print(*gpu)"
+COMMANDS = {
+    "bare pynvml, in a script": ["-c", SCRIPT],
+    "gpu-magic": ["-m", "gpu_magic"],
+    "nvitop -1": ["-m", "nvitop", "-1"],
+}
 # A kernel has most of the standard library loaded that the readers import, and the extension has its hooks.
-KERNEL_CELL = """
+CELL = """
 import time
+from benchmarks.measure import prepare
 import benchmarks.readers
-from benchmarks.worker import prepare
-if {extension!r}:
-    get_ipython().run_line_magic("load_ext", {extension!r})
+if {is_ours}:
+    get_ipython().run_line_magic("load_ext", "gpu_magic")
 begun = time.process_time()
 prepare({target!r})()
 answer = time.process_time() - begun
 """
+MOST = 1.6  # times bare pynvml
 
 
-def _cold_in_kernels(environment: dict[str, str]) -> dict[str, float]:
-    """Measure imports and the first answer in a fresh kernel each time; median seconds of processor time."""
-    cells = {
-        name: KERNEL_CELL.format(extension="gpu_magic" if name == OURS else "", target=READERS[name])
-        for name in (BARE, OURS)
-    }
-    clean = timing.clean_environment(environment)
-    seconds: dict[str, list[float]] = {name: [] for name in cells}
-    for cell in cells.values():
-        answer_of(cell, clean)  # warms up: byte code, the disk's cache
-    for name in timing.turns(list(cells), KERNEL_ROUNDS):
-        seconds[name].append(answer_of(cells[name], clean))
-    return {name: median(values) for name, values in seconds.items()}
+def run() -> list[Table]:
+    machine = f"{GPUS} GPUs, {PROCESSES} processes each"
+    with sleepers() as pids, driver_libraries(pids) as variables:
+        environment = clean_environment(variables)
+        answers = {
+            name: ask(f"benchmarks.snapshot:read:{target}", variables) for name, target in READERS.items()
+        }
+        for name, answer in answers.items():
+            assert answer == answers[BARE], f"{name} read {answer}\nand bare pynvml {answers[BARE]}"
+        often = steady(READERS, variables)
+        cells = {name: CELL.format(is_ours=name == OURS, target=READERS[name]) for name in (BARE, OURS)}
+        in_kernel = {name: partial(answer_of, cell, environment) for name, cell in cells.items()}
+        first = take_turns(in_kernel, 9)
+        shell = take_turns({name: partial(_shell, name, environment) for name in COMMANDS}, 9)
+    again = Table(f"A snapshot, again and again: {machine}")
+    for name, value in often.items():
+        bound = f"at most {MOST} x bare pynvml" if name == READER else ""
+        again.add(name, value, bound, holds=value <= MOST * often[BARE])
+    cold = Table("The first snapshot in a running kernel, gpu_magic loaded: processor time")
+    for name, value in first.items():
+        cold.add(name, value)
+    typed = Table(f"The table in a shell: {machine}")
+    for name, value in shell.items():
+        bound = "less than nvitop -1" if name == "gpu-magic" else ""
+        typed.add(name, value, bound, holds=value < shell["nvitop -1"])
+    return [again, cold, typed]
 
 
-def _call_rows(counts: dict[str, float]) -> list[Row]:
-    bound = f"at most {CALLS_NEEDED}: 5 a GPU"
-    return [
-        Row(name, count, bound, count <= CALLS_NEEDED) if name in (FACTS, OURS) else Row(name, count)
-        for name, count in counts.items()
-    ]
-
-
-def _see_that_all_read_the_same(environment: dict[str, str]) -> None:
-    """Stop where a contender answers something else than bare pynvml."""
-    answers = {
-        name: timing.ask(f"benchmarks.snapshot:read_plainly:{target}", environment)
-        for name, target in READERS.items()
-    }
-    if any(owner == "?" for gpu in answers[OURS] for _, owner, _, _ in gpu[-1]):
-        raise Skipped(
-            "in a container the driver's process numbers are not this one's, so gpu_magic would leave out "
-            "the owners that the others look up"
-        )
-    for name, answer in answers.items():
-        if answer != answers[BARE]:
-            raise AssertionError(f"{name} read {answer}\nand bare pynvml {answers[BARE]}")
+def _shell(name: str, environment: dict[str, str]) -> None:
+    command, nowhere = [sys.executable, *COMMANDS[name]], subprocess.DEVNULL
+    # nvitop logs each question that a library has no answer to.
+    subprocess.run(command, env=environment, cwd="/", stdout=nowhere, stderr=nowhere, check=True)
 
 
 # What follows runs in a worker.
 
 
-def read_plainly(target: str) -> Plain:
+def read(target: str) -> list[Any]:
     """Return a reader's answer in the form that all can be compared in."""
-    plain: Callable[[Any], Plain] = import_module(target.partition(":")[0]).plain
-    return plain(prepare(target)())
-
-
-def count_calls(target: str) -> tuple[int, int]:
-    """Count a reader's NVML calls: up to its first answer, and for one more."""
-    import pynvml
-
-    from gpu_magic.testing import simulate
-
-    with simulate(f"{GPUS}xA100-80GB") as machine:
-        for gpu in machine.gpus:  # one process each will do: NVML lists all of them in one answer
-            gpu.run("sleep", "maria", 1 << 30, pid=os.getpid())
-        count = pynvml.nvmlLib.calls
-        read = prepare(target)
-        read()
-        first = count.total()
-        read()
-        return first, count.total() - first
+    return PLAIN[target.rpartition(":")[2]](prepare(target)())

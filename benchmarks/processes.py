@@ -1,0 +1,70 @@
+"""What a launch and a claim cost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from benchmarks.machine import driver_libraries
+from benchmarks.measure import Table, steady
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCRIPT = ["-c", "pass"]
+
+
+def run() -> list[Table]:
+    by_hand, launched = "by hand", "gpu_magic.launch(...).wait()"
+    targets = {by_hand: "benchmarks.processes:by_hand", launched: "benchmarks.processes:launched"}
+    seconds = steady(targets, {"GPU_MAGIC_SIMULATE": "8xA100-80GB clock=0"})
+    launch, more = Table("A Python script that ends at once"), seconds[launched] - seconds[by_hand]
+    launch.add(by_hand, seconds[by_hand])
+    bound = f"at most 40 ms more: {more * 1000:.1f} ms"
+    launch.add(launched, seconds[launched], bound, holds=more <= 40e-3)
+    with TemporaryDirectory() as folder, driver_libraries() as machine:
+        variables = machine | {"GPU_MAGIC_CLAIMS": str(Path(folder, "claims"))}
+        return [launch, _cost(variables)]
+
+
+def _cost(variables: dict[str, str]) -> Table:
+    table, without = Table("choose(1), choose(3), on 8 GPUs"), "with c.GpuMagics.claims = False"
+    targets = {
+        without: "benchmarks.processes:choosing:",
+        "with claims": "benchmarks.processes:choosing:claims",
+    }
+    seconds = steady(targets, variables)
+    one = (seconds["with claims"] - seconds[without]) / 2
+    table.add(without, seconds[without])
+    bound = f"at most 2 ms for one: {one * 1000:.2f} ms"
+    table.add("with claims", seconds["with claims"], bound, holds=one <= 2e-3)
+    return table
+
+
+# What follows runs in a worker.
+
+
+def by_hand() -> Callable[[], object]:
+    return lambda: subprocess.run([sys.executable, *SCRIPT], check=True)
+
+
+def launched() -> Callable[[], object]:
+    import gpu_magic
+
+    return lambda: gpu_magic.launch([sys.executable, *SCRIPT], count=1).wait()
+
+
+def choosing(claims: str) -> Callable[[], object]:
+    import gpu_magic
+    from gpu_magic.process.session import current
+
+    current().claims.are_wanted = bool(claims)
+
+    def both() -> None:
+        gpu_magic.choose(1)
+        gpu_magic.choose(3)
+
+    return both
