@@ -1,5 +1,6 @@
 # make demo   JupyterLab on the quickstart: your GPUs, or a simulated machine where there is no driver
-# make test   everything that is tested, with the versions in tests/constraints.txt; CONSTRAINTS= with the newest
+# make test   what has to pass before each push, with the versions in tests/constraints.txt; CONSTRAINTS= with the newest
+# make test-all   that and all rarer combinations, as every night
 # make check  linter, formatter, types
 # make constraints   renew tests/constraints.txt: the newest versions of everything; KEEP=torch==2.13.0 keeps one
 # make matrix the kernels' tests with the oldest and the newest versions, in .nox; ONLY=colab runs some of them
@@ -16,10 +17,11 @@ BIN := .venv/bin
 CONSTRAINTS ?= tests/constraints.txt
 # Also for what builds a package: pip reads the first before its release 25.3, and the second since.
 PINNED := $(if $(CONSTRAINTS),env PIP_CONSTRAINT=$(CONSTRAINTS) PIP_BUILD_CONSTRAINT=$(CONSTRAINTS))
+TIER := -m 'not nightly'
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER -u PYTHONUNBUFFERED GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
-.PHONY: demo test test-suite test-notebooks test-shared-server test-moving test-usage test-gpu gpu-kit needs check \
+.PHONY: demo test test-all test-suite test-notebooks test-shared-server test-moving test-usage test-gpu gpu-kit needs check \
     constraints matrix fuzz docs bench clean
 
 demo: .venv-demo/installed
@@ -33,8 +35,11 @@ test: needs .venv/installed
 	@$(MAKE) --no-print-directory --keep-going \
 	    test-suite test-notebooks test-shared-server test-moving test-usage
 
+test-all:
+	@$(MAKE) --no-print-directory --keep-going test TIER=
+
 test-suite:
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal $(TIER)
 
 test-notebooks:
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=off $(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) notebooks \

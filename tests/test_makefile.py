@@ -51,12 +51,17 @@ def test_a_part_that_fails_hides_none_of_those_after_it(clone: Path) -> None:
     status, calls = make(clone, "test")
     assert status != 0
     runs = [call for call in calls if call.startswith("-m pytest")]
-    assert runs[0] == "-m pytest -n auto --dist worksteal"
+    assert runs[0] == "-m pytest -n auto --dist worksteal -m not nightly"
     notebooks = {path.name for path in (ROOT / "notebooks").glob("*.ipynb")}
     by_themselves = {call.rpartition("/")[2] for call in runs[2:]}
     assert by_themselves <= notebooks
     left_out = {word.rpartition("/")[2] for word in runs[1].split() if word.endswith(".ipynb")}
     assert left_out == by_themselves
+
+
+def test_all_is_tested_with_what_a_push_need_not_wait_for(clone: Path) -> None:
+    _, calls = make(clone, "test-all")
+    assert next(call for call in calls if "pytest" in call).strip() == "-m pytest -n auto --dist worksteal"
 
 
 def test_what_is_installed_is_pinned(clone: Path) -> None:
