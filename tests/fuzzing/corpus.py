@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -31,17 +32,19 @@ PACKAGE = str(Path(gpu_magic.__file__).parent)
 CORPUS = Path(__file__).parent / "corpus"
 WORK = Path(__file__).parent.parent.parent / "build/fuzzing"
 FOUND = "found"  # the folder of inputs that break a promise, in a target's in WORK
-MOST_INPUTS, LONGEST_INPUT = 50, 1000  # of each target: files, and bytes of one
+MOST_INPUTS, LONGEST_INPUT = 50, 1000  # of each target, and bytes of one
 _BY_HAND = "fault-"  # begins the names of inputs that have shown a fault: they stay
 
 
 def kept_inputs(name: str) -> dict[str, bytes]:
-    """Return a target's inputs, by the names of their files."""
-    return {file.name: file.read_bytes() for file in sorted((CORPUS / name).glob("*"))}
+    """Return a target's inputs by their names, from one file in which a byte is the character of its number."""
+    file = CORPUS / f"{name}.json"
+    found = json.loads(file.read_text(encoding="ascii")) if file.exists() else {}
+    return {name: text.encode("latin-1") for name, text in found.items()}
 
 
 def digest(data: bytes) -> str:
-    """Return the name of an input's file."""
+    """Return the name of an input."""
     return hashlib.sha256(data).hexdigest()[:12]
 
 
@@ -50,7 +53,7 @@ def keep(target: Target) -> tuple[int, int]:
 
     It is greedy: the shortest inputs first, each that runs a line behind another line that none before has.
     """
-    folder, before = CORPUS / target.name, kept_inputs(target.name)
+    before = kept_inputs(target.name)
     faults = {name: data for name, data in before.items() if name.startswith(_BY_HAND)}
     found = [file.read_bytes() for file in (WORK / target.name / "corpus").glob("*")]
     inputs = {data for data in [*before.values(), *found] if data and len(data) <= LONGEST_INPUT}
@@ -65,11 +68,9 @@ def keep(target: Target) -> tuple[int, int]:
             new.append((len(more), data))
     best = sorted(new, key=lambda one: -one[0])[: MOST_INPUTS - len(faults)]
     wanted = faults | {digest(data): data for _, data in best}
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in before.keys() - wanted.keys():
-        (folder / name).unlink()
-    for name, data in wanted.items():
-        (folder / name).write_bytes(data)
+    texts = {name: data.decode("latin-1") for name, data in wanted.items()}
+    text = json.dumps(texts, indent=0, sort_keys=True)
+    (CORPUS / f"{target.name}.json").write_text(f"{text}\n", encoding="ascii")
     return len(wanted), sum(map(len, wanted.values()))
 
 
