@@ -1,5 +1,6 @@
 # make demo   JupyterLab on the quickstart: your GPUs, or a simulated machine where there is no driver
 # make test   what has to pass before each push, with the versions in tests/constraints.txt; CONSTRAINTS= with the newest
+#             PART=kernels one part: pure, kernels, frameworks, pages or notebooks
 # make test-all   that and all rarer combinations, as every night
 # make check  linter, formatter, types
 # make constraints   renew tests/constraints.txt: the newest versions of everything; KEEP=torch==2.13.0 keeps one
@@ -18,6 +19,13 @@ CONSTRAINTS ?= tests/constraints.txt
 # Also for what builds a package: pip reads the first before its release 25.3, and the second since.
 PINNED := $(if $(CONSTRAINTS),env PIP_CONSTRAINT=$(CONSTRAINTS) PIP_BUILD_CONSTRAINT=$(CONSTRAINTS))
 TIER := -m 'not nightly'
+KERNELS := $(addprefix tests/,claims cluster hardware kernel launch processes reliability restart)
+FRAMEWORKS := $(addprefix tests/,doctor fit frameworks measure move objects on_gpu)
+PAGES := $(addprefix tests/,browser docs panel)
+PARTS := $(KERNELS) $(FRAMEWORKS) $(PAGES)
+TESTS := $(or $(if $(filter pure,$(PART)),tests $(addprefix --ignore ,$(PARTS))),\
+    $(if $(filter kernels,$(PART)),$(KERNELS)),$(if $(filter frameworks,$(PART)),$(FRAMEWORKS)),\
+    $(if $(filter pages,$(PART)),$(PAGES)))
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER -u PYTHONUNBUFFERED GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
@@ -33,13 +41,14 @@ demo: .venv-demo/installed
 # A part that fails hides none of those after it.
 test: needs .venv/installed
 	@$(MAKE) --no-print-directory --keep-going \
-	    test-suite test-notebooks test-shared-server test-moving test-usage
+	    $(if $(filter notebooks,$(PART)),,test-suite) \
+	    $(if $(filter-out notebooks,$(PART)),,test-notebooks test-shared-server test-moving test-usage)
 
 test-all:
-	@$(MAKE) --no-print-directory --keep-going test TIER=
+	@$(MAKE) --no-print-directory --keep-going test TIER='--hypothesis-profile night'
 
 test-suite:
-	$(BIN)/python -m pytest -n auto --dist worksteal $(TIER)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(TIER) $(TESTS)
 
 test-notebooks:
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=off $(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) notebooks \

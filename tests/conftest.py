@@ -45,8 +45,10 @@ for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 # No test fails because a machine is slow.
-hypothesis.settings.register_profile("any speed", deadline=None)
-hypothesis.settings.load_profile("any speed")
+# Before a push the same examples each time, so that what fails is what was changed; others every night.
+hypothesis.settings.register_profile("push", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("night", deadline=None)
+hypothesis.settings.load_profile("push")
 # Seconds after which something hangs for sure: no measure of how long it takes on a busy machine.
 LIMIT = 600
 # Seconds after which calls are given up that a test lets hang: the others come back before, on a busy machine also.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tomllib
@@ -61,7 +62,21 @@ def test_a_part_that_fails_hides_none_of_those_after_it(clone: Path) -> None:
 
 def test_all_is_tested_with_what_a_push_need_not_wait_for(clone: Path) -> None:
     _, calls = make(clone, "test-all")
-    assert next(call for call in calls if "pytest" in call).strip() == "-m pytest -n auto --dist worksteal"
+    (first, *_) = [call for call in calls if call.startswith("-m pytest")]
+    assert first == "-m pytest -n auto --dist worksteal --hypothesis-profile night"
+
+
+def test_the_parts_together_are_all(clone: Path) -> None:
+    """Each folder of tests is in one part, and the notebooks are one."""
+    asked: dict[str, list[str]] = {}
+    for part in ("pure", "kernels", "frameworks", "pages", "notebooks"):
+        (clone / "calls").unlink(missing_ok=True)
+        _, calls = make(clone, "test", f"PART={part}")
+        asked[part] = [call for call in calls if call.startswith("-m pytest")]
+    assert all("notebooks" in call for call in asked.pop("notebooks"))
+    pure, *others = [re.findall(r"tests/\w+", call) for (call,) in asked.values()]
+    assert sorted(pure) == sorted(name for each in others for name in each)
+    assert all((ROOT / name).is_dir() for name in pure)
 
 
 def test_what_is_installed_is_pinned(clone: Path) -> None:

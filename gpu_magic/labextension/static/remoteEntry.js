@@ -1,4 +1,6 @@
 // The prebuilt extension as JupyterLab and Notebook 7 load it: a container of webpack's module federation, written by hand.
+// It relies on what is not documented: `window._JUPYTERLAB[name]` with `init(scope)` and `get(module)`, and modules in
+// scope[name][version] with `get` and `loaded`. Seen with JupyterLab 4.6 and 4.7.0a2, Notebook 7.6 and 7.7.0a2.
 (() => {
   const here = document.currentScript.src;
   let shared; // the application's own modules: a factory by name and version
