@@ -149,7 +149,9 @@ def run(page: Path, environment: Mapping[str, str]) -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as sockets:
         book = nbformat.v4.new_notebook()
         # Sockets, and no ports: one that is free when it is picked can be taken when the kernel starts.
-        config = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
+        # The connection file has a name as in JupyterLab, so that the kernel says what it says there.
+        named = {"ip": f"{sockets}/kernel", "connection_file": f"{sockets}/kernel-docs.json"}
+        config = Config({"KernelManager": {"transport": "ipc", **named}})
         client = NotebookClient(
             book,
             timeout=LIMIT,
