@@ -4,7 +4,7 @@
 const COMM = "gpu_magic"; // shell/page_comm.py
 // A page can have a comm once. What shares it, of whichever version, finds it here, by the connection to the kernel.
 const comms = (globalThis[Symbol.for("gpu_magic.comms")] ??= new WeakMap());
-const attach = (page) => ({ type: "attach", page }); // see protocol.js
+const attach = (page) => ({ type: "attach", page }); // panel/messages.py
 const modules = (globalThis[Symbol.for("gpu_magic.modules")] ??= new Map()); // by script
 
 // Calls a function after each cell that has run in the kernels of a notebook, with its source; returns what ends that.

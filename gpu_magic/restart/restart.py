@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["answer", "begin"]
 
 _ANSWER_SECONDS = 3.0  # for a page to answer that it can
-_RESTART_SECONDS = 12.0  # for it to do so; it gives up before (restart.js)
+_RESTART_SECONDS = 12.0  # for it to do so; it gives up before (store.js)
 
 _log = logging.getLogger("gpu_magic.restart")
 _under_way: _Restart | None = None
