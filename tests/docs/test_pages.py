@@ -105,6 +105,15 @@ def test_the_readme_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 110
 
 
+def test_three_introductions_are_one_text() -> None:
+    text = README.read_text(encoding="utf-8")
+    intro = text[text.index("\n\n") : text.index("**Status:**")]
+    for page in ("index.md", "package.md"):
+        assert intro in (ROOT / "docs" / page).read_text(encoding="utf-8"), (
+            f"docs/{page} says it in other words"
+        )
+
+
 def test_the_pictures_show_what_is_drawn_today() -> None:
     """They take minutes, so they are not taken here: what they were made from is compared."""
     assert json.loads(HASHES.read_text()) == sources(), (
