@@ -4,6 +4,7 @@ The blocks of a page run in order in one kernel, which works on the machine that
 
     <!-- machine: 8xA100-80GB clock=0 -->   a simulated one; it is the default
     <!-- machine: accelerator -->           a simulated one, and PyTorch has the tests' pretend accelerator
+    <!-- machine: accelerator as cuda -->   the same, and its devices are shown as an NVIDIA GPU's would be
     <!-- machine: driver -->                the tests' driver libraries in C: CUDA can be started there
     <!-- machine: cupy -->                  the tests' stand-in for CuPy
 
@@ -171,7 +172,10 @@ def run(page: Path, environment: Mapping[str, str]) -> Iterator[Result]:
                     client.execute_cell(cell, len(book.cells) - 1)
                 except CellExecutionError:
                     has_failed = True
-                yield Result(block, _printed(cell), has_failed)
+                printed = _printed(cell)
+                if machine_of(page).endswith(" as cuda"):
+                    printed = re.sub(r"\bpretend(?=:\d|')", "cuda", printed)
+                yield Result(block, printed, has_failed)
 
 
 def _printed(cell: nbformat.NotebookNode) -> str:
@@ -273,7 +277,7 @@ def environment_of(page: Path, folder: Path) -> dict[str, str]:
         done = subprocess.run(
             [sys.executable, "-m", "tests.native"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
         )
-        machine = machine.removeprefix("accelerator").strip() or MACHINE
+        machine = machine.removeprefix("accelerator").removesuffix("as cuda").strip() or MACHINE
         return variables | {"PYTHONPATH": done.stdout.strip(), "GPU_MAGIC_SIMULATE": machine}
     if machine == "cupy":
         variables["PYTHONPATH"] = f"{ROOT}{os.pathsep}{SOURCES / 'standin'}"
