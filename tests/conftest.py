@@ -50,7 +50,7 @@ hypothesis.settings.load_profile("any speed")
 # Seconds after which something hangs for sure: no measure of how long it takes on a busy machine.
 LIMIT = 600
 # Seconds after which calls are given up that a test lets hang: the others come back before, on a busy machine also.
-IMPATIENT = 1.5
+IMPATIENT = 0.6
 
 
 def torch_build() -> tuple[str, bool]:

@@ -238,16 +238,15 @@ def hurried() -> Iterator[Nvml]:
     reader.close()
 
 
-@pytest.mark.parametrize(("call", "gpu"), [(OPEN, None), (FIND, 1)])
 def test_a_driver_that_starts_is_waited_for_and_one_line_says_so(
-    hurried: Nvml, monkeypatch: pytest.MonkeyPatch, call: str, gpu: int | None
+    hurried: Nvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with simulate("4xA100-80GB") as machine:
-        comes_back = machine.hang(call, gpu)
+        comes_back = machine.hang(FIND, 1)
         inventory, told = read(monkeypatch, hurried, comes_back.set)
         assert [one.problem for one in inventory] == [""] * 4
         assert (told.startswith(WAITS), told.count("\n"), len(told) <= 120) == (True, 1, True)
-        assert pynvml._nvmlLib_refcount == 1  # what was opened late is what is used, and closed
+        assert pynvml._nvmlLib_refcount == 1  # what was opened is what is used, and closed
         assert read(monkeypatch, hurried, lambda: None)[1] == ""
 
 
@@ -352,16 +351,14 @@ def test_an_interrupt_ends_the_wait_of_the_command_line(native: Path, tmp_path: 
     assert process.returncode == 128 + signal.SIGINT
 
 
-@pytest.mark.parametrize("slow", [(OPEN, -1, 3.0), (FIND, 0, 12.0)])
-def test_a_real_library_that_takes_seconds(
-    fresh: Fresh, native: Path, tmp_path: Path, slow: tuple[str, int, float]
-) -> None:
-    Driver(CARDS, hangs=(slow,)).write(tmp_path / "machine")
+def test_a_real_library_that_takes_its_time(fresh: Fresh, native: Path, tmp_path: Path) -> None:
+    """To open, and then to start a GPU."""
+    Driver(CARDS, hangs=((OPEN, -1, 0.2), (FIND, 0, 0.2))).write(tmp_path / "machine")
     code = """
         import contextlib, io
-        import gpu_magic
+        from gpu_magic.devices.nvml import Nvml
         with contextlib.redirect_stderr(io.StringIO()) as told:
-            print([gpu.problem for gpu in gpu_magic.gpus()])
+            print([gpu.problem for gpu in Nvml(timeout=0.05).inventory()])
         print(told.getvalue(), end="")
     """
     problems, line = fresh(code, **environment(native, tmp_path / "machine")).splitlines()

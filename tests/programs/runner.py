@@ -61,13 +61,16 @@ class Runner:
     ----------
     environment
         The variables.
+    late
+        How variables begin that are set in the function's process alone, so that functions that differ in them are
+        forked from one process. By default those are the machines of the pretend drivers.
 
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], late: tuple[str, ...] = ("GPU_MAGIC_TEST_",)) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
         clean.pop("PYTEST_CURRENT_TEST", None)  # it differs from test to test, and servers are shared
-        self._environment = {**clean, "PYTHONPATH": str(ROOT), **environment}
+        self._environment, self._late = {**clean, "PYTHONPATH": str(ROOT), **environment}, late
 
     def __call__(self, program: Program, /, *arguments: Any, **environment: str) -> Any:
         """Run a function where its frameworks are imported already; return what it returned.
@@ -96,9 +99,10 @@ class Runner:
         *,
         finalize: bool = False,
     ) -> Any:
-        request = {**_request(program, arguments), "finalize": finalize}
-        frameworks = _frameworks(request["file"], request["function"])
-        server = _server(frameworks, {**self._environment, **environment})
+        variables = {**self._environment, **environment}
+        late = {name: variables.pop(name) for name in [*variables] if name.startswith(self._late)}
+        request = {**_request(program, arguments), "finalize": finalize, "environment": late}
+        server = _server(_frameworks(request["file"], request["function"]), variables)
         try:
             reply = server.ask(request)
         except BaseException:  # an interrupt, a limit: the next reply would be that to this request
