@@ -1,12 +1,12 @@
 """What of a file of tests runs in another process: a function, and the statements that it needs.
 
 A file of tests imports pytest, and says what its functions return. In the other process there are the function alone,
-what binds the names that it uses, and what is done to those. Frameworks are imported there only::
+what binds the names that it uses, and all that stands under::
 
     if ELSEWHERE:
         import torch
 
-A function that asks for `globals()` can use any name: it gets all but the tests.
+Frameworks are imported there only. A function that asks for `globals()` can use any name: it gets all but the tests.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ ELSEWHERE = False
 
 def needed(source: str, function: str) -> ast.Module:
     """Return the part of a file that a function needs, with the lines' numbers, and without its own decorators."""
+    tree = ast.parse(source)
     statements: list[ast.stmt] = []
-    for one in ast.parse(source).body:
-        if isinstance(one, ast.If):  # other conditions are for type checkers
-            statements += one.body if ast.unparse(one.test) == "ELSEWHERE" else []
-        elif not _is_docstring(one):
+    if "def test_" not in source:
+        return tree
+    wanted, kept = {function}, set()
+    for one in tree.body:
+        if not isinstance(one, ast.If):
             statements.append(one)
+        elif ast.unparse(one.test) == "ELSEWHERE":  # other conditions are for type checkers
+            statements += one.body
+            kept.update(map(id, one.body))
+            wanted.update(*map(_names, one.body))
     for one in statements:
         if isinstance(one, ast.FunctionDef):
             one.decorator_list = [it for it in one.decorator_list if not _is_of_tests(it)]
-    wanted, kept = {function}, set()
     while more := [one for one in statements if id(one) not in kept and _is_wanted(one, wanted)]:
         for one in more:
             kept.add(id(one))
@@ -38,10 +43,6 @@ def needed(source: str, function: str) -> ast.Module:
 
 def _is_of_tests(decorator: ast.expr) -> bool:
     return ast.unparse(decorator).startswith(("gives(", "pytest."))
-
-
-def _is_docstring(one: ast.stmt) -> bool:
-    return isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
 
 
 def _is_wanted(one: ast.stmt, wanted: set[str]) -> bool:
@@ -68,15 +69,12 @@ def _bound(one: ast.stmt) -> set[str]:
 
 def _names(one: ast.stmt) -> set[str]:
     """Return the names that a statement, or a function in it when it is called, takes from the module."""
+    if isinstance(one, ast.Import | ast.ImportFrom):
+        return set()
+    return _globals(symtable.symtable(ast.unparse(one), "", "exec"))
 
-    def names(table: symtable.SymbolTable) -> set[str]:
-        found = {
-            one.get_name() for one in table.get_symbols() if one.is_global() or table.get_type() == "module"
-        }
-        return found.union(*map(names, table.get_children()))
 
-    return (
-        set()
-        if isinstance(one, ast.Import | ast.ImportFrom)
-        else names(symtable.symtable(ast.unparse(one), "", "exec"))
-    )
+def _globals(table: symtable.SymbolTable) -> set[str]:
+    is_module = table.get_type() == "module"
+    own = {symbol.get_name() for symbol in table.get_symbols() if is_module or symbol.is_global()}
+    return own.union(*map(_globals, table.get_children()))

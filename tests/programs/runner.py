@@ -102,7 +102,7 @@ class Runner:
         variables = {**self._environment, **environment}
         late = {name: variables.pop(name) for name in [*variables] if name.startswith(self._late)}
         request = {**_request(program, arguments), "finalize": finalize, "environment": late}
-        server = _server(_frameworks(request["file"], request["function"]), variables)
+        server = _server(_frameworks(request["file"]), variables)
         try:
             reply = server.ask(request)
         except BaseException:  # an interrupt, a limit: the next reply would be that to this request
@@ -221,10 +221,10 @@ def _request(program: Program, arguments: tuple[Any, ...]) -> dict[str, Any]:
 
 
 @functools.cache
-def _frameworks(file: str, function: str) -> tuple[str, ...]:
-    """Return the frameworks that are imported for a function at the top of its file; `hides_jax` imports JAX."""
+def _frameworks(file: str) -> tuple[str, ...]:
+    """Return the frameworks that a file imports at its top, for all its functions; `hides_jax` imports JAX."""
     found = []
-    for node in needed(Path(file).read_text(encoding="utf-8"), function).body:
+    for node in needed(Path(file).read_text(encoding="utf-8"), "").body:
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
