@@ -410,13 +410,13 @@ def test_models_and_views_are_moved_without_private_names(run: Runner, name: str
     assert run(without, name) == [[True] * 3, ["pretend:0", "pretend:0"], is_view]
 
 
-TRAINED: list[tuple[str, dict[str, Any], bool]] = [
+TRAINED = [
     ("AdamW", {"weight_decay": 0.1}, True),
     ("AdamW", {"amsgrad": True}, False),
     ("SGD", {"lr": 0.1, "momentum": 0.9}, True),
-    ("LBFGS", {"lr": 0.1, "max_iter": 3}, True),
-    ("Adagrad", {}, True),
-    ("Rprop", {}, True),
+    pytest.param("LBFGS", {"lr": 0.1, "max_iter": 3}, True, marks=pytest.mark.nightly),
+    pytest.param("Adagrad", {}, True, marks=pytest.mark.nightly),
+    pytest.param("Rprop", {}, True, marks=pytest.mark.nightly),
 ]
 
 
