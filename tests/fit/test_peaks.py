@@ -93,7 +93,7 @@ def language_loss(out, y):
 def transformer(*, checkpoints=False):
     model, batch = (
         Language(checkpoints=checkpoints),
-        (torch.randint(4000, (8, 128)), torch.randint(4000, (8, 128))),
+        (torch.randint(4000, (4, 64)), torch.randint(4000, (4, 64))),
     )
     return model, adam(model, torch.optim.AdamW), batch, language_loss
 
@@ -184,7 +184,7 @@ def forward_alone():
 
 def accumulation():
     """A function of the user's own that accumulates gradients."""
-    model, optimizer, batch, loss = transformer()
+    model, optimizer, batch, loss, _ = mixed_precision()
 
     def train_step(batch, parts=4):
         optimizer.zero_grad()
@@ -233,5 +233,5 @@ def test_the_peak_of_a_forward(run: Runner) -> None:
 
 
 def is_close(found: dict[str, int]) -> None:
-    assert found["real"] > 10 << 20  # so much that blocks of 512 bytes do not matter
+    assert found["real"] > 8 << 20  # so much that blocks of 512 bytes do not matter
     assert abs(found["predicted"] / found["real"] - 1) < 0.05, found
