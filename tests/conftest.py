@@ -104,7 +104,7 @@ def pretend(pytestconfig: pytest.Config) -> dict[str, str]:
 
 @pytest.fixture
 def run(pretend: dict[str, str]) -> Runner:
-    """Return what runs a program of tests/programs where each real framework has four devices."""
+    """Return what runs a function in a process where each real framework has four devices."""
     return Runner(devices(pretend))
 
 

@@ -1,4 +1,4 @@
-"""Programs of tests/programs, with the real frameworks, and on a machine of four GPUs."""
+"""Functions in processes of their own, with the real frameworks, and on a machine of four GPUs."""
 
 from __future__ import annotations
 

@@ -35,7 +35,6 @@ if ELSEWHERE:
     from tests.move.others import Cache, CacheLayer, Graph, Lit, Output, Pipe, Pipeline, Refusing, Remembering
     from tests.programs import reached
 
-CPU = "Moving to the CPU: "
 WHOLE = (
     "of transformers can't be moved as a whole (24 bytes on cpu). Create it again in a cell with %%on_gpu."
 )

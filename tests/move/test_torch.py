@@ -33,7 +33,6 @@ if ELSEWHERE:
 
 NO_DEVICE = "cuda:9 can't be used: PyTorch sees pretend:0, pretend:1, pretend:2 and pretend:3."
 OR = " --or-cpu moves to the CPU."
-CPU = "Moving to the CPU: "
 
 
 def allocated(index):

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpu_magic import on_gpu
 from gpu_magic.frameworks import get
 from tests.conftest import torch_build
@@ -20,10 +22,6 @@ if TYPE_CHECKING:
 TORCH, TORCH_HAS_CUDA = torch_build()
 TORCH_WITHOUT_CUDA = "PyTorch sees no GPU" if TORCH_HAS_CUDA else f"PyTorch {TORCH} is built without CUDA"
 JAX_CPU = [f"{{CpuDevice(id={index})}}" for index in range(4)]
-OF_JAX = [
-    *("cpu:2", "cpu", "cpu:1", "cpu:1"),
-    "cpu and cpu:1 can't be used: --mirror is TensorFlow's, and Keras runs on jax.",
-]
 
 
 @gives(

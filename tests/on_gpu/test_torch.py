@@ -21,7 +21,7 @@ if ELSEWHERE:
     from torch.overrides import TorchFunctionMode
     from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
-TORCH, TORCH_HAS_CUDA = torch_build()
+TORCH = torch_build()[0]
 OUTSIDE = ["cpu", 0, "cpu"]
 
 

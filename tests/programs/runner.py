@@ -49,7 +49,7 @@ HANG = 600
 # How many servers are kept: each has up to 0.8 GB of frameworks.
 KEPT = 4
 
-Program: TypeAlias = "str | Callable[..., Any]"
+Program: TypeAlias = "Callable[..., Any]"
 
 _servers: OrderedDict[tuple[object, ...], _Server] = OrderedDict()
 
@@ -78,7 +78,7 @@ class Runner:
         Parameters
         ----------
         program
-            A function of the file of tests, or the file and the name of one in this folder: ``limits.limits``.
+            A function of a file of tests.
         *arguments
             What it is called with, as JSON.
         **environment
@@ -108,7 +108,7 @@ class Runner:
         except BaseException:  # an interrupt, a limit: the next reply would be that to this request
             server.close()
             raise
-        return _answer(str(program), **reply)
+        return _answer(program.__name__, **reply)
 
     def fresh(self, program: Program, /, *arguments: Any, **environment: str) -> Any:
         """Run a function in an interpreter that has imported nothing; return what it returned."""
@@ -124,7 +124,10 @@ class Runner:
                 cwd=ROOT,
             )
             return _answer(
-                str(program), done.returncode, answer.read().decode(), done.stdout.decode(errors="replace")
+                program.__name__,
+                done.returncode,
+                answer.read().decode(),
+                done.stdout.decode(errors="replace"),
             )
 
 
@@ -212,12 +215,8 @@ def gives(
 
 
 def _request(program: Program, arguments: tuple[Any, ...]) -> dict[str, Any]:
-    if isinstance(program, str):
-        module, _, function = program.partition(".")
-        file = str(PROGRAMS / f"{module}.py")
-    else:
-        file, function = program.__code__.co_filename, program.__name__
-    return {"file": file, "function": function, "arguments": arguments, "limit": HANG}
+    file = program.__code__.co_filename
+    return {"file": file, "function": program.__name__, "arguments": arguments, "limit": HANG}
 
 
 @functools.cache
