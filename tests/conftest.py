@@ -27,10 +27,13 @@ from traitlets.config import Config
 
 from gpu_magic.devices.nvml import Nvml
 from tests.native import build, build_amd, pretend_path
-from tests.programs.runner import Runner, devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.programs.runner import Runner
+
+pytest.register_assert_rewrite("tests.programs.runner")  # where @gives compares
 
 ROOT = Path(__file__).parent.parent
 
@@ -105,6 +108,8 @@ def pretend(pytestconfig: pytest.Config) -> dict[str, str]:
 @pytest.fixture
 def run(pretend: dict[str, str]) -> Runner:
     """Return what runs a function in a process where each real framework has four devices."""
+    from tests.programs.runner import Runner, devices
+
     return Runner(devices(pretend))
 
 
