@@ -211,10 +211,10 @@ MODELS["checkpointed"] = functools.partial(transformer, checkpoints=True)
 @pytest.mark.parametrize(
     "name",
     [
-        *("cnn", "transformer", "mixed_precision"),
+        *("cnn", "mixed_precision"),
         *(
             pytest.param(one, marks=pytest.mark.nightly)
-            for one in ("lstm", "checkpointed", "frozen", "hugging_face")
+            for one in ("lstm", "transformer", "checkpointed", "frozen", "hugging_face")
         ),
     ],
 )

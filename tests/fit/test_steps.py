@@ -170,6 +170,7 @@ def test_interrupted():
     return [*([one["ended"], one["changed"]] for one in told), reached.qsize()]
 
 
+@pytest.mark.nightly  # at two moments test_interrupted does it
 @gives([])
 def test_interrupted_anywhere():
     """Interrupt predictions at moments that are spread over one; return what has changed."""
