@@ -27,10 +27,13 @@ from traitlets.config import Config
 
 from gpu_magic.devices.nvml import Nvml
 from tests.native import build, build_amd, pretend_path
-from tests.programs.runner import Runner, devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.programs.runner import Runner
+
+pytest.register_assert_rewrite("tests.programs.runner")  # where @gives compares
 
 ROOT = Path(__file__).parent.parent
 
@@ -52,7 +55,7 @@ hypothesis.settings.load_profile("push")
 # Seconds after which something hangs for sure: no measure of how long it takes on a busy machine.
 LIMIT = 600
 # Seconds after which calls are given up that a test lets hang: the others come back before, on a busy machine also.
-IMPATIENT = 1.5
+IMPATIENT = 0.6
 
 
 def torch_build() -> tuple[str, bool]:
@@ -106,7 +109,9 @@ def pretend(pytestconfig: pytest.Config) -> dict[str, str]:
 
 @pytest.fixture
 def run(pretend: dict[str, str]) -> Runner:
-    """Return what runs a program of tests/programs where each real framework has four devices."""
+    """Return what runs a function in a process where each real framework has four devices."""
+    from tests.programs.runner import Runner, devices
+
     return Runner(devices(pretend))
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from gpu_magic.testing import Machine
 
-ARRAYS = [torch.ones(3), torch.tensor(1), torch.tensor(1.5), np.ones(3), np.arange(2), np.array(1)]
-
 
 @pytest.fixture(autouse=True)
 def machine() -> Iterator[Machine]:
@@ -29,7 +27,7 @@ def machine() -> Iterator[Machine]:
         yield machine
 
 
-@pytest.mark.parametrize("array", ARRAYS)
+@pytest.mark.parametrize("array", [torch.ones(3), torch.tensor(1), np.array(1)])
 def test_an_array_is_no_device(array: Any) -> None:
     model = torch.nn.Linear(4, 2)
     with pytest.raises(
@@ -68,21 +66,17 @@ def test_what_is_waited_for(wanted: Any, there: str) -> None:
     assert os.environ["CUDA_VISIBLE_DEVICES"] == there
 
 
-def test_one_of_the_gpus_is_waited_for() -> None:
-    assert "cuda:0 = GPU 2" in str(asyncio.run(gpu_magic.wait_for(gpu_magic.gpus()[2])))
-
-
 @pytest.mark.parametrize("wanted", [None, True, 2.5, {1, 2}, torch.tensor(1.5)])
 def test_what_can_t_be_waited_for_is_refused_at_the_call(wanted: Any) -> None:
     with pytest.raises(ChoiceError, match=r"names no GPUs to wait for; try wait_for\(2\)"):
         gpu_magic.wait_for(wanted)
 
 
-def test_a_wait_can_be_a_task() -> None:
+def test_a_wait_can_be_a_task_for_one_of_the_gpus() -> None:
     async def chosen() -> str:
-        return str(await asyncio.create_task(gpu_magic.wait_for([3])))
+        return str(await asyncio.create_task(gpu_magic.wait_for(gpu_magic.gpus()[2])))
 
-    assert "cuda:0 = GPU 3" in asyncio.run(chosen())
+    assert "cuda:0 = GPU 2" in asyncio.run(chosen())
 
 
 @pytest.mark.parametrize(
@@ -104,17 +98,11 @@ def test_what_can_t_be_launched(command: Any, options: dict[str, Any], said: str
     assert gpu_magic.tasks() == before
 
 
-def test_engines_are_counted_in_whole_numbers() -> None:
+def test_what_is_not_of_the_kind_that_is_needed() -> None:
     with pytest.raises(LaunchError, match=r"count='2' is not a number of GPUs; try cluster\(..., count=2\)"):
         gpu_magic.cluster(count="2")  # type: ignore[arg-type]
-
-
-def test_a_model_is_a_name() -> None:
     with pytest.raises(ChoiceError, match="5 is not a name"):
         gpu_magic.choose("auto:2", model=5)  # type: ignore[arg-type]
-
-
-def test_what_is_called_while_waiting_can_be_called() -> None:
     with pytest.raises(ChoiceError, match="on_wait is called with a line, and 5 can't be; try on_wait=print"):
         gpu_magic.choose("auto", wait="1s", on_wait=5)  # type: ignore[arg-type]
 
@@ -153,63 +141,19 @@ def test_a_clock_is_nothing_else() -> None:
         pass
 
 
+# What `choose` says is in tests/gpus; here are the options of each function, as Python's keywords.
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (
-            lambda: gpu_magic.choose("auto:2", min_free=60),
-            "--min-free 60 is less than a MiB; try --min-free 60GB.",
-        ),
-        (
-            lambda: gpu_magic.wait_for(2, within="soon"),
-            "soon is no time; try 30m, or 90s, or 1h30m.",
-        ),
-        (
-            lambda: gpu_magic.choose(1, wait="soon"),
-            "soon is no time; try 30m, or 90s, or 1h30m.",
-        ),
-        (
-            lambda: gpu_magic.choose(1, memory_limit="much"),
-            "--memory-limit much is not a size; try --memory-limit 8GB.",
-        ),
-        (
-            lambda: gpu_magic.launch("true", gpus="2,0", count=5),
-            "-n 5 with 2 GPUs: from 1 to 2 of them can be used.",
-        ),
-        (
-            lambda: gpu_magic.choose("none", growth=True),
-            "--growth goes with GPUs that are named; try %gpus all --growth.",
-        ),
-        (
-            lambda: gpu_magic.choose("all", wait="30m"),
-            "--wait goes with auto and with GPUs by number; try auto:2 --wait 30m, or 1,3 --wait 30m.",
-        ),
-        (
-            lambda: gpu_magic.choose(1, min_free="1GB", model="A100"),
-            "--min-free 1GB --model A100 goes with auto; try auto --min-free 1GB --model A100.",
-        ),
-        (
-            lambda: gpu_magic.choose("auto", model="H100"),
-            "--model H100 fits no GPU here: there is NVIDIA A100-SXM4-80GB.",
-        ),
-        (
-            lambda: gpu_magic.launch("true", gpus="all", wait="1h"),
-            "--wait goes with auto and with GPUs by number; try --gpus auto:2 --wait 30m.",
-        ),
-        (
-            lambda: gpu_magic.launch("true", gpus=1, min_free="1GB"),
-            "--min-free 1GB goes with auto; try --gpus auto --min-free 1GB.",
-        ),
-        (
-            lambda: gpu_magic.fit(torch.nn.Linear(4, 2)),
-            "There is no batch; try %gpu_fit model optimizer batch.",
-        ),
-        (
-            lambda: gpu_magic.on_gpu("cpu", mirror=True),
-            "--mirror has nothing to mirror over on cpu alone: omit it.",
-        ),
+        (lambda: gpu_magic.choose("auto:2", min_free=60), "--min-free 60 is less than a MiB; try --min-free 60GB."),
+        (lambda: gpu_magic.wait_for(2, within="soon"), "soon is no time; try 30m, or 90s, or 1h30m."),
+        (lambda: gpu_magic.launch("true", gpus="2,0", count=5), "-n 5 with 2 GPUs: from 1 to 2 of them can be used."),
+        (lambda: gpu_magic.choose("auto", model="H100"), "--model H100 fits no GPU here: there is NVIDIA A100-SXM4-80GB."),
+        (lambda: gpu_magic.launch("true", gpus=1, min_free="1GB"), "--min-free 1GB goes with auto; try --gpus auto --min-free 1GB."),
+        (lambda: gpu_magic.fit(torch.nn.Linear(4, 2)), "There is no batch; try %gpu_fit model optimizer batch."),
+        (lambda: gpu_magic.on_gpu("cpu", mirror=True), "--mirror has nothing to mirror over on cpu alone: omit it."),
     ],
-)
+)  # fmt: skip
 def test_options_are_named_as_they_are_typed(call: Callable[[], object], said: str) -> None:
     with pytest.raises(GpuMagicError) as refused:
         call()

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
-from gpu_magic.devices.amd import Throttling, _known, _power
+import gpu_magic
+from gpu_magic.devices.amd import Throttling, _known, _opens, _places, _power, find_amdsmi
 from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.process.session import current
 from tests.machine import AMD_CARDS, CARDS, GIB, IN_CONTAINER, Driver, amd_environment, environment
 from tests.programs.runner import Runner
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 AMD = Driver(AMD_CARDS, version="6.12.12")
 Ask: TypeAlias = Callable[..., Any]
@@ -23,10 +27,10 @@ Ask: TypeAlias = Callable[..., Any]
 
 @pytest.fixture
 def ask(native: Path, native_amd: Path, tmp_path: Path) -> Ask:
-    """Return a way to run a program on a machine with AMD's GPUs, and NVIDIA's where they are given."""
+    """Return a way to run a function on a machine with AMD's GPUs, and NVIDIA's where they are given."""
 
     def run(
-        program: str,
+        program: Callable[..., Any],
         *arguments: Any,
         amd: Driver | None = AMD,
         nvidia: Driver | None = None,
@@ -39,14 +43,123 @@ def ask(native: Path, native_amd: Path, tmp_path: Path) -> Ask:
         if amd is not None:
             amd.write(tmp_path / "amd")
             found = amd_environment(native_amd, tmp_path / "amd", found)
-        return Runner(found | variables).fresh(f"amd_gpus.{program}", *arguments)
+        late = "GPU_MAGIC_TEST_", "GPU_MAGIC_SIMULATE"
+        return Runner(found | variables, late)(program, *arguments)
 
     return run
 
 
+def inventory() -> dict[str, Any]:
+    return gpu_magic.gpus().to_dict()
+
+
+def table() -> list[str]:
+    gpus = gpu_magic.gpus()
+    return [repr(gpus), gpus._repr_html_()]
+
+
+def counters(seconds: float) -> list[Any]:
+    """Return what a block of some seconds has cost on the first GPU that it has used; None is not known."""
+    state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
+    new = state.with_name("next")
+    new.write_text(state.read_text().replace("proc 1 ", f"proc {os.getpid()} "))
+    new.replace(state)
+    with gpu_magic.gpu_time() as measured:
+        time.sleep(seconds)
+    gpu = measured.usage.to_dict()["gpus"][0]
+    return [gpu["name"], gpu["gpu"], gpu["energy"], measured.usage.wall, gpu["peak"], gpu["busy"]]
+
+
+def limits() -> list[Any]:
+    """Return how much power the first GPU may draw, and what slows it down; None is not known."""
+    found = current().reader.limits(gpu_magic.gpus()[0])
+    power, slow = (None if one is UNKNOWN else one for one in (found.power, found.slowdowns))
+    return [power, slow]
+
+
+def slowdowns(*looks: list[int]) -> list[Any]:
+    """Return what slows the first GPU down, at looks between which its counts become these."""
+    state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
+    found = []
+    for counts in looks:
+        line = f"slow -1 {' '.join(map(str, counts))}"
+        new = state.with_name("next")
+        new.write_text(re.sub("^slow .*$", line, state.read_text(), count=1, flags=re.MULTILINE))
+        new.replace(state)
+        found.append(limits()[1])
+    return found
+
+
+def lost_and_back(number: int) -> list[str]:
+    """Return what is wrong with a GPU before it is lost, then, a minute later, and once it is back."""
+    state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
+    there = state.read_text()
+    found = [gpu_magic.gpus()[number].problem]
+    lines = there.splitlines(keepends=True)
+    cards = [position for position, line in enumerate(lines) if line.startswith("gpu ")]
+    lines[cards[number]] = lines[cards[number]].replace(" ok ", " lost ")
+    state.write_text("".join(lines))
+    gpu = gpu_magic.gpus()[number]
+    found += [gpu.problem, str(gpu.name)]
+    reader = current().reader._amd
+    assert reader is not None
+    reader._opened_at = -math.inf  # all are found again
+    later = gpu_magic.gpus()
+    found += [str(later[number].name), str(later.driver_version)]
+    state.write_text(there)
+    return [*found, gpu_magic.gpus()[number].problem]
+
+
+def lost_at_first(number: int) -> list[Any]:
+    """Return the name of a GPU that is lost, and once it is back."""
+    state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
+    found = [gpu_magic.gpus().to_dict()["gpus"][number]["name"]]
+    state.write_text(state.read_text().replace(" lost ", " ok "))
+    return [*found, gpu_magic.gpus()[number].name]
+
+
+def is_library_beside(*folders: str) -> list[bool]:
+    """Return whether AMD SMI's library is found for a module in each of the folders."""
+    return [_opens(_places(Path(folder))) for folder in folders]
+
+
+def closed() -> str:
+    """Return what AMD SMI says once our reader is closed, which has started it."""
+    gpu_magic.gpus()
+    current().reader.close()
+    amdsmi: Any = find_amdsmi()
+    try:
+        amdsmi.amdsmi_get_processor_handles()
+    except amdsmi.AmdSmiException as error:
+        return str(error)
+    return "started"
+
+
+def hangs() -> list[Any]:
+    """Return which GPUs hang, and that the others have their figures."""
+    return [[gpu.problem, None if gpu.problem else gpu.status.temperature] for gpu in gpu_magic.gpus()]
+
+
+def imported_by(first: str) -> dict[str, bool]:
+    """Return whether amdsmi is imported after a piece of code, and whether it was found to be usable."""
+    exec(first, {})
+    loaded = "amdsmi" in sys.modules
+    return {"imported": loaded, "usable": find_amdsmi() is not None}
+
+
+def gone_beside_nvidias() -> list[Any]:
+    """Return whose GPUs there are before AMD's driver is unloaded, and after, and what is then said."""
+    before = list(gpu_magic.gpus().vendors)
+    current().reader.close()
+    state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
+    state.write_text(state.read_text().replace("refuse 0", "refuse 34"))
+    gpus = gpu_magic.gpus()
+    return [before, list(gpus.vendors), gpus.limitation]
+
+
 def test_all_figures_are_read(ask: Ask) -> None:
     busy = replace(AMD_CARDS[1], used=60 * GIB, util=97, processes=((os.getpid(), 59 * GIB),))
-    found = ask("inventory", amd=Driver((AMD_CARDS[0], busy), version="6.12.12"))
+    found = ask(inventory, amd=Driver((AMD_CARDS[0], busy), version="6.12.12"))
     assert found["driver_version"] == "6.12.12"
     gpu = found["gpus"][1]
     (process,) = gpu["status"].pop("processes")
@@ -77,45 +190,45 @@ def test_all_figures_are_read(ask: Ask) -> None:
 def test_what_a_block_costs(ask: Ask) -> None:
     card = replace(AMD_CARDS[1], milliwatts=300_000, energy=5000, util=70, processes=((1, 3 * GIB),))
     amd = Driver((AMD_CARDS[0], card))
-    name, gpu, energy, wall, peak, busy = ask("counters", 1.0, amd=amd)
+    name, gpu, energy, wall, peak, busy = ask(counters, 1.0, amd=amd)
     assert (name, gpu, peak, busy) == ("cuda:0", "GPU 1", 3 * GIB, 70)  # HIP counts the other way round
     # It is read before and after the block; the counter's unit is 15.3 microjoules, and it is up to 0.1 s behind.
     assert 300 * (wall - 0.1) - 0.01 <= energy
     without = Driver((AMD_CARDS[0], replace(card, energy=None)))
-    assert ask("counters", 1.0, amd=without)[2] is None
+    assert ask(counters, 0.3, amd=without)[2] is None
 
 
 def test_what_the_library_does_not_give_is_unknown(ask: Ask) -> None:
     blank = replace(AMD_CARDS[0], used=None, util=None, temperature=None, milliwatts=None, hip=None)
     nameless = replace(AMD_CARDS[1], uuid="GPU-0000000000000000")  # it has no serial number
     amd = Driver((blank, nameless))
-    gpu, second = ask("inventory", amd=amd)["gpus"]
+    gpu, second = ask(inventory, amd=amd)["gpus"]
     figures = ("memory_used", "memory_free", "utilization", "temperature", "power")
     assert [gpu["status"][name] for name in figures] == [None] * 5
     assert (gpu["hip_id"], gpu["problem"], gpu["memory_total"]) == (None, "", 192 * GIB)
     assert (second["uuid"], second["name"]) == (None, "AMD Instinct MI300X")
-    assert ask("limits", amd=amd) == [None, None]
+    assert ask(limits, amd=amd) == [None, None]
 
 
 def test_a_gpu_that_does_not_answer_keeps_its_name_and_comes_back(ask: Ask) -> None:
     problem = "not answering: AMD SMI says No data was found for given input"
     name = "AMD Instinct MI300X"
-    assert ask("lost_and_back", 1) == ["", problem, name, name, "6.12.12", ""]
+    assert ask(lost_and_back, 1) == ["", problem, name, name, "6.12.12", ""]
     lost = replace(AMD, cards=(AMD_CARDS[0], replace(AMD_CARDS[1], lost=True)))
-    assert ask("lost_at_first", 1, amd=lost) == [None, name]
+    assert ask(lost_at_first, 1, amd=lost) == [None, name]
 
 
 def test_the_library_is_shut_down_with_the_reader(ask: Ask) -> None:
-    assert "AMDSMI_STATUS_NOT_INIT" in ask("closed")
+    assert "AMDSMI_STATUS_NOT_INIT" in ask(closed)
 
 
 def test_the_temperature_is_that_of_the_hottest_spot(ask: Ask) -> None:
     amd = Driver((replace(AMD_CARDS[0], name="AMD Radeon RX 7900 XTX"),))
-    assert ask("inventory", amd=amd)["gpus"][0]["status"]["temperature"] == AMD_CARDS[0].temperature
+    assert ask(inventory, amd=amd)["gpus"][0]["status"]["temperature"] == AMD_CARDS[0].temperature
 
 
 def test_the_library_is_also_looked_for_beside_the_module(ask: Ask, native_amd: Path, tmp_path: Path) -> None:
-    assert ask("is_library_beside", str(tmp_path), str(native_amd), amd=None) == [False, True]
+    assert ask(is_library_beside, str(tmp_path), str(native_amd), amd=None) == [False, True]
 
 
 _FIGURES = ("memory_total", "memory_usage", "activity", "process_list")
@@ -130,14 +243,14 @@ def test_a_gpu_all_of_whose_figures_are_refused_is_well(ask: Ask) -> None:
     """As to who may not read them (AMDSMI_STATUS_NO_PERM), and it can be chosen."""
     for code, problem in ((10, ""), (40, "not answering: AMD SMI says No data was found for given input")):
         refuses = replace(AMD, answers=tuple((function, 2, code) for function in _REFUSED))
-        gpus = ask("inventory", amd=refuses)["gpus"]
+        gpus = ask(inventory, amd=refuses)["gpus"]
         assert [gpu["problem"] for gpu in gpus] == ["", "", problem, ""]
         assert (gpus[2]["memory_total"], gpus[2]["status"]["processes"]) == (None, None)
 
 
 def test_what_comes_while_it_is_read_is_never_negative(ask: Ask) -> None:
     more = Driver((replace(AMD_CARDS[0], used=AMD_CARDS[0].total + GIB),))
-    assert ask("inventory", amd=more)["gpus"][0]["status"]["memory_free"] == 0
+    assert ask(inventory, amd=more)["gpus"][0]["status"]["memory_free"] == 0
 
 
 def test_the_highest_number_and_no_watts_are_unknown() -> None:
@@ -151,7 +264,7 @@ def test_the_highest_number_and_no_watts_are_unknown() -> None:
 def test_a_gpu_that_hangs_delays_no_other(ask: Ask) -> None:
     driver = replace(AMD, hangs=(("amdsmi_get_gpu_activity", 2, 3600.0),))
     hung = "not answering: a call into the driver did not come back in time"
-    assert ask("hangs", amd=driver) == [["", 40], ["", 41], [hung, None], ["", 43]]
+    assert ask(hangs, amd=driver) == [["", 40], ["", 41], [hung, None], ["", 43]]
 
 
 @pytest.mark.parametrize(
@@ -161,17 +274,17 @@ def test_limits_are_in_watts_and_gpus_without_reasons_tell_whether_something_slo
     ask: Ask, throttled: int | None, slow: list[str] | None
 ) -> None:
     amd = Driver((replace(AMD_CARDS[0], throttled=throttled),))
-    assert ask("limits", amd=amd) == [750, slow]
+    assert ask(limits, amd=amd) == [750, slow]
     if throttled is None:
-        assert ask("limits") == [750, None]
+        assert ask(limits) == [750, None]
         hangs = replace(AMD, hangs=(("amdsmi_get_gpu_metrics_info", 0, 3600.0),))
-        assert ask("limits", amd=hangs) == [None, None]
+        assert ask(limits, amd=hangs) == [None, None]
 
 
 def test_what_has_grown_since_the_last_look_slows_a_gpu_down(ask: Ask) -> None:
     """The counts: samples, and those with PROCHOT, power, socket, regulator and memory."""
     found = ask(
-        "slowdowns",
+        slowdowns,
         [1000, 5, 700, 30, 2, 1],
         [2000, 5, 700, 30, 2, 1],
         [3000, 5, 1600, 30, 2, 1],
@@ -185,7 +298,7 @@ def test_what_has_grown_since_the_last_look_slows_a_gpu_down(ask: Ask) -> None:
     power, both = ["power limit"], ["power limit", "heat"]
     assert found == [None, [], power, power, both, [], ["heat"], None, []]
     # That nothing slows it down is known where every reason is.
-    found = ask("slowdowns", [1, 0, 0, 0, 0, -1], [2, 0, 0, 0, 0, -1], [3, 0, 1, 0, 0, -1])
+    found = ask(slowdowns, [1, 0, 0, 0, 0, -1], [2, 0, 0, 0, 0, -1], [3, 0, 1, 0, 0, -1])
     assert found == [None, None, power]
 
 
@@ -199,7 +312,7 @@ def test_a_look_long_after_another_says_nothing_of_now() -> None:
 
 
 def test_the_table_is_one_with_rocm_smis_numbers(ask: Ask) -> None:
-    text, html = ask("table")
+    text, html = ask(table)
     rows = [line.split() for line in text.splitlines()[2:6]]
     assert [row[:4] for row in rows] == [[str(number), "AMD", "Instinct", "MI300X"] for number in range(4)]
     assert html.count("AMD Instinct MI300X") == 4
@@ -210,35 +323,33 @@ def test_the_table_is_one_with_rocm_smis_numbers(ask: Ask) -> None:
 def test_a_mixed_machine_shows_both(ask: Ask) -> None:
     both = Driver(CARDS[:2])
     amds = [f"amd:{number}" for number in range(4)]
-    found = [
-        (gpu["vendor"], f"{gpu['prefix']}{gpu['index']}") for gpu in ask("inventory", nvidia=both)["gpus"]
-    ]
+    found = [(gpu["vendor"], f"{gpu['prefix']}{gpu['index']}") for gpu in ask(inventory, nvidia=both)["gpus"]]
     assert found == [("nvidia", "0"), ("nvidia", "1"), *(("amd", name) for name in amds)]
-    text, _ = ask("table", nvidia=both)
+    text, _ = ask(table, nvidia=both)
     assert [line.split()[0] for line in text.splitlines()[2:8]] == ["0", "1", *amds]
-    simulated = ask("inventory", GPU_MAGIC_SIMULATE="2xT4")  # it is shown alone
+    simulated = ask(inventory, GPU_MAGIC_SIMULATE="2xT4")  # it is shown alone
     assert [gpu["vendor"] for gpu in simulated["gpus"]] == ["nvidia"] * 2
 
 
 def test_a_driver_that_refuses_is_a_sentence_and_nvidias_gpus_are_as_ever(ask: Ask) -> None:
     refuses = replace(AMD, refuse=34)
-    found = ask("inventory", amd=refuses)
+    found = ask(inventory, amd=refuses)
     assert found["gpus"] == []
     assert found["problem"].endswith("AMD SMI is not answering: it says Driver not loaded.")
-    found = ask("inventory", amd=refuses, nvidia=Driver(CARDS))
+    found = ask(inventory, amd=refuses, nvidia=Driver(CARDS))
     assert ([gpu["vendor"] for gpu in found["gpus"]], found["problem"]) == (["nvidia"] * 4, "")
-    gone = ask("gone_beside_nvidias", nvidia=Driver(CARDS[:1]))
+    gone = ask(gone_beside_nvidias, nvidia=Driver(CARDS[:1]))
     assert gone == [["nvidia", "amd"], ["nvidia"], "AMD SMI is not answering: it says Driver not loaded."]
 
 
 @pytest.mark.parametrize("code", ["import gpu_magic", "import gpu_magic.process.view"])
 def test_amdsmi_is_not_imported_before_a_first_read(ask: Ask, code: str) -> None:
-    assert ask("imported_by", code) == {"imported": False, "usable": True}
+    assert ask(imported_by, code) == {"imported": False, "usable": True}
 
 
 def test_without_the_library_amdsmi_is_neither_imported_nor_heard(
     ask: Ask, capfd: pytest.CaptureFixture[str]
 ) -> None:
     read = "import gpu_magic; gpu_magic.gpus()"
-    assert ask("imported_by", read, amd=None, nvidia=Driver(CARDS)) == {"imported": False, "usable": False}
+    assert ask(imported_by, read, amd=None, nvidia=Driver(CARDS)) == {"imported": False, "usable": False}
     assert "libamd_smi" not in "".join(capfd.readouterr())

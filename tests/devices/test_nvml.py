@@ -11,7 +11,7 @@ import pynvml
 import pytest
 
 from gpu_magic.devices.model import UNKNOWN, Counters, Limits
-from gpu_magic.errors import ChoiceError, SimulationError
+from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select
 from gpu_magic.testing import simulate
@@ -232,26 +232,6 @@ def test_it_follows_when_another_machine_is_put_beneath_or_it_is_shut_by_others(
         assert len(nvml.inventory()) == 2
         pynvml.nvmlShutdown()
         assert nvml.inventory()[0].problem == ""
-
-
-def test_a_forked_child_can_read(nvml: Nvml) -> None:
-    with simulate("2xT4"):
-        nvml.inventory()
-        child = os.fork()
-        if child == 0:
-            os._exit(len(nvml.inventory()))
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
-
-
-def test_after_a_bad_word_the_next_read_says_it_again(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT4 clock=0")
-    assert len(nvml.inventory()) == 2
-    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "bogus")
-    for _ in range(2):
-        with pytest.raises(SimulationError):
-            nvml.inventory()
-    monkeypatch.delenv("GPU_MAGIC_SIMULATE")
-    assert nvml.inventory().simulated == ""
 
 
 class _Raw(str):

@@ -125,6 +125,10 @@ def test_a_container_without_a_part_of_the_driver(
     assert [(one.severity, one.what, one.mend) for one in found] == [(severity, says, WITH_ALL)] * bool(says)
 
 
+def test_outside_of_a_container_nobody_reads_what_parts_of_the_driver_it_has(place: Place) -> None:
+    assert place.look(DEVICES | {"NVIDIA_DRIVER_CAPABILITIES": "utility"}, machine=inventory()) == []
+
+
 def test_another_pynvml_hides_nvidia_s() -> None:
     (found,) = check_driver(Facts(Inventory(problem=NO_LIBRARY), packages=Packages(binding_problem="Old.")))
     lines = ("uninstall -y pynvml", "install --force-reinstall nvidia-ml-py")

@@ -2,13 +2,101 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 from typing import TYPE_CHECKING
 
+import pynvml
 import pytest
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+from gpu_magic.testing import simulate
+from tests.programs.runner import ELSEWHERE
 
 if TYPE_CHECKING:
     from tests.conftest import Fresh
     from tests.programs.runner import Runner
+
+if ELSEWHERE:
+    import torch
+    import torch._dynamo  # noqa: F401 - which the first optimizer imports: two seconds, once for all programs here
+
+SETUP = """
+import torch
+from torch import nn
+from types import SimpleNamespace
+model = nn.Sequential(nn.Linear(64, 4096), nn.ReLU(), nn.Linear(4096, 8))
+optimizer = torch.optim.AdamW(model.parameters())
+x, y = torch.randn(32, 64), torch.randn(32, 8)
+batch = x, y
+things, state = {"model": model, "optimizer": optimizer}, SimpleNamespace(batch=x)
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 4, shuffle=True, num_workers=2)
+with torch.device("meta"):
+    huge = nn.Linear(64, 100_000_000)
+optimizer_of_huge = torch.optim.AdamW(huge.parameters())
+
+def train_step(batch, scale=1.0):
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(batch[0]), batch[1]) * scale
+    loss.backward()
+    optimizer.step()
+    print("loss", loss.item())
+
+def exits(batch):
+    model(batch[0])
+    raise SystemExit(1)
+
+class Trainer:
+    def step(self, batch):
+        train_step(batch)
+
+trainer = Trainer()
+"""
+
+
+@contextlib.contextmanager
+def shell_on(machine):
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    with simulate("2xA100-80GB", clock=lambda: 0.0) as there:
+        there.gpus[0].run("train.py", "maria", 70 << 30, work=90)
+        if machine == "hides":
+            for gpu in there.gpus:
+                gpu.fail("nvmlDeviceGetMemoryInfo_v2", pynvml.NVML_ERROR_NOT_SUPPORTED)
+                gpu.fail("nvmlDeviceGetMemoryInfo", pynvml.NVML_ERROR_NOT_SUPPORTED)
+        if machine == "has started":
+            for gpu in there.gpus:
+                gpu.run("python", "me", 1 << 29, pid=os.getpid())
+        shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
+        shell.run_cell("%load_ext gpu_magic")
+        shell.run_cell(SETUP).raise_error()
+        yield shell
+
+
+def typed(lines, machine=""):
+    """Return what was shown for each line, and what went wrong."""
+    found = []
+    with shell_on(machine) as shell:
+        for line in lines:
+            out, err = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                shell.run_cell(line, store_history=True)
+            found.append([out.getvalue().strip(), err.getvalue().strip()])
+    return found
+
+
+def completed(lines):
+    with shell_on("") as shell, provisionalcompleter():
+        return [
+            [
+                line[: one.start] + one.text + line[one.end :]
+                for one in shell.Completer.completions(line, len(line))
+            ]
+            for line in lines
+        ]
+
 
 GOOD = [
     "%gpu_fit batch optimizer model",
@@ -70,7 +158,7 @@ FAILED = {
 
 
 def test_what_is_typed_is_predicted(run: Runner) -> None:
-    found = dict(zip(GOOD, run("fit_typed.typed", GOOD), strict=True))
+    found = dict(zip(GOOD, run(typed, GOOD), strict=True))
     for line, (shown, wrong) in found.items():
         assert "\npeak" in shown, (line, wrong)
         assert "fits on SIMULATED GPU 1 (79.1 GiB free) and SIMULATED GPU 0 (9.1 GiB free)." in shown
@@ -79,7 +167,7 @@ def test_what_is_typed_is_predicted(run: Runner) -> None:
 
 
 def test_what_is_wrong_is_one_line(run: Runner) -> None:
-    found = dict(zip(BAD, run("fit_typed.typed", list(BAD)), strict=True))
+    found = dict(zip(BAD, run(typed, list(BAD)), strict=True))
     for line, (shown, wrong) in found.items():
         assert BAD[line] in shown + wrong, line
         assert "Traceback" not in shown + wrong
@@ -88,7 +176,7 @@ def test_what_is_wrong_is_one_line(run: Runner) -> None:
 def test_an_error_for_want_of_memory_ends_with_a_line_that_works(run: Runner) -> None:
     predict = [f"%gpu_fit {line}" for line in FAILED.values() if line]
     lines = [FULL, *FAILED, "len(calls)", "is_full = False; pair = batch", *predict, "1 / 0", END]
-    found = dict(zip(lines, run("fit_typed.typed", lines), strict=True))
+    found = dict(zip(lines, run(typed, lines), strict=True))
     assert found["len(calls)"][0].endswith(str(len(FAILED) - 1))  # to say that, nothing of a step runs again
     assert found[END][0].endswith("True")  # and nothing is kept once there is another error
     for cell, line in FAILED.items():
@@ -114,14 +202,14 @@ def test_an_error_for_want_of_memory_ends_with_a_line_that_works(run: Runner) ->
     ],
 )  # fmt: skip
 def test_where_it_fits(run: Runner, machine: str, lines: list[str], said: str) -> None:
-    shown, _ = run("fit_typed.typed", lines, machine)[-1]
+    shown, _ = run(typed, lines, machine)[-1]
     assert said in shown
 
 
 def test_tab_offers_options_and_variables(run: Runner) -> None:
     lines = ["%gpu_fit mod", "%gpu_fit model --d", "%gpu_fit model --dtype b"]
     found = [["%gpu_fit model"], ["%gpu_fit model --dtype"], ["%gpu_fit model --dtype bfloat16"]]
-    assert run("fit_typed.completed", lines) == found
+    assert run(completed, lines) == found
 
 
 def test_without_a_framework_it_says_that_none_is_imported(fresh: Fresh) -> None:

@@ -1,4 +1,4 @@
-"""Programs of tests/programs, with the real frameworks, and on a machine of four GPUs."""
+"""Functions in processes of their own, with the real frameworks, and on a machine of four GPUs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.machine import CARDS, Driver, environment
-from tests.programs.runner import Runner
+from tests.programs.runner import Runner, devices
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,4 +24,4 @@ def four_gpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def machine(native: Path, four_gpus: Path, pretend: dict[str, str]) -> Runner:
     """Return what runs a program on a machine of four GPUs with its pretended driver."""
-    return Runner({**environment(native, four_gpus), "TF_CPP_MIN_LOG_LEVEL": "3", **pretend})
+    return Runner({**environment(native, four_gpus), **devices(pretend)})

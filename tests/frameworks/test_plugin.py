@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import types
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import Framework
 from tests.programs.runner import PROGRAMS
 
@@ -61,6 +65,17 @@ def test_one_without_a_required_member_fails_when_it_is_made(member: str) -> Non
         broken()
 
 
+def broken_entry_point(*folders):
+    sys.path += folders
+    sys.modules["cupy"] = types.SimpleNamespace(cuda=None, ndarray=None)
+    import forgetful  # noqa: F401
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = [one.name for one in imported() + imported()]
+    return {"imported": found, "warnings": [str(one.message) for one in caught]}
+
+
 @pytest.mark.parametrize(
     ("leads_to", "said"),
     [
@@ -77,7 +92,7 @@ def test_a_broken_entry_point_is_one_warning_and_hides_no_other_framework(
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: forgetful\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[gpu_magic.frameworks]\nforgetful = {leads_to}\n")
-    found = run.fresh("framework_state.broken_entry_point", str(tmp_path), str(PROGRAMS / "forgetful"))
+    found = run.fresh(broken_entry_point, str(tmp_path), str(PROGRAMS / "forgetful"))
     assert found["imported"] == ["CuPy", "CuPy"]
     (warning,) = found["warnings"]
     assert warning.startswith(f"gpu_magic can't use the plug-in for forgetful: {said}")

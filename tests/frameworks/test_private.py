@@ -3,22 +3,83 @@
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
 
+import gpu_magic
+from gpu_magic import on_gpu
+from gpu_magic.frameworks import get
+from gpu_magic.frameworks.base import MemorySettings
 from gpu_magic.frameworks.private import PRIVATE
+from gpu_magic.frameworks.target import LogicalDevice
 from tests.conftest import torch_build
+from tests.programs.runner import ELSEWHERE
 
 if TYPE_CHECKING:
     from tests.programs.runner import Runner
 
+if ELSEWHERE:
+    import torch
+    import torch._dynamo  # as in other files with PyTorch: they have one server
+    import torch.utils._device
+
+
+def without(name):
+    """Take a private name away, and return what is found then, and what is warned of."""
+    module, _, path = name.partition(":")
+    owner, last = __import__(module, fromlist=["_"]), path.rpartition(".")[2]
+    if "." in path:
+        setattr(torch.Tensor, last, property(_missing))
+    else:
+        delattr(owner, last)
+    sparse = torch.sparse_coo_tensor(
+        torch.tensor([[0, 1]]), torch.tensor([1.0, 2.0]), (4,), check_invariants=False
+    )
+    coalesced = torch.sparse_coo_tensor(
+        torch.tensor([[0, 1]]), torch.tensor([1.0, 2.0]), (4,), is_coalesced=True, check_invariants=False
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        inside = []
+        for device in (2, "cpu", 1):
+            with on_gpu(3), on_gpu(device):
+                inside.append(_state())
+        get("torch").limit_memory(MemorySettings(limit=1 << 30, gpus=1))
+        found = [sum(gpu_magic.devices_of(one).values()) for one in (sparse, coalesced)]
+    warned = [str(one.message).partition(" (")[0] for one in caught]
+    return {"inside": inside, "outside": _state(), "bytes": found, "warned": warned}
+
+
+def _state():
+    return [str(torch.ones(1).device), torch.accelerator.current_device_index()]
+
+
+def _missing(_):
+    raise AttributeError
+
+
+def older_versions():
+    """Return what is known where PyTorch counts no memory, as before 2.9, and JAX does not list its backends."""
+    import jax  # noqa: F401
+
+    del torch.accelerator.get_memory_info, torch._C._accelerator_getDeviceStats
+    del sys.modules["jax._src.xla_bridge"]._backends
+    torch.ones(1, device="pretend:0")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        pools = [dict(get("torch").pools()) for _ in range(2)]
+        free = get("torch").free_bytes(LogicalDevice("gpu", 0, "pretend"))
+        started = [get("jax").is_started(), get("jax").has_gpu()]
+    return [pools, free, started, [str(one.message) for one in said]]
+
+
 # Those that a step is predicted with are tried in tests/fit, those of a move in tests/move. PyTorch's own context needs three: without them
 # there is none, of ours or of PyTorch's.
 _OF_ITS_CONTEXT = ("DeviceContext", "CURRENT_DEVICE", "_device_constructors")
-# Nor can TensorFlow do without its context.
-_OF_TENSORFLOW = [name for name in sorted(PRIVATE) if re.match("tensorflow.*:(Context.|Physical)", name)]
 NAMES = [
     name
     for name in sorted(PRIVATE)
@@ -30,7 +91,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_a_private_name_blocks_and_figures_hold(run: Runner, name: str) -> None:
-    found = run("private_names.without", name)
+    found = run(without, name)
     assert found["inside"] == [["pretend:2", 2], ["cpu", 3], ["pretend:1", 1]]
     assert found["outside"] == ["cpu", 0]
     is_of_sparse = name.startswith("torch:Tensor")
@@ -39,15 +100,8 @@ def test_without_a_private_name_blocks_and_figures_hold(run: Runner, name: str) 
     assert all(text.startswith(f"PyTorch {version('torch').partition('+')[0]}") for text in found["warned"])
 
 
-@pytest.mark.parametrize("name", _OF_TENSORFLOW)
-def test_without_a_private_name_of_tensorflow_one_line_says_what_is_lost(run: Runner, name: str) -> None:
-    found = run("private_names_tensorflow.without", name)
-    assert (found["started"], len(found["warned"])) == ([], "a warning says so" in PRIVATE[name][1])
-    assert all(text.startswith("TensorFlow") for text in found["warned"])
-
-
 def test_what_older_versions_do_not_tell_is_said_once(run: Runner) -> None:
-    *found, said = run("private_names.older_versions")
+    *found, said = run(older_versions)
     assert found == [[{}, {}], None, [False, False]]
     assert len(said) == 2
     assert said[0].startswith(f"PyTorch {torch_build()[0]} does not count its memory on pretend (")

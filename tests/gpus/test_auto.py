@@ -41,12 +41,43 @@ def picked(count: int, there: Inventory, **options: Any) -> list[int]:
     return [device.index for device in devices if isinstance(device, Gpu)]
 
 
-def test_a_free_gpu_comes_before_one_at_full_utilization_with_less_memory_in_use() -> None:
-    assert picked(1, machine(gpu(0, 0, 100), gpu(1, 1, 0))) == [1]
+IDLE = gpu(0, 20, 90)
+MORE = replace(IDLE, status=replace(IDLE.status, memory_free=(60 << 30) + (1 << 20)))
 
 
-def test_an_idle_gpu_with_much_memory_comes_before_an_idle_one_with_little() -> None:
-    assert picked(1, machine(kind(gpu(0), "NVIDIA T400", 2), gpu(1, 1))) == [1]
+@pytest.mark.parametrize(
+    ("gpus", "numbers"),
+    [
+        (
+            (gpu(0, 0, 100), gpu(1, 1, 0)),
+            [1],
+        ),  # a free one, before one at full utilization with less memory in use
+        ((kind(gpu(0), "NVIDIA T400", 2), gpu(1, 1)), [1]),  # of idle ones that with much memory
+        # Of busy ones the most free memory counts, and then the least utilization; a few megabytes decide nothing.
+        ((gpu(0, 60, 5), gpu(1, 20, 90), gpu(2, 20, 40)), [2, 1]),
+        ((MORE, gpu(1, 20, 40)), [1]),
+    ],
+)
+def test_which_come_first(gpus: tuple[Gpu, ...], numbers: list[int]) -> None:
+    assert picked(len(numbers), machine(*gpus)) == numbers
+
+
+def test_what_somebody_has_is_something_to_wait_for_and_what_no_gpu_has_is_not() -> None:
+    whole = split(gpu(1))
+    status = GpuStatus(0, 40 * GIB, processes=(), claims=(CLAIM,))
+    instance = replace(whole.mig[0], name="NVIDIA A100 MIG 1g.10gb", status=status)
+    with pytest.raises(NotFreeError, match="claimed by maria"):
+        pick(1, machine(replace(whole, mig=(instance,))).devices, Options(model="1g"))
+    with pytest.raises(NotFreeError):  # exactly the memory that is asked for is enough
+        picked(1, machine(claimed(gpu(0))), min_free=80 * GIB)
+    for there, options in (
+        (claimed(gpu(0)), {"min_free": "200GB"}),
+        (claimed(gpu(0)), {"model": "H100"}),
+        (kind(gpu(0), "NVIDIA T400", 2), {"model": "T4"}),
+    ):
+        with pytest.raises(ChoiceError) as caught:
+            picked(1, machine(there), **options)
+        assert not isinstance(caught.value, NotFreeError)
 
 
 def test_the_larger_mig_instance_comes_before_the_smaller() -> None:
@@ -57,18 +88,6 @@ def test_the_larger_mig_instance_comes_before_the_smaller() -> None:
     )
     there = machine(replace(whole, mig=(small, large)))
     assert pick(1, there.devices)[0] == (large,)
-
-
-def test_of_busy_gpus_the_most_free_memory_counts_and_then_the_least_utilization() -> None:
-    assert picked(2, machine(gpu(0, 60, 5), gpu(1, 20, 90), gpu(2, 20, 40))) == [2, 1]
-
-
-def test_a_few_megabytes_decide_nothing() -> None:
-    """Idle GPUs differ a little in what the driver shows."""
-    idle = gpu(0, 20, 90)
-    assert isinstance(idle.status.memory_free, int)
-    more = replace(idle, status=replace(idle.status, memory_free=idle.status.memory_free + (1 << 20)))
-    assert picked(1, machine(more, gpu(1, 20, 40))) == [1]
 
 
 def test_what_another_process_has_claimed_is_not_picked() -> None:
@@ -138,11 +157,6 @@ def test_a_bound_that_can_not_be_kept_ends_in_one_line(options: dict[str, Any], 
         picked(1, machine(gpu(0, 20, 5)), **options)
 
 
-def test_a_t400_is_no_t4() -> None:
-    with pytest.raises(ChoiceError, match="--model T4 fits no GPU here"):
-        picked(1, machine(kind(gpu(0), "NVIDIA T400", 2)), model="T4")
-
-
 @pytest.mark.parametrize("text", ["0", "all", "none", "reset"])
 def test_bounds_go_with_auto_alone(text: str) -> None:
     with pytest.raises(
@@ -197,24 +211,3 @@ def test_a_free_mig_instance_comes_before_a_busy_gpu() -> None:
     assert devices == (part,)
     assert why.endswith("is free; not picked: GPU 0 (in use).")
     assert pick(1, machine(gpu(0), replace(whole, mig=(part,))).devices)[0] == (gpu(0),)
-
-
-@pytest.mark.parametrize("options", [{"min_free": "200GB"}, {"model": "H100"}])
-def test_what_no_gpu_has_is_nothing_to_wait_for(options: dict[str, Any]) -> None:
-    with pytest.raises(ChoiceError) as caught:
-        picked(1, machine(claimed(gpu(0))), **options)
-    assert not isinstance(caught.value, NotFreeError)
-
-
-def test_what_somebody_has_is_something_to_wait_for() -> None:
-    whole = split(gpu(1))
-    status = GpuStatus(0, 40 * GIB, processes=(), claims=(CLAIM,))
-    instance = replace(whole.mig[0], name="NVIDIA A100 MIG 1g.10gb", status=status)
-    there = machine(replace(whole, mig=(instance,)))
-    with pytest.raises(NotFreeError, match="claimed by maria"):
-        pick(1, there.devices, Options(model="1g"))
-
-
-def test_a_busy_gpu_with_exactly_the_memory_that_is_asked_for_is_something_to_wait_for() -> None:
-    with pytest.raises(NotFreeError):
-        picked(1, machine(claimed(gpu(0))), min_free=80 * GIB)

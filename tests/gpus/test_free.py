@@ -11,7 +11,7 @@ from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select
-from tests.gpus.machines import GIB, gpu, machine, split, unreadable
+from tests.gpus.machines import GIB, gpu, machine, unreadable
 
 CLAIM = Claim("chen", 0.0, 4711, "eval.ipynb")
 OURS = GpuProcess(11, "ipykernel", "maria", 40 * GIB, mine=True, is_own=True)
@@ -35,10 +35,7 @@ def chosen(text: str, *others: Gpu) -> list[int]:
 
 def test_free_ones_are_chosen_in_the_order_that_is_named() -> None:
     assert chosen("3,1", used(0, OTHERS)) == [3, 1]
-
-
-def test_what_this_process_uses_is_free_for_it() -> None:
-    assert chosen("3", used(3, OURS)) == [3]
+    assert chosen("3", used(3, OURS)) == [3]  # what this process uses is free for it
 
 
 def test_who_holds_which_is_said_in_one_line() -> None:
@@ -47,6 +44,11 @@ def test_who_holds_which_is_said_in_one_line() -> None:
         chosen("3,1,0", used(3, OURS, OTHERS), claimed)
     assert error.value.holders.startswith("GPU 3 (in use by tom), GPU 1 (claimed by chen: eval.ipynb, since ")
     assert str(error.value) == f"Not free: {error.value.holders}. --wait 30m waits for them."
+    with pytest.raises(
+        NotFreeError, match=r"^Not free: GPU 3 \(in use by tom\)\. .* waits for it\.$"
+    ) as error:
+        chosen("3", used(3, OTHERS))
+    assert error.value.holders == "in use by tom"
 
 
 def test_claims_of_one_user_on_a_gpu_are_said_together() -> None:
@@ -58,29 +60,9 @@ def test_claims_of_one_user_on_a_gpu_are_said_together() -> None:
     assert error.value.holders == f"{own}, {other}"
 
 
-def test_of_one_gpu_its_holder_alone_is_said() -> None:
-    with pytest.raises(
-        NotFreeError, match=r"^Not free: GPU 3 \(in use by tom\)\. .* waits for it\.$"
-    ) as error:
-        chosen("3", used(3, OTHERS))
-    assert error.value.holders == "in use by tom"
-
-
 def test_what_is_unknown_is_never_free() -> None:
     with pytest.raises(NotFreeError, match=r"GPU 2 \(not known to be free\)"):
         chosen("1,2", unreadable(gpu(2)))
-
-
-def test_a_mig_instance_is_free_where_nobody_uses_it() -> None:
-    whole = split(gpu(0))
-    instances = tuple(
-        replace(one, status=replace(gpu(0, part).status, processes=()))
-        for one, part in zip(whole.mig, (0, 30), strict=True)
-    )
-    whole = replace(whole, mig=instances)
-    assert chosen("0:0", whole) == []
-    with pytest.raises(NotFreeError, match="in use"):
-        chosen("0:1", whole)
 
 
 @pytest.mark.parametrize("text", ["all", "none", "reset"])

@@ -14,7 +14,7 @@ from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select
-from gpu_magic.process.given import Given, Grant, read_grant
+from gpu_magic.process.given import Given, read_grant
 from tests.gpus.machines import MIG, UUIDS, gpu, machine, split, unlike
 
 if TYPE_CHECKING:
@@ -80,22 +80,49 @@ def test_what_an_environment_holds_can_be_anything(environment: dict[str, str]) 
     assert len(shown) < 200
 
 
-def test_it_says_the_job_and_the_gpus_by_nvidia_smi_s_numbers() -> None:
-    assert allotment(host(0, 1, 2, 3, 4), **SLURM).text == "allotted by Slurm job 123: GPUs 2, 4"
-
-
-def test_a_refusal_names_the_job_and_its_gpus() -> None:
+def test_the_job_and_its_gpus_are_named_and_chosen_from() -> None:
+    there, grant = host(0, 1, 2, 3, 4), read_grant(SLURM)
+    assert allotment(there, **SLURM).text == "allotted by Slurm job 123: GPUs 2, 4"
+    for text in "all", "auto:2":
+        assert select(parse(text), there, ("2,4", None), grant=grant).mask == "2,4"
     with pytest.raises(ChoiceError) as refused:
-        select(parse("3"), host(0, 1, 2, 3, 4), ("2,4", None), grant=read_grant(SLURM))
+        select(parse("3"), there, ("2,4", None), grant=grant)
     assert str(refused.value) == (
         "GPU 3 is outside what Slurm job 123 allotted to this process (GPUs 2, 4); --force overrides."
     )
 
 
-def test_all_and_auto_take_what_the_job_was_given() -> None:
-    there, grant = host(0, 1, 2, 3, 4), read_grant(SLURM)
-    assert select(parse("all"), there, ("2,4", None), grant=grant).mask == "2,4"
-    assert select(parse("auto:2"), there, ("2,4", None), grant=grant).mask == "2,4"
+CONTAINER = "NVIDIA_VISIBLE_DEVICES"
+
+
+@pytest.mark.parametrize(
+    ("there", "environment", "has", "text"),
+    [
+        # A script has removed or widened the mask; Slurm without cgroups: every GPU of the host can be seen.
+        (host(0, 1, 2, 3, 4), {"SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": "2,4"}, [2, 4], "Slurm job 1: GPUs 2, 4"),
+        (host(0, 1, 2, 3, 4), SLURM | {"CUDA_VISIBLE_DEVICES": "4,3,2,1"}, [4, 2], "Slurm job 123: GPUs 2, 4"),
+        # The same numbers in both are those that CUDA reads; with Slurm 25.11 they are UUIDs in one of them.
+        (host(2, 3, 0, 1), SLURM | {"SLURM_JOB_GPUS": "0,1", "CUDA_VISIBLE_DEVICES": "0,1"}, [0, 1], "GPUs 0, 1"),
+        (host(0, 1, 2, 3, 4), SLURM | {"CUDA_VISIBLE_DEVICES": f"{UUIDS[2]},{UUIDS[4]}"}, [2, 4], "GPUs 2, 4"),
+        # A privileged container sees every GPU of the host; outside of one nothing reads its variable.
+        (host(0, 1, 2), {CONTAINER: UUIDS[1]}, [1], "the container: GPU 1"),
+        (host(2, 5), {CONTAINER: "2,5"}, [0, 1], "the container: GPUs 0, 1"),
+        (host(0, 1, 2), {CONTAINER: "2"}, [0, 1, 2], ""),
+        (host(0, 1, 2), {}, [0, 1, 2], ""),
+    ],
+)  # fmt: skip
+def test_what_a_process_has_and_who_gave_it(
+    there: Inventory, environment: dict[str, str], has: list[int], text: str
+) -> None:
+    given = allotment(there, **environment)
+    assert [device.label for device in given.pool] == [f"GPU {number}" for number in has]
+    assert given.text.endswith(text)
+    assert bool(given.text) == bool(text)
+
+
+def test_several_mig_instances_can_be_given() -> None:
+    given = allotment(machine(split(gpu(0)), gpu(1)), SLURM_JOB_ID="9", CUDA_VISIBLE_DEVICES=",".join(MIG))
+    assert uuids(given.pool) == list(MIG)
 
 
 def test_where_cgroups_hide_the_rest_all_that_is_there_was_given() -> None:
@@ -111,17 +138,6 @@ def test_device_files_tell_unlike_gpus_apart_where_the_mask_counts_from_0() -> N
     there = machine(*(replace(one, minor=minor) for one, minor in zip(there, (1, 2, 5), strict=True)))
     step = {"SLURM_JOB_ID": "1", "SLURM_STEP_GPUS": "5", "CUDA_VISIBLE_DEVICES": "0"}
     assert allotment(there, **step).pool == (there[2],)
-
-
-def test_a_mask_that_a_script_has_removed_does_not_widen_what_slurm_gave() -> None:
-    """Slurm without cgroups: every GPU of the host can be seen."""
-    given = allotment(host(0, 1, 2, 3, 4), SLURM_JOB_ID="123", SLURM_JOB_GPUS="2,4")
-    assert [device.label for device in given.pool] == ["GPU 2", "GPU 4"]
-
-
-def test_a_mask_that_a_script_has_widened_does_not_widen_what_slurm_gave() -> None:
-    given = allotment(host(0, 1, 2, 3, 4), **{**SLURM, "CUDA_VISIBLE_DEVICES": "4,3,2,1"})
-    assert [device.label for device in given.pool] == ["GPU 4", "GPU 2"]
 
 
 def test_a_mask_that_a_script_has_narrowed_is_kept() -> None:
@@ -157,53 +173,11 @@ def test_what_is_forced_beside_a_list_is_written_by_uuid() -> None:
     assert select(parse("4"), there, ("2,4", None), Options(force=True), grant=grant).mask == "4"
 
 
-def test_a_list_that_can_mean_two_things_is_not_guessed_without_a_mask() -> None:
-    """Device files in another order than nvidia-smi's numbers, as on a DGX A100."""
-    given = allotment(host(2, 3, 0, 1), SLURM_JOB_ID="123", SLURM_JOB_GPUS="0,1")
-    assert given.devices is UNKNOWN
-
-
 @pytest.mark.parametrize(("mask", "gpus"), [("2", ["GPU 2"]), ("0", ["GPU 0"]), ("", [])])
 def test_beside_such_a_list_a_narrower_mask_is_kept(mask: str, gpus: list[str]) -> None:
     """As a task of a step has it, or what a kernel that has chosen starts."""
     environment = {"SLURM_JOB_ID": "1", "SLURM_STEP_GPUS": "0,2", "CUDA_VISIBLE_DEVICES": mask}
     assert [device.label for device in allotment(host(1, 0, 2, 3), **environment).pool] == gpus
-
-
-def test_the_same_numbers_in_both_are_those_that_cuda_reads() -> None:
-    environment = {**SLURM, "SLURM_JOB_GPUS": "0,1", "CUDA_VISIBLE_DEVICES": "0,1"}
-    assert [device.label for device in allotment(host(2, 3, 0, 1), **environment).pool] == ["GPU 0", "GPU 1"]
-
-
-def test_uuids_are_read_beside_the_host_s_numbers() -> None:
-    """Slurm 25.11: UUIDs in CUDA_VISIBLE_DEVICES, numbers in SLURM_JOB_GPUS."""
-    environment = {**SLURM, "CUDA_VISIBLE_DEVICES": f"{UUIDS[2]},{UUIDS[4]}"}
-    given = allotment(host(0, 1, 2, 3, 4), **environment)
-    assert uuids(given.pool) == [UUIDS[2], UUIDS[4]]
-
-
-def test_a_container_that_sees_more_than_it_was_given_uses_what_it_was_given() -> None:
-    """A privileged one sees every GPU of the host."""
-    given = allotment(host(0, 1, 2), NVIDIA_VISIBLE_DEVICES=UUIDS[1])
-    assert [device.label for device in given.pool] == ["GPU 1"]
-    assert given.text == "allotted by the container: GPU 1"
-
-
-def test_the_host_s_numbers_of_a_container_say_who_gave_what_can_be_seen() -> None:
-    assert allotment(host(2, 5), NVIDIA_VISIBLE_DEVICES="2,5").text == "allotted by the container: GPUs 0, 1"
-
-
-def test_numbers_for_a_container_mean_nothing_where_more_can_be_seen() -> None:
-    """Outside a container nothing reads NVIDIA_VISIBLE_DEVICES."""
-    given = allotment(host(0, 1, 2), NVIDIA_VISIBLE_DEVICES="2")
-    assert given.is_all
-    assert given.text == ""
-
-
-def test_several_mig_instances_can_be_given_and_each_of_them_chosen() -> None:
-    there = machine(split(gpu(0)), gpu(1))
-    given = allotment(there, SLURM_JOB_ID="9", CUDA_VISIBLE_DEVICES=",".join(MIG))
-    assert uuids(given.pool) == list(MIG)
 
 
 _MINORS = st.permutations(range(5)).flatmap(lambda order: st.integers(1, 5).map(lambda size: order[:size]))
@@ -230,7 +204,3 @@ def test_nothing_is_ever_allotted_that_the_launch_value_does_not_name(
         if listed is not None and listed != mask and not hidden and set(listed) <= set(minors):
             by_file = {minor for _, minor in numbers} <= set(listed)
             assert by_file or {index for index, _ in numbers} <= set(listed)
-
-
-def test_without_a_scheduler_nothing_is_said() -> None:
-    assert Given(machine(), ("1", None), Grant()).text == ""

@@ -48,18 +48,21 @@ def labels(given: Given) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("environment", "by", "gpus"),
+    ("there", "environment", "has"),
     [
-        (SLURM, "Slurm job 123", ("2", "3")),
-        ({"SLURM_JOB_ID": "123", "ROCR_VISIBLE_DEVICES": "0"}, "Slurm job 123", None),
-        ({"SLURM_JOB_ID": "123", "HIP_VISIBLE_DEVICES": "0"}, "", None),  # Slurm does not set it
+        (host(2, 5), {"SLURM_JOB_ID": "1", "SLURM_STEP_GPUS": "5"}, ["GPU 1"]),  # one of what can be seen
+        (ALL, {"SLURM_JOB_ID": "9", "SLURM_JOB_GPUS": "129,131"}, ["GPU 1", "GPU 3"]),  # by device files
+        # A script can narrow, and not widen.
+        (ALL, {"SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": "1,3"}, ["GPU 1", "GPU 3"]),
+        (ALL, {**SLURM, "HIP_VISIBLE_DEVICES": "1"}, ["GPU 3"]),
+        (ALL, {**SLURM, "ROCR_VISIBLE_DEVICES": "3"}, ["GPU 3"]),
+        (ALL, {**SLURM, "ROCR_VISIBLE_DEVICES": "3,2,1"}, ["GPU 3", "GPU 2"]),
     ],
 )
-def test_the_environment_says_who_gave_what(
-    environment: dict[str, str], by: str, gpus: tuple[str, ...] | None
+def test_what_slurm_gave_and_a_script_has_left(
+    there: Inventory, environment: dict[str, str], has: list[str]
 ) -> None:
-    grant = read_grant(environment)
-    assert (grant.by, grant.gpus) == (by, gpus)
+    assert labels(allotment(there, **environment)) == has
 
 
 def test_it_says_the_job_and_refuses_others_by_rocm_smi_s_numbers() -> None:
@@ -77,29 +80,6 @@ def test_where_cgroups_hide_the_rest_all_that_is_there_was_given() -> None:
     given = allotment(host(2, 5), **{**SLURM, "SLURM_JOB_GPUS": "2,5", "ROCR_VISIBLE_DEVICES": "0,1"})
     assert given.is_all
     assert given.text == "allotted by Slurm job 123: GPUs 0, 1"
-
-
-def test_a_step_that_has_one_of_what_can_be_seen_has_that_one() -> None:
-    step = {"SLURM_JOB_ID": "1", "SLURM_STEP_GPUS": "5"}
-    assert labels(allotment(host(2, 5), **step)) == ["GPU 1"]
-
-
-def test_variables_that_a_script_has_removed_do_not_widen_what_slurm_gave() -> None:
-    assert labels(allotment(ALL, SLURM_JOB_ID="123", SLURM_JOB_GPUS="1,3")) == ["GPU 1", "GPU 3"]
-
-
-@pytest.mark.parametrize(
-    "narrowed",
-    [{"HIP_VISIBLE_DEVICES": "1"}, {"ROCR_VISIBLE_DEVICES": "3"}],
-)
-def test_what_a_script_has_narrowed_is_kept(narrowed: dict[str, str]) -> None:
-    given = allotment(ALL, **{**SLURM, **narrowed})
-    assert labels(given) == ["GPU 3"]
-    assert given.text == "allotted by Slurm job 123: GPUs 2, 3"
-
-
-def test_a_value_that_a_script_has_widened_does_not_widen_what_slurm_gave() -> None:
-    assert labels(allotment(ALL, **{**SLURM, "ROCR_VISIBLE_DEVICES": "3,2,1"})) == ["GPU 3", "GPU 2"]
 
 
 def test_the_same_numbers_in_both_are_those_that_rocm_reads() -> None:
@@ -120,11 +100,6 @@ def test_what_slurm_has_written_into_both_variables_is_not_filtered_twice() -> N
     after = variables(both)._asdict() | {"hip": chosen.variables["HIP_VISIBLE_DEVICES"], "mask": None}
     assert chosen.variables["CUDA_VISIBLE_DEVICES"] is None
     assert read_visible(Variables(**after), ALL).devices == (ALL[3],)
-
-
-def test_without_slurm_two_filters_are_two_filters() -> None:
-    given = Given(ALL, Variables(mask="2,3", rocr="2,3"), Grant())
-    assert given.devices is UNKNOWN
 
 
 def test_a_list_tells_what_numbers_mean_where_hip_s_are_not_known() -> None:
@@ -149,10 +124,6 @@ def test_what_is_forced_is_written_by_uuid_and_is_exact_for_a_child(name: str) -
     given = allotment(ALL, **child)
     assert labels(given) == ["GPU 1"]
     assert given.text == "allotted by Slurm job 123: GPUs 2, 3"
-
-
-def test_versions_that_number_by_the_device_file_write_128_for_the_first() -> None:
-    assert labels(allotment(ALL, SLURM_JOB_ID="9", SLURM_JOB_GPUS="129,131")) == ["GPU 1", "GPU 3"]
 
 
 def test_a_list_that_can_mean_two_things_is_not_guessed_without_a_variable() -> None:

@@ -183,11 +183,6 @@ def test_with_force_rocms_filter_is_taken_away() -> None:
     assert forced.variables == {"ROCR_VISIBLE_DEVICES": None, "HIP_VISIBLE_DEVICES": "3"}
 
 
-def test_cudas_variable_is_taken_away_where_hip_was_given_it() -> None:
-    selection = choose("2", Variables(mask="0,2"))
-    assert selection.variables == {"HIP_VISIBLE_DEVICES": "2", "CUDA_VISIBLE_DEVICES": None}
-
-
 def test_none_hides_all_and_reset_is_what_was_given() -> None:
     assert choose("none").variables == {"HIP_VISIBLE_DEVICES": "-1"}
     assert seen(applied(choose("none"))) == []
@@ -268,11 +263,13 @@ def test_a_request_that_can_not_be_answered_gets_one_line(text: str, message: st
     assert "\n" not in str(error.value)
 
 
-def test_where_there_is_no_amd_gpu_it_says_so() -> None:
+def test_what_goes_with_one_vendor_alone() -> None:
     with pytest.raises(ChoiceError, match="amd:1: this machine has no AMD GPU"):
         choose("amd:1", machine=machines.machine())
     with pytest.raises(ChoiceError, match="omit it"):
         choose("1", order="pci")
+    selection = choose("2", Variables(mask="0,2"))  # HIP was given CUDA's variable
+    assert selection.variables == {"HIP_VISIBLE_DEVICES": "2", "CUDA_VISIBLE_DEVICES": None}
 
 
 def test_both_vendors_masks_are_allotments_of_their_own() -> None:

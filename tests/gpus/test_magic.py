@@ -101,11 +101,19 @@ def test_a_choice_is_parsed_and_everything_read_once_on_a_short_way_to_the_varia
         assert len({file for file, _ in way}) <= 6, way
 
 
-@pytest.mark.parametrize("line", ["%gpus 2,0;", "%gpus 2,0 ; ", '%gpus "2,0" --order="pci"', "%gpus '2','0'"])
-def test_a_semicolon_and_quotes_are_no_part_of_it(run: Run, line: str) -> None:
-    _, wrong = run(line)
-    assert not wrong
-    assert environment() == ("2,0", "PCI_BUS_ID")
+def test_what_people_type_besides(run: Run) -> None:
+    ways = (
+        "%gpus 1, 3",
+        "%gpus '1','3'",
+        "%gpus 1,3   # the quiet ones",
+        "gpus 1,3",
+        "%gpus 1,3 ; ",
+        '%gpus "1,3" --order="pci"',
+    )
+    for line in ways:
+        run("%gpus none")
+        assert not run(line)[1]
+        assert environment() == ("1,3", "PCI_BUS_ID"), line
 
 
 def test_a_choice_prints_the_map_and_sets_the_variables(run: Run, machine: Machine) -> None:
@@ -144,12 +152,6 @@ def test_auto_again_once_cuda_has_started_is_what_it_has(run: Run, machine: Mach
     assert run(f"%gpus {again}")[0].startswith("cuda:0 = GPU 0 ")
 
 
-def test_a_choice_in_process_names_what_does_not_go_with_it(run: Run) -> None:
-    start_cuda()
-    with pytest.raises(gpu_magic.ChoiceError, match=r"omit by and --growth\."):
-        gpu_magic.choose(1, in_process=True, by="uuid", growth=True)
-
-
 def test_uuids_are_written_where_that_is_configured_and_numbers_where_they_can_be(run: Run) -> None:
     run("%config GpuMagics.by = 'uuid'")
     run("%gpus 1")
@@ -168,58 +170,29 @@ def test_reset_says_what_that_is(run: Run) -> None:
     assert environment() == (None, None)
 
 
+# Which requests and options are none is tried in test_request, test_select, test_options and tests/shell.
 @pytest.mark.parametrize(
     ("line", "says"),
     [
         ("%gpus 9", "There is no GPU 9: this machine has GPUs 0 to 7."),
-        ("%gpus 1,1", "names 1 twice"),
-        ("%gpus 1,", "name GPUs as in 1,3."),
-        ("%gpus -1", "numbered from 0"),
-        ("%gpus -1,2", "numbered from 0"),
-        ("%gpus 1;3", "as in 1,3."),
         ("%gpus 1 3", "as in 1,3."),
-        ("%gpus 3-1", "try 1-3"),
-        ("%gpus two", "expected numbers"),
-        ("%gpus GPU-ff00ff", "No GPU here has a UUID"),
-        ("%gpus GPU-", "type more of it"),
+        ("%gpus -1,2", "numbered from 0"),
+        ("%gpus GPU-1", "could be GPU 1"),
         ("%gpus MIG-0", "No MIG instance here has a UUID"),
         ("%gpus 3,1 --in-process", "CUDA has not been initialized here: try %gpus 3,1, which is for"),
         ("%gpus 1 --in-process --order pci", "nor memory limits: omit --order."),
-        ("%gpus 1 --in_process", "There is no --in_process; did you mean --in-process?"),
-        ("%gpus ''", "'' names no GPU"),
         ("%gpus --reset", "There is no --reset; try %gpus reset."),
-        ("%gpus --all", "There is no --all; try %gpus all."),
         ("%gpus none --memory-limit 8GB", "try %gpus all --memory-limit 8GB."),
-        ("%gpus auto:9", "try auto:8"),
         ("%gpus --forcd 1", "did you mean --force?"),
-        (
-            "%gpus --xyz 1",
-            "There is no --xyz; there is --only-free, --wait, --restart and more. %gpus? explains the options.",
-        ),
-        ("%gpus 1 --order name", "--order is pci or fastest, and not name."),
-        ("%gpus 1 --order", "--order needs a value: pci or fastest."),
         ("%gpus --force", "--force names no GPU"),
         ("%gpus {nobody}", "has a value here: NameError"),
-        ("%gpus {''}", "is empty"),
         ("%gpus {[]}", "is empty"),
         ("%gpus {None}", "is None"),
         ("%gpus {True}", "does not name GPUs"),
-        ("%gpus 0 -1", "is not a GPU"),
-        ("%gpus -1 0", "separated by commas"),
-        ('%gpus "1 2"', "as in 1,3."),
         ('%gpus "1,2', "The line can't be read: no closing quotation."),
-        ("%gpus auto --model it's", "The line can't be read: no closing quotation."),
         ("%gpus auot:2", "'auot:2' is not a GPU; did you mean auto:2?"),
-        ('%gpus auto --min-free="60"', "--min-free 60 is less than a MiB; try --min-free 60GB."),
-        ("%gpus GPU-1", "could be GPU 1"),
         ("%gpus reset --order pci", "does not apply"),
         ("%gpus auto --min-free 1TB", "--min-free 1TB is more than any GPU here has: at most 80.0 GiB."),
-        ("%gpus 9 --in-process", "There is no GPU 9: this machine has GPUs 0 to 7."),
-        (
-            "%gpus --min-free 20GB",
-            "names no GPU; name them before the options, as in %gpus auto:2 --only-free.",
-        ),
-        ("%gpus auto --min-free 60", "--min-free 60 is less than a MiB; try --min-free 60GB."),
         ("%gpus auto:2 --growth yes", "'auto:2 yes' is not auto with a number of GPUs; try auto:2."),
     ],
 )
@@ -247,11 +220,6 @@ def test_a_variable_without_braces_is_told_from_other_words(run: Run, line: str,
     assert says in run(line)[1]
     assert environment() == (None, None)
     assert run("%gpus auto")[0].startswith("cuda:0 = GPU ")  # what has a meaning is no variable
-
-
-def test_a_word_of_ours_is_no_variable(run: Run) -> None:
-    run("auto = 3\n%gpus auto:2")
-    assert environment()[0] == "0,1"
 
 
 def test_a_wait_that_has_just_begun_has_waited_nothing(run: Run, machine: Machine) -> None:
@@ -295,24 +263,10 @@ def test_a_local_variable_of_the_code_that_runs_the_magic_counts(run: Run) -> No
 THINGS = 'x = "y"; d = {"a  b": 1, "a #1": 2, "{x}": 3, "$x": 4, "{{x}}": 5, "x": {1: 6}}'
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        'd["a  b"]',
-        "d['a #1']",
-        'd["{x}"]',
-        "d['$x']",
-        'd["{{x}}"]',
-        "d[f'{chr(120)}']",
-        "d[f'{chr(120):s}'][1]",
-        '{1: "no"}[1]',
-        "[d['''a  b''']]",
-        "d['a\\x20 b']",
-    ],
-)
-def test_where_answers_for_the_expression_that_is_typed(run: Run, expression: str) -> None:
+def test_where_answers_for_the_expression_that_is_typed(run: Run) -> None:
     run(THINGS)
-    assert run(f"%where {expression}  # it's 'x'") == (f"{expression}  no arrays", "")
+    for expression in 'd["a  b"]', "d['a #1']", 'd["{{x}}"]', "d[f'{chr(120):s}'][1]":
+        assert run(f"%where {expression}  # it's 'x'") == (f"{expression}  no arrays", "")
 
 
 @pytest.mark.parametrize("line", ["%to_gpu d['{x}']", "%to_cpu d['{x}']", "%gpu_fit d['{x}']"])
@@ -340,52 +294,32 @@ def test_help_is_an_option_of_every_magic(run: Run, magic: str) -> None:
     assert environment() == before
 
 
-def test_what_people_type_besides(run: Run) -> None:
-    for line in ("%gpus 1, 3", "%gpus '1,3'", "%gpus 1,3   # the quiet ones", "gpus 1,3"):
-        run("%gpus none")
-        run(line)
-        assert environment()[0] == "1,3", line
-
-
 @pytest.mark.parametrize(
     ("line", "offers", "not_offered"),
     [
         ("%gpus ", {"0", "7", "all", "auto", "none", "reset"}, {"8"}),
-        ("%gpus a", {"all", "auto"}, {"none"}),
         ("%gpus 1,", {"0", "2"}, {"1", "all"}),
         ("%gpus --", {"--model", "--order", "--dry-run", "--force", "--strict"}, set()),
         ("%gpus 1 --order ", {"pci", "fastest"}, {"all"}),
-        ("%gpus 1 --order f", {"fastest"}, {"pci"}),
         ("%gpus 1 --order=p", {"--order=pci"}, set()),
         ("%gpus auto:", {"auto:1", "auto:8"}, {"abs", "auto:9"}),
         ("%gpus 2-", {"2-3", "2-7"}, {"abs", "2-1"}),
         ("%%on_gpu ", {"0", "cuda:7", "smi:3", "cpu"}, {"8", "smi:8", "all"}),
-        ("%%on_gpu s", {"smi:0", "smi:7"}, {"sum", "sorted"}),
         ("%%on_gpu 0,", {"1", "cuda:1"}, {"0", "cpu"}),
-        ("%gpu_free --", {"--dry-run"}, {"--order"}),
-        ("%gpu_cluster --", {"--profile", "--count"}, {"--order"}),
         ("%%on_gpu 0 --", {"--only", "--or-cpu", "--mirror", "--verbose"}, {"--order"}),
         ("%%on_gpu 0 --only t", {"torch", "tensorflow"}, {"jax", "tuple"}),
-        ("%%on_gpu 0 --only torch,j", {"jax"}, {"torch"}),
         ("%to_gpu --", {"--device", "--numpy", "--or-cpu", "--all", "--dry-run"}, {"--order"}),
         ("%to_gpu x --device ", {"0", "cuda:1", "cpu"}, {"x"}),
-        ("%to_gpu x --numpy ", {"torch", "jax", "cupy"}, {"tensorflow"}),
-        ("%gpu_launch --", {"--gpus", "--each", "--background"}, {"--order"}),
         ("%%gpu_launch --e", {"--each", "--env"}, {"--gpus"}),
         ("%gpu_launch --gpus ", {"0", "7", "auto"}, {"8"}),
-        ("%gpu_doctor --", {"--report", "--json"}, {"--each"}),
         ("%gpu_doctor ", {"--report", "--json"}, {"pyproject.toml", "tests/"}),
         ("%gpu_cluster ", {"0", "auto", "stop", "restart"}, {"cpu"}),
-        ("%gpu_cluster stop ", set(), {"0", "stop"}),
-        ("%gpu_cluster --", {"--count", "--force"}, {"--each"}),
         ("%gpus 2,0 ", {"--order", "--dry-run"}, {"1", "all"}),
         ("%gpus --dry-run ", {"1", "all"}, {"--order"}),
         ("%gpus auto --wait ", {"30m"}, {"pyproject.toml", "1"}),
-        ("%gpus auto --min-free 1", {"16GB"}, {"8GB"}),
         ("%gpu_launch --gpus 2,", {"0", "7"}, {"2", "auto"}),
         ("%gpu_launch ", {"torchrun", "accelerate", "deepspeed"}, {"0"}),
         ("%gpu_time ", {"on", "off", "report"}, {"0", "abs"}),
-        ("%%gpu_time --", {"--json"}, {"on"}),
     ],
 )
 def test_tab(run: Run, shell: InteractiveShell, line: str, offers: set[str], not_offered: set[str]) -> None:
@@ -433,35 +367,16 @@ def test_tab_offers_the_models_that_there_are(run: Run, shell: InteractiveShell)
     assert offered.startswith("%gpus auto --model NVIDIA")
 
 
-def test_question_mark_documents_it_all(run: Run, shell: InteractiveShell) -> None:
-    text = shell.find_line_magic("gpus").__doc__
-    for word in ("1,3", "0-2", "GPU-8f3a", "MIG-", "auto:2", "none", "reset", "--order", "--dry-run",
-                 "--force", "--strict"):  # fmt: skip
-        assert word in text
-
-
 def test_a_machine_that_is_not_understood(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(shell, capsys)
-    for described, said in (
-        ("8xB12", "'8xB12' is not a machine to simulate: write"),
-        ("2x h100 clock=0", "'2x h100' is not a machine to simulate: write COUNTxMODEL"),
-        ("8xA100-80GB clock=0 more", "'more' is not seed=N"),
-    ):
-        monkeypatch.setenv("GPU_MAGIC_SIMULATE", described)
-        _, wrong = run("%gpus")
-        assert said in wrong
-        assert "\n" not in wrong
-
-
-def test_tab_on_a_machine_that_is_not_understood(
-    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Run(shell, capsys)
     monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xB12")
     assert not any("GPU-" in line for line in complete(shell, "%gpus "))
     assert "Traceback" not in capsys.readouterr().err
+    _, wrong = run("%gpus")
+    assert "'8xB12' is not a machine to simulate: write" in wrong
+    assert "\n" not in wrong
 
 
 def test_a_simulation_can_be_left(
@@ -488,15 +403,6 @@ def test_a_magic_of_that_name_comes_back(shell: InteractiveShell, capsys: pytest
     run("%unload_ext gpu_magic")
     assert run("%gpus")[0] == "theirs"
     shell.magics_manager.magics["line"].pop("gpus")
-
-
-def test_a_bad_configuration_is_said_each_time(
-    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shell.config.GpuMagics.on_frozen = "explode"
-    run = Run(shell, capsys)
-    assert "on_frozen" in "".join(run("%load_ext gpu_magic"))
-    assert not [one for one in shell.configurables if type(one).__name__ == "GpuMagics"]
 
 
 def test_a_mask_changed_by_the_user_stays_theirs(run: Run) -> None:

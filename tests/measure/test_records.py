@@ -9,6 +9,7 @@ import os
 import time
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pynvml
@@ -26,8 +27,7 @@ from tests.processes import until
 from tests.programs.runner import Runner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
 GIB = 1 << 30
 LONG = 0.25  # seconds: of less than the driver's period it is not known how busy a GPU was
@@ -317,16 +317,62 @@ def test_a_gpu_that_the_block_does_not_touch() -> None:
     assert used(still)
 
 
-@pytest.mark.parametrize("framework", ["jax", "tensorflow"])
-def test_a_block_ends_when_what_it_has_asked_for_is_computed(run: Runner, framework: str) -> None:
-    assert run.fresh(f"waited_for.{framework}")
+def jax_is_waited_for():
+    import jax
+    import jax.numpy as jnp
+
+    long = jax.jit(lambda x: jax.lax.fori_loop(0, 60, lambda _, x: jnp.tanh(x @ x), x))
+    x = jnp.ones((800, 800))
+    long(x).block_until_ready()
+    with gpu_magic.gpu_time():
+        found = long(x)
+    return found.is_ready()
 
 
+def tensorflow_is_waited_for():
+    import time
+
+    import tensorflow as tf
+
+    tf.config.experimental.set_synchronous_execution(False)
+    done = []
+    with gpu_magic.gpu_time():
+        tf.py_function(lambda: (time.sleep(0.3), done.append(1))[0], [], [])
+    return bool(done)
+
+
+@pytest.mark.parametrize(
+    "program", [jax_is_waited_for, pytest.param(tensorflow_is_waited_for, marks=pytest.mark.nightly)]
+)
+def test_a_block_ends_when_what_it_has_asked_for_is_computed(
+    run: Runner, program: Callable[[], bool]
+) -> None:
+    assert run(program)
+
+
+def joules_of_both(seconds: float) -> list[float]:
+    """Return the joules of a block of some seconds, as zeus says and as we do, and its wall time."""
+    from zeus.monitor import ZeusMonitor
+
+    state = Path(os.environ["GPU_MAGIC_TEST_STATE"])
+    new = state.with_name("next")
+    new.write_text(state.read_text().replace("proc 1 ", f"proc {os.getpid()} "))
+    new.replace(state)
+    monitor = ZeusMonitor(gpu_indices=[0])
+    monitor.begin_window("block", sync_execution=False)
+    with gpu_magic.gpu_time() as measured:
+        time.sleep(seconds)
+    window = monitor.end_window("block", sync_execution=False)
+    (gpu,) = measured.usage.gpus
+    return [window.gpu_energy[0], gpu.energy, measured.usage.wall]
+
+
+@pytest.mark.nightly  # the counter's own figures are read in tests/devices, and added up above
 def test_joules_are_zeus_joules(native: Path, tmp_path: Path) -> None:
     """Zeus measures the same block over the same driver."""
     card = replace(CARDS[0], milliwatts=391_000, energy=7_000_000, processes=((1, GIB, 30),))
     Driver((card, CARDS[1])).write(tmp_path / "machine")
-    zeus, ours, wall = Runner(environment(native, tmp_path / "machine")).fresh("usage_zeus.joules", 0.5)
+    zeus, ours, wall = Runner(environment(native, tmp_path / "machine"))(joules_of_both, 0.5)
     # We read before and after the block, and zeus before and after us; the counter is up to a step of 0.1 s behind.
     assert 391 * (wall - 0.1) - 0.01 <= ours <= zeus + 0.01
 

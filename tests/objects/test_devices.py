@@ -1,17 +1,95 @@
-"""`gpu_magic.devices_of`: where real frameworks' variables are; each program in a process of its own."""
+"""`gpu_magic.devices_of` with arrays of every framework, and with what holds them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import collections
+import dataclasses
+import datetime as dt
+import shelve
+import sys
+import tempfile
+import unittest.mock
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
+import numpy as np
+
+from gpu_magic import devices_of, on_gpu
+from gpu_magic.objects.memory import holdings_of
+from gpu_magic.objects.walk import Walker
+from tests.programs.runner import ELSEWHERE, gives
 
 if TYPE_CHECKING:
     from tests.programs.runner import Runner
 
+if ELSEWHERE:
+    import cupy
+    import jax
+    import jax.numpy as jnp
+    import keras
+    import tensorflow as tf
+    import torch
+    from jax.sharding import Mesh, NamedSharding
+    from jax.sharding import PartitionSpec as P
+    from torch.utils.data import DataLoader, TensorDataset
+
 MODEL = 4 * (10 * 10 + 10 + 10)  # bytes: two layers with one weight
-FOUND: dict[str, Any] = {
-    "of_torch": {
+
+if ELSEWHERE:
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
+    )
+    x = torch.ones(10, device="pretend:1")
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model, self.name = model, "trainer"
+
+
+@dataclasses.dataclass
+class Batch:
+    x: object
+
+
+class Slotted:
+    __slots__ = ("__x", "empty")
+
+    def __init__(self):
+        self.__x = x
+
+
+if ELSEWHERE:
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.plain = [x]
+
+        def modules(self):
+            raise RuntimeError
+
+    class Variables(tf.Module):
+        def __init__(self):
+            self.w = tf.Variable([1.0])
+
+
+class Pytree:
+    def __init__(self, w):
+        self.w = w
+
+
+Pytree.__module__ = "elsewhere"
+
+if ELSEWHERE:
+    jax.tree_util.register_pytree_node(
+        Pytree, lambda tree: ((tree.w,), None), lambda _, inner: Pytree(*inner)
+    )
+
+
+@gives(
+    {
         "model": {"cpu": 12, "pretend:2": MODEL},
         "trainer": {"cpu": 12, "pretend:2": MODEL},
         "optimizer": {"cpu": 12, "pretend:2": 4 * MODEL},
@@ -20,9 +98,42 @@ FOUND: dict[str, Any] = {
         "a class": {},
         "lazy": 0,
         "shown": ["pretend:1: 40 bytes", "No arrays."],
-    },
-    "containers": dict.fromkeys(("slots", "module", "dataset", "data loader"), 40),
-    "of_others": {
+    }
+)
+def test_of_torch():
+    model = torch.nn.Sequential(torch.nn.Linear(10, 10), torch.nn.Linear(10, 10)).to("pretend:2")
+    model[1].weight = model[0].weight  # tied
+    model.register_buffer("mean", torch.ones(3))
+    found = {"model": devices_of(model), "trainer": devices_of(Trainer(model))}
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 10, device="pretend:2")).sum().backward()
+    optimizer.step()
+    loop = [x]
+    loop.append(loop)
+    return found | {
+        "optimizer": devices_of(optimizer),
+        "views": devices_of(x[:2], x.view(5, 2), loop),
+        "sparse and meta": devices_of(torch.eye(4).to_sparse(), torch.ones(2, device="meta")),
+        "a class": devices_of(torch.nn.Linear),
+        "lazy": sum(devices_of(torch.nn.LazyLinear(3)).values()),
+        "shown": [repr(devices_of([x, {"a": (x,)}])), repr(devices_of(3, "x", None, object()))],
+    }
+
+
+@gives(dict.fromkeys(("slots", "module", "dataset", "data loader"), 40))
+def test_containers():
+    """Those that no move builds: `moving_structures` has the others."""
+    things = {
+        "slots": Slotted(),
+        "module": Net(),
+        "dataset": TensorDataset(x),
+        "data loader": DataLoader(TensorDataset(x)),
+    }
+    return {name: devices_of(thing).get("pretend:1") for name, thing in things.items()}
+
+
+@gives(
+    {
         "TensorFlow": [{"cpu:2": 40}, {"cpu:2": 40}],
         "Keras": {"cpu:2": 40},
         "mirrored": {"cpu": 16, "cpu:1": 16},
@@ -37,25 +148,151 @@ FOUND: dict[str, Any] = {
         "strided": {"cpu": 8},
         "shared with PyTorch": [{"cpu": 8000}, {"cpu": 8000}],
         "shared with JAX": {"cpu": 4000},
-    },
-    "saved_errors": {
+    }
+)
+def test_of_others():
+    with on_gpu("cpu:2"):
+        placed = tf.ones([10]), tf.Variable(tf.ones([5], tf.float64))
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with on_gpu("cpu:0,cpu:1", mirror=True):
+        mirrored = tf.Variable(tf.ones([4]))
+    composite = tf.sparse.from_dense([[0, 1.0]]), tf.ragged.constant([[1], [2, 3]])
+    mesh, traced, gone = Mesh(jax.devices()[:2], "x"), [], jnp.ones(3)
+    split, same = (jax.device_put(jnp.ones(8), NamedSharding(mesh, one)) for one in (P("x"), P()))
+    jax.jit(lambda x: traced.append(repr(devices_of(x))) or x)(jnp.ones(1))
+    gone.delete()
+    with cupy.cuda.Device(3):
+        of_cupy = cupy.ones(10)
+    a, j = np.ones(1000), jnp.ones(1000)
+    return {
+        "TensorFlow": list(map(devices_of, placed)),
+        "Keras": devices_of(model),
+        "mirrored": devices_of(mirrored),
+        "composite": devices_of(*composite),
+        "tf.Module": devices_of(Variables()),
+        "sharded": [devices_of(split), devices_of(same)],
+        "tree": devices_of({"w": [jnp.ones(2)]}, jax.random.key(0)),
+        "pytree": devices_of(Pytree(jnp.ones(4))),
+        "traced and deleted": [*traced, devices_of(gone)],
+        "CuPy": [devices_of(of_cupy, of_cupy[:2]), repr(devices_of(of_cupy))],
+        "NumPy": [devices_of(a[:3], a), repr(devices_of(np.ones((1024, 1024)), np.ones(1024)))],
+        "strided": devices_of(np.lib.stride_tricks.as_strided(np.ones(1), (10**6,), (0,))),
+        "shared with PyTorch": [
+            devices_of(a, torch.from_numpy(a), a[9:]),
+            devices_of(torch.from_numpy(a).numpy()),
+        ],
+        "shared with JAX": devices_of(j, np.asarray(j)),
+    }
+
+
+def failing(size, **attributes):
+    local = [torch.ones(size)]
+    error = ValueError(len(local), torch.ones(1))
+    vars(error).update(attributes)
+    raise error
+
+
+def wrapping():
+    try:
+        failing(3)
+    except ValueError as error:
+        raise RuntimeError("second") from error
+
+
+def caught(call, *args, **options):
+    try:
+        return call(*args, **options)
+    except Exception as error:  # noqa: BLE001 - that is what is looked at
+        return error
+
+
+@gives(
+    {
         "of a function": {"cpu": 8 + 4},
         "that led to it": {"cpu": 12 + 4},
         "with an attribute": {"cpu": 16 + 4 + 8},
         "in a group": {"cpu": 28 + 4},
         "of a cell": {},
-    },
-    "plain_values": [[*[1] * 5, 4], [1] * 9],
-}
+    }
+)
+def test_saved_errors():
+    """They keep the local variables of functions that raised them, and not a cell's, which are the user's."""
+    errors = {
+        "of a function": caught(failing, 2),
+        "that led to it": caught(wrapping),
+        "with an attribute": caught(failing, 4, more=torch.ones(2)),
+        "in a group": ExceptionGroup("several", [caught(failing, 7)]),
+    }
+    space = vars(sys.modules["__main__"])
+    code = "try:\n    1 / 0\nexcept Exception as error:\n    saved = error"
+    exec(compile(code, "<cell>", "exec"), space)
+    return {name: devices_of(error) for name, error in (errors | {"of a cell": space["saved"]}).items()}
 
 
-@pytest.mark.parametrize("program", FOUND)
-def test_memory_is_found_once_and_where_it_is(run: Runner, program: str) -> None:
-    assert run(f"devices_of.{program}") == FOUND[program]
+TABLES = (
+    lambda: [(i, i + 0.5, str(i)) for i in range(1000)],
+    lambda: [{"id": i, "tags": ["a", "b"]} for i in range(1000)],
+    lambda: [dt.date(2000, 1, 1) + dt.timedelta(i) for i in range(1000)],
+    lambda: {(i, i): {i, i + 1} for i in range(1000)},
+    lambda: [[[0] * 100] * 100] * 100,
+    lambda: torch.nn.Linear(2, 2),  # with its parameters, and without its hooks: there are none
+)
+
+
+@gives([[*[1] * 5, 4], [1] * 9])
+def test_plain_values():
+    """Return how many objects are visited in tables of plain values, and how many arrays are found among such."""
+    visited, found, cycle = [], [], [(1, 2)]
+    for make in TABLES:
+        walker = Walker()
+        collections.deque(walker.walk([make()]), maxlen=0)
+        visited.append(len(walker.visited))
+    for depth in range(8):
+        value = x
+        for _ in range(depth):
+            value = [(1, 2), value, {"a": [3]}]
+        found.append(len(holdings_of([[*((i, [i]) for i in range(100)), value]])))
+    cycle += [cycle, [cycle, {"x": x}]]
+    return [visited, [*found, len(holdings_of([cycle]))]]
+
+
+class Raising:
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
+
+
+class RaisingBatch(Raising, Batch):
+    pass
+
+
+class Len(list):
+    def __len__(self):
+        raise RuntimeError
+
+    def __iter__(self):
+        raise RuntimeError
+
+
+class Dict(dict):
+    def values(self):
+        raise RuntimeError
+
+
+def odd_objects():
+    """Return where objects are that raise when they are asked, each beside a tensor, and what is said of them."""
+    with tempfile.TemporaryDirectory() as folder, shelve.open(str(Path(folder) / "shelf")) as shelf:
+        pass
+    odd = [Raising(), RaisingBatch(1), Len([1]), Dict(a=1), shelf]  # the last is closed
+    odd += [unittest.mock.MagicMock(spec=kind) for kind in (torch.Tensor, jax.Array, tf.Tensor)]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = [devices_of([one, torch.ones(1)]) for one in odd]
+        found.append(devices_of(odd, torch.ones(1)))
+    return [found, [str(one.message) for one in said]]
 
 
 def test_odd_objects_are_passed_over_and_each_type_is_warned_of_once(run: Runner) -> None:
-    found, said = run("devices_of.odd_objects")
+    found, said = run(odd_objects)
     assert found == [{"cpu": 4}] * 9
     assert len(said) == len(set(said))
     assert any("Raising'> can't be looked into (RuntimeError)" in one for one in said)

@@ -1,5 +1,4 @@
-"""Programs that tests run in processes of their own, with the real frameworks: see `tests/programs/runner.py`.
+"""What runs functions of tests in processes of their own, with the real frameworks: see `runner.py`.
 
-A program is a function here that returns what it found, by name. It runs in a module `__main__`, as a notebook's code
-does. What another package would be is in `packages`.
+Beside it is what such functions share. What another package would be is in `packages`.
 """

@@ -1,4 +1,4 @@
-"""What runs programs, started by `tests/programs/runner.py`.
+"""What runs functions of tests, started by `tests/programs/runner.py`.
 
 ``python -m tests.programs serve FRAMEWORK...`` imports the frameworks once. For each request, a line of JSON on its
 standard input, it forks a process that runs the program, and answers with a line of JSON. It ends with its input.
@@ -21,15 +21,18 @@ def run(request: dict, answer: int) -> int:
     import traceback
     import types
 
+    from tests.programs.needed import needed
+
     faulthandler.enable()
     # Only a program that hangs comes to it; its stack is in the report then.
     faulthandler.dump_traceback_later(request["limit"], exit=True)
     # As in a notebook and after `python -c`, the user's own module is called so and has no file.
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     try:
+        os.environ.update(request.get("environment", {}))
         with open(request["file"], encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes its time
-            code = compile(file.read(), request["file"], "exec", dont_inherit=True)
-        exec(code, vars(main))
+            part = needed(file.read(), request["function"])
+        exec(compile(part, request["file"], "exec", dont_inherit=True), vars(main))
         found = vars(main)[request["function"]](*request["arguments"])
         # `devices_of` returns a mapping; devices, dtypes and the like are given by their names.
         found = json.dumps(found, default=lambda one: dict(one) if hasattr(one, "keys") else str(one))

@@ -1,12 +1,17 @@
-"""Runs the programs of this folder for tests, and gives them what the programs found.
+"""Runs functions of tests in processes of their own, and gives back what they return.
 
->>> run = Runner(environment)
->>> found = run("on_gpu_torch.default_and_current_device")
->>> assert found["inside"] == "pretend:2"
+>>> def inside():
+...     with on_gpu(2):
+...         return torch.ones(1).device
+>>> def test_a_block(run):
+...     assert run(inside) == "pretend:2"
 
-Each program has a process of its own. It is forked from one that has imported the frameworks that the program's file
-imports at its top, and has started none of them; `run.fresh` starts a new interpreter instead, for programs whose
-point is an import, or the process itself.
+Or, for the same, ``@gives("pretend:2")`` above ``def test_a_block(): ...``, whose body runs there.
+
+The process is forked from one that has imported the frameworks that the function's file imports for it at its top,
+under ``if ELSEWHERE:`` (see `needed`), and has started none of them. `run.fresh` starts a new interpreter instead, for
+functions whose point is an import, or the process itself. What is returned comes as JSON; devices, dtypes and the like
+by their names.
 """
 
 from __future__ import annotations
@@ -22,16 +27,17 @@ import sys
 import tempfile
 from collections import OrderedDict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
 from tests.native import SOURCES
+from tests.programs.needed import ELSEWHERE, needed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["HANG", "PROGRAMS", "Runner", "devices"]
+__all__ = ["ELSEWHERE", "HANG", "PROGRAMS", "Runner", "devices", "gives"]
 
 PROGRAMS = Path(__file__).parent
 ROOT = PROGRAMS.parent.parent
@@ -43,31 +49,36 @@ HANG = 600
 # How many servers are kept: each has up to 0.8 GB of frameworks.
 KEPT = 4
 
+Program: TypeAlias = "Callable[..., Any]"
+
 _servers: OrderedDict[tuple[object, ...], _Server] = OrderedDict()
 
 
 class Runner:
-    """Runs programs with these variables added to the environment, which has no mask otherwise.
+    """Runs functions with these variables added to the environment, which has no mask otherwise.
 
     Parameters
     ----------
     environment
         The variables.
+    late
+        How variables begin that are set in the function's process alone, so that functions that differ in them are
+        forked from one process. By default those are the machines of the pretend drivers.
 
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], late: tuple[str, ...] = ("GPU_MAGIC_TEST_",)) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
         clean.pop("PYTEST_CURRENT_TEST", None)  # it differs from test to test, and servers are shared
-        self._environment = {**clean, "PYTHONPATH": str(ROOT), **environment}
+        self._environment, self._late = {**clean, "PYTHONPATH": str(ROOT), **environment}, late
 
-    def __call__(self, program: str, /, *arguments: Any, **environment: str) -> Any:
-        """Run a program where its frameworks are imported already; return what it returned.
+    def __call__(self, program: Program, /, *arguments: Any, **environment: str) -> Any:
+        """Run a function where its frameworks are imported already; return what it returned.
 
         Parameters
         ----------
         program
-            Its file and its name: ``on_gpu_torch.default_device``.
+            A function of a file of tests.
         *arguments
             What it is called with, as JSON.
         **environment
@@ -76,30 +87,31 @@ class Runner:
         """
         return self._forked(program, arguments, environment)
 
-    def to_the_end(self, program: str, /, *arguments: Any, **environment: str) -> Any:
-        """Run a program likewise, and have Python finalize its process, which takes half a second."""
+    def to_the_end(self, program: Program, /, *arguments: Any, **environment: str) -> Any:
+        """Run a function likewise, and have Python finalize its process, which takes half a second."""
         return self._forked(program, arguments, environment, finalize=True)
 
     def _forked(
         self,
-        program: str,
+        program: Program,
         arguments: tuple[Any, ...],
         environment: Mapping[str, str],
         *,
         finalize: bool = False,
     ) -> Any:
-        request = {**_request(program, arguments), "finalize": finalize}
-        frameworks = _frameworks(Path(request["file"]))
-        server = _server(frameworks, {**self._environment, **environment})
+        variables = {**self._environment, **environment}
+        late = {name: variables.pop(name) for name in [*variables] if name.startswith(self._late)}
+        request = {**_request(program, arguments), "finalize": finalize, "environment": late}
+        server = _server(_frameworks(request["file"]), variables)
         try:
             reply = server.ask(request)
         except BaseException:  # an interrupt, a limit: the next reply would be that to this request
             server.close()
             raise
-        return _answer(program, **reply)
+        return _answer(program.__name__, **reply)
 
-    def fresh(self, program: str, /, *arguments: Any, **environment: str) -> Any:
-        """Run a program in an interpreter that has imported nothing; return what it returned."""
+    def fresh(self, program: Program, /, *arguments: Any, **environment: str) -> Any:
+        """Run a function in an interpreter that has imported nothing; return what it returned."""
         request = json.dumps(_request(program, arguments))
         with tempfile.NamedTemporaryFile() as answer:
             done = subprocess.run(
@@ -112,7 +124,10 @@ class Runner:
                 cwd=ROOT,
             )
             return _answer(
-                program, done.returncode, answer.read().decode(), done.stdout.decode(errors="replace")
+                program.__name__,
+                done.returncode,
+                answer.read().decode(),
+                done.stdout.decode(errors="replace"),
             )
 
 
@@ -168,24 +183,54 @@ class _Server:
         self._errors.close()
 
 
-def _request(program: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
-    file, _, function = program.partition(".")
-    path = PROGRAMS / f"{file}.py"
-    return {"file": str(path), "function": function, "arguments": arguments, "limit": HANG}
+def gives(
+    expected: Any, *arguments: Any, on: str = "run"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function the test that it returns this in a process of its own.
+
+    Parameters
+    ----------
+    expected
+        What it is to return.
+    *arguments
+        What it is called with, as JSON.
+    on
+        The fixture that runs it.
+
+    """
+
+    def decorate(program: Callable[..., Any]) -> Callable[..., Any]:
+        def test(request: pytest.FixtureRequest) -> None:
+            assert request.getfixturevalue(on)(program, *arguments) == expected
+
+        test.__name__, test.__qualname__, test.__doc__ = (
+            program.__name__,
+            program.__qualname__,
+            program.__doc__,
+        )
+        test.__module__ = program.__module__
+        return test
+
+    return decorate
+
+
+def _request(program: Program, arguments: tuple[Any, ...]) -> dict[str, Any]:
+    file = program.__code__.co_filename
+    return {"file": file, "function": program.__name__, "arguments": arguments, "limit": HANG}
 
 
 @functools.cache
-def _frameworks(file: Path) -> tuple[str, ...]:
-    """Return the frameworks that a program's file imports at its top; `hides_jax` imports JAX."""
+def _frameworks(file: str) -> tuple[str, ...]:
+    """Return the frameworks that a file imports at its top, for all its functions; `hides_jax` imports JAX."""
     found = []
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    for node in needed(Path(file).read_text(encoding="utf-8"), "").body:
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             found.append(node.module or "")
     tops = {name.partition(".")[0].removeprefix("hides_") for name in found}
-    needed = FRAMEWORKS & {*found, *tops}
-    return tuple(sorted(needed - WITH_TENSORFLOW if "tensorflow" in needed else needed))
+    used = FRAMEWORKS & {*found, *tops}
+    return tuple(sorted(used - WITH_TENSORFLOW if "tensorflow" in used else used))
 
 
 def _server(frameworks: tuple[str, ...], environment: Mapping[str, str]) -> _Server:

@@ -4,21 +4,32 @@ A GPU's optimizers take all parameters at once and the CPU's do not, so the real
 out: a GPU keeps a mask of bytes, the CPU one of floats, in attention besides all that the softmax returns.
 """
 
-import functools
+from __future__ import annotations
 
-import torch
-import torch._dynamo  # which the first optimizer imports: two seconds, once for all programs here
-import transformers
-from torch import nn
-from torch.profiler import ProfilerActivity, profile
-from torch.utils.checkpoint import checkpoint
+import functools
+from typing import TYPE_CHECKING
+
+import pytest
 
 import gpu_magic
-from tests.programs.reached import storage, tensors_of
+from tests.programs.runner import ELSEWHERE
 
+if TYPE_CHECKING:
+    from tests.programs.runner import Runner
 
-def adam(model, kind=torch.optim.Adam, **options):
-    return kind([p for p in model.parameters() if p.requires_grad], lr=1e-3, foreach=True, **options)
+if ELSEWHERE:
+    import torch
+    import torch._dynamo  # which the first optimizer imports: two seconds, once for all programs here
+    from torch import nn
+    from torch.profiler import ProfilerActivity, profile
+    from torch.utils.checkpoint import checkpoint
+
+    from tests.programs.reached import storage, tensors_of
+
+if ELSEWHERE:
+
+    def adam(model, kind=torch.optim.Adam, **options):
+        return kind([p for p in model.parameters() if p.requires_grad], lr=1e-3, foreach=True, **options)
 
 
 def cnn():
@@ -34,14 +45,16 @@ def cnn():
     return model, adam(model, torch.optim.SGD, momentum=0.9), batch, nn.CrossEntropyLoss()
 
 
-class Tagger(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.lstm = nn.Embedding(5000, 128), nn.LSTM(128, 256, 2, batch_first=True)
-        self.head = nn.Linear(256, 64)
+if ELSEWHERE:
 
-    def forward(self, x):
-        return self.head(self.lstm(self.embed(x))[0])
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.lstm = nn.Embedding(5000, 128), nn.LSTM(128, 256, 2, batch_first=True)
+            self.head = nn.Linear(256, 64)
+
+        def forward(self, x):
+            return self.head(self.lstm(self.embed(x))[0])
 
 
 def lstm():
@@ -51,24 +64,26 @@ def lstm():
     return model, adam(model), (torch.randint(5000, (128, 16)), torch.randint(64, (128, 16))), language_loss
 
 
-class Language(nn.Module):
-    """A transformer with tied weights, whose layers can be checkpointed."""
+if ELSEWHERE:
 
-    def __init__(self, *, checkpoints=False):
-        super().__init__()
-        self.embed = nn.Embedding(4000, 256)
-        self.blocks = nn.ModuleList(
-            nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True) for _ in range(4)
-        )
-        self.head = nn.Linear(256, 4000, bias=False)
-        self.head.weight = self.embed.weight
-        self.checkpoints = checkpoints
+    class Language(nn.Module):
+        """A transformer with tied weights, whose layers can be checkpointed."""
 
-    def forward(self, x):
-        x = self.embed(x)
-        for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if self.checkpoints else block(x)
-        return self.head(x)
+        def __init__(self, *, checkpoints=False):
+            super().__init__()
+            self.embed = nn.Embedding(4000, 256)
+            self.blocks = nn.ModuleList(
+                nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True) for _ in range(4)
+            )
+            self.head = nn.Linear(256, 4000, bias=False)
+            self.head.weight = self.embed.weight
+            self.checkpoints = checkpoints
+
+        def forward(self, x):
+            x = self.embed(x)
+            for block in self.blocks:
+                x = checkpoint(block, x, use_reentrant=False) if self.checkpoints else block(x)
+            return self.head(x)
 
 
 def language_loss(out, y):
@@ -78,12 +93,9 @@ def language_loss(out, y):
 def transformer(*, checkpoints=False):
     model, batch = (
         Language(checkpoints=checkpoints),
-        (torch.randint(4000, (8, 128)), torch.randint(4000, (8, 128))),
+        (torch.randint(4000, (4, 64)), torch.randint(4000, (4, 64))),
     )
     return model, adam(model, torch.optim.AdamW), batch, language_loss
-
-
-checkpointed = functools.partial(transformer, checkpoints=True)
 
 
 def mixed_precision():
@@ -102,6 +114,8 @@ def frozen():
 
 
 def hugging_face():
+    import transformers
+
     size = {"n_embd": 192, "n_layer": 4, "n_head": 4, "vocab_size": 3000, "n_positions": 128}
     dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**size, **dropout))
@@ -132,7 +146,7 @@ def peak_of(step, *held):
 def prediction(name):
     """Return the peak that is predicted for a model's step, and that of the real one, in bytes."""
     torch.manual_seed(0)
-    model, optimizer, batch, loss, *more = globals()[name]()
+    model, optimizer, batch, loss, *more = MODELS[name]()
     options = more[0] if more else {}
     found = gpu_magic.fit(model, optimizer, batch, loss=loss, **options)
 
@@ -170,7 +184,7 @@ def forward_alone():
 
 def accumulation():
     """A function of the user's own that accumulates gradients."""
-    model, optimizer, batch, loss = transformer()
+    model, optimizer, batch, loss, _ = mixed_precision()
 
     def train_step(batch, parts=4):
         optimizer.zero_grad()
@@ -187,3 +201,37 @@ def accumulation():
     train_step(batch)
     optimizer.zero_grad()
     return {"predicted": found.peak, "real": peak_of(steps, model, optimizer, batch)}
+
+
+MODELS = {one.__name__: one for one in (cnn, lstm, transformer, mixed_precision, frozen, hugging_face)}
+MODELS["checkpointed"] = functools.partial(transformer, checkpoints=True)
+
+
+@pytest.mark.timeout(180)  # real steps under PyTorch's profiler
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("cnn", "mixed_precision"),
+        *(
+            pytest.param(one, marks=pytest.mark.nightly)
+            for one in ("lstm", "transformer", "checkpointed", "frozen", "hugging_face")
+        ),
+    ],
+)
+def test_the_peak_is_that_of_a_real_step(run: Runner, name: str) -> None:
+    is_close(run(prediction, name))
+
+
+@pytest.mark.timeout(180)
+def test_the_peak_of_a_function_that_accumulates(run: Runner) -> None:
+    is_close(run(accumulation))
+
+
+@pytest.mark.nightly
+def test_the_peak_of_a_forward(run: Runner) -> None:
+    is_close(run(forward_alone))
+
+
+def is_close(found: dict[str, int]) -> None:
+    assert found["real"] > 8 << 20  # so much that blocks of 512 bytes do not matter
+    assert abs(found["predicted"] / found["real"] - 1) < 0.05, found

@@ -2,37 +2,50 @@
 
 Packages are not installed here. The classes do what theirs do with tensors and devices, and nothing else: those of
 transformers as its 4.57 has them, `Remembering` and `Metric` as Lightning 2.6 and torchmetrics 1.0. A module that is
-not the user's makes an object another package's.
-"""
+not the user's makes an object another package's."""
 
-import collections
+from __future__ import annotations
+
 import gc
 import threading
 import weakref
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-import torch._dynamo  # as in the other files with PyTorch: they have one server
-from torch import nn
-from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import DataLoader, TensorDataset
+import pytest
 
 from gpu_magic import devices_of, to_cpu, to_gpu
 from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.move.move import carry_out, leftover_lines, move_variables
 from gpu_magic.move.plan import Plan
 from gpu_magic.objects.walk import Budget
-from tests.programs import reached
 from tests.programs.errors import placement_error
+from tests.programs.runner import ELSEWHERE, gives
+
+if TYPE_CHECKING:
+    from tests.programs.runner import Runner
+
+if ELSEWHERE:
+    import torch
+    import torch._dynamo  # as in the other files with PyTorch: they have one server
+    from torch import nn
+    from torch.nn.utils.rnn import pack_sequence
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from tests.move.others import Cache, CacheLayer, Graph, Lit, Output, Pipe, Pipeline, Refusing, Remembering
+    from tests.programs import reached
+
+WHOLE = (
+    "of transformers can't be moved as a whole (24 bytes on cpu). Create it again in a cell with %%on_gpu."
+)
+LOADED = "stays on the CPU, where a DataLoader's workers read it: move each batch (32 bytes on cpu)."
+RAISING = ("Shape", "Class", "OfOddType", "Dtype", "To", "OddNet", "names and keys")
 
 
 def move(names, space, **options):
     """Move variables as the magic does, and return the lines that it prints after the table."""
     lines = move_variables(space, (), names, device="1", **options)
     return [line for line in lines if "→" not in line]
-
-
-# Containers, and the user's own objects
 
 
 class Log:
@@ -42,7 +55,8 @@ class Log:
 log = Log()
 
 
-def deep():
+@gives(["pretend:0", True, True])
+def test_deep():
     """A loop, at the end of more objects than Python calls functions in another, beside more than is looked at."""
     loop = [torch.arange(3.0)]
     loop.append((loop, {"loop": loop}))
@@ -55,34 +69,14 @@ def deep():
     return [loop[0].device, loop[1][0] is loop, loop[1][1]["loop"] is loop]
 
 
-class Pipe:
-    """Moves itself, as one of another package's or of the user's."""
+if ELSEWHERE:
 
-    __module__ = "torch"
-
-    def __init__(self):
-        self.model, self.held = nn.Linear(2, 2), {"x": torch.ones(2)}
-
-    def to(self, device):
-        self.model.to(device)
-        self.held["x"] = self.held["x"].to(device)
+    class OwnPipe(Pipe):
+        pass
 
 
-class OwnPipe(Pipe):
-    pass
-
-
-class Graph:  # as PyTorch Geometric's Data: it makes a new one
-    __module__ = "torch"
-
-    def __init__(self, x):
-        self.x = x
-
-    def to(self, device):
-        return type(self)(self.x.to(device))
-
-
-def self_moving():
+@gives([True, True, False, ["pretend:1"], "cpu"])
+def test_self_moving():
     """Another package's object is asked to move; the user's own is looked into: what it holds stays tied."""
     pipe, own, x = Pipe(), OwnPipe(), torch.ones(2)
     own.held["x"] = x
@@ -93,23 +87,27 @@ def self_moving():
     return [pipe_now is pipe, own.held["x"] is x, graph.x is x, reached.devices_of(moved), sizes]
 
 
-class Slow(Graph):
-    __module__ = "torch"
+if ELSEWHERE:
 
-    def to(self, device):  # stands for a copy that takes its time
-        log.n = log.held["n"] = 5
-        log.items.append("new")
-        return super().to(device)
+    class Slow(Graph):
+        __module__ = "torch"
+
+        def to(self, device):  # stands for a copy that takes its time
+            log.n = log.held["n"] = 5
+            log.items.append("new")
+            return super().to(device)
 
 
-def written_meanwhile():
+@gives([5, ["new"], 5, "pretend:0", "pretend:0"])
+def test_written_meanwhile():
     """What another thread writes during a move is kept."""
     log.n, log.items, log.held = 0, [torch.ones(2)], {"n": 1, "t": torch.ones(2)}
     to_gpu([log, Slow(torch.ones(1))], 0)
     return [log.n, log.items[1:], log.held["n"], log.items[0].device, log.held["t"].device]
 
 
-def kept_alive():
+@gives(True)
+def test_kept_alive():
     """A move keeps no class of the user's, which a cell that runs again makes anew."""
 
     class Own:
@@ -123,7 +121,22 @@ def kept_alive():
     return kind() is None
 
 
-def leftovers():
+@gives(
+    [
+        [
+            "Not moved: x, y, with the old copy (8 bytes on cpu). Names that belong together move together in one "
+            "line; datasets and outputs stay.",
+            "optimizer has some of what has moved, and 48 bytes elsewhere: move optimizer as well.",
+            "Not looked at in full, as that would take too long: much and more.",
+        ],
+        [
+            "40 bytes moved to pretend:1.",
+            "net has some of what has moved, and 24 bytes elsewhere: move net as well.",
+        ],
+        ["only  list                    nothing to move", "8 bytes moved to pretend:1."],
+    ]
+)
+def test_leftovers():
     """What holds an old copy, and the optimizer of a model, are found beside variables that hold very much."""
     much, model, x = [[Log() for _ in range(1000)] for _ in range(2)], nn.Linear(2, 2), torch.ones(2)
     optimizer = torch.optim.Adam(model.parameters())
@@ -142,60 +155,17 @@ def leftovers():
     return [lines, move("params", {"params": [*net.parameters()], "net": net}), move("a only", lists)]
 
 
-# Other packages' objects
-
-
-class CacheLayer:
-    __module__ = "transformers.cache_utils"
-
-    def __init__(self):
-        self.keys = torch.ones(1, 2, 3)
-        self.dtype, self.device = self.keys.dtype, self.keys.device
-
-    def update(self, keys):
-        self.keys = torch.cat([self.keys, keys.to(self.device)], dim=-2)
-
-
-class Cache:
-    __module__ = "transformers.cache_utils"
-
-    def __init__(self):
-        self.layers, self.layer_class, self.offloading = [CacheLayer()], CacheLayer, False
-
-
-class Output(collections.OrderedDict):
-    """Keeps each field as an item and as an attribute."""
-
-    __module__ = "transformers.modeling_outputs"
-
-    def __setitem__(self, key, value):
-        super().__setitem__(key, value)
-        super().__setattr__(key, value)
-
-    def __setattr__(self, name, value):
-        super().__setitem__(name, value)
-        super().__setattr__(name, value)
-
-    def pop(self, *_):
-        raise RuntimeError
-
-    __delitem__ = pop
-
-
-class Pipeline:
-    """Puts what it is given on the device that it remembers."""
-
-    __module__ = "transformers.pipelines.base"
-
-    def __init__(self, model=None):
-        self.model, self.device, self.tokenizer = (
-            model or nn.Linear(2, 2),
-            torch.device("cpu"),
-            threading.Lock(),
-        )
-
-
-def data():
+@gives(
+    {
+        "kept": [True, True, True],
+        "cache": ["pretend:1", "pretend:1", [1, 3, 3]],
+        "output": [["logits", "cache", "hidden"], True, True],
+        "devices": {"pretend:1": 8 + 24 + 12},
+        "distributions": ["pretend:1"] * 3,
+        "back": "cpu",
+    }
+)
+def test_data():
     """A cache goes on where it has been moved; an output's fields stay its items; distributions sample there."""
     cache, out = Cache(), Output(logits=torch.ones(2), cache=Cache(), hidden=(torch.ones(3),))
     normal = torch.distributions.Normal(torch.zeros(2), torch.ones(2))
@@ -220,7 +190,28 @@ def data():
     return {**found, "back": layer.device}
 
 
-def left_behind():
+@gives(
+    {
+        "pipe": f"pipe: a Pipeline {WHOLE}",
+        "data": f"A TensorDataset {LOADED}",
+        "loader": f"A DataLoader {LOADED}",
+        "from Python": f"it: a Pipeline {WHOLE}",
+        "locked": f"locked: a CacheLayer {WHOLE}",
+        "parts": ["pretend:1", "pretend:1"],
+        "state": [
+            "8 bytes moved to pretend:1.",
+            f"state: a Pipeline {WHOLE}",
+        ],
+        "model": ["24 bytes moved to pretend:1."],
+        "all": ["8 bytes moved to pretend:1.", f"pipe: a Pipeline {WHOLE}"],
+        "scripted": [
+            "24 bytes moved to pretend:1.",
+            "odd stays: A scripted module keeps its tensors outside Python: use its own .to(device).",
+        ],
+        "seen": [{"cpu": 24}, {"cpu": 24}, {}],
+    }
+)
+def test_left_behind():
     """What can't be moved as a whole is named, as a variable or within one, and its parts can be moved."""
     table = TensorDataset(torch.ones(4, 2))
     space = {"pipe": Pipeline(), "data": table, "loader": DataLoader(table)}
@@ -242,55 +233,6 @@ def left_behind():
     return {**found, "seen": [devices_of(one) for one in (Pipeline(), Cache(), shell)]}
 
 
-# Modules that remember their device
-
-
-class Remembering(nn.Module):
-    """Remembers its device when its own `to` is called, for all of its kind within it."""
-
-    def __init__(self):
-        super().__init__()
-        self.remembered = torch.device("cpu")
-
-    def to(self, device):
-        for one in self.modules():
-            if isinstance(one, Remembering):
-                one.remembered = torch.device(device)
-        return super().to(device)
-
-
-class Metric(nn.Module):
-    """Has states that are plain attributes; moves them, and remembers where to, in `_apply`."""
-
-    def __init__(self):
-        super().__init__()
-        self.remembered, self.total = torch.device("cpu"), torch.zeros(1)
-        self.defaults = {"total": torch.zeros(1)}
-
-    def _apply(self, fn, *args, **kwargs):
-        super()._apply(fn, *args, **kwargs)
-        self.total, self.defaults = fn(self.total), {"total": fn(self.defaults["total"])}
-        self.remembered = fn(torch.zeros(1, device=self.remembered)).device
-        return self
-
-
-class Lit(Remembering):
-    def __init__(self):
-        super().__init__()
-        self.net, self.metric, self.inner = nn.Linear(2, 2), Metric(), Remembering()
-
-
-class Refusing(nn.Module):
-    """As `PreTrainedModel` of transformers does where its weights are quantized."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Linear(2, 2)
-
-    def to(self, *args, **kwargs):
-        raise ValueError("`.to` is not supported for `8-bit` models")
-
-
 def remembering(overwrites):
     """They are told where they are, and stay tied; one within another module is not asked whether it refuses."""
     torch.__future__.set_overwrite_module_params_on_conversion(overwrites)
@@ -303,9 +245,6 @@ def remembering(overwrites):
         places.append([*told, reached.devices_of(lit)])
     same = zip(parameters, lit.parameters(), optimizer.param_groups[0]["params"], strict=True)
     return [places, refusing.net.weight.device, all(one is other is third for one, other, third in same)]
-
-
-# Objects that raise whatever they are asked
 
 
 class Shape:
@@ -352,15 +291,23 @@ class To(Shape):
         self.x = self.x.to(device)
 
 
-class OddNet(Remembering):
-    shape = Shape.shape
+if ELSEWHERE:
 
-    def __init__(self):
-        super().__init__()
-        vars(self)["odd"] = Class()  # nn.Module would ask it for its class
+    class OddNet(Remembering):
+        shape = Shape.shape
+
+        def __init__(self):
+            super().__init__()
+            vars(self)["odd"] = Class()  # nn.Module would ask it for its class
 
 
-def odd():
+@gives(
+    {
+        **{kind: ["pretend:1"] for kind in RAISING},
+        "type": "There is nothing to move in type (OfOddType): no framework's arrays.",
+    }
+)
+def test_odd():
     """Return where things are moved to beside one that raises, within what holds it, and itself."""
     found = {}
     for make in (Shape, Class, OfOddType, Dtype, To, OddNet):
@@ -376,3 +323,9 @@ def odd():
     ((key, value),) = space["table"].items()
     found["names and keys"] = reached.devices_of([space["my model"], key.x, value])
     return found | {"type": placement_error(move, "type", {"type": OfOddType()})}
+
+
+@pytest.mark.parametrize("overwrites", [False, True], ids=["parameters stay", "PyTorch's new behavior"])
+def test_modules_that_remember_their_device_are_told(run: Runner, overwrites: bool) -> None:
+    places = [[device, [device]] for device in ("pretend:1", "pretend:2", "cpu")]
+    assert run(remembering, overwrites) == [places, "pretend:2", True]

@@ -1,20 +1,38 @@
-"""`to_gpu` with PyTorch's tensors, modules and optimizers, on the pretend accelerator."""
+"""`to_gpu` with PyTorch's tensors, modules and optimizers, on the pretend accelerator.
+
+What is asked is the frameworks' own: where a tensor is, which storage it has, what its allocator holds.
+"""
+
+from __future__ import annotations
 
 import gc
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pretend_native
-import torch
-import torch._dynamo  # which the first optimizer imports: two seconds, once for all programs here
-from torch import nn
-from torch.testing._internal.two_tensor import TwoTensor
+import pytest
 
 import gpu_magic
 from gpu_magic import to_cpu, to_gpu
+from gpu_magic.frameworks.private import PRIVATE
 from gpu_magic.move.move import move_variables
 from tests.programs.errors import placement_error
-from tests.programs.reached import devices_of, form, storage
+from tests.programs.runner import ELSEWHERE, gives
+
+if TYPE_CHECKING:
+    from tests.programs.runner import Runner
+
+if ELSEWHERE:
+    import pretend_native
+    import torch
+    import torch._dynamo  # which the first optimizer imports: two seconds, once for all programs here
+    from torch import nn
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    from tests.programs.reached import devices_of, form, storage
+
+NO_DEVICE = "cuda:9 can't be used: PyTorch sees pretend:0, pretend:1, pretend:2 and pretend:3."
+OR = " --or-cpu moves to the CPU."
 
 
 def allocated(index):
@@ -26,10 +44,8 @@ def equal(new, old):
     return [torch.equal(one.cpu(), other) for one, other in zip(new, old, strict=True)]
 
 
-# Tensors
-
-
-def layouts():
+@gives([True, ["pretend:0"], 8 + 24 + 12 + 480 + 8 + 16, "cpu", False, 1, 2])
+def test_layouts():
     """A part is moved without the rest, an expanded tensor stays expanded, a memory format stays, and so do originals."""
     with torch.inference_mode():
         given = [torch.ones(2)]
@@ -50,7 +66,14 @@ def layouts():
     return [*found, one.item(), other.item()]
 
 
-def kinds():
+@gives(
+    [
+        *([True] * 4, True, 1, "pretend:0"),  # complex numbers
+        *(True, "mine", ["pretend:0"]),  # wrappers
+        *(True, "pretend:0", False, [[0, 2], [1, 0]], True),  # sparse ones
+    ]
+)
+def test_kinds():
     """Complex numbers, what wraps other tensors, as torchao's do, and sparse ones."""
     z = torch.randn(3, dtype=torch.complex64)
     new = x, conjugate, imaginary, negative = to_gpu((z, z.conj(), z.imag, z.conj().imag), 0)
@@ -79,7 +102,8 @@ def numpy_arrays(device):
     return [[one.tolist() for one in moved] == before, devices_of(moved)]
 
 
-def numpy_beside_tensors():
+@gives([True, True, "pretend:0", "pretend:0", [3, 4, 5], "ndarray", "MaskedArray"])
+def test_numpy_beside_tensors():
     """Arrays stay beside tensors; if they are asked for, text and masks stay."""
     a, x, masked = np.arange(6.0).reshape(2, 3), torch.ones(2), np.ma.array([1.0, 2.0], mask=[0, 1])
     batch = {"x": a, "row": a[1], "text": np.array(["a"]), "masked": masked, "objects": np.empty(2, object)}
@@ -91,10 +115,13 @@ def numpy_beside_tensors():
     return [*found, batch["x"].device, batch["row"].tolist(), *kinds]
 
 
-# Leaves and graphs
-
-
-def leaf_and_its_view():
+@gives(
+    [
+        *(True, True, True, "mine", True, "pretend:0", "pretend:0", "cpu", True),
+        *([[0, 0, 0], [1, 1, 1]], ["pretend"]),  # what its view's backward adds, and its hook hears
+    ]
+)
+def test_leaf_and_its_view():
     w = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], requires_grad=True)
     (w * w).sum().backward()
     heard, w.label = [], "mine"
@@ -107,7 +134,14 @@ def leaf_and_its_view():
     return [*found, (w.grad.cpu() - grad).tolist(), heard]
 
 
-def leaves():
+@gives(
+    {
+        "frozen": [True, "pretend:0", False],
+        "computed": ["pretend:1", "cpu", [2, 2]],
+        "view": ["torch.complex64", True],
+    }
+)
+def test_leaves():
     """A frozen parameter; what was computed, whose backward goes through the copy; a view of another dtype."""
     frozen, leaf = nn.Parameter(torch.ones(2), requires_grad=False), torch.ones(2, requires_grad=True)
     pairs = nn.Parameter(torch.arange(8.0).view(4, 2))
@@ -122,7 +156,15 @@ def leaves():
     }
 
 
-def what_holds_on():
+@gives(
+    [
+        *("cpu", "pretend:0", 2),
+        "A Parameter of shape (8, 2) can't be moved to pretend:0: a graph, a hook or a weak reference holds on to it. "
+        "Delete what was computed with it (a loss, outputs), and try again. Nothing was changed.",
+        "cpu",
+    ]
+)
+def test_what_holds_on():
     """A notebook's `loss` keeps the graph of a step: no hindrance where CUDA has none, but where tensors are swapped."""
     model, x = nn.Linear(2, 2), torch.ones(1, 2)
     loss = model(x).sum()
@@ -152,17 +194,17 @@ def without(name):
     return [kept, [weight.device, moved.device], address(moved) == address(weight)]
 
 
-# Modules and optimizers
+if ELSEWHERE:
+
+    class Lstm(nn.LSTM):
+        flattened_on = ()
+
+        def flatten_parameters(self):  # to one piece, as cuDNN needs them
+            self.flattened_on = *self.flattened_on, self.weight_ih_l0.device
 
 
-class Lstm(nn.LSTM):
-    flattened_on = ()
-
-    def flatten_parameters(self):  # to one piece, as cuDNN needs them
-        self.flattened_on = *self.flattened_on, self.weight_ih_l0.device
-
-
-def modules():
+@gives([False, "pretend:1", False, "pretend:1", True, "pretend:1", True])
+def test_modules():
     """Buffers stay buffers; a lazy module gets its weights there; an LSTM's flat weights are its weights."""
     norm, lazy, lstm, x = nn.BatchNorm1d(3).eval(), nn.LazyLinear(2), Lstm(3, 4), torch.ones(2, 3)
     before = lstm(x)[0]
@@ -173,17 +215,19 @@ def modules():
     return [*found, torch.equal(to_cpu(lstm)(x)[0], before)]
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.head = nn.Embedding(20, 4), nn.Linear(4, 20, bias=False)
-        self.conv, self.norm = nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4)
-        self.head.weight = self.embed.weight  # tied
-        self.table = torch.arange(3.0)  # a plain attribute, which .to() forgets
+if ELSEWHERE:
 
-    def forward(self, x):
-        x = self.norm(self.conv(self.embed(x).permute(0, 3, 1, 2))).relu()
-        return self.head(x.mean((2, 3)))
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Embedding(20, 4), nn.Linear(4, 20, bias=False)
+            self.conv, self.norm = nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4)
+            self.head.weight = self.embed.weight  # tied
+            self.table = torch.arange(3.0)  # a plain attribute, which .to() forgets
+
+        def forward(self, x):
+            x = self.norm(self.conv(self.embed(x).permute(0, 3, 1, 2))).relu()
+            return self.head(x.mean((2, 3)))
 
 
 class Training:
@@ -241,7 +285,16 @@ def adam(**options):
     return model, optimizer
 
 
-def optimizers():
+@gives(
+    {
+        "alone": ["pretend:0", "pretend:0"],
+        "optimizer first": ["cpu", "cpu", "pretend:0"],
+        "rate first": ["cpu", "cpu", "pretend:0"],
+        "capturable": ["pretend:0"] * 3,
+        "plain tensor": [True, ["pretend:0", "pretend:0"], 24],
+    }
+)
+def test_optimizers():
     """One alone brings its parameters; what it keeps on the CPU stays there, whatever shares it."""
     found = {}
     model, optimizer = adam()
@@ -275,10 +328,8 @@ def optimizers():
     return found
 
 
-# Where to, and what is refused
-
-
-def destinations():
+@gives(["pretend:1", "pretend:3", "pretend:2", "pretend:0", True])
+def test_destinations():
     model, x = nn.Linear(2, 2), torch.ones(2)
     found = [to_gpu(model, device).weight.device for device in (torch.device("pretend:1"), np.int64(3))]
     with gpu_magic.on_gpu(2):
@@ -286,7 +337,14 @@ def destinations():
     return [*found, to_gpu(model).weight.device, to_cpu(x) is x]
 
 
-def room():
+@gives(
+    [
+        "4.0 MiB do not fit on pretend:1, where 3.0 MiB are free. Move fewer, or see what %gpu_free gives back. Nothing "
+        "was changed.",
+        *(0, "cpu", "pretend:2", "pretend:3"),
+    ]
+)
+def test_room():
     """What does not fit is not begun; a view needs no room, and what the allocator keeps is room."""
     x, w = torch.ones(1 << 20), nn.Parameter(torch.ones(1 << 20))
     for device, total in ((1, 3 << 20), (2, 6 << 20), (3, 5 << 20)):
@@ -310,3 +368,73 @@ def refused(calls):
     space = globals() | {"ones": torch.ones(2), "model": model, "optimizer": optimizer, "resized": resized}
     space["scheduler"] = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10)
     return [placement_error(eval, call, space) for call in calls]
+
+
+@pytest.mark.parametrize("device", ["0", "cpu"])
+def test_numpy_arrays(run: Runner, device: str) -> None:
+    assert run(numpy_arrays, device) == [True, ["pretend:0" if device == "0" else device]]
+
+
+# Calls, and why each is refused.
+REFUSED: dict[str, str | None] = {
+    "to_gpu('model')": "to_gpu moves a variable, and 'model' is a string: remove the quotes.",
+    "to_gpu(3)": "There is nothing to move in it (int): no framework's arrays.",
+    "to_gpu(scheduler)": "There is nothing to move in it (OneCycleLR): no framework's arrays.",
+    "to_gpu(torch.amp.GradScaler('cpu'))": "There is nothing to move in it (GradScaler): no framework's arrays.",
+    "to_gpu(torch.ones(2, device='meta'), or_cpu=True)": "A Tensor of shape (2,) is on the meta device and has no "
+    "data to move.",
+    "to_gpu(resized)": "A Tensor of shape (100,) has no memory at present (its storage was resized).",
+    "to_gpu(torch.jit.script(model))": "A scripted module keeps its tensors outside Python: use its own "
+    ".to(device).",
+    "to_gpu(torch.export.export(model, (torch.ones(1, 2),)))": "An exported program has its device in its graph: "
+    'torch.export.passes.move_to_device_pass(program, "cuda:0") returns one for another.',
+    "to_gpu(ones, '0,1')": "Variables go to one device, and 0,1 names 2.",
+    "to_gpu(ones, 9)": NO_DEVICE + OR,
+    "to_gpu(np.ones(2))": "it is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a "
+    "PyTorch tensor there. jax and cupy also work.",
+    "to_gpu(np.ones(2), numpy='jax')": "NumPy's arrays can become those of torch or jax or cupy once that is "
+    "imported, and not of jax.",
+    "to_gpu(np.ones(2, np.longdouble), 0, numpy='torch')": "PyTorch has no tensors of NumPy's float128.",
+    "to_gpu(np.array(['a']), 0, numpy='torch')": "it is NumPy's, and no framework has arrays of <U1.",
+}
+
+
+def test_what_can_not_be_moved_says_why(run: Runner) -> None:
+    assert dict(zip(REFUSED, run(refused, list(REFUSED)), strict=True)) == REFUSED
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(PRIVATE) if "%to_gpu" in PRIVATE[name][1]])
+def test_models_and_views_are_moved_without_private_names(run: Runner, name: str) -> None:
+    is_view = not name.endswith("_base")
+    assert run(without, name) == [[True] * 3, ["pretend:0", "pretend:0"], is_view]
+
+
+TRAINED = [
+    ("AdamW", {"weight_decay": 0.1}, True),
+    ("AdamW", {"amsgrad": True}, False),
+    ("SGD", {"lr": 0.1, "momentum": 0.9}, True),
+    pytest.param("LBFGS", {"lr": 0.1, "max_iter": 3}, True, marks=pytest.mark.nightly),
+    pytest.param("Adagrad", {}, True, marks=pytest.mark.nightly),
+    pytest.param("Rprop", {}, True, marks=pytest.mark.nightly),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "like_cuda"), TRAINED)
+def test_training_goes_on_bit_for_bit(
+    run: Runner, kind: str, options: dict[str, Any], like_cuda: bool
+) -> None:
+    """Like CUDA, and where tensors are swapped: the losses are those of a training that never moved."""
+    found = run(training, kind, options, like_cuda)
+    stayed, moved = found.pop("losses")
+    assert moved == stayed
+    assert len(set(stayed)) == 8
+    steps = [] if kind in {"SGD", "LBFGS"} else ["cpu"]
+    assert found == {
+        "moves": [[True, sorted({*steps, to})] for to in ("pretend:0", "pretend:2", "cpu")],
+        "the same": True,
+        "optimizer's": True,
+        "tied": True,
+        "scheduler's": True,
+        "plain attribute": "cpu",
+        "left behind": [0, 0],
+    }

@@ -1,15 +1,37 @@
 """`on_gpu` around imports, where no framework is imported yet; and Keras on the backend that is set here."""
 
+from __future__ import annotations
+
 import os
 import sys
+from typing import TYPE_CHECKING
+
+import pytest
 
 from gpu_magic import on_gpu
 from gpu_magic.frameworks import get
+from tests.conftest import torch_build
 from tests.programs.cells import run, shell_with_magics
 from tests.programs.errors import placement_error
+from tests.programs.runner import gives
+
+if TYPE_CHECKING:
+    from tests.programs.runner import Runner
 
 
-def torch_without_cuda():
+TORCH, TORCH_HAS_CUDA = torch_build()
+TORCH_WITHOUT_CUDA = "PyTorch sees no GPU" if TORCH_HAS_CUDA else f"PyTorch {TORCH} is built without CUDA"
+JAX_CPU = [f"{{CpuDevice(id={index})}}" for index in range(4)]
+
+
+@gives(
+    [
+        f"cuda:0 can't be used: {TORCH_WITHOUT_CUDA}.",
+        *[f"This is to run on cuda:0, and {TORCH_WITHOUT_CUDA}."] * 2,
+        *([0, 0], "cpu", 0),
+    ]
+)
+def test_torch_without_cuda():
     """It has no accelerator, on a machine whose GPUs CuPy sees."""
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     import cupy
@@ -34,7 +56,8 @@ def torch_without_cuda():
     return [*found, began, torch.ones(1).device, cupy.ones(1).device.id]
 
 
-def jax_through_a_package():
+@gives([JAX_CPU[2], JAX_CPU[0]])
+def test_jax_through_a_package():
     shell = shell_with_magics()
     inside = run(shell, "%%on_gpu cpu:2\nimport makes_with_jax\nstr(makes_with_jax.make().devices())")
     return [inside, run(shell, "str(makes_with_jax.make().devices())")]
@@ -58,7 +81,13 @@ def keras_on(backend, first, second):
     return [found, placement_error(keras_in, second)]
 
 
-def jax_and_tensorflow():
+@gives(
+    [
+        *(JAX_CPU[2], JAX_CPU[2], JAX_CPU[0]),
+        *["cpu:3 can't be used: TensorFlow has cpu:0."] * 2,  # in the block that imports Keras, and the next
+    ]
+)
+def test_jax_and_tensorflow():
     with on_gpu("cpu:2", only="jax"):
         import hides_jax
         import jax
@@ -97,3 +126,22 @@ def keras_on_jax(only=None):
     with keras.device(device):
         found.append(made())
     return [*found, placement_error(keras_in, "cpu:0,cpu:1", mirror=True)]
+
+
+@pytest.mark.nightly  # mirrored blocks are in test_frameworks, refused imports in test_blocks
+def test_mirrored(run: Runner) -> None:
+    assert run(mirrored) == ["cpu and cpu:9 can't be used: TensorFlow has cpu:0.", False, ""]
+    assert run(mirrored, "or_cpu") == [None, False, "CPU:0"]
+
+
+@pytest.mark.parametrize("only", [None, pytest.param("keras", marks=pytest.mark.nightly)])
+def test_keras_on_jax(run: Runner, only: str | None) -> None:
+    where = ["cpu:2", "cpu", "cpu:1", "cpu:1"]
+    where.append("cpu and cpu:1 can't be used: --mirror is TensorFlow's, and Keras runs on jax.")
+    assert run(keras_on_jax, only) == where
+
+
+@pytest.mark.nightly
+def test_keras_on_numpy(run: Runner) -> None:
+    why = "cuda:0 can't be used: Keras runs on its numpy backend, which has no GPU."
+    assert run(keras_on, "numpy", "cpu", "0") == [None, why]

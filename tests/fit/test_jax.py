@@ -1,11 +1,19 @@
 """Predictions of `fit` for JAX's functions."""
 
-import functools
+from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
+import functools
+from typing import TYPE_CHECKING
 
 import gpu_magic
+from tests.programs.runner import ELSEWHERE
+
+if TYPE_CHECKING:
+    from tests.programs.runner import Runner
+
+if ELSEWHERE:
+    import jax
+    import jax.numpy as jnp
 
 
 def arrays(size=64):
@@ -44,23 +52,24 @@ def plain():
     return [[resized.parts, made.batch_size, *made.notes], [made.parts, 512, notes]]
 
 
-@functools.partial(jax.jit, static_argnames="times", donate_argnums=0)
-def jitted(params, x, y, times=2):
-    return jax.tree.map(lambda one, change: one - times * change, params, jax.grad(loss)(params, x, y))
+if ELSEWHERE:
 
+    @functools.partial(jax.jit, static_argnames="times", donate_argnums=0)
+    def jitted(params, x, y, times=2):
+        return jax.tree.map(lambda one, change: one - times * change, params, jax.grad(loss)(params, x, y))
 
-class Trainer:
-    def __init__(self):
-        self.params, self.steps = arrays()[0], []
+    class Trainer:
+        def __init__(self):
+            self.params, self.steps = arrays()[0], []
 
-    def step(self, x, y):
-        self.params = update(self.params, x, y)
-        self.steps.append(x)
-        return self.params
+        def step(self, x, y):
+            self.params = update(self.params, x, y)
+            self.steps.append(x)
+            return self.params
 
-    @functools.partial(jax.jit, static_argnums=0)
-    def jitted(self, x, y):
-        return update(self.params, x, y)
+        @functools.partial(jax.jit, static_argnums=0)
+        def jitted(self, x, y):
+            return update(self.params, x, y)
 
 
 def untouched():
@@ -90,3 +99,15 @@ def refused():
         except gpu_magic.FitError as error:
             told.append(str(error))
     return told
+
+
+def test_what_is_predicted_is_what_it_is_to_be(run: Runner) -> None:
+    for about, (found, expected) in run(figures).items():
+        assert found == expected, about
+
+
+def test_a_step_that_cannot_be_traced_is_one_line(run: Runner) -> None:
+    *decides, exits = run(refused)
+    assert {one.rpartition(" of ")[2] for one in decides} == {"decides: return x if x.sum() > 0 else -x"}
+    assert exits.startswith("The step raises SystemExit: 4, in line ")
+    assert "\n" not in "".join([*decides, exits])

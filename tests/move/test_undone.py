@@ -1,5 +1,7 @@
 """`to_gpu` that fails, or is interrupted, at any point: all is as it was, and what was allocated is freed."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import os
@@ -7,11 +9,9 @@ import re
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pretend_native
-import torch
-import torch._dynamo  # as in the other files with PyTorch: they have one server
-from torch import nn
+import pytest
 
 import gpu_magic
 from gpu_magic import to_gpu
@@ -19,8 +19,20 @@ from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.move.move import carry_out, move_variables, read_places
 from gpu_magic.move.plan import Plan
 from tests.programs.errors import placement_error
-from tests.programs.moving_objects import Cache, Lit, Pipe, Refusing
-from tests.programs.reached import devices_of, look
+from tests.programs.runner import ELSEWHERE, gives
+
+if TYPE_CHECKING:
+    from tests.programs.runner import Runner
+
+if ELSEWHERE:
+    import pretend_native
+    import torch
+    import torch._dynamo  # as in the other files with PyTorch: they have one server
+    from torch import nn
+
+    from tests.move.others import Cache, Lit, Pipe, Refusing
+    from tests.programs.reached import devices_of, look
+
 
 FOLDER = str(Path(gpu_magic.__file__).parent / "move")
 
@@ -58,14 +70,16 @@ class Frozen:
         raise RuntimeError("no copies")
 
 
-class Stuck(Pipe):
-    """Raises after a part of it has moved."""
+if ELSEWHERE:
 
-    __module__ = "torch"
+    class Stuck(Pipe):
+        """Raises after a part of it has moved."""
 
-    def to(self, device):
-        self.model.to(device)
-        raise KeyboardInterrupt("no way")
+        __module__ = "torch"
+
+        def to(self, device):
+            self.model.to(device)
+            raise KeyboardInterrupt("no way")
 
 
 def failing(like_cuda):
@@ -88,7 +102,16 @@ def failing(like_cuda):
     return found
 
 
-def failures():
+@gives(
+    [
+        [
+            "pretend:1 ran out of memory after some. All is as it was. Move fewer, or see what %gpu_free gives back."
+        ],
+        *([], True),
+        *("cpu", "pretend:1", "pretend:1"),  # the tuple that was given, and what has moved at last
+    ]
+)
+def test_failures():
     """Let the allocation of each number fail in turn, until there is none of that number."""
     model = nn.Sequential(nn.Embedding(9, 3), nn.BatchNorm1d(3), nn.Linear(3, 9, bias=False))
     model[2].weight = model[0].weight
@@ -152,21 +175,24 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 
-class Interrupting(Pipe):
-    __module__ = "torch"
+if ELSEWHERE:
 
-    def __init__(self):
-        super().__init__()
-        self.calls = []
+    class Interrupting(Pipe):
+        __module__ = "torch"
 
-    def to(self, device):
-        self.calls.append(device)
-        super().to(device)
-        if device.type != "cpu":
-            interrupt()
+        def __init__(self):
+            super().__init__()
+            self.calls = []
+
+        def to(self, device):
+            self.calls.append(device)
+            super().to(device)
+            if device.type != "cpu":
+                interrupt()
 
 
-def interrupted_once():
+@gives([["cpu"], 0, [[], ["pretend:0", "cpu"]]])
+def test_interrupted_once():
     """While copies are made, of which no other is begun."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     space = {"net": nn.Linear(2, 2), "odd": [Interrupting(), Interrupting()]}
@@ -177,7 +203,34 @@ def interrupted_once():
     return None
 
 
-def ignored_interrupt():
+@gives(["pretend:0", "pretend:0", True])
+def test_ignored_interrupt():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe, x = to_gpu([Interrupting(), torch.ones(2)], 0)
     return [x.device, pipe.held["x"].device, signal.getsignal(signal.SIGINT) == signal.SIG_IGN]
+
+
+FAILED = {
+    "no setter": "AttributeError: property 'x' of 'Odd' object has no setter",
+    "its setter raises": "ValueError: not there",
+    "it can't be built again": "RuntimeError: no copies",
+    "its own to raises": "KeyboardInterrupt: no way",
+    "a module refuses": "ValueError: `.to` is not supported for `8-bit` models",
+}
+
+
+@pytest.mark.parametrize("like_cuda", [True, False], ids=["like CUDA", "where tensors are swapped"])
+def test_each_step_is_undone_whatever_another_one_raises(run: Runner, like_cuda: bool) -> None:
+    found = run(failing, like_cuda)
+    for kind, error in FAILED.items():
+        said = f"Moving to pretend:0 failed, and all is as it was: {error}"
+        is_same = kind != "its own to raises"  # what moved itself was told to go back
+        assert found[kind] == [said, is_same, ["cpu"], 0], kind
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interrupt_at_any_line_is_raised_and_nothing_is_torn(run: Runner, fails: bool) -> None:
+    count, wrong, is_handler_back = run(interrupted, fails)
+    assert count > 80
+    assert wrong == []
+    assert is_handler_back

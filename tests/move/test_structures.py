@@ -1,17 +1,28 @@
 """`to_gpu` with generated structures: the same graph of objects, and of storages, on another device."""
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 import functools
+from typing import TYPE_CHECKING
 
-import torch
-import torch._dynamo  # as in the other files with PyTorch: they have one server
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from gpu_magic import to_gpu
-from tests.programs.reached import devices_of, form, reach, tensors_of
+from tests.programs.runner import ELSEWHERE, gives
+
+if TYPE_CHECKING:
+    from tests.programs.runner import Runner
+
+if ELSEWHERE:
+    import torch
+    import torch._dynamo  # as in the other files with PyTorch: they have one server
+    from torch import nn
+
+    from tests.programs.reached import devices_of, form, reach, tensors_of
+
 
 Pair = collections.namedtuple("Pair", "a b")  # noqa: PYI024 - as users write it
 
@@ -64,7 +75,9 @@ KINDS = [
     lambda some: collections.defaultdict(list, enumerate(some)),
     lambda some: collections.UserDict(enumerate(some)),
 ]
+
 SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck))  # no machine is too slow
+
 VIEWS = [
     lambda t: t,
     lambda t: t[1:],
@@ -105,9 +118,17 @@ def structures(draw):
     return [draw(st.sampled_from(made)) for _ in range(3)] + made[-2:]
 
 
-CHANGED = (
-    list | dict | Open | Slots | collections.deque | collections.UserDict | functools.partial | nn.Parameter
-)
+if ELSEWHERE:
+    CHANGED = (
+        list
+        | dict
+        | Open
+        | Slots
+        | collections.deque
+        | collections.UserDict
+        | functools.partial
+        | nn.Parameter
+    )
 
 
 def kept(things):
@@ -137,10 +158,15 @@ def any_structure():
     return len(checked)
 
 
-def by_hash():
+@gives([[True] * 3 + [False], [True] * 4, ["b", "a"], "<class 'frozenset'>", "pretend:1"])
+def test_by_hash():
     """Sets and keys, with what is there now."""
     x = torch.ones(1)
     given = [{x}, {x: 1}, collections.OrderedDict([(x, 1), ("b", x), ("a", 2)]), frozenset([x])]
     new, *moved = to_gpu([x, *given], 1)
     same = [one is other for one, other in zip(moved, given, strict=True)]
     return [same, [next(iter(one)) is new for one in moved], [*moved[2]][1:], type(moved[3]), new.device]
+
+
+def test_the_graph_of_objects_is_the_same_after_a_move(run: Runner) -> None:
+    assert run(any_structure) > 50

@@ -1,19 +1,28 @@
 """`on_gpu` with PyTorch alone, and with Keras on it."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import sys
 
 import numpy as np
-import torch
-import torch._dynamo
-from torch.overrides import TorchFunctionMode
-from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from gpu_magic import on_gpu
 from gpu_magic.frameworks import get
+from tests.conftest import torch_build
 from tests.programs.errors import placement_error
+from tests.programs.runner import ELSEWHERE, gives
 from tests.programs.threads import at_once
+
+if ELSEWHERE:
+    import torch
+    import torch._dynamo
+    from torch.overrides import TorchFunctionMode
+    from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+
+TORCH = torch_build()[0]
+OUTSIDE = ["cpu", 0, "cpu"]
 
 
 def current():
@@ -30,7 +39,14 @@ def seeded():
     return torch.Generator().manual_seed(1)
 
 
-def default_and_current_device():
+@gives(
+    [
+        *(["pretend:2", 2, "pretend:2"], "pretend:2", "pretend:2"),
+        *(["pretend:1", 1, "pretend:1"], ["cpu", 2, "cpu"], ["pretend:2", 2, "pretend:2"]),
+        *("cpu", "cpu", "pretend:2", OUTSIDE),  # of tensors that are made from others
+    ]
+)
+def test_default_and_current_device():
     found = []
     with on_gpu(torch.device("pretend:2")) as device:
         found += [state(), torch.empty(1, device="pretend").device, torch.zeros(1).to(device).device]
@@ -43,7 +59,13 @@ def default_and_current_device():
     return [*found, state()]
 
 
-def loaders():
+@gives(
+    [
+        "Expected a 'pretend' device type for generator but found 'cpu'",
+        *(2, True, "cpu", "pretend:1", "pretend:1", True),
+    ]
+)
+def test_loaders():
     """A shuffling loader, which PyTorch's own context stops; one with workers; one that pins memory."""
     pairs = [(i, float(i)) for i in range(8)]
     data = TensorDataset(torch.arange(8.0), torch.arange(8))
@@ -61,22 +83,25 @@ def loaders():
         return [*found, here.pin_memory() is here]
 
 
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)])
-        self.register_buffer("scale", torch.full((4,), 2.0))
+if ELSEWHERE:
 
-    def forward(self, x):
-        for layer in self.inner:
-            x = layer(x)
-        return x * self.scale + torch.zeros(4)
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)])
+            self.register_buffer("scale", torch.full((4,), 2.0))
+
+        def forward(self, x):
+            for layer in self.inner:
+                x = layer(x)
+            return x * self.scale + torch.zeros(4)
 
 
 OPTIMIZERS = ("Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop")
 
 
-def training():
+@gives([[["pretend:3"], *[["pretend:1"]] * 8, ["pretend:3"]], ["cpu", "pretend:3"]])
+def test_training():
     """Return where all is that training uses, but step counts: reading those on a GPU would wait for it each time."""
     found, steps = [], set()
     for device in (3, 1, 3):
@@ -100,7 +125,8 @@ def training():
     return [found, [*steps, average.n_averaged.device]]
 
 
-def compiled():
+@gives(["pretend:1", "pretend:2", "cpu", None])
+def test_compiled():
     """Where a compiled function makes tensors, and what torch.compile takes for the default device afterwards."""
     function = torch.compile(lambda: torch.ones(3) + 1, backend="aot_eager", fullgraph=True)
 
@@ -120,7 +146,8 @@ def compiled():
     return [*found, function().device, torch.utils._device.CURRENT_DEVICE]
 
 
-def states_that_differ_afterwards():
+@gives([])
+def test_states_that_differ_afterwards():
     """Return the default devices before and within a block, where one is another one after it."""
     found = []
     for default in (None, "pretend:1", "cpu"):
@@ -138,17 +165,20 @@ def states_that_differ_afterwards():
     return found
 
 
-class Mode(TorchFunctionMode):
-    def __init__(self):
-        super().__init__()
-        self.seen = []
+if ELSEWHERE:
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        self.seen.append(func)
-        return func(*args, **(kwargs or {}))
+    class Mode(TorchFunctionMode):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            self.seen.append(func)
+            return func(*args, **(kwargs or {}))
 
 
-def several_contexts():
+@gives([*[["pretend:2", True]] * 4, ["cpu", 0], ["cpu", 0], 1])
+def test_several_contexts():
     """Return where blocks run within PyTorch's contexts and the user's mode, and what they restore.
 
     At last a mode is entered in a block and left after it: it sees the one call in between.
@@ -181,7 +211,15 @@ def torch_in(device):
         raise AssertionError(torch)
 
 
-def refused():
+@gives(
+    [
+        "cuda:4 can't be used: PyTorch sees pretend:0, pretend:1, pretend:2 and pretend:3.",
+        f"xpu:0 can't be used: PyTorch {TORCH} has no xpu.",
+        f"cuda:1 can't be used: PyTorch {TORCH} is too old for it: 2.8 is needed.",
+        *("cpu", ["cpu", 0]),
+    ]
+)
+def test_refused():
     """Return why blocks do not begin, also with a PyTorch before 2.8, which can't set the current device."""
     found = [placement_error(torch_in, device) for device in (4, "xpu:0")]
     del torch.accelerator.device_index
@@ -191,7 +229,8 @@ def refused():
     return [*found, current()]
 
 
-def keras():
+@gives(["pretend:2", "torch", True, False, "pretend:1", "cpu", "cpu"])
+def test_keras():
     """Keras, imported in a block, drags JAX in, and does not start it; then threads have blocks of their own."""
     os.environ["KERAS_BACKEND"] = "torch"
 
@@ -234,7 +273,13 @@ def sampled(name):
     return found.detach()
 
 
-def generators():
+@gives(
+    [
+        *([], "pretend:1", True, "pretend:1", True, "cpu"),
+        *("Expected a 'pretend' device type", [0, 0, 0]),
+    ]
+)
+def test_generators():
     """Return which samples differ in a block, and where they are; then what a generator of the CPU makes there."""
     outside = {name: sampled(name) for name in SAMPLES}
     with on_gpu(1):
