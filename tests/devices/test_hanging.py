@@ -327,3 +327,15 @@ def test_a_real_library_that_takes_its_time(fresh: Fresh, native: Path, tmp_path
     problems, line = fresh(code, **environment(native, tmp_path / "machine")).splitlines()
     assert problems == "['', '', '', '']"
     assert line.startswith(WAITS)
+
+
+def test_gpus_behind_several_that_hang_are_read_the_next_time(impatient: Nvml) -> None:
+    with simulate("12xT4") as machine:
+        impatient.inventory()
+        events = [machine.hang("nvmlDeviceGetPowerUsage", number) for number in range(8)]
+        for _ in range(3):
+            last = impatient.inventory()
+        assert hangs(last) == [True] * 8 + [False] * 4
+        for event in events:
+            event.set()
+        until(lambda: not any(hangs(impatient.inventory())))

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_magic
-from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus
-from gpu_magic.gpus.table import Gpus
+from gpu_magic.devices.model import UNKNOWN, Claim, Gpu, GpuProcess, GpuStatus
+from gpu_magic.gpus.table import Gpus, rows
 from gpu_magic.process.view import KernelView
 from gpu_magic.testing import simulate
 
@@ -163,3 +163,12 @@ def test_columns_line_up() -> None:
     starts = {re.search(r"(?<=GiB)\s+", line).end() for line in lines[1:]}
     assert len(lines) == 14
     assert max(starts) - min(starts) <= 3  # the figures that follow are right-aligned
+
+
+def test_it_says_once_since_when_a_process_is_idle() -> None:
+    process = GpuProcess(11, "train.py", "tom", 21 * GIB, idle=32_400)
+    claims = tuple(Claim("tom", 0.0, pid, idle=32_400) for pid in (11, 12))
+    gpu = Gpu(0, "GPU-1", status=GpuStatus(processes=(process,), claims=claims))
+    users = rows(Gpus((gpu,), kernel=NO_CHOICE))[0].users
+    assert users[0] == "tom: train.py, 21.0 GiB, idle 9 h"
+    assert ["idle 9 h" in user for user in users] == [True, False, True]

@@ -140,3 +140,20 @@ def test_who_could_have_them_again_and_again_wins_no_time() -> None:
 )
 def test_what_nobody_can_wait_for_is_no_place(text: str) -> None:
     assert leave([place(1)._replace(rest=text)], EIGHT) == []
+
+
+def test_who_waits_for_many_is_not_starved() -> None:
+    assert leave([place(8)], busy(0, 1, 2)) == [3, 4, 5, 6, 7]
+
+
+def test_who_was_stopped_itself_leaves_what_it_would_have_left() -> None:
+    assert looks(*[[place(1)]] * 5, every=7 * 24 * 3600.0) == [1] * 5
+
+
+def test_it_reads_what_it_writes() -> None:
+    wanted = Wanted(2, only_free=True, min_free=5, uuids=ALL)
+    assert Wanted.read(str(wanted)) == wanted
+
+
+def test_without_others_the_machine_is_as_it_was() -> None:
+    assert Turns().leave([], EIGHT, ALL, 0.0) == EIGHT
