@@ -102,6 +102,7 @@ def test_names_of_people_hosts_and_folders_are_left_out() -> None:
     assert without_names("/GPU:0 and 3/4 of ~/work/a") == "/GPU:0 and 3/4 of (path)"
 
 
+@pytest.mark.nightly  # all frameworks are imported
 @pytest.mark.parametrize("early", [False, True])
 def test_a_run_leaves_a_report_and_a_table(
     machine: Path, monkeypatch: pytest.MonkeyPatch, early: bool
@@ -132,6 +133,7 @@ def test_a_run_leaves_a_report_and_a_table(
     assert str(machine) not in text
 
 
+@pytest.mark.nightly
 def test_without_a_driver_it_says_so_in_one_line(tmp_path: Path) -> None:
     for library in ("libnvidia-ml.so.1", "libcuda.so.1"):
         (tmp_path / library).touch()  # where a real one is installed, it is not found either

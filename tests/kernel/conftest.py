@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import re
 import threading
+import time
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -18,12 +21,17 @@ from tests.machine import CARDS, Driver, clean_environment, environment
 from tests.processes import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 PROGRAMS = ROOT / "tests" / "programs"
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_AT_ONCE = (
+    "import gpu_magic.gpus.wait, gpu_magic.process.view\n"
+    "gpu_magic.process.view.BETWEEN_LOOKS, gpu_magic.gpus.wait.FIRST_PAUSE = 0.0, 0.1\n"
+    "del gpu_magic"
+)
 
 
 @dataclass
@@ -55,8 +63,25 @@ class Kernel:
         self._manager, self._state = manager, state
         self.client = manager.client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=LIMIT)
+        self._wait_until_ready()
+        self._ended = False
         self.heard = ""  # what the cell that runs has shown, for other threads
+
+    def _wait_until_ready(self) -> None:
+        """Wait until it answers on both channels. jupyter_client's own way then listens for 0.2 s to nothing."""
+        deadline = time.monotonic() + LIMIT
+        while self.is_alive() and time.monotonic() < deadline:
+            asked = self.client.kernel_info()
+            with contextlib.suppress(queue.Empty):
+                while self.client.get_shell_msg(timeout=1)["parent_header"].get("msg_id") != asked:
+                    pass
+                while True:
+                    told = self.client.get_iopub_msg(timeout=0.1)
+                    if told["parent_header"].get("msg_id") == asked and told["content"] == {
+                        "execution_state": "idle"
+                    }:
+                        return
+        raise AssertionError("the kernel does not answer")
 
     def run(self, code: str, answer: str | None = None) -> Reply:
         """Run a cell to its end; answer what it asks for, where somebody is there who can."""
@@ -93,6 +118,13 @@ class Kernel:
             return self.run(code, answer)
         return reply
 
+    def load(self) -> Kernel:
+        """Load the extension in its first cell, whose waits and whose `auto` look again at once."""
+        reply = self.run("%load_ext gpu_magic")
+        assert reply.status == "ok", reply.traceback
+        self.client._recv_reply(self.client.execute(_AT_ONCE, silent=True), timeout=LIMIT)
+        return self
+
     def run_and_interrupt(self, code: str, when: Callable[[], object]) -> Reply:
         """Run a cell, and interrupt it when something is true."""
 
@@ -119,9 +151,14 @@ class Kernel:
         driver.write(self._state)
 
     def end(self) -> None:
-        """End it, and close every socket: a test run has hundreds of kernels, and 1024 file descriptors."""
+        """Kill it, and close every socket: a test run has hundreds of kernels, and 1024 file descriptors."""
+        if self._ended:
+            return
+        self._ended = True
         self.client.stop_channels()
-        self._manager.shutdown_kernel(now=True)
+        self._manager.provisioner.process.kill()
+        self._manager.provisioner.process.wait()
+        self._manager.cleanup_resources()
         self.client.context.destroy(linger=0)
 
     @property
@@ -137,20 +174,27 @@ class Kernel:
 
     def restart(self) -> None:
         self._manager.restart_kernel(now=True)
-        self.client.wait_for_ready(timeout=LIMIT)
+        self._wait_until_ready()
 
 
 @pytest.fixture(scope="session")
-def servers(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
-    """Return a way to have the server whose kernels were started with a PYTHONPATH, and have imported these."""
-    running: dict[tuple[str, ...], Server] = {}
-    machine = tmp_path_factory.mktemp("servers") / "machine"
+def preloaded() -> str:
+    """Return the library that stands between kernels and the system; empty for none."""
+    return ""
 
-    def find(paths: str, *imported: str) -> Server:
-        if (paths, *imported) not in running:
-            variables = clean_environment() | environment(native, machine) | {"PYTHONPATH": paths}
-            running[paths, *imported] = Server(variables, *imported)
-        return running[paths, *imported]
+
+@pytest.fixture(scope="session")
+def servers(preloaded: str) -> Iterator[Callable[..., Server]]:
+    """Return a way to have the server for kernels with these variables, which have imported these modules."""
+    running: dict[tuple[str | None, ...], Server] = {}
+
+    def find(variables: Mapping[str, str], *imported: str) -> Server:
+        # What Python and the loader read once, when a program starts.
+        started_with = {name: variables.get(name) for name in ("PYTHONPATH", "LD_LIBRARY_PATH")}
+        key = *started_with.values(), *imported
+        if key not in running:
+            running[key] = Server(dict(variables) | {"LD_PRELOAD": preloaded}, *imported)
+        return running[key]
 
     yield find
     for server in running.values():
@@ -170,8 +214,8 @@ def start_kernel(
 ) -> Iterator[Callable[..., Kernel]]:
     """Return a way to start kernels; they end with the test.
 
-    A kernel is forked from a process that has imported ipykernel, and `imported`. Where variables are given, or it is
-    to be `fresh`, it is started as any program is: the variables that it was started with can't be changed later.
+    A kernel is forked from a process that has imported ipykernel, and `imported`; one that is to be `fresh` is started
+    as any program is.
     """
     kernels: list[Kernel] = []
 
@@ -195,16 +239,16 @@ def start_kernel(
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "TMPDIR": sockets,  # kernels are killed, so files of their launches stay
         }
+        given = clean_environment() | environment(native, state) | places | variables
         # A TCP port that was free when it was looked up can be taken when the kernel binds it.
         started: KernelManager = KernelManager(kernel_name="python3", transport="ipc")
-        if not fresh and not variables:
-            started = forked_manager(servers(paths, *imported))
+        if not fresh:
+            started = forked_manager(servers(given, *imported))
         name = uuid4()  # KernelManager itself gives it none
         started.ip = f"{sockets}/{name}"
         runtime.mkdir(mode=0o700, exist_ok=True)
         # It is named as a server names it.
         started.connection_file = str(connection_file or runtime / f"kernel-{name}.json")
-        given = clean_environment() | environment(native, state) | places | variables
         started.start_kernel(env=given, cwd=str(tmp_path))
         kernels.append(Kernel(started, state))
         return kernels[-1]
@@ -217,14 +261,10 @@ def start_kernel(
 @pytest.fixture
 def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
     """Return a kernel with the extension loaded."""
-    kernel = start_kernel()
-    assert kernel.run("%load_ext gpu_magic").status == "ok"
-    return kernel
+    return start_kernel().load()
 
 
 @pytest.fixture
 def pretend_kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kernel:
     """Return a kernel with the extension loaded, in which PyTorch has four devices once it is imported."""
-    kernel = start_kernel(imported=("torch", "torch._dynamo"), **pretend)
-    assert kernel.run("%load_ext gpu_magic").status == "ok"
-    return kernel
+    return start_kernel(imported=("torch", "torch._dynamo"), **pretend).load()

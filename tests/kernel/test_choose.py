@@ -180,7 +180,7 @@ def test_the_extension_loads_from_ipython_s_configuration(
 
 
 def test_it_imports_nothing_heavy_before_it_is_asked(start_kernel: Callable[..., Kernel]) -> None:
-    kernel = start_kernel()
+    kernel = start_kernel(fresh=True)
     kernel.run("import sys; before = set(sys.modules)")
     kernel.run("%load_ext gpu_magic")
     heavy = "{'pynvml', 'ipywidgets', 'anywidget', 'torch', 'tensorflow', 'jax', 'keras', 'cupy'}"
@@ -220,7 +220,7 @@ def test_a_program_that_wrote_its_title_over_the_environment(
     start_kernel: Callable[..., Kernel], title: str
 ) -> None:
     """What setproctitle does: the variables are copied, and the memory behind /proc/self/environ is reused."""
-    kernel = start_kernel(CUDA_VISIBLE_DEVICES="2,3")
+    kernel = start_kernel(CUDA_VISIBLE_DEVICES="2,3", fresh=True)
     kernel.run(
         "import ctypes, os\n"
         "os.environ.update(dict(os.environ))\n"
