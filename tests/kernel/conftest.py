@@ -18,6 +18,7 @@ from jupyter_client.manager import KernelManager
 from tests.conftest import LIMIT, ROOT
 from tests.kernel.forked import Server, forked_manager
 from tests.machine import CARDS, Driver, clean_environment, environment
+from tests.native import SOURCES
 from tests.processes import until
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Kernel:
         self.client.start_channels()
         self._wait_until_ready()
         self._ended = False
+        self.folder = state.parent  # where its cells run
         self.heard = ""  # what the cell that runs has shown, for other threads
 
     def _wait_until_ready(self) -> None:
@@ -186,14 +188,14 @@ def preloaded() -> str:
 @pytest.fixture(scope="session")
 def servers(preloaded: str) -> Iterator[Callable[..., Server]]:
     """Return a way to have the server for kernels with these variables, which have imported these modules."""
-    running: dict[tuple[str | None, ...], Server] = {}
+    running: dict[tuple[str, ...], Server] = {}
 
     def find(variables: Mapping[str, str], *imported: str) -> Server:
         # What Python and the loader read once, when a program starts.
-        started_with = {name: variables.get(name) for name in ("PYTHONPATH", "LD_LIBRARY_PATH")}
+        started_with = {name: variables[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH")}
         key = *started_with.values(), *imported
         if key not in running:
-            running[key] = Server(dict(variables) | {"LD_PRELOAD": preloaded}, *imported)
+            running[key] = Server(clean_environment() | started_with | {"LD_PRELOAD": preloaded}, *imported)
         return running[key]
 
     yield find
@@ -208,11 +210,11 @@ def sockets() -> Iterator[str]:
         yield folder
 
 
-@pytest.fixture
-def start_kernel(
-    native: Path, tmp_path: Path, servers: Callable[..., Server], sockets: str
+@contextlib.contextmanager
+def kernels_in(
+    tmp_path: Path, native: Path, servers: Callable[..., Server], sockets: str
 ) -> Iterator[Callable[..., Kernel]]:
-    """Return a way to start kernels; they end with the test.
+    """Return a way to start kernels, which end with the block.
 
     A kernel is forked from a process that has imported ipykernel, and `imported`; one that is to be `fresh` is started
     as any program is.
@@ -256,6 +258,31 @@ def start_kernel(
     yield start
     for kernel in kernels:
         kernel.end()
+
+
+@pytest.fixture
+def start_kernel(
+    native: Path, tmp_path: Path, servers: Callable[..., Server], sockets: str
+) -> Iterator[Callable[..., Kernel]]:
+    """Return a way to start kernels; they end with the test."""
+    with kernels_in(tmp_path, native, servers, sockets) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def engines(
+    native: Path, tmp_path_factory: pytest.TempPathFactory, servers: Callable[..., Server], sockets: str
+) -> Iterator[Kernel]:
+    """Return a kernel with two engines for all tests of a module: 0 has GPU 2, and 1 has GPU 0."""
+    folder = tmp_path_factory.mktemp("engines")
+    with kernels_in(folder, native, servers, sockets) as start:
+        kernel = start(PYTHONPATH=f"{ROOT}:{SOURCES / 'standin'}").load()
+        reply = kernel.run("import gpu_magic, os, pathlib, time\n%gpus 2,0\n%gpu_cluster")
+        assert (
+            "2 engines: 0 = GPU 2 (NVIDIA A100-SXM4-80GB), 1 = GPU 0 (NVIDIA A100-SXM4-80GB)\n"
+            in reply.stdout
+        )
+        yield kernel
 
 
 @pytest.fixture
