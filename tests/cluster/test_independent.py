@@ -13,6 +13,8 @@ from tests.conftest import LIMIT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.nightly  # Accelerate in two engines; test_map.py has what calls are told
+
 # What Accelerate's users write at the begin of a script ("Add Accelerate to your code").
 ACCELERATE = "from accelerate import Accelerator\naccelerator = Accelerator(cpu=True)"
 IN_CELLS = (

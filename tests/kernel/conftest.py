@@ -29,9 +29,8 @@ PROGRAMS = ROOT / "tests" / "programs"
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _AT_ONCE = (
-    "import gpu_magic.gpus.wait, gpu_magic.process.view\n"
-    "gpu_magic.process.view.BETWEEN_LOOKS, gpu_magic.gpus.wait.FIRST_PAUSE = 0.0, 0.1\n"
-    "del gpu_magic"
+    "from gpu_magic.gpus import wait as _wait\nfrom gpu_magic.process import view as _view\n"
+    "_view.BETWEEN_LOOKS, _wait.FIRST_PAUSE = 0.0, 0.1\ndel _view, _wait"
 )
 
 
@@ -124,7 +123,8 @@ class Kernel:
         """Load the extension in its first cell, whose waits and whose `auto` look again at once."""
         reply = self.run("%load_ext gpu_magic")
         assert reply.status == "ok", reply.traceback
-        self.client._recv_reply(self.client.execute(_AT_ONCE, silent=True), timeout=LIMIT)
+        done = self.client._recv_reply(self.client.execute(_AT_ONCE, silent=True), timeout=LIMIT)
+        assert done["content"]["status"] == "ok"
         return self
 
     def run_and_interrupt(self, code: str, when: Callable[[], object]) -> Reply:
