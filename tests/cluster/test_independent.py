@@ -63,16 +63,6 @@ def in_cells(cluster: gpu_magic.Cluster, cell: str, expression: str) -> list[Any
     return found
 
 
-def test_calls_with_accelerate_give_what_each_gives_alone(
-    cluster: gpu_magic.Cluster, alone: list[float]
-) -> None:
-    assert gpu_magic.map(training(), [(0.01, True), (0.02, True)]) == pytest.approx(alone)
-    assert gpu_magic.map(training(), [(0.02, True)]) == pytest.approx(alone[1:]), "one item on two engines"
-    # They leave nothing that would keep cells from being ranks.
-    reduces = f"{ACCELERATE}\nimport torch\nreduced = accelerator.reduce(torch.ones(1))"
-    assert in_cells(cluster, reduces, IN_CELLS) == [(2, 2.0, True, "0"), (2, 2.0, True, "1")]
-
-
 def test_calls_are_no_ranks_after_cells_that_were(cluster: gpu_magic.Cluster, alone: list[float]) -> None:
     in_cells(cluster, f"{ACCELERATE}\nimport torch", "None")
     assert gpu_magic.map(training(), [(0.01, True), (0.02, True)]) == pytest.approx(alone)

@@ -255,9 +255,11 @@ def kernels_in(
         kernels.append(Kernel(started, state))
         return kernels[-1]
 
-    yield start
-    for kernel in kernels:
-        kernel.end()
+    try:
+        yield start
+    finally:
+        for kernel in kernels:
+            kernel.end()
 
 
 @pytest.fixture

@@ -24,7 +24,9 @@ BEGIN = (
 )
 
 
-@pytest.mark.parametrize("line", [f"time.sleep({LIMIT})", "await asyncio.sleep(2)"])
+@pytest.mark.parametrize(
+    "line", [f"time.sleep({LIMIT})", pytest.param("await asyncio.sleep(2)", marks=pytest.mark.nightly)]
+)
 def test_an_interrupt_of_a_cell_on_a_gpu_restores_everything(
     pretend_kernel: Kernel, tmp_path: Path, line: str
 ) -> None:
