@@ -50,9 +50,9 @@ def test_what_the_stand_ins_play_is_confirmed(here: Here, name: str) -> None:
     assert found.what
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
-    "name",
-    first_alone(("placing.cell", "placing.sampling", "placing.past_the_last", "moving.ties", "moving.cell")),
+    "name", ["placing.cell", "placing.sampling", "placing.past_the_last", "moving.ties", "moving.cell"]
 )
 def test_what_the_pretend_accelerator_plays_is_confirmed(
     here: Here, pretend: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str

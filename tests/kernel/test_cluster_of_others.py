@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from tests.kernel.conftest import Kernel
 
+# Each starts a controller and engines by ipyparallel itself; tests/cluster has what is decided about them.
+pytestmark = pytest.mark.nightly
+
 A100 = "NVIDIA A100-SXM4-80GB"
 
 
@@ -68,7 +71,6 @@ def test_engines_of_a_profile_divide_the_gpus_and_end_with_stop(of_mark: Marked,
     until(lambda: not of_mark.started())  # ipyparallel's nannies end after their engines
 
 
-@pytest.mark.nightly
 def test_functions_reach_variables_in_the_engines(kernel: Kernel) -> None:
     kernel.run("%gpus 2,0\n%gpu_cluster")
     reply = kernel.run(
@@ -78,7 +80,6 @@ def test_functions_reach_variables_in_the_engines(kernel: Kernel) -> None:
     assert f"[stdout:1 = GPU 0 ({A100})] 400 bytes" in reply.shown
 
 
-@pytest.mark.nightly
 def test_engines_of_somebody_else_are_let_go_of(of_mark: Marked, tmp_path: Path) -> None:
     kernel = of_mark.kernel
     kernel.run(
@@ -94,7 +95,6 @@ def test_engines_of_somebody_else_are_let_go_of(of_mark: Marked, tmp_path: Path)
     assert kernel.run("client.close()\ntheirs.stop_cluster_sync()").status == "ok"
 
 
-@pytest.mark.nightly
 def test_a_profile_whose_engines_end_at_once_leaves_nothing(of_mark: Marked, tmp_path: Path) -> None:
     program = ["sh", "-c", "echo there is no such partition >&2; exit 1"]
     name = profile(tmp_path, f"c.LocalEngineLauncher.engine_cmd = {program}")
@@ -106,7 +106,6 @@ def test_a_profile_whose_engines_end_at_once_leaves_nothing(of_mark: Marked, tmp
     until(lambda: not of_mark.started())
 
 
-@pytest.mark.nightly
 def test_an_interrupt_while_engines_start_leaves_nothing(of_mark: Marked, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     program = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"

@@ -20,7 +20,7 @@ MASK = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
 
 def test_a_different_choice_after_cuinit_changes_nothing_and_says_why(kernel: Kernel) -> None:
     kernel.run("%gpus 2,0")
-    kernel.run("import torch")
+    kernel.run("pass")
     kernel.run(CUINIT)  # cell 4
     reply = kernel.run("%gpus 1")
     assert reply.status == "ok"
@@ -63,7 +63,8 @@ def test_an_error_stops_run_all(kernel: Kernel) -> None:
         assert replies == dict(zip(sent, ("error", "aborted"), strict=True))
 
 
-def test_a_gpu_inside_the_frozen_set_gets_the_line_to_type(kernel: Kernel) -> None:
+def test_a_gpu_inside_the_frozen_set_gets_the_line_to_type(start_kernel: Callable[..., Kernel]) -> None:
+    kernel = start_kernel(imported=("torch",)).load()
     kernel.run("%gpus 2,0")
     kernel.run("import torch, jax")
     kernel.run(CUINIT)
@@ -78,8 +79,11 @@ def test_a_gpu_inside_the_frozen_set_gets_the_line_to_type(kernel: Kernel) -> No
     )
 
 
-def test_a_framework_is_named_that_imports_more_before_it_says_that_it_has_started(kernel: Kernel) -> None:
+def test_a_framework_is_named_that_imports_more_before_it_says_that_it_has_started(
+    start_kernel: Callable[..., Kernel],
+) -> None:
     """PyTorch 2.11 looks for Triton after cuInit, and sets its flag after that."""
+    kernel = start_kernel(imported=("torch",)).load()
     kernel.run("%gpus 3")
     kernel.run("import torch, lazy_pkg")
     kernel.run(f"{CUINIT}; lazy_pkg.helper(); torch.cuda.is_initialized = lambda: True")

@@ -13,6 +13,7 @@ from tests.conftest import LIMIT
 from tests.machine import CARDS, Driver
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.kernel.conftest import Kernel
@@ -131,8 +132,9 @@ def test_how_much_is_free_is_the_driver_s_figure(pretend_kernel: Kernel) -> None
     assert kernel.run("free('gpu', 0, 'pretend'), 0 < free('cpu', 0) < 2**50").text == "(None, True)"
 
 
-def test_out_of_memory_names_what_this_kernel_has_launched(kernel: Kernel) -> None:
+def test_out_of_memory_names_what_this_kernel_has_launched(start_kernel: Callable[..., Kernel]) -> None:
     """On a real GPU a task had 100 GiB, and no line said so."""
+    kernel = start_kernel(imported=("torch",)).load()
     kernel.run("%gpu_launch --background hog sleep 300")
     kernel.run(
         "import subprocess, time, psutil, torch\n"
