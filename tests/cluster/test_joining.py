@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
     from gpu_magic import Cluster
 
+pytestmark = pytest.mark.nightly  # a controller each; test_hosts.py and test_division.py have what is decided
+
 A, B = "127.0.0.1", "127.0.0.2"
 
 
-@pytest.mark.nightly  # test_division.py has the line
 def test_more_engines_than_gpus_on_a_host_are_refused_in_a_line(
     join: Callable[[Any], Cluster], tmp_path: Path
 ) -> None:
@@ -35,7 +36,6 @@ def test_more_engines_than_gpus_on_a_host_are_refused_in_a_line(
         assert client[:].apply_sync(os.getenv, "RANK") == [None, None]
 
 
-@pytest.mark.nightly
 def test_an_engine_without_gpu_magic_is_named_with_its_host(
     join: Callable[[Any], Cluster], tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def test_ports_for_ranks_are_none_that_the_kernel_gives_to_other_sockets() -> No
     assert random.getstate() == state, "the user's seed"
 
 
+@pytest.mark.nightly
 def test_pytorch_reduces_across_engines(cluster: gpu_magic.Cluster) -> None:
     found = found_after(cluster, TORCH, "(dist.get_rank(), dist.get_world_size(), tensor.item())")
     assert found == [(0, 2, 3.0), (1, 2, 3.0)]

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-PROGRAMS = ROOT / "tests" / "programs"
+# What cells import: packages that start CUDA, or import more later.
+PACKAGES = ROOT / "tests" / "kernel" / "packages"
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _AT_ONCE = (
@@ -232,7 +233,7 @@ def kernels_in(
     ) -> Kernel:
         state = tmp_path / "machine"
         (driver or Driver(CARDS)).write(state)
-        paths = f"{variables.pop('PYTHONPATH', ROOT)}:{PROGRAMS / 'kernel_packages'}"
+        paths = f"{variables.pop('PYTHONPATH', ROOT)}:{PACKAGES}"
         runtime = tmp_path / "runtime"
         places = {
             "PYTHONPATH": paths,

@@ -27,7 +27,7 @@ ROOM = 1 << 15
 
 
 class Server:
-    """A process that forks kernels; see `tests/programs/kernel_server.py`.
+    """A process that forks kernels; see `kernel_server.py`.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Server:
     """
 
     def __init__(self, variables: Mapping[str, str], *modules: str) -> None:
-        program = ROOT / "tests" / "programs" / "kernel_server.py"
+        program = ROOT / "tests" / "kernel" / "kernel_server.py"
         self._process = subprocess.Popen(
             [sys.executable, program, *modules],
             env=dict(variables) | {"ROOM": "." * ROOM},
