@@ -28,15 +28,12 @@ def machine() -> Iterator[Machine]:
         yield there
 
 
-def started(typed: Typed, choice: str = "", cell: str = "start_cuda()") -> None:
-    """Choose, and start CUDA in the next cell."""
+def started(typed: Typed, choice: str = "") -> None:
+    """Choose, and start CUDA before the next cell ends."""
     if choice:
         typed(f"%gpus {choice}")
-    if cell == "start_cuda()":
-        start_cuda()
-        typed("1")
-    else:
-        typed(cell)
+    start_cuda()
+    typed("1")
 
 
 def mask() -> str | None:
