@@ -10,6 +10,7 @@ import pytest
 import gpu_magic
 from gpu_magic.devices.machine_reader import MachineReader
 from gpu_magic.errors import ChoiceError, CudaInitializedWarning, NotFreeError
+from gpu_magic.gpus import wait
 from gpu_magic.testing import simulate, start_cuda
 
 if TYPE_CHECKING:
@@ -84,15 +85,16 @@ def test_what_is_only_looked_at_is_not_logged(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_wait_is_one_line_however_often_it_looks(
-    machine: Machine, caplog: pytest.LogCaptureFixture
+    machine: Machine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(wait, "FIRST_PAUSE", 0.05)
     machine.gpus[1].run("train.py", "maria", 1 << 33)
     looks: list[str] = []
     with pytest.raises(NotFreeError):
-        gpu_magic.choose("1", wait=1.5, on_wait=looks.append)
-    assert looks
+        gpu_magic.choose("1", wait=0.3, on_wait=looks.append)
+    assert len(looks) > 1
     (line,) = said(caplog)
-    assert line.startswith("process: Waited 1.5 s for GPU 1 in vain: ")
+    assert line.startswith("process: Waited 300 ms for GPU 1 in vain: ")
 
 
 def test_a_gpu_that_is_lost_is_logged_once_and_again_when_it_is_lost_again(
@@ -164,7 +166,7 @@ def test_the_end_of_a_command_is_logged_before_it_is_told() -> None:
     log = logging.getLogger("gpu_magic.launch")
     log.addHandler(listener)
     try:
-        task = gpu_magic.launch("sleep 0.5", gpus="3,1")
+        task = gpu_magic.launch("sleep 0.2", gpus="3,1")
         task.wait()
         assert was_running == [True]
     finally:

@@ -44,7 +44,7 @@ def say(terminal: pexpect.spawn, line: str, until: str) -> str:
     return ANSI.sub("", terminal.before + terminal.after)
 
 
-def test_show_and_choose_in_a_terminal(terminal: pexpect.spawn) -> None:
+def test_show_choose_and_tab_in_a_terminal(terminal: pexpect.spawn) -> None:
     say(terminal, "%load_ext gpu_magic", r"In \[2\]:")
     shown = say(terminal, "%gpus", "the choice can still change")
     assert "GPU  Name" in shown
@@ -55,8 +55,11 @@ def test_show_and_choose_in_a_terminal(terminal: pexpect.spawn) -> None:
     terminal.expect(r"In \[4\]:")
     shown = say(terminal, "%gpus 9", "There is no GPU 9: this machine has GPUs 0 to 3")
     assert "Traceback" not in shown
+    terminal.send("%gpus GPU-2\t")
+    terminal.expect(CARDS[2].uuid)
 
 
+@pytest.mark.nightly
 def test_a_map_has_a_bar_in_a_terminal(terminal: pexpect.spawn) -> None:
     say(terminal, "import gpu_magic, time; gpu_magic.cluster(count=1)", r"In \[2\]:")
     shown = say(
@@ -67,12 +70,7 @@ def test_a_map_has_a_bar_in_a_terminal(terminal: pexpect.spawn) -> None:
     assert "2/2 [" in shown
 
 
-def test_tab_in_a_terminal(terminal: pexpect.spawn) -> None:
-    say(terminal, "%load_ext gpu_magic", r"In \[2\]:")
-    terminal.send("%gpus GPU-2\t")
-    terminal.expect(CARDS[2].uuid)
-
-
+@pytest.mark.nightly
 def test_a_cell_in_the_background_prints_into_a_terminal(terminal: pexpect.spawn) -> None:
     say(terminal, "%load_ext gpu_magic", r"In \[2\]:")
     cell = r"print('pri' + 'nted')\n6 * 7\n1 / 0"
@@ -83,7 +81,7 @@ def test_a_cell_in_the_background_prints_into_a_terminal(terminal: pexpect.spawn
     say(terminal, "%gpu_tasks", "eval: failed: ZeroDivisionError: division by zero")
 
 
-@pytest.mark.parametrize("ends_first", [True, False])
+@pytest.mark.parametrize("ends_first", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_the_value_of_a_cell_in_the_background_is_shown_once(
     terminal: pexpect.spawn, tmp_path: Path, ends_first: bool
 ) -> None:

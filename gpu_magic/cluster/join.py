@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Introduction", "divide", "introduce", "join", "settle", "start_profile"]
 
 _ANSWER = 60.0  # seconds that engines may take to import gpu_magic and read their machines
-_ENDING = 5.0  # seconds that a call may take to end, and the controller to learn of it
+ENDING = 5.0  # seconds that a call may take to end, and the controller to learn of it
 _AGAIN = 0.05  # seconds between two looks
 
 
@@ -64,7 +64,7 @@ def join(
     """Divide the GPUs of each host among its engines; if one can't be used, none is changed."""
     if not client.ids:
         raise ClusterError("This client has no engines: start some, or wait for them.")
-    until = time.monotonic() + _ENDING
+    until = time.monotonic() + ENDING
     while busy := sorted(busy_engines(client)):
         if time.monotonic() >= until:
             raise ClusterError(f"Engine {busy[0]} is busy: wait until all are idle, and try again.")

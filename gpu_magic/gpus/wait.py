@@ -36,7 +36,7 @@ T = TypeVar("T")
 InTurn: TypeAlias = "Callable[[Inventory], Inventory]"  # as for `apply`
 
 # Seconds between two looks: few at first, as somebody watches; then as many as a machine does not notice.
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
+FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
 _SLOWER = 1.2
 _LONGEST = 200  # characters of a list of GPUs
 # Seconds that free GPUs are left to somebody. Who could have all and does not take them has stopped; who
@@ -65,7 +65,7 @@ class Wait(Generic[T]):
         self._session, self._request, self._given = session, request, options
         self._options = replace(options, only_free=options.only_free or options.min_free is None)
         self._seconds, self._attempt, self._began = seconds, attempt, time.monotonic()
-        self._pause = _FIRST_PAUSE
+        self._pause = FIRST_PAUSE
         self._place, self._turns, self._wants = Place(session.access), Turns(), ""
         self.wanted = self.holders = ""
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["KernelView", "Snapshot", "ask_guard", "read_for_auto", "read_machine", "take_snapshot"]
 
 # After the first look at utilization: how many more, and the seconds before each.
-_LOOKS, _BETWEEN_LOOKS = 2, 0.25
+_LOOKS = 2
+BETWEEN_LOOKS = 0.25  # seconds; tests set it
 
 
 class KernelView(NamedTuple):
@@ -99,7 +100,7 @@ def read_for_auto(session: Session) -> Inventory:
     inventory = read_machine(session)
     if not inventory.problem and len(inventory.devices) > 1:  # one is no choice
         for _ in range(_LOOKS):
-            time.sleep(_BETWEEN_LOOKS)
+            time.sleep(BETWEEN_LOOKS)
             inventory = inventory.with_highest(session.reader.inventory())
     return inventory
 

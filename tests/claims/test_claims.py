@@ -107,6 +107,17 @@ def test_a_child_and_a_parent_are_no_others() -> None:
     ours = Claims()
     assert ours.hold([GPU]) == ""
     assert python("from gpu_magic.claims.held import Claims; print(Claims().others())") == "{}\n"
+    holds = f"from gpu_magic.claims.held import Claims; ours = Claims(); ours.hold([{OTHER!r}]); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holds],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout
+        child.stdout.readline()
+        assert ours.others() == {}
+        child.communicate(b"\n")
     ours.release()
 
 

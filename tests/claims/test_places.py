@@ -127,6 +127,8 @@ def colleagues(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Stranger]]:
         processes = [stack.enter_context(stranger()) for _ in range(5)]
         for one in processes:
             one.run("import gpu_magic; globals().update(gpu_magic=gpu_magic)")
+            one.run("from gpu_magic.gpus import wait; wait.FIRST_PAUSE = 0.05")
+            one.run("from gpu_magic.process import view; view.BETWEEN_LOOKS = 0.0")
         processes[0].run(f"globals().update(uuids={uuids!r})")
         processes[0].run("claims.hold(uuids)")
         yield processes
@@ -164,7 +166,7 @@ def test_who_waits_for_two_is_not_overtaken_by_who_waits_for_one(colleagues: lis
     holder.run("uuids.pop(0) and claims.hold(uuids)")
     gpu_magic.choose("auto")  # who does not wait takes what is free now
     current().unload()
-    time.sleep(5)  # for what is not to happen
+    time.sleep(0.3)  # for what is not to happen
     assert not one.has_said()
     assert not two.has_said()
     holder.run("uuids.pop(0) and claims.hold(uuids)")

@@ -55,20 +55,21 @@ def all_are_picked(racers: Race, request: str, uuids: list[str] = UUIDS) -> list
     return refused
 
 
-def test_each_of_eight_gpus_goes_to_one_of_64_processes(race: Callable[[int], Race]) -> None:
-    racers = race(64)
+@pytest.mark.parametrize("count", [16, pytest.param(64, marks=pytest.mark.nightly)])
+def test_each_of_eight_gpus_goes_to_one_of_many_processes(race: Callable[[int], Race], count: int) -> None:
+    racers = race(count)
     refused = all_are_picked(racers, "auto:1")
-    assert len(refused) == 64 - len(EIGHT)
+    assert len(refused) == count - len(EIGHT)
     assert "\\n" not in "".join(refused)
     racers.ask("reset")
     all_are_picked(racers, "auto:2")
     racers.ask("reset")
-    assert len(all_are_picked(racers, "3,1 --only-free", [CARDS[1].uuid, CARDS[3].uuid])) == 63
+    assert len(all_are_picked(racers, "3,1 --only-free", [CARDS[1].uuid, CARDS[3].uuid])) == count - 1
 
 
 def test_processes_that_are_killed_while_they_choose_hold_nobody_up(race: Callable[[int], Race]) -> None:
-    for _ in range(3):
-        racers = race(16)
+    for _ in range(2):
+        racers = race(8)
         racers.say("auto:1")
         racers.kill()
     assert not all_are_picked(race(len(EIGHT)), "auto:1")
@@ -76,7 +77,7 @@ def test_processes_that_are_killed_while_they_choose_hold_nobody_up(race: Callab
 
 def test_without_turns_no_two_pick_the_same(race: Callable[[int], Race], tmp_path: Path) -> None:
     """Somebody keeps the lock by which processes take turns, or is so slow that nobody waits for it."""
-    racers = race(16)
+    racers = race(len(EIGHT) + 1)
     racers.ask("0")  # the folder is there now
     racers.ask("reset")
     folder = os.open(tmp_path / "claims", os.O_RDONLY)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpu_magic import ClusterError
+from gpu_magic.cluster import join as joining
 from tests.cluster.hosts import on_host, started
 from tests.processes import until
 
@@ -83,6 +84,7 @@ def reduce() -> float:
     return float(value)
 
 
+@pytest.mark.nightly
 def test_a_collective_spans_hosts(client: Any, cluster: Cluster) -> None:
     del cluster
     client[:].use_cloudpickle()
@@ -130,8 +132,9 @@ def test_each_engine_is_shown_with_its_host(client: Any, cluster: Cluster, tmp_p
 
 
 def test_a_client_with_a_busy_engine_is_refused_in_a_line(
-    client: Any, join: Callable[[Any], Cluster], tmp_path: Path
+    client: Any, join: Callable[[Any], Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(joining, "ENDING", 0.2)
     with (
         busy(client, 1, tmp_path),
         pytest.raises(ClusterError, match=r"^Engine 1 is busy: wait until all are idle, and try again\.$"),
@@ -141,7 +144,7 @@ def test_a_client_with_a_busy_engine_is_refused_in_a_line(
 
 def test_a_call_that_is_about_to_end_is_waited_for(client: Any, join: Callable[[Any], Cluster]) -> None:
     """The controller learns that a call has ended after the client does."""
-    client[1].apply_async(time.sleep, 0.5)
+    client[1].apply_async(time.sleep, 0.2)
     assert not join(client).ended
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from gpu_magic import Cluster
 
+pytestmark = pytest.mark.nightly  # what is decided is in test_division.py
+
 A, B, C, D = (f"127.0.0.{number}" for number in range(1, 5))
 
 

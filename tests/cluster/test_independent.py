@@ -13,6 +13,8 @@ from tests.conftest import LIMIT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.nightly  # Accelerate in two engines; test_map.py has what calls are told
+
 # What Accelerate's users write at the begin of a script ("Add Accelerate to your code").
 ACCELERATE = "from accelerate import Accelerator\naccelerator = Accelerator(cpu=True)"
 IN_CELLS = (
@@ -59,16 +61,6 @@ def in_cells(cluster: gpu_magic.Cluster, cell: str, expression: str) -> list[Any
     view.execute(f"import os\n{cell}\nfound = {expression}", block=False).get(LIMIT)
     found: list[Any] = view.pull("found", block=False).get(LIMIT)
     return found
-
-
-def test_calls_with_accelerate_give_what_each_gives_alone(
-    cluster: gpu_magic.Cluster, alone: list[float]
-) -> None:
-    assert gpu_magic.map(training(), [(0.01, True), (0.02, True)]) == pytest.approx(alone)
-    assert gpu_magic.map(training(), [(0.02, True)]) == pytest.approx(alone[1:]), "one item on two engines"
-    # They leave nothing that would keep cells from being ranks.
-    reduces = f"{ACCELERATE}\nimport torch\nreduced = accelerator.reduce(torch.ones(1))"
-    assert in_cells(cluster, reduces, IN_CELLS) == [(2, 2.0, True, "0"), (2, 2.0, True, "1")]
 
 
 def test_calls_are_no_ranks_after_cells_that_were(cluster: gpu_magic.Cluster, alone: list[float]) -> None:

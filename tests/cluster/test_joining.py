@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from gpu_magic import Cluster
 
+pytestmark = pytest.mark.nightly  # a controller each; test_hosts.py and test_division.py have what is decided
+
 A, B = "127.0.0.1", "127.0.0.2"
 
 

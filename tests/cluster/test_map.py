@@ -64,6 +64,13 @@ def test_what_was_defined_here_goes_there_and_comes_back(cluster: gpu_magic.Clus
     assert gpu_magic.map(scale, [Point(1), Point(2)]) == [Point(3), Point(6)]
 
 
+def test_calls_are_no_ranks(cluster: gpu_magic.Cluster) -> None:
+    cluster.client[:].execute("import os; kept = os.environ['RANK']", block=False).get(LIMIT)
+    names = "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG"
+    assert gpu_magic.map(lambda _: [name for name in names if name in os.environ], [0, 1]) == [[], []]
+    assert sorted(cluster.client[:].pull("kept", block=False).get(LIMIT)) == ["0", "1"]
+
+
 @pytest.mark.parametrize("gpus", [0, "0", [0]])
 def test_engines_are_named_by_their_gpus(cluster: gpu_magic.Cluster, gpus: Any) -> None:
     """GPU 0 is that of engine 1."""
@@ -227,6 +234,7 @@ def test_what_calls_write_is_shown_while_they_run(
     thread.join()
 
 
+@pytest.mark.nightly  # it takes over a second
 def test_no_bar_goes_to_a_file(cluster: gpu_magic.Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert gpu_magic.map(lambda item: (time.sleep(1.2), item)[1], [1, 2, 3]) == [1, 2, 3]
     assert capsys.readouterr() == ("", "")

@@ -67,21 +67,25 @@ def test_ports_for_ranks_are_none_that_the_kernel_gives_to_other_sockets() -> No
     assert random.getstate() == state, "the user's seed"
 
 
+@pytest.mark.nightly
 def test_pytorch_reduces_across_engines(cluster: gpu_magic.Cluster) -> None:
     found = found_after(cluster, TORCH, "(dist.get_rank(), dist.get_world_size(), tensor.item())")
     assert found == [(0, 2, 3.0), (1, 2, 3.0)]
 
 
+@pytest.mark.nightly
 def test_jax_gathers_across_engines(cluster: gpu_magic.Cluster) -> None:
     found = found_after(cluster, JAX, "(jax.process_index(), jax.process_count(), gathered.ravel().tolist())")
     assert found == [(0, 2, [0, 1]), (1, 2, [0, 1])]
 
 
+@pytest.mark.nightly
 def test_tensorflow_reduces_across_engines(cluster: gpu_magic.Cluster) -> None:
     found = found_after(cluster, TENSORFLOW, "(rank, strategy.num_replicas_in_sync, float(reduced))")
     assert found == [(0, 2, 3.0), (1, 2, 3.0)]
 
 
+@pytest.mark.nightly
 def test_a_training_loop_of_ddp_goes_on_from_cell_to_cell(cluster: gpu_magic.Cluster) -> None:
     """Each engine has data of its own; gradients are averaged, so that the models stay the same."""
     begin = """

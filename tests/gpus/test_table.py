@@ -169,6 +169,7 @@ def test_it_says_once_since_when_a_process_is_idle() -> None:
     process = GpuProcess(11, "train.py", "tom", 21 * GIB, idle=32_400)
     claims = tuple(Claim("tom", 0.0, pid, idle=32_400) for pid in (11, 12))
     gpu = Gpu(0, "GPU-1", status=GpuStatus(processes=(process,), claims=claims))
-    users = rows(Gpus((gpu,), kernel=NO_CHOICE))[0].users
+    (row,) = rows(Gpus((gpu,), kernel=NO_CHOICE))
+    users = row.users
     assert users[0] == "tom: train.py, 21.0 GiB, idle 9 h"
     assert ["idle 9 h" in user for user in users] == [True, False, True]

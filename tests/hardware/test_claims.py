@@ -7,8 +7,6 @@ import inspect
 import re
 from importlib import import_module
 
-import pytest
-
 from tests.conftest import ROOT
 from tests.gpu.claims import CLAIMS, GROUPS, LIGHT, PROGRAMS
 from tests.test_architecture import LIBRARIES
@@ -44,17 +42,14 @@ def test_every_module_of_programs_with_claims_is_listed() -> None:
     assert set(CLAIMS) > LIGHT
 
 
-@pytest.mark.parametrize(
-    "path", [*PROGRAMS.glob("*.py"), *PROGRAMS.parent.glob("*.py")], ids=lambda path: path.stem
-)
-def test_no_program_imports_at_its_top_what_may_start_cuda(path) -> None:
+def test_no_program_imports_at_its_top_what_may_start_cuda() -> None:
     """The parent reads all of them; and whether an import starts CUDA is a claim of its own."""
     heavy = {*LIBRARIES, "ipykernel", "jupyter_client"}
-    tops = [
-        node
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
-    names = {alias.name for node in tops if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module or "" for node in tops if isinstance(node, ast.ImportFrom)}
-    assert not heavy & {name.partition(".")[0] for name in names}
+    for path in (*PROGRAMS.glob("*.py"), *PROGRAMS.parent.glob("*.py")):
+        names = set()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names.add(node.module or "")
+        assert not heavy & {name.partition(".")[0] for name in names}, path

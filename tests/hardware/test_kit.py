@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 VERSION = "{}.{}".format(*sys.version_info[:2])
 NAME = "driver.before_and_after"
 
+pytestmark = pytest.mark.nightly  # wheels are downloaded, and unpacked
+
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:

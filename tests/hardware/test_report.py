@@ -15,7 +15,8 @@ import pytest
 from docs.hardware import REPORTS, TABLE, reports_in
 from tests.conftest import LIMIT, ROOT
 from tests.gpu.claims import CLAIMS
-from tests.gpu.report import read, without_names, write
+from tests.gpu.report import make, read, without_names, write
+from tests.gpu.runner import Found, Here
 from tests.gpu.table import draw
 
 if TYPE_CHECKING:
@@ -90,18 +91,25 @@ def test_reports_are_read_by_the_names_of_their_files_and_nothing_else_is(tmp_pa
     write(report(date="2026-11-24"), tmp_path / "b.json")
     write(report(), tmp_path / "a.json")
     assert [one["date"] for one in reports_in(tmp_path)] == ["2026-11-23", "2026-11-24"]
-    (tmp_path / "c.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"c\.json is not a report of format 1"):
-        reports_in(tmp_path)
+    for other in ("[]", json.dumps(report(format=0))):
+        (tmp_path / "c.json").write_text(other)
+        with pytest.raises(ValueError, match=r"c\.json is not a report of format 1"):
+            reports_in(tmp_path)
 
 
 def test_names_of_people_hosts_and_folders_are_left_out() -> None:
     text = f"in /home/maria/x.py of {getpass.getuser()} on {platform.node()}, MIG-0123abcd-0000-4000-8000-0123456789ab"
     assert without_names(text) == "in (path) of (user) on (host), MIG-0123…"
+    found = Found("contradicted", f"its program failed: {text}", {"in": ["/home/maria"]}, 0.1)
+    here = Here({"nvml": "", "torch": "", "packages": {}}, {})
+    (claim,) = make(here, {NAME: found}, 1.0)["claims"].values()
+    assert claim["what"].endswith("in (path) of (user) on (host), MIG-0123…")
+    assert claim["figures"] == {"in": ["(path)"]}
     assert without_names("0123abcd000040008000012345678 9ab") == "0123abcd000040008000012345678 9ab"
     assert without_names("/GPU:0 and 3/4 of ~/work/a") == "/GPU:0 and 3/4 of (path)"
 
 
+@pytest.mark.nightly  # all frameworks are imported
 @pytest.mark.parametrize("early", [False, True])
 def test_a_run_leaves_a_report_and_a_table(
     machine: Path, monkeypatch: pytest.MonkeyPatch, early: bool
@@ -132,6 +140,7 @@ def test_a_run_leaves_a_report_and_a_table(
     assert str(machine) not in text
 
 
+@pytest.mark.nightly
 def test_without_a_driver_it_says_so_in_one_line(tmp_path: Path) -> None:
     for library in ("libnvidia-ml.so.1", "libcuda.so.1"):
         (tmp_path / library).touch()  # where a real one is installed, it is not found either

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import re
 import threading
+import time
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,15 +18,21 @@ from jupyter_client.manager import KernelManager
 from tests.conftest import LIMIT, ROOT
 from tests.kernel.forked import Server, forked_manager
 from tests.machine import CARDS, Driver, clean_environment, environment
+from tests.native import SOURCES
 from tests.processes import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-PROGRAMS = ROOT / "tests" / "programs"
+# What cells import: packages that start CUDA, or import more later.
+PACKAGES = ROOT / "tests" / "kernel" / "packages"
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_AT_ONCE = (
+    "from gpu_magic.gpus import wait as _wait\nfrom gpu_magic.process import view as _view\n"
+    "_view.BETWEEN_LOOKS, _wait.FIRST_PAUSE = 0.0, 0.1\ndel _view, _wait"
+)
 
 
 @dataclass
@@ -55,8 +64,26 @@ class Kernel:
         self._manager, self._state = manager, state
         self.client = manager.client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=LIMIT)
+        self._wait_until_ready()
+        self._ended = False
+        self.folder = state.parent  # where its cells run
         self.heard = ""  # what the cell that runs has shown, for other threads
+
+    def _wait_until_ready(self) -> None:
+        """Wait until it answers on both channels. jupyter_client's own way then listens for 0.2 s to nothing."""
+        deadline = time.monotonic() + LIMIT
+        while self.is_alive() and time.monotonic() < deadline:
+            asked = self.client.kernel_info()
+            with contextlib.suppress(queue.Empty):
+                while self.client.get_shell_msg(timeout=1)["parent_header"].get("msg_id") != asked:
+                    pass
+                while True:
+                    told = self.client.get_iopub_msg(timeout=0.1)
+                    if told["parent_header"].get("msg_id") == asked and told["content"] == {
+                        "execution_state": "idle"
+                    }:
+                        return
+        raise AssertionError("the kernel does not answer")
 
     def run(self, code: str, answer: str | None = None) -> Reply:
         """Run a cell to its end; answer what it asks for, where somebody is there who can."""
@@ -93,6 +120,14 @@ class Kernel:
             return self.run(code, answer)
         return reply
 
+    def load(self) -> Kernel:
+        """Load the extension in its first cell, whose waits and whose `auto` look again at once."""
+        reply = self.run("%load_ext gpu_magic")
+        assert reply.status == "ok", reply.traceback
+        done = self.client._recv_reply(self.client.execute(_AT_ONCE, silent=True), timeout=LIMIT)
+        assert done["content"]["status"] == "ok"
+        return self
+
     def run_and_interrupt(self, code: str, when: Callable[[], object]) -> Reply:
         """Run a cell, and interrupt it when something is true."""
 
@@ -119,9 +154,14 @@ class Kernel:
         driver.write(self._state)
 
     def end(self) -> None:
-        """End it, and close every socket: a test run has hundreds of kernels, and 1024 file descriptors."""
+        """Kill it, and close every socket: a test run has hundreds of kernels, and 1024 file descriptors."""
+        if self._ended:
+            return
+        self._ended = True
         self.client.stop_channels()
-        self._manager.shutdown_kernel(now=True)
+        self._manager.provisioner.process.kill()
+        self._manager.provisioner.process.wait()
+        self._manager.cleanup_resources()
         self.client.context.destroy(linger=0)
 
     @property
@@ -137,20 +177,27 @@ class Kernel:
 
     def restart(self) -> None:
         self._manager.restart_kernel(now=True)
-        self.client.wait_for_ready(timeout=LIMIT)
+        self._wait_until_ready()
 
 
 @pytest.fixture(scope="session")
-def servers(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
-    """Return a way to have the server whose kernels were started with a PYTHONPATH, and have imported these."""
-    running: dict[tuple[str, ...], Server] = {}
-    machine = tmp_path_factory.mktemp("servers") / "machine"
+def preloaded() -> str:
+    """Return the library that stands between kernels and the system; empty for none."""
+    return ""
 
-    def find(paths: str, *imported: str) -> Server:
-        if (paths, *imported) not in running:
-            variables = clean_environment() | environment(native, machine) | {"PYTHONPATH": paths}
-            running[paths, *imported] = Server(variables, *imported)
-        return running[paths, *imported]
+
+@pytest.fixture(scope="session")
+def servers(preloaded: str) -> Iterator[Callable[..., Server]]:
+    """Return a way to have the server for kernels with these variables, which have imported these modules."""
+    running: dict[tuple[str, ...], Server] = {}
+
+    def find(variables: Mapping[str, str], *imported: str) -> Server:
+        # What Python and the loader read once, when a program starts.
+        started_with = {name: variables[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH")}
+        key = *started_with.values(), *imported
+        if key not in running:
+            running[key] = Server(clean_environment() | started_with | {"LD_PRELOAD": preloaded}, *imported)
+        return running[key]
 
     yield find
     for server in running.values():
@@ -164,14 +211,14 @@ def sockets() -> Iterator[str]:
         yield folder
 
 
-@pytest.fixture
-def start_kernel(
-    native: Path, tmp_path: Path, servers: Callable[..., Server], sockets: str
+@contextlib.contextmanager
+def kernels_in(
+    tmp_path: Path, native: Path, servers: Callable[..., Server], sockets: str
 ) -> Iterator[Callable[..., Kernel]]:
-    """Return a way to start kernels; they end with the test.
+    """Return a way to start kernels, which end with the block.
 
-    A kernel is forked from a process that has imported ipykernel, and `imported`. Where variables are given, or it is
-    to be `fresh`, it is started as any program is: the variables that it was started with can't be changed later.
+    A kernel is forked from a process that has imported ipykernel, and `imported`; one that is to be `fresh` is started
+    as any program is.
     """
     kernels: list[Kernel] = []
 
@@ -186,7 +233,7 @@ def start_kernel(
     ) -> Kernel:
         state = tmp_path / "machine"
         (driver or Driver(CARDS)).write(state)
-        paths = f"{variables.pop('PYTHONPATH', ROOT)}:{PROGRAMS / 'kernel_packages'}"
+        paths = f"{variables.pop('PYTHONPATH', ROOT)}:{PACKAGES}"
         runtime = tmp_path / "runtime"
         places = {
             "PYTHONPATH": paths,
@@ -195,36 +242,59 @@ def start_kernel(
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "TMPDIR": sockets,  # kernels are killed, so files of their launches stay
         }
+        given = clean_environment() | environment(native, state) | places | variables
         # A TCP port that was free when it was looked up can be taken when the kernel binds it.
         started: KernelManager = KernelManager(kernel_name="python3", transport="ipc")
-        if not fresh and not variables:
-            started = forked_manager(servers(paths, *imported))
+        if not fresh:
+            started = forked_manager(servers(given, *imported))
         name = uuid4()  # KernelManager itself gives it none
         started.ip = f"{sockets}/{name}"
         runtime.mkdir(mode=0o700, exist_ok=True)
         # It is named as a server names it.
         started.connection_file = str(connection_file or runtime / f"kernel-{name}.json")
-        given = clean_environment() | environment(native, state) | places | variables
         started.start_kernel(env=given, cwd=str(tmp_path))
         kernels.append(Kernel(started, state))
         return kernels[-1]
 
-    yield start
-    for kernel in kernels:
-        kernel.end()
+    try:
+        yield start
+    finally:
+        for kernel in kernels:
+            kernel.end()
+
+
+@pytest.fixture
+def start_kernel(
+    native: Path, tmp_path: Path, servers: Callable[..., Server], sockets: str
+) -> Iterator[Callable[..., Kernel]]:
+    """Return a way to start kernels; they end with the test."""
+    with kernels_in(tmp_path, native, servers, sockets) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def engines(
+    native: Path, tmp_path_factory: pytest.TempPathFactory, servers: Callable[..., Server], sockets: str
+) -> Iterator[Kernel]:
+    """Return a kernel with two engines for all tests of a module: 0 has GPU 2, and 1 has GPU 0."""
+    folder = tmp_path_factory.mktemp("engines")
+    with kernels_in(folder, native, servers, sockets) as start:
+        kernel = start(PYTHONPATH=f"{ROOT}:{SOURCES / 'standin'}").load()
+        reply = kernel.run("import gpu_magic, os, pathlib, time\n%gpus 2,0\n%gpu_cluster")
+        assert (
+            "2 engines: 0 = GPU 2 (NVIDIA A100-SXM4-80GB), 1 = GPU 0 (NVIDIA A100-SXM4-80GB)\n"
+            in reply.stdout
+        )
+        yield kernel
 
 
 @pytest.fixture
 def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
     """Return a kernel with the extension loaded."""
-    kernel = start_kernel()
-    assert kernel.run("%load_ext gpu_magic").status == "ok"
-    return kernel
+    return start_kernel().load()
 
 
 @pytest.fixture
 def pretend_kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kernel:
     """Return a kernel with the extension loaded, in which PyTorch has four devices once it is imported."""
-    kernel = start_kernel(imported=("torch", "torch._dynamo"), **pretend)
-    assert kernel.run("%load_ext gpu_magic").status == "ok"
-    return kernel
+    return start_kernel(imported=("torch", "torch._dynamo"), **pretend).load()

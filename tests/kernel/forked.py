@@ -22,23 +22,27 @@ if TYPE_CHECKING:
     from jupyter_client.connect import KernelConnectionInfo
 
 
+# Bytes for the variables of a kernel, where its process has those that it was started with.
+ROOM = 1 << 15
+
+
 class Server:
-    """A process that forks kernels; see `tests/programs/kernel_server.py`.
+    """A process that forks kernels; see `kernel_server.py`.
 
     Parameters
     ----------
     variables
-        What it is started with. To its kernels it is what they were started with.
+        What it is started with.
     modules
         What its kernels have imported when they start.
 
     """
 
     def __init__(self, variables: Mapping[str, str], *modules: str) -> None:
-        program = ROOT / "tests" / "programs" / "kernel_server.py"
+        program = ROOT / "tests" / "kernel" / "kernel_server.py"
         self._process = subprocess.Popen(
             [sys.executable, program, *modules],
-            env=dict(variables),
+            env=dict(variables) | {"ROOM": "." * ROOM},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl+C is for pytest

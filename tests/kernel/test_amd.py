@@ -26,6 +26,11 @@ VARIABLES = (
     "import os; print(*(f'{name}={os.environ.get(name)}' for name in "
     "('CUDA_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES')), end='')"
 )
+SAVE = (
+    "from gpu_magic.gpus.apply import apply\nfrom gpu_magic.process.session import current\n"
+    "from gpu_magic.restart.saved import save\n"
+    "late = apply(current(), '3,1').too_late; save(late.request, late.devices, late.options.to_save)"
+)
 UNSET = "CUDA_VISIBLE_DEVICES=None HIP_VISIBLE_DEVICES=None ROCR_VISIBLE_DEVICES=None"
 
 
@@ -36,15 +41,12 @@ def start_amd(
     """Return a way to start a kernel on a machine with AMD's GPUs, and with `mixed` two of NVIDIA's as well."""
 
     def start(
-        amd: Driver | None = None, *, mixed: bool = False, load: bool = True, **variables: str
+        amd: Driver | None = None, *, mixed: bool = False, imported: tuple[str, ...] = (), **variables: str
     ) -> Kernel:
         (amd or Driver(AMD_CARDS, version="6.12.12")).write(tmp_path / "amd")
         nvidia = environment(native, tmp_path / "machine") if mixed else {}
         found = {"PYTHONPATH": str(ROOT)} | amd_environment(native_amd, tmp_path / "amd", nvidia) | variables
-        kernel = start_kernel(Driver(CARDS[:2]), **found)
-        if load:
-            assert kernel.run("%load_ext gpu_magic").status == "ok"
-        return kernel
+        return start_kernel(Driver(CARDS[:2]), imported, **found).load()
 
     return start
 
@@ -69,32 +71,27 @@ def test_the_table_says_rocm_and_has_rocm_smis_numbers(start_amd: StartAmd) -> N
     assert "cuda:0" in rows["1"]  # HIP's 0
 
 
-@pytest.mark.parametrize(
-    ("typed", "hip", "labels"),
-    [
+def test_a_choice_is_what_pytorch_counts(start_amd: StartAmd) -> None:
+    kernel = start_amd(imported=("torch",))
+    for typed, hip, labels in (
         ("%gpus 1", "0", ["GPU 1"]),
         ("%gpus 3,0", "3,1", ["GPU 3", "GPU 0"]),
         ("%gpus amd:2", "2", ["GPU 2"]),
-        ("%config GpuMagics.by = 'uuid'\n%gpus GPU-2c0f", AMD_CARDS[2].uuid, ["GPU 2"]),
         ("import gpu_magic; gpu_magic.choose(gpu_magic.gpus()[1])", "0", ["GPU 1"]),
-    ],
-)
-def test_a_choice_is_what_pytorch_counts(
-    start_amd: StartAmd, typed: str, hip: str, labels: list[str]
-) -> None:
-    kernel = start_amd()
-    reply = kernel.run(typed)
-    for place, label in enumerate(labels):
-        assert f"cuda:{place} = {label} (AMD Instinct MI300X, 192 GiB free)" in reply.stdout + reply.text
-    variables = UNSET.replace("HIP_VISIBLE_DEVICES=None", f"HIP_VISIBLE_DEVICES={hip}")
-    assert kernel.run(VARIABLES).stdout == variables
-    assert kernel.run(TORCH_COUNTS).stdout == str(len(labels))
-
-
-def test_none_hides_all_and_reset_unload_put_back_what_was_there(start_amd: StartAmd) -> None:
-    kernel = start_amd(ROCR_VISIBLE_DEVICES="0,1,2")
+        ("%config GpuMagics.by = 'uuid'\n%gpus GPU-2c0f", AMD_CARDS[2].uuid, ["GPU 2"]),
+    ):
+        reply = kernel.run(typed)
+        for place, label in enumerate(labels):
+            assert f"cuda:{place} = {label} (AMD Instinct MI300X, 192 GiB free)" in reply.stdout + reply.text
+        variables = UNSET.replace("HIP_VISIBLE_DEVICES=None", f"HIP_VISIBLE_DEVICES={hip}")
+        assert kernel.run(VARIABLES).stdout == variables
+        assert kernel.run(TORCH_COUNTS).stdout == str(len(labels))
     assert "No GPU is visible to ROCm: frameworks run on the CPU." in kernel.run("%gpus none").stdout
     assert kernel.run(TORCH_COUNTS).stdout == "0"
+
+
+def test_reset_and_unload_put_back_what_was_there(start_amd: StartAmd) -> None:
+    kernel = start_amd(ROCR_VISIBLE_DEVICES="0,1,2")
     kernel.run("%gpus 1")
     assert "HIP_VISIBLE_DEVICES=0 ROCR_VISIBLE_DEVICES=0,1,2" in kernel.run(VARIABLES).stdout
     assert "GPU 3 is outside what this process was given" in kernel.run("%gpus 3").stderr
@@ -106,26 +103,6 @@ def test_none_hides_all_and_reset_unload_put_back_what_was_there(start_amd: Star
     kernel.run("%gpus 3 --force")
     assert "HIP_VISIBLE_DEVICES is unset again" in kernel.run("%unload_ext gpu_magic").stdout
     assert kernel.run(VARIABLES).stdout == given
-
-
-def test_in_a_slurm_job_others_are_refused_and_all_takes_its_own(start_amd: StartAmd) -> None:
-    kernel = start_amd(SLURM_JOB_ID="123", SLURM_JOB_GPUS="2,3", ROCR_VISIBLE_DEVICES="2,3")
-    assert "ROCR_VISIBLE_DEVICES=2,3; allotted by Slurm job 123: GPUs 2, 3" in kernel.run("%gpus").text
-    refused = "GPU 1 is outside what Slurm job 123 allotted to this process (GPUs 2, 3); --force overrides."
-    assert refused in kernel.run("%gpus 1").stderr
-    assert "cuda:1 = GPU 3" in kernel.run("%gpus all").stdout
-    assert "HIP_VISIBLE_DEVICES=0,1 ROCR_VISIBLE_DEVICES=2,3" in kernel.run(VARIABLES).stdout
-
-
-def test_where_cgroups_hide_other_gpus_of_a_slurm_job_the_numbers_are_rocm_smi_s(start_amd: StartAmd) -> None:
-    there = tuple(
-        replace(card, minor=minor, hip=place)
-        for place, (card, minor) in enumerate(zip(AMD_CARDS[:2], (2, 5), strict=True))
-    )
-    job = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": "2,5", "SLURM_STEP_GPUS": "5"}
-    kernel = start_amd(Driver(there), **job)
-    assert "allotted by Slurm job 123: GPU 1" in kernel.run("%gpus").text
-    assert "cuda:0 = GPU 1" in kernel.run("%gpus all").stdout
 
 
 def test_it_is_too_late_once_hip_was_started(start_amd: StartAmd) -> None:
@@ -143,32 +120,16 @@ def test_it_is_too_late_once_hip_was_started(start_amd: StartAmd) -> None:
     assert "HIP_VISIBLE_DEVICES=0,2" in kernel.run(VARIABLES).stdout
 
 
-def test_a_value_that_was_changed_after_hip_has_read_it_is_told(start_amd: StartAmd) -> None:
+def test_what_comes_after_hip_has_started(start_amd: StartAmd) -> None:
     kernel = start_amd()
     kernel.run("%gpus 1")
-    kernel.run(START_HIP)
-    kernel.run("import os; os.environ['HIP_VISIBLE_DEVICES'] = '3'")
+    fork = "import os, gpu_magic\nif os.fork() == 0:\n    print(gpu_magic.guard(), flush=True)\n    os._exit(0)\n_ = os.wait()"
+    assert "ROCm was started before this process was forked off" in kernel.run(f"{START_HIP}\n{fork}").stdout
+    kernel.run("os.environ['HIP_VISIBLE_DEVICES'] = '3'")
     shown = kernel.run("%gpus").text
-    assert (
-        "HIP_VISIBLE_DEVICES now means other GPUs than ROCm has read: this process stays with GPU 1" in shown
-    )
+    assert "now means other GPUs than ROCm has read: this process stays with GPU 1" in shown
     assert "HIP_VISIBLE_DEVICES was '3'; it is '0' again, as ROCm has it." in kernel.run("%gpus 1").stdout
-
-
-def test_a_child_that_was_forked_after_hip_was_started_can_not_use_it(start_amd: StartAmd) -> None:
-    kernel = start_amd()
-    code = "import os, gpu_magic\nif os.fork() == 0:\n    print(gpu_magic.guard(), flush=True)\n    os._exit(0)\n_ = os.wait()"
-    said = kernel.run(f"{START_HIP}\n{code}")
-    assert "ROCm was started before this process was forked off" in said.stdout
-
-
-def test_a_choice_that_is_too_late_is_kept_over_a_restart(start_amd: StartAmd) -> None:
-    kernel = start_amd()
-    kernel.run(START_HIP)
-    kernel.run(
-        "from gpu_magic.gpus.apply import apply\nfrom gpu_magic.process.session import current\n"
-        "from gpu_magic.restart.saved import save\nlate = apply(current(), '3,1').too_late; save(late.request, late.devices, late.options.to_save)"
-    )
+    kernel.run(SAVE)
     kernel.restart()
     said = kernel.run("%load_ext gpu_magic").stdout
     assert said.startswith("As chosen before the restart:\ncuda:0 = GPU 3 (")
@@ -189,10 +150,8 @@ def test_a_mixed_machine(start_amd: StartAmd) -> None:
     assert "No GPU is visible to CUDA or ROCm" in kernel.run("%gpus none").stdout
     kernel.run("%gpus reset")
     assert kernel.run(VARIABLES).stdout == UNSET
-
-
-def test_the_panel_chooses_them(start_amd: StartAmd) -> None:
-    kernel = start_amd(mixed=True)
+    found = kernel.client.complete("%gpus am", reply=True, timeout=LIMIT)["content"]["matches"]
+    assert {"amd:0", "amd:3"} <= set(found)
     page = Page(kernel)
     page.look()
     state = page.state()
@@ -205,12 +164,6 @@ def test_the_panel_chooses_them(start_amd: StartAmd) -> None:
     assert "HIP_VISIBLE_DEVICES=3,0" in kernel.run(VARIABLES).stdout
 
 
-def test_tab_offers_what_can_be_typed(start_amd: StartAmd) -> None:
-    kernel = start_amd(mixed=True)
-    reply = kernel.client.complete("%gpus am", reply=True, timeout=LIMIT)
-    assert {"amd:0", "amd:3"} <= set(reply["content"]["matches"])
-
-
 def test_a_command_gets_the_gpu_that_is_named(start_amd: StartAmd) -> None:
     kernel = start_amd()
     reply = kernel.run(
@@ -221,6 +174,7 @@ def test_a_command_gets_the_gpu_that_is_named(start_amd: StartAmd) -> None:
     assert "sees 0" in said
 
 
+@pytest.mark.nightly  # as NVIDIA's, in test_cluster.py; tests/cluster/test_hosts_amd.py divides them
 def test_engines_have_amds_gpus_in_the_chosen_order(start_amd: StartAmd) -> None:
     kernel = start_amd(mixed=True)
     kernel.run("%gpus amd:3,amd:1")
@@ -231,14 +185,9 @@ def test_engines_have_amds_gpus_in_the_chosen_order(start_amd: StartAmd) -> None
     for number, gpu, hip in ((0, 3, 3), (1, 1, 0)):
         shown = f"[stdout:{number} = AMD GPU {gpu} {kind}] CUDA_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES={hip} "
         assert shown in reply.shown
-
-
-def test_a_map_names_amds_gpus(start_amd: StartAmd) -> None:
-    kernel = start_amd(mixed=True)
-    kernel.run("import gpu_magic, os\ncluster = gpu_magic.cluster('amd:3,amd:1')")
+    kernel.run("import gpu_magic, os")
     cell = "*gpu_magic.map(lambda _: os.environ['GPU_MAGIC_INDEX'], [0], gpus={!r})"
     assert kernel.run(f"print({cell.format('amd:1')})").stdout == "1\n"
-    assert kernel.run(f"print({cell.format('amd:all')})").stdout in ("0\n", "1\n")
     assert kernel.run(f"print({cell.format('1')})").errors == [
         "No engine has GPU 1: they have AMD GPU 3 and AMD GPU 1."
     ]

@@ -67,7 +67,10 @@ def test_a_kernel_that_is_shut_down_does_not_wait_for_it(kernel: Kernel) -> None
 
 
 @pytest.mark.timeout(600)  # may install an older ipykernel first
-@pytest.mark.parametrize("version", [HERE, "6.17.1", "6.30.1", "7.3.0"])
+@pytest.mark.parametrize(
+    "version",
+    [HERE, *(pytest.param(old, marks=pytest.mark.nightly) for old in ("6.17.1", "6.30.1", "7.3.0"))],
+)
 def test_output_comes_below_its_own_cell_also_in_older_ipykernels(
     start_kernel: Callable[..., Kernel], ipykernel: Callable[[str], str], version: str, tmp_path: Path
 ) -> None:

@@ -31,9 +31,7 @@ def two(start_kernel: Kernels) -> tuple[Kernel, Kernel]:
     """Return two kernels, of two notebooks."""
     first = start_kernel(JPY_SESSION_NAME="/home/maria/train.ipynb")
     second = start_kernel(JPY_SESSION_NAME="/home/maria/eval.ipynb")
-    for kernel in (first, second):
-        assert kernel.run("%load_ext gpu_magic").status == "ok"
-    return first, second
+    return first.load(), second.load()
 
 
 CLAIMED = r"claimed by you: train.ipynb, since \d\d:\d\d"
@@ -50,44 +48,28 @@ def test_two_notebooks_that_say_auto_get_different_gpus(two: tuple[Kernel, Kerne
     )
     assert "--wait" not in second.run("%gpus auto:9").stderr  # there never are as many
     assert chosen(second, "%gpus auto:2 --dry-run") == ["2", "3"]
-
-
-def test_the_table_says_who_claims_what_since_when(two: tuple[Kernel, Kernel]) -> None:
-    first, second = two
+    # The table says who claims what since when, and so does a choice by number.
     chosen(first, "%gpus 1")
     reply = second.run("%gpus")
     assert re.search(rf"^  1 .* {CLAIMED}$", reply.text, re.MULTILINE)
     assert re.search(CLAIMED, reply.html)
-    assert "claimed" not in first.run("%gpus").text  # its own: the column for this kernel says it
-
-
-def test_a_claimed_gpu_can_be_chosen_by_its_number_and_its_owner_is_named(two: tuple[Kernel, Kernel]) -> None:
-    first, second = two
-    chosen(first, "%gpus 1")
+    assert (
+        "claimed by you: train" not in first.run("%gpus").text
+    )  # its own: the column for this kernel says it
     assert re.search(rf"^GPU 1 is {CLAIMED}$", second.run("%gpus 1,2").stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    "ending",
-    [
-        "%gpus reset",
-        "%gpus none",
-        "%gpus 3",
-        "%unload_ext gpu_magic",
-        "%config GpuMagics.claims = False",
-    ],
-)
-def test_a_claim_ends_with_the_choice(two: tuple[Kernel, Kernel], ending: str) -> None:
+def test_a_claim_ends_with_the_choice_and_with_the_kernel(two: tuple[Kernel, Kernel]) -> None:
     first, second = two
-    chosen(first, "%gpus 0")
-    assert chosen(second, "%gpus auto") == ["1"]
-    assert first.run(ending).status == "ok"
-    second.run("%gpus none")
-    assert chosen(second, "%gpus auto") == ["0"]
-
-
-def test_a_claim_ends_with_the_kernel(two: tuple[Kernel, Kernel]) -> None:
-    first, second = two
+    for ending in ("%gpus reset", "%gpus none", "%gpus 3", "%unload_ext gpu_magic"):
+        first.run("%load_ext gpu_magic")
+        chosen(first, "%gpus 0")
+        assert chosen(second, "%gpus auto") == ["1"]
+        assert first.run(ending).status == "ok"
+        second.run("%gpus none")
+        assert chosen(second, "%gpus auto") == ["0"], ending
+        second.run("%gpus none")
+    first.run("%load_ext gpu_magic")
     chosen(first, "%gpus 0")
     first.restart()
     assert chosen(second, "%gpus auto") == ["0"]
@@ -95,17 +77,27 @@ def test_a_claim_ends_with_the_kernel(two: tuple[Kernel, Kernel]) -> None:
 
 def test_claims_can_be_off_by_configuration(two: tuple[Kernel, Kernel]) -> None:
     first, second = two
+    chosen(first, "%gpus 0")
     first.run("%config GpuMagics.claims = False")
     assert chosen(first, "%gpus auto") == chosen(second, "%gpus auto") == ["0"]
+    # What CUDA has is what `auto` is again, whoever claims it by now.
+    first.run("import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)")
+    assert chosen(first, "%gpus auto") == ["0"]
+    assert "--model H100 fits no GPU here" in first.run("%gpus auto --model H100").stderr
 
 
 def test_a_launched_command_has_its_gpus_to_itself(two: tuple[Kernel, Kernel]) -> None:
     first, second = two
+    assert first.run("%gpu_launch --gpus auto:4 --dry-run sleep 600").status == "ok"
+    assert chosen(second, "%gpus auto") == ["0"]
+    second.run("%gpus none")
     assert first.run("%gpu_launch --gpus auto --background one sleep 600").status == "ok"
     assert first.run("%gpu_launch --gpus auto --background two sleep 600").status == "ok"
     reply = first.run("%gpus auto:2")
     assert CHOSEN.findall(reply.stdout) == ["2", "3"]
     assert "GPU 0 and GPU 1 (claimed by this kernel: sleep 600, since " in reply.stdout
+    (row,) = [line for line in first.run("%gpus").text.splitlines() if line.startswith("  1  ")]
+    assert re.search(r"claimed by this kernel: sleep 600, since \d\d:\d\d$", row)
     assert re.search(
         r"none can be picked; .* --wait 30m waits until there is one\.", second.run("%gpus auto").stderr
     )
@@ -113,24 +105,7 @@ def test_a_launched_command_has_its_gpus_to_itself(two: tuple[Kernel, Kernel]) -
     assert chosen(second, "%gpus auto") == ["0"]
 
 
-def test_what_was_launched_is_shown_before_it_uses_its_gpus(two: tuple[Kernel, Kernel]) -> None:
-    kernel, _ = two
-    assert kernel.run("%gpu_launch --gpus 3 --background one sleep 600").status == "ok"
-    rows = kernel.run("%gpus").text.splitlines()
-    (row,) = [line for line in rows if line.startswith("  3  ")]
-    assert re.search(r"claimed by this kernel: sleep 600, since \d\d:\d\d$", row)
-    assert kernel.run("%gpu_tasks stop one").status == "ok"
-    rows = kernel.run("%gpus").text.splitlines()
-    (row,) = [line for line in rows if line.startswith("  3  ")]
-    assert row.endswith("free")
-
-
-def test_a_dry_run_of_a_launch_claims_nothing(two: tuple[Kernel, Kernel]) -> None:
-    first, second = two
-    assert first.run("%gpu_launch --gpus auto:4 --dry-run sleep 600").status == "ok"
-    assert chosen(second, "%gpus auto") == ["0"]
-
-
+@pytest.mark.nightly  # as a command, and engines take seconds to start
 def test_engines_claim_their_gpus_until_they_are_stopped(two: tuple[Kernel, Kernel]) -> None:
     first, second = two
     assert first.run("%gpu_cluster auto:2").status == "ok"
@@ -159,13 +134,3 @@ def test_a_claim_says_whether_a_cell_runs_however_cells_end(start_kernel: Kernel
     assert mode() == 0o744
     kernel.run("1 / 0")
     assert mode() == 0o744
-
-
-def test_auto_again_is_what_the_kernel_has_whoever_claims_it_by_now(two: tuple[Kernel, Kernel]) -> None:
-    first, second = two
-    first.run("%config GpuMagics.claims = False")
-    assert chosen(first, "%gpus auto") == ["0"]
-    assert chosen(second, "%gpus auto") == ["0"]
-    first.run("import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)")
-    assert chosen(first, "%gpus auto") == ["0"]
-    assert "--model H100 fits no GPU here" in first.run("%gpus auto --model H100").stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.kernel.conftest import Kernel
+
+# Each starts a controller and engines by ipyparallel itself; tests/cluster has what is decided about them.
+pytestmark = pytest.mark.nightly
 
 A100 = "NVIDIA A100-SXM4-80GB"
 
@@ -93,27 +95,6 @@ def test_engines_of_somebody_else_are_let_go_of(of_mark: Marked, tmp_path: Path)
     assert kernel.run("client.close()\ntheirs.stop_cluster_sync()").status == "ok"
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        (
-            "%gpu_cluster --profile nobodys",
-            "There is no IPython profile nobodys; ipython profile create --parallel",
-        ),
-        (
-            "%gpu_cluster 2,0 --profile x",
-            "A profile says which engines there are: it goes with -n and nothing else.",
-        ),
-        ("%gpu_cluster stop --profile x", "%gpu_cluster stop takes no options."),
-    ],
-)
-def test_bad_input_is_one_line(kernel: Kernel, line: str, says: str) -> None:
-    reply = kernel.run(line)
-    assert reply.status == "error"
-    assert says in reply.stderr
-    assert reply.stderr.count("\n") == 1
-
-
 def test_a_profile_whose_engines_end_at_once_leaves_nothing(of_mark: Marked, tmp_path: Path) -> None:
     program = ["sh", "-c", "echo there is no such partition >&2; exit 1"]
     name = profile(tmp_path, f"c.LocalEngineLauncher.engine_cmd = {program}")
@@ -129,15 +110,7 @@ def test_an_interrupt_while_engines_start_leaves_nothing(of_mark: Marked, tmp_pa
     begun = tmp_path / "begun"
     program = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
     name = profile(tmp_path, f"c.LocalEngineLauncher.engine_cmd = [{sys.executable!r}, '-c', {program!r}]")
-
-    def interrupt() -> None:
-        until(begun.exists)
-        of_mark.kernel.interrupt()
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    reply = of_mark.kernel.run(f"%gpu_cluster --profile {name} -n 1")
-    thread.join()
+    reply = of_mark.kernel.run_and_interrupt(f"%gpu_cluster --profile {name} -n 1", begun.exists)
     assert reply.status == "error"
     until(lambda: not of_mark.started())
     assert of_mark.kernel.run("print(1)").stdout == "1\n"

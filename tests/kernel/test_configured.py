@@ -122,6 +122,7 @@ def test_where_it_is_not_installed_nothing_is_said(prefix: Prefix) -> None:
         assert "Traceback" not in said
 
 
+@pytest.mark.nightly
 def test_without_the_condition_each_start_has_a_traceback(prefix: Prefix) -> None:
     """What the condition is for: IPython's own warning, and what the test above would hear."""
     prefix.configure(PLAIN)
@@ -148,10 +149,9 @@ print("claims:", len(current().claims.held), "too late:", frozen)
 @pytest.mark.parametrize(
     ("policy", "becomes"),
     [
-        ("", "claims: 1 too late: warn"),
-        (POLICY, "claims: 0 too late: error"),
+        pytest.param("", "claims: 1 too late: warn", marks=pytest.mark.nightly, id="none"),
+        pytest.param(POLICY, "claims: 0 too late: error", id="of the page"),
     ],
-    ids=["none", "of the page"],
 )
 def test_what_an_administrator_sets_is_so(prefix: Prefix, policy: str, becomes: str) -> None:
     prefix.configure(f"{CONFIGURATION}\n{policy}")
@@ -194,7 +194,7 @@ def heard(log: socket.socket, last: str) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("program", ["kernel", "terminal"])
+@pytest.mark.parametrize("program", ["kernel", pytest.param("terminal", marks=pytest.mark.nightly)])
 def test_choices_are_in_the_system_s_log(
     prefix: Prefix, syslog: socket.socket, sockets: str, program: str
 ) -> None:
@@ -210,6 +210,7 @@ def test_choices_are_in_the_system_s_log(
     ]
 
 
+@pytest.mark.nightly
 def test_where_there_is_no_system_s_log_nothing_is_said(prefix: Prefix, sockets: str) -> None:
     prefix.configure(CONFIGURATION + "\n" + LOGGING.replace("/dev/log", f"{sockets}/none"))
     printed, said = prefix.in_kernel(installed=True, cell=CHOOSE)

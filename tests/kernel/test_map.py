@@ -9,55 +9,43 @@ from typing import TYPE_CHECKING
 import IPython
 import pytest
 
-from tests.conftest import ROOT
-from tests.native import SOURCES
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from tests.kernel.conftest import Kernel
 
-BEGIN = "import os, pathlib, time\nimport gpu_magic\n%gpu_cluster 2,0"
 # It waits in C, as a collective does that waits for other ranks: Python does not come to see the signal.
 HANGS = "import ctypes, signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]); ctypes.CDLL(None).pause()"
 
 
-@pytest.fixture
-def cluster_kernel(kernel: Kernel) -> Kernel:
-    """Return a kernel with two engines."""
-    assert kernel.run(BEGIN).status == "ok"
-    return kernel
+def begun(kernel: Kernel) -> int:
+    return len(list(kernel.folder.glob("begun-*")))
 
 
-def test_functions_of_cells_go_there_with_all_that_they_use(cluster_kernel: Kernel, tmp_path: Path) -> None:
-    kernel = cluster_kernel
-    (tmp_path / "beside.py").write_text("def twice(x):\n    return 2 * x")
-    kernel.run("offset = 10\nclass Point:\n    def __init__(self, x):\n        self.x = x")
-    kernel.run("def shift(point):\n    return Point(point.x + offset)")
-    assert kernel.run("[p.x for p in gpu_magic.map(shift, [Point(1), Point(2)])]").text == "[11, 12]"
-    kernel.run("def times(factor):\n    return lambda x: x * factor")
-    assert kernel.run("gpu_magic.map(times(3), range(3))").text == "[0, 3, 6]"
-    assert kernel.run("import beside\ngpu_magic.map(beside.twice, [1, 2])").text == "[2, 4]"
-    kernel.run("%%px\nthere = 'of engine ' + __import__('os').environ['RANK']")
-    assert kernel.run("gpu_magic.map(lambda x: (there, offset + x), [1], gpus=0)").text == (
+def test_functions_of_cells_go_there_with_all_that_they_use(engines: Kernel) -> None:
+    (engines.folder / "beside.py").write_text("def twice(x):\n    return 2 * x")
+    engines.run("offset = 10\nclass Point:\n    def __init__(self, x):\n        self.x = x")
+    engines.run("def shift(point):\n    return Point(point.x + offset)")
+    assert engines.run("[p.x for p in gpu_magic.map(shift, [Point(1), Point(2)])]").text == "[11, 12]"
+    engines.run("def times(factor):\n    return lambda x: x * factor")
+    assert engines.run("gpu_magic.map(times(3), range(3))").text == "[0, 3, 6]"
+    assert engines.run("import beside\ngpu_magic.map(beside.twice, [1, 2])").text == "[2, 4]"
+    engines.run("%%px\nthere = 'of engine ' + __import__('os').environ['RANK']")
+    assert engines.run("gpu_magic.map(lambda x: (there, offset + x), [1], gpus=0)").text == (
         "[('of engine 1', 11)]"
     )
 
 
-def test_an_error_is_shown_in_the_lines_of_its_cell(cluster_kernel: Kernel) -> None:
-    kernel = cluster_kernel
-    kernel.run("def train(rate):\n    print('begins')\n    return check(rate)")
+def test_an_error_is_shown_in_the_lines_of_its_cell(engines: Kernel) -> None:
+    engines.run("def train(rate):\n    print('begins')\n    return check(rate)")
     cell = (
         "def check(rate):\n    if rate > 1:\n        raise ValueError(f'{rate} is too much')\n    return rate"
     )
-    number = kernel.run(f"{cell}\nlen(In) - 1").text
-    files = kernel.run("[train.__code__.co_filename, check.__code__.co_filename]").text
+    number = engines.run(f"{cell}\nlen(In) - 1").text
+    files = engines.run("[train.__code__.co_filename, check.__code__.co_filename]").text
     cells = [f"Cell In[{int(number) - 1}]", f"Cell In[{number}]"]
     if IPython.version_info < (8, 1):  # it calls cells in tracebacks by their files
         cells = [f'File "{file}"' for file in literal_eval(files)]
     marks = "           ^^^^^^^^^^^\n" if sys.version_info < (3, 13) else ""
-    reply = kernel.run("gpu_magic.map(train, [0.1, 3.0], gpus=2)")
+    reply = engines.run("gpu_magic.map(train, [0.1, 3.0], gpus=2)")
     assert reply.traceback == (
         "Item 1 (3.0) has failed in engine 0 (GPU 2):\n"
         "Traceback (most recent call last):\n"
@@ -70,60 +58,54 @@ def test_an_error_is_shown_in_the_lines_of_its_cell(cluster_kernel: Kernel) -> N
     assert reply.stdout == "[0] begins\n[1] begins\n"
 
 
-def test_an_interrupt_ends_all_and_the_next_cells_run(cluster_kernel: Kernel, tmp_path: Path) -> None:
-    kernel = cluster_kernel
-    kernel.run("%px kept = 1")
-    kernel.run("def waits(x):\n    pathlib.Path(f'begun-{x}').touch()\n    time.sleep(600)")
-    reply = kernel.run_and_interrupt(
-        "gpu_magic.map(waits, range(50))", lambda: len(list(tmp_path.glob("begun-*"))) == 2
-    )
+def test_an_interrupt_ends_all_and_the_next_cells_run(engines: Kernel) -> None:
+    engines.run("%px kept = 1")
+    for file in engines.folder.glob("begun-*"):
+        file.unlink()
+    engines.run("def waits(x):\n    pathlib.Path(f'begun-{x}').touch()\n    time.sleep(600)")
+    reply = engines.run_and_interrupt("gpu_magic.map(waits, range(50))", lambda: begun(engines) == 2)
     assert (reply.status, reply.traceback) == ("error", "KeyboardInterrupt")
-    assert kernel.run("gpu_magic.map(lambda x: kept + x, range(3))").text == "[1, 2, 3]"
-    assert kernel.run("%%px\nprint('next')").shown.count("next") == 2
-    assert len(list(tmp_path.glob("begun-*"))) == 2
+    assert engines.run("gpu_magic.map(lambda x: kept + x, range(3))").text == "[1, 2, 3]"
+    assert engines.run("%%px\nprint('next')").shown.count("next") == 2
+    assert begun(engines) == 2
 
 
-def test_an_engine_that_does_not_answer_an_interrupt_is_started_anew(
-    cluster_kernel: Kernel, tmp_path: Path
-) -> None:
-    kernel = cluster_kernel
-    kernel.run("%px kept = os.environ['RANK'] if 'os' in globals() else __import__('os').environ['RANK']")
+def test_an_engine_that_does_not_answer_an_interrupt_is_started_anew(engines: Kernel) -> None:
+    engines.run("%px kept = os.environ['RANK'] if 'os' in globals() else __import__('os').environ['RANK']")
     hangs = (
         "def hangs(x):\n"
         "    pathlib.Path(f'begun-{x}').touch()\n"
         f"    if os.environ['GPU_MAGIC_INDEX'] == '1':\n        {HANGS}\n    time.sleep(600)"
     )
-    kernel.run(hangs)
-    reply = kernel.run_and_interrupt(
-        "gpu_magic.map(hangs, range(4))", lambda: len(list(tmp_path.glob("begun-*"))) == 2
-    )
+    for file in engines.folder.glob("begun-*"):
+        file.unlink()
+    engines.run(hangs)
+    reply = engines.run_and_interrupt("gpu_magic.map(hangs, range(4))", lambda: begun(engines) == 2)
     assert reply.traceback == "KeyboardInterrupt\nEngine 1 (GPU 0) was started anew: its variables are gone."
-    assert kernel.run(
+    assert engines.run(
         "sorted(set(gpu_magic.map(lambda x: os.environ['GPU_MAGIC_INDEX'], range(50))))"
     ).text.endswith("['0', '1']")
-    assert "'0'" in kernel.run("%%px --targets 0\nkept").shown
-    assert "NameError" in kernel.run("%%px --targets 1\nkept").stderr
+    assert "'0'" in engines.run("%%px --targets 0\nkept").shown
+    assert "NameError" in engines.run("%%px --targets 1\nkept").stderr
 
 
-def test_a_bar_is_shown_for_what_takes_over_a_second(cluster_kernel: Kernel) -> None:
-    reply = cluster_kernel.run("gpu_magic.map(lambda x: time.sleep(1.5), range(2)); None")
+@pytest.mark.nightly  # it takes over a second
+def test_a_bar_is_shown_for_what_takes_over_a_second(engines: Kernel) -> None:
+    reply = engines.run("gpu_magic.map(lambda x: time.sleep(1.5), range(2)); None")
     assert "/2 [" in reply.text
     assert "call" in reply.text
 
 
-def test_what_lies_on_a_gpu_does_not_go_there_and_does_not_come_back(
-    start_kernel: Callable[..., Kernel], tmp_path: Path
-) -> None:
-    kernel = start_kernel(PYTHONPATH=f"{ROOT}:{SOURCES / 'standin'}")
-    kernel.run(f"%load_ext gpu_magic\n{BEGIN}\nimport cupy\nx = cupy.ones(3)")
-    kernel.run("def first(item):\n    pathlib.Path('begun').touch()\n    return item[0]")
+def test_what_lies_on_a_gpu_does_not_go_there_and_does_not_come_back(engines: Kernel) -> None:
+    engines.run("import cupy\nx = cupy.ones(3)")
+    engines.run("def first(item):\n    pathlib.Path('begun-first').touch()\n    return item[0]")
     there = "on cuda:0, and is handed over on the CPU alone: move it there first."
     cases = {
         "gpu_magic.map(first, [[0], [x]])": f"Item 1 is {there}",
         "gpu_magic.map(lambda item: x, [0])": f"<lambda> uses what is {there}",
     }
     for cell, says in cases.items():
-        assert kernel.run(cell).errors == [says]
-    assert not (tmp_path / "begun").exists()
-    reply = kernel.run("gpu_magic.map(lambda item: {'loss': cupy.ones(3)}, [0], gpus=0)")
+        assert engines.run(cell).errors == [says]
+    assert not (engines.folder / "begun-first").exists()
+    reply = engines.run("gpu_magic.map(lambda item: {'loss': cupy.ones(3)}, [0], gpus=0)")
     assert reply.errors == [f"Item 0 (0) has failed in engine 1 (GPU 0):\nThe result is {there}"]

@@ -13,6 +13,7 @@ from tests.conftest import LIMIT
 from tests.machine import CARDS, Driver
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.kernel.conftest import Kernel
@@ -24,7 +25,9 @@ BEGIN = (
 )
 
 
-@pytest.mark.parametrize("line", [f"time.sleep({LIMIT})", "await asyncio.sleep(2)"])
+@pytest.mark.parametrize(
+    "line", [f"time.sleep({LIMIT})", pytest.param("await asyncio.sleep(2)", marks=pytest.mark.nightly)]
+)
 def test_an_interrupt_of_a_cell_on_a_gpu_restores_everything(
     pretend_kernel: Kernel, tmp_path: Path, line: str
 ) -> None:
@@ -129,8 +132,9 @@ def test_how_much_is_free_is_the_driver_s_figure(pretend_kernel: Kernel) -> None
     assert kernel.run("free('gpu', 0, 'pretend'), 0 < free('cpu', 0) < 2**50").text == "(None, True)"
 
 
-def test_out_of_memory_names_what_this_kernel_has_launched(kernel: Kernel) -> None:
+def test_out_of_memory_names_what_this_kernel_has_launched(start_kernel: Callable[..., Kernel]) -> None:
     """On a real GPU a task had 100 GiB, and no line said so."""
+    kernel = start_kernel(imported=("torch",)).load()
     kernel.run("%gpu_launch --background hog sleep 300")
     kernel.run(
         "import subprocess, time, psutil, torch\n"

@@ -60,7 +60,7 @@ def row(reply: Reply, pid: int) -> list[str]:
 def test_each_process_is_listed_as_what_it_is(
     kernel: Kernel, start_kernel: Callable[..., Kernel], tmp_path: Path
 ) -> None:
-    notebook = start_kernel(JPY_SESSION_NAME="/home/maria/work/train.ipynb")
+    notebook = start_kernel(JPY_SESSION_NAME="/home/maria/work/train.ipynb", fresh=True)
     notebook.run("%load_ext gpu_magic\n%gpus 0,2")
     other = notebook.pid
     kernel.run("import os, subprocess; child = subprocess.Popen(['sleep', '600'])")
@@ -132,6 +132,7 @@ def test_kill_comes_where_term_was_of_no_use(kernel: Kernel, tmp_path: Path) -> 
         kernel.change_machine(using(process.pid))
         early = kernel.run(f"%gpu_ps end {process.pid} --kill --yes")
         assert "has not had 5 s to end after TERM: end it first." in refusal(early)
+        kernel.run("from gpu_magic.processes import processes; processes.PATIENCE = 0.3")
         reply = kernel.run(f"%gpu_ps end {process.pid} --yes")
         assert reply.stdout.endswith(f"within 5 s; without saving: %gpu_ps end {process.pid} --kill\n")
         reply = kernel.run(f"%gpu_ps end {process.pid} --kill", answer="y")
@@ -192,7 +193,7 @@ def test_a_process_that_gets_the_number_of_another_is_left_alone(kernel: Kernel,
 def test_a_notebook_that_only_claims_gpus_ends_while_it_does(
     kernel: Kernel, start_kernel: Callable[..., Kernel], tmp_path: Path
 ) -> None:
-    other = start_kernel(JPY_SESSION_NAME="/home/maria/my train.ipynb")
+    other = start_kernel(JPY_SESSION_NAME="/home/maria/my train.ipynb", fresh=True)
     other.run("%load_ext gpu_magic\n%gpus 2")
     pid = other.pid
     assert row(kernel.run("%gpu_ps"), pid) == ["my train.ipynb", "a claim on GPU 2", "another kernel"]

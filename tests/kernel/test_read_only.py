@@ -101,20 +101,16 @@ def test_choosing_works_and_says_in_one_line_what_does_not(kernel: Kernel) -> No
     assert "CUDA_VISIBLE_DEVICES=1" in said(kernel, "%gpu_panel")
     assert said(kernel, "%gpu_doctor")
     assert said(kernel, "%unload_ext gpu_magic").startswith("Your choice is undone")
-
-
-def test_a_restart_that_would_lose_the_choice_is_not_begun(kernel: Kernel) -> None:
-    for cell in ("%load_ext gpu_magic", "%gpus 1", START_CUDA):
-        said(kernel, cell)
-    assert said(kernel, "%gpus 3 --restart").startswith(f"UsageError: {NOT_SAVED}")
-    assert said(kernel, CLICK).startswith(NOT_SAVED)
-    assert said(kernel, "1 + 1") == "2"
-
-
-def test_a_command_without_a_place_for_its_output_is_not_started(kernel: Kernel) -> None:
+    # Nor does a command start that has no place for its output. IPython's kernel has found one when it started;
+    # it has become read-only, or is full.
     said(kernel, "%load_ext gpu_magic")
-    # IPython's kernel has found a place when it started; it has become read-only, or is full.
     said(kernel, "import os, tempfile; tempfile.tempdir = os.environ['HOME']")
     for line in ("%gpu_launch --gpus 2 true", "%gpu_cluster 2,0"):
         assert said(kernel, line).startswith(NO_PLACE)
     assert said(kernel, "%gpu_tasks").startswith("Nothing was started")
+    # A restart that would lose the choice is not begun.
+    for cell in ("%gpus 1", START_CUDA):
+        said(kernel, cell)
+    assert said(kernel, "%gpus 3 --restart").startswith(f"UsageError: {NOT_SAVED}")
+    assert said(kernel, CLICK).startswith(NOT_SAVED)
+    assert said(kernel, "1 + 1") == "2"

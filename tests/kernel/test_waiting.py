@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from dataclasses import replace
@@ -9,18 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpu_magic.testing import simulate, start_cuda
 from tests.machine import CARDS, GIB, Driver
 from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.conftest import Cell
     from tests.kernel.conftest import Kernel, Reply
 
 # Somebody has memory on all four GPUs, and works on them.
 BUSY = tuple(replace(card, used=40 * GIB, util=90) for card in CARDS)
 MASK = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
-START_CUDA = "import ctypes; _ = ctypes.CDLL('libcuda.so.1').cuInit(0)"
 FREED = (*BUSY[:2], CARDS[2], *BUSY[3:])
 
 
@@ -45,14 +47,13 @@ def test_a_wait_ends_when_a_gpu_is_free(kernel: Kernel) -> None:
     assert "of 30 min: GPU 0, GPU 1, GPU 2 and GPU 3 (in use)" in reply.text
     assert reply.updated == "They are free now."
     assert "cuda:0 = GPU 2" in reply.stdout
-
-
-def test_at_the_end_of_its_time_nothing_was_changed(kernel: Kernel) -> None:
-    kernel.run("%gpus 3")
+    kernel.run("%gpus reset")
     kernel.change_machine(Driver(BUSY))
-    reply = kernel.run("%gpus auto:2 --wait 1s")
-    assert "Waited 1 s for 2 free GPUs in vain: GPU 0, GPU 1, GPU 2 and GPU 3 (in use)." in reply.stderr
-    assert kernel.run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])").stdout == "3\n"
+    kernel.run("pass")  # what was heard before is no sign of this wait
+    reply = run_and(kernel, "%gpus 2 --wait 30m", lambda: kernel.change_machine(Driver(FREED)))
+    assert reply.text.startswith("Waiting for GPU 2, ")
+    assert "of 30 min: in use. Next look in " in reply.text
+    assert kernel.run(MASK).stdout == "2\n"
 
 
 def test_an_interrupt_ends_it_in_one_line_and_changes_nothing(kernel: Kernel) -> None:
@@ -64,33 +65,38 @@ def test_an_interrupt_ends_it_in_one_line_and_changes_nothing(kernel: Kernel) ->
     assert kernel.run("import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))").stdout == "None\n"
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("%gpus auto:9 --wait 30m", "auto:9 asks for 9, and only 4 can be picked; try auto:4."),
-        (
-            "%gpus auto --model H200 --wait 30m",
-            "--model H200 fits no GPU here: there is NVIDIA A100-SXM4-80GB.",
-        ),
-        *(
-            (
-                f"%gpus {word} --wait 30m",
-                "--wait goes with auto and with GPUs by number; try auto:2 --wait 30m, or 1,3 --wait 30m.",
-            )
-            for word in ("all", "none", "reset")
-        ),
-        ("%gpus 9 --wait 30m", "There is no GPU 9: this machine has GPUs 0 to 3."),
-        ("%gpus 1 --min-free 20GB --wait 30m", "--min-free 20GB goes with auto; try auto --min-free 20GB"),
-        (
-            "%gpus all --only-free",
-            "--only-free goes with auto and with GPUs by number; try auto --only-free.",
-        ),
-        ("%gpus auto --wait soon", "soon is no time; try 30m, or 90s, or 1h30m."),
-        ("%gpus auto --wait 30m --dry-run", "--wait goes neither with --in-process nor with --dry-run."),
-    ],
-)
-def test_what_will_never_come_is_not_waited_for(kernel: Kernel, line: str, says: str) -> None:
-    assert says in kernel.run(line).stderr
+def test_what_will_never_come_is_not_waited_for(typed: Callable[[str], Cell]) -> None:
+    goes = "--wait goes with auto and with GPUs by number; try auto:2 --wait 30m, or 1,3 --wait 30m."
+    with simulate("4xA100-80GB"):
+        for line, says in (
+            ("auto:9 --wait 30m", "auto:9 asks for 9, and only 4 can be picked; try auto:4."),
+            ("auto --model H200 --wait 30m", "--model H200 fits no GPU here"),
+            *((f"{word} --wait 30m", goes) for word in ("all", "none", "reset")),
+            ("9 --wait 30m", "There is no GPU 9"),
+            ("1 --min-free 20GB --wait 30m", "--min-free 20GB goes with auto; try auto --min-free 20GB"),
+            ("all --only-free", "--only-free goes with auto and with GPUs by number; try auto --only-free."),
+            ("auto --wait soon", "soon is no time; try 30m, or 90s, or 1h30m."),
+            ("auto --wait 30m --dry-run", "--wait goes neither with --in-process nor with --dry-run."),
+        ):
+            assert says in typed(f"%gpus {line}").text
+
+
+def test_where_cuda_has_started_nothing_is_waited_for_and_what_it_has_is_no_other(
+    typed: Callable[[str], Cell],
+) -> None:
+    with simulate("4xA100-80GB", clock=lambda: 0.0) as machine:
+        typed("%gpus 2 --only-free")
+        start_cuda()
+        for gpu in machine.gpus:
+            gpu.run("train.py", "maria", 40 << 30, work=90)
+        said = typed("%gpus 3 --wait 30m").text
+        assert "CUDA was initialized" in said
+        assert "Waiting" not in said
+        assert typed("%gpus 3 --only-free").text
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
+        done = typed("%gpus 2 --only-free")
+        assert done.error is None
+        assert "cuda:0 = GPU 2" in done.text
 
 
 def test_cells_run_while_a_task_waits(kernel: Kernel) -> None:
@@ -101,20 +107,10 @@ def test_cells_run_while_a_task_waits(kernel: Kernel) -> None:
         ).status
         == "ok"
     )
-    assert kernel.run("await asyncio.sleep(1.2); print(waiting.done())").stdout == "False\n"
+    assert kernel.run("await asyncio.sleep(0.3); print(waiting.done())").stdout == "False\n"
     kernel.change_machine(Driver(FREED))
     assert "cuda:0 = GPU 2" in kernel.run("print(await waiting)").stdout
     assert kernel.run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])").stdout == "2\n"
-
-
-def test_a_claim_that_ends_ends_the_wait(start_kernel: Callable[[], Kernel]) -> None:
-    first, second = start_kernel(), start_kernel()
-    for one in (first, second):
-        one.run("%load_ext gpu_magic")
-    first.run("%gpus all")
-    reply = run_and(second, "%gpus auto:3 --wait 30m", lambda: first.run("%gpus 0"))
-    assert "claimed by" in reply.text
-    assert "cuda:2 = GPU 3" in reply.stdout
 
 
 @pytest.fixture
@@ -122,36 +118,13 @@ def two(start_kernel: Callable[..., Kernel]) -> tuple[Kernel, Kernel]:
     """Return the kernels of two notebooks, of which the first has chosen GPU 3."""
     first = start_kernel(JPY_SESSION_NAME="/home/maria/train.ipynb")
     second = start_kernel()
-    for kernel in (first, second):
-        kernel.run("%load_ext gpu_magic")
-    first.run("%gpus 3")
-    return first, second
+    first.load().run("%gpus 3")
+    return first, second.load()
 
 
 def test_a_gpu_that_is_named_is_waited_for_until_nobody_else_has_claimed_it(
     two: tuple[Kernel, Kernel],
 ) -> None:
-    first, second = two
-    reply = run_and(second, "%gpus 1,3 --wait 30m", lambda: first.run("%gpus 0"))
-    assert re.match(
-        r"Waiting for GPU 1 and GPU 3, \d s of 30 min: GPU 3 \(claimed by \w+: train.ipynb, since .+\)\. Next",
-        reply.text,
-    )
-    assert reply.updated == "They are free now."
-    assert "cuda:1 = GPU 3" in reply.stdout
-    assert "3" in first.run("%gpus 3").stdout  # by its number it can be chosen as before
-    assert second.run(MASK).stdout == "1,3\n"
-
-
-def test_a_gpu_that_is_named_is_waited_for_until_nobody_else_uses_it(kernel: Kernel) -> None:
-    kernel.change_machine(Driver(BUSY))
-    reply = run_and(kernel, "%gpus 2 --wait 30m", lambda: kernel.change_machine(Driver(FREED)))
-    assert reply.text.startswith("Waiting for GPU 2, ")
-    assert "of 30 min: in use. Next look in 1 s" in reply.text
-    assert kernel.run(MASK).stdout == "2\n"
-
-
-def test_only_free_says_who_has_what_was_named_and_changes_nothing(two: tuple[Kernel, Kernel]) -> None:
     first, second = two
     second.run("%gpus 0")
     reply = second.run("%gpus 3,1 --only-free")
@@ -161,40 +134,24 @@ def test_only_free_says_who_has_what_was_named_and_changes_nothing(two: tuple[Ke
     )
     assert second.run(MASK).stdout == "0\n"
     assert "cuda:0 = GPU 3" in first.run("%gpus 3 --only-free").stdout  # its own claim is no other's
-    first.run("%gpus reset")
-    assert "cuda:0 = GPU 3" in second.run("%gpus 3,1 --only-free").stdout
-
-
-def test_where_cuda_was_initialized_with_others_nothing_is_waited_for(two: tuple[Kernel, Kernel]) -> None:
-    _, second = two
-    second.run("%gpus 0")
-    second.run(START_CUDA)
-    reply = second.run("%gpus 3 --wait 30m")
-    assert "CUDA was initialized" in reply.text
-    assert not reply.updated
-    second.run("%gpus 3 --only-free")
-    assert second.run(MASK).stdout == "0\n"
-
-
-def test_a_choice_that_cuda_has_is_no_other_once_somebody_comes_to_its_gpu(kernel: Kernel) -> None:
-    kernel.run("%gpus 2 --only-free")
-    kernel.run(START_CUDA)
-    kernel.change_machine(Driver(BUSY))
-    reply = kernel.run("%gpus 2 --only-free")
-    assert "cuda:0 = GPU 2" in reply.stdout
-    assert reply.status == "ok"
-
-
-def test_a_task_waits_for_a_gpu_that_is_named(two: tuple[Kernel, Kernel]) -> None:
-    first, second = two
-    second.run("import asyncio, gpu_magic\nwaiting = asyncio.create_task(gpu_magic.wait_for('3'))")
-    assert second.run("await asyncio.sleep(1.2); print(waiting.done())").stdout == "False\n"
+    reply = run_and(second, "%gpus 1,3 --wait 30m", lambda: first.run("%gpus 0"))
+    assert re.match(
+        r"Waiting for GPU 1 and GPU 3, \d s of 30 min: GPU 3 \(claimed by \w+: train.ipynb, since .+\)\. Next",
+        reply.text,
+    )
+    assert reply.updated == "They are free now."
+    assert "cuda:1 = GPU 3" in reply.stdout
+    assert "3" in first.run("%gpus 3").stdout  # by its number it can be chosen as before
+    assert second.run(MASK).stdout == "1,3\n"
+    second.run("import asyncio, gpu_magic\n%gpus none")
+    first.run("%gpus all")
+    second.run("waiting = asyncio.create_task(gpu_magic.wait_for('3'))")
+    assert second.run("await asyncio.sleep(0.3); print(waiting.done())").stdout == "False\n"
     first.run("%gpus reset")
     assert "cuda:0 = GPU 3" in second.run("print(await waiting)").stdout
 
 
 def test_a_command_starts_once_its_gpus_are_free(kernel: Kernel) -> None:
-    kernel.run("%load_ext gpu_magic")
     kernel.change_machine(Driver(BUSY))
     free = lambda: kernel.change_machine(Driver(FREED))  # noqa: E731
     show = "printenv CUDA_VISIBLE_DEVICES"
@@ -206,12 +163,12 @@ def test_a_command_starts_once_its_gpus_are_free(kernel: Kernel) -> None:
     kernel.change_machine(Driver(BUSY))
     kernel.run("pass")  # what was heard before is no sign of this wait
     code = f"import gpu_magic\ntask = gpu_magic.launch({show!r}, gpus=2, wait='30m', on_wait=lambda line: display(line))"
-    assert " of 30 min: in use. Next look in 1 s; " in run_and(kernel, code, free).text
+    assert " of 30 min: in use. Next look in " in run_and(kernel, code, free).text
     assert kernel.run("task.wait(); print(task.output, end='')").stdout == "2\n"
 
 
 def test_a_command_that_waits_for_another_one_of_the_kernel(kernel: Kernel) -> None:
-    kernel.run("%load_ext gpu_magic\n%gpu_launch --background first --gpus 1 sleep 600")
+    kernel.run("%gpu_launch --background first --gpus 1 sleep 600")
     refused = kernel.run("%gpu_launch --gpus 1 --only-free true").stderr
     assert "Not free: GPU 1 (claimed by this kernel" in refused
     assert "changed" not in refused

@@ -75,7 +75,15 @@ with simulate("2xA100-80GB"):
 """
 
 
-@pytest.mark.parametrize("how", ["interrupt", "stop", "exit", "kill", "kill the launcher", "terminate"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "interrupt",
+        "kill",
+        "kill the launcher",
+        *(pytest.param(how, marks=pytest.mark.nightly) for how in ("stop", "exit", "terminate")),
+    ],
+)
 def test_nothing_is_left(how: str, tmp_path: Path) -> None:
     (tmp_path / "ranks.py").write_text(textwrap.dedent(RANKS))
     mark = uuid4().hex

@@ -212,6 +212,7 @@ def test_a_cell_with_variables_runs_as_one_without(run: Run, shell: InteractiveS
     assert with_them.splitlines()[0] == without.splitlines()[0]
 
 
+@pytest.mark.nightly  # PyTorch starts twice
 def test_variables_go_to_launchers_that_add_arguments(run: Run, shell: InteractiveShell) -> None:
     shell.user_ns["x"] = 3
     code = "import sys\ny = x + 1, [word.partition('=')[0] for word in sys.argv[1:]]"

@@ -43,7 +43,7 @@ def seen(task: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize("gpus", ["2,0", "7,1,3,0"])
+@pytest.mark.parametrize("gpus", ["2,0", pytest.param("7,1,3,0", marks=pytest.mark.nightly)])
 def test_ranks_have_the_gpus_in_order(machine: Path, launcher: str, gpus: str) -> None:
     (machine / "show.py").write_text(SCRIPT)
     count = len(gpus.split(","))
@@ -54,6 +54,7 @@ def test_ranks_have_the_gpus_in_order(machine: Path, launcher: str, gpus: str) -
     assert {rank["CUDA_DEVICE_ORDER"] for rank in ranks} == {"PCI_BUS_ID"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_uuids_are_kept(launcher: str, tmp_path: Path) -> None:
     """A process that was started with UUIDs hands UUIDs on."""
@@ -65,6 +66,7 @@ def test_uuids_are_kept(launcher: str, tmp_path: Path) -> None:
     assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == [f"{uuids[3]},{uuids[1]}"] * 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_one_gpu_is_one_rank(machine: Path, launcher: str) -> None:
     (machine / "show.py").write_text(SCRIPT)
@@ -72,17 +74,12 @@ def test_one_gpu_is_one_rank(machine: Path, launcher: str) -> None:
     assert [rank["CUDA_VISIBLE_DEVICES"] for rank in seen(task)] == ["5"]
 
 
-@pytest.mark.parametrize(
-    "launcher",
-    [
-        [str(Path(sys.executable).with_name("torchrun"))],
-        ["python{}.{}".format(*sys.version_info), "-m", "torch.distributed.run"],
-    ],
-)
-def test_a_launcher_is_told_however_it_is_named(machine: Path, launcher: list[str]) -> None:
-    (machine / "show.py").write_text(SCRIPT)
-    ranks = seen(gpu_magic.launch([*launcher, "show.py"], gpus="3,1"))
-    assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == ["3,1"] * 2
+def test_a_launcher_is_told_by_its_path(machine: Path) -> None:
+    (machine / "show.py").touch()
+    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    python = "python{}.{}".format(*sys.version_info)
+    for launcher in ([torchrun], [python, "-m", "torch.distributed.run"]):
+        assert "--nproc-per-node=2 show.py" in shell_lines("--gpus", "3,1", *launcher, "show.py")
 
 
 @pytest.mark.parametrize(
@@ -112,13 +109,10 @@ def test_deepspeed_s_ranks_meet_at_a_port_that_no_other_socket_is_given(machine:
     first, last = map(int, text.split())
     if last - first > 60000:
         pytest.skip("this machine gives out all of its ports")
-    (machine / "show.py").write_text(SCRIPT.replace("RANK", "MASTER_PORT", 1))
-    command = "deepspeed show.py".split()
-    lines = [shell_lines("--gpus", "0", *command) for _ in range(20)]
-    # That of the launch is another one: each is found anew.
-    met = int(seen(gpu_magic.launch(command, gpus=0))[0]["MASTER_PORT"])
+    (machine / "show.py").touch()
+    lines = [shell_lines("--gpus", "0", "deepspeed", "show.py") for _ in range(20)]
     ports = [int(re.search(r"--master_port=(\d+)", line)[1]) for line in lines]  # type: ignore[index]
-    assert [port for port in (met, *ports) if first <= port <= last] == []
+    assert [port for port in ports if first <= port <= last] == []
 
 
 def test_a_program_is_no_variable_for_a_sign_in_its_path(machine: Path) -> None:
@@ -132,8 +126,8 @@ def test_a_program_is_no_variable_for_a_sign_in_its_path(machine: Path) -> None:
 
 def test_every_order_of_every_number_reaches_a_program(machine: Path) -> None:
     """The same without a launcher, which costs seconds: what is handed to each of them."""
-    for count in (1, 2, 3, 4):
-        for order in permutations("0235", count):
+    for count in (1, 2, 3):
+        for order in permutations("035", count):
             gpus = ",".join(order)
             task = gpu_magic.launch(["printenv", "CUDA_VISIBLE_DEVICES"], gpus=gpus)
             task.wait()
@@ -161,8 +155,15 @@ def test_a_process_in_which_cuda_has_started_launches_on_any_gpu(machine: Path) 
     assert task.output == "3,0\n"
 
 
-@pytest.mark.parametrize("is_saved", [True, False])
-@pytest.mark.parametrize("kind", ["MULTI_GPU", "FSDP"])
+@pytest.mark.parametrize(
+    ("kind", "is_saved"),
+    [
+        ("FSDP", False),
+        pytest.param("FSDP", True, marks=pytest.mark.nightly),
+        pytest.param("MULTI_GPU", False, marks=pytest.mark.nightly),
+        pytest.param("MULTI_GPU", True, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_configuration_of_accelerate_keeps_all_but_the_gpus(
     machine: Path, monkeypatch: pytest.MonkeyPatch, kind: str, *, is_saved: bool
 ) -> None:

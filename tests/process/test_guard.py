@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 LOAD = 'import ctypes; cuda = ctypes.CDLL("libcuda.so.1")'
 START = f"{LOAD}; cuda.cuInit(0)"
+# PyTorch as far as it is asked here; it takes seconds to import.
+TORCH = """
+import sys, types
+sys.modules["torch"] = torch = types.ModuleType("torch")
+torch.cuda = torch.Tensor = torch.device = torch.nn = torch.optim = types.SimpleNamespace(is_initialized=bool)
+"""
 FORKED = """
 import json, os
 
@@ -145,9 +151,9 @@ def test_a_driver_that_was_asked_while_all_gpus_were_hidden_finds_them_later(
 
 
 def test_a_framework_that_can_have_counted_while_all_gpus_were_hidden_is_named(
-    fresh: Fresh, drivers: dict[str, str], pretend: dict[str, str]
+    fresh: Fresh, drivers: dict[str, str]
 ) -> None:
-    said = fresh(chosen_after_none(", torch"), PRETEND_CUDA_TRIES_AGAIN="1", **drivers, **pretend)
+    said = fresh(chosen_after_none(f"\n{TORCH}"), PRETEND_CUDA_TRIES_AGAIN="1", **drivers)
     assert said.splitlines()[2:] == [
         "Every NVIDIA GPU was hidden until now. If PyTorch has looked for GPUs meanwhile, it finds none: restart then.",
         "0",
@@ -155,11 +161,11 @@ def test_a_framework_that_can_have_counted_while_all_gpus_were_hidden_is_named(
 
 
 def test_a_choice_among_amds_gpus_says_nothing_of_nvidias_that_it_hides(
-    fresh: Fresh, drivers: dict[str, str], native_amd: Path, tmp_path: Path, pretend: dict[str, str]
+    fresh: Fresh, drivers: dict[str, str], native_amd: Path, tmp_path: Path
 ) -> None:
     Driver(AMD_CARDS, version="6.12.12").write(tmp_path / "amd")
-    code = f"import gpu_magic, torch\n{LOAD}\ngpu_magic.choose('amd:0')\nprint(gpu_magic.choose('amd:1'))"
-    said = fresh(code, **amd_environment(native_amd, tmp_path / "amd", drivers), **pretend)
+    code = f"import gpu_magic\n{TORCH}\n{LOAD}\ngpu_magic.choose('amd:0')\nprint(gpu_magic.choose('amd:1'))"
+    said = fresh(code, **amd_environment(native_amd, tmp_path / "amd", drivers))
     assert said.startswith("cuda:0 = AMD GPU 1 ")
     assert "hidden" not in said
 

@@ -9,7 +9,7 @@ from tests.machine import CARDS, GIB
 from tests.native import SOURCES
 from tests.reliability.fault import HEALTHY, Fault, Variant
 
-__all__ = ["FAULTS"]
+__all__ = ["FAULTS", "functions"]
 
 _ALL = frozenset(range(4))
 
@@ -26,7 +26,7 @@ _ONE_FUNCTION = (
 _QUICK = dict.fromkeys(("panel", "run", "move", "launch", "cluster", "wait"), _ONE_FUNCTION)
 
 
-def _functions() -> tuple[str, ...]:
+def functions() -> tuple[str, ...]:
     """Return the functions of NVML that the pretend library has: those that gpu_magic, pynvml or PyTorch call."""
     source = (SOURCES / "nvml.c").read_text(encoding="utf-8")
     found = re.findall(r"^(?:int |ONE_FIGURE\()(nvml\w+)", source, re.MULTILINE)
@@ -36,7 +36,7 @@ def _functions() -> tuple[str, ...]:
 
 def _each(code: int) -> tuple[Variant, ...]:
     return tuple(
-        Variant(replace(HEALTHY, answers=((function, -1, code),)), name=function) for function in _functions()
+        Variant(replace(HEALTHY, answers=((function, -1, code),)), name=function) for function in functions()
     )
 
 
@@ -118,7 +118,7 @@ FAULTS = (
         "Each function of NVML in turn does not come back, for all GPUs and for the machine.",
         tuple(
             Variant(replace(HEALTHY, hangs=((function, -1, 600.0),)), name=function)
-            for function in _functions()
+            for function in functions()
         ),
         omitted=_QUICK,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,19 +25,25 @@ def kernel(start_kernel: Callable[..., Kernel], pretend: dict[str, str]) -> Kern
     return kernel
 
 
+def times(before_each_push: int, every_night: int) -> list[Any]:
+    return [before_each_push, pytest.param(every_night, marks=pytest.mark.nightly)]
+
+
 @pytest.mark.timeout(600)  # hundreds of moments
-def test_an_interrupt_at_any_moment(kernel: Kernel) -> None:
+@pytest.mark.parametrize("times", times(60, INTERRUPTS))
+def test_an_interrupt_at_any_moment(kernel: Kernel, times: int) -> None:
     kernel.run("from tests.reliability.interrupted import anywhere as _anywhere")
-    reply = kernel.run(f"_found = _anywhere(get_ipython(), {INTERRUPTS})")
+    reply = kernel.run(f"_found = _anywhere(get_ipython(), {times})")
     assert reply.status == "ok", reply.stderr + reply.traceback
     found = ast.literal_eval(kernel.run("print(_found)").stdout)
-    assert found["ended"]["interrupted"] > 100
+    assert found["ended"]["interrupted"] > times / 5
     assert not found["wrong"], "\n".join(sorted(found["wrong"], key=lambda line: " shows " in line)[:12])
 
 
 @pytest.mark.timeout(600)  # a process for each moment
-def test_a_kill_at_any_moment(kernel: Kernel) -> None:
+@pytest.mark.parametrize("times", times(15, KILLS))
+def test_a_kill_at_any_moment(kernel: Kernel, times: int) -> None:
     kernel.run("from tests.reliability.killed import anywhere as _anywhere")
-    reply = kernel.run(f"_found = _anywhere(get_ipython(), {KILLS})")
+    reply = kernel.run(f"_found = _anywhere(get_ipython(), {times})")
     assert reply.status == "ok", reply.stderr + reply.traceback
     assert ast.literal_eval(kernel.run("print(_found)").stdout) == []

@@ -12,16 +12,21 @@ import os
 # ipykernel reads it when it is imported: kernels end with this process.
 os.environ["JPY_PARENT_PID"] = str(os.getpid())
 
+import ctypes
 import gc
 import json
 import signal
 import sys
+import tempfile
 from importlib import import_module
+from pathlib import Path
 
 from ipykernel import kernelapp
 
-# What each kernel imports by itself before its first cell.
+# What each kernel imports by itself before its first cell, and what most choices import that is not gpu_magic's.
 STARTED = (
+    "ctypes.util",
+    "pynvml",
     "IPython.core.completerlib",
     "IPython.extensions.storemagic",
     "ipykernel.debugger",
@@ -35,10 +40,23 @@ def become_kernel(variables: dict[str, str], folder: str, arguments: list[str]) 
     """Be a kernel, in a process of our own, to its end."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.environ.clear()
+    be_started_with(variables)
     os.environ.update(variables, JPY_PARENT_PID=str(os.getppid()))
+    tempfile.tempdir = None
     os.chdir(folder)
     sys.argv[1:] = arguments
     kernelapp.launch_new_instance()
+
+
+def be_started_with(variables: dict[str, str]) -> None:
+    """Make these the variables with which this process was started, for all who read /proc/PID/environ."""
+    stat = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    start, end = int(stat[47]), int(stat[48])
+    entries = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in variables.items())
+    if len(entries) > end - start:
+        raise ValueError("there is too little room for the variables")
+    ctypes.memset(start, 0, end - start)
+    ctypes.memmove(start, entries, len(entries))
 
 
 def main() -> None:

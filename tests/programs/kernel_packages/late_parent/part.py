@@ -1,3 +1,0 @@
-"""A part that imports something."""
-
-import sndhdr  # noqa: F401

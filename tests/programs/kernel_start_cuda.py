@@ -1,5 +1,0 @@
-"""A script that starts CUDA, for `%run`."""
-
-import ctypes
-
-ctypes.CDLL("libcuda.so.1").cuInit(0)
