@@ -20,6 +20,7 @@ from urllib.parse import urlparse
 
 from playwright.sync_api import expect, sync_playwright
 
+from tests.browser.panel import Panels
 from tests.conftest import LIMIT, ROOT
 from tests.machine import clean_environment
 
@@ -185,12 +186,12 @@ class Lab:
             self.complaints.append(f"request: {urlparse(request.url).netloc}")
 
 
-@dataclass
-class Notebook:
+class Notebook(Panels):
     """A notebook in a page, driven by the application's own commands."""
 
-    page: Page
-    lab: Lab
+    def __init__(self, page: Page, lab: Lab) -> None:
+        super().__init__(page)
+        self.lab = lab
 
     def wait(self) -> None:
         """Wait until the notebook that the page was opened with can be used."""
@@ -297,32 +298,6 @@ class Notebook:
     def kernel(self) -> str:
         found: str = self.page.evaluate("notebook.sessionContext.session.kernel.id")
         return found
-
-    def row(self, key: object) -> Any:
-        return self.page.locator(f'.gm-panel .gm-row[data-key="{key}"]').first
-
-    def button(self, text: str) -> Any:
-        return self.page.locator(".gm-panel button", has_text=text).first
-
-    @property
-    def panel(self) -> Any:
-        return self.page.locator(".gm-panel").first
-
-    @property
-    def said(self) -> Any:
-        return self.page.locator(".gm-panel .gm-said").first
-
-    @property
-    def line(self) -> Any:
-        return self.page.locator(".gm-panel .gm-line code").first
-
-    def badges(self) -> dict[str, str]:
-        """Return what each row's badge says, for those that have one."""
-        rows: list[list[str]] = self.page.eval_on_selector_all(
-            ".gm-panel:first-of-type .gm-row",
-            "rows => rows.map(row => [row.dataset.key, row.querySelector('.gm-badge').textContent])",
-        )
-        return {key: badge for key, badge in rows if badge}
 
 
 def install_extension(data: Path) -> None:
