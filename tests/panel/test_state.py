@@ -69,17 +69,14 @@ class Pages:
 
 
 @pytest.fixture
-def pages() -> Iterator[Pages]:
+def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
+    """Return the pages of four GPUs, which a wait looks at often, and `auto` not for long."""
+    monkeypatch.setattr(import_module("gpu_magic.gpus.wait"), "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(import_module("gpu_magic.process.view"), "_BETWEEN_LOOKS", 0.0)
     with simulate("4xA100-80GB", clock=0) as machine:
         pages = Pages(machine)
         yield pages
         pages.kernel.pause()
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for free GPUs often."""
-    monkeypatch.setattr(import_module("gpu_magic.gpus.wait"), "_FIRST_PAUSE", 0.02)
 
 
 def mask() -> str | None:
@@ -228,7 +225,10 @@ def test_an_open_row_has_its_detail_and_others_have_none(pages: Pages) -> None:
 
 
 def test_instances_stand_behind_their_gpu_and_the_least_busy_one_alone_can_be_picked() -> None:
-    for others, first in (("", "MIG-"), ("+1xA100-80GB", "1")):  # what is split can't be while a whole one can
+    for others, first in (
+        ("", "MIG-"),
+        ("+1xA100-80GB", "1"),
+    ):  # what is split can't be while a whole one can
         with simulate(f"1xA100-80GB(3g.40gb,4g.40gb){others}") as machine:
             pages = Pages(machine)
             header, rows = pages.state["header"], pages.state["rows"]
@@ -243,7 +243,7 @@ def test_seconds_without_a_reading_are_a_gap(monkeypatch: pytest.MonkeyPatch) ->
     clock = SimpleNamespace(monotonic=lambda: now)
     monkeypatch.setattr(import_module("gpu_magic.panel.machine"), "time", clock)
     history = History()
-    for now in (100.0, 101.1, 104.0, 104.2):  # noqa: B007 - the clock reads it
+    for now in (100.0, 101.1, 104.0, 104.2):
         history.add([{"key": "0", "utilization": round(now * 10), "used": 1, "shares": (0, 0, 6)}])
     assert history.utilization() == {"0": [1000, 1011, None, None, 1042]}
     assert (history.memory("0"), history.second) == ([6, 6, None, None, 6], 4)
@@ -268,7 +268,7 @@ def begin(pages: Pages) -> None:
     until(lambda: re.fullmatch(HELD, pages.waiting))
 
 
-def test_it_chooses_between_cells_when_nobody_else_has_the_gpu(pages: Pages, quick: None) -> None:
+def test_it_chooses_between_cells_when_nobody_else_has_the_gpu(pages: Pages) -> None:
     begin(pages)
     users = pages.machine.gpus[3].processes
     was, users[:] = users[:], []
@@ -298,7 +298,7 @@ def test_it_chooses_between_cells_when_nobody_else_has_the_gpu(pages: Pages, qui
     ids=["cancel", "use", "typed", "unload", "close", "cuda"],
 )
 def test_what_ends_a_wait_changes_nothing_of_its_own(
-    pages: Pages, quick: None, end: Callable[[Pages], object], chosen: str | None
+    pages: Pages, end: Callable[[Pages], object], chosen: str | None
 ) -> None:
     begin(pages)
     end(pages)
