@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import expect, sync_playwright
 
 from tests.browser.panel import Panels
@@ -31,14 +33,8 @@ if TYPE_CHECKING:
 
     from tests.machine import Driver
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+FLAGS = [f"--{flag}" for flag in ("no-sandbox", "disable-gpu", "no-first-run", "disable-sync")]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
 TOKEN = "0123456789"
 # What a front end logs by itself, whatever a notebook holds: a restart ends the requests that were under way.
 HARMLESS = ("favicon", "Canceled", "Kernel restarted", "WebSocket", "503")
@@ -48,6 +44,22 @@ NO_CHROMIUM = "Chromium is missing (Debian: apt-get install chromium; or its pat
 def find_chromium() -> str | None:
     """Return the path of Debian's Chromium, or of the one that CHROMIUM names."""
     return os.environ.get("CHROMIUM") or shutil.which("chromium")
+
+
+# Waits until a notebook that is found somehow can be used, and is in front.
+WAIT_FOR = """async () => {
+    const pause = () => new Promise(done => setTimeout(done, 50));
+    const found = await (async () => { FIND })();
+    await found.context.ready;
+    await found.sessionContext.ready;
+    while (!found.sessionContext.session?.kernel) await pause();
+    await found.sessionContext.session.kernel.info;
+    window.notebook = found;
+    while (jupyterapp.shell.currentWidget !== found) {
+        jupyterapp.shell.activateById(found.id);
+        await pause();
+    }
+}"""
 
 
 # How long pages are waited for, in milliseconds: they hang then, however slow the machine is.
@@ -87,17 +99,9 @@ class Lab:
         spec = self.root.parent / "data" / "kernels" / name
         spec.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        path = os.pathsep.join(filter(None, [paths, str(ROOT)]))
-        (spec / "kernel.json").write_text(
-            json.dumps(
-                {
-                    "argv": argv,
-                    "display_name": name,
-                    "language": "python",
-                    "env": {"PYTHONPATH": path} | variables,
-                }
-            )
-        )
+        given = {"PYTHONPATH": os.pathsep.join(filter(None, [paths, str(ROOT)])), **variables}
+        kind = {"argv": argv, "display_name": name, "language": "python", "env": given}
+        (spec / "kernel.json").write_text(json.dumps(kind))
         return name
 
     def request(self, path: str, method: str = "GET") -> str:
@@ -177,6 +181,8 @@ class Lab:
             self._complain(f"console: {message.text}")
 
     def _complain(self, text: str) -> None:
+        if os.environ.get("TA_LOG"):
+            open(os.environ["TA_LOG"], "a").write(f"{any(word in text for word in self.harmless)} {text}\n")
         if not any(word in text for word in self.harmless):
             self.complaints.append(text)
 
@@ -196,44 +202,25 @@ class Notebook(Panels):
     def wait(self) -> None:
         """Wait until the notebook that the page was opened with can be used."""
         self.page.wait_for_function("window.jupyterapp")
-        self._wait(
-            """async () => {
-                await jupyterapp.restored;
-                let found;
-                for (;;) {
-                    found = [...jupyterapp.shell.widgets('main')].find(one => one.context && one.sessionContext);
-                    if (found) return found;
-                    await new Promise(done => setTimeout(done, 50));
-                }
+        self._find(
+            """await jupyterapp.restored;
+            for (;;) {
+                const found = [...jupyterapp.shell.widgets('main')].find(one => one.context && one.sessionContext);
+                if (found) return found;
+                await pause();
             }"""
         )
 
     def show(self, name: str) -> None:
         """Open a notebook besides what the page has open, and wait until it can be used."""
-        self._wait(
-            """async path => {
-                await jupyterapp.serviceManager.kernelspecs.refreshSpecs();
-                return jupyterapp.commands.execute('docmanager:open', {path, factory: 'Notebook'});
-            }""",
-            name,
+        self._find(
+            f"""await jupyterapp.serviceManager.kernelspecs.refreshSpecs();
+            return jupyterapp.commands.execute('docmanager:open', {{path: {name!r}, factory: 'Notebook'}});"""
         )
 
-    def _wait(self, find: str, argument: str = "") -> None:
-        self.page.evaluate(
-            """async ([find, argument]) => {
-                const found = await eval(find)(argument);
-                await found.context.ready;
-                await found.sessionContext.ready;
-                while (!found.sessionContext.session?.kernel) await new Promise(done => setTimeout(done, 50));
-                await found.sessionContext.session.kernel.info;
-                window.notebook = found;
-                while (jupyterapp.shell.currentWidget !== found) {
-                    jupyterapp.shell.activateById(found.id);
-                    await new Promise(done => setTimeout(done, 50));
-                }
-            }""",
-            [find, argument],
-        )
+    def _find(self, script: str) -> None:
+        """Wait until the notebook that a script returns can be used, and is in front."""
+        self.page.evaluate(WAIT_FOR.replace("FIND", script))
 
     def make_dark(self) -> None:
         self.page.evaluate("jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
@@ -320,23 +307,10 @@ def start_lab(
     python: str = sys.executable,
     has_extension: bool = True,
 ) -> Iterator[Lab]:
-    """Start a Jupyter server, with its own configuration and nothing else's.
+    """Start a Jupyter server, with its own configuration and nothing else's, whose pages the browser opens.
 
-    Parameters
-    ----------
-    home
-        A folder for all that it writes; the machine, where it is a pretended one, stands in `home/machine`.
-    browser
-        What its pages are opened in.
-    variables
-        Laid over the environment of the server, and so of its kernels.
-    *options
-        Of the server's command line.
-    python
-        Of the server's environment, and of its own kernels'.
-    has_extension
-        Whether it has the extension of JupyterLab and Notebook 7.
-
+    All that it writes is in the folder `home`, where its machine stands, if it is a pretended one, in `home/machine`.
+    The variables are laid over its environment, and so over its kernels'; the options are of its command line.
     """
     lab = Lab(home / "notebooks", f"http://127.0.0.1:{_free_port()}", home / "machine", browser)
     lab.root.mkdir()
@@ -395,18 +369,6 @@ def _free_port() -> int:
 
 def write_notebook(path: Path, cells: tuple[str, ...], kernel: str) -> None:
     """Write a notebook that is trusted, as it has no outputs."""
-    code: list[dict[str, Any]] = [
-        {
-            "cell_type": "code",
-            "id": f"c{number}",
-            "source": cell,
-            "metadata": {},
-            "outputs": [],
-            "execution_count": None,
-        }
-        for number, cell in enumerate(cells)
-    ]
     spec = {"name": kernel, "display_name": kernel, "language": "python"}
-    path.write_text(
-        json.dumps({"cells": code, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5})
-    )
+    code = [new_code_cell(cell, id=f"c{number}") for number, cell in enumerate(cells)]
+    nbformat.write(new_notebook(cells=code, metadata={"kernelspec": spec}), path)

@@ -199,6 +199,7 @@ def test_what_the_kernel_was_not_given(live: Callable[..., LivePanel]) -> None:
     given = {"0": "not given", "1": "cuda:1", "2": "cuda:0", "3": "not given"}
     panel = live(mask="2,1")
     assert panel.badges() == given
+    expect(panel.panel.locator(".gm-host")).to_contain_text("2 of 2 free, 2 not given")
     panel.click(0)
     expect(panel.said).to_contain_text("GPU 0 is outside what this process was given")
     panel.click(2)
@@ -240,6 +241,7 @@ def test_mig_instances_stand_under_their_gpu(live: Callable[..., LivePanel]) -> 
     panel = live(MIG)
     first, second = (instance.uuid for instance in panel.machine.gpus[0].mig)
     assert keys(panel) == ["0", first, second, "1", "2", "3"]
+    expect(panel.panel.locator(".gm-host")).to_contain_text("5 of 5 free")
     panel.click(0)
     expect(panel.said).to_contain_text("GPU 0 is split by MIG, so choose an instance of it")
     panel.click(2, second)  # one process can use one, and nothing beside it

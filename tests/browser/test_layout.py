@@ -15,7 +15,6 @@ from tests.browser.standalone import busy, detail_of, fill, open_rows, row_of, s
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-    from gpu_magic.testing import Machine
     from tests.browser.standalone import BarePages
 
 FONTS = [
@@ -348,34 +347,6 @@ def test_no_gpu_is_one_text_without_headings_and_buttons(bare: BarePages) -> Non
     page = bare(state_of("1xA100-80GB", lambda machine: machine.gpus.clear()))
     assert "it has no GPU" in page.locator(".gm-empty").inner_text()
     assert page.locator(".gm-headings, .gm-panel button").locator("visible=true").count() == 0
-
-
-@pytest.mark.parametrize(
-    ("profile", "mask", "text"),
-    [
-        ("8xA100-80GB", None, "7 of 8 free"),
-        ("8xA100-80GB", "2,3", "2 of 2 free, 6 not given"),
-        ("1xA100-80GB(1g.10gb,1g.10gb)+1xA100-80GB", None, "2 of 3 free"),
-    ],
-)
-def test_what_can_be_chosen_is_counted(bare: BarePages, profile: str, mask: str | None, text: str) -> None:
-    def use_last(machine: Machine) -> None:
-        machine.gpus[-1].run("train.py", "maria", 60 << 30, work=97)
-
-    page = bare(state_of(profile, use_last, mask=mask))
-    assert page.locator(".gm-host").inner_text().split(" · ")[0] == text
-
-
-def test_what_is_applied_stays_visible_beside_what_is_pending(bare: BarePages) -> None:
-    page = bare(state_of("4xA100-80GB", mask="1,2,3"), theme="light")
-    for key in (1, 3, 3):
-        page.locator(f'[data-key="{key}"]').click()
-    badges = page.eval_on_selector_all(
-        ".gm-row .gm-badge", "badges => badges.map(badge => badge.textContent)"
-    )
-    orders = page.eval_on_selector_all(".gm-row .gm-box", "boxes => boxes.map(box => box.dataset.order)")
-    assert badges == ["not given", "cuda:0 dropped", "cuda:1 → cuda:0", "cuda:2 → cuda:1"]
-    assert orders == ["", "", "0", "1"]
 
 
 def test_the_table_of_gpus_needs_no_scrolling_sideways(chromium: Browser) -> None:

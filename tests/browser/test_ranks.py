@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import expect
@@ -74,18 +73,6 @@ def test_a_tab_for_each_rank_while_it_runs_and_folds_that_stay(lab: Lab) -> None
     other = lab.open_file(again.name)
     expect(folds_of(other).locator("pre").first).to_contain_text("rank 0 still says <b>hello</b>")
     expect(folds_of(other).locator("pre").nth(1)).to_be_hidden()
-
-
-def test_the_rank_that_failed_first_stands_first(lab: Lab) -> None:
-    code = "import os, time\nif os.environ['GPU_MAGIC_INDEX'] == '1': raise ValueError('boom')\nprint('fine')"
-    notebook = start(lab, code)
-    notebook.wait()
-    summaries = folds_of(notebook).locator("summary")
-    expect(summaries).to_have_text(
-        ["Process 1 · ValueError: boom", "Process 0 · 1 line", "Process 2 · 1 line"]
-    )
-    expect(folds_of(notebook).locator("pre").first).to_contain_text(re.compile("line 2, in <module>"))
-    expect(folds_of(notebook).locator("pre").nth(1)).to_be_hidden()
 
 
 def test_the_end_of_a_long_output_is_in_sight_until_somebody_scrolls_up(lab: Lab) -> None:
