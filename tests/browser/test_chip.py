@@ -8,6 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from tests.browser.lab import NO_COMM
 from tests.browser.panel import APPS, LOAD, PICTURES, busy_machine, restart, unanswered
 from tests.browser.test_restart import START_CUDA
 from tests.processes import until
@@ -180,7 +181,7 @@ def test_it_goes_with_gpu_magic_and_comes_back(lab: Lab, app: str) -> None:
     expect(notebook.said).to_contain_text("cuda:0 = GPU 2")
     # A page that is opened later has it at once. JupyterLab asks for widgets then, and there are none.
     notebook.save()
-    lab.harmless.append("Comm not found")
+    lab.harmless.append(NO_COMM)
     second = lab.open_file(notebook.page.evaluate("notebook.context.path"), app=app)
     expect(second.chip).to_contain_text("GPU 2")
     second.chip.click()

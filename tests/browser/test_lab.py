@@ -14,7 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import TimeoutError as WaitTimeoutError
 from playwright.sync_api import expect
 
-from tests.browser.lab import start_lab
+from tests.browser.lab import NO_CHUNK, NO_MODEL, start_lab
 from tests.browser.panel import (
     APPS,
     LOAD,
@@ -95,7 +95,7 @@ def test_a_choice_is_written_into_a_cell_and_lasts(lab: Lab, app: str) -> None:
 
 @opens_again
 def test_panels_of_all_cells_and_pages_agree(lab: Lab) -> None:
-    lab.harmless.append("widget model not found")
+    lab.harmless.append(NO_MODEL)
     one = open_panel(lab, "import gpu_magic; gpu_magic.panel()", own_page=True)
     one.run(1)
     one.run(2)
@@ -209,7 +209,7 @@ def test_a_saved_notebook_shows_the_table(lab: Lab, app: str) -> None:
     notebook.page.close()
     for kernel in json.loads(lab.request("api/kernels")):
         lab.request(f"api/kernels/{kernel['id']}", "DELETE")
-    lab.harmless.append("widget model not found")  # the front end looks for it, and says so
+    lab.harmless.append(NO_MODEL)  # the front end looks for it, and says so
     again = lab.open_file(name, app=app)
     expect(again.page.locator(".gpu-magic table").first).to_be_visible()
     expect(again.page.get_by_text("model not found")).to_be_hidden()
@@ -275,7 +275,7 @@ def test_a_server_can_end_an_idle_kernel_whose_panel_or_chip_nobody_watches(
     options = [f"{culler}idle_timeout=12", f"{culler}interval=1", f"{culler}connected=True"]
     machine = {"GPU_MAGIC_SIMULATE": "8xA100-80GB seed=7"}  # its figures change at every reading
     with start_lab(tmp_path, chromium, machine, *options) as lab:
-        lab.harmless.append("ChunkLoadError")  # what the page was loading has then taken too long
+        lab.harmless.append(NO_CHUNK)
         notebook = lab.open(*cells, own_page=True)
         notebook.page.clock.install()
         for cell in range(len(cells)):

@@ -24,7 +24,6 @@ HIDE = """hidden => {
     Object.defineProperty(document, 'visibilityState', {get: () => hidden ? 'hidden' : 'visible', configurable: true});
     document.dispatchEvent(new Event('visibilitychange'));
 }"""
-WAITS = "applies when the kernel is free"
 
 
 def use_gpu_1(page: Page) -> None:
@@ -54,17 +53,25 @@ def is_off(page: Page) -> None:
     expect(panel.line).to_have_text(str(line))
 
 
-def test_what_waits_for_the_kernel_is_said_until_there_is_an_answer(bare: BarePages) -> None:
-    state = state_of(FOUR)
+def test_what_was_clicked_stays_until_the_kernel_has_it(bare: BarePages) -> None:
+    """Whoever has chosen it: a click on this page, another page, or somebody who types."""
+    state, chosen = state_of(FOUR), state_of(FOUR, lambda _: choose("1"))
     page = bare(state)
+    panel = Panels(page)
     use_gpu_1(page)
     assert [one["request"] for one in sent(page, "choose")] == ["1"]
-    expect(page.locator(".gm-said")).to_contain_text(WAITS)
-    tell(page, state)  # a reading that knows nothing of it
-    expect(page.locator(".gm-said")).to_contain_text(WAITS)
+    for _ in range(2):
+        expect(panel.said).to_contain_text("applies when the kernel is free")
+        tell(page, state)  # a reading that knows nothing of it
     tell(page, state, said=said(state, "Too late.", "warning"))
-    expect(page.locator(".gm-said")).to_have_text("Too late.")
-    expect(page.locator(".gm-line code")).to_have_text("%gpus 1")  # not applied yet
+    expect(panel.said).to_have_text("Too late.")
+    expect(panel.line).to_have_text("%gpus 1")  # not applied yet
+    tell(page, chosen)
+    expect(panel.panel.locator(".gm-hint")).to_have_text("")
+    panel.button("Reset").click()
+    panel.button("Use as started").click()
+    tell(page, state, said={**said(state, "As this process was started", "done"), "number": 9})
+    expect(panel.button("clear")).to_be_hidden()
 
 
 def test_what_is_clicked_after_a_choice_stays_clicked(bare: BarePages) -> None:
@@ -74,20 +81,6 @@ def test_what_is_clicked_after_a_choice_stays_clicked(bare: BarePages) -> None:
     page.locator('[data-key="2"]').click()
     tell(page, state, said=said(state, "cuda:0 = GPU 1", "done"))
     expect(page.locator(".gm-line code")).to_have_text("%gpus 1,2")
-
-
-def test_what_was_clicked_is_gone_once_the_kernel_has_it(bare: BarePages) -> None:
-    """Whoever has chosen it: a click on this page, another page, or somebody who types."""
-    state, chosen = state_of(FOUR), state_of(FOUR, lambda _: choose("1"))
-    page = bare(state)
-    page.locator('[data-key="1"]').click()
-    expect(page.locator(".gm-hint")).to_have_text("not applied yet")
-    tell(page, chosen)
-    expect(page.locator(".gm-hint")).to_have_text("")
-    page.get_by_role("button", name="Reset").click()
-    page.get_by_role("button", name="Use as started").click()
-    tell(page, state, said=said(state, "As this process was started", "done"))
-    expect(page.locator(".gm-clear, .gm-copy", has_text="clear")).to_be_hidden()
 
 
 DONE = "cuda:0 = GPU 3 (NVIDIA A100-SXM4-80GB, 20 GiB free)"

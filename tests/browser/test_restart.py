@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.lab import NO_COMM
 from tests.browser.panel import (
     APPS,
     LOAD,
@@ -110,7 +111,7 @@ def test_a_frozen_kernel_is_restarted_and_has_the_choice(lab: Lab, app: str) -> 
 
 def test_where_the_page_has_no_server_to_ask_the_kernel_does_it(lab: Lab) -> None:
     notebook = frozen_panel(lab)
-    lab.harmless += ["Failed to load resource"]
+    lab.harmless.append("console: Failed to load resource: net::ERR_FAILED")
     notebook.page.route(POSTS, lambda route: route.abort())
     restart_and_use(notebook)
     dialog = notebook.page.locator(".jp-Dialog")
@@ -138,9 +139,7 @@ def test_a_slow_server_is_waited_for(lab: Lab) -> None:
 
 @opens_again
 def test_all_panels_and_pages_learn_of_it_one_of_them_does_it_and_all_come_alive(lab: Lab) -> None:
-    lab.harmless.append(
-        "Comm not found"
-    )  # JupyterLab's own: a page asks for widgets, and the new kernel has none
+    lab.harmless.append(NO_COMM)
     notebook = frozen_panel(lab, "%gpu_panel")
     notebook.save()
     second = open_again(lab, notebook.page.evaluate("notebook.context.path"), panels=2)

@@ -31,7 +31,7 @@ LOG = (
     "logging.getLogger('gpu_magic').setLevel(logging.INFO)"
 )
 # What jupyterlab_widgets says to the browser's console of a widget that it can't load.
-UNLOADED = "No version of module anywidget is registered"
+UNLOADED = "console: Error: No version of module anywidget is registered"
 
 
 def make_environment(folder: Path, *extensions: str) -> str:
