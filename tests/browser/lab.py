@@ -40,7 +40,8 @@ TOKEN = "0123456789"
 # What a front end says by itself, whatever a notebook holds: patterns of whole lines. A restart ends the requests that
 # were under way.
 HARMLESS = (
-    r"(page error|console): Error: Canceled future for \w+ message before replies were done",
+    r"(page error|console): (Error: |Could not restore the debugger state: )?"
+    r"Canceled future for \w+ message before replies were done",
     r"console: WebSocket connection to '\S+' failed: .*",
     r"console: Failed to load resource: the server responded with a status of 503 \(Service Unavailable\)",
 )
