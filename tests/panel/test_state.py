@@ -285,6 +285,14 @@ def test_it_chooses_between_cells_when_nobody_else_has_the_gpu(pages: Pages) -> 
     assert (mask(), pages.waiting) == ("3", "")
 
 
+def test_a_wait_that_is_cancelled_once_the_gpu_is_free_chooses_nothing(pages: Pages) -> None:
+    begin(pages)
+    pages.machine.gpus[3].processes.clear()
+    until(lambda: pages.waiting.startswith("GPU 3: free"))
+    pages.send("stop_waiting")
+    assert (mask(), pages.waiting) == (None, "")
+
+
 @pytest.mark.parametrize(
     ("end", "chosen"),
     [
