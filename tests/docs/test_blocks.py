@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PAGES = pages()
 # Guides whose blocks load frameworks, or start launchers and engines: they take most of the time, and are run at night.
-SLOW = "background cluster jax keras launching measuring moving out-of-memory pytorch slurm tensorflow will-it-fit".split()
+SLOW = "background cluster jax keras launching measuring moving out-of-memory package pytorch slurm tensorflow will-it-fit".split()
 
 # The blocks that are not run, by page. Each says why in the page. Run a block rather than add one here.
 NOT_RUN = {
