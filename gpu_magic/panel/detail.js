@@ -51,9 +51,9 @@ class DetailView {
     this.power.hidden = !text && !slow;
   }
 
-  // Goes to the first button.
+  // Goes to the first button that is shown.
   focus() {
-    this.cell.querySelector("button:not(:disabled)")?.focus();
+    this.cell.querySelector("button:not(:disabled, [hidden], [hidden] *)")?.focus();
   }
 
   close() {

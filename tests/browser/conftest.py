@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpu_magic.testing import Machine, simulate
 from tests.browser import lab as front_end
+from tests.browser.standalone import BarePages, LivePanel
 from tests.machine import CARDS, Driver, environment
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from playwright.sync_api import Browser
@@ -26,6 +29,44 @@ def chromium() -> Iterator[Browser]:
         pytest.fail(front_end.NO_CHROMIUM) if os.environ.get("CI") else pytest.skip(front_end.NO_CHROMIUM)
     with front_end.chromium() as browser:
         yield browser
+
+
+@pytest.fixture(scope="session")
+def pages(chromium: Browser) -> BarePages:
+    return BarePages(chromium)
+
+
+@pytest.fixture
+def bare(pages: BarePages) -> Iterator[BarePages]:
+    """Return what opens panels in bare pages; their scripts have no error."""
+    pages.complaints.clear()
+    yield pages
+    pages.close()
+    assert not pages.complaints
+
+
+@pytest.fixture
+def live(bare: BarePages) -> Iterator[Callable[..., LivePanel]]:
+    """Return what opens a panel in a bare page, with a simulated machine and a kernel's part in this process.
+
+    The machine can be prepared by a function; `mask` is what the kernel was given.
+    """
+    with ExitStack() as opened:
+
+        def start(
+            profile: str = "4xA100-80GB",
+            prepare: Callable[[Machine], object] = lambda _: None,
+            *,
+            mask: str | None = None,
+            **how: Any,
+        ) -> LivePanel:
+            machine = opened.enter_context(simulate(profile, mask=mask, clock=0))
+            prepare(machine)
+            panel = LivePanel(bare, machine, **how)
+            opened.callback(panel.close)
+            return panel
+
+        yield start
 
 
 @pytest.fixture(scope="session")

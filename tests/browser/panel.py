@@ -16,6 +16,8 @@ from tests.machine import CARDS, GIB, Driver
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from playwright.sync_api import Locator, Page
+
     from tests.browser.lab import Lab, Notebook
 
 LOAD = "%load_ext gpu_magic"
@@ -24,13 +26,70 @@ PANELS = (  # that the kernel has
     "from ipywidgets.widgets import widget\n"
     "print(sum(type(one).__name__ == 'Panel' for one in widget._instances.values()))"
 )
-CLAIMS = (  # where the kernel's are
-    "import os\n"
-    "from gpu_magic.claims.folder import Access\n"
-    "with Access().folder(make=True) as folder:\n"
-    "    print(os.readlink(f'/proc/self/fd/{folder}'))"
-)
 PICTURES = Path(os.environ.get("GPU_MAGIC_PICTURES", ".pytest_cache/d/panel"))
+
+
+# Notebook 7 beside JupyterLab: what can't differ between them is tried in it at night.
+APPS = pytest.mark.parametrize("app", ["lab", pytest.param("notebook", marks=pytest.mark.nightly)])
+# Versions of ipykernel: that of the environment, and those whose clicks come on another thread or at another time.
+VERSIONS = [
+    "",
+    *(pytest.param(version, marks=pytest.mark.nightly) for version in ("6.30.1", "7.3.0", "7.4.0")),
+]
+
+
+class Panels:
+    """A page with panels; what is looked for is looked for in its first one."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    @property
+    def panel(self) -> Locator:
+        return self.page.locator(".gm-panel").first
+
+    @property
+    def said(self) -> Locator:
+        return self.panel.locator(".gm-said")
+
+    @property
+    def line(self) -> Locator:
+        return self.panel.locator(".gm-line code")
+
+    @property
+    def cuda(self) -> Locator:
+        """What is said of CUDA."""
+        return self.panel.locator(".gm-state")
+
+    @property
+    def chip(self) -> Locator:
+        return self.page.locator(".gm-chip")
+
+    def row(self, key: object) -> Locator:
+        return self.panel.locator(f'.gm-row[data-key="{key}"]')
+
+    def open(self, key: object) -> Locator:
+        """Click the chevron of a row; return what that opens."""
+        self.row(key).locator(".gm-chevron").click()
+        return self.detail(key)
+
+    def detail(self, key: object) -> Locator:
+        return self.panel.locator(f'.gm-detail[data-key="{key}"]')
+
+    def button(self, text: str) -> Locator:
+        return self.panel.locator("button", has_text=text).first
+
+    def badges(self) -> dict[str, str]:
+        """Return what each row's badge says, for those that have one."""
+        rows: list[list[str]] = self.panel.locator(".gm-row").evaluate_all(
+            "rows => rows.map(row => [row.dataset.key, row.querySelector('.gm-badge').textContent])"
+        )
+        return {key: badge for key, badge in rows if badge}
+
+    def picture(self, name: str) -> None:
+        """Write a picture for whoever changes the panel to look at."""
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        self.panel.screenshot(path=PICTURES / f"{name}.png")
 
 
 def open_panel(lab: Lab, *cells: str, **how: Any) -> Notebook:
@@ -80,12 +139,6 @@ def open_again(lab: Lab, name: str, panels: int = 1) -> Notebook:
         notebook.page.close()
         lab.complaints.clear()
     raise TimeoutError
-
-
-def picture(notebook: Notebook, name: str) -> None:
-    """Write a picture for whoever changes the panel to look at."""
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    notebook.panel.screenshot(path=PICTURES / f"{name}.png")
 
 
 def busy_machine(**first: Any) -> Driver:

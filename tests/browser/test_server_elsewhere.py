@@ -31,7 +31,7 @@ LOG = (
     "logging.getLogger('gpu_magic').setLevel(logging.INFO)"
 )
 # What jupyterlab_widgets says to the browser's console of a widget that it can't load.
-UNLOADED = "No version of module anywidget is registered"
+UNLOADED = "console: Error: No version of module anywidget is registered"
 
 
 def make_environment(folder: Path, *extensions: str) -> str:
@@ -86,9 +86,10 @@ def test_the_table_says_what_the_server_lacks(hub: Lab) -> None:
         "A panel was shown as a table. The Jupyter server's"
     )
     assert f"{hub.root.parent}/env/bin/python -m pip install anywidget" in notebook.ask("%gpu_doctor")
-    assert notebook.page.locator(".gm-chip").count() == 0
+    assert notebook.chip.count() == 0
 
 
+@pytest.mark.nightly
 def test_a_server_that_does_not_load_what_it_has_leaves_the_table_and_what_may_help(
     tmp_path: Path, chromium: Browser
 ) -> None:
@@ -101,9 +102,9 @@ def test_a_server_that_does_not_load_what_it_has_leaves_the_table_and_what_may_h
         notebook = open_panel(lab)
         output = notebook.page.locator(".jp-Cell").nth(2).locator(".jp-OutputArea")
         expect(output).to_contain_text("If this table stays there: pip install anywidget where the Jupyter")
-        expect(notebook.page.locator(".gm-chip")).to_contain_text("GPUs 2,0")
+        expect(notebook.chip).to_contain_text("GPUs 2,0")
         assert "A panel was shown, and no page has answered it." in notebook.ask("%gpu_doctor")
-        notebook.page.locator(".gm-chip").click()
+        notebook.chip.click()
         notebook.row(3).click()
         expect(notebook.line).to_have_text("%gpus 2,0,3")
         assert not lab.complaints

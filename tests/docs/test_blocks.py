@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from docs.blocks import Block
 
 PAGES = pages()
-NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+# Guides whose blocks load frameworks, or start launchers and engines: they take most of the time, and are run at night.
+SLOW = "background cluster jax keras launching measuring moving out-of-memory package pytorch slurm tensorflow will-it-fit".split()
 
 # The blocks that are not run, by page. Each says why in the page. Run a block rather than add one here.
 NOT_RUN = {
@@ -38,6 +39,10 @@ NOT_RUN = {
     "docs/reference/command-line.md": 1,
     "docs/tutorial.md": 1,
 }
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def check_syntax(block: Block) -> None:
@@ -60,7 +65,14 @@ def check_syntax(block: Block) -> None:
         assert block.language == "text", f"line {block.line + 1}: no language"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name_of(page), marks=[pytest.mark.nightly] if page.stem in SLOW else [])
+        for page in PAGES
+        if any(not block.reason for block in blocks_of(page))
+    ],
+)
 def test_blocks_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     results = list(run(page, environment_of(page, tmp_path)))
     failed = [
@@ -77,31 +89,21 @@ def test_blocks_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     assert differ == [], "look at it, and run: python -m docs.blocks PAGE"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_blocks_are_written_in_their_language(page: Path) -> None:
-    for block in blocks_of(page):
-        check_syntax(block)
+def test_blocks_are_written_in_their_language() -> None:
+    for page in PAGES:
+        for block in blocks_of(page):
+            check_syntax(block)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_blocks_are_run_or_say_why_not(page: Path) -> None:
+def test_blocks_are_run_or_say_why_not_and_no_more_are_left_out_than_before() -> None:
+    blocks = [(name_of(page), block) for page in PAGES for block in blocks_of(page)]
     silent = [
-        f"line {block.line + 1}"
-        for block in blocks_of(page)
+        f"{page}:{block.line + 1}"
+        for page, block in blocks
         if block.language not in (*CELLS, "hidden", "console") and not block.reason
     ]
     assert silent == []
-
-
-def test_no_more_blocks_are_left_out_than_before() -> None:
-    found = Counter(
-        str(page.relative_to(ROOT)) for page in PAGES for block in blocks_of(page) if block.reason
-    )
-    for page in PAGES:
-        for block in blocks_of(page):
-            if block.reason:
-                print(f"{page.relative_to(ROOT)}:{block.line + 1}: {block.reason}")
-    assert found == NOT_RUN
+    assert Counter(page for page, block in blocks if block.reason) == NOT_RUN
 
 
 def test_a_page_that_shows_something_else_is_found_and_renewed(tmp_path: Path) -> None:

@@ -1,0 +1,334 @@
+"""What pages get of a panel and can ask of it: `PanelState` in this process, on a simulated machine."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import import_module
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+import gpu_magic
+from gpu_magic.panel.machine import History, find_variables
+from gpu_magic.panel.state import PanelState
+from gpu_magic.testing import Machine, simulate, start_cuda
+from tests.processes import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+NOT_UNDERSTOOD = "The page sent a message that is not understood; nothing was changed."
+UNLOADED = "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gpu_magic."
+
+
+class Pages:
+    """The pages of a panel, and what they have heard."""
+
+    is_widget = True
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.heard: list[dict[str, Any]] = []
+        self.kernel = PanelState()
+        self.kernel.add(self, None)
+        self.kernel._shell = SimpleNamespace(user_ns={}, user_ns_hidden={})
+        self.look()
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self.heard.append(message)
+
+    def send(self, kind: object, **values: Any) -> str:
+        """Send a message, and let no cell run after it; return what is said."""
+        self.kernel.receive(self, {"type": kind, **values})
+        self.kernel._when_idle(before_cell=False)
+        return self.said
+
+    def look(self, visibility: str = "watched", view: str = "v", *keys: str) -> None:
+        self.send("look", view=view, visibility=visibility, open=list(keys))
+
+    def choose(self, request: str, *, restart: bool = False) -> str:
+        return self.send("choose", request=request, restart=restart, page="p")
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What it is told after a reading."""
+        self.kernel.read()
+        return self.kernel.state(self)
+
+    @property
+    def said(self) -> str:
+        return str(self.kernel.state()["said"]["text"])
+
+    @property
+    def waiting(self) -> str:
+        return self.kernel.choosing.waiting
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
+    """Return the pages of four GPUs, which a wait looks at often, and `auto` not for long."""
+    monkeypatch.setattr(import_module("gpu_magic.gpus.wait"), "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(import_module("gpu_magic.process.view"), "_BETWEEN_LOOKS", 0.0)
+    with simulate("4xA100-80GB", clock=0) as machine:
+        pages = Pages(machine)
+        yield pages
+        pages.kernel.pause()
+
+
+def mask() -> str | None:
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+# What is chosen.
+
+
+@pytest.mark.parametrize(
+    "message", [None, [], "choose", {}, {"type": "delete", "request": "1"}, {"type": "attach", "page": ""}]
+)
+def test_nonsense_changes_nothing_and_the_panel_says_so(pages: Pages, message: Any) -> None:
+    pages.kernel.receive(pages, message)
+    assert (pages.said, pages.state["said"]["kind"]) == (NOT_UNDERSTOOD, "error")
+    assert mask() is None
+
+
+@pytest.mark.parametrize(
+    ("request_text", "says"),
+    [
+        ("9", "There is no GPU 9: this machine has GPUs 0 to 3."),
+        ("1,1", "names 1 twice"),
+        ("-1", "GPUs are numbered from 0"),
+        ("", "No GPU is named"),
+        ("1;import os", "separated by commas"),
+        (",".join(map(str, range(100_000))), "is too long for a list of GPUs"),
+        ("GPU-ffff", "No GPU here has a UUID that begins with GPU-ffff"),
+        ("auto:9", "only 4 can be picked"),
+    ],
+    ids=lambda text: text[:10],
+)
+def test_what_can_not_be_chosen_changes_nothing(pages: Pages, request_text: str, says: str) -> None:
+    for restart in (False, True):
+        assert says in pages.choose(request_text, restart=restart)
+    assert mask() is None
+
+
+def test_what_is_chosen_is_said_until_something_else_is(pages: Pages) -> None:
+    pages.machine.gpus[2].run("train.py", "maria", 50 << 30)
+    said = pages.choose("2,3")
+    mapped, also_mapped, warning = said.split("\n")
+    assert [mapped[:14], also_mapped[:14]] == ["cuda:0 = GPU 2", "cuda:1 = GPU 3"]
+    assert warning.startswith("GPU 2 is in use by ")
+    assert (pages.state["said"]["kind"], pages.state["said"]["warnings"]) == ("done", [warning])
+    assert mask() == "2,3"
+    pages.look("hidden")
+    pages.look()  # a page that comes later
+    assert pages.state["said"]["text"] == said  # and a reading of what it has done is no news
+    gpu_magic.choose("1")
+    state = pages.state
+    assert (state["said"]["text"], state["rows"][1]["visible_as"]) == ("", "cuda:0")
+    assert state["header"]["hides_devices"] is True
+
+
+def test_a_wider_mask_than_was_given_is_refused() -> None:
+    with simulate("4xA100-80GB", mask="1,2") as machine:
+        pages = Pages(machine)
+        assert "GPU 3 is outside what this process was given" in pages.choose("3")
+        assert pages.choose("2").startswith("cuda:0 = GPU 2")
+        assert mask() == "2"
+        pages.kernel.pause()
+
+
+def test_once_cuda_has_started_a_choice_is_refused_or_needs_a_kernel_to_restart(pages: Pages) -> None:
+    start_cuda()
+    assert "restart" in pages.choose("3")
+    assert pages.state["said"]["kind"] == "warning"
+    assert "This is not a Jupyter kernel" in pages.choose("3", restart=True)
+    assert mask() is None
+
+
+def test_nothing_is_done_once_the_extension_is_unloaded(pages: Pages) -> None:
+    pages.kernel.pause()
+    pages.choose("1")
+    pages.send("free")
+    assert (pages.said, pages.state["said"]["kind"]) == (UNLOADED, "error")
+    assert pages.send("end_process", pid=1, started=1, kill=False) == UNLOADED
+    assert mask() is None
+    pages.kernel.resume(None)
+    assert pages.said == ""
+    assert pages.choose("1").startswith("cuda:0 = GPU 1")
+
+
+# What is read.
+
+
+def test_a_row_has_all_that_is_shown_of_a_device(pages: Pages) -> None:
+    pages.machine.gpus[0].run("train.py", "maria", 10 << 30, work=42)
+    state = pages.state
+    assert state["header"]["least_busy"] == "1,2,3,0"
+    assert "history" not in state  # pages keep it
+    assert pages.kernel.state(with_history=True)["history"]["1"] == [0]
+    row = state["rows"][0]
+    figures = [row.pop(name) for name in ("utilization", "temperature", "power")]
+    assert all(isinstance(figure, int) for figure in figures)
+    assert row == {
+        "key": "0",
+        "label": "0",
+        "name": "NVIDIA A100-SXM4-80GB",
+        "total": "80.0 GiB",
+        "total_gib": 80.0,
+        "used": 10.5,
+        "shares": [0, 125, 131],
+        "users": ["maria: train.py, 10.0 GiB"],
+        "usage": "busy",
+        "visible_as": "cuda:0",
+        "is_held": True,
+        "unavailable": "",
+        "parent": "",
+    }
+
+
+def test_the_machine_is_read_while_somebody_looks_and_during_cells_for_who_does_not(pages: Pages) -> None:
+    tick = pages.kernel.tick
+    assert tick()
+    pages.look("watched", "w")
+    pages.look("hidden", "v")
+    assert tick()  # the other view is still looked at
+    pages.look("unwatched", "w")
+    assert not tick()
+    pages.kernel.idle._depth = 1  # a cell runs
+    assert tick()
+    pages.look("hidden", "w")
+    assert not tick()
+    pages.kernel.idle._depth = 0
+
+
+def test_an_open_row_has_its_detail_and_others_have_none(pages: Pages) -> None:
+    def details() -> dict[str, Any]:
+        found: dict[str, Any] = pages.state["details"]
+        return found
+
+    pages.look("watched", "v", "2", "no such device")
+    assert set(details()) == {"2"}
+    detail = details()["2"]
+    facts = {name: detail[name] for name in ("power_limit", "slowdowns", "processes", "is_listed")}
+    assert facts == {"power_limit": 400, "slowdowns": [], "processes": [], "is_listed": True}
+    assert detail["memory"][-1] == 6  # thousandths: half a GiB of 80
+    pages.look()
+    assert details() == {}
+    pages.look("watched", "w", "1")  # the row of another view
+    assert set(details()) == {"1"}
+    pages.look("hidden", "w", "1")
+    assert details() == {}
+
+
+def test_instances_stand_behind_their_gpu_and_the_least_busy_one_alone_can_be_picked() -> None:
+    for others, first in (
+        ("", "MIG-"),
+        ("+1xA100-80GB", "1"),
+    ):  # what is split can't be while a whole one can
+        with simulate(f"1xA100-80GB(3g.40gb,4g.40gb){others}") as machine:
+            pages = Pages(machine)
+            header, rows = pages.state["header"], pages.state["rows"]
+            assert [row["key"][:4] for row in rows][:3] == ["0", "MIG-", "MIG-"]
+            assert [row["parent"] for row in rows][:3] == ["", "0", "0"]
+            assert re.fullmatch(rf"{first}[^,]*", header["least_busy"])
+            pages.kernel.pause()
+
+
+def test_seconds_without_a_reading_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr(import_module("gpu_magic.panel.machine"), "time", clock)
+    history = History()
+    for now in (100.0, 101.1, 104.0, 104.2):
+        history.add([{"key": "0", "utilization": round(now * 10), "used": 1, "shares": (0, 0, 6)}])
+    assert history.utilization() == {"0": [1000, 1011, None, None, 1042]}
+    assert (history.memory("0"), history.second) == ([6, 6, None, None, 6], 4)
+
+
+def test_what_lies_in_the_cpu_s_memory_is_on_no_gpu() -> None:
+    names = {"tensor": torch.zeros(1000), "array": np.zeros(1000)}
+    with simulate("2xA100-80GB"):
+        found = find_variables(SimpleNamespace(user_ns=names, user_ns_hidden={}))
+    assert found == {"": {"largest": [], "more": 0, "unfinished": False}}
+
+
+# What is waited for.
+
+HELD = r"Waiting for GPU 3, \d+ s: in use by maria.*\. Next look in \d+ s\."
+
+
+def begin(pages: Pages) -> None:
+    """Have it wait for GPU 3, which maria uses; return once it does."""
+    pages.machine.gpus[3].run("train.py", "maria", 60 << 30)
+    pages.send("wait", request="3")
+    until(lambda: re.fullmatch(HELD, pages.waiting))
+
+
+def test_it_chooses_between_cells_when_nobody_else_has_the_gpu(pages: Pages) -> None:
+    begin(pages)
+    users = pages.machine.gpus[3].processes
+    was, users[:] = users[:], []
+    until(lambda: pages.waiting == "GPU 3: free, and chosen when the kernel is.")
+    assert mask() is None  # a cell runs
+    users[:] = was  # and somebody else is faster
+    pages.kernel._when_idle(before_cell=False)
+    until(lambda: re.fullmatch(HELD, pages.waiting))
+    assert mask() is None
+    users.clear()
+    until(lambda: pages.waiting.startswith("GPU 3: free"))
+    pages.kernel._when_idle(before_cell=False)
+    assert pages.said.startswith("cuda:0 = GPU 3 (")
+    assert (mask(), pages.waiting) == ("3", "")
+
+
+def test_a_wait_that_is_cancelled_once_the_gpu_is_free_chooses_nothing(pages: Pages) -> None:
+    begin(pages)
+    pages.machine.gpus[3].processes.clear()
+    until(lambda: pages.waiting.startswith("GPU 3: free"))
+    pages.send("stop_waiting")
+    assert (mask(), pages.waiting) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("end", "chosen"),
+    [
+        (lambda pages: pages.send("stop_waiting"), None),
+        (lambda pages: pages.choose("1"), "1"),
+        (lambda _pages: gpu_magic.choose("1"), "1"),
+        (lambda pages: pages.kernel.pause(), None),
+        (lambda pages: pages.kernel.remove(pages), None),
+        (lambda _pages: start_cuda(), None),
+    ],
+    ids=["cancel", "use", "typed", "unload", "close", "cuda"],
+)
+def test_what_ends_a_wait_changes_nothing_of_its_own(
+    pages: Pages, end: Callable[[Pages], object], chosen: str | None
+) -> None:
+    begin(pages)
+    end(pages)
+    pages.machine.gpus[3].processes.clear()
+
+    def has_ended() -> bool:
+        pages.kernel._when_idle(before_cell=False)
+        return not pages.waiting
+
+    until(has_ended)
+    assert mask() == chosen
+
+
+@pytest.mark.parametrize(
+    ("request_text", "says"),
+    [
+        ("none", "--wait goes with auto and with GPUs by number"),
+        ("9", "There is no GPU 9"),
+        ("", "No GPU is named"),
+    ],
+)
+def test_what_can_not_be_waited_for_is_refused(pages: Pages, request_text: str, says: str) -> None:
+    pages.send("wait", request=request_text)
+    until(lambda: says in pages.said)
+    assert pages.waiting == ""
