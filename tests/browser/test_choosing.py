@@ -370,8 +370,8 @@ def people(machine: Machine) -> None:
 def test_it_waits_until_others_have_ended_and_then_chooses(
     live: Callable[..., LivePanel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("gpu_magic.gpus.wait"), "_FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(import_module("gpu_magic.process.view"), "_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(import_module("gpu_magic.gpus.wait"), "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(import_module("gpu_magic.process.view"), "BETWEEN_LOOKS", 0.0)
     panel = live(prepare=people)
     waits = panel.panel.locator(".gm-wait")
 

@@ -26,7 +26,7 @@ CELL = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(
 
 @pytest.fixture
 def page(kernel: Kernel) -> Page:
-    kernel.run("import sys; sys.modules['gpu_magic.gpus.wait']._FIRST_PAUSE = 0.1")
+    kernel.run("import sys; sys.modules['gpu_magic.gpus.wait'].FIRST_PAUSE = 0.1")
     return Page(kernel)
 
 

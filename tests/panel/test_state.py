@@ -71,8 +71,8 @@ class Pages:
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
     """Return the pages of four GPUs, which a wait looks at often, and `auto` not for long."""
-    monkeypatch.setattr(import_module("gpu_magic.gpus.wait"), "_FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(import_module("gpu_magic.process.view"), "_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(import_module("gpu_magic.gpus.wait"), "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(import_module("gpu_magic.process.view"), "BETWEEN_LOOKS", 0.0)
     with simulate("4xA100-80GB", clock=0) as machine:
         pages = Pages(machine)
         yield pages
