@@ -94,13 +94,11 @@ WITHOUT_FRAMEWORKS = tuple(
         "waiting",
     )
 )
-# Tests in these files that need a framework.
-WITH_PYTORCH = ("tests/kernel/test_gpu_doctor.py::test_a_cpu_only_build_is_the_first_thing_that_is_said",)
 # What rests on PyTorch's insides, and the PyTorch it is tested with; empty for the newest.
 OF_PYTORCH = [f"tests/{name}" for name in ("frameworks", "fit", "move", "objects", "on_gpu", "measure")]
 PYTORCHS = ("2.10.0", "2.13.0", "")
 # PyTorch 2.10 built for CUDA crashes without a GPU where two threads compile, also without gpu_magic.
-CRASHES = "tests/on_gpu/test_frameworks.py::test_pytorch[on_gpu_torch.compiled_in_threads]"
+CRASHES = "tests/on_gpu/test_torch.py::test_compiled"
 
 
 def name_of(requirement: str) -> str:
@@ -131,8 +129,6 @@ def matrix(session: nox.Session, versions: list[str]) -> None:
     ]
     session.install("--quiet", "--editable", ".", *packages, "--constraint", str(constraints))
     tests = [*TESTS, *(["tests/kernel"] if frameworks else WITHOUT_FRAMEWORKS)]
-    if not frameworks:
-        tests += [f"--deselect={test}" for test in WITH_PYTORCH]
     session.run("python", "-m", "pytest", "-q", "-n", "auto", *(session.posargs or tests))
 
 

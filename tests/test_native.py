@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 
-from tests.native import Card, Driver, Instance, build, environment
+from tests.native import Card, Driver, Instance, build, build_pretend, environment
 from tests.programs.runner import ELSEWHERE, Runner
 
 if TYPE_CHECKING:
@@ -334,3 +334,10 @@ def test_without_gcc_the_error_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RuntimeError, match="gcc"):
         build(tmp_path)
+
+
+@pytest.mark.nightly  # it compiles: half a minute
+@pytest.mark.timeout(300)
+def test_a_build_that_was_killed_holds_up_no_other(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()  # PyTorch's, as a killed build leaves it
+    assert list(build_pretend(tmp_path).glob("pretend_native*.so"))

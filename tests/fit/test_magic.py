@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 if ELSEWHERE:
     import torch
-    import torch._dynamo  # noqa: F401 - which the first optimizer imports: two seconds, once for all programs here
+    import torch._dynamo  # which the first optimizer imports: two seconds, once for all programs here
+
+    # One that is built for CUDA predicts in a forked process: there the pretend accelerator bars autograd.
+    torch.version.cuda = None
 
 SETUP = """
 import torch

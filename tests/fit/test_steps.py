@@ -66,6 +66,9 @@ if ELSEWHERE:
     )
     from tests.programs import reached
 
+    # One that is built for CUDA predicts in a forked process: there the pretend accelerator bars autograd.
+    torch.version.cuda = None
+
 
 def look():
     """Return all that must stay as it is."""

@@ -302,6 +302,8 @@ def build_pretend(folder: Path) -> Path:
     RuntimeError
         There is no C++ compiler, or it does not accept the source.
     """
+    from filelock import FileLock
+
     code = (
         "from torch.utils.cpp_extension import load\n"
         f"load('pretend_native', [{str(PRETEND / 'pretend.cpp')!r}], build_directory={str(folder)!r}, "
@@ -309,13 +311,16 @@ def build_pretend(folder: Path) -> Path:
     )
     # ninja is a program that pip puts beside Python.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PATH": path},
-    )
+    with FileLock(f"{folder}.lock"):
+        # PyTorch's own lock, a file, stays where a build was killed, and the next one waited for its end forever.
+        (folder / "lock").unlink(missing_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PATH": path},
+        )
     if done.returncode:
         message = f"PyTorch's pretend accelerator did not compile:\n{done.stdout}\n{done.stderr}"
         raise RuntimeError(message)
