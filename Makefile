@@ -19,13 +19,15 @@ CONSTRAINTS ?= tests/constraints.txt
 # Also for what builds a package: pip reads the first before its release 25.3, and the second since.
 PINNED := $(if $(CONSTRAINTS),env PIP_CONSTRAINT=$(CONSTRAINTS) PIP_BUILD_CONSTRAINT=$(CONSTRAINTS))
 TIER := -m 'not nightly'
-KERNELS := $(addprefix tests/,claims cluster hardware kernel launch processes reliability restart)
-FRAMEWORKS := $(addprefix tests/,doctor fit frameworks measure move objects on_gpu)
-PAGES := $(addprefix tests/,browser docs panel)
-PARTS := $(KERNELS) $(FRAMEWORKS) $(PAGES)
-TESTS := $(or $(if $(filter pure,$(PART)),tests $(addprefix --ignore ,$(PARTS))),\
-    $(if $(filter kernels,$(PART)),$(KERNELS)),$(if $(filter frameworks,$(PART)),$(FRAMEWORKS)),\
-    $(if $(filter pages,$(PART)),$(PAGES)))
+# The parts of `make test`, by what PART names them.
+kernels := $(addprefix tests/,claims cluster hardware kernel launch processes reliability restart)
+frameworks := $(addprefix tests/,doctor fit frameworks measure move objects on_gpu)
+pages := $(addprefix tests/,browser docs panel)
+pure := tests $(addprefix --ignore ,$(kernels) $(frameworks) $(pages))
+suite := pure kernels frameworks pages
+ifneq ($(filter-out $(suite) notebooks,$(PART)),)
+$(error There is no part $(PART); try one of: $(suite) notebooks)
+endif
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER -u PYTHONUNBUFFERED GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
@@ -42,13 +44,13 @@ demo: .venv-demo/installed
 test: needs .venv/installed
 	@$(MAKE) --no-print-directory --keep-going \
 	    $(if $(filter notebooks,$(PART)),,test-suite) \
-	    $(if $(filter-out notebooks,$(PART)),,test-notebooks test-shared-server test-moving test-usage)
+	    $(if $(filter $(suite),$(PART)),,test-notebooks test-shared-server test-moving test-usage)
 
 test-all:
 	@$(MAKE) --no-print-directory --keep-going test TIER='--hypothesis-profile night'
 
 test-suite:
-	$(BIN)/python -m pytest -n auto --dist worksteal $(TIER) $(TESTS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(TIER) $(foreach part,$(PART),$($(part)))
 
 test-notebooks:
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=off $(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) notebooks \

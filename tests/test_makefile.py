@@ -79,6 +79,14 @@ def test_the_parts_together_are_all(clone: Path) -> None:
     assert all((ROOT / name).is_dir() for name in pure)
 
 
+def test_a_part_that_there_is_not_runs_nothing(clone: Path) -> None:
+    words = ["make", "PYTHON=./python", "test", "PART=kernel"]
+    done = subprocess.run(words, cwd=clone, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "There is no part kernel; try one of: pure kernels frameworks pages notebooks" in done.stderr
+    assert not (clone / "calls").exists()
+
+
 def test_what_is_installed_is_pinned(clone: Path) -> None:
     _, calls = make(clone, ".venv/installed")
     assert (

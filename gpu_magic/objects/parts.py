@@ -171,7 +171,7 @@ def parts_of_torch(obj: Any, to: LogicalDevice | None, stays: set[int]) -> Compo
     For a move, the ids of what has to stay on the CPU are added to `stays`.
     """
     torch: Any = sys.modules["torch"]
-    kind = type(obj)
+    kind, data = type(obj), torch.utils.data
     if issubclass(kind, torch.Tensor):
         return None if obj.layout == torch.strided or obj.requires_grad else _sparse(torch, obj)
     if issubclass(kind, torch.nn.utils.rnn.PackedSequence):
@@ -188,7 +188,6 @@ def parts_of_torch(obj: Any, to: LogicalDevice | None, stays: set[int]) -> Compo
     modules, of_distributions = torch.nn.Module | torch.optim.Optimizer, torch.distributions
     if issubclass(kind, modules | of_distributions.Distribution | of_distributions.Transform):
         return stored_attributes(obj)
-    data = torch.utils.data
     if issubclass(kind, data.Dataset | data.DataLoader | data.Sampler):
         return Components([*vars(obj).values()])  # it stays: its workers can't use a GPU's memory
     return None

@@ -138,20 +138,15 @@ class Walker:
                 continue
             self.visited[id(obj)] = obj
             yield obj, node, components
-            if components is None:
-                continue
-            children, plain = components.children, self._plain
+            children = () if components is None else components.children
             with contextlib.suppress(Exception):  # a type of the user's can refuse to be compared
-                children = [one for one in children if type(one) not in plain]
-                # A module has eleven for its hooks.
-                children = [one for one in children if one.__class__ is not OrderedDict or one]
                 children = [one for one in children if not self._is_plain(one)]
             pending += children
 
     def _is_plain(self, value: Any, depth: int = _DEPTH) -> bool:
         """Return whether a value is plain, or rows of plain ones: most of what notebooks hold."""
         cls, plain = type(value), self._plain
-        if cls in plain:
+        if cls in plain or (cls is OrderedDict and not value):  # a module has eleven for its hooks
             return True
         if not depth or (cls is not tuple and cls not in _CONTAINERS):
             return False

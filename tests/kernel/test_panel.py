@@ -15,6 +15,7 @@ from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.kernel.conftest import Kernel
 
@@ -181,16 +182,14 @@ def test_a_cell_within_a_cell_is_not_the_end_of_it(page: Page) -> None:
     assert page.kernel.run(MASK).stdout == "3"
 
 
-def test_a_restart_does_not_kill_the_cells_that_wait_their_turn(page: Page) -> None:
-    kernel = page.kernel
-    kernel.run(f"import time\n{START_CUDA}")
+def test_a_restart_waits_for_the_end_of_the_cell_that_runs(page: Page, tmp_path: Path) -> None:
+    page.kernel.run(f"import asyncio\n{START_CUDA}")
     choose = CHOOSE.format(request="3", restart=True)
-    ran = "open('ran', 'w').close(); time.sleep(0.2)"
-    for code in (f"time.sleep(0.2)\n{choose}", "time.sleep(0.2)", ran):
-        kernel.client.execute(code)
+    # While it awaits, the loop is free for what asks it.
+    page.kernel.client.execute(f"{choose}\nawait asyncio.sleep(0.3); open('ended', 'w').close()")
     while (message := page.hear()).get("type") != "restart":
         assert message
-    assert kernel.run("import pathlib; print(pathlib.Path('ran').exists(), end='')").stdout == "True"
+    assert (tmp_path / "ended").exists()
 
 
 def test_a_panel_that_nobody_watches_is_read_for_during_cells_alone(page: Page) -> None:

@@ -149,6 +149,15 @@ def test_once_cuda_has_started_a_choice_is_refused_or_needs_a_kernel_to_restart(
     assert mask() is None
 
 
+def test_a_restart_waits_for_the_end_of_a_cell_that_begins(pages: Pages) -> None:
+    start_cuda()
+    pages.kernel.receive(pages, {"type": "choose", "request": "3", "restart": True, "page": "p"})
+    pages.kernel._when_idle(before_cell=True)
+    assert pages.said == ""
+    pages.kernel._when_idle(before_cell=False)
+    assert "This is not a Jupyter kernel" in pages.said
+
+
 def test_nothing_is_done_once_the_extension_is_unloaded(pages: Pages) -> None:
     pages.kernel.pause()
     pages.choose("1")
