@@ -91,8 +91,8 @@ fuzz: .venv/installed
 docs: .venv-docs/installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
 
-bench: .venv-bench/installed
-	.venv-bench/bin/python -m benchmarks
+bench: needs .venv/installed
+	$(BIN)/python -m benchmarks
 
 .venv/installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv .venv
@@ -113,12 +113,6 @@ constraints:
 	@.venv-demo/bin/python -m pip install --disable-pip-version-check --editable '.[demo]'
 	@touch $@
 
-# The peers' own extensions of JupyterLab would be in the pages of tests.
-.venv-bench/installed: pyproject.toml $(CONSTRAINTS)
-	$(PYTHON) -m venv .venv-bench
-	$(PINNED) .venv-bench/bin/python -m pip install --quiet --editable '.[test,bench]'
-	touch $@
-
 .venv-docs/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip install --quiet --editable '.[docs]'
@@ -130,4 +124,4 @@ constraints:
 	touch $@
 
 clean:
-	rm -rf .venv .venv-bench .venv-demo .venv-docs .venv-matrix .nox build .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-demo .venv-docs .venv-matrix .nox build .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

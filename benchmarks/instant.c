@@ -1,9 +1,9 @@
 /* The tests' pretend libnvidia-ml.so.1, answering at once.
  *
  * The tests change the machine under a reader's eyes, so theirs parses a file at every call: some 20 us
- * that would hide what Python costs. This one reads it once. It also has the functions that nvitop and
- * gpustat ask for beyond the tests' callers: a symbol that is missing costs them an exception and a log line
- * at each call, which no driver of today would. jupyterlab-nvdashboard could not be imported.
+ * that would hide what Python costs. This one reads it once. It also has the functions that nvitop asks
+ * for beyond the tests' callers: a symbol that is missing costs it an exception and a log line at each call,
+ * which no driver of today would.
  *
  * With INSTANT_MOVES set in the environment every figure moves from one call to the next, as on a machine
  * where everybody works.
@@ -60,20 +60,5 @@ int nvmlDeviceGetFanSpeed(Device device, unsigned *percent)
 {
     LOOK(look_at_gpu);
     (void)percent;
-    return NOT_SUPPORTED;
-}
-
-/* Nor have all of them NVLink, or tell how they are plugged in. */
-int nvmlDeviceGetNvLinkVersion(Device device, unsigned link, unsigned *version)
-{
-    LOOK(look_at_gpu);
-    (void)link, (void)version;
-    return NOT_SUPPORTED;
-}
-
-int nvmlDeviceGetMaxPcieLinkGeneration(Device device, unsigned *generation)
-{
-    LOOK(look_at_gpu);
-    (void)generation;
     return NOT_SUPPORTED;
 }
