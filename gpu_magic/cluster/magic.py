@@ -10,7 +10,7 @@ from IPython.display import display
 
 import gpu_magic
 from gpu_magic.cluster.cluster import current_cluster, running_cluster
-from gpu_magic.errors import ClusterError
+from gpu_magic.errors import ClusterError, LaunchError
 from gpu_magic.gpus.choice import gpu_notes
 from gpu_magic.process.environment import variables_now
 from gpu_magic.shell.arguments import WORDS, read, read_count, refusal
@@ -67,10 +67,11 @@ class GpuClusterMagic:
             display(running.status())
 
     def _start(self, options: SimpleNamespace) -> None:
-        count = read_count(options.count)
-        cluster = gpu_magic.cluster(
-            options.request or None, count=count, force=options.force, profile=options.profile
-        )
+        count, asked = read_count(options.count), {"force": options.force, "profile": options.profile}
+        try:
+            cluster = gpu_magic.cluster(options.request or None, count=count, **asked)
+        except LaunchError as error:  # which is worded for a launch
+            raise LaunchError(str(error).replace("--gpus 0,1", "%gpu_cluster 0,1")) from None
         print(cluster)
         if not options.profile:
             devices = [device for engine in cluster.engines.values() for device in engine.devices]

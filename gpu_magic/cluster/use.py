@@ -77,7 +77,7 @@ def cluster(
         ipyparallel = import_module("ipyparallel")
     except ImportError:
         raise ClusterError(
-            "Engines are ipyparallel's, which is not installed here: pip install ipyparallel cloudpickle."
+            "Engines are ipyparallel's, which is not installed here: pip install ipyparallel cloudpickle"
         ) from None
     if profile is not None:
         if gpus is not None or force:

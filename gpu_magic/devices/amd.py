@@ -51,7 +51,7 @@ _LATEST = 5.0  # seconds after a look, until which the next one says what holds 
 
 _MISFIT = (
     "AMD's GPUs can't be read: the module amdsmi does not fit the library libamd_smi.so here. "
-    "ROCm brings one that does: pip install /opt/rocm/share/amd_smi."
+    "ROCm brings one that does: pip install /opt/rocm/share/amd_smi"
 )
 _HUNG_DRIVER = "The AMD driver does not answer: a call did not come back in time. It may do so later."
 

@@ -268,7 +268,8 @@ def _refusal(
     asked, size, later = f"auto:{count}{options.filters}", options.least, usable(count, pool, options)
 
     def too_few(there: Sequence[Device], others: Mapping[Device, str]) -> str:
-        can = f"only {len(there)} can be picked; try auto:{len(there)}" if there else "none can be picked"
+        fewer = f"auto:{len(there)}{options.filters}"
+        can = f"only {len(there)} can be picked; try {fewer}" if there else "none can be picked"
         return f"{asked} asks for {count}, and {can}" + (f"; not {_left_out(others)}." if others else ".")
 
     if len(later) >= count:

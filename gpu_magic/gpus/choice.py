@@ -133,13 +133,14 @@ class Choice:
             yield f"Nothing was changed{'' if self.is_reset else f'; it would be {settings}'}."
 
     def _in_process(self) -> Iterator[str]:
+        if not self.is_dry_run and not self.results:
+            why = "no framework is imported; import it first, and run this again"
+            yield f"Nothing was changed: {why if self.devices else 'no framework uses fewer GPUs'}."
+            return
         yield from self._map(self.ordinals or ())
         yield from self.results
         if self.is_dry_run:
             yield "Nothing was changed."
-        elif not self.results:
-            why = "no framework is imported; import it first, and run this again"
-            yield f"Nothing was changed: {why if self.devices else 'no framework uses fewer GPUs'}."
 
     def _map(self, ordinals: Sequence[int]) -> Iterator[str]:
         mark = "SIMULATED " if self.is_simulated else ""

@@ -97,7 +97,8 @@ def parse(text: str) -> Request:
         found = WORDS[word]
         return replace(found, vendor=vendor) if isinstance(found, Auto | Everything) else found
     if re.search(r"[;|&+]|\d\s+\d|\d\.\d", asked):
-        raise ChoiceError(f"{asked!r}: GPUs are separated by commas, as in 1,3.")
+        numbers = re.findall(r"\d+", asked) if re.fullmatch(r"[\d\s;|&+.,]+", asked) else ["1", "3"]
+        raise ChoiceError(f"{asked!r}: GPUs are separated by commas; try {','.join(numbers)}.")
     identifiers = [one for entry in asked.split(",") for one in _identifiers(entry.strip("'\" "))]
     counts = Counter(identifiers)
     if twice := [one for one, count in counts.items() if count > 1]:

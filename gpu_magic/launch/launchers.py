@@ -320,7 +320,7 @@ def _find_program(name: str, folder: str) -> str:
     if not name:
         raise LaunchError("The name of a program is empty.")
     if name in _PACKAGES:
-        raise LaunchError(f"{name} is not installed here: pip install {_PACKAGES[name]}.")
+        raise LaunchError(f"{name} is not installed here: pip install {_PACKAGES[name]}")
     close = difflib.get_close_matches(name, [*_PACKAGES, "python"], n=1, cutoff=0.7)
     hint = f"; did you mean {close[0]}?" if close else ", or it is not on the PATH."
     raise LaunchError(f"There is no program {name} here{hint}")

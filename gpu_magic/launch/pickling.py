@@ -16,7 +16,7 @@ try:
     from cloudpickle import Pickler, loads
 except ImportError:
     raise LaunchError(
-        "Variables are handed over by cloudpickle, which is not installed here: pip install cloudpickle."
+        "Variables are handed over by cloudpickle, which is not installed here: pip install cloudpickle"
     ) from None
 
 if TYPE_CHECKING:

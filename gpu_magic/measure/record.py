@@ -249,7 +249,7 @@ class History(list[CellUsage]):
             import pandas as pd
         except ModuleNotFoundError:
             raise ImportError(
-                "to_pandas() needs pandas, which is not installed: pip install pandas."
+                "to_pandas() needs pandas, which is not installed: pip install pandas"
             ) from None
 
         rows = []

@@ -118,6 +118,7 @@ class _Tasks:
             return self._tasks[name]
         near = nearest_option(name, [*VERBS, *self._tasks])
         if near not in ("", name):
+            near = f"%gpu_tasks {near}" if near in VERBS else near
             raise LaunchError(f"There is no task {name}; did you mean {near}?")
         known = f"; there are: {', '.join(self._tasks)}" if self._tasks else ": none was started"
         raise LaunchError(f"There is no task {name}{known}.")

@@ -188,7 +188,8 @@ def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNam
             request.append(word)
     if magic == "%gpus" and typed and not request:
         named = shown or " ".join(typed)
-        raise refusal(f"{named} names no GPU; name them before the options, as in %gpus auto:2 --only-free.")
+        example = f"0 {named}" if all(map(_is_option, typed)) else "auto:2 --only-free"
+        raise refusal(f"{named} names no GPU; name them before the options, as in %gpus {example}.")
     return SimpleNamespace(**values, request=" ".join(request))
 
 

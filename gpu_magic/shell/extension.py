@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core import completer as ipython_completer
 from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand
-from traitlets import Bool, Enum, observe
+from traitlets import Bool, Enum, TraitError, observe
 from traitlets.config import Configurable
 
 from gpu_magic.interrupts import postponed_interrupts, unasked, uninterrupted
@@ -76,7 +76,15 @@ def load(shell: InteractiveShell) -> None:
     with _interrupts_in_one_line():
         note_variables(getattr(shell.history_manager, "input_hist_raw", ()))
         with uninterrupted():
-            GpuMagics(parent=shell).add()
+            try:
+                magics = GpuMagics(parent=shell)
+            except TraitError as error:
+                from gpu_magic.errors import show_as
+
+                what = f"TraitError: {error} It is in IPython's configuration; gpu_magic is not loaded."
+                show_as(error, what)
+                raise
+            magics.add()
             cuda_watch.begin(shell)
         if has_saved_choices():
             _resume(shell)
@@ -111,7 +119,7 @@ def _remove(shell: InteractiveShell) -> None:
     for name in [name for name in (MASK, HIP) if name in changed][:1]:
         value = os.environ.get(name)
         now = "is unset again, so that all GPUs are visible" if value is None else f"is {value!r} again"
-        print(f"Your choice is undone: {name} {now}. %gpus chooses anew, once gpu_magic is loaded.")
+        print(f"Your choice is undone: {name} {now}. To choose again: %load_ext gpu_magic, then %gpus.")
 
 
 def magics_of(shell: InteractiveShell) -> GpuMagics | None:

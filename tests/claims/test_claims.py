@@ -47,6 +47,21 @@ def test_others_see_who_claims_what_and_since_when() -> None:
     assert re.search(r"^claimed by you: train\.ipynb, since \d\d:\d\d$", str(claim))
 
 
+@pytest.mark.parametrize(
+    "program", ["-c", "-m", "/pkg/__main__.py", "/pkg/ipykernel_launcher.py", "a/train.py"]
+)
+def test_a_claim_has_the_name_of_its_script_and_not_of_what_starts_kernels(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    monkeypatch.setattr(sys, "argv", [program])
+    ours = Claims()
+    ours.hold([GPU])
+    (file,) = folder.iterdir()
+    assert file.read_text().split("\n") == [GPU, "train.py" if "train" in program else ""]
+    ours.release()
+
+
 def test_a_claim_of_this_user_that_comes_from_a_container_can_be_somebody_elses() -> None:
     """A holder of another PID namespace can have this user's number, and be another person."""
     code = f"from gpu_magic.claims.held import Claims; print(*map(str, Claims().others()[{GPU!r}]))"
@@ -117,6 +132,7 @@ def test_a_child_and_a_parent_are_no_others() -> None:
         assert child.stdout
         child.stdout.readline()
         assert ours.others() == {}
+        assert [claim.owner for claim in ours.taken()[OTHER]] == ["this kernel"]  # `auto` keeps off it
         child.communicate(b"\n")
     ours.release()
 

@@ -14,6 +14,8 @@ import pytest
 import gpu_magic
 from gpu_magic.claims.folder import Access
 from gpu_magic.claims.held import Claims, Place, waiting
+from gpu_magic.gpus.options import Options
+from gpu_magic.gpus.wait import Waiting
 from gpu_magic.process.session import current
 from tests.claims.holders import GPU, Stranger, end, stranger
 from tests.processes import needs_root, until
@@ -175,6 +177,32 @@ def test_who_waits_for_two_is_not_overtaken_by_who_waits_for_one(colleagues: lis
     holder.run("uuids.pop(0) and claims.hold(uuids)")
     until(one.has_said)
     assert not other.has_said()
+
+
+def test_what_one_has_already_is_left_to_nobody(colleagues: list[Stranger]) -> None:
+    holder, first, second, *_ = colleagues
+    second.run("bool(gpu_magic.choose('0'))")
+    begin(first, request="0")
+    begin(second, request="0,1")
+    holder.run("claims.hold([])")
+    until(second.has_said)
+    assert not first.has_said()
+
+
+def test_what_this_process_has_launched_keeps_auto_off_and_not_who_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xA100-80GB clock=0")
+    wait = Waiting(current(), "auto", Options(), None)
+    command = Claims("sleep 600", current().access)
+    assert command.hold([str(gpu.uuid) for gpu in gpu_magic.gpus()]) == ""
+    assert not wait.look()
+    assert "claimed by this kernel: sleep 600" in wait.holders
+    assert gpu_magic.choose("1", only_free=True).mask == "1"
+    command.release()
+    assert wait.look()
+    wait.leave()
+    current().unload()
 
 
 def test_a_launch_waits_in_the_same_line(colleagues: list[Stranger]) -> None:

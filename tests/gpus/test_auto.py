@@ -157,6 +157,11 @@ def test_a_bound_that_can_not_be_kept_ends_in_one_line(options: dict[str, Any], 
         picked(1, machine(gpu(0, 20, 5)), **options)
 
 
+def test_what_is_more_than_any_gpu_has_is_measured_by_the_largest() -> None:
+    with pytest.raises(ChoiceError, match=r"more than any GPU here has: at most 80.0 GiB\.$"):
+        picked(1, machine(gpu(0), kind(gpu(1), "NVIDIA T400", 2)), min_free="1TB")
+
+
 @pytest.mark.parametrize("text", ["0", "all", "none", "reset"])
 def test_bounds_go_with_auto_alone(text: str) -> None:
     with pytest.raises(

@@ -175,7 +175,7 @@ def test_reset_says_what_that_is(run: Run) -> None:
     ("line", "says"),
     [
         ("%gpus 9", "There is no GPU 9: this machine has GPUs 0 to 7."),
-        ("%gpus 1 3", "as in 1,3."),
+        ("%gpus 1 3", "separated by commas; try 1,3."),
         ("%gpus -1,2", "numbered from 0"),
         ("%gpus GPU-1", "could be GPU 1"),
         ("%gpus MIG-0", "No MIG instance here has a UUID"),

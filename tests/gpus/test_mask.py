@@ -134,6 +134,7 @@ def test_numbers_on_unlike_gpus_can_not_be_told_without_an_order(mask: str | Non
     assert read("GPU-8f3b", unlike()).devices == (unlike()[2],)  # a UUID can be told
     (note,) = read(mask, unlike(), "\x1b[31m" * 9).notes
     assert note.isprintable()
+    assert "CUDA_DEVICE_ORDER is \ufffd[31m" in note
 
 
 @pytest.mark.parametrize(

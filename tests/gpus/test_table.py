@@ -124,10 +124,12 @@ def test_what_was_not_read_is_neither_free_nor_in_use(status: GpuStatus, says: s
     ],
 )  # fmt: skip
 def test_who_uses_a_gpu(gpu: Gpu, says: list[str]) -> None:
-    _title, headings, *rest = repr(Gpus((gpu,), limitation="NVML is not here.", kernel=NO_CHOICE)).split("\n")
+    shown = Gpus((gpu,), limitation="NVML is not here.", kernel=NO_CHOICE)
+    _title, headings, *rest = repr(shown).split("\n")
     column = headings.index("Used by")
     assert [line[column:] for line in rest[: rest.index("")]] == says
     assert rest[-1] == "! NVML is not here."
+    assert "NVML is not here." in shown._repr_html_()
 
 
 def test_an_idle_mig_instance_is_free_and_begins_with_its_profile() -> None:

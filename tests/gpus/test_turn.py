@@ -80,6 +80,7 @@ def test_what_others_have_claimed_or_use_is_left_to_nobody() -> None:
 def test_what_it_has_itself_is_its_first() -> None:
     assert leave([place(2, 3, 4, 5, pid=99)], claimed(5), 3, 4) == [3]
     assert leave([place(2, 3, 4, pid=99)], busy(4), 3) == [3]
+    assert leave([place(1, 3, 4, pid=99)], busy(4), 3) == []
 
 
 def test_a_bound_of_memory_is_kept() -> None:

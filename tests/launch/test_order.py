@@ -104,7 +104,7 @@ def test_python_s_own_options_are_read_as_python_does(machine: Path, typed: str,
     assert f"{sys.executable} {start}" in shell_lines("--gpus", "0,1", *typed.split())
 
 
-def test_deepspeed_s_ranks_meet_at_a_port_that_no_other_socket_is_given(machine: Path) -> None:
+def test_deepspeed_is_told_a_port_that_no_other_socket_is_given(machine: Path) -> None:
     text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
     first, last = map(int, text.split())
     if last - first > 60000:

@@ -52,7 +52,7 @@ def test_only_those_that_are_named_are_stopped(long: Callable[[str], str]) -> No
 def test_a_verb_has_its_place(long: Callable[[str], str]) -> None:
     assert long("%gpu_tasks slow --stop").startswith("UsageError: There is no --stop; try %gpu_tasks stop.")
     assert "There is no task stop; there are: slow, ev." in long("%gpu_tasks slow, ev stop")
-    assert "There is no task stopp; did you mean stop?" in long("%gpu_tasks stopp slow")
+    assert "There is no task stopp; did you mean %gpu_tasks stop?" in long("%gpu_tasks stopp slow")
     assert "There is no task slwo; did you mean slow?" in long("%gpu_tasks stop slwo")
     assert all(task.is_running for task in tasks)
 

@@ -134,6 +134,7 @@ def test_names_in_braces_stand_for_values_but_in_a_comment() -> None:
         ("%gpu_cluster", "-n", "-n needs a value. %gpu_cluster? explains the options."),
         ("%gpus", "1 --wait", "--wait needs a value, as in --wait 10m. %gpus? explains the options."),
         ("%gpus", "1 --growth=yes", "--growth takes no value. %gpus? explains the options."),
+        ("%gpus", "--restart", "--restart names no GPU; name them before the options, as in %gpus 0 --restart."),
         ("%gpus", "''", "'' names no GPU; name them before the options, as in %gpus auto:2 --only-free."),
         ("%gpus", "--min-free 9GB auto:2", "--min-free 9GB auto:2 names no GPU; name them before the options, as in %gpus auto:2 --only-free."),
     ],

@@ -104,8 +104,10 @@ def test_the_configuration_is_listed_shown_and_set(
 
 def test_a_bad_value_in_the_configuration_adds_nothing(shell: InteractiveShell) -> None:
     shell.config.GpuMagics.on_frozen = "explode"
-    with pytest.raises(TraitError, match="on_frozen"):
+    with pytest.raises(TraitError, match="on_frozen") as refused:
         shell.run_line_magic("load_ext", "gpu_magic")
+    (line,) = refused.value._render_traceback_()  # type: ignore[attr-defined] # IPython's protocol
+    assert line.endswith("It is in IPython's configuration; gpu_magic is not loaded.")
     assert shell.find_line_magic("gpus") is None
     shell.config.GpuMagics.on_frozen = "error"
     shell.run_line_magic("load_ext", "gpu_magic")
