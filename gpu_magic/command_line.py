@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import gpu_magic
 from gpu_magic.errors import CommandFailed, GpuMagicError
 from gpu_magic.gpus.table import problem_text, record_of
-from gpu_magic.text import nearest_option, one_line
+from gpu_magic.text import nearest_option, one_line, text_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +35,7 @@ examples:
   gpu-magic launch --gpus 2,0 -- python train.py        one process, whose cuda:0 is GPU 2
   gpu-magic launch --gpus auto --wait 2h -- ./train.sh  on one GPU, once one is free
   gpu-magic doctor                                      what is wrong with the GPU set-up, and how to fix it
+  gpu-magic kernel install                              a Jupyter kernel that starts with a free GPU
 """
 
 
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if is_launch:
             return _launch(words[1:])
         options = _read(words)
+        if options.action == "kernel":
+            return _kernel(options)
         return _doctor(options) if options.action == "doctor" else _show(as_json=options.json)
     except GpuMagicError as error:
         print("gpu-magic:", str(error).replace("%gpus shows", "gpu-magic shows"), file=sys.stderr)
@@ -80,7 +83,11 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         typed = re.search("invalid choice: '(.+?)'", message)
-        near = nearest_option(typed[1], ("launch", "doctor")) if typed else ""
+        near = (
+            nearest_option(typed[1], ("launch", "doctor", "kernel", "install", "list", "remove"))
+            if typed
+            else ""
+        )
         hint = f"; did you mean {near}?" if near else f"; {self.prog} --help explains the options."
         self.exit(2, f"gpu-magic: {one_line(message)}{hint}\n")
 
@@ -110,11 +117,28 @@ def _read(words: Sequence[str]) -> argparse.Namespace:
     form.add_argument("--report", action="store_true", help="text for an issue, without names and paths")
     # Without a default, which would hide that of a --json before "doctor".
     form.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="all of it, as JSON")
+    kernel = actions.add_parser(
+        "kernel", help="Jupyter kernels that start with GPUs: gpu-magic kernel --help"
+    )
+    kernels = kernel.add_subparsers(dest="kernel", metavar="ACTION", required=True)
+    add = kernels.add_parser("install", help="add a kernel to those that Jupyter offers")
+    add.add_argument("--gpus", default="auto", metavar="2,0", help="as after %%gpus; without it, a free one")
+    add.add_argument("--min-free", metavar="20GB", help="with auto: GPUs with so much free memory")
+    add.add_argument("--model", metavar="A100", help="with auto: GPUs with these words in their names")
+    add.add_argument("--name", default="", help="of the kernel, for papermill and nbclient")
+    add.add_argument("--display-name", default="", help="what Jupyter shows")
+    add.add_argument("--plain", action="store_true", help="without %%load_ext gpu_magic")
+    place = add.add_mutually_exclusive_group()
+    place.add_argument("--user", action="store_true", help="for all environments of this user")
+    place.add_argument("--sys-prefix", action="store_true", help="in this environment, which is the default")
+    place.add_argument("--prefix", help="below another folder, that of the Jupyter server's environment")
+    kernels.add_parser("list", help="show those that are installed")
+    kernels.add_parser("remove", help="remove one").add_argument("name")
     options, unknown = parser.parse_known_args(words)
     if options.action == "launch":  # `main` has read it if it is the first word
         parser.error(f"{words[0]} stands before launch")
     if unknown:
-        asked = doctor if options.action == "doctor" else parser
+        asked = {"doctor": doctor, "kernel": add}.get(options.action, parser)
         known = re.findall(r"--[a-z-]+", asked.format_help())
         near = nearest_option(unknown[0].partition("=")[0], known)
         hint = f" (did you mean {near}?)" if near else ""
@@ -130,6 +154,31 @@ def _doctor(options: argparse.Namespace) -> int:
     shown = found.report() if options.report else found
     print(json.dumps(found.to_dict(), indent=2) if options.json else shown, flush=True)
     return 1 if found.wrong else 0
+
+
+def _kernel(options: argparse.Namespace) -> int:
+    """Install, list or remove kernels that start with GPUs."""
+    from gpu_magic.kernelspec.kernelspecs import install, installed, remove
+
+    if options.kernel == "install":
+        bounds = {"--min-free": options.min_free, "--model": options.model}
+        typed = " ".join([options.gpus, *(f"{name} {value}" for name, value in bounds.items() if value)])
+        prefix = None if options.user else options.prefix or sys.prefix
+        new = install(typed, options.name, options.display_name, prefix, is_plain=options.plain)
+        print(f"Jupyter now offers {new.display_name!r}: the kernel {new.name} in {new.folder}")
+    elif options.kernel == "remove":
+        print(f"Removed {remove(options.name)}")
+    elif found := installed():
+        rows = [(one.name, one.display_name, one.gpus, one.folder) for one in found]
+        print(*text_table(("Name", "Shown as", "GPUs", "Folder"), rows), sep="\n")
+        for one in found:
+            if one.problem:
+                print(
+                    f"{one.name} can't start: {one.problem}. To remove it: gpu-magic kernel remove {one.name}"
+                )
+    else:
+        print("None is installed. To add one that starts with a free GPU: gpu-magic kernel install")
+    return 0
 
 
 def _launch(words: Sequence[str]) -> int:

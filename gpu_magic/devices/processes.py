@@ -139,7 +139,7 @@ def _python_program(arguments: list[str]) -> str:
     """Return the module or the script that `python …` runs. The rest of the command line is private."""
     line = read_python_line(arguments)
     if line.kind == "module":
-        return "ipykernel" if line.name == "ipykernel_launcher" else line.name
+        return "ipykernel" if line.name in ("ipykernel_launcher", "gpu_magic.kernelspec") else line.name
     return PurePath(line.name).name
 
 

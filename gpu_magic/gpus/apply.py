@@ -55,8 +55,12 @@ def apply(
     dry_run: bool = False,
     inventory: Inventory | None = None,
     in_turn: Callable[[Inventory], Inventory] | None = None,
+    preferred: frozenset[str] = frozenset(),
+    is_start: bool = False,
 ) -> Choice:
     """Make CUDA see the GPUs that are typed after `%gpus`, where that can still take effect.
+
+    Among equals, `auto` picks those with a preferred UUID first. When a kernel starts, it looks once.
 
     A wait hands over the machine, which it has read just now, and what returns it without the GPUs that are
     left to those who came before. For GPUs that can't be chosen it raises ChoiceError; nothing was changed.
@@ -65,7 +69,7 @@ def apply(
     is_wait = inventory is not None
     is_auto = isinstance(request, Auto)
     is_alone = is_auto or options.only_free
-    choose = partial(_apply, session, text, request, options, dry_run=dry_run)
+    choose = partial(_apply, session, text, request, options, dry_run=dry_run, preferred=preferred)
 
     def pick(taken: Taken) -> Choice:
         # What this process has launched has claimed GPUs for it: nobody else has those.
@@ -78,7 +82,8 @@ def apply(
     try:
         with session.access.opened():
             if inventory is None:
-                inventory = read_for_auto(session) if is_alone else read_machine(session)
+                looks_again = is_alone and not is_start
+                inventory = read_for_auto(session) if looks_again else read_machine(session)
             machine = inventory
             if not is_alone:
                 choice = choose(machine)
@@ -96,7 +101,14 @@ def apply(
 
 
 def _apply(
-    session: Session, text: str, request: Request, options: Options, inventory: Inventory, *, dry_run: bool
+    session: Session,
+    text: str,
+    request: Request,
+    options: Options,
+    inventory: Inventory,
+    *,
+    dry_run: bool,
+    preferred: frozenset[str],
 ) -> Choice:
     """Do the same on a machine that was looked at, without a word in the log."""
     guard = judge_process(inventory, cuda_watch.look())
@@ -116,7 +128,7 @@ def _apply(
             session.inherited,
             replace(options, only_free=False) if is_too_late else options,
             grant=session.grant,
-            held=session.claims.held,
+            held=session.claims.held | preferred,
             by=session.by,
         )
         never_chosen = is_reset and session.chosen is None and variables_now() == session.inherited

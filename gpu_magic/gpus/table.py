@@ -299,6 +299,8 @@ def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
         started, now = _hip(view.inherited_amd), _hip(view.amd)
     elif "amd" in vendors:
         started, now = f"{started}; AMD: {_hip(view.inherited_amd)}", f"{now}; AMD: {_hip(view.amd)}"
+    if view.is_as_begun:
+        now += ", chosen when the kernel started"
     if view.allotted:
         started = f"{started.removesuffix(_ALL)}; {view.allotted}"
     return [("Started with", started), ("Now", now), (runtime_of(view.vendor), view.cuda)]

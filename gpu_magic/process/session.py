@@ -43,6 +43,7 @@ class Session:
         self.by: By | None = None  # c.GpuMagics.by
         self.environment = EnvironmentChanges()
         self.chosen: object = None  # the latest request and its bounds, for `gpus.apply`
+        self.begun_with: Variables | None = None  # what was chosen as the kernel started
         self.access = Access(is_shared=given is None)
         self.claims = Claims(access=self.access, is_at_work=cuda_watch.is_at_work)
 

@@ -47,6 +47,7 @@ class KernelView(NamedTuple):
     vendor: Vendor = "nvidia"  # whose GPUs `names` names
     others: tuple[str, ...] = ()  # the UUIDs of the other vendor's that are not hidden, also "cuda:0"…
     program: Program = "kernel"
+    is_as_begun: bool = False  # the variables are what was chosen when the kernel started
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,7 @@ def _kernel_view(session: Session, inventory: Inventory, guard: Guard) -> Kernel
         vendor=vendor,
         others=tuple(others),
         program=program(),
+        is_as_begun=now == session.begun_with,
     )
 
 

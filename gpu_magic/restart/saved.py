@@ -1,8 +1,9 @@
-"""A choice saved for the next start of this kernel, in a file that is named like its connection file.
+"""What the next start of this kernel needs, in files that are named like its connection file.
 
-A restarted kernel has the connection file of before (ipykernel 6.30 to 7.4 beneath jupyter_client 8). The
-choice is used once, expires, and names GPUs by UUID, as their numbers can change. Whatever else stands in the
-place of the file (a pipe, a symbolic link, another user's file) is removed unread.
+A restarted kernel has the connection file of before (ipykernel 6.30 to 7.4 beneath jupyter_client 8). A saved
+choice is used once, and expires; the GPUs that a kernel has started with are kept for as long as its
+connection file. GPUs are named by UUID, as their numbers can change. Whatever else stands in the place of a
+file (a pipe, a symbolic link, another user's file) is removed unread.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Device
 
-__all__ = ["read_saved", "remove_expired", "save", "saved_choice_file", "take"]
+__all__ = ["read_saved", "remember", "remembered", "remove_expired", "save", "saved_choice_file", "take"]
 
 _EXPIRES_AFTER = 600.0  # seconds
 _MOST_BYTES = 1 << 16
@@ -68,15 +69,7 @@ def save(
             return
         uuids = ",".join(str(device.uuid) for device in devices) or "none"
         saved = {"kernel": connection_file(), "saved": time.time(), "request": uuids}
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _is_own(file.parent.lstat()):
-            raise PermissionError(f"{file.parent} belongs to another user")
-        new = file.with_suffix(".new")  # the whole file or nothing
-        new.unlink(missing_ok=True)
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(json.dumps(saved | {"options": options}))
-        new.replace(file)
+        _write(file, json.dumps(saved | {"options": options}))
         _log.info("Saved for after a restart: %s", uuids)
     except OSError as error:
         raise ChoiceError(
@@ -107,19 +100,64 @@ def take(file: Path) -> tuple[str, dict[str, object]]:
 
     Raises ChoiceError or OSError if that can't be read, is for another kernel, or too old.
     """
+    try:
+        raw = _read(file)
+    finally:
+        file.unlink(missing_ok=True)
+    if raw is None:
+        raise ChoiceError("what stands in the place of its file is not a file of this user's.")
+    return read_saved(raw, connection_file(), time.time())
+
+
+def remember(devices: Sequence[Device]) -> None:
+    """Remember the GPUs that this kernel has started with, for its restart; forget those of ended kernels."""
+    if program() != "kernel":  # nobody restarts an unattended one
+        return
+    file = _started_file()
+    with suppress(OSError):
+        _write(file, "\n".join(str(device.uuid) for device in devices))
+        connections = Path(connection_file()).parent
+        for other in file.parent.iterdir():
+            if not (connections / other.name).exists():
+                other.unlink()
+
+
+def remembered() -> frozenset[str]:
+    """Return the UUIDs of the GPUs that this kernel had when it was started before; empty for none."""
+    with suppress(OSError):
+        if program() == "kernel" and (raw := _read(_started_file())):
+            return frozenset(raw.decode("utf-8", "replace").split())
+    return frozenset()
+
+
+def _started_file() -> Path:
+    return Path(f"{saved_choices_folder()}_started", Path(connection_file()).name)
+
+
+def _write(file: Path, text: str) -> None:
+    """Write the whole file or nothing, in a folder of this user's."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_own(file.parent.lstat()):
+        raise PermissionError(f"{file.parent} belongs to another user")
+    new = file.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+        out.write(text)
+    new.replace(file)
+
+
+def _read(file: Path) -> bytes | None:
+    """Return what a file of this user's has; None for what is none. Raises OSError if it is not there."""
     # A pipe is opened without waiting for a writer, and a link not followed. Windows has no such flags.
     safely = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | safely), "rb") as opened:
             about = os.fstat(opened.fileno())
-            if stat.S_ISREG(about.st_mode) and _is_own(about):
-                return read_saved(opened.read(_MOST_BYTES), connection_file(), time.time())
+            return opened.read(_MOST_BYTES) if stat.S_ISREG(about.st_mode) and _is_own(about) else None
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-    finally:
-        file.unlink(missing_ok=True)
-    raise ChoiceError("what stands in the place of its file is not a file of this user's.")
+        return None
 
 
 def remove_expired() -> None:

@@ -307,17 +307,22 @@ def _resume(shell: InteractiveShell) -> None:
     if file and os.path.lexists(file):
         from gpu_magic.gpus.apply import resume
 
-        text = resume(file)
+        print_in_first_cell(shell, resume(file))
+    remove_expired()
 
-        def say(*_: object) -> None:
+
+def print_in_first_cell(shell: InteractiveShell, text: str) -> None:
+    """Print a text in the cell that runs, or before any has in the first that a user runs."""
+
+    def say(info: Any = None) -> None:
+        if getattr(info, "store_history", True):  # editors run cells of their own
             shell.events.unregister("pre_run_cell", say)
             print(text)
 
-        shell.events.register("pre_run_cell", say)
-        with contextlib.suppress(LookupError):
-            if getattr(shell, "parent_header", True):  # a cell is running; a configuration comes before any
-                say()
-    remove_expired()
+    shell.events.register("pre_run_cell", say)
+    with contextlib.suppress(LookupError):
+        if getattr(shell, "parent_header", True):  # a cell is running; a configuration comes before any
+            say()
 
 
 def _completion_hook(

@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 from jupyter_client.manager import KernelManager
 
+from gpu_magic.kernelspec.kernelspecs import install
 from tests.conftest import LIMIT, ROOT
 from tests.kernel.forked import Server, forked_manager
 from tests.machine import CARDS, Driver, clean_environment, environment
@@ -217,10 +218,11 @@ def kernels_in(
 ) -> Iterator[Callable[..., Kernel]]:
     """Return a way to start kernels, which end with the block.
 
-    A kernel is forked from a process that has imported ipykernel, and `imported`; one that is to be `fresh` is started
-    as any program is.
+    A kernel is forked from a process that has imported ipykernel, and `imported`; one that is to be `fresh`, or to
+    start with `gpus` by its kernelspec, is started as any program is.
     """
     kernels: list[Kernel] = []
+    names: dict[str, str] = {}  # of kernelspecs, by the GPUs that they start with
 
     def start(
         driver: Driver | None = None,
@@ -228,6 +230,7 @@ def kernels_in(
         imported: tuple[str, ...] = (),
         *,
         fresh: bool = False,
+        gpus: str = "",
         connection_file: Path | None = None,
         **variables: str,
     ) -> Kernel:
@@ -245,7 +248,12 @@ def kernels_in(
         given = clean_environment() | environment(native, state) | places | variables
         # A TCP port that was free when it was looked up can be taken when the kernel binds it.
         started: KernelManager = KernelManager(kernel_name="python3", transport="ipc")
-        if not fresh:
+        if gpus:
+            if gpus not in names:
+                names[gpus] = install(gpus, prefix=str(tmp_path)).name
+            started.kernel_name = names[gpus]
+            started.kernel_spec_manager.kernel_dirs = [str(tmp_path / "share/jupyter/kernels")]
+        elif not fresh:
             started = forked_manager(servers(given, *imported))
         name = uuid4()  # KernelManager itself gives it none
         started.ip = f"{sockets}/{name}"

@@ -1,0 +1,36 @@
+"""`python -m gpu_magic.kernelspec --gpus auto -f FILE`: an IPython kernel that starts with GPUs.
+
+It is ipykernel's own application, which chooses where it loads its extensions: with its connection file, and
+before startup files and cells. So a signal, a restart, the debugger find the kernel that they know.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    # As ipykernel_launcher does: a user's `random.py` is no module of the kernel's. It comes back later.
+    if sys.path[0] == "" or Path(sys.path[0]) == Path.cwd():
+        del sys.path[0]
+
+    from ipykernel import kernelapp
+
+    from gpu_magic.kernelspec.begin import begin
+
+    parser = argparse.ArgumentParser(
+        prog="python -m gpu_magic.kernelspec", add_help=False, allow_abbrev=False
+    )
+    parser.add_argument("--gpus", default="auto")
+    parser.add_argument("--plain", action="store_true")
+    asked, others = parser.parse_known_args()
+
+    class IPKernelApp(kernelapp.IPKernelApp):  # the name in configuration files, and in the log
+        """An IPython kernel that starts with GPUs."""
+
+        def init_extensions(self) -> None:
+            super().init_extensions()  # type: ignore[no-untyped-call]
+            begin(self.shell, asked.gpus, is_plain=asked.plain)
+
+    IPKernelApp.launch_instance(others)

@@ -1,0 +1,131 @@
+"""Adds kernels that start with GPUs to those that Jupyter offers; lists and removes them."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpu_magic.errors import ChoiceError
+from gpu_magic.gpus.request import Auto, Everything, Nothing, Reset, parse
+from gpu_magic.kernelspec.begin import read_request
+from gpu_magic.text import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_magic.gpus.options import Options
+
+__all__ = ["Kernelspec", "install", "installed", "remove"]
+
+_MODULE = "gpu_magic.kernelspec"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernelspec:
+    """A kernel that starts with GPUs, as `gpu-magic kernel list` shows it."""
+
+    name: str
+    display_name: str
+    gpus: str  # as typed after `%gpus`
+    folder: str
+    problem: str  # why it can't start; empty if it can
+
+
+def install(
+    typed: str, name: str = "", display_name: str = "", prefix: str | None = None, *, is_plain: bool = False
+) -> Kernelspec:
+    """Add a kernel for this Python, with the GPUs that are typed after `%gpus`; replace one of that name.
+
+    It goes below a prefix, or without one to this user's own. Raises GpuMagicError if it can't be added.
+    """
+    request, options = read_request(typed)
+    name = name or _name(request, options)
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise ChoiceError(f"{name!r:.40} is no name of a kernel: letters, digits, '.', '-' and '_' are.")
+    specs, ipykernel = _jupyter()
+    spec = ipykernel.get_kernel_dict()
+    argv = [*spec["argv"], "--gpus", typed, *(["--plain"] if is_plain else [])]
+    spec["argv"] = [_MODULE if word == "ipykernel_launcher" else word for word in argv]
+    display_name = display_name or f"Python {sys.version_info.major} · {_title(request, options)}"
+    with tempfile.TemporaryDirectory() as folder:
+        path = ipykernel.write_kernel_spec(Path(folder, name), spec | {"display_name": display_name})
+        try:
+            to = specs.install_kernel_spec(path, name, user=prefix is None, prefix=prefix)
+        except OSError as error:
+            where = (
+                "--user installs it for you alone"
+                if prefix
+                else "--sys-prefix installs it beside this Python"
+            )
+            raise ChoiceError(
+                f"The kernel can't be written: {error.strerror}: {error.filename}; {where}."
+            ) from None
+    return Kernelspec(name.lower(), display_name, typed, to, "")
+
+
+def installed() -> list[Kernelspec]:
+    """Return the kernels of ours that Jupyter finds from this Python."""
+    found = []
+    for name, known in sorted(_jupyter()[0].get_all_specs().items()):
+        argv = known["spec"]["argv"]
+        if _MODULE in argv:
+            place = argv.index("--gpus") + 1 if "--gpus" in argv else len(argv)
+            gpus = "".join(argv[place : place + 1])
+            problem = "" if Path(argv[0]).exists() or "/" not in argv[0] else f"{argv[0]} is gone"
+            found.append(
+                Kernelspec(name, known["spec"]["display_name"], gpus, known["resource_dir"], problem)
+            )
+    return found
+
+
+def remove(name: str) -> str:
+    """Remove a kernel of ours; return the folder that it was in. Raises GpuMagicError if there is none."""
+    ours = [one.name for one in installed()]
+    if name not in ours:
+        raise ChoiceError(f"There is no kernel {name!r:.40} of gpu_magic's; there is {listed(ours, 'none')}.")
+    try:
+        return str(_jupyter()[0].remove_kernel_spec(name))
+    except OSError as error:
+        raise ChoiceError(f"The kernel can't be removed: {error.strerror}: {error.filename}") from None
+
+
+def _jupyter() -> tuple[Any, Any]:
+    """Return Jupyter's manager of kernelspecs, and what ipykernel has of its own."""
+    try:
+        from ipykernel import kernelspec
+        from jupyter_client.kernelspec import KernelSpecManager
+    except ImportError:
+        raise ChoiceError(
+            f"Kernels are ipykernel's, which is not installed here: {sys.executable} -m pip install ipykernel"
+        ) from None
+    return KernelSpecManager(), kernelspec
+
+
+def _name(request: str, options: Options) -> str:
+    """Return a name for a kernel: `gpu-auto-2`, `gpu-2-0`."""
+    words = re.findall(r"[A-Za-z0-9]+", f"{request} {options.min_free or ''} {options.model or ''}")
+    return "-".join(["gpu", *words]).lower()
+
+
+def _title(request: str, options: Options) -> str:
+    """Return what people read in a launcher: `2 free GPUs with 20GB`, `GPU 2`."""
+    asked = parse(request)
+    kind = "GPU" if options.model is None else f"{options.model} GPU"
+    memory = f" with {options.min_free}" if options.min_free else ""
+    match asked:
+        case Auto(count=1):
+            return f"a free {kind}{memory}"
+        case Auto(count=count):
+            return f"{count} free {kind}s{memory}"
+        case Everything():
+            return "all GPUs"
+        case Nothing():
+            return "no GPU"
+        case Reset():
+            raise ChoiceError("reset is what a kernel starts with in any case; try auto, 2,0, all or none.")
+    names: Sequence[int | str] = asked.identifiers
+    return f"GPU{'s' if len(names) > 1 else ''} {', '.join(map(str, names))}"

@@ -1,0 +1,165 @@
+"""Kernels that start with GPUs, by the kernelspecs that `gpu-magic kernel install` adds."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
+from traitlets.config import Config
+
+from gpu_magic.kernelspec.kernelspecs import install
+from tests.conftest import LIMIT, ROOT
+from tests.kernel.conftest import Kernel
+from tests.machine import CARDS, GIB, Card, Driver, clean_environment, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Kernels = Callable[..., Kernel]
+
+MASK = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'), end='')"
+BUSY = Driver((CARDS[0], replace(CARDS[1], used=60 * GIB, util=97), *CARDS[2:]))
+
+
+def test_the_first_cell_has_a_gpu_that_no_other_kernel_has(start_kernel: Kernels) -> None:
+    first, second = (
+        start_kernel(gpus="auto"),
+        start_kernel(gpus="auto:2", JPY_SESSION_NAME="/home/maria/b.ipynb"),
+    )
+    assert [first.run(MASK).stdout, second.run(MASK).stdout] == ["0", "1,2"]
+    table = first.run("%gpus").text
+    assert "CUDA_VISIBLE_DEVICES=0 (CUDA_DEVICE_ORDER=PCI_BUS_ID), chosen when the kernel started" in table
+    assert table.count("claimed by you: b.ipynb, since") == 2
+    assert "No GPU is free" not in first.run("%gpus 3").stdout
+    assert first.run(MASK).stdout == "3"
+
+
+def test_it_is_a_kernel_as_any_other(start_kernel: Kernels, tmp_path: Path) -> None:
+    startup = tmp_path / "ipython/profile_default/startup"
+    startup.mkdir(parents=True)
+    (startup / "00.py").write_text("import os; at_startup = os.environ['CUDA_VISIBLE_DEVICES']")
+    (tmp_path / "random.py").write_text("raise SystemExit('the user's')")
+    (tmp_path / "ours.py").write_text("value = 5")
+    ours, plain = start_kernel(gpus="2"), start_kernel(fresh=True)
+    (tmp_path / "random.py").unlink()  # which no kernel has imported to start
+    assert ours.run("print(at_startup, end='')").stdout == "2"
+    assert ours.run("import ours; print(ours.value, end='')").stdout == "5"
+    told = []
+    for kernel in (ours, plain):
+        content = kernel.client.kernel_info(reply=True, timeout=LIMIT)["content"]
+        content.pop("banner")  # it ends with a tip
+        line = kernel.run(
+            "import sys, __main__; print(__main__, sys.argv[1:][:1], sys.path, sys.flags)"
+        ).stdout
+        told.append((content, line))
+        kernel.client.control_channel.send(
+            kernel.client.session.msg("debug_request", {"type": "request", "seq": 1, "command": "debugInfo"})
+        )
+        assert kernel.client.get_control_msg(timeout=LIMIT)["content"]["success"]
+    assert told[0] == told[1]
+    assert ours.run_and_interrupt(
+        "print('on', flush=True)\nimport time; time.sleep(600)", lambda: ours.heard == "on\n"
+    ).errors
+    assert ours.run("%gpu_ps").status == "ok"
+
+
+def test_a_restart_keeps_its_gpus_or_says_which_it_has_instead(start_kernel: Kernels) -> None:
+    first, second = start_kernel(gpus="auto"), start_kernel(gpus="auto")
+    assert [first.run(MASK).stdout, second.run(MASK).stdout] == ["0", "1"]
+    first.end()  # GPU 0 is free again
+    second.restart()
+    assert second.run(MASK).stdout == "1"
+    second.change_machine(BUSY)
+    second.restart()
+    assert (
+        second.run(MASK).stdout == "Before its restart this kernel had GPU 1 (in use). Now it has GPU 0.\n0"
+    )
+    assert second.run(MASK).stdout == "0"
+
+
+def test_a_choice_that_was_saved_for_a_restart_goes_before_the_kernelspec(start_kernel: Kernels) -> None:
+    kernel = start_kernel(gpus="auto")
+    save = (
+        "from gpu_magic.restart.saved import save\nimport gpu_magic\n"
+        "save('3,2', [gpu_magic.gpus()[3], gpu_magic.gpus()[2]], {})"
+    )
+    assert kernel.run(save).status == "ok"
+    kernel.restart()
+    reply = kernel.run(MASK)
+    assert reply.stdout.startswith("As chosen before the restart:\ncuda:0 = GPU 3 ")
+    assert reply.stdout.endswith("3,2")
+
+
+def test_a_driver_that_hangs_keeps_no_kernel_from_starting(start_kernel: Kernels) -> None:
+    kernel = start_kernel(Driver(CARDS, hangs=(("nvmlInitWithFlags", -1, float(LIMIT)),)), gpus="auto")
+    reply = kernel.run(MASK)
+    assert reply.stdout.startswith("This kernel started without a GPU. ")
+    assert "not answer" in reply.stdout
+    assert reply.stdout.endswith("\n")  # and nothing behind it: no GPU
+
+
+def masks_of(gpus: tuple[Card, ...], count: int, folder: Path, native: Path, sockets: str) -> list[str]:
+    """Start kernels at once, all with "a free GPU"; return what the first cell of each prints."""
+    Driver(gpus).write(folder / "machine")
+    name = install("auto", prefix=str(folder)).name
+    variables = {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(folder / "ipython")}
+    managers = [KernelManager(kernel_name=name, transport="ipc") for _ in range(count)]
+    for number, manager in enumerate(managers):
+        manager.kernel_spec_manager.kernel_dirs = [str(folder / "share/jupyter/kernels")]
+        manager.ip = f"{sockets}/{folder.name}-{number}"
+        manager.start_kernel(env=clean_environment() | environment(native, folder / "machine") | variables)
+    kernels = [Kernel(manager, folder / "machine") for manager in managers]
+    masks = [kernel.run(MASK).stdout for kernel in kernels]
+    for kernel in kernels:
+        kernel.end()
+    return masks
+
+
+def judge(masks: list[str], gpus: int) -> None:
+    assert sorted(mask for mask in masks if mask.isdigit()) == list(map(str, range(gpus)))
+    others = [mask for mask in masks if not mask.isdigit()]
+    assert len(others) == len(masks) - gpus
+    for mask in others:
+        assert mask.startswith("This kernel started without a GPU. Not free: GPU 0")
+        assert mask.endswith("To wait: %gpus auto --wait 30m\n")
+
+
+def test_of_kernels_that_start_at_once_no_two_have_the_same_gpu(
+    tmp_path: Path, native: Path, sockets: str
+) -> None:
+    judge(masks_of(CARDS, 7, tmp_path, native, sockets), len(CARDS))
+
+
+@pytest.mark.nightly  # the same with more
+def test_fifty_kernels_at_once_share_eight_gpus(tmp_path: Path, native: Path, sockets: str) -> None:
+    cards = tuple(
+        replace(
+            CARDS[0],
+            uuid=f"GPU-{number}a000000-0000-4000-8000-0123456789ab",
+            bus_id=f"00000000:{7 + 8 * number:02X}:00.0",
+        )
+        for number in range(8)
+    )
+    judge(masks_of(cards, 50, tmp_path, native, sockets), 8)
+
+
+def test_nbclient_has_them_by_the_kernel_s_name(
+    native: Path, sockets: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share/jupyter"))
+    name = install("auto:2", prefix=str(tmp_path)).name
+    state = tmp_path / "machine"
+    BUSY.write(state)
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(MASK)])
+    config = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/started"}})
+    client = NotebookClient(notebook, kernel_name=name, timeout=LIMIT, config=config)
+    variables = {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path / "ipython")}
+    client.execute(env=clean_environment() | environment(native, state) | variables)
+    assert notebook.cells[0].outputs[0]["text"] == "0,2"
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") is None

@@ -1,0 +1,122 @@
+"""`gpu-magic kernel install`, `list` and `remove`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+
+from gpu_magic.command_line import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share/jupyter"))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "user"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("", ("gpu-auto", "a free GPU", "auto")),
+        ("--gpus 2", ("gpu-2", "GPU 2", "2")),
+        ("--gpus 2,0", ("gpu-2-0", "GPUs 2, 0", "2,0")),
+        (
+            "--gpus auto:2 --min-free 20GB",
+            ("gpu-auto-2-20gb", "2 free GPUs with 20GB", "auto:2 --min-free 20GB"),
+        ),
+        ("--model A100", ("gpu-auto-a100", "a free A100 GPU", "auto --model A100")),
+        ("--gpus none", ("gpu-none", "no GPU", "none")),
+        ("--gpus all", ("gpu-all", "all GPUs", "all")),
+    ],
+)
+def test_a_kernel_is_installed_listed_and_removed(
+    prefix: Path, capsys: pytest.CaptureFixture[str], typed: str, expected: tuple[str, str, str]
+) -> None:
+    name, shown, gpus = expected
+    assert main(["kernel", "install", "--prefix", str(prefix), *typed.split()]) == 0
+    folder = prefix / "share/jupyter/kernels" / name
+    spec = KernelSpecManager().get_kernel_spec(name)
+    assert spec.display_name == f"Python 3 · {shown}"
+    assert spec.argv == [
+        sys.executable,
+        "-m",
+        "gpu_magic.kernelspec",
+        "-f",
+        "{connection_file}",
+        "--gpus",
+        gpus,
+    ]
+    assert spec.metadata["debugger"]
+    assert spec.interrupt_mode == "signal"
+    assert (folder / "logo-svg.svg").exists()
+    assert main(["kernel", "list"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"Jupyter now offers 'Python 3 · {shown}': the kernel {name} in {folder}\nName ")
+    assert out.splitlines()[-1].startswith(f"{name}  Python 3 · {shown}")
+    assert main(["kernel", "remove", name]) == 0
+    assert not folder.exists()
+    assert main(["kernel", "list"]) == 0
+    assert "None is installed" in capsys.readouterr().out
+
+
+def test_a_user_can_have_one_of_another_name(prefix: Path) -> None:
+    options = ["--user", "--name", "mine", "--display-name", "Ours", "--plain"]
+    assert main(["kernel", "install", *options]) == 0
+    spec = json.loads((prefix / "user/kernels/mine/kernel.json").read_text())
+    assert spec["display_name"] == "Ours"
+    assert spec["argv"][-1] == "--plain"
+
+
+def test_a_kernel_whose_python_is_gone_is_named(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["kernel", "install", "--prefix", str(prefix)])
+    file = prefix / "share/jupyter/kernels/gpu-auto/kernel.json"
+    file.write_text(file.read_text().replace(sys.executable, "/gone/bin/python"))
+    assert main(["kernel", "list"]) == 0
+    says = "gpu-auto can't start: /gone/bin/python is gone. To remove it: gpu-magic kernel remove gpu-auto\n"
+    assert capsys.readouterr().out.endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("install --gpus auto:x", "try auto:2."),
+        ("install --gpus reset", "try auto, 2,0, all or none."),
+        ("install --gpus 1,1", "names 1 twice"),
+        ("install --name a/b", "no name of a kernel"),
+        ("install --min-fre 2GB --user --sys-prefix", "not allowed with"),
+        ("install --wait 3m", "unrecognized arguments: --wait"),
+        ("remove gpu-auto", "There is no kernel 'gpu-auto' of gpu_magic's; there is none."),
+        ("remove python3", "There is no kernel 'python3' of gpu_magic's"),
+        ("lst", "did you mean list?"),
+        ("", "the following arguments are required: ACTION"),
+    ],
+)
+def test_what_can_not_be_done_is_said_in_one_line(
+    prefix: Path, capsys: pytest.CaptureFixture[str], typed: str, says: str
+) -> None:
+    try:
+        status = main(["kernel", *typed.split()])
+    except SystemExit as ended:
+        status = ended.code
+    assert status == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert not (prefix / "share").exists()
+
+
+def test_a_folder_that_can_not_be_written_to_is_named(
+    prefix: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (prefix / "share").touch()
+    assert main(["kernel", "install", "--prefix", str(prefix)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("gpu-magic: The kernel can't be written: ")
+    assert line.endswith("; --user installs it for you alone.")
