@@ -29,22 +29,24 @@ ifneq ($(filter-out $(suite) notebooks,$(PART)),)
 $(error There is no part $(PART); try one of: $(suite) notebooks)
 endif
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
+KERNELS := build/kernels
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER -u PYTHONUNBUFFERED GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
-.PHONY: demo test test-all test-suite test-notebooks test-shared-server test-moving test-usage test-gpu gpu-kit needs check \
+.PHONY: demo test test-all test-suite test-notebooks test-shared-server test-moving test-usage test-start test-gpu gpu-kit needs check \
     constraints matrix fuzz docs bench clean
 
 demo: .venv-demo/installed
 	@.venv-demo/bin/python -c 'import pynvml; pynvml.nvmlInit()' 2>/dev/null || { \
 	    export GPU_MAGIC_SIMULATE="$${GPU_MAGIC_SIMULATE:-8xA100-80GB}"; \
 	    echo "No NVIDIA driver answers here: this is a SIMULATED machine, $$GPU_MAGIC_SIMULATE."; }; \
+	.venv-demo/bin/gpu-magic kernel install >/dev/null; \
 	exec .venv-demo/bin/jupyter lab $$(test "$$(id -u)" = 0 && echo --allow-root) notebooks/quickstart.ipynb
 
 # A part that fails hides none of those after it.
 test: needs .venv/installed
 	@$(MAKE) --no-print-directory --keep-going \
 	    $(if $(filter notebooks,$(PART)),,test-suite) \
-	    $(if $(filter $(suite),$(PART)),,test-notebooks test-shared-server test-moving test-usage)
+	    $(if $(filter $(suite),$(PART)),,test-notebooks test-shared-server test-moving test-usage test-start)
 
 test-all:
 	@$(MAKE) --no-print-directory --keep-going test TIER='--hypothesis-profile night'
@@ -54,7 +56,8 @@ test-suite:
 
 test-notebooks:
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=off $(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) notebooks \
-	    --ignore notebooks/moving.ipynb --ignore notebooks/shared_server.ipynb --ignore notebooks/usage.ipynb
+	    --ignore notebooks/moving.ipynb --ignore notebooks/shared_server.ipynb --ignore notebooks/usage.ipynb \
+	    --ignore notebooks/start.ipynb
 
 test-shared-server:
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=$$(mktemp -d)/claims \
@@ -66,6 +69,12 @@ test-moving:
 test-usage:
 	env $(SIMULATED) GPU_MAGIC_SIMULATE="2xA100-80GB own=0:12GiB:60" GPU_MAGIC_CLAIMS=off \
 	    PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/usage.ipynb
+
+# It names the kernel that it runs in.
+test-start:
+	$(BIN)/python -m gpu_magic kernel install --prefix $(KERNELS) >/dev/null 2>&1
+	env $(SIMULATED) GPU_MAGIC_CLAIMS=$$(mktemp -d)/claims JUPYTER_PATH=$(KERNELS)/share/jupyter \
+	    $(BIN)/python -m pytest $(filter-out --nbval-current-env,$(NBVAL)) notebooks/start.ipynb
 
 test-gpu: .venv/installed
 	$(BIN)/python -m tests.gpu dist/gpu

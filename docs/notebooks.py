@@ -1,8 +1,8 @@
 """Runs the notebooks on a simulated machine whose clock stands still, and keeps their outputs.
 
 In moving.ipynb and usage.ipynb PyTorch has the tests' pretend accelerator; in usage.ipynb the kernel also
-works on the simulated machine, and the clock runs. In shared_server.ipynb GPUs are claimed, where no other
-process sees it; in the others they are not, so that they can run side by side.
+works on the simulated machine, and the clock runs. In shared_server.ipynb and start.ipynb GPUs are claimed,
+where no other process sees it; in the others they are not, so that they can run side by side.
 
 The tests then hold the notebooks to these outputs, so look at the difference before you commit it.
 
@@ -19,6 +19,8 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
+
+from gpu_magic.kernelspec.kernelspecs import install
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 
@@ -37,12 +39,17 @@ def main(paths: list[Path]) -> None:
             extra = {"PYTHONPATH": done.stdout.strip()}
         if path.stem == "usage":
             extra |= {"GPU_MAGIC_SIMULATE": "2xA100-80GB own=0:12GiB:60", "GPU_MAGIC_CLAIMS": "off"}
-        if path.stem == "shared_server":
+        kernel = "python3"
+        if path.stem == "start":
+            kernels = tempfile.mkdtemp()
+            kernel = install("auto", prefix=kernels).name
+            os.environ["JUPYTER_PATH"] = f"{kernels}/share/jupyter"
+        if path.stem in ("shared_server", "start"):
             extra = simulated | {"GPU_MAGIC_CLAIMS": str(Path(tempfile.mkdtemp()) / "claims")}
         notebook = nbformat.read(path, as_version=4)
         client = NotebookClient(
             notebook,
-            kernel_name="python3",
+            kernel_name=kernel,
             resources={"metadata": {"path": FOLDER}},
             store_widget_state=False,  # the panel is dead without its kernel, and the table stands beside it
         )

@@ -80,6 +80,9 @@ def commands() -> str:
         ),
         ("gpu-magic doctor --report", "the same as text for an issue, without names and paths"),
         ("gpu-magic doctor --json", "the same with all that was read, as JSON"),
+        ("gpu-magic kernel install", "add a Jupyter kernel that starts with GPUs: see below"),
+        ("gpu-magic kernel list", "show the kernels that it has added, and which of them can't start"),
+        ("gpu-magic kernel remove NAME", "remove one"),
     ]
     parts = [
         "# Command line\n",
@@ -91,6 +94,9 @@ def commands() -> str:
             "number where a signal has ended it, and 2 where it can't be run.\n"
         ),
         _table("option", "means", list(command_line.LAUNCH_OPTIONS.items())),
+        "## gpu-magic kernel install {#kernel}\n",
+        _table("option", "means", list(command_line.KERNEL_OPTIONS.items())),
+        "What such a kernel does: [start a kernel with its GPU](../how-to/kernels.md).\n",
         "## Examples\n",
         "<!-- not run: examples of the program's own help -->",
         "```console",

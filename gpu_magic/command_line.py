@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpu_magic.gpus.wait import Wait
     from gpu_magic.launch.task import Task
 
-__all__ = ["EXAMPLES", "LAUNCH_OPTIONS", "main"]
+__all__ = ["EXAMPLES", "KERNEL_OPTIONS", "LAUNCH_OPTIONS", "main"]
 
 EXAMPLES = """
 examples:
@@ -51,6 +51,19 @@ LAUNCH_OPTIONS = {
     "--wait 30m": "wait so long until they are free, or have the memory of --min-free, and start it then",
     "--force": "allow GPUs outside CUDA_VISIBLE_DEVICES",
     "--dry-run": "print what would be run",
+}
+
+# The options of `gpu-magic kernel install`.
+KERNEL_OPTIONS = {
+    "--gpus 2,0": "as after %gpus: 2,0 or auto:2; without it, one free GPU",
+    "--min-free 20GB": "with auto: GPUs with so much free memory",
+    "--model A100": "with auto: GPUs with these words in their names",
+    "--name NAME": "the kernel's name, for papermill and nbclient",
+    "--display-name TEXT": "what Jupyter shows",
+    "--plain": "do not load gpu_magic in the kernel",
+    "--user": "install it for all environments of this user",
+    "--sys-prefix": "install it in this environment, which is the default",
+    "--prefix FOLDER": "install it below another folder, that of the Jupyter server's environment",
 }
 
 
@@ -122,16 +135,12 @@ def _read(words: Sequence[str]) -> argparse.Namespace:
     )
     kernels = kernel.add_subparsers(dest="kernel", metavar="ACTION", required=True)
     add = kernels.add_parser("install", help="add a kernel to those that Jupyter offers")
-    add.add_argument("--gpus", default="auto", metavar="2,0", help="as after %%gpus; without it, a free one")
-    add.add_argument("--min-free", metavar="20GB", help="with auto: GPUs with so much free memory")
-    add.add_argument("--model", metavar="A100", help="with auto: GPUs with these words in their names")
-    add.add_argument("--name", default="", help="of the kernel, for papermill and nbclient")
-    add.add_argument("--display-name", default="", help="what Jupyter shows")
-    add.add_argument("--plain", action="store_true", help="without %%load_ext gpu_magic")
     place = add.add_mutually_exclusive_group()
-    place.add_argument("--user", action="store_true", help="for all environments of this user")
-    place.add_argument("--sys-prefix", action="store_true", help="in this environment, which is the default")
-    place.add_argument("--prefix", help="below another folder, that of the Jupyter server's environment")
+    for typed, what in KERNEL_OPTIONS.items():
+        name, _, value = typed.partition(" ")
+        group = place if name in ("--user", "--sys-prefix", "--prefix") else add
+        takes: dict[str, Any] = {"metavar": value, "default": ""} if value else {"action": "store_true"}
+        group.add_argument(name, help=what.replace("%", "%%"), **takes)
     kernels.add_parser("list", help="show those that are installed")
     kernels.add_parser("remove", help="remove one").add_argument("name")
     options, unknown = parser.parse_known_args(words)
@@ -162,7 +171,9 @@ def _kernel(options: argparse.Namespace) -> int:
 
     if options.kernel == "install":
         bounds = {"--min-free": options.min_free, "--model": options.model}
-        typed = " ".join([options.gpus, *(f"{name} {value}" for name, value in bounds.items() if value)])
+        typed = " ".join(
+            [options.gpus or "auto", *(f"{name} {value}" for name, value in bounds.items() if value)]
+        )
         prefix = None if options.user else options.prefix or sys.prefix
         new = install(typed, options.name, options.display_name, prefix, is_plain=options.plain)
         print(f"Jupyter now offers {new.display_name!r}: the kernel {new.name} in {new.folder}")

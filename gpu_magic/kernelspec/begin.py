@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.devices.binding import HUNG_DRIVER
 from gpu_magic.devices.call_timeout import HUNG
-from gpu_magic.devices.nvml import HUNG_DRIVER
 from gpu_magic.errors import ChoiceError, GpuMagicError, NotFreeError
 from gpu_magic.gpus.apply import apply
 from gpu_magic.gpus.auto import held_by

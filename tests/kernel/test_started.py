@@ -12,6 +12,7 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from traitlets.config import Config
 
+from gpu_magic.devices.processes import read_process
 from gpu_magic.kernelspec.kernelspecs import install
 from tests.conftest import LIMIT, ROOT
 from tests.kernel.conftest import Kernel
@@ -36,8 +37,22 @@ def test_the_first_cell_has_a_gpu_that_no_other_kernel_has(start_kernel: Kernels
     table = first.run("%gpus").text
     assert "CUDA_VISIBLE_DEVICES=0 (CUDA_DEVICE_ORDER=PCI_BUS_ID), chosen when the kernel started" in table
     assert table.count("claimed by you: b.ipynb, since") == 2
+    assert read_process(second.pid).name == "ipykernel"
     assert "No GPU is free" not in first.run("%gpus 3").stdout
     assert first.run(MASK).stdout == "3"
+
+
+def test_ranks_that_it_starts_share_its_gpus(start_kernel: Kernels, tmp_path: Path) -> None:
+    rank = "import gpu_magic, sys; print(gpu_magic.choose('auto').mask, flush=True); sys.stdin.read()"
+    (tmp_path / "rank.py").write_text(rank)
+    start = (
+        "import subprocess, sys\n"
+        "ask = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)\n"
+        "ranks = [subprocess.Popen([sys.executable, 'rank.py'], **ask) for _ in range(2)]\n"
+        "print(*sorted(rank.stdout.readline().strip() for rank in ranks), end='')\n"
+        "for rank in ranks: rank.communicate()"
+    )
+    assert start_kernel(gpus="2,0").run(start).stdout == "0 2"
 
 
 def test_it_is_a_kernel_as_any_other(start_kernel: Kernels, tmp_path: Path) -> None:
