@@ -115,7 +115,9 @@ def violations(source: str, module: str, *, is_folder: bool = False) -> list[str
     found = []
     for line, name in imports_of(source, module, is_folder=is_folder):
         room = room_of(name)
-        is_allowed = any(module == ours and f"{name}.".startswith(f"{theirs}.") for ours, theirs in EXCEPTIONS)
+        is_allowed = any(
+            module == ours and f"{name}.".startswith(f"{theirs}.") for ours, theirs in EXCEPTIONS
+        )
         if room and room != here and ROOMS.index(room) >= ROOMS.index(here) and not is_allowed:
             found.append(f"gpu_magic.{module}, line {line}: {here} comes before {room} ({name})")
         homes = LIBRARIES.get(name.partition(".")[0])
